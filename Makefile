@@ -1,0 +1,52 @@
+# make figures   set up, then run the study in config/config.yaml to its figures and report
+# make test      set up, then every check and every test, the real engine's included
+SHELL := bash
+PYTHON ?= python3
+CONFIG ?=
+BIN := .venv/bin
+# One workflow at a time, by a lock that the kernel releases however a workflow ends; Snakemake's own lock would outlive a kill.
+SNAKEMAKE := flock --nonblock --conflict-exit-code 75 .snakemake.lock $(BIN)/snakemake --nolock --cores 1 $(if $(CONFIG),--configfile $(CONFIG))
+
+.PHONY: figures test check format lock clean help
+
+figures: .venv/ready
+	@$(SNAKEMAKE) results/figures/all || { s=$$?; [ $$s -ne 75 ] || echo "Another workflow runs in this folder." >&2; exit $$s; }
+	@echo "The report: results/report.html  The figures: results/figures/"
+
+test: check
+	$(BIN)/python -m pytest
+
+check: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
+
+format: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile workflow
+
+# uv installs in seconds what takes pip a minute; pip, which knows this machine's own settings, stands in where it cannot.
+.venv/ready: requirements.lock pyproject.toml
+	@echo "Setting up .venv"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Saturate needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv --clear .venv || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@awk '/^uv==/ {on = 1} on {print} on && !/\\$$/ {exit}' requirements.lock > .venv/uv.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r .venv/uv.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock \
+		|| $(BIN)/python -m pip install --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# New pins, after a change of pyproject.toml or of workflow/envs/*.in.
+lock: .venv/ready
+	$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --no-emit-index-url -o requirements.lock
+
+clean:
+	rm -rf results logs .snakemake
+
+help:
+	@sed -n 's/^# make/make/p' Makefile

@@ -1,0 +1,27 @@
+from snakemake.utils import min_version
+
+min_version("9.14")  # update() gives back the state before a failed job
+
+
+# A file given with --configfile stands alone: the default study is not mixed into it.
+if "study" not in config:
+
+    configfile: "config/config.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/engine.smk"
+include: "workflow/rules/checkpoint.smk"
+include: "workflow/rules/deploy.smk"
+include: "workflow/rules/measure.smk"
+include: "workflow/rules/parse.smk"
+include: "workflow/rules/aggregate.smk"
+include: "workflow/rules/figure.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all:
+    """Every figure, the report and the manifest that lists them."""
+    default_target: True
+    input:
+        paths.MANIFEST,

@@ -1,0 +1,143 @@
+"""One row a run, and every run's course over time, from all that was parsed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from bench.analysis.saturation import saturated
+from bench.analysis.validity import verdict
+from bench.models import predicted_saturation
+from bench.parse import throughput_series
+from bench.study.config import Thresholds
+from bench.telemetry import GAUGES
+
+__all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame"]
+
+BIN_S = 0.5
+_TIMESERIES_SCHEMA = {
+    "deployment": pl.String,
+    "run": pl.String,
+    "concurrency": pl.Int64,
+    "repeat": pl.Int64,
+    "elapsed_s": pl.Float64,
+    "series": pl.String,
+    "value": pl.Float64,
+}
+
+
+def aggregate(
+    runs: Sequence[Path],
+    *,
+    launches: Iterable[Path],
+    facts: Iterable[Path],
+    thresholds: Thresholds,
+    summary: Path,
+    summary_csv: Path,
+    timeseries: Path,
+) -> None:
+    """Write the summary table and the time series of all runs.
+
+    Args:
+        runs: each run's `summary.json`; its tables lie beside it. launches, facts: `launch.json` and `deployment.json` of each
+            deployment.
+    """
+    by_deployment = {content["deployment"]: content for content in map(_read, launches)}
+    known = {content["deployment"]: content for content in map(_read, facts)}
+    frame = summary_frame([_read(path) for path in runs], by_deployment, known, thresholds)
+    summary.parent.mkdir(parents=True, exist_ok=True)
+    frame.write_parquet(summary)
+    frame.with_columns(pl.col("reasons").list.join("; ")).write_csv(summary_csv)
+    timeseries_frame([path.parent for path in runs]).write_parquet(timeseries)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+def summary_frame(
+    runs: Sequence[Mapping[str, Any]],
+    launches: Mapping[str, Mapping[str, Any]],
+    facts: Mapping[str, Mapping[str, Any]],
+    thresholds: Thresholds,
+) -> pl.DataFrame:
+    """One row a run: what was asked, every metric, the deployment's memory, the predicted saturation and the verdict.
+
+    Args:
+        runs: the runs' summaries. launches, facts: by deployment; a deployment without either has null there.
+    """
+    rows = []
+    for run in runs:
+        launch, fact = launches.get(run["deployment"], {}), facts.get(run["deployment"], {})
+        plan = launch.get("plan") or {}
+        kv_tokens = plan.get("kv_tokens") or fact.get("kv_tokens")
+        tokens = run["prompt_tokens"] + run["output_tokens"]
+        prefix_caching = fact.get("cache_config", {}).get("enable_prefix_caching") == "True"
+        reasons = verdict(run, thresholds, prefix_caching=prefix_caching)
+        rows.append(
+            {
+                **{k: v for k, v in run.items() if k != "metrics_missing"},
+                "model": launch.get("model"),
+                "engine_version": fact.get("engine_version"),
+                "parameters": plan.get("parameters"),
+                "kv_bytes_per_token": plan.get("kv_bytes_per_token"),
+                "kv_tokens_planned": plan.get("kv_tokens"),
+                "kv_tokens": fact.get("kv_tokens"),
+                "kv_blocks": fact.get("kv_blocks"),
+                "predicted_saturation": predicted_saturation(kv_tokens, tokens, plan.get("block_size") or fact.get("block_size") or 1)
+                if kv_tokens
+                else None,
+                "valid": not reasons,
+                "reasons": reasons,
+            }
+        )
+    frame = pl.DataFrame(rows, infer_schema_length=None, schema_overrides={
+        "reasons": pl.List(pl.String), "kv_blocks": pl.Int64, "kv_usage_peak": pl.Float64, "waiting_peak": pl.Float64,
+        "preemptions": pl.Float64, "predicted_saturation": pl.Float64, "kv_bytes_per_token": pl.Int64, "parameters": pl.Int64,
+        "model": pl.String, "engine_version": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64,
+    })  # fmt: skip
+    return frame.with_columns(saturated=saturated().fill_null(False))
+
+
+def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
+    """Every run's course, tidy: `deployment`, `run`, `concurrency`, `repeat`, `elapsed_s`, `series`, `value`.
+
+    Series: `throughput` (output tokens/s at the client, in bins of half a second), `completed` (requests ended, cumulative),
+    and the server's gauges `running`, `waiting`, `kv_usage`.
+    """
+    frames = [pl.DataFrame(schema=_TIMESERIES_SCHEMA)]
+    for folder in folders:
+        told = _read(folder / "summary.json")
+        requests = pl.read_parquet(folder / "requests.parquet")
+        client = throughput_series(requests, BIN_S)
+        parts = [
+            client.select("elapsed_s", series=pl.lit(name), value=pl.col(column).cast(pl.Float64))
+            for name, column in (("throughput", "tokens_per_s"), ("completed", "completed"))
+        ]
+        gauges = (
+            pl.scan_parquet(folder / "telemetry.parquet")
+            .filter(pl.col("name").is_in(list(GAUGES.values())) & (pl.col("elapsed_s") >= 0))
+            .group_by("scrape", "elapsed_s", "name")
+            .agg(pl.col("value").sum())
+            .select("elapsed_s", series=pl.col("name").replace({v: k for k, v in GAUGES.items()}), value="value")
+            .collect()
+        )
+        frames.append(
+            pl.concat([*parts, gauges])
+            .sort("series", "elapsed_s")
+            .select(
+                pl.lit(told["deployment"]).alias("deployment"),
+                pl.lit(told["run"]).alias("run"),
+                pl.lit(told["concurrency"]).cast(pl.Int64).alias("concurrency"),
+                pl.lit(told["repeat"]).cast(pl.Int64).alias("repeat"),
+                "elapsed_s",
+                "series",
+                "value",
+            )
+        )
+    return pl.concat(frames)

@@ -1,0 +1,41 @@
+"""Whether a run can be trusted, and if not, why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bench.study.config import Thresholds
+
+__all__ = ["verdict"]
+
+
+def verdict(run: Mapping[str, Any], thresholds: Thresholds, *, prefix_caching: bool) -> list[str]:
+    """Reasons why a run is invalid, each with its figure; empty where it is valid.
+
+    Args:
+        run: one run's summary. prefix_caching: whether hits in the prefix cache are expected.
+    """
+    reasons: list[str] = []
+
+    def over(key: str, limit: float, what: str) -> None:
+        value = run.get(key)
+        if value is not None and value > limit:
+            reasons.append(f"{what} {value:.3g} s, over {limit:g} s")
+
+    failed = run["failed"] / run["requests"] if run["requests"] else 1.0
+    if failed > thresholds.failed_share:
+        kinds = ", ".join(f"{v} {k.removeprefix('outcome_')}" for k, v in run.items() if k.startswith("outcome_") and v)
+        reasons.append(f"{run['failed']} of {run['requests']} requests failed ({kinds})")
+    for key, what in (("wrong_prompt_tokens", "prompt"), ("wrong_output_tokens", "output")):
+        if run[key]:
+            reasons.append(f"{run[key]} requests had another {what} length than asked for")
+    over("client_loop_lag_p99_s", thresholds.loop_lag_p99_s, "the client's event loop was late: P99")
+    if run["arrival"] == "burst":
+        over("client_send_spread_s", thresholds.send_spread_s, "the burst took too long to leave:")
+    over("scrape_gap_max_s", thresholds.scrape_gap_s, "no scrape for")
+    if run["metrics_missing"]:
+        reasons.append(f"the exposition lacks {', '.join(run['metrics_missing'])}")
+    if not prefix_caching and run.get("prefix_hits"):
+        reasons.append(f"{run['prefix_hits']:.0f} tokens came from the prefix cache, where none should")
+    return reasons

@@ -1,0 +1,16 @@
+"""The server's side: its environment, its launch, its process, and the facts about it."""
+
+from bench.engine.environment import prepare_engine
+from bench.engine.facts import gather_facts, hardware
+from bench.engine.launch import resolve_launch, write_launch
+from bench.engine.server import Server, ServerDied
+
+__all__ = [
+    "Server",
+    "ServerDied",
+    "gather_facts",
+    "hardware",
+    "prepare_engine",
+    "resolve_launch",
+    "write_launch",
+]

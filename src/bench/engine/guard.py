@@ -1,0 +1,91 @@
+"""Hold a server so that nothing of it outlives the session that asked for it.
+
+Run as a program: `python guard.py COMMAND ARG...`, with a pipe from the session as standard input. The guard starts the command in a
+process group of its own and ends it, with every descendant, when the pipe closes (the session ended, however it ended:
+SIGKILL too), when it is told to (SIGTERM), or when the command itself ends. It adopts orphans (PR_SET_CHILD_SUBREAPER), so a
+descendant that left the group is found as well.
+
+It imports nothing of the package: it must start in milliseconds.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+GRACE_S = 10.0
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _descendants() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+def _reap() -> None:
+    """Collect adopted children that have ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _end(group: int) -> None:
+    """End the group politely, then every descendant by force; return when none is left."""
+    try:
+        os.killpg(group, signal.SIGTERM)
+    except ProcessLookupError:
+        pass
+    deadline = time.monotonic() + GRACE_S
+    while _descendants() and time.monotonic() < deadline:
+        time.sleep(0.05)
+        _reap()
+    while left := _descendants():
+        for process in left:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                pass
+        time.sleep(0.05)
+        _reap()
+
+
+def main(command: list[str]) -> int:
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    wake, alarm = os.pipe()
+    os.set_blocking(alarm, False)
+    signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    # Where the guard itself is killed, the kernel still ends the server.
+    server = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
+    )
+    while True:
+        ready, _, _ = select.select([0, wake], [], [])
+        if 0 in ready and not os.read(0, 4096):
+            break
+        if wake in ready:
+            signals = os.read(wake, 4096)
+            if signal.SIGTERM in signals or signal.SIGINT in signals or server.poll() is not None:
+                break
+    _end(server.pid)
+    return server.returncode if server.returncode is not None else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

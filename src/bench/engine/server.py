@@ -1,0 +1,180 @@
+"""A running server: started under a guard, waited for while its process is watched, stopped whatever happens."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import requests
+
+from bench.engine import guard
+from bench.errors import BenchError
+
+__all__ = ["Server", "ServerDied", "bind_cores"]
+
+# Snakemake sets these to the job's threads for every child; the engine chooses its own.
+_NOT_FOR_THE_ENGINE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "PYTHONPATH")
+
+
+class ServerDied(BenchError):
+    """The server ended, or never became ready; the message holds its last words."""
+
+
+class Server:
+    """The server of one session, as a context: entered when it answers, left when nothing of it runs any more.
+
+    Args:
+        launch: what `resolve_launch` gave.
+        cores: cores pinned to each worker of a CPU engine.
+        tensor_parallel: workers.
+        log: file that takes the server's output.
+        ready_timeout_s: longest wait for readiness.
+        say: takes progress lines.
+
+    Attributes:
+        base_url: where it answers. argv, environment: as started. ready_s: seconds from start to readiness.
+    """
+
+    def __init__(
+        self,
+        launch: Mapping[str, Any],
+        *,
+        cores: int,
+        tensor_parallel: int,
+        log: Path,
+        ready_timeout_s: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self._log, self._ready_timeout_s, self._say = log, ready_timeout_s, say
+        self._guard: subprocess.Popen[bytes] | None = None
+        self.managed = launch["argv"] is not None
+        self.ready_s = 0.0
+        self.argv: list[str] = []
+        self.environment: dict[str, str] = {}
+        if self.managed:
+            self._port = _free_port()
+            self.base_url = f"http://127.0.0.1:{self._port}"
+            self.argv = [part.replace("{port}", str(self._port)) for part in launch["argv"]]
+            self.environment = dict(launch["environment"])
+            if launch["device"] == "cpu":
+                self.environment = {**bind_cores(cores, tensor_parallel), **self.environment}
+        else:
+            self.base_url = launch["base_url"].rstrip("/").removesuffix("/v1")
+
+    def __enter__(self) -> Server:
+        try:
+            if self.managed:
+                self._start()
+            self._wait()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        inherited = {k: v for k, v in os.environ.items() if k not in _NOT_FOR_THE_ENGINE}
+        with self._log.open("ab") as log:
+            log.write(f"\n--- {time.strftime('%FT%TZ', time.gmtime())} {' '.join(self.argv)}\n".encode())
+            log.flush()
+            self._guard = subprocess.Popen(
+                [sys.executable, str(guard.__file__), *self.argv],
+                stdin=subprocess.PIPE,  # the guard ends the server when this end closes
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=inherited | self.environment,
+                start_new_session=True,  # Ctrl-C reaches the session alone, which ends the server in order
+            )
+
+    def _wait(self) -> None:
+        """Return when the server answers.
+
+        Raises:
+            ServerDied: its process ended, or the time is over.
+        """
+        begin = time.monotonic()
+        told = begin
+        while not self.answers():
+            waited = time.monotonic() - begin
+            if self.managed and not self.running():
+                raise ServerDied(f"The server ended {waited:.0f} s after its start. {self.last_words()}")
+            if waited > (self._ready_timeout_s if self.managed else 10):
+                hint = self.last_words() if self.managed else "Check the address; it is not ours to start."
+                raise ServerDied(f"{self.base_url} did not answer within {waited:.0f} s. {hint}")
+            if time.monotonic() - told > 15:
+                told = time.monotonic()
+                self._say(f"waiting for the server, {waited:.0f} s so far; its log: {self._log}")
+            time.sleep(0.25)
+        self.ready_s = time.monotonic() - begin
+
+    def running(self) -> bool:
+        """Whether the process is alive; an external server is taken to be."""
+        return not self.managed or (self._guard is not None and self._guard.poll() is None)
+
+    def answers(self) -> bool:
+        """Whether the server says that it is ready to serve."""
+        path = "/health" if self.managed else "/v1/models"
+        try:
+            return requests.get(self.base_url + path, timeout=5).status_code < 400
+        except requests.RequestException:
+            return False
+
+    def last_words(self) -> str:
+        """The end of its log, for an error message."""
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        started = max((i for i, line in enumerate(lines) if line.startswith("--- ")), default=0)
+        errors = [line for line in lines[started + 1 :] if "Error" in line][-5:] or lines[-15:]
+        return f"Its last words ({self._log}):\n" + "\n".join(f"    {line[:400]}" for line in errors)
+
+    def stop(self) -> None:
+        """End the server and everything that it started; return when nothing of it runs. Does nothing to an external one."""
+        if self._guard is None:
+            return
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        try:
+            self._guard.wait(timeout=guard.GRACE_S + 20)
+        except subprocess.TimeoutExpired:  # the guard kills by force after its grace; this cannot last
+            self._guard.kill()
+            self._guard.wait()
+        self._guard = None
+
+
+def _free_port() -> int:
+    """A port of 127.0.0.1 that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def bind_cores(cores: int, workers: int) -> dict[str, str]:
+    """vLLM's variable that pins each worker of a CPU build to `cores` cores of those this process may use.
+
+    Unpinned, the worker's threads, the API server and the client displace one another. With one core in all there is nothing to
+    pin.
+
+    Raises:
+        BenchError: fewer cores than the workers need.
+    """
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    if len(allowed) == 1 and workers == 1:
+        return {}
+    if cores * workers > len(allowed):
+        raise BenchError(
+            f"{workers} workers of {cores} cores need {cores * workers}, and this process may use {len(allowed)}. "
+            "Lower `cores` or `tensor_parallel` of the deployment, or give the job more."
+        )
+    groups = [allowed[i * cores : (i + 1) * cores] for i in range(workers)]
+    return {"VLLM_CPU_OMP_THREADS_BIND": "|".join(",".join(map(str, group)) for group in groups)}

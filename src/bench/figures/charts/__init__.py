@@ -1,0 +1,1 @@
+"""One figure a file; the file's name is the figure's."""

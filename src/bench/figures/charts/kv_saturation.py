@@ -1,0 +1,37 @@
+"""KV-cache usage against concurrency."""
+
+import altair as alt
+import polars as pl
+
+from bench.figures.registry import figure
+from bench.figures.results import Results
+from bench.figures.theme import concurrency_axis, curve_colour, layered, points, with_curve
+
+
+@figure(
+    "kv-saturation",
+    title="KV-cache usage against concurrency",
+    question="At what load does the KV cache run out, and was that to be expected?",
+    reading="Peak usage of each run. Dashed: the saturation that geometry predicts, KV tokens ÷ tokens a request. Where a curve "
+    "meets 100 % at its dashed line, the cache is what limits the server.",
+)
+def kv_saturation(results: Results) -> alt.LayerChart:
+    """Peak KV-cache usage of each run, one line a curve through its levels' medians, with the prediction as a rule.
+
+    Args:
+        results: `runs` with `concurrency`, `kv_usage_peak` (0–1), `predicted_saturation` (requests) and `valid`.
+    """
+    runs = with_curve(results, results.runs.filter(pl.col("kv_usage_peak").is_not_null()))
+    x, colour = concurrency_axis(results.runs["concurrency"]), curve_colour(results)
+    y = alt.Y("kv_usage_peak:Q", title="peak KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02]))
+    base = alt.Chart(runs.select("curve", "concurrency", "kv_usage_peak", "valid", "run"))
+    medians = (
+        runs.filter("valid").group_by("curve", "concurrency", maintain_order=True).agg(pl.col("kv_usage_peak").median())
+    )
+    predicted = runs.group_by("curve", maintain_order=True).agg(concurrency=pl.col("predicted_saturation").max())
+    predicted = predicted.filter(pl.col("concurrency") <= 1.1 * results.runs["concurrency"].max())  # type: ignore[operator]
+    return layered(
+        alt.Chart(predicted).mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=x, color=colour),
+        alt.Chart(medians).mark_line().encode(x=x, y=y, color=colour),
+        points(base, y, x, colour, tooltip=["run:N", "concurrency:Q", alt.Tooltip("kv_usage_peak:Q", format=".1%")]),
+    )

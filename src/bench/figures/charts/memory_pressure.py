@@ -1,0 +1,60 @@
+"""Admission, queueing and memory pressure at the highest level."""
+
+import altair as alt
+import polars as pl
+
+from bench.figures.registry import figure
+from bench.figures.results import Results
+from bench.figures.theme import PALETTE, curve_column, with_curve
+
+_COUNTS = {"running": "running", "waiting": "waiting", "completed": "completed"}
+
+
+@figure(
+    "memory-pressure",
+    title="Admission, queueing and memory pressure at the highest level",
+    question="When the server is overloaded, do requests wait because the KV cache is full?",
+    reading="The highest level of each curve. Above: requests running, waiting and completed. Below: KV-cache usage. Where the queue appears "
+    "only while usage is pinned near 100 %, memory is what admits and what refuses.",
+)
+def memory_pressure(results: Results) -> alt.HConcatChart:
+    """Requests running, waiting and completed over KV-cache usage, at each curve's highest level (first repeat).
+
+    Args:
+        results: `timeseries` with `running`, `waiting`, `completed` (requests) and `kv_usage` (0–1).
+    """
+    runs = with_curve(results, results.runs.filter(pl.col("repeat") == 1))
+    columns = []
+    for curve in curve_column(results):
+        run = runs.filter(pl.col("curve") == curve).sort("concurrency").row(-1, named=True)
+        rows = results.timeseries.filter((pl.col("deployment") == run["deployment"]) & (pl.col("run") == run["run"]))
+        end = run["duration_s"] or rows["elapsed_s"].max() or 1.0
+        x = alt.X("elapsed_s:Q", title="time since the run's start (s)", scale=alt.Scale(domain=[0, end], nice=False))
+        counts = rows.filter(pl.col("series").is_in(list(_COUNTS))).select("series", "elapsed_s", "value")
+        usage = rows.filter(pl.col("series") == "kv_usage").select("elapsed_s", "value")
+        colour = alt.Color(
+            "series:N",
+            title="requests",
+            sort=list(_COUNTS),
+            scale=alt.Scale(domain=list(_COUNTS), range=[PALETTE[0], PALETTE[1], PALETTE[2]]),
+        )
+        dash = alt.StrokeDash("series:N", title="requests", sort=list(_COUNTS), scale=alt.Scale(
+            domain=list(_COUNTS), range=[[1, 0], [6, 3], [2, 2]]))  # fmt: skip
+        title = f"{curve} at {run['concurrency']}" + ("" if run["valid"] else " (invalid run)")
+        above = (
+            alt.Chart(counts, title=alt.TitleParams(title, fontSize=13, anchor="start"))
+            .mark_line(clip=True)
+            .encode(x=x.title(None), y=alt.Y("value:Q", title="requests"), color=colour, strokeDash=dash)
+            .properties(width=280, height=180)
+        )
+        below = (
+            alt.Chart(usage)
+            .mark_area(line={"color": PALETTE[6], "strokeWidth": 1.5}, color="#bbbbbb", opacity=0.6, clip=True)
+            .encode(
+                x=x,
+                y=alt.Y("value:Q", title="KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02])),
+            )
+            .properties(width=280, height=100)
+        )
+        columns.append(alt.vconcat(above, below))
+    return alt.hconcat(*columns)

@@ -1,0 +1,46 @@
+"""Throughput against concurrency."""
+
+import altair as alt
+import polars as pl
+
+from bench.figures.registry import figure
+from bench.figures.results import Results
+from bench.figures.theme import HEIGHT, concurrency_axis, curve_colour, points, with_curve
+
+_PANELS = {
+    "throughput_peak_tokens_per_s": "peak: best second of the run",
+    "throughput_tokens_per_s": "mean: all tokens over the whole run",
+}
+
+
+@figure(
+    "peak-throughput",
+    title="Throughput against concurrency",
+    question="Where does more load stop buying more tokens, and where does it cost some?",
+    reading="Left, the study's measure: the most output tokens in any second of a run. Right, the run's mean, which also pays for "
+    "queueing, preemption and the last requests that run alone. Dashed: predicted KV saturation.",
+)
+def peak_throughput(results: Results) -> alt.HConcatChart:
+    """Peak and mean output tokens a second of each run, one line a curve through its levels' medians.
+
+    Args:
+        results: `runs` with `concurrency`, `throughput_peak_tokens_per_s`, `throughput_tokens_per_s`, `predicted_saturation`, `valid`.
+    """
+    runs = with_curve(results, results.runs)
+    x, colour = concurrency_axis(results.runs["concurrency"]), curve_colour(results)
+    highest = max(runs[column].drop_nulls().max() or 0 for column in _PANELS)  # type: ignore[type-var]
+    predicted = runs.group_by("curve", maintain_order=True).agg(concurrency=pl.col("predicted_saturation").max())
+    predicted = predicted.filter(pl.col("concurrency") <= 1.1 * results.runs["concurrency"].max())  # type: ignore[operator]
+    panels = []
+    for column, title in _PANELS.items():
+        y = alt.Y(f"{column}:Q", title="output tokens/s", scale=alt.Scale(domain=[0, 1.05 * float(highest)]))  # type: ignore[arg-type]
+        base = alt.Chart(runs.select("curve", "concurrency", column, "valid", "run"))
+        medians = runs.filter("valid").group_by("curve", "concurrency", maintain_order=True).agg(pl.col(column).median())
+        panels.append(
+            alt.layer(
+                alt.Chart(predicted).mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=x, color=colour),
+                alt.Chart(medians).mark_line().encode(x=x, y=y, color=colour),
+                points(base, y, x, colour, tooltip=["run:N", "concurrency:Q", alt.Tooltip(f"{column}:Q", format=".0f")]),
+            ).properties(width=360, height=HEIGHT, title=alt.TitleParams(title, fontSize=13, fontWeight="normal", anchor="start"))
+        )
+    return alt.hconcat(*panels)

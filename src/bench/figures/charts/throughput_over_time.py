@@ -1,0 +1,47 @@
+"""Throughput over time, a line a level."""
+
+import altair as alt
+import polars as pl
+
+from bench.figures.registry import figure
+from bench.figures.results import Results
+from bench.figures.theme import curve_column, with_curve
+
+
+@figure(
+    "throughput-over-time",
+    title="Throughput over time",
+    question="Does a run keep its speed, and how does its end look?",
+    reading="Output tokens a second at the client, in bins of half a second, a line a level. Beyond saturation a run has a plateau that "
+    "more load does not raise, and a tail in which the requests that had to wait run alone.",
+)
+def throughput_over_time(results: Results) -> alt.Chart:
+    """Output tokens a second over time: the first repeat of each level, a panel a curve.
+
+    Args:
+        results: `timeseries` with the series `throughput` (tokens/s) over `elapsed_s` (s).
+    """
+    runs = with_curve(results, results.runs).select("deployment", "run", "curve", "valid")
+    rows = (
+        results.timeseries.filter((pl.col("series") == "throughput") & (pl.col("repeat") == 1))
+        .join(runs, on=["deployment", "run"])
+        .select("curve", "concurrency", "elapsed_s", "value", "valid")
+    )
+    levels = rows["concurrency"].unique().sort().to_list()
+    return (
+        alt.Chart(rows)
+        .mark_line(interpolate="monotone", strokeWidth=1.6, point=alt.OverlayMarkDef(size=12))
+        .encode(
+            x=alt.X("elapsed_s:Q", title="time since the run's start (s)"),
+            y=alt.Y("value:Q", title="output tokens/s"),
+            color=alt.Color(
+                "concurrency:O", title="concurrency", sort=levels, scale=alt.Scale(scheme="viridis", reverse=True)
+            ),
+            strokeDash=alt.StrokeDash("valid:N", title="valid", legend=None, scale=alt.Scale(
+                domain=[True, False], range=[[1, 0], [3, 3]])),  # fmt: skip
+            tooltip=["concurrency:O", alt.Tooltip("elapsed_s:Q", format=".2f"), alt.Tooltip("value:Q", format=".0f")],
+        )
+        .properties(width=280, height=260)
+        .facet(column=alt.Column("curve:N", title=None, sort=curve_column(results)))
+        .resolve_scale(x="independent")
+    )

@@ -1,0 +1,45 @@
+"""What a figure is drawn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["Results", "figure_names"]
+
+
+def figure_names() -> list[str]:
+    """All figures, by name: the files in `charts/`. Nothing is imported, so that a workflow can ask at parse time."""
+    return sorted(path.stem.replace("_", "-") for path in (Path(__file__).parent / "charts").glob("[a-z]*.py"))
+
+
+@dataclass(frozen=True)
+class Results:
+    """The tables of a study: one row a run, and every run's course over time."""
+
+    runs: pl.DataFrame
+    timeseries: pl.DataFrame
+
+    @classmethod
+    def read(cls, summary: Path, timeseries: Path) -> Results:
+        """The results in the files that `aggregate` wrote."""
+        import polars as pl  # noqa: PLC0415 - the workflow asks for figure_names() without it
+
+        return cls(pl.read_parquet(summary), pl.read_parquet(timeseries))
+
+    @cached_property
+    def saturation(self) -> pl.DataFrame:
+        """One row a deployment and workload: measured and predicted saturation."""
+        from bench.analysis import saturation  # noqa: PLC0415 - as above
+
+        return saturation(self.runs)
+
+    @cached_property
+    def several_workloads(self) -> bool:
+        """Whether curves must be told apart by workload as well as by deployment."""
+        return self.runs["workload"].n_unique() > 1

@@ -1,0 +1,34 @@
+"""Draw a figure and save it as SVG, PNG and Vega-Lite JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import altair as alt
+
+from bench.figures.registry import load_figure
+from bench.figures.results import Results
+from bench.figures.theme import finish, invalid_note
+
+__all__ = ["save_figure"]
+
+_PIXELS_A_UNIT = 2.0
+
+
+def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
+    """Draw `name` and save it as `stem` with .svg, .png and .json; the paths written.
+
+    Raises:
+        BenchError: there is no such figure.
+    """
+    drawn = load_figure(name)
+    chart = drawn.draw(results)
+    whole = finish(chart, drawn.title, [drawn.question, invalid_note(results.runs)])
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png", "json")]
+    assert isinstance(whole, alt.TopLevelMixin)
+    whole.save(str(paths[0]))
+    whole.save(str(paths[1]), scale_factor=_PIXELS_A_UNIT)
+    paths[2].write_text(json.dumps(whole.to_dict(), separators=(",", ":")))
+    return paths

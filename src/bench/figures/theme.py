@@ -1,0 +1,100 @@
+"""One look for all figures, and the parts that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from bench.figures.results import Results
+
+__all__ = [
+    "HEIGHT",
+    "INVALID",
+    "PALETTE",
+    "WIDTH",
+    "concurrency_axis",
+    "curve_column",
+    "curve_colour",
+    "finish",
+    "layered",
+    "points",
+    "with_curve",
+]
+
+# Okabe and Ito's colours, which readers with any colour vision tell apart; yellow, too pale for lines on white, is left out.
+PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+WIDTH, HEIGHT = 460, 300
+INVALID = "invalid run"
+_FONT = "Helvetica, Arial, sans-serif"
+# Charts show what the tables hold; a study of more rows than Altair's default limit is no mistake.
+alt.data_transformers.disable_max_rows()
+
+
+def with_curve(results: Results, frame: pl.DataFrame) -> pl.DataFrame:
+    """Add `curve`, what a line is called: the deployment, with the workload where there are several."""
+    name = pl.format("{} · {}", "deployment", "workload") if results.several_workloads else pl.col("deployment")
+    return frame.with_columns(curve=name)
+
+
+def curve_column(results: Results) -> list[str]:
+    """The curves in the study's order, so that colours stay the same in every figure."""
+    return with_curve(results, results.runs)["curve"].unique(maintain_order=True).to_list()
+
+
+def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
+    """One colour a curve."""
+    order = curve_column(results)
+    colours = [PALETTE[i % len(PALETTE)] for i in range(len(order))]
+    return alt.Color("curve:N", title=title, sort=order, scale=alt.Scale(domain=order, range=colours))
+
+
+def concurrency_axis(levels: Sequence[int] | pl.Series, *, title: str = "concurrency (requests in flight)") -> alt.X:
+    """Concurrency on a logarithmic axis where the levels span more than a factor of 20."""
+    low, high = min(levels), max(levels)
+    log = high / low > 20
+    values = [v for v in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096) if v <= high * 1.1] if log else None
+    scale = alt.Scale(type="log", base=2, nice=False) if log else alt.Scale(zero=False)
+    axis = alt.Axis(values=values, format="d") if values else alt.Axis(format="d")
+    return alt.X("concurrency:Q", title=title, scale=scale, axis=axis)
+
+
+def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDatum, **more: Any) -> alt.LayerChart:
+    """Every run as a point: filled where it is valid, a cross where it is not."""
+    common = {"x": x, "y": y, "color": colour, **more}
+    valid = chart.transform_filter("datum.valid").mark_point(filled=True, size=45, opacity=1).encode(**common)
+    invalid = (
+        chart.transform_filter("!datum.valid")
+        .mark_point(shape="cross", filled=False, size=70, angle=45, strokeWidth=1.5, opacity=1)
+        .encode(**common)
+    )
+    return alt.layer(valid, invalid)
+
+
+def layered(*layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
+    """Layers of one panel, at the common size."""
+    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
+
+
+def finish(chart: Any, title: str, notes: Sequence[str]) -> alt.TopLevelMixin:
+    """Give a figure its title, the notes below it, and the theme."""
+    titled = chart.properties(
+        title=alt.TitleParams(title, subtitle=[note for note in notes if note], anchor="start", offset=12)
+    )
+    return (  # type: ignore[no-any-return]
+        titled.configure(font=_FONT, background="white")
+        .configure_view(stroke="#cccccc")
+        .configure_axis(labelFontSize=12, titleFontSize=13, titleFontWeight="normal", gridColor="#ececec", tickColor="#999999")
+        .configure_legend(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", symbolStrokeWidth=2, labelLimit=260)
+        .configure_title(fontSize=16, subtitleFontSize=12, subtitleColor="#555555", subtitlePadding=5, fontWeight="bold")
+        .configure_header(labelFontSize=13, titleFontSize=13, labelFontWeight="bold")
+        .configure_line(strokeWidth=2)
+    )
+
+
+def invalid_note(runs: pl.DataFrame) -> str:
+    """A note that counts the invalid runs; empty where there are none."""
+    count = runs.filter(~pl.col("valid")).height
+    return f"Crosses: {count} of {runs.height} runs are invalid, kept out of the lines; the report lists why." if count else ""

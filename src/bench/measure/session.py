@@ -1,0 +1,279 @@
+"""The session of a deployment: start, wait, warm up, measure what is missing, stop, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psutil
+import requests
+
+from bench.engine import Server, ServerDied, gather_facts
+from bench.errors import BenchError
+from bench.measure.protocol import WORKFLOW_PID
+from bench.measure.recording import record_run
+from bench.measure.store import Store, record_digest
+from bench.study import DeploymentSpec, Plan, RunSpec
+from bench.study.plan import PROTOCOL
+from bench.telemetry import missing_metrics
+from bench.workload import Load, RequestRecord, Target, run_load
+
+__all__ = ["measure"]
+
+_STARTS = 2  # a server that dies is started once more
+
+
+def measure(
+    plan: Plan,
+    deployment: str,
+    runs: Sequence[RunSpec],
+    *,
+    launch: Path,
+    facts: Path,
+    store: Store,
+    say: Callable[[str], None],
+) -> None:
+    """Measure those of `runs` that have no measurement with their digest, and put every run's files in place.
+
+    What a run shows (saturation, failed requests, missed SLOs) is data; it never ends the session. Each finished run is kept
+    at once, so that the next session goes on after it.
+
+    Args:
+        runs: the runs wanted. launch: the resolved launch. facts: where the deployment's facts go, beside `server.log`.
+        say: takes progress lines.
+
+    Raises:
+        BenchError: the server would not start, or died twice; the message holds its last words.
+    """
+    spec = plan.deployments[deployment]
+    store.sweep()
+    for run in runs:
+        if not store.holds(run.digest):
+            _adopt(run, store)
+    missing = [run for run in runs if not store.holds(run.digest)]
+    if len(missing) < len(runs):
+        say(f"{deployment}: {len(runs) - len(missing)} of {len(runs)} runs are measured already")
+    content = json.loads(launch.read_text())
+    with _ends_with_the_workflow(say):
+        for start in range(1, _STARTS + 1):
+            if not missing and store.holds(_facts_key(spec)):
+                break
+            try:
+                _measure_missing(plan, spec, missing, content, store, facts.parent / "server.log", say)
+            except ServerDied as death:
+                missing = [run for run in missing if not store.holds(run.digest)]
+                if start == _STARTS:
+                    raise BenchError(
+                        f"{deployment}: {death}\n{len(runs) - len(missing)} of {len(runs)} runs are measured and kept."
+                    ) from None
+                say(f"{deployment}: {death}\n{deployment}: starting it once more")
+    for run in runs:
+        store.place(run.digest, run.record.parent, last="run.json")
+    store.place(_facts_key(spec), facts.parent, last=facts.name)
+
+
+def _adopt(run: RunSpec, store: Store) -> None:
+    """Take a measurement that lies among the results but not in the store (results copied from elsewhere)."""
+    if record_digest(run.record) == run.digest:
+        with store.adding(run.digest) as folder:
+            for name in (*json.loads(run.record.read_text())["files"], run.record.name):
+                os.link(run.record.parent / name, folder / name)
+
+
+def _facts_key(spec: DeploymentSpec) -> str:
+    return f"deployment-{spec.digest}"
+
+
+def _measure_missing(
+    plan: Plan,
+    spec: DeploymentSpec,
+    missing: Sequence[RunSpec],
+    launch: dict[str, Any],
+    store: Store,
+    log: Path,
+    say: Callable[[str], None],
+) -> None:
+    settings, d = plan.measurement, spec.deployment
+    say(f"{spec.name}: starting {spec.deployment.engine} for {len(missing)} runs" if spec.engine.source != "external"
+        else f"{spec.name}: measuring {spec.engine.base_url}, {len(missing)} runs")  # fmt: skip
+    server = Server(
+        launch,
+        cores=d.cores,
+        tensor_parallel=d.tensor_parallel,
+        log=log,
+        ready_timeout_s=settings.ready_timeout_s,
+        say=lambda text: say(f"{spec.name}: {text}"),
+    )
+    with server:
+        say(f"{spec.name}: ready after {server.ready_s:.0f} s at {server.base_url}")
+        target = Target(server.base_url, spec.served_name, os.environ.get("OPENAI_API_KEY", "none"))
+        warmup = _warm_up(target, missing, settings.warmup_requests, launch, settings.request_timeout_s)
+        _alive(server)
+        scrape_interval_s = _checked_telemetry(server, settings.scrape_interval_s, say)
+        _keep_facts(spec, server, log, warmup, store)
+        clock = _Clock(missing)
+        for run in missing:
+            load = _load(run, launch, settings.request_timeout_s)
+            header = {
+                "digest": run.digest,
+                "protocol": PROTOCOL,
+                "deployment_digest": spec.digest,
+                "definition": run.definition,
+            }
+            with store.adding(run.digest) as folder:
+                recording = record_run(
+                    target, load, folder, header=header, scrape_interval_s=scrape_interval_s
+                )
+                if recording.failed:
+                    _alive(server)  # a dead server's failures are not the run's
+            say(clock.line(run, recording.requests, recording.tokens_per_s, recording.duration_s))
+
+
+def _alive(server: Server) -> None:
+    """Raise ServerDied where the process is gone or no longer answers; a server that is dying is given the time to."""
+    for _ in range(10):
+        if not server.running():
+            break
+        if server.answers():
+            return
+        time.sleep(0.5)
+    raise ServerDied(f"The server died while it was measured. {server.last_words()}")
+
+
+def _checked_telemetry(server: Server, interval_s: float, say: Callable[[str], None]) -> float | None:
+    """The scrape interval, once the server is known to expose the catalogue; None for an external server without /metrics.
+
+    Raises:
+        BenchError: it names the metrics that a server of ours lacks, before any run is spent on it.
+    """
+    try:
+        answer = requests.get(f"{server.base_url}/metrics", timeout=10)
+        names = {line.split("{")[0].split(" ")[0] for line in answer.text.splitlines() if answer.ok}
+    except requests.RequestException:
+        names = set()
+    missing = missing_metrics(names)
+    if not missing:
+        return interval_s
+    what = f"{server.base_url}/metrics lacks {', '.join(missing)}"
+    if server.managed:
+        raise BenchError(
+            f"{what}. Another engine or version may name them otherwise; the names stand in src/bench/telemetry/catalogue.py."
+        )
+    say(f"{what}; measuring without telemetry")
+    return None
+
+
+def _load(run: RunSpec, launch: dict[str, Any], timeout_s: float) -> Load:
+    return Load(
+        arrival=run.workload.arrival,
+        concurrency=run.concurrency,
+        num_requests=run.num_requests,
+        prompt_tokens=run.workload.prompt_tokens,
+        output_tokens=run.workload.output_tokens,
+        seed=run.digest,
+        vocabulary=launch["vocabulary"] or Load.vocabulary,
+        timeout_s=timeout_s,
+    )
+
+
+def _warm_up(
+    target: Target, missing: Sequence[RunSpec], count: int, launch: dict[str, Any], timeout_s: float
+) -> list[float | None]:
+    """Send `count` requests of the first run's lengths, one alone and the rest at once; their TTFT in seconds."""
+    if not missing or not count:
+        return []
+    first = _load(missing[0], launch, timeout_s)
+    ttft: list[float | None] = []
+    for wave in (1, count - 1):
+        if wave:
+            load = Load(
+                arrival="burst",
+                concurrency=wave,
+                num_requests=wave,
+                prompt_tokens=first.prompt_tokens,
+                output_tokens=first.output_tokens,
+                seed=f"warm-up/{wave}/{first.seed}",
+                vocabulary=first.vocabulary,
+                timeout_s=timeout_s,
+            )
+            result = run_load(target, load)
+            ttft += [RequestRecord.of(exchange, result.start).ttft_s for exchange in result.exchanges]
+    return ttft
+
+
+def _keep_facts(spec: DeploymentSpec, server: Server, log: Path, warmup: list[float | None], store: Store) -> None:
+    content = {
+        "deployment": spec.name,
+        "digest": spec.digest,
+        **gather_facts(server, log),
+        "warmup_ttft_s": warmup,
+    }
+    with store.adding(_facts_key(spec)) as folder:
+        (folder / "deployment.json").write_text(json.dumps(content, indent=2) + "\n")
+
+
+class _Clock:
+    """Progress lines with the time left, from the tokens that are left and the speed so far."""
+
+    def __init__(self, runs: Sequence[RunSpec]) -> None:
+        self._total, self._done = len(runs), 0
+        self._tokens = sum(run.num_requests * run.workload.output_tokens for run in runs)
+        self._begin, self._tokens_done = time.monotonic(), 0
+
+    def line(self, run: RunSpec, records: Sequence[RequestRecord], tokens_per_s: float, duration_s: float) -> str:
+        self._done += 1
+        self._tokens_done += run.num_requests * run.workload.output_tokens
+        spent = time.monotonic() - self._begin
+        left = spent / self._tokens_done * (self._tokens - self._tokens_done)
+        failed = sum(r.outcome != "ok" for r in records)
+        ttft = sorted(r.ttft_s for r in records if r.ttft_s is not None)
+        middle = f"TTFT P50 {ttft[len(ttft) // 2]:.3f} s" if ttft else "no first token"
+        return (
+            f"{run.deployment.name}: run {self._done} of {self._total}, concurrency {run.concurrency}: "
+            f"{tokens_per_s:.0f} tokens/s, {middle}, {duration_s:.1f} s"
+            + (f", {failed} of {len(records)} requests failed" if failed else "")
+            + (f"; about {left:.0f} s left" if self._done < self._total else "")
+        )
+
+
+@contextmanager
+def _ends_with_the_workflow(say: Callable[[str], None]) -> Iterator[None]:
+    """End this session in order on SIGTERM, and when the workflow that started it is gone (killed, so that nobody told us)."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough; the clean-up must not be interrupted
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        say(f"ending on {signal.Signals(number).name}; finished runs are kept")
+        raise SystemExit(128 + number)
+
+    previous = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    over = threading.Event()
+    pid = os.environ.get(WORKFLOW_PID)
+    if pid:
+        threading.Thread(target=_watch, args=(int(pid), over), daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _watch(pid: int, over: threading.Event) -> None:
+    try:
+        workflow = psutil.Process(pid)
+        while not over.wait(0.5):
+            if not workflow.is_running() or workflow.status() == psutil.STATUS_ZOMBIE:
+                break
+    except psutil.NoSuchProcess:
+        pass
+    if not over.is_set():
+        os.kill(os.getpid(), signal.SIGTERM)

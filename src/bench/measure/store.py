@@ -1,0 +1,70 @@
+"""Finished measurements, by digest: what a failed or killed workflow leaves for the next one.
+
+Snakemake restores the state before a job that failed, new files included. So each run goes at once into a folder that is no
+output, named by the digest of what it measured, and its place among the results is a link to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["Store"]
+
+
+class Store:
+    """Folders by digest below `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def holds(self, digest: str) -> bool:
+        """Whether a finished measurement has this digest."""
+        return (self.root / digest).is_dir()
+
+    @contextmanager
+    def adding(self, digest: str) -> Iterator[Path]:
+        """A temporary folder to fill; it takes its name when the context ends without an error, and is gone otherwise."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=self.root))
+        try:
+            yield folder
+            self.discard(digest)
+            folder.rename(self.root / digest)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def place(self, digest: str, folder: Path, last: str) -> None:
+        """Put the files of `digest` into `folder`, as links where the file system has them; `last` follows the others."""
+        folder.mkdir(parents=True, exist_ok=True)
+        files = sorted((self.root / digest).iterdir(), key=lambda file: file.name == last)
+        for file in files:
+            target = folder / file.name
+            target.unlink(missing_ok=True)
+            try:
+                os.link(file, target)
+            except OSError:
+                shutil.copy2(file, target)
+            os.utime(target)  # younger than what the job was given, or the workflow would measure for ever
+
+    def discard(self, digest: str) -> None:
+        """Forget a measurement."""
+        shutil.rmtree(self.root / digest, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Remove what killed sessions left unfinished. Only one session may use the store meanwhile."""
+        for folder in self.root.glob(".unfinished-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def record_digest(record: Path) -> str | None:
+    """The digest inside a record; None where there is no readable record."""
+    try:
+        return str(json.loads(record.read_text())["digest"])
+    except (OSError, ValueError, KeyError):
+        return None

@@ -1,0 +1,75 @@
+"""Latencies and throughput from request records. Definitions: docs/metrics.md."""
+
+from __future__ import annotations
+
+import polars as pl
+
+__all__ = ["latency_columns", "percentile", "throughput_series"]
+
+
+def latency_columns(requests: pl.LazyFrame) -> pl.LazyFrame:
+    """Add `tpot_s` and `normalised_latency_s` to one row a request.
+
+    TPOT = (E2E − TTFT) / (n − 1), with n the completion tokens that the server reports: null where n < 2, since one token has no
+    gap. Normalised latency = E2E / n.
+
+    Args:
+        requests: `ttft_s`, `e2e_s` (s) and `completion_tokens`.
+
+    Source: vLLM's benchmark (latency without the first token over n − 1). GuideLLM's TPOT includes the first token and is not
+    comparable.
+    """
+    n = pl.col("completion_tokens")
+    return requests.with_columns(
+        tpot_s=pl.when(n > 1).then((pl.col("e2e_s") - pl.col("ttft_s")) / (n - 1)),
+        normalised_latency_s=pl.when(n > 0).then(pl.col("e2e_s") / n),
+    )
+
+
+def percentile(values: pl.Series, share: float) -> float | None:
+    """The smallest value that at least `share` of the values do not exceed (nearest rank); None without values."""
+    known = values.drop_nulls().sort()
+    if known.is_empty():
+        return None
+    rank = max(1, -(-len(known) * round(share * 1000) // 1000))
+    return float(known[rank - 1])
+
+
+def throughput_series(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
+    """Output tokens a second over time, from the arrival of each chunk at the client.
+
+    A chunk may carry several tokens: each chunk of a request counts the request's completion tokens over its chunks.
+
+    Args:
+        requests: `token_times_s` (list, s since the run's start) and `completion_tokens`. width_s: width of a bin (s).
+
+    Returns:
+        `elapsed_s` (middle of the bin), `tokens_per_s`, `completed` (requests ended by the end of the bin). The last bin ends with
+        the last token, and its rate is over the part that it covers.
+    """
+    chunks = (
+        requests.filter(pl.col("token_times_s").list.len() > 0)
+        .with_columns(tokens=pl.col("completion_tokens").fill_null(0) / pl.col("token_times_s").list.len())
+        .select("tokens", "token_times_s")
+        .explode("token_times_s")
+        .with_columns(bin=(pl.col("token_times_s") / width_s).floor().cast(pl.Int64))
+    )
+    if chunks.is_empty():
+        return pl.DataFrame(schema={"elapsed_s": pl.Float64, "tokens_per_s": pl.Float64, "completed": pl.Int64})
+    last = float(chunks["token_times_s"].max())  # type: ignore[arg-type]
+    ends = requests["last_token_s"].drop_nulls().sort()
+    per_bin = chunks.group_by("bin").agg(pl.col("tokens").sum())
+    bins = pl.DataFrame({"bin": range(int(last // width_s) + 1)}, schema={"bin": pl.Int64})
+    begin, end = pl.col("bin") * width_s, pl.min_horizontal((pl.col("bin") + 1) * width_s, pl.lit(last))
+    return (
+        bins.join(per_bin, on="bin", how="left")
+        .sort("bin")
+        .with_columns(covered=(end - begin))
+        # A sliver at the end would turn a few tokens into a spike.
+        .filter(pl.col("covered") >= width_s / 4)
+        .select(
+            elapsed_s=begin + pl.col("covered") / 2,
+            tokens_per_s=pl.col("tokens").fill_null(0.0) / pl.col("covered"),
+            completed=end.map_elements(lambda t: ends.search_sorted(t, side="right"), return_dtype=pl.Int64),
+        )
+    )

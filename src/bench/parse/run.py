@@ -1,0 +1,190 @@
+"""One run's raw records, as tidy tables and one summary."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from bench.errors import BenchError
+from bench.parse.exposition import TELEMETRY_SCHEMA, read_scrapes, telemetry_table, wide_table
+from bench.parse.latency import latency_columns, percentile
+from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, METRICS, missing_metrics
+
+__all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
+
+PEAK_WINDOW_S = 1.0
+_SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+_REQUEST_SCHEMA = {
+    "index": pl.Int64,
+    "outcome": pl.String,
+    "error": pl.String,
+    "status": pl.Int64,
+    "prompt_tokens": pl.Int64,
+    "completion_tokens": pl.Int64,
+    **{
+        f"{stamp}_s": pl.Float64
+        for stamp in ("scheduled", "sent", "headers", "first_byte", "first_token", "last_token", "end", "ttft", "e2e")
+    },
+    "token_times_s": pl.List(pl.Float64),
+}
+
+
+def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summary: Path) -> dict[str, Any]:
+    """Parse the run in `folder` into `requests` and `telemetry` (Parquet), `wide` (CSV) and `summary` (JSON).
+
+    Returns:
+        The summary.
+
+    Raises:
+        BenchError: a file is missing, or differs from what was measured.
+    """
+    record = _record(folder)
+    table = latency_columns(
+        pl.LazyFrame(
+            [json.loads(line) for line in (folder / "requests.jsonl").read_text().splitlines()],
+            schema=_REQUEST_SCHEMA,
+        )
+    ).collect()
+    raw = folder / "telemetry.jsonl.gz"
+    samples = (
+        telemetry_table(raw, record["clock_start_s"])
+        if raw.exists()
+        else pl.DataFrame(schema=TELEMETRY_SCHEMA)
+    )
+    content = summarise(record, table, samples, _scrape_times(raw, record["clock_start_s"]))
+    for path in (requests, telemetry, wide, summary):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    table.write_parquet(requests)
+    samples.write_parquet(telemetry)
+    (wide_table(samples) if len(samples) else pl.DataFrame({"elapsed_s": []})).write_csv(wide)
+    summary.write_text(json.dumps(content, indent=2) + "\n")
+    return content
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    """The run's record, after a check of its files against the checksums in it."""
+    path = folder / "run.json"
+    if not path.exists():
+        raise BenchError(f"{path}: no such file; the folder of a measured run holds run.json and requests.jsonl.")
+    record: dict[str, Any] = json.loads(path.read_text())
+    for name, expected in record["files"].items():
+        file = folder / name
+        if not file.exists():
+            raise BenchError(f"{file}: missing. Discard the run (`bench discard {folder.name}`) and measure it again.")
+        if hashlib.sha256(file.read_bytes()).hexdigest() != expected:
+            raise BenchError(
+                f"{file}: differs from what was measured. Restore it, or discard the run "
+                f"(`bench discard {folder.name}`) and measure it again."
+            )
+    return record
+
+
+def _scrape_times(raw: Path, start: float) -> list[float]:
+    if not raw.exists():
+        return []
+    return [scrape["received"] - start for scrape in read_scrapes(raw) if "text" in scrape]
+
+
+def summarise(
+    record: Mapping[str, Any], requests: pl.DataFrame, telemetry: pl.DataFrame, scrapes: list[float]
+) -> dict[str, Any]:
+    """One run's figures: what was asked, what came, how long it took, what the server said, how the client fared.
+
+    Args:
+        record: `run.json`. requests, telemetry: the tidy tables. scrapes: arrival of each scrape (s since the start).
+    """
+    ok = requests.filter(pl.col("outcome") == "ok")
+    first_sent, last_end = requests["sent_s"].min(), requests["last_token_s"].max()
+    span = float(last_end) - float(first_sent) if last_end is not None and first_sent is not None else None  # type: ignore[arg-type]
+    tokens = int(ok["completion_tokens"].sum() or 0)
+    asked = record["definition"]
+    content: dict[str, Any] = {
+        **asked,
+        "digest": record["digest"],
+        "started": record["started"],
+        "requests": len(requests),
+        "ok": len(ok),
+        "failed": len(requests) - len(ok),
+        **{
+            f"outcome_{name}": count
+            for name, count in requests.filter(pl.col("outcome") != "ok")["outcome"].value_counts().sort("outcome").iter_rows()
+        },
+        "wrong_prompt_tokens": int((ok["prompt_tokens"] != asked["prompt_tokens"]).sum()),
+        "wrong_output_tokens": int((ok["completion_tokens"] != asked["output_tokens"]).sum()),
+        "duration_s": span,
+        "throughput_tokens_per_s": tokens / span if span else None,
+        "throughput_requests_per_s": len(ok) / span if span else None,
+        "throughput_peak_tokens_per_s": _peak(ok, span),
+        "drain_s": record["drain_s"],
+        **{f"client_{key}": value for key, value in record["client"].items()},
+        **{f"host_{key}": value for key, value in record["host"].items()},
+    }
+    for column, name in (("ttft_s", "ttft"), ("e2e_s", "e2e"), ("tpot_s", "tpot")):
+        content[f"{name}_mean_s"] = ok[column].mean()
+        content |= {f"{name}_{label}_s": percentile(ok[column], share) for label, share in _SHARES.items()}
+    gaps = ok.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"].drop_nulls()
+    content["itl_mean_s"] = gaps.mean()
+    content |= {f"itl_{label}_s": percentile(gaps, share) for label, share in _SHARES.items()}
+    content |= _server_figures(telemetry)
+    content["scrapes"] = len(scrapes)
+    content["scrape_gap_max_s"] = _longest_gap(scrapes, span or 0.0)
+    return content
+
+
+def _peak(ok: pl.DataFrame, span: float | None) -> float | None:
+    """Most output tokens in any window of one second; the mean, where the run is shorter than the window."""
+    if not span or ok.is_empty():
+        return None
+    if span <= PEAK_WINDOW_S:
+        return float(ok["completion_tokens"].sum()) / span
+    chunks = (
+        ok.with_columns(tokens=pl.col("completion_tokens") / pl.col("token_times_s").list.len())
+        .select("tokens", time="token_times_s")
+        .explode("time")
+        .sort("time")
+        .with_columns(total=pl.col("tokens").cum_sum())
+    )
+    times, total = chunks["time"], chunks["total"]
+    before = times.search_sorted(times - PEAK_WINDOW_S, side="right")
+    earlier = pl.concat([pl.Series("total", [0.0]), total])[before]
+    return float((total - earlier).max()) / PEAK_WINDOW_S  # type: ignore[arg-type]
+
+
+def _longest_gap(scrapes: list[float], span: float) -> float | None:
+    """Longest time between two scrapes that touches the load (s)."""
+    gaps = [b - a for a, b in zip(scrapes, scrapes[1:], strict=False) if b > 0 and a < span]
+    if scrapes and scrapes[-1] < span:
+        gaps.append(span - scrapes[-1])
+    return round(max(gaps), 4) if gaps else None
+
+
+def _server_figures(telemetry: pl.DataFrame) -> dict[str, Any]:
+    """The catalogue's metrics over the run: gauges as their peak, counters and histograms as last − first.
+
+    A metric with several label sets is summed in each scrape (several engines behind one endpoint). One that the exposition lacks
+    is null here and named in `metrics_missing`, which makes the run invalid.
+    """
+    exposed = {**METRICS, **{f"{name}_count": f"{metric}_count" for name, metric in HISTOGRAMS.items()}}
+    by_scrape = (
+        telemetry.filter(pl.col("name").is_in(list(exposed.values())))
+        .group_by("name", "scrape")
+        .agg(pl.col("value").sum())
+        .sort("scrape")
+    )
+    values = {name: by_scrape.filter(pl.col("name") == metric)["value"] for name, metric in exposed.items()}
+
+    def rise(name: str) -> float | None:
+        return float(values[name][-1] - values[name][0]) if len(values[name]) else None
+
+    figures: dict[str, Any] = {f"{name}_peak": values[name].max() for name in GAUGES}
+    figures |= {name: rise(name) for name in COUNTERS}
+    for name in HISTOGRAMS:
+        count, total = rise(f"{name}_count"), rise(f"{name}_sum")
+        figures[f"{name}_mean_s"] = total / count if count and total is not None else None
+    figures["metrics_missing"] = missing_metrics(telemetry["name"].unique()) if len(telemetry) else []
+    return figures

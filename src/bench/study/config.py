@@ -1,0 +1,295 @@
+"""The configuration as typed models: what a study may say, and every reason to refuse it.
+
+The field descriptions are the reference: `config/README.md` and the JSON schema are generated from them
+(`bench config reference`, `bench config schema`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
+
+__all__ = [
+    "Architecture",
+    "Config",
+    "Deployment",
+    "Engine",
+    "Ladder",
+    "Measurement",
+    "Model",
+    "Study",
+    "Thresholds",
+    "Workload",
+]
+
+_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def _parse_size(value: Any) -> int:
+    """Bytes from an integer or a text such as `64MiB`."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]i?B)?", str(value).strip())
+    if match is None:
+        raise ValueError("a size is a number of bytes or a text such as 64MiB or 1.5GiB")
+    return int(float(match[1]) * _UNITS[match[2] or ""])
+
+
+Size = Annotated[
+    int,
+    BeforeValidator(_parse_size),
+    Field(gt=0),
+    WithJsonSchema({"type": ["string", "integer"], "examples": ["64MiB", "1.5GiB"]}),
+]
+# Names become folders, wildcards and `_`-separated parts of a run's name: hence no underscore, no slash, no upper case.
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Strict(BaseModel):
+    """Unknown keys and silent conversions are refused: a typo must not cost GPU hours."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Architecture(_Strict):
+    """The facts of a decoder that decide its memory and its speed."""
+
+    layers: Count = Field(description="Decoder layers.")
+    hidden_size: Count = Field(description="Width of the residual stream.")
+    heads: Count = Field(description="Attention (query) heads.")
+    kv_heads: Count = Field(
+        description="Key/value heads: as many as `heads` is MHA, 1 is MQA, anything between is GQA."
+    )
+    head_dim: Count = Field(description="Width of one head.")
+    intermediate_size: Count = Field(description="Width of the gated MLP.")
+    vocabulary: Annotated[int, Field(ge=320)] = Field(
+        description="Vocabulary size; at least 320, so that every byte has a token."
+    )
+    context: Count = Field(description="Longest sequence, prompt and output together (tokens).")
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Architecture:
+        if self.heads % self.kv_heads:
+            raise ValueError(
+                f"kv_heads {self.kv_heads} does not divide heads {self.heads}; each KV head serves a whole group of heads"
+            )
+        return self
+
+
+class Model(_Strict):
+    """One model: architecture facts alone (a synthetic checkpoint with random weights), or a real checkpoint."""
+
+    architecture: Architecture | None = Field(
+        default=None,
+        description="Architecture facts. Alone, they make a synthetic checkpoint; beside `hub` or `path`, they are checked against it.",
+    )
+    hub: str | None = Field(default=None, description="Hugging Face id of a real checkpoint, such as `Qwen/Qwen3-8B`.")
+    revision: str | None = Field(
+        default=None, description="Commit of the hub's checkpoint; required with `hub`, so that a rerun loads the same."
+    )
+    path: str | None = Field(default=None, description="Folder of a real checkpoint on this machine.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Model:
+        if self.hub and self.path:
+            raise ValueError("both hub and path are given; keep one")
+        if not (self.hub or self.path or self.architecture):
+            raise ValueError("no source: give architecture (a synthetic checkpoint), hub and revision, or path")
+        if self.hub and not self.revision:
+            raise ValueError("hub without revision; name the commit, so that a rerun loads the same weights")
+        if self.revision and not self.hub:
+            raise ValueError("revision without hub")
+        return self
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether the checkpoint is written from the architecture facts, with random weights."""
+        return not (self.hub or self.path)
+
+
+class Engine(_Strict):
+    """Where the server comes from: a pinned environment, a command on PATH, a container image, or a running endpoint."""
+
+    source: Literal["lock", "command", "container", "external"] = Field(
+        description="`lock`: build an environment from `locks`; `command`: use `command`; `container`: run `image`; "
+        "`external`: measure the server at `base_url`, which is never started or stopped."
+    )
+    device: Literal["cpu", "cuda"] = Field(default="cpu", description="What the engine's build runs on.")
+    locks: list[str] = Field(
+        default_factory=list,
+        description="Requirement files with hashes, installed one after the other (paths from the project's root).",
+    )
+    index: str | None = Field(
+        default=None,
+        description="Further package index for the last lock, tried after the default ones (torch's CPU wheels are not on PyPI).",
+    )
+    python: str = Field(default="python3", description="Interpreter of the environment.")
+    command: list[str] | None = Field(
+        default=None, description="The server's command, such as `[vllm, serve]`; its flags are appended."
+    )
+    image: str | None = Field(default=None, description="Container image, with a digest or a tag.")
+    runtime: Literal["docker", "podman", "apptainer"] = Field(default="docker", description="What runs `image`.")
+    base_url: str | None = Field(
+        default=None, description="Address of a running server, such as `http://127.0.0.1:8000`."
+    )
+
+    @model_validator(mode="after")
+    def _fields_of_source(self) -> Engine:
+        needs = {"lock": "locks", "command": "command", "container": "image", "external": "base_url"}
+        for source, key in needs.items():
+            given = bool(getattr(self, key))
+            if source == self.source and not given:
+                raise ValueError(f"source {source} needs {key}")
+            if source != self.source and given:
+                raise ValueError(f"{key} belongs to source {source}, not to {self.source}")
+        return self
+
+
+class Deployment(_Strict):
+    """One server: a model on an engine with its parameters."""
+
+    model: Name = Field(description="Key of `models`.")
+    engine: Name = Field(description="Key of `engines`.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto", description="Type of weights and activations; `auto` is float32 on a CPU and bfloat16 on a GPU."
+    )
+    kv_cache_dtype: Literal["auto", "fp8"] = Field(
+        default="auto", description="Type of the KV cache; `auto` is that of the weights."
+    )
+    kv_cache_memory: Size | None = Field(
+        default=None,
+        description="Bytes of KV cache on each device, such as `64MiB`. Required on a CPU; on a GPU, without it, the engine "
+        "takes what `gpu_memory_utilization` leaves.",
+    )
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.9, description="Share of a GPU's memory that the engine may take."
+    )
+    block_size: Count | None = Field(
+        default=None, description="Tokens in a KV block; default 32 on a CPU (vLLM refuses 16 there), 16 on a GPU."
+    )
+    max_num_seqs: Count = Field(
+        default=256, description="Most sequences in one step; keep it above the highest concurrency, or it is the limit."
+    )
+    tensor_parallel: Count = Field(default=1, description="Devices that share each layer.")
+    prefix_caching: bool = Field(
+        default=False, description="Whether the engine may reuse the KV of equal prompt prefixes."
+    )
+    cores: Count = Field(
+        default=1,
+        description="CPU engines: cores pinned to each worker; the rest stay with the API server and the client.",
+    )
+    served_name: str | None = Field(
+        default=None, description="Model name in requests; default: the deployment's name. For `external`: as served there."
+    )
+    flags: dict[str, str | int | float | bool] = Field(
+        default_factory=dict,
+        description="Further server flags by name without dashes, such as `enable-chunked-prefill: true`; `false` writes `--no-…`.",
+    )
+    environment: dict[str, str] = Field(default_factory=dict, description="Environment variables of the server.")
+
+
+class Workload(_Strict):
+    """The requests of a run, without their number in flight: that is the ladder's axis."""
+
+    arrival: Literal["burst", "closed"] = Field(
+        description="`burst`: all requests at once, as many as the level; `closed`: the level is held in flight, each answer "
+        "lets the next request go, until `num_requests` are done."
+    )
+    prompt_tokens: Count = Field(description="Prompt length of every request (tokens), exact.")
+    output_tokens: Count = Field(description="Output length of every request (tokens), exact: `ignore_eos` is set.")
+    num_requests: Count | None = Field(
+        default=None, description="Requests of a closed-loop run; at least the highest level. A burst sends its level."
+    )
+
+    @model_validator(mode="after")
+    def _closed_counts(self) -> Workload:
+        if self.arrival == "closed" and self.num_requests is None:
+            raise ValueError("arrival closed needs num_requests, the number of requests after which a run ends")
+        if self.arrival == "burst" and self.num_requests is not None:
+            raise ValueError("num_requests belongs to arrival closed; a burst sends as many requests as its level")
+        return self
+
+
+def _levels(values: Any) -> Any:
+    if isinstance(values, list):
+        if not values:
+            raise ValueError("no levels; give at least one number of requests in flight")
+        seen = [v for i, v in enumerate(values) if v in values[:i]]
+        if seen:
+            raise ValueError(f"level {seen[0]} stands twice; each level is measured once, `repeats` repeats it")
+    return values
+
+
+class Ladder(_Strict):
+    """One deployment under one workload, at rising load."""
+
+    deployment: Name = Field(description="Key of `deployments`.")
+    workload: Name = Field(description="Key of `workloads`.")
+    concurrency: Annotated[list[Count], BeforeValidator(_levels)] = Field(
+        description="Levels: requests in flight, 1 or more each."
+    )
+    repeats: Count = Field(default=1, description="Runs of each level.")
+
+
+class Measurement(_Strict):
+    """How a session measures. Only `seed` is part of what a run is; a change of the rest re-measures nothing."""
+
+    scrape_interval_s: Annotated[float, Field(gt=0)] = Field(
+        default=0.2, description="Time between two scrapes of /metrics (s)."
+    )
+    ready_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        default=900.0, description="Longest wait for a server to be ready (s)."
+    )
+    request_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        default=600.0, description="A request without its end after this time is recorded as `timeout` (s)."
+    )
+    warmup_requests: Annotated[int, Field(ge=0)] = Field(
+        default=4, description="Requests before the first run, of that run's lengths; kept out of every result."
+    )
+    seed: int = Field(default=0, description="Seed of the prompts; a run's prompts follow from it and the run's digest.")
+
+
+class Thresholds(_Strict):
+    """When a run cannot be trusted. A run beyond one of these is drawn as invalid and listed with its reason."""
+
+    loop_lag_p99_s: float = Field(default=0.05, description="P99 delay of the client's event loop (s).")
+    send_spread_s: float = Field(
+        default=0.1, description="Burst: time between the first and the last request sent (s)."
+    )
+    scrape_gap_s: float = Field(default=2.0, description="Longest time without a sample during the load (s).")
+    failed_share: float = Field(default=0.0, description="Largest share of failed requests (0–1).")
+
+
+class Study(_Strict):
+    """What is measured: a list of ladders under a name."""
+
+    name: Name = Field(description="Short name; stands in the report.")
+    title: str = Field(description="One line: what the study asks.")
+    ladders: list[Ladder] = Field(description="The measurements, one ladder each.", min_length=1)
+
+
+class Config(_Strict):
+    """A whole configuration file."""
+
+    study: Study = Field(description="What is measured.")
+    models: dict[Name, Model] = Field(description="Models by name.")
+    engines: dict[Name, Engine] = Field(description="Engines by name.")
+    deployments: dict[Name, Deployment] = Field(description="Servers by name.")
+    workloads: dict[Name, Workload] = Field(description="Workloads by name.")
+    measurement: Measurement = Field(default=Measurement(), description="How a session measures.")
+    thresholds: Thresholds = Field(default=Thresholds(), description="When a run is invalid.")
+    select: str = Field(
+        default="*",
+        description="Only runs whose `deployment/run` matches this shell pattern; `--config select='*c0020*'` sets it for one call.",
+    )

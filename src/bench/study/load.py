@@ -1,0 +1,185 @@
+"""Read a configuration, and refuse it with the key, the value and the mend before any job starts."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from bench.errors import BenchError
+from bench.study.config import Config
+
+__all__ = ["load_config", "load_file", "read_yaml"]
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML in which a repeated key is an error: PyYAML would keep the last one and say nothing."""
+
+
+def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    loader.flatten_mapping(node)
+    counts = Counter(loader.construct_object(key, deep=True) for key, _ in node.value)
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if counts[key] > 1:
+            raise BenchError(
+                f"{loader.name}: line {key_node.start_mark.line + 1}: the name {key!r} stands twice in one mapping. "
+                "Only one of the two would count; rename or remove one."
+            )
+    return loader.construct_mapping(node, deep=True)
+
+
+_UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file.
+
+    Raises:
+        BenchError: the file is missing, is not YAML, holds no mapping, or repeats a key.
+    """
+    try:
+        with path.open(encoding="utf-8") as stream:
+            content = yaml.load(stream, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
+    except FileNotFoundError:
+        raise BenchError(f"{path}: no such file. Name a configuration with --configfile.") from None
+    except yaml.YAMLError as error:
+        raise BenchError(f"{path}: not valid YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise BenchError(f"{path}: holds no mapping; a configuration starts with `study:`.")
+    return content
+
+
+def load_file(path: Path, **overrides: Any) -> Config:
+    """The configuration in `path`, with top-level keys replaced by `overrides`."""
+    return load_config({**read_yaml(path), **overrides}, source=str(path))
+
+
+def load_config(content: Mapping[str, Any], *, source: str, files: Sequence[Path] = ()) -> Config:
+    """A checked configuration.
+
+    Args:
+        content: the mapping, as Snakemake or a file gives it.
+        source: what to call it in messages, usually its path.
+        files: files it came from; each is read again for repeated keys, which the mapping no longer shows.
+
+    Raises:
+        BenchError: every fault that was found, one a line.
+    """
+    for file in files:
+        read_yaml(file)
+    try:
+        config = Config.model_validate(content)
+    except ValidationError as error:
+        raise BenchError("\n".join(f"{source}: {_explain(e)}" for e in error.errors())) from None
+    faults = list(_contradictions(config))
+    if faults:
+        raise BenchError("\n".join(f"{source}: {fault}" for fault in faults))
+    return config
+
+
+def _explain(error: ErrorDetails) -> str:
+    """One fault as `key is value: what is wrong. What the key means.`"""
+    location, value = error["loc"], error["input"]
+    key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in location if p != "[key]").lstrip(".")
+    parent = _model_at(location[:-1])
+    fields = parent.model_fields if parent else {}
+    if error["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(str(location[-1]), fields, n=1)
+        hint = f"Did you mean {close[0]}?" if close else f"Known here: {', '.join(fields)}."
+        return f"{key} is not a key. {hint}"
+    field = fields.get(str(location[-1])) or _field_of_item(location)
+    meaning = f" {field.description}" if field and field.description else ""
+    if error["type"] == "missing":
+        return f"{key} is missing.{meaning}"
+    message = error["msg"].removeprefix("Value error, ").rstrip(".")
+    if isinstance(value, dict):  # a rule between several keys: the message names them
+        return f"{key}: {message}."
+    return f"{key} is {value!r}: {message[0].lower()}{message[1:]}.{meaning}"
+
+
+def _field_of_item(location: tuple[int | str, ...]) -> Any:
+    """The field of a list or mapping whose item is at `location`."""
+    parent = _model_at(location[:-2])
+    return parent.model_fields.get(str(location[-2])) if parent and len(location) > 1 else None
+
+
+def _model_at(location: Sequence[int | str]) -> type[BaseModel] | None:
+    """The model class whose keys stand at `location` of a configuration, if there is one."""
+    annotation: Any = Config
+    for part in location:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            field = annotation.model_fields.get(str(part))
+            annotation = field.annotation if field else None
+        else:
+            annotation = (typing.get_args(annotation) or (None,))[-1]
+        if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+            annotation = next(a for a in typing.get_args(annotation) if a is not type(None))
+        if typing.get_origin(annotation) is typing.Annotated:
+            annotation = typing.get_args(annotation)[0]
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _contradictions(config: Config) -> typing.Iterator[str]:
+    """Faults between keys: names that lead nowhere, requests that cannot fit, runs that are asked for twice."""
+    for name, deployment in config.deployments.items():
+        for key, table in (("model", config.models), ("engine", config.engines)):
+            wanted = getattr(deployment, key)
+            if wanted not in table:
+                yield f"deployments.{name}.{key} is {wanted!r}, which {key}s does not define. Defined: {_names(table)}."
+        engine = config.engines.get(deployment.engine)
+        if (
+            engine
+            and engine.device == "cpu"
+            and engine.source != "external"
+            and deployment.kv_cache_memory is None
+        ):
+            yield (
+                f"deployments.{name}.kv_cache_memory is missing. On a CPU nothing else bounds the KV cache; "
+                "say how much it gets, such as 64MiB."
+            )
+    asked: dict[tuple[str, str, int], int] = {}
+    for i, ladder in enumerate(config.study.ladders):
+        where = f"study.ladders[{i}]"
+        for key, table in (("deployment", config.deployments), ("workload", config.workloads)):
+            wanted = getattr(ladder, key)
+            if wanted not in table:
+                yield f"{where}.{key} is {wanted!r}, which {key}s does not define. Defined: {_names(table)}."
+        if ladder.deployment not in config.deployments or ladder.workload not in config.workloads:
+            continue
+        workload = config.workloads[ladder.workload]
+        model_name = config.deployments[ladder.deployment].model
+        model = config.models.get(model_name)
+        tokens = workload.prompt_tokens + workload.output_tokens
+        if model and model.architecture and tokens > model.architecture.context:
+            yield (
+                f"workloads.{ladder.workload}: prompt_tokens {workload.prompt_tokens} + output_tokens {workload.output_tokens} "
+                f"= {tokens} is beyond the context of models.{model_name}, {model.architecture.context} tokens. "
+                "Shorten the workload, or take it off that model's ladder."
+            )
+        highest = max(ladder.concurrency)
+        if workload.num_requests is not None and highest > workload.num_requests:
+            yield (
+                f"{where}.concurrency reaches {highest}, but workloads.{ladder.workload}.num_requests is "
+                f"{workload.num_requests}: the level would never be in flight. Raise num_requests to {highest} or more."
+            )
+        for level in ladder.concurrency:
+            key3 = (ladder.deployment, ladder.workload, level)
+            if key3 in asked:
+                yield (
+                    f"{where}.concurrency: level {level} of {ladder.workload} on {ladder.deployment} already stands in "
+                    f"study.ladders[{asked[key3]}]. Remove one; `repeats` measures a level several times."
+                )
+            asked[key3] = i
+
+
+def _names(table: Mapping[str, Any]) -> str:
+    return ", ".join(table) or "nothing"

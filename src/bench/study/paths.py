@@ -1,0 +1,30 @@
+"""Where everything lies: the one place that spells a result's path.
+
+Each is a pattern with Snakemake's wildcards; `.format(...)` fills them outside it.
+"""
+
+__all__ = ["Paths"]
+
+
+class Paths:
+    """Paths below the working directory."""
+
+    ENGINE_FOLDER = "results/engines/{engine}"
+    ENGINE = "results/engines/{engine}/engine.json"
+    CHECKPOINT_FOLDER = "results/checkpoints/{model}"
+    CHECKPOINT = "results/checkpoints/{model}/checkpoint.json"
+    LAUNCH = "results/deployments/{deployment}/launch.json"
+    FACTS = "results/deployments/{deployment}/deployment.json"
+    RUN_FOLDER = "results/runs/{deployment}/{run}"
+    RECORD = "results/runs/{deployment}/{run}/run.json"
+    REQUESTS = "results/runs/{deployment}/{run}/requests.parquet"
+    TELEMETRY = "results/runs/{deployment}/{run}/telemetry.parquet"
+    WIDE = "results/runs/{deployment}/{run}/metrics.csv"
+    RUN_SUMMARY = "results/runs/{deployment}/{run}/summary.json"
+    STORE = "results/.store"
+    SUMMARY = "results/summary.parquet"
+    SUMMARY_CSV = "results/summary.csv"
+    TIMESERIES = "results/timeseries.parquet"
+    FIGURE = "results/figures/{figure}"
+    MANIFEST = "results/figures/all"
+    REPORT = "results/report.html"

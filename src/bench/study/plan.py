@@ -1,0 +1,205 @@
+"""From a configuration to its runs: what is measured on what, under which name and digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError
+from bench.study.config import Config, Deployment, Engine, Measurement, Model, Workload
+from bench.study.paths import Paths
+
+__all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest"]
+
+# The measuring protocol. Raise it when old runs no longer compare with new ones: every run is then measured again.
+# tests/test_protocol.py fails when the modules that decide it change and this number does not.
+PROTOCOL = 1
+
+
+def digest(content: Any) -> str:
+    """SHA-256 of a value's canonical JSON, in hexadecimal."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class DeploymentSpec:
+    """A deployment with everything that it refers to.
+
+    Attributes:
+        name: its key in the configuration.
+        deployment, model, engine: the configuration's entries.
+        locks: SHA-256 of each of the engine's lock files, by path.
+    """
+
+    name: str
+    deployment: Deployment
+    model: Model
+    engine: Engine
+    locks: Mapping[str, str]
+
+    @property
+    def served_name(self) -> str:
+        """The model's name in requests."""
+        return self.deployment.served_name or self.name
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that makes two measurements of this deployment comparable; deterministic, without paths of a machine."""
+        return {
+            "deployment": self.deployment.model_dump(mode="json"),
+            "model": self.model.model_dump(mode="json", exclude_none=True),
+            "engine": self.engine.model_dump(mode="json", exclude_defaults=True, exclude={"index", "python"}),
+            "locks": dict(self.locks),
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of `identity`."""
+        return digest(self.identity)
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run: a deployment under one workload at one level, once.
+
+    `name` is readable and complete; `digest` decides whether a measurement may be used again.
+    """
+
+    deployment: DeploymentSpec
+    workload_name: str
+    workload: Workload
+    concurrency: int
+    repeat: int
+    seed: int
+
+    @cached_property
+    def name(self) -> str:
+        """Folder name: workload, arrival, lengths, level, repeat and a short digest of the workload's definition."""
+        load, definition = self.workload, digest(self.workload.model_dump(mode="json") | {"seed": self.seed})[:8]
+        return (
+            f"{self.workload_name}_{load.arrival}_p{load.prompt_tokens}_o{load.output_tokens}"
+            f"_c{self.concurrency:04d}_r{self.repeat}_{definition}"
+        )
+
+    @property
+    def key(self) -> str:
+        """`deployment/run`, what `select` matches and messages print."""
+        return f"{self.deployment.name}/{self.name}"
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that the run sends."""
+        return self.workload.num_requests or self.concurrency
+
+    @property
+    def tokens_per_request(self) -> int:
+        """Prompt and output tokens of one request: what it holds in the KV cache at its end."""
+        return self.workload.prompt_tokens + self.workload.output_tokens
+
+    @cached_property
+    def definition(self) -> dict[str, Any]:
+        """The run as plain data, as its record keeps it."""
+        return {
+            "deployment": self.deployment.name,
+            "run": self.name,
+            "workload": self.workload_name,
+            **self.workload.model_dump(mode="json"),
+            "num_requests": self.num_requests,
+            "concurrency": self.concurrency,
+            "repeat": self.repeat,
+            "seed": self.seed,
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of everything that decides what this run measures."""
+        return digest({"protocol": PROTOCOL, "deployment": self.deployment.digest, "run": self.definition})
+
+    @property
+    def record(self) -> Path:
+        """Where the run's record lies."""
+        return Path(Paths.RECORD.format(deployment=self.deployment.name, run=self.name))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a configuration, narrowed by its `select`."""
+
+    config: Config
+    deployments: Mapping[str, DeploymentSpec]
+    runs: tuple[RunSpec, ...]
+
+    @classmethod
+    def of(cls, config: Config, *, root: Path = Path()) -> Plan:
+        """The plan of `config`, whose lock files lie below `root`.
+
+        Raises:
+            BenchError: a lock file is missing, or `select` matches no run.
+        """
+        deployments = {
+            name: _deployment(config, name, root) for name in dict.fromkeys(x.deployment for x in config.study.ladders)
+        }
+        every = list(_runs(config, deployments))
+        runs = tuple(run for run in every if fnmatchcase(run.key, config.select))
+        if not runs:
+            raise BenchError(
+                f"select is {config.select!r}, which matches none of the study's {len(every)} runs. "
+                f"A run is called like {every[0].key}; `bench runs` lists them all."
+            )
+        kept = {run.deployment.name for run in runs}
+        return cls(config, {n: d for n, d in deployments.items() if n in kept}, runs)
+
+    @property
+    def measurement(self) -> Measurement:
+        """How a session measures."""
+        return self.config.measurement
+
+    def runs_of(self, deployment: str) -> tuple[RunSpec, ...]:
+        """The runs of one deployment, in the order in which they are measured."""
+        return tuple(run for run in self.runs if run.deployment.name == deployment)
+
+    def longest_request(self, deployment: str) -> int:
+        """Tokens of the longest request that is sent to a deployment."""
+        return max(run.tokens_per_request for run in self.runs_of(deployment))
+
+    def run_at(self, record: Path) -> RunSpec:
+        """The run whose record lies at `record`."""
+        for run in self.runs:
+            if run.record == record:
+                return run
+        raise BenchError(f"{record}: no run of this study has its record there; `bench runs` lists them.")
+
+
+def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
+    deployment = config.deployments[name]
+    engine = config.engines[deployment.engine]
+    locks = {}
+    for i, lock in enumerate(engine.locks):
+        try:
+            locks[lock] = hashlib.sha256((root / lock).read_bytes()).hexdigest()
+        except FileNotFoundError:
+            raise BenchError(
+                f"engines.{deployment.engine}.locks[{i}] is {lock!r}: no such file. Paths start at the project's root."
+            ) from None
+    return DeploymentSpec(name, deployment, config.models[deployment.model], engine, locks)
+
+
+def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator[RunSpec]:
+    for ladder in config.study.ladders:
+        for repeat in range(1, ladder.repeats + 1):
+            for level in sorted(ladder.concurrency):
+                yield RunSpec(
+                    deployments[ladder.deployment],
+                    ladder.workload,
+                    config.workloads[ladder.workload],
+                    level,
+                    repeat,
+                    config.measurement.seed,
+                )

@@ -1,0 +1,26 @@
+"""Prompts as token ids: exact lengths, and no two alike."""
+
+from __future__ import annotations
+
+import hashlib
+
+__all__ = ["FIRST_ID", "prompt_ids"]
+
+FIRST_ID = 3  # below it lie the special tokens of nearly every vocabulary (begin, end, padding)
+
+
+def prompt_ids(seed: str, index: int, length: int, vocabulary: int) -> list[int]:
+    """Token ids of one prompt, the same on any machine for the same arguments.
+
+    The ids are an extendable-output hash of the seed and the index, so prompts of different runs or requests share no prefix
+    that a cache could serve, without any record of what was drawn before.
+
+    Args:
+        seed: text that no other run uses (a run's digest, say).
+        index: number of the request in its run.
+        length: ids to return.
+        vocabulary: ids lie in [3, vocabulary).
+    """
+    stream = hashlib.shake_256(f"{seed}/{index}".encode()).digest(4 * length)
+    span = vocabulary - FIRST_ID
+    return [FIRST_ID + int.from_bytes(stream[i : i + 4], "little") % span for i in range(0, 4 * length, 4)]

@@ -1,0 +1,19 @@
+rule aggregate:
+    """One row a run with its verdict, and every run's course over time."""
+    input:
+        summaries=of_runs(paths.RUN_SUMMARY),
+        requests=of_runs(paths.REQUESTS),
+        telemetry=of_runs(paths.TELEMETRY),
+        launches=of_deployments(paths.LAUNCH),
+        facts=of_deployments(paths.FACTS),
+        code=library("analysis", "parse/latency.py"),
+    output:
+        summary=paths.SUMMARY,
+        csv=paths.SUMMARY_CSV,
+        timeseries=paths.TIMESERIES,
+    params:
+        thresholds=PLAN.config.thresholds.model_dump(),
+    log:
+        "logs/aggregate.log",
+    script:
+        "../scripts/aggregate.py"

@@ -1,0 +1,12 @@
+rule checkpoint:
+    """The model: written from its architecture facts, linked from a folder, or fetched from a hub."""
+    input:
+        code=library("models"),
+    output:
+        record=paths.CHECKPOINT,
+    params:
+        model=lambda wildcards: PLAN.config.models[wildcards.model].model_dump(),
+    log:
+        "logs/checkpoint/{model}.log",
+    script:
+        "../scripts/checkpoint.py"

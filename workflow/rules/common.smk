@@ -1,0 +1,92 @@
+# The study's plan, and the input functions that the rules share. Everything else is in src/bench.
+import os
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+from bench.errors import BenchError
+from bench.figures import figure_names
+from bench.measure.protocol import WORKFLOW_PID
+from bench.study import Paths as paths
+from bench.study import Plan, load_config
+from bench.study.plan import PROTOCOL
+
+# A session ends when this process does, however that ends (SIGKILL reaches no job).
+os.environ[WORKFLOW_PID] = str(os.getpid())
+
+try:
+    PLAN = Plan.of(
+        load_config(
+            config,
+            source=", ".join(map(str, workflow.configfiles)) or "--config",
+            files=[Path(file) for file in workflow.configfiles],
+        )
+    )
+except BenchError as error:
+    raise WorkflowError(f"the configuration is refused\n{error}")
+
+RUNS = [(run.deployment.name, run.name) for run in PLAN.runs]
+
+
+wildcard_constraints:
+    engine="[a-z0-9.-]+",
+    model="[a-z0-9.-]+",
+    deployment="[a-z0-9.-]+",
+    run="[a-z0-9._-]+",
+    figure="[a-z0-9-]+",
+
+
+def library(*parts):
+    """Files of src/bench that decide a rule's result: a change in one of them runs the rule again."""
+    root = Path("src/bench")
+    return [
+        str(file)
+        for part in parts
+        for file in (
+            [root / part]
+            if (root / part).suffix
+            else sorted(f for f in (root / part).glob("*") if f.is_file())
+        )
+    ]
+
+
+def of_runs(pattern):
+    """`pattern` for every run of the study."""
+    return [pattern.format(deployment=d, run=r) for d, r in RUNS]
+
+
+def of_deployments(pattern):
+    """`pattern` for every deployment of the study."""
+    return [pattern.format(deployment=d) for d in PLAN.deployments]
+
+
+def engine_of(wildcards):
+    """The engine's record of a deployment."""
+    return paths.ENGINE.format(
+        engine=PLAN.deployments[wildcards.deployment].deployment.engine
+    )
+
+
+def checkpoint_of(wildcards):
+    """The checkpoint's record of a deployment; none where the server is not ours to start."""
+    spec = PLAN.deployments[wildcards.deployment]
+    if spec.engine.source == "external":
+        return []
+    return paths.CHECKPOINT.format(model=spec.deployment.model)
+
+
+def gpus_of(deployment):
+    """GPUs that a session needs."""
+    spec = PLAN.deployments[deployment]
+    managed = spec.engine.source != "external"
+    return (
+        spec.deployment.tensor_parallel
+        if managed and spec.engine.device == "cuda"
+        else 0
+    )
+
+
+def cores_of(deployment):
+    """Cores of a session: all that there are, so that nothing else runs beside a measurement on this machine."""
+    spec = PLAN.deployments[deployment].deployment
+    return workflow.cores or spec.cores * spec.tensor_parallel + 2

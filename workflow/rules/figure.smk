@@ -1,0 +1,21 @@
+rule figure:
+    """One figure of the whole study."""
+    input:
+        summary=paths.SUMMARY,
+        timeseries=paths.TIMESERIES,
+        code=library("figures", "analysis/saturation.py"),
+        chart=lambda wildcards: library(
+            f"figures/charts/{wildcards.figure.replace('-', '_')}.py"
+        ),
+    output:
+        svg=report(
+            paths.FIGURE + ".svg",
+            category="Figures",
+            labels={"figure": "{figure}"},
+        ),
+        png=paths.FIGURE + ".png",
+        spec=paths.FIGURE + ".json",
+    log:
+        "logs/figure/{figure}.log",
+    script:
+        "../scripts/figure.py"

@@ -1,0 +1,14 @@
+rule parse:
+    """One run's raw records, as tidy tables and a summary."""
+    input:
+        record=paths.RECORD,
+        code=library("parse", "telemetry/catalogue.py"),
+    output:
+        requests=paths.REQUESTS,
+        telemetry=paths.TELEMETRY,
+        wide=paths.WIDE,
+        summary=paths.RUN_SUMMARY,
+    log:
+        "logs/parse/{deployment}/{run}.log",
+    script:
+        "../scripts/parse.py"

@@ -1,0 +1,33 @@
+rule report:
+    """The figures and tables on one page that works offline."""
+    input:
+        specs=expand(paths.FIGURE + ".json", figure=figure_names()),
+        facts=of_deployments(paths.FACTS),
+        summary=paths.SUMMARY,
+        timeseries=paths.TIMESERIES,
+        code=library("report", "report/page.html.j2"),
+    output:
+        page=paths.REPORT,
+    params:
+        title=PLAN.config.study.title,
+    log:
+        "logs/report.log",
+    script:
+        "../scripts/report.py"
+
+
+rule manifest:
+    """Every figure with its checksum, and the runs that it was drawn from."""
+    input:
+        figures=expand(
+            paths.FIGURE + "{kind}", figure=figure_names(), kind=[".svg", ".png", ".json"]
+        ),
+        page=paths.REPORT,
+        summary=paths.SUMMARY,
+        timeseries=paths.TIMESERIES,
+    output:
+        manifest=paths.MANIFEST,
+    log:
+        "logs/manifest.log",
+    script:
+        "../scripts/manifest.py"

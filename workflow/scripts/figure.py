@@ -1,0 +1,9 @@
+from pathlib import Path
+
+from bench.cli.jobs import job
+from bench.figures import Results
+from bench.figures.save import save_figure
+
+with job(snakemake.log[0]):
+    results = Results.read(Path(snakemake.input.summary), Path(snakemake.input.timeseries))
+    save_figure(snakemake.wildcards.figure, results, Path(snakemake.output.svg).with_suffix(""))

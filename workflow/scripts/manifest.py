@@ -1,0 +1,13 @@
+from pathlib import Path
+
+from bench.cli.jobs import job
+from bench.figures import Results
+from bench.report import write_manifest
+
+with job(snakemake.log[0]):
+    write_manifest(
+        Path(snakemake.output.manifest),
+        figures=[Path(path) for path in snakemake.input.figures],
+        page=Path(snakemake.input.page),
+        results=Results.read(Path(snakemake.input.summary), Path(snakemake.input.timeseries)),
+    )

@@ -1,0 +1,18 @@
+from pathlib import Path
+
+from bench.cli.jobs import job
+from bench.measure import Store, measure
+from bench.study import Paths, Plan, load_config
+
+with job(snakemake.log[0]) as say:
+    plan = Plan.of(load_config(snakemake.config, source="the workflow's configuration"))
+    runs = [plan.run_at(Path(record)) for record in snakemake.output.records]
+    measure(
+        plan,
+        runs[0].deployment.name,
+        runs,
+        launch=Path(snakemake.input.launch),
+        facts=Path(snakemake.output.facts),
+        store=Store(Path(Paths.STORE)),
+        say=say,
+    )

@@ -1,0 +1,13 @@
+from pathlib import Path
+
+from bench.cli.jobs import job
+from bench.parse import parse_run
+
+with job(snakemake.log[0]):
+    parse_run(
+        Path(snakemake.input.record).parent,
+        requests=Path(snakemake.output.requests),
+        telemetry=Path(snakemake.output.telemetry),
+        wide=Path(snakemake.output.wide),
+        summary=Path(snakemake.output.summary),
+    )

@@ -1,0 +1,14 @@
+from pathlib import Path
+
+from bench.cli.jobs import job
+from bench.figures import Results
+from bench.report import write_report
+
+with job(snakemake.log[0]):
+    write_report(
+        Path(snakemake.output.page),
+        title=snakemake.params.title,
+        results=Results.read(Path(snakemake.input.summary), Path(snakemake.input.timeseries)),
+        specs=[Path(path) for path in snakemake.input.specs],
+        facts=[Path(path) for path in snakemake.input.facts],
+    )
