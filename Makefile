@@ -2,15 +2,20 @@
 # make test      set up, then every check and every test, the real engine's included
 SHELL := bash
 PYTHON ?= python3
+# make figures CONFIG=config/studies/x.yaml SELECT='*_c0020_*'
 CONFIG ?=
+SELECT ?=
 BIN := .venv/bin
 # One workflow at a time, by a lock that the kernel releases however a workflow ends; Snakemake's own lock would outlive a kill.
-SNAKEMAKE := flock --nonblock --conflict-exit-code 75 .snakemake.lock $(BIN)/snakemake --nolock --cores 1 $(if $(CONFIG),--configfile $(CONFIG))
+# The workflow gets SIGTERM when make is gone: nothing measures on for nobody.
+LOCKED := flock --nonblock --no-fork .snakemake.lock
+SNAKEMAKE := exec setpriv --pdeathsig TERM $(LOCKED) $(BIN)/snakemake --nolock --cores 1
 
-.PHONY: figures test check format lock clean help
+.PHONY: figures test check format lock help
 
 figures: .venv/ready
-	@$(SNAKEMAKE) results/figures/all || { s=$$?; [ $$s -ne 75 ] || echo "Another workflow runs in this folder." >&2; exit $$s; }
+	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
+	@$(SNAKEMAKE) $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--config select='$(SELECT)') results/figures/all
 	@echo "The report: results/report.html  The figures: results/figures/"
 
 test: check
@@ -44,9 +49,6 @@ format: .venv/ready
 lock: .venv/ready
 	$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --no-emit-index-url -o requirements.lock
-
-clean:
-	rm -rf results logs .snakemake
 
 help:
 	@sed -n 's/^# make/make/p' Makefile

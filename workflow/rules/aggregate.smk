@@ -15,5 +15,7 @@ rule aggregate:
         thresholds=PLAN.config.thresholds.model_dump(),
     log:
         "logs/aggregate.log",
+    conda:
+        "../envs/bench.yaml"
     script:
         "../scripts/aggregate.py"

@@ -8,5 +8,7 @@ rule checkpoint:
         model=lambda wildcards: PLAN.config.models[wildcards.model].model_dump(),
     log:
         "logs/checkpoint/{model}.log",
+    conda:
+        "../envs/bench.yaml"
     script:
         "../scripts/checkpoint.py"

@@ -1,18 +1,29 @@
 # The study's plan, and the input functions that the rules share. Everything else is in src/bench.
 import os
+import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+# The library of this checkout, for the workflow and its jobs, whichever environment runs them.
+sys.path.insert(0, str(Path("src").resolve()))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(Path("src").resolve()), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
+
 from bench.errors import BenchError
 from bench.figures import figure_names
-from bench.measure.protocol import WORKFLOW_PID
+from bench.measure.protocol import announce_workflow, end_sessions_on_sigterm
 from bench.study import Paths as paths
 from bench.study import Plan, load_config
 from bench.study.plan import PROTOCOL
 
-# A session ends when this process does, however that ends (SIGKILL reaches no job).
-os.environ[WORKFLOW_PID] = str(os.getpid())
+announce_workflow()
+
+
+onstart:
+    end_sessions_on_sigterm()
+
 
 try:
     PLAN = Plan.of(

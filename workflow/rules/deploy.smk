@@ -10,5 +10,7 @@ rule deploy:
         longest=lambda wildcards: PLAN.longest_request(wildcards.deployment),
     log:
         "logs/deploy/{deployment}.log",
+    conda:
+        "../envs/bench.yaml"
     script:
         "../scripts/deploy.py"

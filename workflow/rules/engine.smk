@@ -8,5 +8,7 @@ rule engine:
         engine=lambda wildcards: PLAN.config.engines[wildcards.engine].model_dump(),
     log:
         "logs/engine/{engine}.log",
+    conda:
+        "../envs/bench.yaml"
     script:
         "../scripts/engine.py"

@@ -17,5 +17,7 @@ rule figure:
         spec=paths.FIGURE + ".json",
     log:
         "logs/figure/{figure}.log",
+    conda:
+        "../envs/bench.yaml"
     script:
         "../scripts/figure.py"

@@ -19,5 +19,7 @@ for deployment in PLAN.deployments:
         resources:
             gpu=gpus_of(deployment),
             runtime="4h",
+        conda:
+            "../envs/bench.yaml"
         script:
             "../scripts/measure.py"

@@ -10,5 +10,7 @@ rule parse:
         summary=paths.RUN_SUMMARY,
     log:
         "logs/parse/{deployment}/{run}.log",
+    conda:
+        "../envs/bench.yaml"
     script:
         "../scripts/parse.py"

@@ -12,6 +12,8 @@ rule report:
         title=PLAN.config.study.title,
     log:
         "logs/report.log",
+    conda:
+        "../envs/bench.yaml"
     script:
         "../scripts/report.py"
 
@@ -29,5 +31,7 @@ rule manifest:
         manifest=paths.MANIFEST,
     log:
         "logs/manifest.log",
+    conda:
+        "../envs/bench.yaml"
     script:
         "../scripts/manifest.py"

@@ -5,6 +5,4 @@ from bench.engine import prepare_engine
 from bench.study import Engine
 
 with job(snakemake.log[0]) as say:
-    prepare_engine(
-        snakemake.wildcards.engine, Engine(**snakemake.params.engine), Path(snakemake.output.record), say
-    )
+    prepare_engine(snakemake.wildcards.engine, Engine(**snakemake.params.engine), Path(snakemake.output.record), say)

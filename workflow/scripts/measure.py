@@ -1,7 +1,8 @@
 from pathlib import Path
 
 from bench.cli.jobs import job
-from bench.measure import Store, measure
+from bench.measure.session import measure
+from bench.measure.store import Store
 from bench.study import Paths, Plan, load_config
 
 with job(snakemake.log[0]) as say:

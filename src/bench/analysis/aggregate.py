@@ -89,7 +89,9 @@ def summary_frame(
                 "kv_tokens_planned": plan.get("kv_tokens"),
                 "kv_tokens": fact.get("kv_tokens"),
                 "kv_blocks": fact.get("kv_blocks"),
-                "predicted_saturation": predicted_saturation(kv_tokens, tokens, plan.get("block_size") or fact.get("block_size") or 1)
+                "predicted_saturation": predicted_saturation(
+                    kv_tokens, tokens, plan.get("block_size") or fact.get("block_size") or 1
+                )
                 if kv_tokens
                 else None,
                 "valid": not reasons,

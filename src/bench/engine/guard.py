@@ -8,6 +8,7 @@ descendant that left the group is found as well.
 It imports nothing of the package: it must start in milliseconds.
 """
 
+import contextlib
 import ctypes
 import os
 import select
@@ -43,20 +44,16 @@ def _reap() -> None:
 
 def _end(group: int) -> None:
     """End the group politely, then every descendant by force; return when none is left."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGTERM)
-    except ProcessLookupError:
-        pass
     deadline = time.monotonic() + GRACE_S
     while _descendants() and time.monotonic() < deadline:
         time.sleep(0.05)
         _reap()
     while left := _descendants():
         for process in left:
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-            except psutil.NoSuchProcess:
-                pass
         time.sleep(0.05)
         _reap()
 
@@ -73,7 +70,7 @@ def main(command: list[str]) -> int:
         command,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
+        preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 - one thread here
     )
     while True:
         ready, _, _ = select.select([0, wake], [], [])

@@ -25,9 +25,7 @@ _CUDA_OVERHEAD = int(4.5 * 2**30)
 _QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 
-def write_launch(
-    spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint: Path | None, launch: Path
-) -> None:
+def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint: Path | None, launch: Path) -> None:
     """Resolve `spec` and write `launch.json`.
 
     Args:
@@ -44,9 +42,7 @@ def write_launch(
     launch.write_text(json.dumps(content, indent=2) + "\n")
 
 
-def resolve_launch(
-    spec: DeploymentSpec, engine: Mapping[str, Any], checkpoint: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def resolve_launch(spec: DeploymentSpec, engine: Mapping[str, Any], checkpoint: Mapping[str, Any] | None) -> dict[str, Any]:
     """The launch as plain data: `argv` (with `{port}`), `environment`, `plan`, and what an external engine is reached by."""
     stated = spec.model.architecture
     if checkpoint and checkpoint["architecture"]:

@@ -16,8 +16,8 @@ __all__ = [
     "PALETTE",
     "WIDTH",
     "concurrency_axis",
-    "curve_column",
     "curve_colour",
+    "curve_column",
     "finish",
     "layered",
     "points",
@@ -70,12 +70,12 @@ def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDa
         .mark_point(shape="cross", filled=False, size=70, angle=45, strokeWidth=1.5, opacity=1)
         .encode(**common)
     )
-    return alt.layer(valid, invalid)
+    return alt.LayerChart([valid, invalid])
 
 
 def layered(*layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
     """Layers of one panel, at the common size."""
-    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
+    return alt.LayerChart(list(layers)).properties(width=WIDTH, height=HEIGHT)
 
 
 def finish(chart: Any, title: str, notes: Sequence[str]) -> alt.TopLevelMixin:

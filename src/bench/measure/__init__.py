@@ -1,7 +1,5 @@
-"""A session: one server, every run that is missing, and nothing left running afterwards."""
+"""A session: one server, every run that is missing, and nothing left running afterwards.
 
-from bench.measure.recording import RECORD_FILES, Recording, record_run
-from bench.measure.session import measure
-from bench.measure.store import Store
-
-__all__ = ["RECORD_FILES", "Recording", "Store", "measure", "record_run"]
+`session.measure` is the whole of it; `recording.record_run` measures one run anywhere; `protocol` is what the workflow needs of
+it, and imports neither.
+"""

@@ -78,9 +78,7 @@ def record_run(
         "host": _host(before),
         "versions": _versions(),
         "files": {
-            name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
-            for name in RECORD_FILES
-            if (folder / name).exists()
+            name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in RECORD_FILES if (folder / name).exists()
         },
     }
     unfinished = folder / ".run.json"

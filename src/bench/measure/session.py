@@ -63,18 +63,17 @@ def measure(
         say(f"{deployment}: {len(runs) - len(missing)} of {len(runs)} runs are measured already")
     content = json.loads(launch.read_text())
     with _ends_with_the_workflow(say):
-        for start in range(1, _STARTS + 1):
-            if not missing and store.holds(_facts_key(spec)):
-                break
+        starts = 0
+        while missing or not store.holds(_facts_key(spec)):
+            starts += 1
             try:
                 _measure_missing(plan, spec, missing, content, store, facts.parent / "server.log", say)
             except ServerDied as death:
-                missing = [run for run in missing if not store.holds(run.digest)]
-                if start == _STARTS:
-                    raise BenchError(
-                        f"{deployment}: {death}\n{len(runs) - len(missing)} of {len(runs)} runs are measured and kept."
-                    ) from None
+                kept = len(runs) - sum(not store.holds(run.digest) for run in runs)
+                if starts == _STARTS:
+                    raise BenchError(f"{deployment}: {death}\n{kept} of {len(runs)} runs are measured and kept.") from None
                 say(f"{deployment}: {death}\n{deployment}: starting it once more")
+            missing = [run for run in missing if not store.holds(run.digest)]
     for run in runs:
         store.place(run.digest, run.record.parent, last="run.json")
     store.place(_facts_key(spec), facts.parent, last=facts.name)
@@ -129,9 +128,7 @@ def _measure_missing(
                 "definition": run.definition,
             }
             with store.adding(run.digest) as folder:
-                recording = record_run(
-                    target, load, folder, header=header, scrape_interval_s=scrape_interval_s
-                )
+                recording = record_run(target, load, folder, header=header, scrape_interval_s=scrape_interval_s)
                 if recording.failed:
                     _alive(server)  # a dead server's failures are not the run's
             say(clock.line(run, recording.requests, recording.tokens_per_s, recording.duration_s))

@@ -69,7 +69,11 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 def series_name() -> pl.Expr:
     """Name and label set, a series' identity: `name{a="1"}`."""
-    return pl.when(pl.col("labels") == "").then(pl.col("name")).otherwise(pl.format("{}{{}}", "name", "labels"))
+    return (
+        pl.when(pl.col("labels") == "")
+        .then(pl.col("name"))
+        .otherwise(pl.concat_str("name", pl.lit("{"), "labels", pl.lit("}")))
+    )
 
 
 def wide_table(telemetry: pl.DataFrame) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ __all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
 
 PEAK_WINDOW_S = 1.0
 _SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
-_REQUEST_SCHEMA = {
+_REQUEST_SCHEMA: dict[str, Any] = {
     "index": pl.Int64,
     "outcome": pl.String,
     "error": pl.String,
@@ -51,11 +52,7 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
         )
     ).collect()
     raw = folder / "telemetry.jsonl.gz"
-    samples = (
-        telemetry_table(raw, record["clock_start_s"])
-        if raw.exists()
-        else pl.DataFrame(schema=TELEMETRY_SCHEMA)
-    )
+    samples = telemetry_table(raw, record["clock_start_s"]) if raw.exists() else pl.DataFrame(schema=TELEMETRY_SCHEMA)
     content = summarise(record, table, samples, _scrape_times(raw, record["clock_start_s"]))
     for path in (requests, telemetry, wide, summary):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +154,7 @@ def _peak(ok: pl.DataFrame, span: float | None) -> float | None:
 
 def _longest_gap(scrapes: list[float], span: float) -> float | None:
     """Longest time between two scrapes that touches the load (s)."""
-    gaps = [b - a for a, b in zip(scrapes, scrapes[1:], strict=False) if b > 0 and a < span]
+    gaps = [b - a for a, b in itertools.pairwise(scrapes) if b > 0 and a < span]
     if scrapes and scrapes[-1] < span:
         gaps.append(span - scrapes[-1])
     return round(max(gaps), 4) if gaps else None

@@ -19,9 +19,7 @@ from bench.figures.registry import load_figure
 __all__ = ["write_manifest", "write_report"]
 
 
-def write_report(
-    page: Path, *, title: str, results: Results, specs: Sequence[Path], facts: Sequence[Path]
-) -> None:
+def write_report(page: Path, *, title: str, results: Results, specs: Sequence[Path], facts: Sequence[Path]) -> None:
     """Write the page: what was found, the figures (interactive, without a network), every run, and where it ran.
 
     Args:
@@ -41,7 +39,7 @@ def write_report(
             runs=runs.to_dicts(),
             invalid=runs.filter(~pl.col("valid")).to_dicts(),
             facts=[json.loads(path.read_text()) for path in facts],
-            bundle=vl_convert.javascript_bundle(),
+            bundle=vl_convert.javascript_bundle(),  # type: ignore[call-arg]
         )
     )
 

@@ -68,9 +68,7 @@ class Architecture(_Strict):
     layers: Count = Field(description="Decoder layers.")
     hidden_size: Count = Field(description="Width of the residual stream.")
     heads: Count = Field(description="Attention (query) heads.")
-    kv_heads: Count = Field(
-        description="Key/value heads: as many as `heads` is MHA, 1 is MQA, anything between is GQA."
-    )
+    kv_heads: Count = Field(description="Key/value heads: as many as `heads` is MHA, 1 is MQA, anything between is GQA.")
     head_dim: Count = Field(description="Width of one head.")
     intermediate_size: Count = Field(description="Width of the gated MLP.")
     vocabulary: Annotated[int, Field(ge=320)] = Field(
@@ -140,9 +138,7 @@ class Engine(_Strict):
     )
     image: str | None = Field(default=None, description="Container image, with a digest or a tag.")
     runtime: Literal["docker", "podman", "apptainer"] = Field(default="docker", description="What runs `image`.")
-    base_url: str | None = Field(
-        default=None, description="Address of a running server, such as `http://127.0.0.1:8000`."
-    )
+    base_url: str | None = Field(default=None, description="Address of a running server, such as `http://127.0.0.1:8000`.")
 
     @model_validator(mode="after")
     def _fields_of_source(self) -> Engine:
@@ -182,9 +178,7 @@ class Deployment(_Strict):
         default=256, description="Most sequences in one step; keep it above the highest concurrency, or it is the limit."
     )
     tensor_parallel: Count = Field(default=1, description="Devices that share each layer.")
-    prefix_caching: bool = Field(
-        default=False, description="Whether the engine may reuse the KV of equal prompt prefixes."
-    )
+    prefix_caching: bool = Field(default=False, description="Whether the engine may reuse the KV of equal prompt prefixes.")
     cores: Count = Field(
         default=1,
         description="CPU engines: cores pinned to each worker; the rest stay with the API server and the client.",
@@ -264,9 +258,7 @@ class Thresholds(_Strict):
     """When a run cannot be trusted. A run beyond one of these is drawn as invalid and listed with its reason."""
 
     loop_lag_p99_s: float = Field(default=0.05, description="P99 delay of the client's event loop (s).")
-    send_spread_s: float = Field(
-        default=0.1, description="Burst: time between the first and the last request sent (s)."
-    )
+    send_spread_s: float = Field(default=0.1, description="Burst: time between the first and the last request sent (s).")
     scrape_gap_s: float = Field(default=2.0, description="Longest time without a sample during the load (s).")
     failed_share: float = Field(default=0.0, description="Largest share of failed requests (0–1).")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import types
 import typing
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,15 +24,16 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
-    counts = Counter(loader.construct_object(key, deep=True) for key, _ in node.value)
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if counts[key] > 1:
+    # Before `<<` is resolved: a key that overrides a merged one is no repetition.
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode) and key.value in seen:
             raise BenchError(
-                f"{loader.name}: line {key_node.start_mark.line + 1}: the name {key!r} stands twice in one mapping. "
+                f"{loader.name}: line {key.start_mark.line + 1}: the name {key.value!r} stands twice in one mapping. "
                 "Only one of the two would count; rename or remove one."
             )
+        seen.add(str(key.value))
+    loader.flatten_mapping(node)
     return loader.construct_mapping(node, deep=True)
 
 
@@ -130,18 +130,20 @@ def _model_at(location: Sequence[int | str]) -> type[BaseModel] | None:
 
 def _contradictions(config: Config) -> typing.Iterator[str]:
     """Faults between keys: names that lead nowhere, requests that cannot fit, runs that are asked for twice."""
+    tables: dict[str, Mapping[str, Any]] = {
+        "model": config.models,
+        "engine": config.engines,
+        "deployment": config.deployments,
+        "workload": config.workloads,
+    }
     for name, deployment in config.deployments.items():
-        for key, table in (("model", config.models), ("engine", config.engines)):
+        for key in ("model", "engine"):
+            table = tables[key]
             wanted = getattr(deployment, key)
             if wanted not in table:
                 yield f"deployments.{name}.{key} is {wanted!r}, which {key}s does not define. Defined: {_names(table)}."
         engine = config.engines.get(deployment.engine)
-        if (
-            engine
-            and engine.device == "cpu"
-            and engine.source != "external"
-            and deployment.kv_cache_memory is None
-        ):
+        if engine and engine.device == "cpu" and engine.source != "external" and deployment.kv_cache_memory is None:
             yield (
                 f"deployments.{name}.kv_cache_memory is missing. On a CPU nothing else bounds the KV cache; "
                 "say how much it gets, such as 64MiB."
@@ -149,7 +151,8 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
     asked: dict[tuple[str, str, int], int] = {}
     for i, ladder in enumerate(config.study.ladders):
         where = f"study.ladders[{i}]"
-        for key, table in (("deployment", config.deployments), ("workload", config.workloads)):
+        for key in ("deployment", "workload"):
+            table = tables[key]
             wanted = getattr(ladder, key)
             if wanted not in table:
                 yield f"{where}.{key} is {wanted!r}, which {key}s does not define. Defined: {_names(table)}."

@@ -19,7 +19,7 @@ from types import FrameType
 
 import requests
 
-__all__ = ["scrape", "scraping"]
+__all__ = ["main", "scrape", "scraping"]
 
 
 def scrape(
@@ -65,9 +65,10 @@ def scrape(
 @contextlib.contextmanager
 def scraping(url: str, interval_s: float, output: Path) -> Iterator[None]:
     """Scrape `url` in another process while the context is open; entered after the first scrape, left after a last one."""
-    command = [sys.executable, "-m", "bench.telemetry.scraper", url, str(interval_s), str(output)]
+    command = [sys.executable, "-m", "bench.telemetry", url, str(interval_s), str(output)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin and process.stdout
+    assert process.stdin
+    assert process.stdout
     try:
         if not process.stdout.readline():
             raise RuntimeError(f"the scraper ended before its first scrape: {' '.join(command)}")
@@ -82,7 +83,8 @@ def scraping(url: str, interval_s: float, output: Path) -> Iterator[None]:
         process.stdout.close()
 
 
-def _main(url: str, interval: str, output: str) -> None:
+def main(url: str, interval: str, output: str) -> None:
+    """The process that `scraping` starts."""
     ending = False
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -101,7 +103,3 @@ def _main(url: str, interval: str, output: str) -> None:
         return False
 
     scrape([url], float(interval), Path(output), stop=stop, ready=lambda: print("ready", flush=True))
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])

@@ -19,7 +19,10 @@ from bench.errors import BenchError
 from bench.workload.prompts import prompt_ids
 from bench.workload.transport import Exchange, StampedTransport, current_exchange, now
 
-__all__ = ["Load", "LoadResult", "Target", "run_load"]
+__all__ = ["Arrival", "Load", "LoadResult", "Target", "run_load"]
+
+
+Arrival = Literal["burst", "closed"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Load:
     `seed` makes the prompts; `vocabulary` bounds their ids.
     """
 
-    arrival: Literal["burst", "closed"]
+    arrival: Arrival
     concurrency: int
     num_requests: int
     prompt_tokens: int
@@ -80,13 +83,24 @@ async def _run(target: Target, load: Load) -> LoadResult:
     waiting: deque[Exchange] = deque(exchanges)
     left = load.num_requests
     finished = asyncio.Event()
+    reconnecting: set[asyncio.Task[None]] = set()
 
     def send_next() -> None:
         exchange = waiting.popleft()
         exchange.scheduled = now() if exchange.scheduled is None else exchange.scheduled
         if not transport.send(exchange):
+            reconnecting.add(task := asyncio.create_task(send_on_a_new_connection(exchange)))
+            task.add_done_callback(reconnecting.discard)
+
+    async def send_on_a_new_connection(exchange: Exchange) -> None:
+        """The server closed the one that this request was to take; `sent` is stamped when the new one is open."""
+        try:
+            await transport.open(1)
+        except OSError:
             exchange.failure, exchange.end = "disconnect", now()
             on_end(exchange)
+        else:
+            transport.send(exchange)
 
     def on_end(_: Exchange) -> None:
         nonlocal left

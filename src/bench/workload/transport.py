@@ -88,7 +88,7 @@ class _Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._finish("disconnect")
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio gives it
         self.alive = False
         self._finish("disconnect")
 
@@ -180,9 +180,7 @@ class StampedTransport(httpx2.AsyncBaseTransport):
         await exchange.released.wait()
         if exchange.failure or exchange.status is None:
             raise httpx2.ReadError(exchange.failure or "not sent", request=request)
-        return httpx2.Response(
-            exchange.status, content=b"".join(body for _, body in exchange.pieces), request=request
-        )
+        return httpx2.Response(exchange.status, content=b"".join(body for _, body in exchange.pieces), request=request)
 
     async def aclose(self) -> None:
         for connection in self._all:

@@ -25,9 +25,7 @@ def kv_saturation(results: Results) -> alt.LayerChart:
     x, colour = concurrency_axis(results.runs["concurrency"]), curve_colour(results)
     y = alt.Y("kv_usage_peak:Q", title="peak KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02]))
     base = alt.Chart(runs.select("curve", "concurrency", "kv_usage_peak", "valid", "run"))
-    medians = (
-        runs.filter("valid").group_by("curve", "concurrency", maintain_order=True).agg(pl.col("kv_usage_peak").median())
-    )
+    medians = runs.filter("valid").group_by("curve", "concurrency", maintain_order=True).agg(pl.col("kv_usage_peak").median())
     predicted = runs.group_by("curve", maintain_order=True).agg(concurrency=pl.col("predicted_saturation").max())
     predicted = predicted.filter(pl.col("concurrency") <= 1.1 * results.runs["concurrency"].max())  # type: ignore[operator]
     return layered(

@@ -14,8 +14,8 @@ _COUNTS = {"running": "running", "waiting": "waiting", "completed": "completed"}
     "memory-pressure",
     title="Admission, queueing and memory pressure at the highest level",
     question="When the server is overloaded, do requests wait because the KV cache is full?",
-    reading="The highest level of each curve. Above: requests running, waiting and completed. Below: KV-cache usage. Where the queue appears "
-    "only while usage is pinned near 100 %, memory is what admits and what refuses.",
+    reading="The highest level of each curve. Above: requests running, waiting and completed. Below: KV-cache usage. Where the "
+    "queue appears only while usage is pinned near 100 %, memory is what admits and what refuses.",
 )
 def memory_pressure(results: Results) -> alt.HConcatChart:
     """Requests running, waiting and completed over KV-cache usage, at each curve's highest level (first repeat).
@@ -28,7 +28,7 @@ def memory_pressure(results: Results) -> alt.HConcatChart:
     for curve in curve_column(results):
         run = runs.filter(pl.col("curve") == curve).sort("concurrency").row(-1, named=True)
         rows = results.timeseries.filter((pl.col("deployment") == run["deployment"]) & (pl.col("run") == run["run"]))
-        end = run["duration_s"] or rows["elapsed_s"].max() or 1.0
+        end = float(run["duration_s"] or 1.0)
         x = alt.X("elapsed_s:Q", title="time since the run's start (s)", scale=alt.Scale(domain=[0, end], nice=False))
         counts = rows.filter(pl.col("series").is_in(list(_COUNTS))).select("series", "elapsed_s", "value")
         usage = rows.filter(pl.col("series") == "kv_usage").select("elapsed_s", "value")

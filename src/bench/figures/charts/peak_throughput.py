@@ -28,7 +28,7 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
     """
     runs = with_curve(results, results.runs)
     x, colour = concurrency_axis(results.runs["concurrency"]), curve_colour(results)
-    highest = max(runs[column].drop_nulls().max() or 0 for column in _PANELS)  # type: ignore[type-var]
+    highest = max(runs[column].drop_nulls().max() or 0 for column in _PANELS)
     predicted = runs.group_by("curve", maintain_order=True).agg(concurrency=pl.col("predicted_saturation").max())
     predicted = predicted.filter(pl.col("concurrency") <= 1.1 * results.runs["concurrency"].max())  # type: ignore[operator]
     panels = []
@@ -41,6 +41,8 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
                 alt.Chart(predicted).mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=x, color=colour),
                 alt.Chart(medians).mark_line().encode(x=x, y=y, color=colour),
                 points(base, y, x, colour, tooltip=["run:N", "concurrency:Q", alt.Tooltip(f"{column}:Q", format=".0f")]),
-            ).properties(width=360, height=HEIGHT, title=alt.TitleParams(title, fontSize=13, fontWeight="normal", anchor="start"))
+            ).properties(
+                width=360, height=HEIGHT, title=alt.TitleParams(title, fontSize=13, fontWeight="normal", anchor="start")
+            )
         )
     return alt.hconcat(*panels)

@@ -12,8 +12,8 @@ from bench.figures.theme import HEIGHT, curve_colour, with_curve
     "saturation-by-kv-bytes",
     title="What decides where a server saturates",
     question="Is it the model's size, or the bytes that a token holds in the KV cache?",
-    reading="Saturation concurrency against KV bytes a token (left) and against parameters (right). Filled: the lowest level measured that "
-    "filled the cache, with a bar down to the highest that did not. Diamonds: predicted from geometry.",
+    reading="Saturation concurrency against KV bytes a token (left) and against parameters (right). Filled: the lowest level "
+    "measured that filled the cache, with a bar down to the highest that did not. Diamonds: predicted from geometry.",
 )
 def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
     """Measured and predicted saturation of each curve over KV bytes a token, and over parameters.

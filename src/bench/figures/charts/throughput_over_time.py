@@ -12,10 +12,10 @@ from bench.figures.theme import curve_column, with_curve
     "throughput-over-time",
     title="Throughput over time",
     question="Does a run keep its speed, and how does its end look?",
-    reading="Output tokens a second at the client, in bins of half a second, a line a level. Beyond saturation a run has a plateau that "
-    "more load does not raise, and a tail in which the requests that had to wait run alone.",
+    reading="Output tokens a second at the client, in bins of half a second, a line a level. Beyond saturation a run has a plateau "
+    "that more load does not raise, and a tail in which the requests that had to wait run alone.",
 )
-def throughput_over_time(results: Results) -> alt.Chart:
+def throughput_over_time(results: Results) -> alt.FacetChart:
     """Output tokens a second over time: the first repeat of each level, a panel a curve.
 
     Args:
@@ -28,20 +28,20 @@ def throughput_over_time(results: Results) -> alt.Chart:
         .select("curve", "concurrency", "elapsed_s", "value", "valid")
     )
     levels = rows["concurrency"].unique().sort().to_list()
-    return (
+    chart: alt.FacetChart = (
         alt.Chart(rows)
         .mark_line(interpolate="monotone", strokeWidth=1.6, point=alt.OverlayMarkDef(size=12))
         .encode(
             x=alt.X("elapsed_s:Q", title="time since the run's start (s)"),
             y=alt.Y("value:Q", title="output tokens/s"),
-            color=alt.Color(
-                "concurrency:O", title="concurrency", sort=levels, scale=alt.Scale(scheme="viridis", reverse=True)
+            color=alt.Color("concurrency:O", title="concurrency", sort=levels, scale=alt.Scale(scheme="viridis", reverse=True)),
+            strokeDash=alt.StrokeDash(
+                "valid:N", title="valid", legend=None, scale=alt.Scale(domain=[True, False], range=[[1, 0], [3, 3]])
             ),
-            strokeDash=alt.StrokeDash("valid:N", title="valid", legend=None, scale=alt.Scale(
-                domain=[True, False], range=[[1, 0], [3, 3]])),  # fmt: skip
             tooltip=["concurrency:O", alt.Tooltip("elapsed_s:Q", format=".2f"), alt.Tooltip("value:Q", format=".0f")],
         )
         .properties(width=280, height=260)
         .facet(column=alt.Column("curve:N", title=None, sort=curve_column(results)))
         .resolve_scale(x="independent")
     )
+    return chart

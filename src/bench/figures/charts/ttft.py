@@ -17,7 +17,7 @@ _MEASURES = {"ttft_mean_s": "mean", "ttft_p50_s": "P50", "ttft_p99_s": "P99"}
     reading="Under a burst each request waits behind the others' prefill, so the time rises about in line with the load; a knee shows "
     "under paced arrivals only. A P99 of fewer than 100 requests is the slowest of them.",
 )
-def ttft(results: Results) -> alt.Chart:
+def ttft(results: Results) -> alt.FacetChart:
     """Mean, P50 and P99 of TTFT at each level (medians over repeats), a panel a curve.
 
     Args:
@@ -25,19 +25,18 @@ def ttft(results: Results) -> alt.Chart:
     """
     runs = with_curve(results, results.runs)
     long = (
-        runs.unpivot(
-            on=list(_MEASURES), index=["curve", "concurrency", "valid"], variable_name="measure", value_name="seconds"
-        )
+        runs.unpivot(on=list(_MEASURES), index=["curve", "concurrency", "valid"], variable_name="measure", value_name="seconds")
         .with_columns(pl.col("measure").replace(_MEASURES))
         .filter(pl.col("seconds").is_not_null())
     )
     x = concurrency_axis(results.runs["concurrency"])
     y = alt.Y("seconds:Q", title="TTFT (s)")
-    # The same measure has the same dash in each panel; the colour says again which curve it is.
-    dash = alt.StrokeDash("measure:N", title="TTFT", sort=list(_MEASURES.values()), scale=alt.Scale(
-        domain=list(_MEASURES.values()), range=[[1, 0], [6, 3], [2, 2]]))  # fmt: skip
-    shape = alt.Shape("measure:N", title="TTFT", sort=list(_MEASURES.values()), scale=alt.Scale(
-        domain=list(_MEASURES.values()), range=["circle", "square", "triangle-up"]))  # fmt: skip
+    # The same measure has the same dash and shape in each panel; the colour says again which curve it is.
+    measures = list(_MEASURES.values())
+    dashes = alt.Scale(domain=measures, range=[[1, 0], [6, 3], [2, 2]])
+    shapes = alt.Scale(domain=measures, range=["circle", "square", "triangle-up"])
+    dash = alt.StrokeDash("measure:N", title="TTFT", sort=measures, scale=dashes)
+    shape = alt.Shape("measure:N", title="TTFT", sort=measures, scale=shapes)
     colour = curve_colour(results).legend(None)
     base = alt.Chart(long)
     line = (
@@ -46,10 +45,22 @@ def ttft(results: Results) -> alt.Chart:
         .mark_line()
         .encode(x=x, y=y, color=colour, strokeDash=dash)
     )
-    dots = base.transform_filter("datum.valid").mark_point(filled=True, size=45, opacity=1).encode(
-        x=x, y=y, color=colour, shape=shape, tooltip=["measure:N", "concurrency:Q", alt.Tooltip("seconds:Q", format=".3f")])  # fmt: skip
-    crosses = base.transform_filter("!datum.valid").mark_point(shape="cross", angle=45, size=60, strokeWidth=1.5).encode(
-        x=x, y=y, color=colour)  # fmt: skip
+    dots = (
+        base.transform_filter("datum.valid")
+        .mark_point(filled=True, size=45, opacity=1)
+        .encode(
+            x=x,
+            y=y,
+            color=colour,
+            shape=shape,
+            tooltip=["measure:N", "concurrency:Q", alt.Tooltip("seconds:Q", format=".3f")],
+        )
+    )
+    crosses = (
+        base.transform_filter("!datum.valid")
+        .mark_point(shape="cross", angle=45, size=60, strokeWidth=1.5)
+        .encode(x=x, y=y, color=colour)
+    )
     return (
         alt.layer(line, dots, crosses)
         .properties(width=280, height=260)

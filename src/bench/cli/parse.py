@@ -1,0 +1,49 @@
+"""`bench parse`: one run's folder becomes tables and a summary."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bench.cli.common import Commands, print_json
+
+__all__ = ["add"]
+
+
+def add(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "parse",
+        help="turn a run's raw records into tables and a summary",
+        description="Read run.json, requests.jsonl and, where it is there, telemetry.jsonl.gz of DIR; write requests.parquet, "
+        "telemetry.parquet, metrics.csv (elapsed seconds, then a column a series) and summary.json beside them.",
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a run, as `bench workload` or a study wrote it")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> None:
+    from bench.parse import parse_run  # noqa: PLC0415 - --help must not pay for it
+
+    folder: Path = options.folder
+    summary = parse_run(
+        folder,
+        requests=folder / "requests.parquet",
+        telemetry=folder / "telemetry.parquet",
+        wide=folder / "metrics.csv",
+        summary=folder / "summary.json",
+    )
+    if options.json:
+        print_json(summary)
+        return
+    print(f"{folder}: {summary['ok']} of {summary['requests']} requests ok")
+    for key, unit, label in (
+        ("throughput_tokens_per_s", "tokens/s", "output throughput"),
+        ("ttft_p50_s", "s", "TTFT P50"),
+        ("ttft_p99_s", "s", "TTFT P99"),
+        ("tpot_p50_s", "s", "TPOT P50"),
+        ("e2e_p50_s", "s", "E2E P50"),
+        ("kv_usage_peak", "", "peak KV-cache usage"),
+    ):
+        if summary.get(key) is not None:
+            print(f"  {label:<20} {summary[key]:.4g} {unit}")

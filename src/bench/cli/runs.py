@@ -1,0 +1,90 @@
+"""`bench runs` and `bench discard`: what a study consists of, and what of it is to be measured again."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections import Counter
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from bench.cli.common import Commands, add_config, load_plan, print_json
+from bench.errors import BenchError
+from bench.study import Paths
+from bench.study.state import run_states
+
+__all__ = ["add"]
+
+
+def add(commands: Commands) -> None:
+    runs = commands.add_parser(
+        "runs",
+        help="list a study's runs with the state of each",
+        description="List a study's runs, one a line: state, deployment/run. States: missing, measured, stale (something that "
+        "defines it changed), invalid (measured, and a check refuses it).",
+    )
+    add_config(runs)
+    runs.add_argument("--json", action="store_true", help="a JSON list, with each run's definition, digest and reasons")
+    runs.set_defaults(run=_runs)
+    discard = commands.add_parser(
+        "discard",
+        help="forget runs, so that they are measured again",
+        description="Forget the measurements of the runs that match; the next workflow measures them again.",
+    )
+    add_config(discard)
+    discard.add_argument(
+        "patterns", nargs="+", metavar="PATTERN", help="deployment/run or run, or a shell pattern of one, such as '*_c0020_*'"
+    )
+    discard.add_argument("--dry-run", action="store_true", help="only say what would be forgotten")
+    discard.add_argument("--json", action="store_true", help="a JSON list of the runs forgotten")
+    discard.set_defaults(run=_discard)
+
+
+def _runs(options: argparse.Namespace) -> None:
+    plan = load_plan(options)
+    reasons = _reasons()
+    states = run_states(plan, reasons)
+    if options.json:
+        print_json(
+            [
+                {**run.definition, "digest": run.digest, "state": state, "reasons": reasons.get(run.digest, [])}
+                for run, state in states
+            ]
+        )
+        return
+    for run, state in states:
+        why = f"  {'; '.join(reasons[run.digest])}" if state == "invalid" else ""
+        print(f"{state:<9} {run.key}{why}")
+    counts = Counter(state for _, state in states)
+    print(f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
+
+
+def _reasons() -> dict[str, list[str]]:
+    """Reasons of invalid runs, by digest, from the last aggregate; none where there was none."""
+    path = Path(Paths.SUMMARY)
+    if not path.exists():
+        return {}
+    import polars as pl  # noqa: PLC0415 - a list of runs must not cost half a second
+
+    invalid = pl.scan_parquet(path).filter(~pl.col("valid")).select("digest", "reasons").collect()
+    return {digest: list(reasons) for digest, reasons in invalid.iter_rows()}
+
+
+def _discard(options: argparse.Namespace) -> None:
+    plan = load_plan(options)
+    wanted = [
+        run
+        for run in plan.runs
+        if any(fnmatchcase(run.key, pattern) or fnmatchcase(run.name, pattern) for pattern in options.patterns)
+    ]
+    if not wanted:
+        raise BenchError(f"no run matches {' or '.join(options.patterns)}; `bench runs` lists them.")
+    if not options.dry_run:
+        for run in wanted:
+            shutil.rmtree(run.record.parent, ignore_errors=True)
+            shutil.rmtree(Path(Paths.STORE) / run.digest, ignore_errors=True)
+    if options.json:
+        print_json([run.key for run in wanted])
+        return
+    for run in wanted:
+        print(("would forget " if options.dry_run else "forgot ") + run.key)

@@ -1,0 +1,98 @@
+"""The configuration's reference and JSON schema, generated from its models."""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from bench.study import config
+
+__all__ = ["reference", "schema"]
+
+_INTRODUCTION = """\
+# Configuration
+
+<!-- Generated from src/bench/study/config.py by `bench config`; edit the descriptions there. -->
+
+`config/config.yaml` is the default study; `--configfile FILE` (or `make figures CONFIG=FILE`) runs another, which stands
+alone. A configuration is checked as a whole before any job starts; what is refused is named with its key, its value and
+the mend. For completion and checks in an editor, put this on a file's first line:
+
+    # yaml-language-server: $schema=../workflow/schemas/config.schema.json
+
+Sizes are bytes or texts such as `64MiB`. Names (of models, engines, deployments, workloads) are lower case letters, digits,
+`.` and `-`.
+"""
+
+_SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("The file", config.Config),
+    ("`study`", config.Study),
+    ("`study.ladders[]`", config.Ladder),
+    ("`models.NAME`", config.Model),
+    ("`models.NAME.architecture`", config.Architecture),
+    ("`engines.NAME`", config.Engine),
+    ("`deployments.NAME`", config.Deployment),
+    ("`workloads.NAME`", config.Workload),
+    ("`measurement`", config.Measurement),
+    ("`thresholds`", config.Thresholds),
+)
+
+
+def reference() -> str:
+    """The reference as Markdown: every key with its meaning, type and default."""
+    parts = [_INTRODUCTION]
+    for title, model in _SECTIONS:
+        parts += [f"\n## {title}\n", f"{(model.__doc__ or '').strip()}\n", *_table(model)]
+    return "\n".join(parts) + "\n"
+
+
+def _table(model: type[BaseModel]) -> Iterator[str]:
+    yield "| key | type | default | meaning |"
+    yield "|---|---|---|---|"
+    for name, field in model.model_fields.items():
+        meaning = (field.description or "").replace("|", "\\|")
+        yield f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {meaning} |"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    default = field.get_default(call_default_factory=True)
+    if default is None:
+        return "–"
+    if isinstance(default, BaseModel):
+        return "see below"
+    return f"`{json.dumps(default)}`"
+
+
+def _type(annotation: Any) -> str:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _type(arguments[0])
+    if origin is typing.Literal:
+        return ", ".join(f"`{value}`" for value in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_type(a) for a in arguments if a is not type(None))
+    if origin is list:
+        return f"list of {_type(arguments[0])}"
+    if origin is dict:
+        return f"mapping of names to {_type(arguments[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"`{annotation.__name__.lower()}`"
+    return {int: "integer", float: "number", str: "text", bool: "true or false"}.get(annotation, str(annotation))
+
+
+def schema() -> str:
+    """The JSON schema of a whole configuration file."""
+    content = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Saturate configuration",
+        **config.Config.model_json_schema(),
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

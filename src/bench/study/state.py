@@ -1,0 +1,41 @@
+"""Where each run of a study stands, from what lies on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from bench.study.paths import Paths
+from bench.study.plan import Plan, RunSpec
+
+__all__ = ["State", "run_states"]
+
+State = Literal["missing", "measured", "stale", "invalid"]
+
+
+def run_states(plan: Plan, reasons: dict[str, list[str]]) -> list[tuple[RunSpec, State]]:
+    """Each run with its state.
+
+    `missing`: no measurement. `stale`: a measurement of another definition (the deployment, the workload or the protocol
+    changed); it will be measured again. `invalid`: measured, and refused by a check. `measured`: everything else.
+
+    Args:
+        reasons: reasons of invalid runs by digest.
+    """
+    return [(run, _state(run, reasons)) for run in plan.runs]
+
+
+def _state(run: RunSpec, reasons: dict[str, list[str]]) -> State:
+    digest = _digest_at(run.record)
+    # Finished runs of a session that failed lie in the store alone until the next session puts them in place.
+    if digest != run.digest and not (Path(Paths.STORE) / run.digest).is_dir():
+        return "missing" if digest is None else "stale"
+    return "invalid" if reasons.get(run.digest) else "measured"
+
+
+def _digest_at(record: Path) -> str | None:
+    try:
+        return str(json.loads(record.read_text())["digest"])
+    except (OSError, ValueError, KeyError):
+        return None

@@ -1,0 +1,7 @@
+"""The scraper as a process: `python -m bench.telemetry URL INTERVAL FILE`, until its standard input ends."""
+
+import sys
+
+from bench.telemetry.scraper import main
+
+main(*sys.argv[1:])

@@ -1,0 +1,77 @@
+"""Shared parts: a small configuration, and summaries to alter."""
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from bench.study import load_config
+
+ROOT = Path(__file__).parent.parent
+
+ARCHITECTURE = {
+    "layers": 2,
+    "hidden_size": 64,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 128,
+    "vocabulary": 512,
+    "context": 256,
+}
+CONTENT = {
+    "study": {
+        "name": "small",
+        "title": "A small study",
+        "ladders": [{"deployment": "a", "workload": "short", "concurrency": [1, 2, 4]}],
+    },
+    "models": {"m": {"architecture": ARCHITECTURE}},
+    "engines": {"e": {"source": "command", "command": ["true"]}},
+    "deployments": {"a": {"model": "m", "engine": "e", "kv_cache_memory": "1MiB"}},
+    "workloads": {"short": {"arrival": "burst", "prompt_tokens": 32, "output_tokens": 32}},
+}
+
+
+@pytest.fixture
+def content():
+    """A configuration to alter, as plain data."""
+    return copy.deepcopy(CONTENT)
+
+
+@pytest.fixture
+def config():
+    """A checked configuration."""
+    return load_config(CONTENT, source="test")
+
+
+@pytest.fixture
+def summary():
+    """One run's summary, beyond reproach."""
+    return {
+        "deployment": "a",
+        "run": "short_burst_p32_o32_c0004_r1_x",
+        "workload": "short",
+        "arrival": "burst",
+        "prompt_tokens": 32,
+        "output_tokens": 32,
+        "num_requests": 4,
+        "concurrency": 4,
+        "repeat": 1,
+        "seed": 0,
+        "digest": "d",
+        "requests": 4,
+        "ok": 4,
+        "failed": 0,
+        "wrong_prompt_tokens": 0,
+        "wrong_output_tokens": 0,
+        "throughput_tokens_per_s": 100.0,
+        "client_loop_lag_p99_s": 0.001,
+        "client_send_spread_s": 0.001,
+        "scrape_gap_max_s": 0.3,
+        "kv_usage_peak": 0.5,
+        "waiting_peak": 0.0,
+        "running_peak": 4.0,
+        "preemptions": 0.0,
+        "prefix_hits": 0.0,
+        "metrics_missing": [],
+    }

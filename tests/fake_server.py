@@ -1,0 +1,135 @@
+"""An instrument, not a mock: an HTTP server whose timing is known, to measure the client and to make faults happen.
+
+Runs in a thread with its own event loop. `behaviour` decides what a completion does; every connection and request is recorded.
+"""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class FakeServer:
+    """What the server does, and what it saw.
+
+    Attributes:
+        behaviour: `ok`, `http_error`, `stream_error`, `truncated`, `disconnect` (after some chunks) or `silent`.
+        first_s, gap_s: time from arrival to the first chunk, and between chunks.
+        arrivals, peak: arrival of each request (monotonic), and the most in flight at once.
+        writes: per request, the time of writing each chunk.
+        token_offset: added to the number of tokens that it says it made.
+    """
+
+    behaviour: str = "ok"
+    first_s: float = 0.02
+    gap_s: float = 0.005
+    token_offset: int = 0
+    port: int = 0
+    arrivals: list[float] = field(default_factory=list)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    writes: list[list[float]] = field(default_factory=list)
+    peak: int = 0
+    in_flight: int = 0
+    metrics: str = ""
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            arrival = time.monotonic()
+            path = head.split(b" ")[1].decode()
+            length = next((int(x.split(b":")[1]) for x in head.split(b"\r\n") if x.lower().startswith(b"content-length")), 0)
+            body = json.loads(await reader.readexactly(length)) if length else {}
+            if path == "/v1/completions":
+                await _complete(server, body, arrival, writer)
+            else:
+                text = (server.metrics if path == "/metrics" else "{}").encode()
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
+            await writer.drain()
+            if writer.is_closing():
+                return
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    finally:
+        writer.close()
+
+
+async def _complete(server: FakeServer, body: dict[str, Any], arrival: float, writer: asyncio.StreamWriter) -> None:
+    server.arrivals.append(arrival)
+    server.bodies.append(body)
+    server.in_flight += 1
+    server.peak = max(server.peak, server.in_flight)
+    try:
+        if server.behaviour == "http_error":
+            text = json.dumps({"error": {"message": "no such model", "code": 404}}).encode()
+            writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
+            return
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        writes: list[float] = []
+        server.writes.append(writes)
+
+        def event(data: str) -> None:
+            raw = f"data: {data}\n\n".encode()
+            writer.write(b"%x\r\n" % len(raw) + raw + b"\r\n")
+
+        if server.behaviour == "silent":
+            await asyncio.sleep(30)
+        await asyncio.sleep(server.first_s)
+        for i in range(body["max_tokens"]):
+            if i:
+                await asyncio.sleep(server.gap_s)
+            if i == 2 and server.behaviour == "disconnect":
+                writer.transport.abort()
+                return
+            if i == 2 and server.behaviour == "stream_error":
+                event(json.dumps({"error": {"message": "out of memory", "code": 500}}))
+                break
+            if i == 2 and server.behaviour == "truncated":
+                break
+            writes.append(time.monotonic())
+            event(json.dumps({"choices": [{"index": 0, "text": f" t{i}"}]}))
+        if server.behaviour == "ok":
+            usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": body["max_tokens"] + server.token_offset}
+            event(json.dumps({"choices": [], "usage": usage}))
+            event("[DONE]")
+        writer.write(b"0\r\n\r\n")
+    finally:
+        server.in_flight -= 1
+
+
+@contextmanager
+def fake_server(**options: Any) -> Iterator[FakeServer]:
+    """A running FakeServer."""
+    server = FakeServer(**options)
+    loop = asyncio.new_event_loop()
+    up = threading.Event()
+    over = asyncio.Event()
+
+    async def serve() -> None:
+        listening = await asyncio.start_server(lambda r, w: _answer(server, r, w), "127.0.0.1", 0, backlog=2048)
+        server.port = listening.sockets[0].getsockname()[1]
+        up.set()
+        await over.wait()
+        listening.close()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
+    thread.start()
+    assert up.wait(5)
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join(5)
+        loop.close()

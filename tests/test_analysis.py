@@ -1,0 +1,86 @@
+"""Verdicts and saturation, on runs whose truth is known."""
+
+import re
+
+import polars as pl
+import pytest
+
+from bench.analysis import saturation, summary_frame, verdict
+from bench.study.config import Thresholds
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"failed": 1, "ok": 3, "outcome_timeout": 1}, r"1 of 4 requests failed \(1 timeout\)"),
+        ({"wrong_prompt_tokens": 2}, "2 requests had another prompt length"),
+        ({"wrong_output_tokens": 1}, "1 requests had another output length"),
+        ({"client_loop_lag_p99_s": 0.2}, "event loop was late"),
+        ({"client_send_spread_s": 0.5}, "burst took too long"),
+        ({"scrape_gap_max_s": 3.0}, "no scrape for"),
+        ({"metrics_missing": ["vllm:x"]}, "lacks vllm:x"),
+        ({"prefix_hits": 64.0}, "64 tokens came from the prefix cache"),
+    ],
+)
+def test_each_fault_is_named(summary, change, reason):
+    assert verdict(summary, Thresholds(), prefix_caching=False) == []
+    reasons = verdict({**summary, **change}, Thresholds(), prefix_caching=False)
+    assert len(reasons) == 1
+    assert re.search(reason, reasons[0])
+
+
+def test_what_was_not_measured_is_no_fault(summary):
+    bare = {**summary, "scrape_gap_max_s": None, "prefix_hits": None, "client_loop_lag_p99_s": None}
+    assert verdict(bare, Thresholds(), prefix_caching=False) == []
+    assert verdict({**summary, "prefix_hits": 9.0}, Thresholds(), prefix_caching=True) == []
+
+
+LAUNCH = {"a": {"deployment": "a", "model": "m", "plan": {
+    "parameters": 10, "kv_bytes_per_token": 64, "kv_tokens": 640, "block_size": 32}}}  # fmt: skip
+FACTS = {"a": {"deployment": "a", "engine_version": "1", "kv_tokens": 640, "kv_blocks": 20, "cache_config": {}}}
+
+
+def ladder(summary, usage, **more):
+    runs = [
+        {**summary, "concurrency": level, "kv_usage_peak": peak, **{k: v[i] for k, v in more.items()}}
+        for i, (level, peak) in enumerate(usage.items())
+    ]
+    return summary_frame(runs, LAUNCH, FACTS, Thresholds())
+
+
+def test_saturation_is_the_first_level_from_which_all_are_full(summary):
+    row = saturation(ladder(summary, {1: 0.1, 8: 0.8, 10: 1.0, 12: 1.0})).row(0, named=True)
+    assert (row["measured"], row["below"], row["predicted"], row["levels_apart"]) == (10, 8, 10.0, 0)
+
+
+def test_a_single_full_run_below_others_is_no_saturation(summary):
+    row = saturation(ladder(summary, {1: 0.1, 8: 1.0, 10: 0.7, 12: 1.0})).row(0, named=True)
+    assert (row["measured"], row["below"], row["levels_apart"]) == (12, 10, 1)
+
+
+def test_no_saturation_is_said_not_invented(summary):
+    row = saturation(ladder(summary, {1: 0.1, 4: 0.4, 8: 0.8})).row(0, named=True)
+    assert (row["measured"], row["below"], row["levels_apart"]) == (None, None, None)
+
+
+def test_invalid_runs_are_kept_out(summary):
+    row = saturation(ladder(summary, {8: 0.8, 10: 1.0, 12: 1.0}, failed=[0, 1, 0])).row(0, named=True)
+    assert row["measured"] == 12
+
+
+def test_in_a_cache_of_few_blocks_waiting_near_full_counts(summary):
+    frame = ladder(summary, {8: 0.9, 10: 0.95, 12: 0.95}, waiting_peak=[0.0, 0.0, 3.0])
+    assert frame["saturated"].to_list() == [False, False, True]  # 20 blocks: within two of full from 0.9
+
+
+def test_the_highest_throughput_is_told(summary):
+    frame = ladder(summary, {1: 0.1, 8: 0.8, 12: 1.0}, throughput_tokens_per_s=[10.0, 90.0, 70.0])
+    assert saturation(frame)["peak_at"].to_list() == [8]
+
+
+def test_a_study_without_facts_still_has_rows(summary):
+    frame = summary_frame([{**summary, "kv_usage_peak": None}], {}, {}, Thresholds())
+    assert frame["valid"].to_list() == [True]
+    assert frame["saturated"].to_list() == [False]
+    assert saturation(frame)["measured"].to_list() == [None]
+    assert frame.schema["predicted_saturation"] == pl.Float64

@@ -1,0 +1,153 @@
+"""The commands as a user runs them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+
+from bench.cli import main
+from bench.study import Plan, load_config
+from tests.conftest import CONTENT, ROOT
+from tests.fake_server import fake_server
+
+BENCH = Path(sys.executable).parent / "bench"
+
+
+def bench(*arguments, cwd=ROOT):
+    return subprocess.run([BENCH, *map(str, arguments)], capture_output=True, text=True, cwd=cwd)
+
+
+@pytest.mark.parametrize(
+    "command", [(), ("runs",), ("discard",), ("workload",), ("scrape",), ("parse",), ("figures",), ("config",)]
+)
+def test_help(command):
+    done = bench(*command, "--help")
+    assert done.returncode == 0
+    assert "usage: bench" in done.stdout
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(CONTENT))
+    monkeypatch.chdir(tmp_path)
+    return Plan.of(load_config(CONTENT, source="test"))
+
+
+def measured(run, digest=None):
+    run.record.parent.mkdir(parents=True, exist_ok=True)
+    run.record.write_text(json.dumps({"digest": digest or run.digest}))
+
+
+def test_runs_lists_each_with_its_state(study, capsys):
+    first, second, third = study.runs
+    measured(first)
+    measured(second, digest="of an older definition")
+    assert main(["runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"measured  {first.key}"
+    assert lines[1] == f"stale     {second.key}"
+    assert lines[2] == f"missing   {third.key}"
+    assert lines[3] == "3 runs: 1 measured, 1 stale, 1 missing"
+
+
+def test_runs_finished_by_a_session_that_failed_count_as_measured(study, capsys):
+    Path("results/.store", study.runs[0].digest).mkdir(parents=True)
+    main(["runs", "--json"])
+    assert [run["state"] for run in json.loads(capsys.readouterr().out)] == ["measured", "missing", "missing"]
+
+
+def test_an_invalid_run_is_listed_with_its_reason(study, capsys):
+    run = study.runs[0]
+    measured(run)
+    pl.DataFrame({"digest": [run.digest], "valid": [False], "reasons": [["too late"]]}).write_parquet("results/summary.parquet")
+    main(["runs"])
+    assert capsys.readouterr().out.splitlines()[0] == f"invalid   {run.key}  too late"
+
+
+def test_discard_forgets_the_runs_that_match_and_their_store(study, capsys):
+    for run in study.runs:
+        measured(run)
+        Path("results/.store", run.digest).mkdir(parents=True)
+    assert main(["discard", "--dry-run", "*_c0002_*"]) == 0
+    assert study.runs[1].record.exists()
+    assert main(["discard", "*_c0002_*"]) == 0
+    assert f"forgot {study.runs[1].key}" in capsys.readouterr().out
+    assert [run.record.exists() for run in study.runs] == [True, False, True]
+    assert [Path("results/.store", run.digest).exists() for run in study.runs] == [True, False, True]
+    assert main(["discard", "nothing*"]) == 2
+    assert "no run matches nothing*" in capsys.readouterr().err
+
+
+def test_workload_scrape_parse_and_figures_by_themselves(tmp_path):
+    """Against any server, with no configuration: what the study does, stage by stage."""
+    folder = tmp_path / "runs" / "one"
+    metrics = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
+    with fake_server(metrics=metrics) as server:
+        done = bench(
+            "workload", "--num-requests", 12, "--prompt-length", 16, "--output-length", 8, "--model", "m", "--base-url", server.base_url,
+            "--output-dir", folder, "--scrape", "0.05", "--json",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        assert (told["requests"], told["outcomes"]) == (12, {"ok": 12})
+        scraped = bench(
+            "scrape",
+            "--url",
+            server.base_url + "/metrics",
+            "--interval",
+            0.05,
+            "--duration",
+            0.4,
+            "--output-dir",
+            tmp_path / "s",
+            "--json",
+        )
+        assert scraped.returncode == 0, scraped.stderr
+        assert 6 <= json.loads(scraped.stdout)["scrapes"] <= 9
+    lines = [json.loads(line) for line in (folder / "requests.jsonl").read_text().splitlines()]
+    assert len(lines) == 12
+    for line in lines:
+        assert (line["prompt_tokens"], line["completion_tokens"], line["outcome"]) == (16, 8, "ok")
+        assert 0 < line["ttft_s"] < line["e2e_s"]
+    done = bench("parse", folder, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ok"] == 12
+    done = bench("figures", tmp_path / "runs", "--output-dir", tmp_path / "figures", "--figure", "ttft", "--json")
+    assert done.returncode == 0, done.stderr
+    written = [Path(path) for path in json.loads(done.stdout)]
+    assert [path.suffix for path in written] == [".svg", ".png", ".json"]
+    assert all(path.stat().st_size > 1000 for path in written)
+
+
+def test_workload_against_a_server_without_metrics(tmp_path):
+    with fake_server() as server:
+        done = bench("workload", "--num-requests", 4, "--prompt-length", 8, "--output-length", 4, "--concurrency", 2, "--model", "m",
+                     "--base-url", server.base_url + "/v1", "--output-dir", tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "4 requests in" in done.stdout
+    assert server.peak == 2
+    assert bench("parse", tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("workload", "--num-requests", 0, "--prompt-length", 1, "--model", "m", "--base-url", "http://x", "--output-dir", "d"), "--num-requests is 0"),
+        (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "x:8000", "--output-dir", "d"), "starts with http"),
+        (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", "d"), "does not accept"),
+        (("runs", "--configfile", "none.yaml"), "none.yaml: no such file"),
+        (("parse", "none"), "run.json: no such file"),
+        (("figures", "none", "--output-dir", "d"), "no summary.json"),
+        (("figures", ".", "--output-dir", "d", "--figure", "pie"), "'pie' is no figure. There are: kv-saturation"),
+    ],
+)  # fmt: skip
+def test_what_the_user_can_mend_is_one_line_and_status_2(tmp_path, arguments, message):
+    done = bench(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,117 @@
+"""A configuration that is wrong is refused before any job starts, with the key, the value and the mend."""
+
+import copy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bench.errors import BenchError
+from bench.study import load_config, load_file
+from bench.study.reference import reference, schema
+from tests.conftest import CONTENT, ROOT
+
+
+def put(content, path, value):
+    *parents, last = path
+    for key in parents:
+        content = content[key]
+    content[last] = value
+
+
+CASES = [
+    (("study", "ladders", 0, "concurrency", 2), 0, r"study\.ladders\[0\]\.concurrency\[2\] is 0: .*greater than or equal to 1.*requests in flight"),
+    (("study", "ladders", 0, "concurrency"), [1, 2, 1], r"concurrency is \[1, 2, 1\]: level 1 stands twice"),
+    (("study", "ladders", 0, "concurrency"), [], r"no levels"),
+    (("study", "ladders", 0, "concurency"), [1], r"concurency is not a key\. Did you mean concurrency\?"),
+    (("wrokloads",), {}, r"wrokloads is not a key\. Did you mean workloads\?"),
+    (("deployments", "a", "kv_cache_memory"), "64 potatoes", r"deployments\.a\.kv_cache_memory is '64 potatoes': a size is"),
+    (("deployments", "a", "max_num_seqs"), "256", r"deployments\.a\.max_num_seqs is '256': .*valid integer.*Most sequences"),
+    (("deployments", "a", "model"), "gpt5", r"deployments\.a\.model is 'gpt5', which models does not define\. Defined: m\."),
+    (("deployments", "a", "kv_cache_memory"), None, r"deployments\.a\.kv_cache_memory is missing\. On a CPU"),
+    (("study", "ladders", 0, "workload"), "long", r"study\.ladders\[0\]\.workload is 'long', which workloads does not define"),
+    (("workloads", "short", "output_tokens"), 1000, r"prompt_tokens 32 \+ output_tokens 1000 = 1032 is beyond the context of models\.m, 256 tokens\. Shorten"),
+    (("workloads", "short", "arrival"), "closed", r"workloads\.short: arrival closed needs num_requests"),
+    (("workloads", "short"), {"arrival": "closed", "prompt_tokens": 8, "output_tokens": 8, "num_requests": 3}, r"reaches 4, but workloads\.short\.num_requests is 3.*Raise num_requests to 4"),
+    (("models", "m", "architecture", "kv_heads"), 3, r"models\.m\.architecture: kv_heads 3 does not divide heads 4"),
+    (("models", "m"), {"hub": "x/y"}, r"models\.m: hub without revision"),
+    (("models", "m"), {}, r"models\.m: no source"),
+    (("engines", "e", "image"), "x:1", r"engines\.e: image belongs to source container, not to command"),
+    (("models", "Big_Model"), {"path": "/x"}, r"Big_Model.*pattern"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "value", "message"), CASES, ids=[".".join(map(str, c[0])) + f"={c[1]}"[:40] for c in CASES])
+def test_refused(content, path, value, message):
+    put(content, path, value)
+    with pytest.raises(BenchError, match=message):
+        load_config(content, source="f.yaml")
+
+
+def test_every_fault_is_told_at_once_with_the_file(content):
+    put(content, ("study", "ladders", 0, "concurrency", 0), 0)
+    put(content, ("deployments", "a", "modle"), "m")
+    with pytest.raises(BenchError) as caught:
+        load_config(content, source="f.yaml")
+    assert str(caught.value).count("f.yaml: ") == 2
+
+
+def test_the_same_run_twice_is_refused(content):
+    content["study"]["ladders"].append(copy.deepcopy(content["study"]["ladders"][0]))
+    with pytest.raises(BenchError, match=r"ladders\[1\].*level 1 of short on a already stands in study.ladders\[0\]"):
+        load_config(content, source="f.yaml")
+
+
+def test_a_repeated_name_in_the_file_is_refused(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text(yaml.safe_dump(CONTENT) + "\nmodels: {}\n")
+    with pytest.raises(BenchError, match=r"c\.yaml: line \d+: the name 'models' stands twice"):
+        load_file(file)
+
+
+def test_a_merged_key_may_be_overridden():
+    config = load_file(ROOT / "config/config.yaml")
+    assert config.models["tiny-mqa"].architecture.kv_heads == 1
+    assert config.models["tiny-mha"].architecture.kv_heads == 4
+
+
+@pytest.mark.parametrize("text", ["", "- 1\n", "a: [", "a: b: c"])
+def test_what_is_no_configuration_is_refused(tmp_path, text):
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    with pytest.raises(BenchError, match=r"c\.yaml"):
+        load_file(file)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda f: f.name)
+def test_every_shipped_configuration_is_accepted(file):
+    assert load_file(file).study.ladders
+
+
+def test_the_reference_and_the_schema_are_those_of_the_models():
+    assert (ROOT / "config/README.md").read_text() == reference(), "run `bench config` and commit the result"
+    assert (ROOT / "workflow/schemas/config.schema.json").read_text() == schema(), "run `bench config` and commit the result"
+
+
+def test_every_key_has_a_meaning():
+    rows = [line for line in reference().splitlines() if line.startswith("| `")]
+    assert len(rows) > 50
+    assert not [row for row in rows if row.rstrip().endswith("|  |")]
+
+
+def test_the_workflow_refuses_before_any_job(tmp_path, content):
+    """Through Snakemake itself: the message is there, no job is."""
+    content["study"]["ladders"][0]["concurrency"][1] = 0
+    file = tmp_path / "wrong.yaml"
+    file.write_text(yaml.safe_dump(content))
+    snakemake = Path(sys.executable).parent / "snakemake"
+    done = subprocess.run(
+        [snakemake, "-n", "--nolock", "--cores", "1", "--configfile", file], cwd=ROOT, capture_output=True, text=True
+    )
+    told = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert "study.ladders[0].concurrency[1] is 0" in told
+    assert "Traceback" not in told
+    assert "rule " not in told

@@ -1,0 +1,199 @@
+"""Tables and figures of one run, by hand."""
+
+import csv
+import gzip
+import hashlib
+import json
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.errors import BenchError
+from bench.parse import latency_columns, parse_run, percentile, telemetry_table, throughput_series, wide_table
+from bench.parse.run import summarise
+from bench.telemetry import METRICS
+from bench.workload import RequestRecord, write_requests
+from tests.conftest import ROOT
+
+
+@pytest.mark.parametrize(
+    ("ttft", "e2e", "n", "tpot", "normalised"),
+    [
+        (0.5, 2.5, 5, 0.5, 0.5),
+        (0.5, 0.5, 1, None, 0.5),  # one token has no gap
+        (None, None, 0, None, None),
+        (None, None, None, None, None),
+    ],
+)
+def test_tpot_and_normalised_latency(ttft, e2e, n, tpot, normalised):
+    frame = pl.LazyFrame(
+        {"ttft_s": [ttft], "e2e_s": [e2e], "completion_tokens": [n]},
+        schema={"ttft_s": pl.Float64, "e2e_s": pl.Float64, "completion_tokens": pl.Int64},
+    )
+    row = latency_columns(frame).collect().row(0, named=True)
+    assert (row["tpot_s"], row["normalised_latency_s"]) == (tpot, normalised)
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 0.5, 5),
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 0.9, 9),
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 0.99, 10),
+        ([3.0], 0.5, 3),
+        ([], 0.5, None),
+        ([None, 2.0], 0.5, 2),
+    ],
+)
+def test_percentile_by_hand(values, share, expected):
+    assert percentile(pl.Series(values, dtype=pl.Float64), share) == expected
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_a_percentile_is_the_smallest_value_that_covers_its_share(values, share):
+    told = percentile(pl.Series(values), share)
+    assert sum(v <= told for v in values) >= share * len(values) - 1e-9
+    assert sum(v < told for v in values) < share * len(values)
+
+
+def requests_table(*rows):
+    return pl.DataFrame(
+        [{"token_times_s": times, "completion_tokens": n, "last_token_s": max(times)} for times, n in rows],
+        schema={"token_times_s": pl.List(pl.Float64), "completion_tokens": pl.Int64, "last_token_s": pl.Float64},
+    )
+
+
+def test_throughput_over_time_by_hand():
+    table = requests_table(([0.1, 0.6, 1.0], 6), ([0.2, 0.9], 2))  # 2 tokens a chunk, and 1
+    series = throughput_series(table, 0.5)
+    assert series["elapsed_s"].to_list() == [0.25, 0.75]
+    assert series["tokens_per_s"].to_list() == [pytest.approx(3 / 0.5), pytest.approx(3 / 0.5)]
+    assert series["completed"].to_list() == [0, 2]  # at 1.0 s both have ended
+
+
+@given(st.lists(st.lists(st.floats(0.001, 30), min_size=1, max_size=40), min_size=1, max_size=10))
+def test_throughput_over_time_loses_at_most_the_last_sliver(requests):
+    table = requests_table(*((sorted(times), len(times)) for times in requests))
+    series = throughput_series(table, 0.5)
+    last = max(max(times) for times in requests)
+    widths = [min(0.5, last - 0.5 * int(e / 0.5)) for e in series["elapsed_s"]]
+    counted = sum(r * w for r, w in zip(series["tokens_per_s"], widths, strict=True))
+    dropped = sum(t >= 0.5 * len(series) for times in requests for t in times)
+    assert counted + dropped == pytest.approx(sum(map(len, requests)))
+
+
+def exposition(step):
+    """What a vLLM would say after `step` seconds: every metric of the catalogue, counters that rise."""
+    lines = []
+    for name in METRICS.values():
+        value = {"vllm:kv_cache_usage_perc": 0.25 * step, "vllm:num_requests_running": step}.get(name, 10 + 2 * step)
+        lines.append(f'{name}{{engine="0",model_name="m\\"x"}} {value}')
+        if name.endswith("_sum"):
+            lines.append(f'{name.removesuffix("_sum")}_count{{engine="0"}} {step}')
+    if step == 1:
+        lines.append('odd{reason="capacity"} NaN')
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run's folder, with requests and three scrapes."""
+    records = [
+        RequestRecord(i, "ok", None, 200, 4, 3, 0.0, 0.0, 0.05, 0.1, 0.1, 0.5 + i, 0.6 + i, 0.1, 0.5 + i, [0.1, 0.3, 0.5 + i])
+        for i in range(2)
+    ]
+    write_requests(records, tmp_path / "requests.jsonl")
+    with gzip.open(tmp_path / "telemetry.jsonl.gz", "wt") as file:
+        for slot in range(3):
+            scrape = {"slot": slot, "endpoint": "u", "due": 99.0 + slot, "sent": 99.0 + slot, "received": 99.02 + slot}
+            file.write(json.dumps({**scrape, "text": exposition(slot)}) + "\n")
+        file.write(json.dumps({"slot": 3, "endpoint": "u", "sent": 102.0, "received": 103.0, "error": "timed out"}) + "\n")
+    record = {
+        "digest": "d",
+        "definition": {"deployment": "a", "run": "r", "workload": "w", "arrival": "burst", "prompt_tokens": 4,
+                       "output_tokens": 3, "num_requests": 2, "concurrency": 2, "repeat": 1, "seed": 0},
+        "started": "2026-01-01T00:00:00+00:00", "clock_start_s": 100.0, "drain_s": 0.0,
+        "client": {"loop_lag_p99_s": 0.001, "send_spread_s": 0.0}, "host": {"busy_share": 0.5, "steal_share": 0.0},
+        "files": {n: hashlib.sha256((tmp_path / n).read_bytes()).hexdigest() for n in ("requests.jsonl", "telemetry.jsonl.gz")},
+    }  # fmt: skip
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    return tmp_path
+
+
+def parse(folder):
+    return parse_run(
+        folder,
+        requests=folder / "requests.parquet",
+        telemetry=folder / "telemetry.parquet",
+        wide=folder / "metrics.csv",
+        summary=folder / "summary.json",
+    )
+
+
+def test_a_runs_summary_by_hand(run):
+    told = parse(run)
+    assert (told["requests"], told["ok"], told["failed"], told["wrong_output_tokens"]) == (2, 2, 0, 0)
+    assert told["duration_s"] == 1.5  # first sent at 0, last token at 1.5
+    assert told["throughput_tokens_per_s"] == 6 / 1.5
+    # Windows end at a token: (−0.7, 0.3] holds four, (−0.5, 0.5] five, (0.5, 1.5] one.
+    assert told["throughput_peak_tokens_per_s"] == 5
+    assert told["ttft_p50_s"] == pytest.approx(0.1)
+    assert (told["tpot_p50_s"], told["tpot_mean_s"]) == (pytest.approx(0.2), pytest.approx((0.2 + 0.7) / 2))
+    assert told["itl_mean_s"] == pytest.approx((0.2 + 0.2 + 0.2 + 1.2) / 4)
+    assert told["kv_usage_peak"] == 0.5
+    assert told["preemptions"] == 4
+    assert told["server_ttft_mean_s"] == 2.0  # the sum rose by 4, the count by 2
+    assert told["metrics_missing"] == []
+    assert told["scrape_gap_max_s"] == 1.0
+    assert json.loads((run / "summary.json").read_text()) == told
+
+
+def test_tables_of_a_run(run):
+    parse(run)
+    telemetry = pl.read_parquet(run / "telemetry.parquet")
+    assert telemetry["elapsed_s"].unique().sort().to_list() == [-0.99, 0.01, 1.01]
+    assert telemetry.filter(pl.col("name") == "odd")["value"].is_nan().to_list() == [True]
+    wide = (run / "metrics.csv").read_text().splitlines()
+    assert wide[0].startswith("elapsed_s,")
+    assert len(wide) == 4
+    with (run / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    usage = 'vllm:kv_cache_usage_perc{engine="0",model_name="m\\"x"}'
+    assert [float(row[usage]) for row in rows] == [0.0, 0.25, 0.5]
+    assert [row['odd{reason="capacity"}'] for row in rows] == ["", "NaN", ""]  # seen in one scrape only: empty in the others
+
+
+def test_a_renamed_metric_is_named(run):
+    raw = run / "telemetry.jsonl.gz"
+    table = telemetry_table(raw, 100.0).filter(pl.col("name") != "vllm:kv_cache_usage_perc")
+    record = json.loads((run / "run.json").read_text())
+    parse(run)
+    told = summarise(record, pl.read_parquet(run / "requests.parquet"), table, [])
+    assert told["metrics_missing"] == ["vllm:kv_cache_usage_perc"]
+    assert told["kv_usage_peak"] is None
+
+
+def test_a_file_that_changed_is_refused(run):
+    (run / "requests.jsonl").write_text("")
+    with pytest.raises(BenchError, match=r"requests\.jsonl: differs from what was measured.*bench discard"):
+        parse(run)
+    (run / "requests.jsonl").unlink()
+    with pytest.raises(BenchError, match=r"requests\.jsonl: missing"):
+        parse(run)
+
+
+def test_a_telemetry_file_whose_end_was_lost_gives_what_it_has(run):
+    raw = run / "telemetry.jsonl.gz"
+    raw.write_bytes(raw.read_bytes()[:-20])
+    table = telemetry_table(raw, 100.0)
+    assert table["scrape"].n_unique() >= 1
+    assert wide_table(table).columns[0] == "elapsed_s"
+
+
+def test_a_real_exposition_is_read_as_the_reference_parser_reads_it():
+    """A scrape of vLLM 0.32, as it was served."""
+    text = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
+    names = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if line and not line.startswith("#")}
+    assert set(METRICS.values()) <= names

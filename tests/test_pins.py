@@ -1,0 +1,28 @@
+"""Pins that stand in two places agree."""
+
+import re
+import tomllib
+
+import yaml
+
+from tests.conftest import ROOT
+
+LOCKED = dict(re.findall(r"^([a-z0-9-]+)==([^ \\;]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+
+
+def test_the_rules_environment_is_that_of_the_lock():
+    content = yaml.safe_load((ROOT / "workflow/envs/bench.yaml").read_text())
+    pins = dict(pin.split("==") for pin in content["dependencies"][-1]["pip"])
+    assert pins == {name: LOCKED[name] for name in pins}
+
+
+def test_the_lock_and_the_rules_environment_hold_all_that_the_project_needs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[<>=]", d)[0] for d in [*project["dependencies"], *project["optional-dependencies"]["dev"]]}
+    assert needed <= set(LOCKED)
+    content = yaml.safe_load((ROOT / "workflow/envs/bench.yaml").read_text())
+    pins = {pin.split("==")[0] for pin in content["dependencies"][-1]["pip"]}
+    assert {re.split(r"[<>=]", d)[0] for d in project["dependencies"]} == pins | {
+        "snakemake",
+        "snakemake-executor-plugin-slurm",
+    }
