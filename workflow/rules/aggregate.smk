@@ -11,11 +11,11 @@ rule aggregate:
         summary=paths.SUMMARY,
         csv=paths.SUMMARY_CSV,
         timeseries=paths.TIMESERIES,
-    params:
-        thresholds=PLAN.config.thresholds.model_dump(),
     log:
         "logs/aggregate.log",
     conda:
         "../envs/bench.yaml"
+    params:
+        thresholds=PLAN.config.thresholds.model_dump(),
     script:
         "../scripts/aggregate.py"

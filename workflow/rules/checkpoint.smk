@@ -4,11 +4,11 @@ rule checkpoint:
         code=library("models"),
     output:
         record=paths.CHECKPOINT,
-    params:
-        model=lambda wildcards: PLAN.config.models[wildcards.model].model_dump(),
     log:
         "logs/checkpoint/{model}.log",
     conda:
         "../envs/bench.yaml"
+    params:
+        model=lambda wildcards: PLAN.config.models[wildcards.model].model_dump(),
     script:
         "../scripts/checkpoint.py"

@@ -1,15 +1,11 @@
 # The study's plan, and the input functions that the rules share. Everything else is in src/bench.
-import os
 import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
 # The library of this checkout, for the workflow and its jobs, whichever environment runs them.
-sys.path.insert(0, str(Path("src").resolve()))
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    [str(Path("src").resolve()), *filter(None, [os.environ.get("PYTHONPATH")])]
-)
+sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
 from bench.errors import BenchError
 from bench.figures import figure_names
@@ -18,7 +14,7 @@ from bench.study import Paths as paths
 from bench.study import Plan, load_config
 from bench.study.plan import PROTOCOL
 
-announce_workflow()
+announce_workflow(Path(workflow.basedir) / "src")
 
 
 onstart:

@@ -5,12 +5,12 @@ rule deploy:
         checkpoint=checkpoint_of,
     output:
         launch=paths.LAUNCH,
-    params:
-        deployment=lambda wildcards: PLAN.deployments[wildcards.deployment].digest,
-        longest=lambda wildcards: PLAN.longest_request(wildcards.deployment),
     log:
         "logs/deploy/{deployment}.log",
     conda:
         "../envs/bench.yaml"
+    params:
+        deployment=lambda wildcards: PLAN.deployments[wildcards.deployment].digest,
+        longest=lambda wildcards: PLAN.longest_request(wildcards.deployment),
     script:
         "../scripts/deploy.py"

@@ -4,11 +4,11 @@ rule engine:
         locks=lambda wildcards: PLAN.config.engines[wildcards.engine].locks,
     output:
         record=paths.ENGINE,
-    params:
-        engine=lambda wildcards: PLAN.config.engines[wildcards.engine].model_dump(),
     log:
         "logs/engine/{engine}.log",
     conda:
         "../envs/bench.yaml"
+    params:
+        engine=lambda wildcards: PLAN.config.engines[wildcards.engine].model_dump(),
     script:
         "../scripts/engine.py"

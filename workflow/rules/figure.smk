@@ -9,12 +9,12 @@ rule figure:
         ),
     output:
         svg=report(
-            paths.FIGURE + ".svg",
+            paths.FIGURE_SVG,
             category="Figures",
             labels={"figure": "{figure}"},
         ),
-        png=paths.FIGURE + ".png",
-        spec=paths.FIGURE + ".json",
+        png=paths.FIGURE_PNG,
+        spec=paths.FIGURE_SPEC,
     log:
         "logs/figure/{figure}.log",
     conda:

@@ -10,16 +10,16 @@ for deployment in PLAN.deployments:
         output:
             facts=update(paths.FACTS.format(deployment=deployment)),
             records=update([str(run.record) for run in PLAN.runs_of(deployment)]),
-        params:
-            deployment=PLAN.deployments[deployment].digest,
-            protocol=PROTOCOL,
         log:
             f"logs/measure/{deployment}.log",
+        conda:
+            "../envs/bench.yaml"
         threads: cores_of(deployment)
         resources:
             gpu=gpus_of(deployment),
             runtime="4h",
-        conda:
-            "../envs/bench.yaml"
+        params:
+            deployment=PLAN.deployments[deployment].digest,
+            protocol=PROTOCOL,
         script:
             "../scripts/measure.py"

@@ -1,19 +1,19 @@
 rule report:
     """The figures and tables on one page that works offline."""
     input:
-        specs=expand(paths.FIGURE + ".json", figure=figure_names()),
+        specs=expand(paths.FIGURE_SPEC, figure=figure_names()),
         facts=of_deployments(paths.FACTS),
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
         code=library("report", "report/page.html.j2"),
     output:
         page=paths.REPORT,
-    params:
-        title=PLAN.config.study.title,
     log:
         "logs/report.log",
     conda:
         "../envs/bench.yaml"
+    params:
+        title=PLAN.config.study.title,
     script:
         "../scripts/report.py"
 
@@ -22,7 +22,8 @@ rule manifest:
     """Every figure with its checksum, and the runs that it was drawn from."""
     input:
         figures=expand(
-            paths.FIGURE + "{kind}", figure=figure_names(), kind=[".svg", ".png", ".json"]
+            [paths.FIGURE_SVG, paths.FIGURE_PNG, paths.FIGURE_SPEC],
+            figure=figure_names(),
         ),
         page=paths.REPORT,
         summary=paths.SUMMARY,

@@ -18,6 +18,8 @@ __all__ = [
     "concurrency_axis",
     "curve_colour",
     "curve_column",
+    "curve_size",
+    "curve_width",
     "finish",
     "layered",
     "points",
@@ -34,14 +36,24 @@ alt.data_transformers.disable_max_rows()
 
 
 def with_curve(results: Results, frame: pl.DataFrame) -> pl.DataFrame:
-    """Add `curve`, what a line is called: the deployment, with the workload where there are several."""
+    """Add `curve`, what a line is called, and `curve_size` and `curve_width`, by which curves in one place still show.
+
+    A curve is a deployment, with its workload where the study has several. Points shrink and lines grow thinner from curve to curve.
+    """
+    order = curve_column(results)
+    steps = {curve: i / max(1, len(order) - 1) for i, curve in enumerate(order)}
+    step = pl.col("curve").replace_strict(steps, return_dtype=pl.Float64)
+    return _named(results, frame).with_columns(curve_size=130 - 90 * step, curve_width=4 - 2.5 * step)
+
+
+def _named(results: Results, frame: pl.DataFrame) -> pl.DataFrame:
     name = pl.format("{} · {}", "deployment", "workload") if results.several_workloads else pl.col("deployment")
     return frame.with_columns(curve=name)
 
 
 def curve_column(results: Results) -> list[str]:
     """The curves in the study's order, so that colours stay the same in every figure."""
-    return with_curve(results, results.runs)["curve"].unique(maintain_order=True).to_list()
+    return _named(results, results.runs)["curve"].unique(maintain_order=True).to_list()
 
 
 def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
@@ -51,31 +63,42 @@ def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
     return alt.Color("curve:N", title=title, sort=order, scale=alt.Scale(domain=order, range=colours))
 
 
+def curve_size() -> alt.Size:
+    """Points as large as `with_curve` says."""
+    return alt.Size("curve_size:Q", scale=None, legend=None)
+
+
+def curve_width() -> alt.StrokeWidth:
+    """Lines as wide as `with_curve` says."""
+    return alt.StrokeWidth("curve_width:Q", scale=None, legend=None)
+
+
 def concurrency_axis(levels: Sequence[int] | pl.Series, *, title: str = "concurrency (requests in flight)") -> alt.X:
     """Concurrency on a logarithmic axis where the levels span more than a factor of 20."""
     low, high = min(levels), max(levels)
     log = high / low > 20
     values = [v for v in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096) if v <= high * 1.1] if log else None
     scale = alt.Scale(type="log", base=2, nice=False) if log else alt.Scale(zero=False)
-    axis = alt.Axis(values=values, format="d") if values else alt.Axis(format="d")
+    axis = alt.Axis(values=values, format="d", labelFlush=False) if values else alt.Axis(format="d")
     return alt.X("concurrency:Q", title=title, scale=scale, axis=axis)
 
 
 def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDatum, **more: Any) -> alt.LayerChart:
     """Every run as a point: filled where it is valid, a cross where it is not."""
     common = {"x": x, "y": y, "color": colour, **more}
-    valid = chart.transform_filter("datum.valid").mark_point(filled=True, size=45, opacity=1).encode(**common)
+    size = {} if "size" in more else {"size": alt.value(45)}
+    valid = chart.transform_filter("datum.valid").mark_point(filled=True, opacity=1).encode(**common, **size)
     invalid = (
         chart.transform_filter("!datum.valid")
-        .mark_point(shape="cross", filled=False, size=70, angle=45, strokeWidth=1.5, opacity=1)
-        .encode(**common)
+        .mark_point(shape="cross", filled=False, angle=45, strokeWidth=1.5, opacity=1)
+        .encode(**{**common, "size": alt.value(70)})
     )
-    return alt.LayerChart([valid, invalid])
+    return alt.LayerChart(layer=[valid, invalid])
 
 
 def layered(*layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
     """Layers of one panel, at the common size."""
-    return alt.LayerChart(list(layers)).properties(width=WIDTH, height=HEIGHT)
+    return alt.LayerChart(layer=list(layers)).properties(width=WIDTH, height=HEIGHT)
 
 
 def finish(chart: Any, title: str, notes: Sequence[str]) -> alt.TopLevelMixin:

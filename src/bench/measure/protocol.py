@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 from types import FrameType
 
 import psutil
@@ -12,9 +13,10 @@ __all__ = ["WORKFLOW_PID", "announce_workflow", "end_sessions_on_sigterm"]
 WORKFLOW_PID = "SATURATE_WORKFLOW_PID"
 
 
-def announce_workflow() -> None:
-    """Tell every job of this process whose end ends it: a SIGKILL reaches no job."""
+def announce_workflow(library: Path) -> None:
+    """Tell every job of this process which library it uses, and whose end ends it (a SIGKILL reaches no job)."""
     os.environ[WORKFLOW_PID] = str(os.getpid())
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH")]))
 
 
 def end_sessions_on_sigterm() -> None:

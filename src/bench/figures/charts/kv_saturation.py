@@ -5,7 +5,7 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import concurrency_axis, curve_colour, layered, points, with_curve
+from bench.figures.theme import concurrency_axis, curve_colour, curve_size, curve_width, layered, points, with_curve
 
 
 @figure(
@@ -24,12 +24,23 @@ def kv_saturation(results: Results) -> alt.LayerChart:
     runs = with_curve(results, results.runs.filter(pl.col("kv_usage_peak").is_not_null()))
     x, colour = concurrency_axis(results.runs["concurrency"]), curve_colour(results)
     y = alt.Y("kv_usage_peak:Q", title="peak KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02]))
-    base = alt.Chart(runs.select("curve", "concurrency", "kv_usage_peak", "valid", "run"))
-    medians = runs.filter("valid").group_by("curve", "concurrency", maintain_order=True).agg(pl.col("kv_usage_peak").median())
+    base = alt.Chart(runs.select("curve", "curve_size", "concurrency", "kv_usage_peak", "valid", "run"))
+    medians = (
+        runs.filter("valid")
+        .group_by("curve", "curve_width", "concurrency", maintain_order=True)
+        .agg(pl.col("kv_usage_peak").median())
+    )
     predicted = runs.group_by("curve", maintain_order=True).agg(concurrency=pl.col("predicted_saturation").max())
     predicted = predicted.filter(pl.col("concurrency") <= 1.1 * results.runs["concurrency"].max())  # type: ignore[operator]
     return layered(
         alt.Chart(predicted).mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=x, color=colour),
-        alt.Chart(medians).mark_line().encode(x=x, y=y, color=colour),
-        points(base, y, x, colour, tooltip=["run:N", "concurrency:Q", alt.Tooltip("kv_usage_peak:Q", format=".1%")]),
+        alt.Chart(medians).mark_line().encode(x=x, y=y, color=colour, strokeWidth=curve_width()),
+        points(
+            base,
+            y,
+            x,
+            colour,
+            size=curve_size(),
+            tooltip=["run:N", "concurrency:Q", alt.Tooltip("kv_usage_peak:Q", format=".1%")],
+        ),
     )

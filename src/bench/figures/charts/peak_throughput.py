@@ -5,7 +5,7 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import HEIGHT, concurrency_axis, curve_colour, points, with_curve
+from bench.figures.theme import HEIGHT, concurrency_axis, curve_colour, curve_size, curve_width, points, with_curve
 
 _PANELS = {
     "throughput_peak_tokens_per_s": "peak: best second of the run",
@@ -34,13 +34,24 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
     panels = []
     for column, title in _PANELS.items():
         y = alt.Y(f"{column}:Q", title="output tokens/s", scale=alt.Scale(domain=[0, 1.05 * float(highest)]))  # type: ignore[arg-type]
-        base = alt.Chart(runs.select("curve", "concurrency", column, "valid", "run"))
-        medians = runs.filter("valid").group_by("curve", "concurrency", maintain_order=True).agg(pl.col(column).median())
+        base = alt.Chart(runs.select("curve", "curve_size", "concurrency", column, "valid", "run"))
+        medians = (
+            runs.filter("valid")
+            .group_by("curve", "curve_width", "concurrency", maintain_order=True)
+            .agg(pl.col(column).median())
+        )
         panels.append(
             alt.layer(
                 alt.Chart(predicted).mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=x, color=colour),
-                alt.Chart(medians).mark_line().encode(x=x, y=y, color=colour),
-                points(base, y, x, colour, tooltip=["run:N", "concurrency:Q", alt.Tooltip(f"{column}:Q", format=".0f")]),
+                alt.Chart(medians).mark_line().encode(x=x, y=y, color=colour, strokeWidth=curve_width()),
+                points(
+                    base,
+                    y,
+                    x,
+                    colour,
+                    size=curve_size(),
+                    tooltip=["run:N", "concurrency:Q", alt.Tooltip(f"{column}:Q", format=".0f")],
+                ),
             ).properties(
                 width=360, height=HEIGHT, title=alt.TitleParams(title, fontSize=13, fontWeight="normal", anchor="start")
             )

@@ -5,7 +5,7 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import HEIGHT, curve_colour, with_curve
+from bench.figures.theme import HEIGHT, curve_colour, curve_size, curve_width, with_curve
 
 
 @figure(
@@ -22,7 +22,7 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
         results: `saturation` with `measured`, `below`, `predicted` (requests), `kv_bytes_per_token` (bytes), `parameters`.
     """
     rows = with_curve(results, results.saturation).with_columns(
-        kib=pl.col("kv_bytes_per_token") / 1024, millions=pl.col("parameters") / 1e6, from_=pl.col("below")
+        kib=pl.col("kv_bytes_per_token") / 1024, millions=pl.col("parameters") / 1e6
     )
     colour = curve_colour(results)
     highest = max([v for c in ("measured", "predicted") for v in rows[c].drop_nulls()], default=1)
@@ -35,9 +35,13 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
         base = alt.Chart(data)
         panels.append(
             alt.layer(
-                base.mark_rule(strokeWidth=2).encode(x=x, y=y, y2="below:Q", color=colour),
-                base.mark_point(filled=True, size=90, opacity=1).encode(
-                    x=x, y=y, color=colour, tooltip=["curve:N", "measured:Q", "predicted:Q", "below:Q"]
+                base.mark_rule().encode(x=x, y=y, y2="below:Q", color=colour, strokeWidth=curve_width()),
+                base.mark_point(filled=True, opacity=1).encode(
+                    x=x,
+                    y=y,
+                    color=colour,
+                    size=curve_size(),
+                    tooltip=["curve:N", "measured:Q", "predicted:Q", "below:Q"],
                 ),
                 base.mark_point(shape="diamond", size=190, strokeWidth=1.5).encode(x=x, y="predicted:Q", color=colour),
             ).properties(width=340, height=HEIGHT)

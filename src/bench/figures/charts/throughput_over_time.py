@@ -30,7 +30,7 @@ def throughput_over_time(results: Results) -> alt.FacetChart:
     levels = rows["concurrency"].unique().sort().to_list()
     chart: alt.FacetChart = (
         alt.Chart(rows)
-        .mark_line(interpolate="monotone", strokeWidth=1.6, point=alt.OverlayMarkDef(size=12))
+        .mark_line(strokeWidth=1.6, point=alt.OverlayMarkDef(size=12))
         .encode(
             x=alt.X("elapsed_s:Q", title="time since the run's start (s)"),
             y=alt.Y("value:Q", title="output tokens/s"),

@@ -1,0 +1,286 @@
+"""The whole path on the real engine, in a copy of the project: from nothing to figures, and every way in which it must go on.
+
+The tests build on one another, in this order; each states what the ones before it left. One engine environment serves all.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import psutil
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.engine
+
+SNAKEMAKE = Path(sys.executable).parent / "snakemake"
+ARCHITECTURE = {
+    "layers": 2, "hidden_size": 256, "heads": 4, "kv_heads": 4, "head_dim": 64, "intermediate_size": 512,
+    "vocabulary": 512, "context": 512,
+}  # fmt: skip
+# 4 KiB a token: 16 requests of 64 tokens fill 4 MiB.
+CONFIG = {
+    "study": {
+        "name": "end-to-end",
+        "title": "End to end",
+        "ladders": [
+            {"deployment": "one", "workload": "burst", "concurrency": [2, 16]},
+            {"deployment": "one", "workload": "closed", "concurrency": [2]},
+        ],
+    },
+    "models": {"one": {"architecture": ARCHITECTURE}},
+    "engines": {"vllm-cpu": yaml.safe_load((ROOT / "config/config.yaml").read_text())["engines"]["vllm-cpu"]},
+    "deployments": {"one": {"model": "one", "engine": "vllm-cpu", "kv_cache_memory": "4MiB"}},
+    "workloads": {
+        "burst": {"arrival": "burst", "prompt_tokens": 32, "output_tokens": 32},
+        "closed": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": 6},
+    },
+    # What is tested here is the path; a busy machine must not make its runs invalid.
+    "thresholds": {"loop_lag_p99_s": 10.0, "send_spread_s": 10.0, "scrape_gap_s": 60.0},
+}
+
+
+class Project:
+    """A copy of the project's tracked and new files, with a configuration of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = json.loads(json.dumps(CONFIG))
+        listed = subprocess.run(
+            ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for name in listed.stdout.splitlines():
+            if (ROOT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, folder / name)
+        # The environment is built once, in the project itself, and shared.
+        (ROOT / "results/engines").mkdir(parents=True, exist_ok=True)
+        (folder / "results").mkdir()
+        (folder / "results/engines").symlink_to(ROOT / "results/engines")
+
+    def command(self, *arguments: str) -> list[str]:
+        (self.folder / "config/config.yaml").write_text(yaml.safe_dump(self.config, sort_keys=False))
+        return [str(SNAKEMAKE), "--nolock", "--cores", "1", *arguments, "results/figures/all"]
+
+    def start(self) -> subprocess.Popen:
+        return subprocess.Popen(
+            self.command(), cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+
+    def run(self, *arguments: str, status: int = 0) -> list[str]:
+        """Run the workflow; the jobs that it ran, as `rule` or `rule:wildcards`."""
+        done = subprocess.run(self.command(*arguments), cwd=self.folder, capture_output=True, text=True)
+        self.told = done.stdout + done.stderr
+        assert done.returncode == status, self.told[-6000:]
+        return [
+            rule + (f":{wildcards}" if wildcards else "")
+            for rule, wildcards in re.findall(
+                r"^(?:local)?rule (\w+):\n(?:    (?!wildcards).*\n)*(?:    wildcards: (.*)\n)?", self.told, re.M
+            )
+        ]
+
+    def server_starts(self, deployment: str) -> int:
+        log = self.folder / f"results/deployments/{deployment}/server.log"
+        return log.read_text(errors="replace").count("\n--- ") if log.exists() else 0
+
+    def records(self) -> dict[str, float]:
+        """When each run was measured, by its name."""
+        return {
+            path.parent.name.rsplit("_", 1)[0] + "@" + path.parent.parent.name: json.loads(path.read_text())["clock_start_s"]
+            for path in self.folder.glob("results/runs/*/*/run.json")
+        }
+
+    def stored(self) -> int:
+        return len([d for d in self.folder.glob("results/.store/*") if not d.name.startswith(("deployment-", "."))])
+
+    def processes(self) -> list[psutil.Process]:
+        """What runs in this folder, or serves a model of it."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.pid != os.getpid() and (
+                    Path(process.cwd()) == self.folder or str(self.folder) in " ".join(process.cmdline())
+                ):
+                    found.append(process)
+            except (psutil.Error, OSError):
+                continue
+        return found
+
+    def wait_for_stored(self, count: int, workflow: subprocess.Popen, within: float = 300) -> None:
+        end = time.monotonic() + within
+        while self.stored() < count:
+            assert workflow.poll() is None, workflow.stdout.read()[-6000:]
+            assert time.monotonic() < end, f"{self.stored()} of {count} runs after {within} s"
+            time.sleep(0.05)
+
+    def nothing_left(self, within: float = 45) -> bool:
+        end = time.monotonic() + within
+        while self.processes():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.2)
+        return True
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    project = Project(tmp_path_factory.mktemp("project").resolve())
+    yield project
+    for process in project.processes():
+        process.kill()
+
+
+def test_from_nothing_to_figures(project):
+    jobs = project.run()
+    assert jobs.count("measure_one") == 1
+    assert sum(job.startswith("parse:") for job in jobs) == 3
+    assert project.server_starts("one") == 1
+    summary = pl.read_parquet(project.folder / "results/summary.parquet").sort("num_requests")
+    assert summary["valid"].to_list() == [True] * 3, summary["reasons"].to_list()
+    assert summary["ok"].to_list() == summary["num_requests"].to_list() == [2, 6, 16]
+    assert summary["wrong_prompt_tokens"].to_list() == summary["wrong_output_tokens"].to_list() == [0, 0, 0]
+    # The server's own counters agree with what was sent: every token of every request, and no other.
+    assert summary["server_generation_tokens"].to_list() == [2 * 32, 6 * 32, 16 * 32]
+    assert summary["server_prompt_tokens"].to_list() == [2 * 32, 6 * 32, 16 * 32]
+    assert summary["running_peak"].to_list()[:2] == [2, 2]  # the closed loop held two
+    # Planned from geometry, and as the server says it has it.
+    assert summary["kv_tokens_planned"].to_list() == summary["kv_tokens"].to_list() == [1024] * 3
+    assert summary["predicted_saturation"].to_list() == [16.0] * 3
+    assert summary["saturated"].to_list() == [False, False, True]
+    facts = json.loads((project.folder / "results/deployments/one/deployment.json").read_text())
+    assert facts["engine_version"].startswith("0.32.0")
+    manifest = json.loads((project.folder / "results/figures/all").read_text())
+    assert len(manifest["figures"]) == 18
+    for name in manifest["figures"]:
+        assert (project.folder / "results/figures" / name).stat().st_size > 500
+    page = (project.folder / "results/report.html").read_text()
+    assert "End to end" in page
+    assert not re.findall(r'(?:src|href)="https?:', page)
+
+
+def test_a_second_time_nothing_is_done(project):
+    assert project.run() == []
+    assert "Nothing to be done" in project.told
+
+
+def test_a_level_more_is_one_run_with_one_server_start(project):
+    before, starts = project.records(), project.server_starts("one")
+    project.config["study"]["ladders"][0]["concurrency"].append(4)
+    jobs = project.run()
+    after = project.records()
+    assert {name for name in after if after[name] != before.get(name)} == {"burst_burst_p32_o32_c0004_r1@one"}
+    assert project.server_starts("one") == starts + 1
+    assert jobs.count("measure_one") == 1
+    assert not [job for job in jobs if job.startswith(("engine", "checkpoint", "deploy"))]
+
+
+def test_a_model_more_runs_only_its_jobs(project):
+    before, starts = project.records(), project.server_starts("one")
+    project.config["models"]["two"] = {"architecture": {**ARCHITECTURE, "kv_heads": 1}}
+    project.config["deployments"]["two"] = {"model": "two", "engine": "vllm-cpu", "kv_cache_memory": "4MiB"}
+    project.config["study"]["ladders"].append({"deployment": "two", "workload": "burst", "concurrency": [2]})
+    jobs = project.run()
+    of_the_study = {"aggregate", "report", "manifest"}
+    mine = [job for job in jobs if job.split(":")[0] not in of_the_study | {"figure"}]
+    assert len(mine) == 4
+    assert mine[:3] == ["checkpoint:model=two", "deploy:deployment=two", "measure_two"]
+    assert mine[3].startswith("parse:deployment=two")
+    assert {name: at for name, at in project.records().items() if name.endswith("@one")} == before
+    assert (project.server_starts("one"), project.server_starts("two")) == (starts, 1)
+
+
+def test_an_edit_of_a_figure_redraws_figures_only(project):
+    chart = project.folder / "src/bench/figures/charts/ttft.py"
+    chart.write_text(chart.read_text() + "# an edit\n")
+    assert project.run() == ["figure:figure=ttft", "report", "manifest"]
+    theme = project.folder / "src/bench/figures/theme.py"
+    theme.write_text(theme.read_text() + "# an edit\n")
+    assert {job.split(":")[0] for job in project.run()} == {"figure", "report", "manifest"}
+
+
+def test_a_discarded_run_is_measured_again_and_no_other(project):
+    before = project.records()
+    subprocess.run(
+        [Path(sys.executable).parent / "bench", "discard", "one/*_c0004_*"], cwd=project.folder, check=True, capture_output=True
+    )
+    project.run()
+    after = project.records()
+    assert {name for name in after if after[name] != before[name]} == {"burst_burst_p32_o32_c0004_r1@one"}
+
+
+def more_levels(project, *levels):
+    """Ask for levels that take a while each, so that there is a middle in which to end something."""
+    project.config["study"]["ladders"][1]["concurrency"] += levels
+    project.config["workloads"]["closed"]["num_requests"] = 40
+    project.config["study"]["ladders"] = [x for x in project.config["study"]["ladders"] if x["deployment"] == "one"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+def test_the_workflow_ended_in_a_run_leaves_nothing_and_keeps_what_is_done(project, number):
+    if number == signal.SIGTERM:
+        more_levels(project, 3, 4, 5)
+    known = project.stored()
+    workflow = project.start()
+    project.wait_for_stored(known + 1, workflow)
+    time.sleep(0.5)  # into the next run
+    workflow.send_signal(number)
+    workflow.wait(60)
+    assert project.nothing_left()
+    told = workflow.stdout.read()
+    port = re.findall(r"ready after .* at (http://\S+)", told)[-1]
+    with pytest.raises(OSError):  # noqa: PT011 - refused
+        __import__("socket").create_connection(("127.0.0.1", int(port.rsplit(":", 1)[1])), timeout=2)
+    assert workflow.returncode != 0
+    assert known + 1 <= project.stored() <= known + 3
+
+
+def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(project):
+    known, starts = project.stored(), project.server_starts("one")
+    kept = {path.name: path.stat().st_mtime for path in project.folder.glob("results/.store/*/requests.jsonl")}
+    project.config["study"]["ladders"][1]["concurrency"] += [6, 7]
+    workflow = project.start()
+    project.wait_for_stored(known + 1, workflow)
+    time.sleep(0.3)
+    servers = [
+        p
+        for p in project.processes()
+        if any("api_server" in part for part in p.cmdline()) and "guard.py" not in str(p.cmdline())
+    ]
+    servers[0].send_signal(signal.SIGKILL)
+    told, _ = workflow.communicate(timeout=600)
+    assert workflow.returncode == 0, told[-6000:]
+    assert "starting it once more" in told
+    assert project.server_starts("one") == starts + 2
+    assert {
+        path.name: path.stat().st_mtime for path in project.folder.glob("results/.store/*/requests.jsonl")
+    }.items() >= kept.items()
+    assert project.nothing_left()
+    summary = pl.read_parquet(project.folder / "results/summary.parquet")
+    assert summary["failed"].sum() == 0  # the dead server's failures are no run's
+    assert len(summary) == 9
+    assert project.run() == []
+
+
+def test_a_server_that_will_not_start_ends_the_workflow_with_its_last_words(project):
+    project.config["deployments"]["one"]["flags"] = {"no-such-flag": 1}
+    project.run(status=1)
+    assert "unrecognized arguments: --no-such-flag" in project.told
+    assert "runs are measured and kept" in project.told
+    assert project.nothing_left()
+    del project.config["deployments"]["one"]["flags"]
+    jobs = project.run()  # back to the deployment whose runs are in the store: nothing is measured again
+    assert project.server_starts("one") > 0
+    assert "runs are measured already" in project.told or jobs == []
