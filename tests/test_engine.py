@@ -1,6 +1,7 @@
 """Engines and launches: what is run, and what is refused because it cannot fit."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,28 @@ def test_a_command_on_path_is_found(tmp_path):
     assert command[1:] == ["-c"]
     with pytest.raises(BenchError, match=r"engines\.e\.command: 'no-such-thing' is not on PATH"):
         prepare_engine("e", Engine(source="command", command=["no-such-thing"]), record, print)
+
+
+def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
+    """Two small packages from the project's own lock; the second one's hash is wrong at first."""
+    monkeypatch.chdir(tmp_path)
+    entries = {entry.split("==")[0]: entry for batch in _batches(ROOT / "requirements.lock") for entry in batch}
+    good, bad = entries["idna"], entries["sniffio"].split(" ")[0] + f" --hash=sha256:{'0' * 64}\n"
+    Path("one.lock").write_text(good)
+    Path("two.lock").write_text(bad)
+    engine = Engine(source="lock", locks=["one.lock", "two.lock"])
+    said = []
+    with pytest.raises(BenchError, match=r"engine e: .* failed(?s:.*)run again to go on"):
+        prepare_engine("e", engine, Path("e/engine.json"), said.append)
+    first = next(Path("e/env").rglob("idna/__init__.py"))
+    before = first.stat().st_mtime_ns
+    assert not Path("e/engine.json").exists()
+    Path("two.lock").write_text(entries["sniffio"])
+    prepare_engine("e", engine, Path("e/engine.json"), said.append)
+    assert first.stat().st_mtime_ns == before
+    record = json.loads(Path("e/engine.json").read_text())
+    assert {line.split("==")[0] for line in record["freeze"]} >= {"idna", "sniffio"}
+    assert any("2 of 2 packages" in line for line in said)
 
 
 def test_a_container_runs_in_the_foreground_on_the_hosts_network(tmp_path, monkeypatch):

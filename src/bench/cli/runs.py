@@ -29,7 +29,8 @@ def add(commands: Commands) -> None:
     discard = commands.add_parser(
         "discard",
         help="forget runs, so that they are measured again",
-        description="Forget the measurements of the runs that match; the next workflow measures them again.",
+        description="Forget the measurements of the runs that match, and the summary and manifest made from them; the next workflow "
+        "measures them again. (Deleting a run's folder is not enough: Snakemake would not look for it behind newer results.)",
     )
     add_config(discard)
     discard.add_argument(
@@ -83,6 +84,9 @@ def _discard(options: argparse.Namespace) -> None:
         for run in wanted:
             shutil.rmtree(run.record.parent, ignore_errors=True)
             shutil.rmtree(Path(Paths.STORE) / run.digest, ignore_errors=True)
+        # Snakemake does not look for a file that is missing behind results that are there: what was made of the runs goes too.
+        for made in (Paths.SUMMARY, Paths.SUMMARY_CSV, Paths.TIMESERIES, Paths.MANIFEST):
+            Path(made).unlink(missing_ok=True)
     if options.json:
         print_json([run.key for run in wanted])
         return

@@ -1,0 +1,99 @@
+"""Every figure, on results as they come: invalid runs, no telemetry, a single level, several workloads."""
+
+import json
+import re
+
+import polars as pl
+import pytest
+
+from bench.analysis import summary_frame
+from bench.errors import BenchError
+from bench.figures import Results, figure_names
+from bench.figures.registry import load_figure
+from bench.figures.save import save_figure
+from bench.report import write_manifest, write_report
+from bench.study.config import Thresholds
+from tests.test_analysis import FACTS, LAUNCH
+
+LAUNCHES = {name: {**LAUNCH["a"], "deployment": name} for name in ("a", "b")}
+KNOWN = {name: {**FACTS["a"], "deployment": name} for name in ("a", "b")}
+SERIES = {"throughput": 50.0, "completed": 1.0, "running": 2.0, "waiting": 1.0, "kv_usage": 0.5}
+
+
+def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("short",), known=True, **changes):
+    runs = [
+        {
+            **summary, "deployment": d, "workload": w, "run": f"{w}_{level}", "concurrency": level, "kv_usage_peak": min(1.0, level / 10),
+            "throughput_peak_tokens_per_s": 20.0 * level, "throughput_tokens_per_s": 10.0 * level, "duration_s": 2.0,
+            "ttft_mean_s": 0.1 * level, "ttft_p50_s": 0.1 * level, "ttft_p99_s": 0.2 * level, "tpot_p50_s": 0.01, "e2e_p50_s": 1.0,
+            "digest": f"{d}{w}{level}", **{key: values[i] for key, values in changes.items()},
+        }
+        for d in deployments for w in workloads for i, level in enumerate(levels)
+    ]  # fmt: skip
+    rows = [
+        {"deployment": run["deployment"], "run": run["run"], "concurrency": run["concurrency"], "repeat": 1, "elapsed_s": t,
+         "series": series, "value": value * t}
+        for run in runs for series, value in SERIES.items() for t in (0.5, 1.0, 1.5)
+    ]  # fmt: skip
+    frame = summary_frame(runs, LAUNCHES if known else {}, KNOWN if known else {}, Thresholds())
+    return Results(frame, pl.DataFrame(rows))
+
+
+CASES = {
+    "as it should be": {},
+    "an invalid run": {"failed": [0, 0, 1]},
+    "only invalid runs": {"failed": [1, 1, 1]},
+    "a single level": {"levels": (4,)},
+    "several workloads": {"workloads": ("short", "long")},
+    "a server of which nothing is known": {"known": False, "kv_usage_peak": [None] * 3},
+    "eight deployments": {"deployments": tuple("abcdefgh"), "known": False},
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("name", figure_names())
+def test_every_figure_draws_whatever_comes(name, case, summary):
+    drawn = load_figure(name)
+    spec = drawn.draw(results(summary, **case)).to_dict()
+    assert spec
+    assert drawn.title
+    assert drawn.question.endswith("?")
+
+
+@pytest.mark.parametrize("name", figure_names())
+def test_every_axis_has_a_title(name, summary):
+    spec = json.dumps(load_figure(name).draw(results(summary)).to_dict())
+    axes = re.findall(r'"[xy]": (\{.*?"type": "quantitative"\})', spec)
+    assert axes
+    assert all('"title":' in axis or '"field": "predicted"' in axis for axis in axes)
+
+
+def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, summary):
+    study = results(summary, failed=[0, 0, 1])
+    paths = save_figure("kv-saturation", study, tmp_path / "kv-saturation")
+    svg, png, spec = paths
+    assert svg.read_text().startswith("<svg")
+    assert "invalid" in svg.read_text()
+    assert png.read_bytes().startswith(b"\x89PNG")
+    facts = tmp_path / "deployment.json"
+    facts.write_text(json.dumps({
+        "deployment": "a", "managed": True, "engine_version": "1", "ready_s": 3.0, "kv_tokens": 640, "kv_blocks": 20, "block_size": 32,
+        "command": ["vllm", "<serve>"], "hardware": {"cpu": "c", "cores": 2, "memory_bytes": 2**30, "gpus": [], "system": "Linux"},
+    }))  # fmt: skip
+    page = tmp_path / "report.html"
+    write_report(page, title="A <study>", results=study, specs=[spec], facts=[facts])
+    text = page.read_text()
+    assert "A &lt;study&gt;" in text
+    assert "1 of 4 requests failed" in text
+    assert "2 of 6 runs cannot be trusted" in text
+    assert "vllm &lt;serve&gt;" in text
+    assert not re.findall(r'(?:src|href)="https?:', text)
+    write_manifest(tmp_path / "all", figures=paths, page=page, results=study)
+    manifest = json.loads((tmp_path / "all").read_text())
+    assert set(manifest["figures"]) == {"kv-saturation.svg", "kv-saturation.png", "kv-saturation.json"}
+    assert len(manifest["runs"]) == 6
+
+
+def test_a_wrong_name_lists_the_right_ones():
+    with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: kv-saturation, memory-pressure"):
+        load_figure("pie")
