@@ -20,9 +20,10 @@ from bench.engine import Server, ServerDied, gather_facts
 from bench.errors import BenchError
 from bench.measure.protocol import WORKFLOW_PID
 from bench.measure.recording import record_run
-from bench.measure.store import Store, record_digest
+from bench.measure.store import Store
 from bench.study import DeploymentSpec, Plan, RunSpec
 from bench.study.plan import PROTOCOL
+from bench.study.state import record_digest
 from bench.telemetry import missing_metrics
 from bench.workload import Load, RequestRecord, Target, run_load
 

@@ -6,7 +6,6 @@ output, named by the digest of what it measured, and its place among the results
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -60,11 +59,3 @@ class Store:
         """Remove what killed sessions left unfinished. Only one session may use the store meanwhile."""
         for folder in self.root.glob(".unfinished-*"):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def record_digest(record: Path) -> str | None:
-    """The digest inside a record; None where there is no readable record."""
-    try:
-        return str(json.loads(record.read_text())["digest"])
-    except (OSError, ValueError, KeyError):
-        return None

@@ -9,7 +9,7 @@ from typing import Literal
 from bench.study.paths import Paths
 from bench.study.plan import Plan, RunSpec
 
-__all__ = ["State", "run_states"]
+__all__ = ["State", "record_digest", "run_states"]
 
 State = Literal["missing", "measured", "stale", "invalid"]
 
@@ -27,15 +27,16 @@ def run_states(plan: Plan, reasons: dict[str, list[str]]) -> list[tuple[RunSpec,
 
 
 def _state(run: RunSpec, reasons: dict[str, list[str]]) -> State:
-    digest = _digest_at(run.record)
+    digest = record_digest(run.record)
     # Finished runs of a session that failed lie in the store alone until the next session puts them in place.
     if digest != run.digest and not (Path(Paths.STORE) / run.digest).is_dir():
         return "missing" if digest is None else "stale"
     return "invalid" if reasons.get(run.digest) else "measured"
 
 
-def _digest_at(record: Path) -> str | None:
+def record_digest(record: Path) -> str | None:
+    """The digest inside a run's record; None where there is no readable record."""
     try:
         return str(json.loads(record.read_text())["digest"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
