@@ -21,7 +21,6 @@ ARCHITECTURE = {
 }
 CONTENT = {
     "study": {
-        "name": "small",
         "title": "A small study",
         "ladders": [{"deployment": "a", "workload": "short", "concurrency": [1, 2, 4]}],
     },

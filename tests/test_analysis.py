@@ -18,6 +18,8 @@ from bench.study.config import Thresholds
         ({"client_loop_lag_p99_s": 0.2}, "event loop was late"),
         ({"client_send_spread_s": 0.5}, "burst took too long"),
         ({"scrape_gap_max_s": 3.0}, "no scrape for"),
+        ({"scraped": False}, "no scrape succeeded"),
+        ({"scrape_share": 0.2}, "only 20% of the scrapes due during the load came"),
         ({"metrics_missing": ["vllm:x"]}, "lacks vllm:x"),
         ({"prefix_hits": 64.0}, "64 tokens came from the prefix cache"),
     ],

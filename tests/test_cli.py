@@ -132,6 +132,11 @@ def test_workload_against_a_server_without_metrics(tmp_path):
     assert "4 requests in" in done.stdout
     assert server.peak == 2
     assert bench("parse", tmp_path).returncode == 0
+    before = sorted(path.name for path in tmp_path.iterdir())
+    failed = bench("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9",
+                   "--output-dir", tmp_path)  # fmt: skip
+    assert failed.returncode == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == before  # a mistyped address costs no results
 
 
 @pytest.mark.parametrize(

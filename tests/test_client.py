@@ -1,6 +1,8 @@
 """The client against a server of known truth: what it sends, when, and what it says became of it."""
 
+import socket
 import statistics
+import threading
 import time
 
 import pytest
@@ -94,6 +96,20 @@ def test_closed_loop_goes_on_after_disconnects():
         _, records = send(server, arrival="closed", concurrency=2, num_requests=6)
     assert len(server.arrivals) == 6
     assert {r.outcome for r in records} == {"disconnect"}
+
+
+def test_a_server_that_closes_every_connection_ends_the_run():
+    with fake_server(behaviour="disconnect") as server, socket.create_server(("127.0.0.1", 0)) as closing:
+        accepting = threading.Thread(target=lambda: [closing.accept()[0].close() for _ in range(8)], daemon=True)
+        accepting.start()
+        server.port = closing.getsockname()[1]
+        _, records = send(server, arrival="closed", concurrency=2, num_requests=4, timeout_s=5)
+    assert {r.outcome for r in records} == {"disconnect"}
+
+
+def test_a_request_that_cannot_be_built_is_a_readable_error():
+    with fake_server() as server, pytest.raises(BenchError, match=r"would not build a request.*OPENAI_API_KEY"):
+        run_load(Target(server.base_url, "m", api_key="not ascii: é"), Load("burst", 2, 2, 4, 4, "s"))
 
 
 def test_no_server_is_a_readable_error():

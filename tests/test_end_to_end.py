@@ -31,7 +31,6 @@ ARCHITECTURE = {
 # 4 KiB a token: 16 requests of 64 tokens fill 4 MiB.
 CONFIG = {
     "study": {
-        "name": "end-to-end",
         "title": "End to end",
         "ladders": [
             {"deployment": "one", "workload": "burst", "concurrency": [2, 16]},
@@ -55,6 +54,7 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.ended = 0  # workflows ended by force
         self.config = json.loads(json.dumps(CONFIG))
         listed = subprocess.run(
             ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
@@ -71,16 +71,18 @@ class Project:
         (ROOT / "results/engines").mkdir(parents=True, exist_ok=True)
         (folder / "results").mkdir()
         (folder / "results/engines").symlink_to(ROOT / "results/engines")
+        (folder / ".venv").symlink_to(Path(sys.executable).parent.parent)
 
     def command(self, *arguments: str) -> list[str]:
         (self.folder / "config/config.yaml").write_text(yaml.safe_dump(self.config, sort_keys=False))
         return [str(SNAKEMAKE), "--nolock", "--cores", "1", *arguments, "results/figures/all"]
 
     def start(self) -> subprocess.Popen:
-        """The workflow in the background; what it says goes to a file, since a full pipe would stop it."""
+        """`make figures` in the background; what it says goes to a file, since a full pipe would stop it."""
+        self.command()
         with (self.folder / "workflow.out").open("w") as out:
             return subprocess.Popen(
-                self.command(), cwd=self.folder, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+                ["make", "figures"], cwd=self.folder, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
             )
 
     def said(self) -> str:
@@ -237,15 +239,23 @@ def more_levels(project, *levels):
     project.config["study"]["ladders"] = [x for x in project.config["study"]["ladders"] if x["deployment"] == "one"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
-def test_the_workflow_ended_in_a_run_leaves_nothing_and_keeps_what_is_done(project, number):
-    if number == signal.SIGTERM:
-        more_levels(project, 3, 4, 5)
+@pytest.mark.parametrize(
+    ("whom", "number"),
+    [("make", signal.SIGTERM), ("snakemake", signal.SIGKILL), ("make", signal.SIGKILL)],
+    ids=["SIGTERM", "SIGKILL", "SIGKILL of make"],
+)
+def test_the_workflow_ended_in_a_run_leaves_nothing_and_keeps_what_is_done(project, whom, number):
+    if not project.ended:
+        more_levels(project, 3, 4, 5, 6)
+    project.ended += 1
     known = project.stored()
     workflow = project.start()
     project.wait_for_stored(known + 1, workflow)
     time.sleep(0.5)  # into the next run
-    workflow.send_signal(number)
+    if whom == "make":
+        workflow.send_signal(number)
+    else:
+        next(p for p in project.processes() if "bin/snakemake" in " ".join(p.cmdline()[:2])).send_signal(number)
     workflow.wait(60)
     assert project.nothing_left()
     port = int(re.findall(r"ready after .* at http://127.0.0.1:(\d+)", project.said())[-1])
@@ -258,7 +268,7 @@ def test_the_workflow_ended_in_a_run_leaves_nothing_and_keeps_what_is_done(proje
 def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(project):
     known, starts = project.stored(), project.server_starts("one")
     kept = project.stored_at()
-    project.config["study"]["ladders"][1]["concurrency"] += [6, 7]
+    project.config["study"]["ladders"][1]["concurrency"] += [7, 8]
     workflow = project.start()
     project.wait_for_stored(known + 1, workflow)
     time.sleep(0.3)
@@ -277,7 +287,7 @@ def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(pro
     assert project.nothing_left()
     summary = pl.read_parquet(project.folder / "results/summary.parquet")
     assert summary["failed"].sum() == 0  # the dead server's failures are no run's
-    assert len(summary) == 9
+    assert len(summary) == 10
     assert project.run() == []
 
 
@@ -285,9 +295,11 @@ def test_a_server_that_will_not_start_ends_the_workflow_with_its_last_words(proj
     project.config["deployments"]["one"]["flags"] = {"no-such-flag": 1}
     project.run(status=1)
     assert "unrecognized arguments: --no-such-flag" in project.told
+    starts = project.server_starts("one")
     assert "runs are measured and kept" in project.told
     assert project.nothing_left()
     del project.config["deployments"]["one"]["flags"]
     jobs = project.run()  # back to the deployment whose runs are in the store: nothing is measured again
-    assert project.server_starts("one") > 0
-    assert "runs are measured already" in project.told or jobs == []
+    assert "10 of 10 runs are measured already" in project.told
+    assert project.server_starts("one") == starts
+    assert jobs.count("measure_one") == 1

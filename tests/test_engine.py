@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.engine import environment, prepare_engine, resolve_launch, write_launch
 from bench.engine import launch as launch_module
-from bench.engine import prepare_engine, resolve_launch, write_launch
 from bench.engine.environment import _batches
 from bench.errors import BenchError
 from bench.study import Engine, Plan, load_config
@@ -32,35 +32,56 @@ def test_a_command_on_path_is_found(tmp_path):
 
 
 def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
-    """Two small packages from the project's own lock; the second one's hash is wrong at first."""
+    """Two small packages from the project's own lock; the second one is interrupted at first."""
     monkeypatch.chdir(tmp_path)
     entries = {entry.split("==")[0]: entry for batch in _batches(ROOT / "requirements.lock") for entry in batch}
-    good, bad = entries["idna"], entries["sniffio"].split(" ")[0] + f" --hash=sha256:{'0' * 64}\n"
-    Path("one.lock").write_text(good)
-    Path("two.lock").write_text(bad)
-    engine = Engine(source="lock", locks=["one.lock", "two.lock"])
-    said = []
-    with pytest.raises(BenchError, match=r"engine e: .* failed(?s:.*)run again to go on"):
-        prepare_engine("e", engine, Path("e/engine.json"), said.append)
+    Path("one.lock").write_text(entries["idna"])
+    Path("two.lock").write_text(entries["sniffio"])
+    engine, record, said = Engine(source="lock", locks=["one.lock", "two.lock"]), Path("e/engine.json"), []
+    install = environment._install
+
+    def interrupted(name, python, part, index):
+        if "sniffio" in part.read_text():
+            raise KeyboardInterrupt
+        install(name, python, part, index)
+
+    monkeypatch.setattr(environment, "_install", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_engine("e", engine, record, said.append)
+    assert not record.exists()
     first = next(Path("e/env").rglob("idna/__init__.py"))
     before = first.stat().st_mtime_ns
-    assert not Path("e/engine.json").exists()
-    Path("two.lock").write_text(entries["sniffio"])
-    prepare_engine("e", engine, Path("e/engine.json"), said.append)
+    monkeypatch.setattr(environment, "_install", install)
+    prepare_engine("e", engine, record, said.append)
     assert first.stat().st_mtime_ns == before
-    record = json.loads(Path("e/engine.json").read_text())
-    assert {line.split("==")[0] for line in record["freeze"]} >= {"idna", "sniffio"}
-    assert any("2 of 2 packages" in line for line in said)
+    assert "engine e: 2 of 2 packages" in " ".join(said)
+    told = json.loads(record.read_text())
+    assert {line.split("==")[0] for line in told["freeze"]} >= {"idna", "sniffio"}
+    assert not Path(told["command"][0]).is_absolute()  # the project may be moved
+    # Another lock is another environment; what cannot be installed is told with the installer's words.
+    Path("two.lock").write_text(f"sniffio==1.3.1 --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(BenchError, match=r"engine e: .* failed(?s:.*)run again to go on"):
+        prepare_engine("e", engine, record, said.append)
 
 
-def test_a_container_runs_in_the_foreground_on_the_hosts_network(tmp_path, monkeypatch):
+def test_a_container_has_all_that_the_server_needs_and_a_name_to_be_removed_by(tmp_path, content, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    record = tmp_path / "e/engine.json"
-    prepare_engine("e", Engine(source="container", image="vllm/vllm-openai:v1", device="cuda"), record, print)
-    command = json.loads(record.read_text())["command"]
-    assert command[:2] == ["docker", "run"]
-    assert command[-3:] == ["vllm/vllm-openai:v1", "-m", "vllm.entrypoints.openai.api_server"]
-    assert {"--rm", "--init", "--gpus", "host"} <= set(command)
+    monkeypatch.setattr(launch_module, "_device_memory", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    content["engines"]["e"] = {"source": "container", "image": "vllm/vllm-openai:v1", "device": "cuda"}
+    content["deployments"]["a"]["environment"] = {"VLLM_ATTENTION_BACKEND": "x"}
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    prepare_engine("e", spec.engine, tmp_path / "engine.json", print)
+    real = tmp_path / "elsewhere"
+    real.mkdir()
+    (tmp_path / "model").symlink_to(real)
+    launch = resolve_launch(spec, json.loads((tmp_path / "engine.json").read_text()), {**CHECKPOINT, "path": "model"})
+    line = " ".join(launch["argv"])
+    for part in ("docker run --rm --init --name saturate-a-{port} --network host", "--gpus all", "--env VLLM_ATTENTION_BACKEND",
+                 "--env HF_HUB_OFFLINE", f"--volume {tmp_path}:{tmp_path}", f"--volume {real}:{real}", f"--workdir {tmp_path}",
+                 "--entrypoint python3 vllm/vllm-openai:v1 -m vllm.entrypoints.openai.api_server --model model"):  # fmt: skip
+        assert part in line
+    assert launch["afterwards"] == ["docker", "rm", "--force", "saturate-a-{port}"]
 
 
 def test_every_package_of_the_locks_has_a_hash():
@@ -80,7 +101,7 @@ def test_the_command_line_says_all_that_was_asked(spec):
     assert content["argv"][3] == "--model"
     assert content["environment"] == {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
     positional = resolve_launch(spec, {"command": ["vllm", "serve"]}, CHECKPOINT)["argv"]
-    assert positional[2].endswith("ck/model")
+    assert positional[2] == "ck/model"
     assert "--model" not in positional
 
 
@@ -143,3 +164,22 @@ def test_more_than_the_machine_has_is_refused(tmp_path, content):
     content["deployments"]["a"]["kv_cache_memory"] = "900000GiB"
     with pytest.raises(BenchError, match=r"more than the device's .* GiB\. Lower kv_cache_memory"):
         write(tmp_path, content)
+
+
+def test_a_workload_beyond_a_real_checkpoints_context_is_refused(tmp_path, content, monkeypatch):
+    monkeypatch.setitem(CHECKPOINT, "architecture", {**ARCHITECTURE, "context": 63})
+    with pytest.raises(BenchError, match=r"a request of 64 tokens is beyond the context of models\.m, 63 tokens"):
+        write(tmp_path, content)
+
+
+def test_an_external_server_is_not_judged_by_this_machine(tmp_path, content):
+    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
+    content["models"]["m"]["architecture"] |= {"layers": 4000, "hidden_size": 65536}
+    del content["deployments"]["a"]["kv_cache_memory"]
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    (tmp_path / "engine.json").write_text("{}")
+    write_launch(spec, 64, engine=tmp_path / "engine.json", checkpoint=None, launch=tmp_path / "launch.json")
+    told = json.loads((tmp_path / "launch.json").read_text())
+    assert told["argv"] is None
+    assert told["plan"]["kv_tokens"] is None
+    assert told["plan"]["kv_bytes_per_token"] == 2 * 4000 * 2 * 16 * 4

@@ -46,6 +46,7 @@ CASES = {
     "a single level": {"levels": (4,)},
     "several workloads": {"workloads": ("short", "long")},
     "a server of which nothing is known": {"known": False, "kv_usage_peak": [None] * 3},
+    "the first repeat left out": {"repeat": [2, 2, 2]},
     "eight deployments": {"deployments": tuple("abcdefgh"), "known": False},
 }
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bench.errors import BenchError
 from bench.parse import latency_columns, parse_run, percentile, telemetry_table, throughput_series, wide_table
 from bench.parse.run import summarise
-from bench.telemetry import METRICS
+from bench.telemetry import METRICS, missing_metrics
 from bench.workload import RequestRecord, write_requests
 from tests.conftest import ROOT
 
@@ -114,7 +114,7 @@ def run(tmp_path):
         "digest": "d",
         "definition": {"deployment": "a", "run": "r", "workload": "w", "arrival": "burst", "prompt_tokens": 4,
                        "output_tokens": 3, "num_requests": 2, "concurrency": 2, "repeat": 1, "seed": 0},
-        "started": "2026-01-01T00:00:00+00:00", "clock_start_s": 100.0, "drain_s": 0.0,
+        "started": "2026-01-01T00:00:00+00:00", "clock_start_s": 100.0, "drain_s": 0.0, "scrape_interval_s": 0.2,
         "client": {"loop_lag_p99_s": 0.001, "send_spread_s": 0.0}, "host": {"busy_share": 0.5, "steal_share": 0.0},
         "files": {n: hashlib.sha256((tmp_path / n).read_bytes()).hexdigest() for n in ("requests.jsonl", "telemetry.jsonl.gz")},
     }  # fmt: skip
@@ -147,6 +147,8 @@ def test_a_runs_summary_by_hand(run):
     assert told["server_ttft_mean_s"] == 2.0  # the sum rose by 4, the count by 2
     assert told["metrics_missing"] == []
     assert told["scrape_gap_max_s"] == 1.0
+    assert told["scraped"] is True
+    assert told["scrape_share"] == 2 / 7  # at 0.02 and 1.02 s; seven were due in 1.5 s
     assert json.loads((run / "summary.json").read_text()) == told
 
 
@@ -175,6 +177,17 @@ def test_a_renamed_metric_is_named(run):
     assert told["kv_usage_peak"] is None
 
 
+def test_a_server_that_counts_no_tokens_is_no_silent_success(run):
+    lines = [json.loads(line) for line in (run / "requests.jsonl").read_text().splitlines()]
+    text = "".join(json.dumps({**line, "completion_tokens": None, "prompt_tokens": None}) + "\n" for line in lines)
+    (run / "requests.jsonl").write_text(text)
+    record = json.loads((run / "run.json").read_text())
+    record["files"]["requests.jsonl"] = hashlib.sha256(text.encode()).hexdigest()
+    (run / "run.json").write_text(json.dumps(record))
+    told = parse(run)
+    assert (told["wrong_prompt_tokens"], told["wrong_output_tokens"], told["throughput_peak_tokens_per_s"]) == (2, 2, 0)
+
+
 def test_a_file_that_changed_is_refused(run):
     (run / "requests.jsonl").write_text("")
     with pytest.raises(BenchError, match=r"requests\.jsonl: differs from what was measured.*bench discard"):
@@ -192,8 +205,13 @@ def test_a_telemetry_file_whose_end_was_lost_gives_what_it_has(run):
     assert wide_table(table).columns[0] == "elapsed_s"
 
 
-def test_a_real_exposition_is_read_as_the_reference_parser_reads_it():
+def test_a_real_exposition_is_read_whole(tmp_path):
     """A scrape of vLLM 0.32, as it was served."""
     text = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
-    names = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if line and not line.startswith("#")}
-    assert set(METRICS.values()) <= names
+    with gzip.open(tmp_path / "t.jsonl.gz", "wt") as file:
+        file.write(json.dumps({"slot": 0, "endpoint": "u", "sent": 1.0, "received": 1.0, "text": text}) + "\n")
+    table = telemetry_table(tmp_path / "t.jsonl.gz", 0.0)
+    assert missing_metrics(table["name"]) == []
+    assert len(table) == sum(bool(line) and not line.startswith("#") for line in text.splitlines())
+    running = table.filter(pl.col("name") == "vllm:num_requests_running")
+    assert running["labels"].to_list() == ['engine="0",model_name="mha4"']

@@ -2,12 +2,16 @@
 
 import hashlib
 
-from bench.study.plan import PROTOCOL
+from bench.study.config import Deployment, Engine, Model, Workload
+from bench.study.plan import PROTOCOL, digest
 from tests.conftest import ROOT
 
 # What decides a measurement. A change here that alters what is measured or how it is stamped raises PROTOCOL (all runs are measured
 # again); one that does not, such as a comment, only renews the digest below: `pytest tests/test_protocol.py` prints it.
 MODULES = [
+    "src/bench/engine/launch.py",
+    "src/bench/engine/server.py",
+    "src/bench/models/checkpoint.py",
     "src/bench/workload/client.py",
     "src/bench/workload/prompts.py",
     "src/bench/workload/records.py",
@@ -16,10 +20,25 @@ MODULES = [
     "src/bench/measure/recording.py",
     "src/bench/measure/session.py",
 ]
-KNOWN = (1, "8e5ed4352cfdcae0")
+KNOWN = (1, "44b3c2a598ae0f57")
 
 
 def test_a_change_of_the_measuring_is_declared():
     content = b"".join((ROOT / module).read_bytes() for module in MODULES)
     now = (PROTOCOL, hashlib.sha256(content).hexdigest()[:16])
     assert now == KNOWN, f"measuring changed: raise PROTOCOL if old runs no longer compare, then set KNOWN = {now}"
+
+
+# Digests leave defaults out, so that a new key measures nothing again; then a changed default must say so.
+DEFAULTS = (1, "863200bf76ce3341")
+
+
+def test_a_changed_default_is_declared():
+    fields = {
+        f"{model.__name__}.{name}": field.get_default(call_default_factory=True)
+        for model in (Deployment, Engine, Model, Workload)
+        for name, field in model.model_fields.items()
+        if not field.is_required()
+    }
+    now = (PROTOCOL, digest(fields)[:16])
+    assert now == DEFAULTS, f"a default changed or a key came: raise PROTOCOL if a default changed, then set DEFAULTS = {now}"

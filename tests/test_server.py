@@ -35,7 +35,13 @@ http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 def server(tmp_path, code=SERVER, delay=0.1, timeout=20.0):
     file = tmp_path / "server.py"
     file.write_text(code)
-    launch = {"argv": [sys.executable, str(file), "{port}", str(delay)], "environment": {}, "device": "cpu", "base_url": None}
+    launch = {
+        "argv": [sys.executable, str(file), "{port}", str(delay)],
+        "environment": {},
+        "device": "cpu",
+        "base_url": None,
+        "afterwards": None,
+    }
     return Server(launch, cores=1, tensor_parallel=1, log=tmp_path / "server.log", ready_timeout_s=timeout, say=lambda _: None)
 
 
@@ -82,6 +88,15 @@ def test_ready_then_stopped_with_all_that_it_started(tmp_path):
     assert port_free(running.base_url)
 
 
+def test_a_container_is_removed_by_name_at_the_end(tmp_path):
+    mark = tmp_path / "removed"
+    running = server(tmp_path)
+    running._afterwards = ["touch", str(mark)]
+    with running:
+        assert not mark.exists()
+    assert mark.exists()
+
+
 def test_an_error_in_the_session_stops_it_too(tmp_path):
     with pytest.raises(ZeroDivisionError), server(tmp_path):
         raise ZeroDivisionError
@@ -118,7 +133,7 @@ def test_sigkill_of_the_session_ends_the_server(tmp_path):
         from pathlib import Path
         from bench.engine import Server, guard
         guard.__file__ = {str(tmp_path / "guard.py")!r}
-        launch = {{"argv": [sys.executable, {str(tmp_path / "server.py")!r}, "{{port}}", "0.1"], "environment": {{}}, "device": "cpu", "base_url": None}}
+        launch = {{"argv": [sys.executable, {str(tmp_path / "server.py")!r}, "{{port}}", "0.1"], "environment": {{}}, "device": "cpu", "base_url": None, "afterwards": None}}
         with Server(launch, cores=1, tensor_parallel=1, log=Path({str(tmp_path / "server.log")!r}), ready_timeout_s=20, say=print) as s:
             print(s.base_url, flush=True)
             time.sleep(600)
@@ -135,7 +150,7 @@ def test_sigkill_of_the_session_ends_the_server(tmp_path):
 
 def test_an_external_server_is_measured_and_left_alone(tmp_path):
     with server(tmp_path) as running:
-        launch = {"argv": None, "environment": {}, "device": "cpu", "base_url": running.base_url + "/v1/"}
+        launch = {"argv": None, "environment": {}, "device": "cpu", "base_url": running.base_url + "/v1/", "afterwards": None}
         external = Server(launch, cores=1, tensor_parallel=1, log=tmp_path / "x.log", ready_timeout_s=5, say=lambda _: None)
         with external:
             assert external.base_url == running.base_url

@@ -1,9 +1,11 @@
 """What is finished is kept, whole or not at all."""
 
+import hashlib
+
 import pytest
 
+from bench.measure.state import record_digest
 from bench.measure.store import Store
-from bench.study.state import record_digest
 
 
 def fill(store, digest, text="{}"):
@@ -26,9 +28,25 @@ def test_a_measurement_is_there_when_it_is_whole(tmp_path):
 def test_what_a_killed_session_left_is_swept(tmp_path):
     store = Store(tmp_path / "store")
     fill(store, "d")
-    (store.root / ".unfinished-x").mkdir()
-    store.sweep()
-    assert [p.name for p in store.root.iterdir()] == ["d"]
+    mine, another = Store(store.root, owner="mine"), Store(store.root, owner="other")
+    (store.root / ".unfinished-mine-x").mkdir()
+    with another.adding("e"):
+        mine.sweep()
+        assert len(list(store.root.glob(".unfinished-other-*"))) == 1  # a session that runs now
+    assert sorted(p.name for p in store.root.iterdir()) == ["d", "e"]
+
+
+def test_results_from_elsewhere_are_taken_when_they_are_whole(tmp_path):
+    store, folder = Store(tmp_path / "store"), tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.json").write_text("{}")
+    (folder / "requests.jsonl").write_text("r")
+    right = hashlib.sha256(b"r").hexdigest()
+    store.adopt("d", folder, {"requests.jsonl": "0" * 64}, last="run.json")
+    store.adopt("d", folder, {"requests.jsonl": right, "telemetry.jsonl.gz": right}, last="run.json")
+    assert not store.holds("d")
+    store.adopt("d", folder, {"requests.jsonl": right}, last="run.json")
+    assert store.holds("d")
 
 
 def test_placing_puts_the_record_last_and_over_what_was_there(tmp_path):

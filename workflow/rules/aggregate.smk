@@ -17,5 +17,6 @@ rule aggregate:
         "../envs/bench.yaml"
     params:
         thresholds=PLAN.config.thresholds.model_dump(),
+        plan=PLAN.digest,
     script:
         "../scripts/aggregate.py"

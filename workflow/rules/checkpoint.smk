@@ -1,7 +1,5 @@
 rule checkpoint:
     """The model: written from its architecture facts, linked from a folder, or fetched from a hub."""
-    input:
-        code=library("models"),
     output:
         record=paths.CHECKPOINT,
     log:
@@ -10,5 +8,6 @@ rule checkpoint:
         "../envs/bench.yaml"
     params:
         model=lambda wildcards: PLAN.config.models[wildcards.model].model_dump(),
+        protocol=PROTOCOL,
     script:
         "../scripts/checkpoint.py"

@@ -9,16 +9,16 @@ sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
 from bench.errors import BenchError
 from bench.figures import figure_names
-from bench.measure.protocol import announce_workflow, end_sessions_on_sigterm
 from bench.study import Paths as paths
 from bench.study import Plan, load_config
 from bench.study.plan import PROTOCOL
+from bench.workflow import announce_workflow, end_jobs_on_sigterm
 
 announce_workflow(Path(workflow.basedir) / "src")
 
 
 onstart:
-    end_sessions_on_sigterm()
+    end_jobs_on_sigterm()
 
 
 try:
@@ -94,6 +94,6 @@ def gpus_of(deployment):
 
 
 def cores_of(deployment):
-    """Cores of a session: all that there are, so that nothing else runs beside a measurement on this machine."""
+    """Cores of a session: on this machine all that there are, so that nothing else runs beside a measurement."""
     spec = PLAN.deployments[deployment].deployment
-    return workflow.cores or spec.cores * spec.tensor_parallel + 2
+    return workflow.resource_settings.cores or spec.cores * spec.tensor_parallel + 2

@@ -11,6 +11,7 @@ rule deploy:
         "../envs/bench.yaml"
     params:
         deployment=lambda wildcards: PLAN.deployments[wildcards.deployment].digest,
+        protocol=PROTOCOL,
         longest=lambda wildcards: PLAN.longest_request(wildcards.deployment),
     script:
         "../scripts/deploy.py"

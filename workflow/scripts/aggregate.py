@@ -1,12 +1,15 @@
 from pathlib import Path
 
 from bench.analysis import aggregate
-from bench.cli.jobs import job
+from bench.study import Plan, load_config
 from bench.study.config import Thresholds
+from bench.workflow import job
 
 with job(snakemake.log[0]):
+    plan = Plan.of(load_config(snakemake.config, source="the workflow's configuration"))
     aggregate(
         [Path(path) for path in snakemake.input.summaries],
+        expected={run.key: run.digest for run in plan.runs},
         launches=[Path(path) for path in snakemake.input.launches],
         facts=[Path(path) for path in snakemake.input.facts],
         thresholds=Thresholds(**snakemake.params.thresholds),

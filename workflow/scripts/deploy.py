@@ -1,8 +1,8 @@
 from pathlib import Path
 
-from bench.cli.jobs import job
 from bench.engine import write_launch
 from bench.study import Plan, load_config
+from bench.workflow import job
 
 with job(snakemake.log[0]):
     plan = Plan.of(load_config(snakemake.config, source="the workflow's configuration"))

@@ -1,8 +1,8 @@
 from pathlib import Path
 
-from bench.cli.jobs import job
 from bench.figures import Results
 from bench.figures.save import save_figure
+from bench.workflow import job
 
 with job(snakemake.log[0]):
     results = Results.read(Path(snakemake.input.summary), Path(snakemake.input.timeseries))

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from bench.cli.jobs import job
 from bench.parse import parse_run
+from bench.workflow import job
 
 with job(snakemake.log[0]):
     parse_run(

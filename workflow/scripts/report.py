@@ -1,8 +1,8 @@
 from pathlib import Path
 
-from bench.cli.jobs import job
 from bench.figures import Results
 from bench.report import write_report
+from bench.workflow import job
 
 with job(snakemake.log[0]):
     write_report(

@@ -11,6 +11,7 @@ import polars as pl
 
 from bench.analysis.saturation import saturated
 from bench.analysis.validity import verdict
+from bench.errors import BenchError
 from bench.models import predicted_saturation
 from bench.parse import throughput_series
 from bench.study.config import Thresholds
@@ -33,6 +34,7 @@ _TIMESERIES_SCHEMA = {
 def aggregate(
     runs: Sequence[Path],
     *,
+    expected: Mapping[str, str] | None = None,
     launches: Iterable[Path],
     facts: Iterable[Path],
     thresholds: Thresholds,
@@ -43,12 +45,24 @@ def aggregate(
     """Write the summary table and the time series of all runs.
 
     Args:
-        runs: each run's `summary.json`; its tables lie beside it. launches, facts: `launch.json` and `deployment.json` of each
+        runs: each run's `summary.json`; its tables lie beside it. expected: digest of each run by `deployment/run`; None takes
+            runs as they are. launches, facts: `launch.json` and `deployment.json` of each
             deployment.
+
+    Raises:
+        BenchError: a run was measured under another definition than it has now.
     """
     by_deployment = {content["deployment"]: content for content in map(_read, launches)}
     known = {content["deployment"]: content for content in map(_read, facts)}
-    frame = summary_frame([_read(path) for path in runs], by_deployment, known, thresholds)
+    summaries = [_read(path) for path in runs]
+    for run in summaries:
+        key = f"{run['deployment']}/{run['run']}"
+        if expected is not None and expected[key] != run["digest"]:
+            raise BenchError(
+                f"{key} was measured under another definition than the configuration gives it now. Forget it with "
+                f"`bench discard '{key}'`, and it is measured again."
+            )
+    frame = summary_frame(summaries, by_deployment, known, thresholds)
     summary.parent.mkdir(parents=True, exist_ok=True)
     frame.write_parquet(summary)
     frame.with_columns(pl.col("reasons").list.join("; ")).write_csv(summary_csv)
@@ -75,7 +89,7 @@ def summary_frame(
     for run in runs:
         launch, fact = launches.get(run["deployment"], {}), facts.get(run["deployment"], {})
         plan = launch.get("plan") or {}
-        kv_tokens = plan.get("kv_tokens") or fact.get("kv_tokens")
+        kv_tokens = fact.get("kv_tokens") or plan.get("kv_tokens")
         tokens = run["prompt_tokens"] + run["output_tokens"]
         prefix_caching = fact.get("cache_config", {}).get("enable_prefix_caching") == "True"
         reasons = verdict(run, thresholds, prefix_caching=prefix_caching)
@@ -90,7 +104,7 @@ def summary_frame(
                 "kv_tokens": fact.get("kv_tokens"),
                 "kv_blocks": fact.get("kv_blocks"),
                 "predicted_saturation": predicted_saturation(
-                    kv_tokens, tokens, plan.get("block_size") or fact.get("block_size") or 1
+                    kv_tokens, tokens, fact.get("block_size") or plan.get("block_size") or 1
                 )
                 if kv_tokens
                 else None,

@@ -34,6 +34,11 @@ def verdict(run: Mapping[str, Any], thresholds: Thresholds, *, prefix_caching: b
     if run["arrival"] == "burst":
         over("client_send_spread_s", thresholds.send_spread_s, "the burst took too long to leave:")
     over("scrape_gap_max_s", thresholds.scrape_gap_s, "no scrape for")
+    if run.get("scraped") is False:
+        reasons.append("no scrape succeeded")
+    share = run.get("scrape_share")
+    if share is not None and share < thresholds.scrape_share:
+        reasons.append(f"only {share:.0%} of the scrapes due during the load came, under {thresholds.scrape_share:.0%}")
     if run["metrics_missing"]:
         reasons.append(f"the exposition lacks {', '.join(run['metrics_missing'])}")
     if not prefix_caching and run.get("prefix_hits"):

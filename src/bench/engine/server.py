@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import requests
 
 from bench.engine import guard
 from bench.errors import BenchError
+from bench.http import get
 
 __all__ = ["Server", "ServerDied", "bind_cores"]
 
@@ -62,6 +64,7 @@ class Server:
             self._port = _free_port()
             self.base_url = f"http://127.0.0.1:{self._port}"
             self.argv = [part.replace("{port}", str(self._port)) for part in launch["argv"]]
+            self._afterwards = [part.replace("{port}", str(self._port)) for part in launch["afterwards"] or []]
             self.environment = dict(launch["environment"])
             if launch["device"] == "cpu":
                 self.environment = {**bind_cores(cores, tensor_parallel), **self.environment}
@@ -88,7 +91,7 @@ class Server:
             log.write(f"\n--- {time.strftime('%FT%TZ', time.gmtime())} {' '.join(self.argv)}\n".encode())
             log.flush()
             self._guard = subprocess.Popen(
-                [sys.executable, str(guard.__file__), *self.argv],
+                [sys.executable, str(guard.__file__), json.dumps(self._afterwards), *self.argv],
                 stdin=subprocess.PIPE,  # the guard ends the server when this end closes
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -125,7 +128,7 @@ class Server:
         """Whether the server says that it is ready to serve."""
         path = "/health" if self.managed else "/v1/models"
         try:
-            return requests.get(self.base_url + path, timeout=5).status_code < 400
+            return get(self.base_url + path).status_code < 400
         except requests.RequestException:
             return False
 

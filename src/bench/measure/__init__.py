@@ -1,5 +1,5 @@
 """A session: one server, every run that is missing, and nothing left running afterwards.
 
-`session.measure` is the whole of it; `recording.record_run` measures one run anywhere; `protocol` is what the workflow needs of
-it, and imports neither.
+`session.measure` is the whole of it; `recording.record_run` measures one run anywhere; `store` keeps what is finished, and `state` says
+what is missing.
 """

@@ -20,6 +20,7 @@ import psutil
 import requests
 
 import bench
+from bench.http import get
 from bench.telemetry import GAUGES, scraping
 from bench.workload import Load, LoadResult, RequestRecord, Target, run_load, write_requests
 
@@ -97,7 +98,7 @@ def _drain(metrics_url: str) -> float:
     begin = time.monotonic()
     while time.monotonic() - begin < _DRAIN_LIMIT_S:
         try:
-            text = requests.get(metrics_url, timeout=5).text
+            text = get(metrics_url).text
         except requests.RequestException:
             break  # the session finds out whether the server lives
         names = (GAUGES["running"], GAUGES["waiting"])

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-import psutil
 import requests
 
 from bench.engine import Server, ServerDied, gather_facts
 from bench.errors import BenchError
-from bench.measure.protocol import WORKFLOW_PID
+from bench.http import get
 from bench.measure.recording import record_run
+from bench.measure.state import record_digest
 from bench.measure.store import Store
 from bench.study import DeploymentSpec, Plan, RunSpec
 from bench.study.plan import PROTOCOL
-from bench.study.state import record_digest
-from bench.telemetry import missing_metrics
+from bench.telemetry import METRICS, missing_metrics
 from bench.workload import Load, RequestRecord, Target, run_load
 
 __all__ = ["measure"]
@@ -57,35 +53,27 @@ def measure(
     spec = plan.deployments[deployment]
     store.sweep()
     for run in runs:
-        if not store.holds(run.digest):
-            _adopt(run, store)
+        if not store.holds(run.digest) and record_digest(run.record) == run.digest:
+            files = json.loads(run.record.read_text()).get("files", {})
+            store.adopt(run.digest, run.record.parent, files, last=run.record.name)
     missing = [run for run in runs if not store.holds(run.digest)]
     if len(missing) < len(runs):
         say(f"{deployment}: {len(runs) - len(missing)} of {len(runs)} runs are measured already")
     content = json.loads(launch.read_text())
-    with _ends_with_the_workflow(say):
-        starts = 0
-        while missing or not store.holds(_facts_key(spec)):
-            starts += 1
-            try:
-                _measure_missing(plan, spec, missing, content, store, facts.parent / "server.log", say)
-            except ServerDied as death:
-                kept = len(runs) - sum(not store.holds(run.digest) for run in runs)
-                if starts == _STARTS:
-                    raise BenchError(f"{deployment}: {death}\n{kept} of {len(runs)} runs are measured and kept.") from None
-                say(f"{deployment}: {death}\n{deployment}: starting it once more")
-            missing = [run for run in missing if not store.holds(run.digest)]
+    starts = 0
+    while missing or not store.holds(_facts_key(spec)):
+        starts += 1
+        try:
+            _measure_missing(plan, spec, missing, content, store, facts.parent / "server.log", say)
+        except ServerDied as death:
+            kept = len(runs) - sum(not store.holds(run.digest) for run in runs)
+            if starts == _STARTS:
+                raise BenchError(f"{deployment}: {death}\n{kept} of {len(runs)} runs are measured and kept.") from None
+            say(f"{deployment}: {death}\n{deployment}: starting it once more")
+        missing = [run for run in missing if not store.holds(run.digest)]
     for run in runs:
         store.place(run.digest, run.record.parent, last="run.json")
     store.place(_facts_key(spec), facts.parent, last=facts.name)
-
-
-def _adopt(run: RunSpec, store: Store) -> None:
-    """Take a measurement that lies among the results but not in the store (results copied from elsewhere)."""
-    if record_digest(run.record) == run.digest:
-        with store.adding(run.digest) as folder:
-            for name in (*json.loads(run.record.read_text())["files"], run.record.name):
-                os.link(run.record.parent / name, folder / name)
 
 
 def _facts_key(spec: DeploymentSpec) -> str:
@@ -115,10 +103,14 @@ def _measure_missing(
     with server:
         say(f"{spec.name}: ready after {server.ready_s:.0f} s at {server.base_url}")
         target = Target(server.base_url, spec.served_name, os.environ.get("OPENAI_API_KEY", "none"))
-        warmup = _warm_up(target, missing, settings.warmup_requests, launch, settings.request_timeout_s)
+        with _blaming(server):
+            warmup = _warm_up(target, missing, settings.warmup_requests, launch, settings.request_timeout_s)
         _alive(server)
         scrape_interval_s = _checked_telemetry(server, settings.scrape_interval_s, say)
-        _keep_facts(spec, server, log, warmup, store)
+        facts = {"deployment": spec.name, "digest": spec.digest, **gather_facts(server, log), "warmup_ttft_s": warmup}
+        _refuse_another_version(plan, spec, store, facts["engine_version"])
+        with store.adding(_facts_key(spec)) as folder:
+            (folder / "deployment.json").write_text(json.dumps(facts, indent=2) + "\n")
         clock = _Clock(missing)
         for run in missing:
             load = _load(run, launch, settings.request_timeout_s)
@@ -126,13 +118,24 @@ def _measure_missing(
                 "digest": run.digest,
                 "protocol": PROTOCOL,
                 "deployment_digest": spec.digest,
+                "engine_version": facts["engine_version"],
                 "definition": run.definition,
             }
-            with store.adding(run.digest) as folder:
+            with store.adding(run.digest) as folder, _blaming(server):
                 recording = record_run(target, load, folder, header=header, scrape_interval_s=scrape_interval_s)
                 if recording.failed:
                     _alive(server)  # a dead server's failures are not the run's
             say(clock.line(run, recording.requests, recording.tokens_per_s, recording.duration_s))
+
+
+@contextmanager
+def _blaming(server: Server) -> Iterator[None]:
+    """Where something fails because the server is dead, say that instead: it can be started again."""
+    try:
+        yield
+    except BenchError:
+        _alive(server)
+        raise
 
 
 def _alive(server: Server) -> None:
@@ -147,13 +150,13 @@ def _alive(server: Server) -> None:
 
 
 def _checked_telemetry(server: Server, interval_s: float, say: Callable[[str], None]) -> float | None:
-    """The scrape interval, once the server is known to expose the catalogue; None for an external server without /metrics.
+    """The scrape interval, once the server is known to expose the catalogue; None for an external server of another kind.
 
     Raises:
-        BenchError: it names the metrics that a server of ours lacks, before any run is spent on it.
+        BenchError: it names the metrics that a vLLM lacks, before any run is spent on it.
     """
     try:
-        answer = requests.get(f"{server.base_url}/metrics", timeout=10)
+        answer = get(f"{server.base_url}/metrics")
         names = {line.split("{")[0].split(" ")[0] for line in answer.text.splitlines() if answer.ok}
     except requests.RequestException:
         names = set()
@@ -161,7 +164,7 @@ def _checked_telemetry(server: Server, interval_s: float, say: Callable[[str], N
     if not missing:
         return interval_s
     what = f"{server.base_url}/metrics lacks {', '.join(missing)}"
-    if server.managed:
+    if server.managed or names & set(METRICS.values()):
         raise BenchError(
             f"{what}. Another engine or version may name them otherwise; the names stand in src/bench/telemetry/catalogue.py."
         )
@@ -207,15 +210,20 @@ def _warm_up(
     return ttft
 
 
-def _keep_facts(spec: DeploymentSpec, server: Server, log: Path, warmup: list[float | None], store: Store) -> None:
-    content = {
-        "deployment": spec.name,
-        "digest": spec.digest,
-        **gather_facts(server, log),
-        "warmup_ttft_s": warmup,
-    }
-    with store.adding(_facts_key(spec)) as folder:
-        (folder / "deployment.json").write_text(json.dumps(content, indent=2) + "\n")
+def _refuse_another_version(plan: Plan, spec: DeploymentSpec, store: Store, version: str | None) -> None:
+    """A curve of two engine versions is none. Only a command, an image's tag or an endpoint can change behind its name.
+
+    Raises:
+        BenchError: runs of this deployment were measured on another version.
+    """
+    for run in plan.runs_of(spec.name):
+        record = store.root / run.digest / "run.json"
+        then = json.loads(record.read_text()).get("engine_version") if record.exists() else version
+        if then != version:
+            raise BenchError(
+                f"{spec.name}: the engine is now version {version}, but {run.key} was measured on {then}. Forget the older runs with "
+                f"`bench discard '{spec.name}/*'`, or give the new version a deployment of its own."
+            )
 
 
 class _Clock:
@@ -240,38 +248,3 @@ class _Clock:
             + (f", {failed} of {len(records)} requests failed" if failed else "")
             + (f"; about {left:.0f} s left" if self._done < self._total else "")
         )
-
-
-@contextmanager
-def _ends_with_the_workflow(say: Callable[[str], None]) -> Iterator[None]:
-    """End this session in order on SIGTERM, and when the workflow that started it is gone (killed, so that nobody told us)."""
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough; the clean-up must not be interrupted
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        say(f"ending on {signal.Signals(number).name}; finished runs are kept")
-        raise SystemExit(128 + number)
-
-    previous = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-    over = threading.Event()
-    pid = os.environ.get(WORKFLOW_PID)
-    if pid:
-        threading.Thread(target=_watch, args=(int(pid), over), daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _watch(pid: int, over: threading.Event) -> None:
-    try:
-        workflow = psutil.Process(pid)
-        while not over.wait(0.5):
-            if not workflow.is_running() or workflow.status() == psutil.STATUS_ZOMBIE:
-                break
-    except psutil.NoSuchProcess:
-        pass
-    if not over.is_set():
-        os.kill(os.getpid(), signal.SIGTERM)

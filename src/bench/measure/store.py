@@ -6,10 +6,11 @@ output, named by the digest of what it measured, and its place among the results
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,10 +18,14 @@ __all__ = ["Store"]
 
 
 class Store:
-    """Folders by digest below `root`."""
+    """Folders by digest below `root`.
 
-    def __init__(self, root: Path) -> None:
+    Sessions of several deployments may share it; `owner` tells their unfinished folders apart.
+    """
+
+    def __init__(self, root: Path, *, owner: str = "") -> None:
         self.root = root
+        self._prefix = f".unfinished-{owner}-"
 
     def holds(self, digest: str) -> bool:
         """Whether a finished measurement has this digest."""
@@ -30,13 +35,27 @@ class Store:
     def adding(self, digest: str) -> Iterator[Path]:
         """A temporary folder to fill; it takes its name when the context ends without an error, and is gone otherwise."""
         self.root.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=self.root))
+        folder = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self.root))
         try:
             yield folder
             self.discard(digest)
             folder.rename(self.root / digest)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def adopt(self, digest: str, folder: Path, files: Mapping[str, str], last: str) -> None:
+        """Take a measurement that lies in `folder` but not here (results copied from elsewhere); one that is not whole is left.
+
+        Args:
+            files: SHA-256 of each file. last: the record, which has none.
+        """
+        for name, expected in files.items():
+            file = folder / name
+            if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != expected:
+                return
+        with self.adding(digest) as target:
+            for name in (*files, last):
+                _link(folder / name, target / name)
 
     def place(self, digest: str, folder: Path, last: str) -> None:
         """Put the files of `digest` into `folder`, as links where the file system has them; `last` follows the others."""
@@ -45,10 +64,7 @@ class Store:
         for file in files:
             target = folder / file.name
             target.unlink(missing_ok=True)
-            try:
-                os.link(file, target)
-            except OSError:
-                shutil.copy2(file, target)
+            _link(file, target)
             os.utime(target)  # younger than what the job was given, or the workflow would measure for ever
 
     def discard(self, digest: str) -> None:
@@ -56,6 +72,13 @@ class Store:
         shutil.rmtree(self.root / digest, ignore_errors=True)
 
     def sweep(self) -> None:
-        """Remove what killed sessions left unfinished. Only one session may use the store meanwhile."""
-        for folder in self.root.glob(".unfinished-*"):
+        """Remove what killed sessions of this owner left unfinished."""
+        for folder in self.root.glob(f"{self._prefix}*"):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _link(file: Path, target: Path) -> None:
+    try:
+        os.link(file, target)
+    except OSError:  # another file system
+        shutil.copy2(file, target)

@@ -50,6 +50,9 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
                 "path": str(target),
                 "architecture": architecture.model_dump() if architecture else None,
                 "parameters": parameters(architecture) if architecture else None,
+                "weight_bytes": None
+                if model.synthetic
+                else sum(f.stat().st_size for f in target.glob("*.safetensors")) or None,
             },
             indent=2,
         )

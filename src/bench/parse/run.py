@@ -52,8 +52,9 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
         )
     ).collect()
     raw = folder / "telemetry.jsonl.gz"
-    samples = telemetry_table(raw, record["clock_start_s"]) if raw.exists() else pl.DataFrame(schema=TELEMETRY_SCHEMA)
-    content = summarise(record, table, samples, _scrape_times(raw, record["clock_start_s"]))
+    scraped = raw.name in record["files"]
+    samples = telemetry_table(raw, record["clock_start_s"]) if scraped else pl.DataFrame(schema=TELEMETRY_SCHEMA)
+    content = summarise(record, table, samples, _scrape_times(raw, record["clock_start_s"]) if scraped else [])
     for path in (requests, telemetry, wide, summary):
         path.parent.mkdir(parents=True, exist_ok=True)
     table.write_parquet(requests)
@@ -82,8 +83,6 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def _scrape_times(raw: Path, start: float) -> list[float]:
-    if not raw.exists():
-        return []
     return [scrape["received"] - start for scrape in read_scrapes(raw) if "text" in scrape]
 
 
@@ -111,8 +110,8 @@ def summarise(
             f"outcome_{name}": count
             for name, count in requests.filter(pl.col("outcome") != "ok")["outcome"].value_counts().sort("outcome").iter_rows()
         },
-        "wrong_prompt_tokens": int((ok["prompt_tokens"] != asked["prompt_tokens"]).sum()),
-        "wrong_output_tokens": int((ok["completion_tokens"] != asked["output_tokens"]).sum()),
+        "wrong_prompt_tokens": int(ok["prompt_tokens"].ne_missing(asked["prompt_tokens"]).sum()),
+        "wrong_output_tokens": int(ok["completion_tokens"].ne_missing(asked["output_tokens"]).sum()),
         "duration_s": span,
         "throughput_tokens_per_s": tokens / span if span else None,
         "throughput_requests_per_s": len(ok) / span if span else None,
@@ -128,7 +127,12 @@ def summarise(
     content["itl_mean_s"] = gaps.mean()
     content |= {f"itl_{label}_s": percentile(gaps, share) for label, share in _SHARES.items()}
     content |= _server_figures(telemetry)
+    interval = record["scrape_interval_s"]
     content["scrapes"] = len(scrapes)
+    content["scrape_share"] = (
+        sum(0 <= t <= span for t in scrapes) / (span // interval) if interval and span and span >= 5 * interval else None
+    )
+    content["scraped"] = None if interval is None else bool(scrapes)
     content["scrape_gap_max_s"] = _longest_gap(scrapes, span or 0.0)
     return content
 
@@ -138,9 +142,9 @@ def _peak(ok: pl.DataFrame, span: float | None) -> float | None:
     if not span or ok.is_empty():
         return None
     if span <= PEAK_WINDOW_S:
-        return float(ok["completion_tokens"].sum()) / span
+        return float(ok["completion_tokens"].sum() or 0) / span
     chunks = (
-        ok.with_columns(tokens=pl.col("completion_tokens") / pl.col("token_times_s").list.len())
+        ok.with_columns(tokens=pl.col("completion_tokens").fill_null(0) / pl.col("token_times_s").list.len())
         .select("tokens", time="token_times_s")
         .explode("time")
         .sort("time")

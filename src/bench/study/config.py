@@ -35,19 +35,22 @@ __all__ = [
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
-def _parse_size(value: Any) -> int:
+def parse_size(value: Any) -> int:
     """Bytes from an integer or a text such as `64MiB`."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]i?B)?", str(value).strip())
     if match is None:
         raise ValueError("a size is a number of bytes or a text such as 64MiB or 1.5GiB")
-    return int(float(match[1]) * _UNITS[match[2] or ""])
+    size = float(match[1]) * _UNITS[match[2] or ""]
+    if not size.is_integer():
+        raise ValueError("a size is a whole number of bytes")
+    return int(size)
 
 
 Size = Annotated[
     int,
-    BeforeValidator(_parse_size),
+    BeforeValidator(parse_size),
     Field(gt=0),
     WithJsonSchema({"type": ["string", "integer"], "examples": ["64MiB", "1.5GiB"]}),
 ]
@@ -93,7 +96,7 @@ class Model(_Strict):
         description="Architecture facts. Alone, they make a synthetic checkpoint; beside `hub` or `path`, they are checked against it.",
     )
     hub: str | None = Field(default=None, description="Hugging Face id of a real checkpoint, such as `Qwen/Qwen3-8B`.")
-    revision: str | None = Field(
+    revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")] | None = Field(
         default=None, description="Commit of the hub's checkpoint; required with `hub`, so that a rerun loads the same."
     )
     path: str | None = Field(default=None, description="Folder of a real checkpoint on this machine.")
@@ -260,13 +263,15 @@ class Thresholds(_Strict):
     loop_lag_p99_s: float = Field(default=0.05, description="P99 delay of the client's event loop (s).")
     send_spread_s: float = Field(default=0.1, description="Burst: time between the first and the last request sent (s).")
     scrape_gap_s: float = Field(default=2.0, description="Longest time without a sample during the load (s).")
+    scrape_share: float = Field(
+        default=0.5, description="Smallest share of the scrapes due during the load that must have come (0–1)."
+    )
     failed_share: float = Field(default=0.0, description="Largest share of failed requests (0–1).")
 
 
 class Study(_Strict):
     """What is measured: a list of ladders under a name."""
 
-    name: Name = Field(description="Short name; stands in the report.")
     title: str = Field(description="One line: what the study asks.")
     ladders: list[Ladder] = Field(description="The measurements, one ladder each.", min_length=1)
 

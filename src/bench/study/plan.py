@@ -51,10 +51,13 @@ class DeploymentSpec:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """All that makes two measurements of this deployment comparable; deterministic, without paths of a machine."""
+        """All that makes two measurements of this deployment comparable; deterministic, as the configuration says it.
+
+        Defaults are left out: a new key must not measure everything again. A changed default raises PROTOCOL.
+        """
         return {
-            "deployment": self.deployment.model_dump(mode="json"),
-            "model": self.model.model_dump(mode="json", exclude_none=True),
+            "deployment": self.deployment.model_dump(mode="json", exclude_defaults=True),
+            "model": self.model.model_dump(mode="json", exclude_defaults=True),
             "engine": self.engine.model_dump(mode="json", exclude_defaults=True, exclude={"index", "python"}),
             "locks": dict(self.locks),
         }
@@ -82,11 +85,15 @@ class RunSpec:
     @cached_property
     def name(self) -> str:
         """Folder name: workload, arrival, lengths, level, repeat and a short digest of the workload's definition."""
-        load, definition = self.workload, digest(self.workload.model_dump(mode="json") | {"seed": self.seed})[:8]
+        load, definition = self.workload, digest(self._load | {"seed": self.seed})[:8]
         return (
             f"{self.workload_name}_{load.arrival}_p{load.prompt_tokens}_o{load.output_tokens}"
             f"_c{self.concurrency:04d}_r{self.repeat}_{definition}"
         )
+
+    @property
+    def _load(self) -> dict[str, Any]:
+        return self.workload.model_dump(mode="json", exclude_defaults=True)
 
     @property
     def key(self) -> str:
@@ -110,7 +117,7 @@ class RunSpec:
             "deployment": self.deployment.name,
             "run": self.name,
             "workload": self.workload_name,
-            **self.workload.model_dump(mode="json"),
+            **self._load,
             "num_requests": self.num_requests,
             "concurrency": self.concurrency,
             "repeat": self.repeat,
@@ -157,6 +164,11 @@ class Plan:
         return cls(config, {n: d for n, d in deployments.items() if n in kept}, runs)
 
     @property
+    def digest(self) -> str:
+        """Digest of all runs together."""
+        return digest([run.digest for run in self.runs])
+
+    @property
     def measurement(self) -> Measurement:
         """How a session measures."""
         return self.config.measurement
@@ -166,8 +178,9 @@ class Plan:
         return tuple(run for run in self.runs if run.deployment.name == deployment)
 
     def longest_request(self, deployment: str) -> int:
-        """Tokens of the longest request that is sent to a deployment."""
-        return max(run.tokens_per_request for run in self.runs_of(deployment))
+        """Tokens of the longest request that the study sends to a deployment, whatever `select` leaves of it."""
+        workloads = (self.config.workloads[x.workload] for x in self.config.study.ladders if x.deployment == deployment)
+        return max(load.prompt_tokens + load.output_tokens for load in workloads)
 
     def run_at(self, record: Path) -> RunSpec:
         """The run whose record lies at `record`."""

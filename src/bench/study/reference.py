@@ -74,7 +74,7 @@ def _default(field: FieldInfo) -> str:
 def _type(annotation: Any) -> str:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        return _type(arguments[0])
+        return "size" if config.parse_size in [getattr(a, "func", None) for a in arguments] else _type(arguments[0])
     if origin is typing.Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin in (typing.Union, types.UnionType):

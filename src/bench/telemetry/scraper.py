@@ -19,6 +19,8 @@ from types import FrameType
 
 import requests
 
+from bench.http import direct_session
+
 __all__ = ["main", "scrape", "scraping"]
 
 
@@ -36,8 +38,7 @@ def scrape(
     Returns:
         The number of scrapes kept.
     """
-    session = requests.Session()
-    session.trust_env = False  # a proxy has no place between us and the server
+    session = direct_session()
     kept = slot = 0
     with gzip.open(output, "wt", compresslevel=1, encoding="utf-8") as file:
         start = time.monotonic()

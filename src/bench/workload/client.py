@@ -7,7 +7,7 @@ import gc
 import resource
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -94,13 +94,11 @@ async def _run(target: Target, load: Load) -> LoadResult:
 
     async def send_on_a_new_connection(exchange: Exchange) -> None:
         """The server closed the one that this request was to take; `sent` is stamped when the new one is open."""
-        try:
+        with suppress(OSError):
             await transport.open(1)
-        except OSError:
+        if not transport.send(exchange):
             exchange.failure, exchange.end = "disconnect", now()
             on_end(exchange)
-        else:
-            transport.send(exchange)
 
     def on_end(_: Exchange) -> None:
         nonlocal left
@@ -116,7 +114,7 @@ async def _run(target: Target, load: Load) -> LoadResult:
             base_url=f"{target.base_url.rstrip('/')}/v1", api_key=target.api_key, http_client=http, max_retries=0
         )
         tasks = [asyncio.create_task(_build(sdk, target, load, exchange)) for exchange in exchanges]
-        await asyncio.gather(*(exchange.built.wait() for exchange in exchanges))
+        await _all_built(exchanges, tasks)
         in_flight = min(load.concurrency, load.num_requests)
         try:
             await transport.open(in_flight)
@@ -143,6 +141,28 @@ async def _run(target: Target, load: Load) -> LoadResult:
             exchange.released.set()
         await asyncio.gather(*tasks, return_exceptions=True)
     return LoadResult(exchanges, start, end, lags, cpu)
+
+
+async def _all_built(exchanges: list[Exchange], tasks: list[asyncio.Task[None]]) -> None:
+    """Wait until every request is built.
+
+    Raises:
+        BenchError: the SDK refused one; the others would wait for it for ever.
+    """
+
+    async def every_one() -> None:
+        for exchange in exchanges:
+            await exchange.built.wait()
+
+    built = asyncio.create_task(every_one())
+    # A task ends before it is released only where it failed.
+    await asyncio.wait([built, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    if not built.done():
+        built.cancel()
+        errors = [task.exception() for task in tasks if task.done()]
+        for task in tasks:
+            task.cancel()
+        raise BenchError(f"the openai SDK would not build a request: {errors[0]!r}. Check the model's name and OPENAI_API_KEY.")
 
 
 async def _build(sdk: openai.AsyncOpenAI, target: Target, load: Load, exchange: Exchange) -> None:

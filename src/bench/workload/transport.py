@@ -139,11 +139,12 @@ class StampedTransport(httpx2.AsyncBaseTransport):
         self._all: list[_Connection] = []
 
     async def open(self, count: int) -> None:
-        """Open connections until `count` are idle, 64 at a time, so that no listen queue overflows.
+        """Open connections until `count` are idle and alive, 64 at a time, so that no listen queue overflows.
 
         Raises:
             OSError: the server does not accept.
         """
+        self._idle = deque(connection for connection in self._idle if connection.alive)
         while (missing := count - len(self._idle)) > 0:
             await asyncio.gather(*(self._connect() for _ in range(min(missing, 64))))
 

@@ -18,15 +18,15 @@ _COUNTS = {"running": "running", "waiting": "waiting", "completed": "completed"}
     "queue appears only while usage is pinned near 100 %, memory is what admits and what refuses.",
 )
 def memory_pressure(results: Results) -> alt.HConcatChart:
-    """Requests running, waiting and completed over KV-cache usage, at each curve's highest level (first repeat).
+    """Requests running, waiting and completed over KV-cache usage, at each curve's highest level (its first repeat).
 
     Args:
         results: `timeseries` with `running`, `waiting`, `completed` (requests) and `kv_usage` (0–1).
     """
-    runs = with_curve(results, results.runs.filter(pl.col("repeat") == 1))
+    runs = with_curve(results, results.runs)
     columns = []
     for curve in curve_column(results):
-        run = runs.filter(pl.col("curve") == curve).sort("concurrency").row(-1, named=True)
+        run = runs.filter(pl.col("curve") == curve).sort("concurrency", -pl.col("repeat")).row(-1, named=True)
         rows = results.timeseries.filter((pl.col("deployment") == run["deployment"]) & (pl.col("run") == run["run"]))
         end = float(run["duration_s"] or 1.0)
         x = alt.X("elapsed_s:Q", title="time since the run's start (s)", scale=alt.Scale(domain=[0, end], nice=False))

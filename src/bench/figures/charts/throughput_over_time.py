@@ -23,8 +23,9 @@ def throughput_over_time(results: Results) -> alt.FacetChart:
     """
     runs = with_curve(results, results.runs).select("deployment", "run", "curve", "valid")
     rows = (
-        results.timeseries.filter((pl.col("series") == "throughput") & (pl.col("repeat") == 1))
+        results.timeseries.filter(pl.col("series") == "throughput")
         .join(runs, on=["deployment", "run"])
+        .filter(pl.col("repeat") == pl.col("repeat").min().over("curve", "concurrency"))
         .select("curve", "concurrency", "elapsed_s", "value", "valid")
     )
     levels = rows["concurrency"].unique().sort().to_list()

@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from bench.study.paths import Paths
-from bench.study.plan import Plan, RunSpec
+from bench.measure.store import Store
+from bench.study import Plan, RunSpec
 
 __all__ = ["State", "record_digest", "run_states"]
 
 State = Literal["missing", "measured", "stale", "invalid"]
 
 
-def run_states(plan: Plan, reasons: dict[str, list[str]]) -> list[tuple[RunSpec, State]]:
+def run_states(plan: Plan, store: Store, reasons: dict[str, list[str]]) -> list[tuple[RunSpec, State]]:
     """Each run with its state.
 
     `missing`: no measurement. `stale`: a measurement of another definition (the deployment, the workload or the protocol
@@ -23,13 +23,13 @@ def run_states(plan: Plan, reasons: dict[str, list[str]]) -> list[tuple[RunSpec,
     Args:
         reasons: reasons of invalid runs by digest.
     """
-    return [(run, _state(run, reasons)) for run in plan.runs]
+    return [(run, _state(run, store, reasons)) for run in plan.runs]
 
 
-def _state(run: RunSpec, reasons: dict[str, list[str]]) -> State:
+def _state(run: RunSpec, store: Store, reasons: dict[str, list[str]]) -> State:
     digest = record_digest(run.record)
     # Finished runs of a session that failed lie in the store alone until the next session puts them in place.
-    if digest != run.digest and not (Path(Paths.STORE) / run.digest).is_dir():
+    if digest != run.digest and not store.holds(run.digest):
         return "missing" if digest is None else "stale"
     return "invalid" if reasons.get(run.digest) else "measured"
 
