@@ -75,6 +75,11 @@ def test_in_a_cache_of_few_blocks_waiting_near_full_counts(summary):
     assert frame["saturated"].to_list() == [False, False, True]  # 20 blocks: within two of full from 0.9
 
 
+def test_a_preemption_is_a_full_cache_that_the_gauge_missed(summary):
+    frame = ladder(summary, {8: 0.7, 10: 0.8, 12: 1.0}, preemptions=[0.0, 1.0, 5.0])
+    assert saturation(frame)["measured"].to_list() == [10]
+
+
 def test_the_highest_throughput_is_told(summary):
     frame = ladder(summary, {1: 0.1, 8: 0.8, 12: 1.0}, throughput_tokens_per_s=[10.0, 90.0, 70.0])
     assert saturation(frame)["peak_at"].to_list() == [8]

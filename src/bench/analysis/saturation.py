@@ -12,15 +12,16 @@ SATURATED_KV_USAGE = 0.99
 def saturated() -> pl.Expr:
     """Whether a run filled the KV cache.
 
-    Its peak usage is 0.99 or more; or requests waited or were preempted while usage was within one block (and the one that vLLM
-    keeps for itself) of full, where the cache has so few blocks that this is below 0.99.
+    A request was preempted, which vLLM does only when no block is free; or peak usage is 0.99 or more; or requests waited while usage
+    was within one block (and the one that vLLM keeps for itself) of full, where the cache has so few blocks that this is below
+    0.99. The counter sees what the gauge, scraped five times a second, can miss.
 
     Args (columns):
         `kv_usage_peak` (0–1), `waiting_peak` (requests), `preemptions`, `kv_blocks` (null where unknown).
     """
     near = pl.col("kv_usage_peak") >= 1 - 2 / pl.col("kv_blocks").fill_null(1_000_000)
-    pressed = (pl.col("waiting_peak") > 0) | (pl.col("preemptions") > 0)
-    return (pl.col("kv_usage_peak") >= SATURATED_KV_USAGE) | (near & pressed)
+    waited = pl.col("waiting_peak") > 0
+    return (pl.col("preemptions") > 0) | (pl.col("kv_usage_peak") >= SATURATED_KV_USAGE) | (near & waited)
 
 
 def saturation(runs: pl.DataFrame) -> pl.DataFrame:
