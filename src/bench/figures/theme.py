@@ -23,6 +23,7 @@ __all__ = [
     "finish",
     "layered",
     "points",
+    "predicted_rules",
     "with_curve",
 ]
 
@@ -81,6 +82,19 @@ def concurrency_axis(levels: Sequence[int] | pl.Series, *, title: str = "concurr
     scale = alt.Scale(type="log", base=2, nice=False) if log else alt.Scale(zero=False)
     axis = alt.Axis(values=values, format="d", labelFlush=False) if values else alt.Axis(format="d")
     return alt.X("concurrency:Q", title=title, scale=scale, axis=axis)
+
+
+def predicted_rules(runs: pl.DataFrame, x: alt.X, colour: alt.Color | alt.ColorDatum) -> alt.Chart:
+    """A dashed rule at the predicted saturation of each curve, where it lies among the levels shown.
+
+    Args:
+        runs: rows with `curve`, `concurrency` and `predicted_saturation` (requests).
+    """
+    highest = max(runs["concurrency"].to_list(), default=0)
+    predicted = runs.group_by("curve", maintain_order=True).agg(concurrency=pl.col("predicted_saturation").max())
+    shown = alt.Chart(predicted.filter(pl.col("concurrency") <= 1.1 * highest))
+    rules: alt.Chart = shown.mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=x, color=colour)
+    return rules
 
 
 def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDatum, **more: Any) -> alt.LayerChart:

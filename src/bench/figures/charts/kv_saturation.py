@@ -5,7 +5,16 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import concurrency_axis, curve_colour, curve_size, curve_width, layered, points, with_curve
+from bench.figures.theme import (
+    concurrency_axis,
+    curve_colour,
+    curve_size,
+    curve_width,
+    layered,
+    points,
+    predicted_rules,
+    with_curve,
+)
 
 
 @figure(
@@ -30,10 +39,8 @@ def kv_saturation(results: Results) -> alt.LayerChart:
         .group_by("curve", "curve_width", "concurrency", maintain_order=True)
         .agg(pl.col("kv_usage_peak").median())
     )
-    predicted = runs.group_by("curve", maintain_order=True).agg(concurrency=pl.col("predicted_saturation").max())
-    predicted = predicted.filter(pl.col("concurrency") <= 1.1 * results.runs["concurrency"].max())  # type: ignore[operator]
     return layered(
-        alt.Chart(predicted).mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=x, color=colour),
+        predicted_rules(runs, x, colour),
         alt.Chart(medians).mark_line().encode(x=x, y=y, color=colour, strokeWidth=curve_width()),
         points(
             base,

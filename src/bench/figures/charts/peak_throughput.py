@@ -5,7 +5,16 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import HEIGHT, concurrency_axis, curve_colour, curve_size, curve_width, points, with_curve
+from bench.figures.theme import (
+    HEIGHT,
+    concurrency_axis,
+    curve_colour,
+    curve_size,
+    curve_width,
+    points,
+    predicted_rules,
+    with_curve,
+)
 
 _PANELS = {
     "throughput_peak_tokens_per_s": "peak: best second of the run",
@@ -29,8 +38,6 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
     runs = with_curve(results, results.runs)
     x, colour = concurrency_axis(results.runs["concurrency"]), curve_colour(results)
     highest = max(runs[column].drop_nulls().max() or 0 for column in _PANELS)
-    predicted = runs.group_by("curve", maintain_order=True).agg(concurrency=pl.col("predicted_saturation").max())
-    predicted = predicted.filter(pl.col("concurrency") <= 1.1 * results.runs["concurrency"].max())  # type: ignore[operator]
     panels = []
     for column, title in _PANELS.items():
         y = alt.Y(f"{column}:Q", title="output tokens/s", scale=alt.Scale(domain=[0, 1.05 * float(highest)]))  # type: ignore[arg-type]
@@ -42,7 +49,7 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
         )
         panels.append(
             alt.layer(
-                alt.Chart(predicted).mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=x, color=colour),
+                predicted_rules(runs, x, colour),
                 alt.Chart(medians).mark_line().encode(x=x, y=y, color=colour, strokeWidth=curve_width()),
                 points(
                     base,
