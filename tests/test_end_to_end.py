@@ -28,12 +28,12 @@ ARCHITECTURE = {
     "layers": 2, "hidden_size": 256, "heads": 4, "kv_heads": 4, "head_dim": 64, "intermediate_size": 512,
     "vocabulary": 512, "context": 512,
 }  # fmt: skip
-# 4 KiB a token: 16 requests of 64 tokens fill 4 MiB.
+# 4 KiB a token: 4 MiB hold 1,024 tokens, 10.7 requests of 96 tokens.
 CONFIG = {
     "study": {
         "title": "End to end",
         "ladders": [
-            {"deployment": "one", "workload": "burst", "concurrency": [2, 16]},
+            {"deployment": "one", "workload": "burst", "concurrency": [2, 24]},
             {"deployment": "one", "workload": "closed", "concurrency": [2]},
         ],
     },
@@ -41,7 +41,7 @@ CONFIG = {
     "engines": {"vllm-cpu": yaml.safe_load((ROOT / "config/config.yaml").read_text())["engines"]["vllm-cpu"]},
     "deployments": {"one": {"model": "one", "engine": "vllm-cpu", "kv_cache_memory": "4MiB"}},
     "workloads": {
-        "burst": {"arrival": "burst", "prompt_tokens": 32, "output_tokens": 32},
+        "burst": {"arrival": "burst", "prompt_tokens": 32, "output_tokens": 64},
         "closed": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": 6},
     },
     # What is tested here is the path; a busy machine must not make its runs invalid.
@@ -161,15 +161,17 @@ def test_from_nothing_to_figures(project):
     assert project.server_starts("one") == 1
     summary = pl.read_parquet(project.folder / "results/summary.parquet").sort("num_requests")
     assert summary["valid"].to_list() == [True] * 3, summary["reasons"].to_list()
-    assert summary["ok"].to_list() == summary["num_requests"].to_list() == [2, 6, 16]
+    assert summary["ok"].to_list() == summary["num_requests"].to_list() == [2, 6, 24]
     assert summary["wrong_prompt_tokens"].to_list() == summary["wrong_output_tokens"].to_list() == [0, 0, 0]
     # The server's own counters agree with what was sent: every token of every request, and no other.
-    assert summary["server_generation_tokens"].to_list() == [2 * 32, 6 * 32, 16 * 32]
-    assert summary["server_prompt_tokens"].to_list() == [2 * 32, 6 * 32, 16 * 32]
+    assert summary["server_generation_tokens"].to_list() == [2 * 64, 6 * 32, 24 * 64]
+    prompts = summary["server_prompt_tokens"].to_list()
+    assert prompts[:2] == [2 * 32, 6 * 32]
+    assert prompts[2] >= 24 * 32  # a preempted prompt is computed again
     assert summary["running_peak"].to_list()[:2] == [2, 2]  # the closed loop held two
     # Planned from geometry, and as the server says it has it.
     assert summary["kv_tokens_planned"].to_list() == summary["kv_tokens"].to_list() == [1024] * 3
-    assert summary["predicted_saturation"].to_list() == [16.0] * 3
+    assert summary["predicted_saturation"].to_list() == [1024 / 96, 1024 / 64, 1024 / 96]
     assert summary["saturated"].to_list() == [False, False, True]
     facts = json.loads((project.folder / "results/deployments/one/deployment.json").read_text())
     assert facts["engine_version"].startswith("0.32.0")
@@ -192,7 +194,7 @@ def test_a_level_more_is_one_run_with_one_server_start(project):
     project.config["study"]["ladders"][0]["concurrency"].append(4)
     jobs = project.run()
     after = project.records()
-    assert {name for name in after if after[name] != before.get(name)} == {"burst_burst_p32_o32_c0004_r1@one"}
+    assert {name for name in after if after[name] != before.get(name)} == {"burst_burst_p32_o64_c0004_r1@one"}
     assert project.server_starts("one") == starts + 1
     assert jobs.count("measure_one") == 1
     assert not [job for job in jobs if job.startswith(("engine", "checkpoint", "deploy"))]
@@ -229,7 +231,7 @@ def test_a_discarded_run_is_measured_again_and_no_other(project):
     )
     project.run()
     after = project.records()
-    assert {name for name in after if after[name] != before[name]} == {"burst_burst_p32_o32_c0004_r1@one"}
+    assert {name for name in after if after[name] != before[name]} == {"burst_burst_p32_o64_c0004_r1@one"}
 
 
 def more_levels(project, *levels):

@@ -35,6 +35,7 @@ def memory_pressure(results: Results) -> alt.HConcatChart:
         colour = alt.Color(
             "series:N",
             title="requests",
+            legend=alt.Legend(orient="bottom"),
             sort=list(_COUNTS),
             scale=alt.Scale(domain=list(_COUNTS), range=[PALETTE[0], PALETTE[1], PALETTE[2]]),
         )
