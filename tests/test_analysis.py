@@ -16,6 +16,7 @@ from bench.study.config import Thresholds
         ({"wrong_prompt_tokens": 2}, "2 requests had another prompt length"),
         ({"wrong_output_tokens": 1}, "1 requests had another output length"),
         ({"client_loop_lag_p99_s": 0.2}, "event loop was late"),
+        ({"client_loop_lag_max_s": 0.6}, "stood still for 0.6 s"),
         ({"client_send_spread_s": 0.5}, "burst took too long"),
         ({"scrape_gap_max_s": 3.0}, "no scrape for"),
         ({"scraped": False}, "no scrape succeeded"),
@@ -25,16 +26,22 @@ from bench.study.config import Thresholds
     ],
 )
 def test_each_fault_is_named(summary, change, reason):
-    assert verdict(summary, Thresholds(), prefix_caching=False) == []
-    reasons = verdict({**summary, **change}, Thresholds(), prefix_caching=False)
+    assert verdict(summary, Thresholds(), prefix_caching=False).reasons == []
+    reasons = verdict({**summary, **change}, Thresholds(), prefix_caching=False).reasons
     assert len(reasons) == 1
     assert re.search(reason, reasons[0])
 
 
 def test_what_was_not_measured_is_no_fault(summary):
     bare = {**summary, "scrape_gap_max_s": None, "prefix_hits": None, "client_loop_lag_p99_s": None}
-    assert verdict(bare, Thresholds(), prefix_caching=False) == []
-    assert verdict({**summary, "prefix_hits": 9.0}, Thresholds(), prefix_caching=True) == []
+    assert verdict(bare, Thresholds(), prefix_caching=False).reasons == []
+    assert verdict({**summary, "prefix_hits": 9.0}, Thresholds(), prefix_caching=True).reasons == []
+
+
+def test_a_late_client_speaks_against_the_latencies_alone(summary):
+    late = ladder(summary, {8: 0.8, 10: 1.0, 12: 1.0}, client_loop_lag_max_s=[0.0, 0.6, 0.0])
+    assert late["valid"].to_list() == [True, False, True]
+    assert saturation(late)["measured"].to_list() == [10]
 
 
 LAUNCH = {"a": {"deployment": "a", "model": "m", "plan": {

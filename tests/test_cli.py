@@ -67,6 +67,11 @@ def test_an_invalid_run_is_listed_with_its_reason(study, capsys):
     pl.DataFrame({"digest": [run.digest], "valid": [False], "reasons": [["too late"]]}).write_parquet("results/summary.parquet")
     main(["runs"])
     assert capsys.readouterr().out.splitlines()[0] == f"invalid   {run.key}  too late"
+    measured(study.runs[1])
+    assert main(["discard", "--invalid"]) == 0
+    assert [run.record.exists() for run in study.runs] == [False, True, False]
+    assert main(["discard"]) == 2
+    assert "name the runs to forget" in capsys.readouterr().err
 
 
 def test_discard_forgets_the_runs_that_match_and_their_store(study, capsys):

@@ -40,7 +40,7 @@ CASES = [
     (("models", "m"), {"hub": "x/y"}, r"models\.m: hub without revision"),
     (("models", "m"), {}, r"models\.m: no source"),
     (("engines", "e", "image"), "x:1", r"engines\.e: image belongs to source container, not to command"),
-    (("models", "Big_Model"), {"path": "/x"}, r"Big_Model.*pattern"),
+    (("models", "Big_Model"), {"path": "/x"}, r"Big_Model.*lower case letters"),
 ]  # fmt: skip
 
 

@@ -4,10 +4,16 @@ from bench.figures import Results
 from bench.report import write_manifest
 from bench.workflow import job
 
-with job(snakemake.log[0]):
+with job(snakemake.log[0]) as say:
+    results = Results.read(Path(snakemake.input.summary), Path(snakemake.input.timeseries))
     write_manifest(
         Path(snakemake.output.manifest),
         figures=[Path(path) for path in snakemake.input.figures],
         page=Path(snakemake.input.page),
-        results=Results.read(Path(snakemake.input.summary), Path(snakemake.input.timeseries)),
+        results=results,
     )
+    if invalid := results.runs["valid"].not_().sum():
+        say(
+            f"{invalid} of {results.runs.height} runs are invalid: `.venv/bin/bench runs` says why. Most often something else ran on "
+            "this machine; `.venv/bin/bench discard --invalid` and another `make figures` measure them again."
+        )

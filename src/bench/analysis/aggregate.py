@@ -20,6 +20,7 @@ from bench.telemetry import GAUGES
 __all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame"]
 
 BIN_S = 0.5
+_COURSE = {"elapsed_s": pl.Float64, "value": pl.Float64}
 _TIMESERIES_SCHEMA = {
     "deployment": pl.String,
     "run": pl.String,
@@ -92,7 +93,7 @@ def summary_frame(
         kv_tokens = fact.get("kv_tokens") or plan.get("kv_tokens")
         tokens = run["prompt_tokens"] + run["output_tokens"]
         prefix_caching = fact.get("cache_config", {}).get("enable_prefix_caching") == "True"
-        reasons = verdict(run, thresholds, prefix_caching=prefix_caching)
+        judged = verdict(run, thresholds, prefix_caching=prefix_caching)
         rows.append(
             {
                 **{k: v for k, v in run.items() if k != "metrics_missing"},
@@ -108,8 +109,9 @@ def summary_frame(
                 )
                 if kv_tokens
                 else None,
-                "valid": not reasons,
-                "reasons": reasons,
+                "valid": not judged.reasons,
+                "content_valid": not judged.content,
+                "reasons": judged.reasons,
             }
         )
     frame = pl.DataFrame(rows, infer_schema_length=None, schema_overrides={
@@ -131,9 +133,12 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
         told = _read(folder / "summary.json")
         requests = pl.read_parquet(folder / "requests.parquet")
         client = throughput_series(requests, BIN_S)
+        ended = requests["last_token_s"].drop_nulls().sort()
         parts = [
-            client.select("elapsed_s", series=pl.lit(name), value=pl.col(column).cast(pl.Float64))
-            for name, column in (("throughput", "tokens_per_s"), ("completed", "completed"))
+            client.select("elapsed_s", series=pl.lit("throughput"), value="tokens_per_s"),
+            pl.DataFrame({"elapsed_s": [0.0, *ended], "value": range(len(ended) + 1)}, schema=_COURSE).select(
+                "elapsed_s", series=pl.lit("completed"), value="value"
+            ),
         ]
         gauges = (
             pl.scan_parquet(folder / "telemetry.parquet")

@@ -31,7 +31,8 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
     bounds it from below. Null where no level did: nothing is extrapolated.
 
     Args:
-        runs: summary rows (`deployment`, `workload`, `concurrency`, `valid`, `saturated`, `predicted_saturation`, and the model's
+        runs: summary rows (`deployment`, `workload`, `concurrency`, `content_valid`, `saturated`, `predicted_saturation`,
+            and the model's
             `kv_bytes_per_token` and `parameters`).
 
     Returns:
@@ -40,7 +41,7 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
         `peak_at` (level of the highest mean throughput), `kv_bytes_per_token`, `parameters`.
     """
     rows = []
-    valid = runs.filter("valid")
+    valid = runs.filter("content_valid")  # a late client changes nothing of what the server counted
     for (deployment, workload), group in valid.group_by("deployment", "workload", maintain_order=True):
         levels = group.group_by("concurrency").agg(
             pl.col("saturated").all(), pl.col("throughput_tokens_per_s").median()

@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from bench.study.config import Thresholds
 
-__all__ = ["verdict"]
+__all__ = ["Verdict", "verdict"]
 
 
-def verdict(run: Mapping[str, Any], thresholds: Thresholds, *, prefix_caching: bool) -> list[str]:
-    """Reasons why a run is invalid, each with its figure; empty where it is valid.
+@dataclass(frozen=True)
+class Verdict:
+    """Why a run cannot be trusted; empty lists where it can.
+
+    Attributes:
+        content: reasons against all that it says: other requests were served than were asked for, or the server's account of them
+            is missing.
+        timing: reasons against its latencies and throughput alone: the client was late. What the server counted still holds.
+    """
+
+    content: list[str]
+    timing: list[str]
+
+    @property
+    def reasons(self) -> list[str]:
+        """All reasons."""
+        return self.content + self.timing
+
+
+def verdict(run: Mapping[str, Any], thresholds: Thresholds, *, prefix_caching: bool) -> Verdict:
+    """The verdict on a run, each reason with its figure.
 
     Args:
         run: one run's summary. prefix_caching: whether hits in the prefix cache are expected.
     """
-    reasons: list[str] = []
+    content: list[str] = []
+    timing: list[str] = []
 
-    def over(key: str, limit: float, what: str) -> None:
+    def over(reasons: list[str], key: str, limit: float, what: str) -> None:
         value = run.get(key)
         if value is not None and value > limit:
             reasons.append(f"{what} {value:.3g} s, over {limit:g} s")
@@ -26,21 +47,22 @@ def verdict(run: Mapping[str, Any], thresholds: Thresholds, *, prefix_caching: b
     failed = run["failed"] / run["requests"] if run["requests"] else 1.0
     if failed > thresholds.failed_share:
         kinds = ", ".join(f"{v} {k.removeprefix('outcome_')}" for k, v in run.items() if k.startswith("outcome_") and v)
-        reasons.append(f"{run['failed']} of {run['requests']} requests failed ({kinds})")
+        content.append(f"{run['failed']} of {run['requests']} requests failed ({kinds})")
     for key, what in (("wrong_prompt_tokens", "prompt"), ("wrong_output_tokens", "output")):
         if run[key]:
-            reasons.append(f"{run[key]} requests had another {what} length than asked for")
-    over("client_loop_lag_p99_s", thresholds.loop_lag_p99_s, "the client's event loop was late: P99")
+            content.append(f"{run[key]} requests had another {what} length than asked for")
+    over(timing, "client_loop_lag_p99_s", thresholds.loop_lag_p99_s, "the client's event loop was late: P99")
+    over(timing, "client_loop_lag_max_s", thresholds.loop_lag_max_s, "the client's event loop stood still for")
     if run["arrival"] == "burst":
-        over("client_send_spread_s", thresholds.send_spread_s, "the burst took too long to leave:")
-    over("scrape_gap_max_s", thresholds.scrape_gap_s, "no scrape for")
+        over(timing, "client_send_spread_s", thresholds.send_spread_s, "the burst took too long to leave:")
+    over(content, "scrape_gap_max_s", thresholds.scrape_gap_s, "no scrape for")
     if run.get("scraped") is False:
-        reasons.append("no scrape succeeded")
+        content.append("no scrape succeeded")
     share = run.get("scrape_share")
     if share is not None and share < thresholds.scrape_share:
-        reasons.append(f"only {share:.0%} of the scrapes due during the load came, under {thresholds.scrape_share:.0%}")
+        content.append(f"only {share:.0%} of the scrapes due during the load came, under {thresholds.scrape_share:.0%}")
     if run["metrics_missing"]:
-        reasons.append(f"the exposition lacks {', '.join(run['metrics_missing'])}")
+        content.append(f"the exposition lacks {', '.join(run['metrics_missing'])}")
     if not prefix_caching and run.get("prefix_hits"):
-        reasons.append(f"{run['prefix_hits']:.0f} tokens came from the prefix cache, where none should")
-    return reasons
+        content.append(f"{run['prefix_hits']:.0f} tokens came from the prefix cache, where none should")
+    return Verdict(content, timing)

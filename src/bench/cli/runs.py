@@ -35,8 +35,9 @@ def add(commands: Commands) -> None:
     )
     add_config(discard)
     discard.add_argument(
-        "patterns", nargs="+", metavar="PATTERN", help="deployment/run or run, or a shell pattern of one, such as '*_c0020_*'"
+        "patterns", nargs="*", metavar="PATTERN", help="deployment/run or run, or a shell pattern of one, such as '*_c0020_*'"
     )
+    discard.add_argument("--invalid", action="store_true", help="the runs that a check refused")
     discard.add_argument("--dry-run", action="store_true", help="only say what would be forgotten")
     discard.add_argument("--json", action="store_true", help="a JSON list of the runs forgotten")
     discard.set_defaults(run=_discard)
@@ -73,14 +74,19 @@ def _reasons() -> dict[str, list[str]]:
 
 
 def _discard(options: argparse.Namespace) -> None:
+    if not options.patterns and not options.invalid:
+        raise BenchError("name the runs to forget: a pattern, such as '*_c0020_*', or --invalid.")
     plan = load_plan(options)
+    reasons = _reasons() if options.invalid else {}
     wanted = [
         run
         for run in plan.runs
-        if any(fnmatchcase(run.key, pattern) or fnmatchcase(run.name, pattern) for pattern in options.patterns)
+        if run.digest in reasons
+        or any(fnmatchcase(run.key, pattern) or fnmatchcase(run.name, pattern) for pattern in options.patterns)
     ]
     if not wanted:
-        raise BenchError(f"no run matches {' or '.join(options.patterns)}; `bench runs` lists them.")
+        what = " or ".join([*options.patterns, *(["invalid"] if options.invalid else [])])
+        raise BenchError(f"no run matches {what}; `bench runs` lists them.")
     store = Store(Path(Paths.STORE))
     if not options.dry_run:
         for run in wanted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import altair as alt
@@ -23,12 +24,14 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
         BenchError: there is no such figure.
     """
     drawn = load_figure(name)
-    chart = drawn.draw(results)
-    whole = finish(chart, drawn.title, [drawn.question, invalid_note(results.runs)])
+    chart, note = drawn.draw(results), invalid_note(results.runs)
+    # A picture stands alone, so it says how to read it; the page says it in its own words beside the interactive one.
+    still = finish(chart, drawn.title, [drawn.question, *textwrap.wrap(drawn.reading, 92), note])
+    whole = finish(chart, drawn.title, [drawn.question, note])
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png", "json")]
     assert isinstance(whole, alt.TopLevelMixin)
-    whole.save(str(paths[0]))
-    whole.save(str(paths[1]), scale_factor=_PIXELS_A_UNIT)
+    still.save(str(paths[0]))
+    still.save(str(paths[1]), scale_factor=_PIXELS_A_UNIT)
     paths[2].write_text(json.dumps(whole.to_dict(), separators=(",", ":")))
     return paths

@@ -241,7 +241,7 @@ class _Clock:
         left = spent / self._tokens_done * (self._tokens - self._tokens_done)
         failed = sum(r.outcome != "ok" for r in records)
         ttft = sorted(r.ttft_s for r in records if r.ttft_s is not None)
-        middle = f"TTFT P50 {ttft[len(ttft) // 2]:.3f} s" if ttft else "no first token"
+        middle = f"TTFT P50 {ttft[(len(ttft) - 1) // 2]:.3f} s" if ttft else "no first token"
         return (
             f"{run.deployment.name}: run {self._done} of {self._total}, concurrency {run.concurrency}: "
             f"{tokens_per_s:.0f} tokens/s, {middle}, {duration_s:.1f} s"

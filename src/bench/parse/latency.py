@@ -44,8 +44,8 @@ def throughput_series(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
         requests: `token_times_s` (list, s since the run's start) and `completion_tokens`. width_s: width of a bin (s).
 
     Returns:
-        `elapsed_s` (middle of the bin), `tokens_per_s`, `completed` (requests ended by the end of the bin). The last bin ends with
-        the last token, and its rate is over the part that it covers.
+        `elapsed_s` (middle of the bin), `tokens_per_s`. The last bin ends with the last token, and its rate is over the part that it
+        covers.
     """
     chunks = (
         requests.filter(pl.col("token_times_s").list.len() > 0)
@@ -55,9 +55,8 @@ def throughput_series(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
         .with_columns(bin=(pl.col("token_times_s") / width_s).floor().cast(pl.Int64))
     )
     if chunks.is_empty():
-        return pl.DataFrame(schema={"elapsed_s": pl.Float64, "tokens_per_s": pl.Float64, "completed": pl.Int64})
+        return pl.DataFrame(schema={"elapsed_s": pl.Float64, "tokens_per_s": pl.Float64})
     last = float(chunks["token_times_s"].max())  # type: ignore[arg-type]
-    ends = requests["last_token_s"].drop_nulls().sort()
     per_bin = chunks.group_by("bin").agg(pl.col("tokens").sum())
     bins = pl.DataFrame({"bin": range(int(last // width_s) + 1)}, schema={"bin": pl.Int64})
     begin, end = pl.col("bin") * width_s, pl.min_horizontal((pl.col("bin") + 1) * width_s, pl.lit(last))
@@ -70,6 +69,5 @@ def throughput_series(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
         .select(
             elapsed_s=begin + pl.col("covered") / 2,
             tokens_per_s=pl.col("tokens").fill_null(0.0) / pl.col("covered"),
-            completed=end.map_elements(lambda t: ends.search_sorted(t, side="right"), return_dtype=pl.Int64),
         )
     )

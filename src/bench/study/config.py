@@ -261,18 +261,23 @@ class Thresholds(_Strict):
     """When a run cannot be trusted. A run beyond one of these is drawn as invalid and listed with its reason."""
 
     loop_lag_p99_s: float = Field(default=0.05, description="P99 delay of the client's event loop (s).")
+    loop_lag_max_s: float = Field(
+        default=0.25, description="Longest delay of the client's event loop (s); a stall bunches the stamps behind it."
+    )
     send_spread_s: float = Field(default=0.1, description="Burst: time between the first and the last request sent (s).")
     scrape_gap_s: float = Field(default=2.0, description="Longest time without a sample during the load (s).")
     scrape_share: float = Field(
         default=0.5, description="Smallest share of the scrapes due during the load that must have come (0–1)."
     )
-    failed_share: float = Field(default=0.0, description="Largest share of failed requests (0–1).")
+    failed_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="Largest share of failed requests (0–1)."
+    )
 
 
 class Study(_Strict):
     """What is measured: a list of ladders under a name."""
 
-    title: str = Field(description="One line: what the study asks.")
+    title: str = Field(description="One line: what the study asks; the report's heading.")
     ladders: list[Ladder] = Field(description="The measurements, one ladder each.", min_length=1)
 
 

@@ -30,7 +30,7 @@ def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
         if isinstance(key, yaml.ScalarNode) and key.value in seen:
             raise BenchError(
                 f"{loader.name}: line {key.start_mark.line + 1}: the name {key.value!r} stands twice in one mapping. "
-                "Only one of the two would count; rename or remove one."
+                "Only one of the two would count; put all entries under the first, or rename one."
             )
         seen.add(str(key.value))
     loader.flatten_mapping(node)
@@ -51,6 +51,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
             content = yaml.load(stream, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
     except FileNotFoundError:
         raise BenchError(f"{path}: no such file. Name a configuration with --configfile.") from None
+    except OSError as error:
+        raise BenchError(f"{path}: cannot be read: {error.strerror}. Name a configuration file with --configfile.") from None
     except yaml.YAMLError as error:
         raise BenchError(f"{path}: not valid YAML: {error}") from None
     if not isinstance(content, dict):
@@ -101,6 +103,8 @@ def _explain(error: ErrorDetails) -> str:
     if error["type"] == "missing":
         return f"{key} is missing.{meaning}"
     message = error["msg"].removeprefix("Value error, ").rstrip(".")
+    if error["type"] == "string_pattern_mismatch":
+        message = f"not of the form {error.get('ctx', {}).get('pattern')}; a name has lower case letters, digits, `.` and `-`"
     if isinstance(value, dict):  # a rule between several keys: the message names them
         return f"{key}: {message}."
     return f"{key} is {value!r}: {message[0].lower()}{message[1:]}.{meaning}"

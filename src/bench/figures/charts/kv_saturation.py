@@ -22,7 +22,8 @@ from bench.figures.theme import (
     title="KV-cache usage against concurrency",
     question="At what load does the KV cache run out, and was that to be expected?",
     reading="Peak usage of each run. Dashed: the saturation that geometry predicts, KV tokens ÷ tokens a request. Where a curve "
-    "meets 100 % at its dashed line, the cache is what limits the server.",
+    "reaches the top at its dashed line, geometry told the limit. vLLM keeps one block for itself, so the level at the line is "
+    "the first that does not fit whole.",
 )
 def kv_saturation(results: Results) -> alt.LayerChart:
     """Peak KV-cache usage of each run, one line a curve through its levels' medians, with the prediction as a rule.
@@ -31,6 +32,7 @@ def kv_saturation(results: Results) -> alt.LayerChart:
         results: `runs` with `concurrency`, `kv_usage_peak` (0–1), `predicted_saturation` (requests) and `valid`.
     """
     runs = with_curve(results, results.runs.filter(pl.col("kv_usage_peak").is_not_null()))
+    runs = runs.with_columns(valid=pl.col("content_valid"))  # a late client changes nothing of what the server counted
     x, colour = concurrency_axis(results.runs["concurrency"]), curve_colour(results)
     y = alt.Y("kv_usage_peak:Q", title="peak KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02]))
     base = alt.Chart(runs.select("curve", "curve_size", "concurrency", "kv_usage_peak", "valid", "run"))

@@ -14,8 +14,9 @@ _COUNTS = {"running": "running", "waiting": "waiting", "completed": "completed"}
     "memory-pressure",
     title="Admission, queueing and memory pressure at the highest level",
     question="When the server is overloaded, do requests wait because the KV cache is full?",
-    reading="The highest level of each curve. Above: requests running, waiting and completed. Below: KV-cache usage. Where the "
-    "queue appears only while usage is pinned near 100 %, memory is what admits and what refuses.",
+    reading="The highest level of each curve. Above: requests running, waiting and completed. Below: KV-cache usage. At first a burst "
+    "queues for its prefill, of which a step takes so many tokens (max_num_batched_tokens). A queue that stays or comes back while "
+    "usage is pinned near 100 % is one for memory.",
 )
 def memory_pressure(results: Results) -> alt.HConcatChart:
     """Requests running, waiting and completed over KV-cache usage, at each curve's highest level (its first repeat).
@@ -39,18 +40,28 @@ def memory_pressure(results: Results) -> alt.HConcatChart:
             sort=list(_COUNTS),
             scale=alt.Scale(domain=list(_COUNTS), range=[PALETTE[0], PALETTE[1], PALETTE[2]]),
         )
-        dash = alt.StrokeDash("series:N", title="requests", sort=list(_COUNTS), scale=alt.Scale(
-            domain=list(_COUNTS), range=[[1, 0], [6, 3], [2, 2]]))  # fmt: skip
+        dash = alt.StrokeDash(
+            "series:N",
+            title="requests",
+            sort=list(_COUNTS),
+            scale=alt.Scale(domain=list(_COUNTS), range=[[1, 0], [6, 3], [2, 2]]),
+        )
         title = f"{curve} at {run['concurrency']}" + ("" if run["valid"] else " (invalid run)")
         above = (
             alt.Chart(counts, title=alt.TitleParams(title, fontSize=13, anchor="start"))
-            .mark_line(clip=True)
+            .mark_line(clip=True, interpolate="step-after")
             .encode(x=x.title(None), y=alt.Y("value:Q", title="requests"), color=colour, strokeDash=dash)
             .properties(width=280, height=180)
         )
         below = (
             alt.Chart(usage)
-            .mark_area(line={"color": PALETTE[6], "strokeWidth": 1.5}, color="#bbbbbb", opacity=0.6, clip=True)
+            .mark_area(
+                line={"color": PALETTE[6], "strokeWidth": 1.5},
+                color="#bbbbbb",
+                opacity=0.6,
+                clip=True,
+                interpolate="step-after",
+            )
             .encode(
                 x=x,
                 y=alt.Y("value:Q", title="KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02])),
