@@ -285,9 +285,7 @@ def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(pro
     assert workflow.wait(timeout=600) == 0, project.said()[-6000:]
     assert "starting it once more" in project.said()
     assert project.server_starts("one") == starts + 2
-    assert {
-        path.name: path.stat().st_mtime for path in project.folder.glob("results/.store/*/requests.jsonl")
-    }.items() >= kept.items()
+    assert project.stored_at().items() >= kept.items()
     assert project.nothing_left()
     summary = pl.read_parquet(project.folder / "results/summary.parquet")
     assert summary["failed"].sum() == 0  # the dead server's failures are no run's
