@@ -22,6 +22,7 @@ __all__ = [
     "curve_width",
     "finish",
     "layered",
+    "median_lines",
     "points",
     "predicted_rules",
     "with_curve",
@@ -95,6 +96,18 @@ def predicted_rules(runs: pl.DataFrame, x: alt.X, colour: alt.Color | alt.ColorD
     shown = alt.Chart(predicted.filter(pl.col("concurrency") <= 1.1 * highest))
     rules: alt.Chart = shown.mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=x, color=colour)
     return rules
+
+
+def median_lines(runs: pl.DataFrame, column: str, x: alt.X, y: alt.Y, colour: alt.Color | alt.ColorDatum) -> alt.Chart:
+    """A line a curve through the medians of its levels' valid runs.
+
+    Args:
+        runs: rows of `with_curve` with `concurrency`, `valid` and `column`.
+    """
+    levels = runs.filter("valid").group_by("curve", "curve_width", "concurrency", maintain_order=True)
+    chart = alt.Chart(levels.agg(pl.col(column).median()))
+    lines: alt.Chart = chart.mark_line().encode(x=x, y=y, color=colour, strokeWidth=curve_width())
+    return lines
 
 
 def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDatum, **more: Any) -> alt.LayerChart:

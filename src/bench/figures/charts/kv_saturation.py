@@ -9,8 +9,8 @@ from bench.figures.theme import (
     concurrency_axis,
     curve_colour,
     curve_size,
-    curve_width,
     layered,
+    median_lines,
     points,
     predicted_rules,
     with_curve,
@@ -36,14 +36,9 @@ def kv_saturation(results: Results) -> alt.LayerChart:
     x, colour = concurrency_axis(results.runs["concurrency"]), curve_colour(results)
     y = alt.Y("kv_usage_peak:Q", title="peak KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02]))
     base = alt.Chart(runs.select("curve", "curve_size", "concurrency", "kv_usage_peak", "valid", "run"))
-    medians = (
-        runs.filter("valid")
-        .group_by("curve", "curve_width", "concurrency", maintain_order=True)
-        .agg(pl.col("kv_usage_peak").median())
-    )
     return layered(
         predicted_rules(runs, x, colour),
-        alt.Chart(medians).mark_line().encode(x=x, y=y, color=colour, strokeWidth=curve_width()),
+        median_lines(runs, "kv_usage_peak", x, y, colour),
         points(
             base,
             y,

@@ -1,7 +1,6 @@
 """Throughput against concurrency."""
 
 import altair as alt
-import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -10,7 +9,7 @@ from bench.figures.theme import (
     concurrency_axis,
     curve_colour,
     curve_size,
-    curve_width,
+    median_lines,
     points,
     predicted_rules,
     with_curve,
@@ -42,15 +41,10 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
     for column, title in _PANELS.items():
         y = alt.Y(f"{column}:Q", title="output tokens/s", scale=alt.Scale(domain=[0, 1.05 * float(highest)]))  # type: ignore[arg-type]
         base = alt.Chart(runs.select("curve", "curve_size", "concurrency", column, "valid", "run"))
-        medians = (
-            runs.filter("valid")
-            .group_by("curve", "curve_width", "concurrency", maintain_order=True)
-            .agg(pl.col(column).median())
-        )
         panels.append(
             alt.layer(
                 predicted_rules(runs, x, colour),
-                alt.Chart(medians).mark_line().encode(x=x, y=y, color=colour, strokeWidth=curve_width()),
+                median_lines(runs, column, x, y, colour),
                 points(
                     base,
                     y,
