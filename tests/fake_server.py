@@ -23,12 +23,15 @@ class FakeServer:
         arrivals, peak: arrival of each request (monotonic), and the most in flight at once.
         writes: per request, the time of writing each chunk.
         token_offset: added to the number of tokens that it says it made.
+        chat_template, tokens_a_letter: how it counts a chat: tokens of its template, and of a letter after a space.
     """
 
     behaviour: str = "ok"
     first_s: float = 0.02
     gap_s: float = 0.005
     token_offset: int = 0
+    chat_template: int = 0
+    tokens_a_letter: int = 1
     port: int = 0
     arrivals: list[float] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -49,8 +52,11 @@ async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyn
             path = head.split(b" ")[1].decode()
             length = next((int(x.split(b":")[1]) for x in head.split(b"\r\n") if x.lower().startswith(b"content-length")), 0)
             body = json.loads(await reader.readexactly(length)) if length else {}
-            if path == "/v1/completions":
+            if path in ("/v1/completions", "/v1/chat/completions"):
                 await _complete(server, body, arrival, writer)
+            elif path == "/tokenize":
+                text = json.dumps({"count": _prompt_tokens(server, body)}).encode()
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
             else:
                 text = (server.metrics if path == "/metrics" else "{}").encode()
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
@@ -63,6 +69,13 @@ async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyn
         writer.close()
 
 
+def _prompt_tokens(server: FakeServer, body: dict[str, Any]) -> int:
+    if "messages" not in body:
+        return len(body["prompt"])
+    text = body["messages"][0]["content"]
+    return server.chat_template + text.count(" ") * server.tokens_a_letter + text.count(".")
+
+
 async def _complete(server: FakeServer, body: dict[str, Any], arrival: float, writer: asyncio.StreamWriter) -> None:
     server.arrivals.append(arrival)
     server.bodies.append(body)
@@ -72,6 +85,15 @@ async def _complete(server: FakeServer, body: dict[str, Any], arrival: float, wr
         if server.behaviour == "http_error":
             text = json.dumps({"error": {"message": "no such model", "code": 404}}).encode()
             writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
+            return
+        if not body["stream"]:
+            await asyncio.sleep(server.first_s + server.gap_s * body["max_tokens"])
+            usage = {
+                "prompt_tokens": _prompt_tokens(server, body),
+                "completion_tokens": body["max_tokens"] + server.token_offset,
+            }
+            text = json.dumps({"choices": [{"text": "all of it"}], "usage": usage}).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
             return
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         writes: list[float] = []
@@ -96,9 +118,13 @@ async def _complete(server: FakeServer, body: dict[str, Any], arrival: float, wr
             if i == 2 and server.behaviour == "truncated":
                 break
             writes.append(time.monotonic())
-            event(json.dumps({"choices": [{"index": 0, "text": f" t{i}"}]}))
+            text = {"delta": {"content": f" t{i}"}} if "messages" in body else {"text": f" t{i}"}
+            event(json.dumps({"choices": [{"index": 0, **text}]}))
         if server.behaviour == "ok":
-            usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": body["max_tokens"] + server.token_offset}
+            usage = {
+                "prompt_tokens": _prompt_tokens(server, body),
+                "completion_tokens": body["max_tokens"] + server.token_offset,
+            }
             event(json.dumps({"choices": [], "usage": usage}))
             event("[DONE]")
         writer.write(b"0\r\n\r\n")

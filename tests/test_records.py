@@ -6,8 +6,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.wire import Exchange
 from bench.workload import RequestRecord, read_requests, write_requests
-from bench.workload.transport import Exchange
 
 BODY = (
     b"".join(
@@ -23,8 +23,29 @@ BODY = (
 )
 
 
-def exchange(pieces):
-    return Exchange(0, scheduled=10.0, sent=10.5, headers=10.6, end=20.0, status=200, pieces=pieces)
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def chunked(body):
+    return b"%x\r\n" % len(body) + body + b"\r\n"
+
+
+def exchange(pieces, *, head=HEAD, last=b"0\r\n\r\n", streamed=True, failure=None):
+    """An exchange whose head arrived at 10.6, and each piece of whose body as a chunk of its own."""
+    reads = [(10.6, head), *((t, chunked(piece)) for t, piece in pieces)]
+    if last:
+        reads.append((reads[-1][0], last))
+    return Exchange(
+        0, scheduled=10.0, sent=10.5, end=20.0, streamed=streamed, failure=failure,
+        times=[t for t, _ in reads], reads=[read for _, read in reads],
+    )  # fmt: skip
+
+
+def events(*contents):
+    return [
+        (11.0 + i, b"data: " + (c if isinstance(c, bytes) else json.dumps(c).encode()) + b"\n\n")
+        for i, c in enumerate(contents)
+    ]
 
 
 @given(st.lists(st.integers(1, len(BODY) - 1), max_size=30))
@@ -43,6 +64,59 @@ def test_by_hand():
     assert record.token_times_s == [1.0, 2.0, 2.0]
     assert (record.scheduled_s, record.sent_s, record.first_byte_s, record.end_s) == (0.0, 0.5, 1.0, 10.0)
     assert (record.ttft_s, record.e2e_s) == (0.5, 1.5)
+
+
+def test_a_chat_s_first_token_is_the_first_that_was_generated():
+    """By hand: a role at 11, an empty text at 12, reasoning at 13, the answer at 14 and 15."""
+
+    def delta(**content):
+        return {"choices": [{"delta": content}]}
+
+    pieces = events(
+        delta(role="assistant", content=""), delta(content=""), delta(reasoning_content="hm"), delta(content="a"), delta(content="b"),
+        {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3}}, b"[DONE]",
+    )  # fmt: skip
+    record = RequestRecord.of(exchange(pieces), 10.0)
+    assert (record.outcome, record.token_times_s) == ("ok", [3.0, 4.0, 5.0])
+    assert (record.first_token_s, record.first_output_s, record.ttft_s, record.e2e_s) == (3.0, 4.0, 2.5, 4.5)
+
+
+def test_a_call_of_a_tool_is_output():
+    pieces = events({"choices": [{"delta": {"tool_calls": [{"index": 0}]}}]}, b"[DONE]")
+    assert RequestRecord.of(exchange(pieces), 10.0).first_output_s == 1.0
+
+
+def test_a_whole_answer_has_an_end_and_no_first_token():
+    body = json.dumps({"choices": [{"text": "ab"}], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}).encode()
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body)
+    whole = Exchange(
+        0, scheduled=10.0, sent=10.5, end=12.0, streamed=False, times=[11.0, 12.0], reads=[head + body[:9], body[9:]]
+    )
+    record = RequestRecord.of(whole, 10.0)
+    assert (record.outcome, record.ttft_s, record.first_token_s, record.e2e_s, record.completion_tokens) == (
+        "ok",
+        None,
+        None,
+        1.5,
+        2,
+    )
+    cut = Exchange(
+        0, scheduled=10.0, sent=10.5, end=12.0, streamed=False, times=[11.0], reads=[head + body[:9]], failure="disconnect"
+    )
+    assert RequestRecord.of(cut, 10.0).outcome == "disconnect"
+
+
+def test_what_the_server_says_of_its_cache_is_kept():
+    usage = {"prompt_tokens": 64, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 32}}
+    record = RequestRecord.of(exchange(events({"choices": [{"text": "a"}]}, {"choices": [], "usage": usage}, b"[DONE]")), 10.0)
+    assert record.cached_tokens == 32
+
+
+def test_an_answer_that_only_looked_complete_is_truncated():
+    """The loop tells the end by its bytes; should a body ever hold those, the parse after the run finds that the message goes on."""
+    body = b"data: x\r\n0\r\n\r\n"
+    broken = Exchange(0, sent=10.5, end=11.0, times=[11.0], reads=[HEAD + b"%x\r\n" % (len(body) + 50) + body])
+    assert RequestRecord.of(broken, 10.0).outcome in ("truncated", "stream_error")
 
 
 def test_an_exchange_that_was_never_sent_has_no_stamps():

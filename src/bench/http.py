@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import requests
 
-__all__ = ["direct_session", "get"]
+__all__ = ["direct_session", "get", "post"]
 
 
 def direct_session() -> requests.Session:
@@ -22,3 +24,13 @@ def get(url: str, *, timeout_s: float = 5.0) -> requests.Response:
     """
     with direct_session() as session:
         return session.get(url, timeout=timeout_s)
+
+
+def post(url: str, content: dict[str, Any], *, timeout_s: float = 30.0) -> requests.Response:
+    """POST `content` as JSON to `url`.
+
+    Raises:
+        requests.RequestException: no answer.
+    """
+    with direct_session() as session:
+        return session.post(url, json=content, timeout=timeout_s)

@@ -24,7 +24,7 @@ _COURSE = {"elapsed_s": pl.Float64, "value": pl.Float64}
 _TIMESERIES_SCHEMA = {
     "deployment": pl.String,
     "run": pl.String,
-    "concurrency": pl.Int64,
+    "level": pl.Float64,
     "repeat": pl.Int64,
     "elapsed_s": pl.Float64,
     "series": pl.String,
@@ -92,8 +92,7 @@ def summary_frame(
         plan = launch.get("plan") or {}
         kv_tokens = fact.get("kv_tokens") or plan.get("kv_tokens")
         tokens = run["prompt_tokens"] + run["output_tokens"]
-        prefix_caching = fact.get("cache_config", {}).get("enable_prefix_caching") == "True"
-        judged = verdict(run, thresholds, prefix_caching=prefix_caching)
+        judged = verdict(run, thresholds)
         rows.append(
             {
                 **{k: v for k, v in run.items() if k != "metrics_missing"},
@@ -117,13 +116,14 @@ def summary_frame(
     frame = pl.DataFrame(rows, infer_schema_length=None, schema_overrides={
         "reasons": pl.List(pl.String), "kv_blocks": pl.Int64, "kv_usage_peak": pl.Float64, "waiting_peak": pl.Float64,
         "preemptions": pl.Float64, "predicted_saturation": pl.Float64, "kv_bytes_per_token": pl.Int64, "parameters": pl.Int64,
+        "concurrency": pl.Int64, "request_rate": pl.Float64,
         "model": pl.String, "engine_version": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64,
     })  # fmt: skip
     return frame.with_columns(saturated=saturated().fill_null(False))
 
 
 def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
-    """Every run's course, tidy: `deployment`, `run`, `concurrency`, `repeat`, `elapsed_s`, `series`, `value`.
+    """Every run's course, tidy: `deployment`, `run`, `level`, `repeat`, `elapsed_s`, `series`, `value`.
 
     Series: `throughput` (output tokens/s at the client, in bins of half a second), `completed` (requests ended, cumulative),
     and the server's gauges `running`, `waiting`, `kv_usage`.
@@ -154,7 +154,7 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
             .select(
                 pl.lit(told["deployment"]).alias("deployment"),
                 pl.lit(told["run"]).alias("run"),
-                pl.lit(told["concurrency"]).cast(pl.Int64).alias("concurrency"),
+                pl.lit(told["level"]).cast(pl.Float64).alias("level"),
                 pl.lit(told["repeat"]).cast(pl.Int64).alias("repeat"),
                 "elapsed_s",
                 "series",

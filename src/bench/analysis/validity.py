@@ -30,11 +30,11 @@ class Verdict:
         return self.content + self.timing
 
 
-def verdict(run: Mapping[str, Any], thresholds: Thresholds, *, prefix_caching: bool) -> Verdict:
+def verdict(run: Mapping[str, Any], thresholds: Thresholds) -> Verdict:
     """The verdict on a run, each reason with its figure.
 
     Args:
-        run: one run's summary. prefix_caching: whether hits in the prefix cache are expected.
+        run: one run's summary. What it does not hold, or holds as null, was not measured, and is no fault.
     """
     content: list[str] = []
     timing: list[str] = []
@@ -55,6 +55,14 @@ def verdict(run: Mapping[str, Any], thresholds: Thresholds, *, prefix_caching: b
     over(timing, "client_loop_lag_max_s", thresholds.loop_lag_max_s, "the client's event loop stood still for")
     if run["arrival"] == "burst":
         over(timing, "client_send_spread_s", thresholds.send_spread_s, "the burst took too long to leave:")
+    if run["axis"] != "concurrency":
+        over(timing, "client_schedule_delay_p99_s", thresholds.schedule_delay_p99_s, "requests left late: P99 of the delay")
+    over(timing, "client_clock_skew_s", thresholds.clock_skew_s, "the clocks of our processes differ by")
+    share = run.get("client_cpu_share")
+    if share is not None and share > thresholds.client_cpu_share:
+        timing.append(
+            f"the client was the limit: {share:.0%} of a core in a load process, over {thresholds.client_cpu_share:.0%}"
+        )
     over(content, "scrape_gap_max_s", thresholds.scrape_gap_s, "no scrape for")
     if run.get("scraped") is False:
         content.append("no scrape succeeded")
@@ -63,6 +71,21 @@ def verdict(run: Mapping[str, Any], thresholds: Thresholds, *, prefix_caching: b
         content.append(f"only {share:.0%} of the scrapes due during the load came, under {thresholds.scrape_share:.0%}")
     if run["metrics_missing"]:
         content.append(f"the exposition lacks {', '.join(run['metrics_missing'])}")
-    if not prefix_caching and run.get("prefix_hits"):
-        content.append(f"{run['prefix_hits']:.0f} tokens came from the prefix cache, where none should")
+    content += _cache(run, thresholds)
+    client, server = run.get("client_in_flight_mean"), run.get("server_in_flight_mean")
+    if client and server is not None and abs(server - client) > max(1.0, thresholds.in_flight_error * client):
+        content.append(
+            f"the server counted {server:.1f} requests in flight, the client {client:.1f} (means), more than "
+            f"{thresholds.in_flight_error:.0%} apart"
+        )
     return Verdict(content, timing)
+
+
+def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
+    """What is wrong with the prefix cache's hits: any where the workload implies none, or a rate far from the implied one."""
+    rate, expected = run.get("prefix_hit_rate"), run.get("prefix_hit_rate_expected") or 0.0
+    if not expected and run.get("prefix_hits"):
+        return [f"{run['prefix_hits']:.0f} tokens came from the prefix cache, where none should"]
+    if rate is not None and abs(rate - expected) > thresholds.prefix_hit_error:
+        return [f"the prefix cache served {rate:.1%} of the prompts' tokens, where the workload implies {expected:.1%}"]
+    return []

@@ -7,9 +7,11 @@ import os
 import secrets
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from bench.cli.common import Commands, print_json
 from bench.errors import BenchError
+from bench.study.archetypes import ARCHETYPES
 
 __all__ = ["add"]
 
@@ -26,28 +28,49 @@ def add(commands: Commands) -> None:
         help="send load to a server and record every request",
         description="Send requests of exact prompt lengths (token ids to /v1/completions, unique each time) and exact output lengths "
         "(ignore_eos), and write requests.jsonl, one line a request, and run.json. With --scrape, also the server's "
-        "/metrics meanwhile. `bench parse` and `bench figures` go on from the folder.",
+        "/metrics meanwhile. `bench parse` and `bench figures` go on from the folder. Without --concurrency, --request-rate or "
+        "--trace, all requests leave at once.",
     )
     parser.add_argument("--base-url", required=True, metavar="URL", help="server, such as http://127.0.0.1:8000")
     parser.add_argument("--model", required=True, metavar="NAME", help="model name as served")
-    parser.add_argument("--num-requests", type=int, required=True, metavar="N", help="requests to send")
-    parser.add_argument("--prompt-length", type=int, required=True, metavar="TOKENS", help="prompt tokens of each")
-    parser.add_argument("--output-length", type=int, default=128, metavar="TOKENS", help="output tokens of each (default: 128)")
-    parser.add_argument(
-        "--concurrency", type=int, metavar="N", help="hold N in flight until all are done (default: all at once, a burst)"
-    )
     parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="folder of the run; made where missing")
-    parser.add_argument(
+    load = parser.add_argument_group("load")
+    load.add_argument("--num-requests", type=int, metavar="N", help="requests to send")
+    level = load.add_mutually_exclusive_group()
+    level.add_argument("--concurrency", type=int, metavar="N", help="hold N in flight until all are done")
+    level.add_argument("--request-rate", type=float, metavar="R", help="open loop: R requests a second, whatever comes back")
+    level.add_argument("--trace", metavar="FILE", help="replay a CSV or Parquet of arrival_s, prompt_tokens, output_tokens")
+    load.add_argument(
+        "--arrival", choices=("constant", "poisson", "gamma"), default="poisson", help="gaps of an open loop (default: poisson)"
+    )
+    load.add_argument("--burstiness", type=float, metavar="K", help="shape of gamma gaps; below 1 they come in bursts")
+    load.add_argument("--duration", type=float, metavar="S", help="open loop: send for S seconds, instead of --num-requests")
+    load.add_argument("--time-scale", type=float, default=1.0, metavar="X", help="replay a trace X times as fast (default: 1)")
+    shape = parser.add_argument_group("requests")
+    shape.add_argument("--prompt-length", type=int, metavar="TOKENS", help="prompt tokens of each")
+    shape.add_argument("--output-length", type=int, metavar="TOKENS", help="output tokens of each (default: 128)")
+    shape.add_argument(
+        "--archetype",
+        choices=sorted(ARCHETYPES),
+        help="lengths, shared prefixes and turns of a kind of use; lengths given stand",
+    )
+    shape.add_argument("--endpoint", choices=("completions", "chat"), default="completions", help="(default: completions)")
+    shape.add_argument("--no-stream", action="store_true", help="whole answers; there is no TTFT then")
+    shape.add_argument(
+        "--shared-prefix", type=float, metavar="SHARE", help="share of each prompt that is the same in all (0 to 1)"
+    )
+    shape.add_argument(
         "--vocabulary",
         type=int,
         default=1000,
         metavar="N",
         help="prompt ids lie below this (default: 1000, safe for real models)",
     )
-    parser.add_argument(
-        "--seed", metavar="TEXT", help="seed of the prompts (default: a new one each time, so no cache can help)"
+    shape.add_argument(
+        "--seed", metavar="TEXT", help="seed of prompts, gaps and lengths (default: a new one each time, so no cache can help)"
     )
     parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="give up a request after S seconds")
+    parser.add_argument("--processes", type=int, metavar="N", help="load processes (default: as many as the streams need)")
     parser.add_argument(
         "--scrape", type=float, nargs="?", const=0.2, metavar="S", help="scrape URL/metrics every S seconds (default: 0.2)"
     )
@@ -55,45 +78,73 @@ def add(commands: Commands) -> None:
     parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> None:
-    # Here, so that `bench runs` and --help do not pay for the SDK.
-    from bench.measure.recording import record_run  # noqa: PLC0415
-    from bench.study.plan import PROTOCOL, digest  # noqa: PLC0415
-    from bench.workload import Arrival, Load, Target  # noqa: PLC0415
+def _workload(options: argparse.Namespace) -> tuple[dict[str, Any], float]:
+    """The workload that the options describe, as a configuration would say it, and its level."""
+    prompt, output = options.prompt_length, options.output_length or (None if options.archetype or options.trace else 128)
+    content: dict[str, Any] = {"endpoint": options.endpoint, "stream": not options.no_stream}
+    if options.shared_prefix:
+        content |= {"cache": "shared", "shared_prefix": options.shared_prefix}
+    for key, value in (("archetype", options.archetype), ("prompt_tokens", prompt), ("output_tokens", output)):
+        if value is not None:
+            content[key] = value
+    if options.trace:
+        return content | {"arrival": "trace", "trace": options.trace}, options.time_scale
+    if options.request_rate is not None:
+        content |= {"arrival": "gamma" if options.burstiness else options.arrival, "burstiness": options.burstiness}
+        return content | {"num_requests": options.num_requests, "duration_s": options.duration}, options.request_rate
+    if options.num_requests is None:
+        raise BenchError("--num-requests is missing: how many requests to send.")
+    if options.concurrency and options.concurrency < options.num_requests:
+        return content | {"arrival": "closed", "num_requests": options.num_requests}, options.concurrency
+    return content | {"arrival": "burst"}, options.num_requests
 
-    for key in ("num_requests", "prompt_length", "output_length", "concurrency"):
+
+def _run(options: argparse.Namespace) -> None:
+    # Here, so that `bench runs` and --help do not pay for it.
+    from bench.measure.recording import record_run  # noqa: PLC0415
+    from bench.study import load_workload  # noqa: PLC0415
+    from bench.study.plan import PROTOCOL, digest  # noqa: PLC0415
+    from bench.workload import Load, Target  # noqa: PLC0415
+
+    for key in (
+        "num_requests",
+        "prompt_length",
+        "output_length",
+        "concurrency",
+        "request_rate",
+        "duration",
+        "time_scale",
+        "processes",
+    ):
         value = getattr(options, key)
-        if value is not None and value < 1:
-            raise BenchError(f"--{key.replace('_', '-')} is {value}; it must be 1 or more.")
+        if value is not None and value <= 0:
+            raise BenchError(f"--{key.replace('_', '-')} is {value}; it must be above 0.")
     base_url = options.base_url.rstrip("/").removesuffix("/v1")
     if not base_url.startswith(("http://", "https://")):
         raise BenchError(f"--base-url is {options.base_url!r}; it starts with http:// or https://.")
     if options.vocabulary < 16:
         raise BenchError(f"--vocabulary is {options.vocabulary}; prompts need 16 ids or more.")
     seed = options.seed or secrets.token_hex(8)
-    arrival: Arrival = "closed" if options.concurrency and options.concurrency < options.num_requests else "burst"
-    concurrency = options.concurrency if arrival == "closed" else options.num_requests
+    content, level = _workload(options)
+    workload = load_workload(content, source="bench workload")
     definition = {
         "deployment": options.model,
         "run": options.output_dir.resolve().name,
         "workload": "workload",
-        "arrival": arrival,
-        "prompt_tokens": options.prompt_length,
-        "output_tokens": options.output_length,
-        "num_requests": options.num_requests,
-        "concurrency": concurrency,
+        **workload.model_dump(mode="json", exclude_defaults=True),
+        "axis": workload.axis,
+        "level": level,
         "repeat": 1,
         "seed": seed,
     }
     load = Load(
-        arrival=arrival,
-        concurrency=concurrency,
-        num_requests=options.num_requests,
-        prompt_tokens=options.prompt_length,
-        output_tokens=options.output_length,
+        workload=workload,
+        level=level,
         seed=seed,
+        schedule_seed=seed,
         vocabulary=options.vocabulary,
         timeout_s=options.timeout,
+        processes=options.processes,
     )
     header = {"digest": digest([base_url, definition]), "protocol": PROTOCOL, "definition": definition}
     output: Path = options.output_dir

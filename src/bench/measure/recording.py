@@ -8,7 +8,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -22,7 +22,16 @@ import requests
 import bench
 from bench.http import get
 from bench.telemetry import GAUGES, scraping
-from bench.workload import Load, LoadResult, RequestRecord, Target, run_load, write_requests
+from bench.workload import (
+    Load,
+    LoadResult,
+    RequestRecord,
+    Target,
+    expected_cached_tokens,
+    prime,
+    run_load,
+    write_requests,
+)
 
 __all__ = ["RECORD_FILES", "Recording", "record_run"]
 
@@ -45,28 +54,37 @@ class Recording:
 
 
 def record_run(
-    target: Target, load: Load, folder: Path, *, header: Mapping[str, Any], scrape_interval_s: float | None
+    target: Target,
+    load: Load,
+    folder: Path,
+    *,
+    header: Mapping[str, Any],
+    scrape_interval_s: float | None,
+    endpoints: Sequence[str] = (),
+    prefix_block_size: int | None = None,
 ) -> Recording:
     """Send `load`, scrape the server meanwhile, and write `requests.jsonl`, `telemetry.jsonl.gz` and, last, `run.json`.
 
     Args:
         folder: an existing folder.
         header: what `run.json` says first: digest, protocol and definition of the run.
-        scrape_interval_s: None leaves the telemetry out (a server without /metrics).
+        scrape_interval_s: None leaves the telemetry out (a server without /metrics). endpoints: further ones beside the server's.
+        prefix_block_size: tokens in a block of the server's prefix cache; None where it is off or unknown.
 
     Raises:
         BenchError: the server does not accept connections.
     """
+    primer = prime(target, load)
     started = datetime.now(UTC)
     before = psutil.cpu_times()
     if scrape_interval_s is None:
         result, drain_s = run_load(target, load), 0.0
     else:
         metrics = f"{target.base_url}/metrics"
-        with scraping(metrics, scrape_interval_s, folder / "telemetry.jsonl.gz"):
+        with scraping([metrics, *endpoints], scrape_interval_s, folder / "telemetry.jsonl.gz"):
             result = run_load(target, load)
             drain_s = _drain(metrics)
-    records = [RequestRecord.of(exchange, result.start) for exchange in result.exchanges]
+    records = result.records
     write_requests(records, folder / "requests.jsonl")
     content = {
         **header,
@@ -76,6 +94,10 @@ def record_run(
         "drain_s": round(drain_s, 3),
         "scrape_interval_s": scrape_interval_s,
         "client": _client(result),
+        "prefix": {
+            "primed_tokens": primer.prompt_asked if primer else 0,
+            "expected_tokens": expected_cached_tokens(result.planned, prefix_block_size) if prefix_block_size else 0,
+        },
         "host": _host(before),
         "versions": _versions(),
         "files": {
@@ -110,18 +132,35 @@ def _drain(metrics_url: str) -> float:
 
 
 def _client(result: LoadResult) -> dict[str, Any]:
-    """How the client fared: its own delays are part of every latency that it tells."""
-    lags = result.loop_lag_s
-    centiles = quantiles(lags, n=100, method="inclusive") if len(lags) > 1 else None
-    sent = [e.sent for e in result.exchanges if e.sent is not None]
+    """How the client fared: its own delays are part of every latency that it tells. Of several processes, the worst."""
+    duration = result.end - result.start
+    sent = [r.sent_s for r in result.records if r.sent_s is not None]
+    delays = [r.sent_s - r.scheduled_s for r in result.records if r.sent_s is not None and r.scheduled_s is not None]
+    lags = [_centiles(process.lags) for process in result.processes]
+    late = _centiles(delays)
     return {
-        "processes": 1,
-        "cpu_s": round(result.cpu_s, 4),
-        "loop_lag_p50_s": round(centiles[49], 6) if centiles else None,
-        "loop_lag_p99_s": round(centiles[98], 6) if centiles else None,
-        "loop_lag_max_s": round(max(lags), 6) if lags else None,
+        "processes": len(result.processes),
+        "cpu_s": round(sum(process.cpu_s for process in result.processes), 4),
+        "cpu_share": round(max(process.cpu_s for process in result.processes) / duration, 4) if duration else None,
+        "reads": sum(process.reads for process in result.processes),
+        **{f"loop_lag_{key}_s": _worst(lag[key] for lag in lags) for key in ("p50", "p99", "max")},
+        **{f"schedule_delay_{key}_s": late[key] for key in ("p50", "p99", "max")},
         "send_spread_s": round(max(sent) - min(sent), 6) if sent else None,
+        "clock_skew_s": round(max(process.clock_skew_s for process in result.processes), 6),
     }
+
+
+def _centiles(values: Sequence[float]) -> dict[str, float | None]:
+    centiles = quantiles(values, n=100, method="inclusive") if len(values) > 1 else [*values] * 99
+    return {
+        "p50": round(centiles[49], 6) if centiles else None,
+        "p99": round(centiles[98], 6) if centiles else None,
+        "max": round(max(values), 6) if values else None,
+    }
+
+
+def _worst(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _host(before: Any) -> dict[str, Any]:
@@ -141,7 +180,6 @@ def _versions() -> dict[str, str | None]:
         "commit": os.environ.get("SATURATE_COMMIT") or _commit(),
         "python": platform.python_version(),
         "openai": version("openai"),
-        "uvloop": version("uvloop"),
         "httptools": version("httptools"),
     }
 

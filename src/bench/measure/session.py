@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,16 @@ from bench.http import get
 from bench.measure.recording import record_run
 from bench.measure.state import record_digest
 from bench.measure.store import Store
-from bench.study import DeploymentSpec, Plan, RunSpec
+from bench.study import DeploymentSpec, Plan, RunSpec, Workload
+from bench.study.config import Measurement
 from bench.study.plan import PROTOCOL
 from bench.telemetry import METRICS, missing_metrics
-from bench.workload import Load, RequestRecord, Target, run_load
+from bench.workload import Load, RequestRecord, Target, run_load, schedule
 
 __all__ = ["measure"]
 
 _STARTS = 2  # a server that dies is started once more
+_BETWEEN_S = 1.0  # from one run's end to the next one's start: drain, records, the load process's start
 
 
 def measure(
@@ -104,14 +107,19 @@ def _measure_missing(
         say(f"{spec.name}: ready after {server.ready_s:.0f} s at {server.base_url}")
         target = Target(server.base_url, spec.served_name, os.environ.get("OPENAI_API_KEY", "none"))
         with _blaming(server):
-            warmup = _warm_up(target, missing, settings.warmup_requests, launch, settings.request_timeout_s)
+            warmup = _warm_up(target, missing, settings, launch)
+        if warmup["stable"] is False:
+            say(
+                f"{spec.name}: TTFT was not stable after {len(warmup['ttft_s'])} requests of warm-up; the first runs may show it"
+            )
         _alive(server)
         scrape_interval_s = _checked_telemetry(server, settings.scrape_interval_s, say)
-        facts = {"deployment": spec.name, "digest": spec.digest, **gather_facts(server, log), "warmup_ttft_s": warmup}
+        facts = {"deployment": spec.name, "digest": spec.digest, **gather_facts(server, log), "warmup": warmup}
         _refuse_another_version(plan, spec, store, facts["engine_version"])
         with store.adding(_facts_key(spec)) as folder:
             (folder / "deployment.json").write_text(json.dumps(facts, indent=2) + "\n")
         clock = _Clock(missing)
+        cached = facts.get("cache_config", {}).get("enable_prefix_caching") == "True"
         for run in missing:
             load = _load(run, launch, settings.request_timeout_s)
             header = {
@@ -122,7 +130,15 @@ def _measure_missing(
                 "definition": run.definition,
             }
             with store.adding(run.digest) as folder, _blaming(server):
-                recording = record_run(target, load, folder, header=header, scrape_interval_s=scrape_interval_s)
+                recording = record_run(
+                    target,
+                    load,
+                    folder,
+                    header=header,
+                    scrape_interval_s=scrape_interval_s,
+                    endpoints=list(settings.telemetry.values()),
+                    prefix_block_size=facts.get("block_size") if cached else None,
+                )
                 if recording.failed:
                     _alive(server)  # a dead server's failures are not the run's
             say(clock.line(run, recording.requests, recording.tokens_per_s, recording.duration_s))
@@ -174,40 +190,50 @@ def _checked_telemetry(server: Server, interval_s: float, say: Callable[[str], N
 
 def _load(run: RunSpec, launch: dict[str, Any], timeout_s: float) -> Load:
     return Load(
-        arrival=run.workload.arrival,
-        concurrency=run.concurrency,
-        num_requests=run.num_requests,
-        prompt_tokens=run.workload.prompt_tokens,
-        output_tokens=run.workload.output_tokens,
+        workload=run.workload,
+        level=run.level,
         seed=run.digest,
+        schedule_seed=run.schedule_seed,
         vocabulary=launch["vocabulary"] or Load.vocabulary,
         timeout_s=timeout_s,
     )
 
 
-def _warm_up(
-    target: Target, missing: Sequence[RunSpec], count: int, launch: dict[str, Any], timeout_s: float
-) -> list[float | None]:
-    """Send `count` requests of the first run's lengths, one alone and the rest at once; their TTFT in seconds."""
-    if not missing or not count:
-        return []
-    first = _load(missing[0], launch, timeout_s)
-    ttft: list[float | None] = []
-    for wave in (1, count - 1):
-        if wave:
-            load = Load(
-                arrival="burst",
-                concurrency=wave,
-                num_requests=wave,
-                prompt_tokens=first.prompt_tokens,
-                output_tokens=first.output_tokens,
-                seed=f"warm-up/{wave}/{first.seed}",
-                vocabulary=first.vocabulary,
-                timeout_s=timeout_s,
-            )
-            result = run_load(target, load)
-            ttft += [RequestRecord.of(exchange, result.start).ttft_s for exchange in result.exchanges]
-    return ttft
+def _warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, launch: dict[str, Any]) -> dict[str, Any]:
+    """Send requests of the first run's lengths, three by three, until TTFT is stable; then four at once.
+
+    Returns:
+        `ttft_s` of each (E2E where nothing streams), and whether three in a row were `stable`; None where there was no warm-up.
+    """
+    if not missing or not settings.warmup_requests:
+        return {"ttft_s": [], "stable": None}
+    first = _load(missing[0], launch, settings.request_timeout_s)
+    longest = schedule(first.workload, first.level, first.schedule_seed)[0]
+    told: list[float | None] = []
+    stable = False
+
+    def send(arrival: str, count: int) -> list[float | None]:
+        workload = Workload.model_validate(
+            {
+                "arrival": arrival,
+                "prompt_tokens": longest.prompt_tokens,
+                "output_tokens": longest.output_tokens,
+                "num_requests": count if arrival == "closed" else None,
+                "endpoint": first.workload.endpoint,
+                "stream": first.workload.stream,
+            }
+        )
+        load = replace(
+            first, workload=workload, level=1 if arrival == "closed" else count, seed=f"warm-up/{len(told)}/{first.seed}"
+        )
+        return [r.ttft_s if r.ttft_s is not None else r.e2e_s for r in run_load(target, load).records]
+
+    while not stable and len(told) + 3 <= max(3, settings.warmup_requests):
+        latest = send("closed", 3)
+        told += latest
+        known = sorted(value for value in latest if value is not None)
+        stable = len(known) == 3 and known[2] - known[0] <= settings.warmup_spread * known[1]
+    return {"ttft_s": told + send("burst", 4), "stable": stable}
 
 
 def _refuse_another_version(plan: Plan, spec: DeploymentSpec, store: Store, version: str | None) -> None:
@@ -227,24 +253,33 @@ def _refuse_another_version(plan: Plan, spec: DeploymentSpec, store: Store, vers
 
 
 class _Clock:
-    """Progress lines with the time left, from the tokens that are left and the speed so far."""
+    """Progress lines with the time left: the moments of open loops, and for the rest the tokens that are left at the speed so far."""
 
     def __init__(self, runs: Sequence[RunSpec]) -> None:
         self._total, self._done = len(runs), 0
-        self._tokens = sum(run.num_requests * run.workload.output_tokens for run in runs)
-        self._begin, self._tokens_done = time.monotonic(), 0
+        self._left = {run.digest: _size(run) for run in runs}
+        self._spent_s, self._tokens_done = 0.0, 0
 
     def line(self, run: RunSpec, records: Sequence[RequestRecord], tokens_per_s: float, duration_s: float) -> str:
         self._done += 1
-        self._tokens_done += run.num_requests * run.workload.output_tokens
-        spent = time.monotonic() - self._begin
-        left = spent / self._tokens_done * (self._tokens - self._tokens_done)
+        _, tokens = self._left.pop(run.digest)
+        if run.workload.axis == "concurrency":
+            self._spent_s, self._tokens_done = self._spent_s + duration_s, self._tokens_done + tokens
+        pace = self._spent_s / self._tokens_done if self._tokens_done else 0.0
+        left = sum(_BETWEEN_S + (moments if moments is not None else n * pace) for moments, n in self._left.values())
         failed = sum(r.outcome != "ok" for r in records)
         ttft = sorted(r.ttft_s for r in records if r.ttft_s is not None)
         middle = f"TTFT P50 {ttft[(len(ttft) - 1) // 2]:.3f} s" if ttft else "no first token"
         return (
-            f"{run.deployment.name}: run {self._done} of {self._total}, concurrency {run.concurrency}: "
+            f"{run.deployment.name}: run {self._done} of {self._total}, {run.workload.axis.replace('_', ' ')} {run.level:g}: "
             f"{tokens_per_s:.0f} tokens/s, {middle}, {duration_s:.1f} s"
             + (f", {failed} of {len(records)} requests failed" if failed else "")
             + (f"; about {left:.0f} s left" if self._done < self._total else "")
         )
+
+
+def _size(run: RunSpec) -> tuple[float | None, int]:
+    """How long a run's requests are sent (s; None where their answers decide), and the tokens that it asks for."""
+    planned = schedule(run.workload, run.level, run.schedule_seed)
+    moments = None if run.workload.axis == "concurrency" else max((x.due_s or 0.0 for x in planned), default=0.0)
+    return moments, sum(x.output_tokens for x in planned)

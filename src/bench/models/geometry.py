@@ -37,12 +37,12 @@ def parameters(architecture: Architecture) -> int:
     return a.layers * layer + 2 * a.vocabulary * a.hidden_size + a.hidden_size
 
 
-def predicted_saturation(kv_tokens: int, tokens_per_request: int, block_size: int = 1) -> float:
+def predicted_saturation(kv_tokens: int, tokens_per_request: float, block_size: int = 1) -> float:
     """Requests whose whole context fits the KV cache at once: KV tokens ÷ tokens a request.
 
     Args:
         kv_tokens: capacity of the KV cache (tokens).
-        tokens_per_request: prompt + output of one request (tokens).
+        tokens_per_request: prompt + output of one request, the mean where they differ (tokens).
         block_size: tokens in a block; a request holds whole blocks.
 
     Returns:

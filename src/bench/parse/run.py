@@ -14,6 +14,7 @@ import polars as pl
 from bench.errors import BenchError
 from bench.parse.exposition import TELEMETRY_SCHEMA, read_scrapes, telemetry_table, wide_table
 from bench.parse.latency import latency_columns, percentile
+from bench.parse.load import asked_figures, load_figures
 from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, METRICS, missing_metrics
 
 __all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
@@ -22,14 +23,21 @@ PEAK_WINDOW_S = 1.0
 _SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 _REQUEST_SCHEMA: dict[str, Any] = {
     "index": pl.Int64,
+    "after": pl.Int64,
     "outcome": pl.String,
     "error": pl.String,
     "status": pl.Int64,
+    "prompt_asked": pl.Int64,
+    "output_asked": pl.Int64,
     "prompt_tokens": pl.Int64,
     "completion_tokens": pl.Int64,
+    "cached_tokens": pl.Int64,
     **{
         f"{stamp}_s": pl.Float64
-        for stamp in ("scheduled", "sent", "headers", "first_byte", "first_token", "last_token", "end", "ttft", "e2e")
+        for stamp in (
+            *("scheduled", "sent", "headers", "first_byte", "first_token", "first_output", "last_token", "end"),
+            *("ttft", "e2e"),
+        )
     },
     "token_times_s": pl.List(pl.Float64),
 }
@@ -98,9 +106,8 @@ def summarise(
     first_sent, last_end = requests["sent_s"].min(), requests["last_token_s"].max()
     span = float(last_end) - float(first_sent) if last_end is not None and first_sent is not None else None  # type: ignore[arg-type]
     tokens = int(ok["completion_tokens"].sum() or 0)
-    asked = record["definition"]
     content: dict[str, Any] = {
-        **asked,
+        **asked_figures(record["definition"], requests),
         "digest": record["digest"],
         "started": record["started"],
         "requests": len(requests),
@@ -110,8 +117,8 @@ def summarise(
             f"outcome_{name}": count
             for name, count in requests.filter(pl.col("outcome") != "ok")["outcome"].value_counts().sort("outcome").iter_rows()
         },
-        "wrong_prompt_tokens": int(ok["prompt_tokens"].ne_missing(asked["prompt_tokens"]).sum()),
-        "wrong_output_tokens": int(ok["completion_tokens"].ne_missing(asked["output_tokens"]).sum()),
+        "wrong_prompt_tokens": int(ok["prompt_tokens"].ne_missing(ok["prompt_asked"]).sum()),
+        "wrong_output_tokens": int(ok["completion_tokens"].ne_missing(ok["output_asked"]).sum()),
         "duration_s": span,
         "throughput_tokens_per_s": tokens / span if span else None,
         "throughput_requests_per_s": len(ok) / span if span else None,
@@ -127,6 +134,7 @@ def summarise(
     content["itl_mean_s"] = gaps.mean()
     content |= {f"itl_{label}_s": percentile(gaps, share) for label, share in _SHARES.items()}
     content |= _server_figures(telemetry)
+    content |= load_figures(record, requests, telemetry, content)
     interval = record["scrape_interval_s"]
     content["scrapes"] = len(scrapes)
     content["scrape_share"] = (

@@ -1,7 +1,7 @@
 """A configuration file becomes a list of runs, each with a name, a path and a digest."""
 
 from bench.study.config import Architecture, Config, Deployment, Engine, Model, Workload
-from bench.study.load import load_config, load_file
+from bench.study.load import load_config, load_file, load_workload
 from bench.study.paths import Paths
 from bench.study.plan import DeploymentSpec, Plan, RunSpec
 
@@ -18,4 +18,5 @@ __all__ = [
     "Workload",
     "load_config",
     "load_file",
+    "load_workload",
 ]

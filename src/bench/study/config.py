@@ -19,7 +19,11 @@ from pydantic import (
     model_validator,
 )
 
+from bench.study.archetypes import ARCHETYPES
+from bench.study.lengths import Length
+
 __all__ = [
+    "OPEN",
     "Architecture",
     "Config",
     "Deployment",
@@ -27,8 +31,11 @@ __all__ = [
     "Ladder",
     "Measurement",
     "Model",
+    "Ramp",
+    "Step",
     "Study",
     "Thresholds",
+    "Turns",
     "Workload",
 ]
 
@@ -196,47 +203,197 @@ class Deployment(_Strict):
     environment: dict[str, str] = Field(default_factory=dict, description="Environment variables of the server.")
 
 
-class Workload(_Strict):
-    """The requests of a run, without their number in flight: that is the ladder's axis."""
+class Step(_Strict):
+    """A sudden load on top of an open loop's rate, and the time after it in which the server may recover."""
 
-    arrival: Literal["burst", "closed"] = Field(
-        description="`burst`: all requests at once, as many as the level; `closed`: the level is held in flight, each answer "
-        "lets the next request go, until `num_requests` are done."
+    factor: Annotated[float, Field(gt=0)] = Field(description="Rate during the step, as a multiple of the level.")
+    start_s: Annotated[float, Field(ge=0)] = Field(description="When it begins (s since the run's start).")
+    duration_s: Annotated[float, Field(gt=0)] = Field(description="How long it lasts (s).")
+
+
+class Ramp(_Strict):
+    """A rate that rises or falls in a line over an open loop's `duration_s`."""
+
+    start_factor: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="Rate at the start, as a multiple of the level."
     )
-    prompt_tokens: Count = Field(description="Prompt length of every request (tokens), exact.")
-    output_tokens: Count = Field(description="Output length of every request (tokens), exact: `ignore_eos` is set.")
+    end_factor: Annotated[float, Field(gt=0)] = Field(default=1.0, description="Rate at the end, as a multiple of the level.")
+
+
+class Turns(_Strict):
+    """Conversations: each request but the first follows the end of the one before it, and its prompt holds all that was said.
+
+    The answers in a prompt's history are drawn from the seed, as long as they were asked for; what the server really said stays out,
+    so that the same prompts go to every server.
+    """
+
+    count: Annotated[int, Field(ge=2)] = Field(description="Requests of a conversation.")
+    new_tokens: Length = Field(description="Tokens that each turn after the first adds to the history.")
+    think_s: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="Time between an answer's end and the next turn (s)."
+    )
+
+
+Arrival = Literal["burst", "closed", "constant", "poisson", "gamma", "trace"]
+OPEN = ("constant", "poisson", "gamma")
+_AXES = {"burst": "concurrency", "closed": "concurrency", "trace": "time_scale", **dict.fromkeys(OPEN, "request_rate")}
+
+
+class Workload(_Strict):
+    """The requests of a run, without their load: that is the ladder's axis."""
+
+    archetype: Literal["chat", "rag", "code", "completion", "agentic"] | None = Field(
+        default=None,
+        description="A preset that fills the keys below that are not given; its numbers and their sources stand in "
+        "`src/bench/study/archetypes.py`.",
+    )
+    arrival: Arrival = Field(
+        description="When requests are sent. `burst`: all at once, as many as the level. `closed`: the level is held in flight, each "
+        "answer lets the next request go, until `num_requests` are done. Open loops send at the level's rate and never "
+        "wait for an answer: `constant` (equal gaps), `poisson` (exponential gaps), `gamma` (gaps of `burstiness`). "
+        "`trace`: as recorded in the file.",
+    )
+    prompt_tokens: Length | None = Field(
+        default=None,
+        description="Prompt length (tokens), exact: a number, or a distribution. Not with `trace`, which has its own.",
+    )
+    output_tokens: Length | None = Field(
+        default=None, description="Output length (tokens), exact: `ignore_eos` is set. A number, or a distribution."
+    )
     num_requests: Count | None = Field(
-        default=None, description="Requests of a closed-loop run; at least the highest level. A burst sends its level."
+        default=None,
+        description="Requests of a closed loop (at least the highest level), or of an open one without `duration_s`; with `turns`, "
+        "conversations. A burst sends its level.",
     )
+    duration_s: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="Open loop: how long requests are sent (s), instead of `num_requests`."
+    )
+    burstiness: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="`gamma`: shape of the gaps' distribution, as in vLLM's benchmark; 1 is Poisson, below it arrivals come in bursts.",
+    )
+    step: Step | None = Field(default=None, description="Open loop: more load for a while.")
+    ramp: Ramp | None = Field(default=None, description="Open loop with `duration_s`: a rate that changes in a line.")
+    trace: str | None = Field(
+        default=None,
+        description="`trace`: CSV or Parquet with `arrival_s`, `prompt_tokens`, `output_tokens` (path from the project's root).",
+    )
+    endpoint: Literal["completions", "chat"] = Field(
+        default="completions",
+        description="`completions`: prompts as token ids to /v1/completions. `chat`: prompts as text to /v1/chat/completions, as long "
+        "as the server's /tokenize says.",
+    )
+    stream: bool = Field(default=True, description="Whether tokens come as they are made; without it there is no TTFT.")
+    cache: Literal["unique", "shared", "repeated"] = Field(
+        default="unique",
+        description="What a prefix cache can reuse within a run. `unique`: nothing; `shared`: prompts begin alike (`shared_prefix`); "
+        "`repeated`: all prompts are one. What is reusable is sent once before the run.",
+    )
+    shared_prefix: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="`cache: shared`: share of each prompt that is the same in all (0–1)."
+    )
+    turns: Turns | None = Field(default=None, description="Conversations of several requests.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset(cls, content: Any) -> Any:
+        if isinstance(content, dict) and content.get("archetype") in ARCHETYPES:
+            return {**ARCHETYPES[content["archetype"]], **content}
+        return content
 
     @model_validator(mode="after")
-    def _closed_counts(self) -> Workload:
-        if self.arrival == "closed" and self.num_requests is None:
-            raise ValueError("arrival closed needs num_requests, the number of requests after which a run ends")
-        if self.arrival == "burst" and self.num_requests is not None:
-            raise ValueError("num_requests belongs to arrival closed; a burst sends as many requests as its level")
+    def _keys_of_arrival(self) -> Workload:
+        opened = self.arrival in OPEN
+        rules = (
+            (self.arrival == "closed" and self.num_requests is None,
+             "arrival closed needs num_requests, the number of requests after which a run ends"),
+            (self.arrival in ("burst", "trace") and self.num_requests is not None,
+             f"num_requests belongs to closed and open loops; a {self.arrival} sends "
+             + ("as many requests as its level" if self.arrival == "burst" else "what its file holds")),
+            (opened and (self.num_requests is None) == (self.duration_s is None),
+             f"arrival {self.arrival} needs num_requests or duration_s, one of them"),
+            (not opened and self.duration_s is not None, f"duration_s belongs to {', '.join(OPEN)}, not to {self.arrival}"),
+            ((self.arrival == "gamma") != (self.burstiness is not None), "arrival gamma and burstiness go together"),
+            ((self.arrival == "trace") != (self.trace is not None), "arrival trace and trace, its file, go together"),
+            (self.arrival == "trace" and bool(self.prompt_tokens or self.output_tokens),
+             "a trace has its own lengths; remove prompt_tokens and output_tokens"),
+            (self.arrival != "trace" and not (self.prompt_tokens and self.output_tokens),
+             "prompt_tokens and output_tokens say how long requests are; give both, or an archetype"),
+            (not opened and bool(self.step or self.ramp), f"step and ramp belong to {', '.join(OPEN)}, not to {self.arrival}"),
+            (bool(self.step and self.ramp), "both step and ramp are given; keep one"),
+            (self.ramp is not None and self.duration_s is None, "ramp needs duration_s, over which the rate changes"),
+            ((self.cache == "shared") != (self.shared_prefix is not None), "cache shared and shared_prefix go together"),
+            (self.turns is not None and self.arrival == "trace", "turns do not go with a trace, each of whose requests stands alone"),
+            (self.turns is not None and self.cache == "repeated", "turns do not go with cache repeated; their prompts grow"),
+        )  # fmt: skip
+        for wrong, message in rules:
+            if wrong:
+                raise ValueError(message)
         return self
+
+    @property
+    def axis(self) -> str:
+        """The ladder's key that carries this workload's load: `concurrency`, `request_rate` or `time_scale`."""
+        return _AXES[self.arrival]
+
+    @property
+    def files(self) -> list[str]:
+        """Files that decide what is sent."""
+        lengths = (self.prompt_tokens, self.output_tokens, self.turns.new_tokens if self.turns else None)
+        return [file for file in (self.trace, *(x.file for x in lengths if x)) if file]
 
 
 def _levels(values: Any) -> Any:
     if isinstance(values, list):
         if not values:
-            raise ValueError("no levels; give at least one number of requests in flight")
+            raise ValueError("no levels; give at least one")
         seen = [v for i, v in enumerate(values) if v in values[:i]]
         if seen:
             raise ValueError(f"level {seen[0]} stands twice; each level is measured once, `repeats` repeats it")
     return values
 
 
+Positive = Annotated[float, Field(gt=0)]
+
+
 class Ladder(_Strict):
-    """One deployment under one workload, at rising load."""
+    """One deployment under one workload, at rising load. Its levels stand under the key that the workload's arrival has."""
 
     deployment: Name = Field(description="Key of `deployments`.")
     workload: Name = Field(description="Key of `workloads`.")
-    concurrency: Annotated[list[Count], BeforeValidator(_levels)] = Field(
-        description="Levels: requests in flight, 1 or more each."
+    concurrency: Annotated[list[Count], BeforeValidator(_levels)] | None = Field(
+        default=None, description="Levels of `burst` and `closed`: requests in flight, 1 or more each."
+    )
+    request_rate: Annotated[list[Positive], BeforeValidator(_levels)] | None = Field(
+        default=None,
+        description="Levels of `constant`, `poisson` and `gamma`: requests a second (with `turns`, conversations a second).",
+    )
+    time_scale: Annotated[list[Positive], BeforeValidator(_levels)] | None = Field(
+        default=None, description="Levels of `trace`: 1 replays it as recorded, 2 twice as fast."
     )
     repeats: Count = Field(default=1, description="Runs of each level.")
+
+    @model_validator(mode="after")
+    def _one_axis(self) -> Ladder:
+        given = [axis for axis in ("concurrency", "request_rate", "time_scale") if getattr(self, axis) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                "no levels; give concurrency, request_rate or time_scale"
+                if not given
+                else f"{' and '.join(given)} are given; keep one"
+            )
+        return self
+
+    @property
+    def axis(self) -> str:
+        """The key under which the levels stand."""
+        return next(axis for axis in ("concurrency", "request_rate", "time_scale") if getattr(self, axis) is not None)
+
+    @property
+    def levels(self) -> list[float]:
+        """The levels, whole numbers where they are concurrencies."""
+        levels: list[float] = getattr(self, self.axis)
+        return levels
 
 
 class Measurement(_Strict):
@@ -252,7 +409,16 @@ class Measurement(_Strict):
         default=600.0, description="A request without its end after this time is recorded as `timeout` (s)."
     )
     warmup_requests: Annotated[int, Field(ge=0)] = Field(
-        default=4, description="Requests before the first run, of that run's lengths; kept out of every result."
+        default=21,
+        description="Most requests before the first run, of its lengths, one after another until the TTFT of three in a row lies "
+        "within `warmup_spread`; then four at once. Recorded, and kept out of every result. 0: none.",
+    )
+    warmup_spread: Annotated[float, Field(gt=0)] = Field(
+        default=0.25, description="Widest span of three TTFTs in a row, as a share of their median, that counts as stable."
+    )
+    telemetry: dict[Name, str] = Field(
+        default_factory=dict,
+        description="Further Prometheus endpoints by name, such as `dcgm: http://127.0.0.1:9400/metrics`, scraped beside the engine's.",
     )
     seed: int = Field(default=0, description="Seed of the prompts; a run's prompts follow from it and the run's digest.")
 
@@ -268,6 +434,23 @@ class Thresholds(_Strict):
     scrape_gap_s: float = Field(default=2.0, description="Longest time without a sample during the load (s).")
     scrape_share: float = Field(
         default=0.5, description="Smallest share of the scrapes due during the load that must have come (0–1)."
+    )
+    schedule_delay_p99_s: float = Field(
+        default=0.05, description="Open loop: P99 of the time by which a request left after it was due (s)."
+    )
+    client_cpu_share: float = Field(
+        default=0.95,
+        description="CPU time of the busiest load process, as a share of the run's time; beyond it the client is the limit.",
+    )
+    clock_skew_s: float = Field(default=0.001, description="Largest difference between the clocks of our processes (s).")
+    prefix_hit_error: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.05,
+        description="Largest difference between the prefix cache's hit rate and the one that the workload implies (0–1).",
+    )
+    in_flight_error: float = Field(
+        default=0.25,
+        description="Largest difference between the requests in flight as the client and as the server counted them (running + "
+        "waiting), mean over the run's scrapes, as a share of the client's.",
     )
     failed_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, description="Largest share of failed requests (0–1)."

@@ -14,9 +14,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from bench.errors import BenchError
-from bench.study.config import Config
+from bench.study.config import Config, Ladder, Workload
+from bench.study.plan import longest_request
 
-__all__ = ["load_config", "load_file", "read_yaml"]
+__all__ = ["load_config", "load_file", "load_workload", "read_yaml"]
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -88,6 +89,18 @@ def load_config(content: Mapping[str, Any], *, source: str, files: Sequence[Path
     return config
 
 
+def load_workload(content: Mapping[str, Any], *, source: str) -> Workload:
+    """One checked workload, outside of a configuration.
+
+    Raises:
+        BenchError: every fault that was found, one a line.
+    """
+    try:
+        return Workload.model_validate(content)
+    except ValidationError as error:
+        raise BenchError("\n".join(f"{source}: {e['msg'].removeprefix('Value error, ')}." for e in error.errors())) from None
+
+
 def _explain(error: ErrorDetails) -> str:
     """One fault as `key is value: what is wrong. What the key means.`"""
     location, value = error["loc"], error["input"]
@@ -140,6 +153,43 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
         "deployment": config.deployments,
         "workload": config.workloads,
     }
+    yield from _deployments_and_workloads(config, tables)
+    asked: dict[tuple[str, str, float], int] = {}
+    for i, ladder in enumerate(config.study.ladders):
+        where = f"study.ladders[{i}]"
+        for key in ("deployment", "workload"):
+            table = tables[key]
+            wanted = getattr(ladder, key)
+            if wanted not in table:
+                yield f"{where}.{key} is {wanted!r}, which {key}s does not define. Defined: {_names(table)}."
+        if ladder.deployment not in config.deployments or ladder.workload not in config.workloads:
+            continue
+        workload = config.workloads[ladder.workload]
+        yield from _unfit(config, ladder)
+        if ladder.axis != workload.axis:
+            yield (
+                f"{where} gives {ladder.axis}, but arrival {workload.arrival} of workloads.{ladder.workload} has {workload.axis} "
+                f"as its load. Write {workload.axis}: [...] in its place."
+            )
+            continue
+        highest = max(ladder.levels)
+        if workload.arrival == "closed" and workload.num_requests is not None and highest > workload.num_requests:
+            yield (
+                f"{where}.concurrency reaches {highest}, but workloads.{ladder.workload}.num_requests is "
+                f"{workload.num_requests}: the level would never be in flight. Raise num_requests to {highest} or more."
+            )
+        for level in ladder.levels:
+            key3 = (ladder.deployment, ladder.workload, level)
+            if key3 in asked:
+                yield (
+                    f"{where}.{ladder.axis}: level {level} of {ladder.workload} on {ladder.deployment} already stands in "
+                    f"study.ladders[{asked[key3]}]. Remove one; `repeats` measures a level several times."
+                )
+            asked[key3] = i
+
+
+def _deployments_and_workloads(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typing.Iterator[str]:
+    """Faults of entries by themselves."""
     for name, deployment in config.deployments.items():
         for key in ("model", "engine"):
             table = tables[key]
@@ -152,40 +202,37 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
                 f"deployments.{name}.kv_cache_memory is missing. On a CPU nothing else bounds the KV cache; "
                 "say how much it gets, such as 64MiB."
             )
-    asked: dict[tuple[str, str, int], int] = {}
-    for i, ladder in enumerate(config.study.ladders):
-        where = f"study.ladders[{i}]"
-        for key in ("deployment", "workload"):
-            table = tables[key]
-            wanted = getattr(ladder, key)
-            if wanted not in table:
-                yield f"{where}.{key} is {wanted!r}, which {key}s does not define. Defined: {_names(table)}."
-        if ladder.deployment not in config.deployments or ladder.workload not in config.workloads:
-            continue
-        workload = config.workloads[ladder.workload]
-        model_name = config.deployments[ladder.deployment].model
-        model = config.models.get(model_name)
-        tokens = workload.prompt_tokens + workload.output_tokens
-        if model and model.architecture and tokens > model.architecture.context:
+    for name, workload in config.workloads.items():
+        if workload.turns and workload.endpoint == "chat":
             yield (
-                f"workloads.{ladder.workload}: prompt_tokens {workload.prompt_tokens} + output_tokens {workload.output_tokens} "
-                f"= {tokens} is beyond the context of models.{model_name}, {model.architecture.context} tokens. "
-                "Shorten the workload, or take it off that model's ladder."
+                f"workloads.{name}.turns goes with endpoint completions only: in a chat the server adds its own tokens between "
+                "turns, so that prompts would not be exact. Remove endpoint: chat."
             )
-        highest = max(ladder.concurrency)
-        if workload.num_requests is not None and highest > workload.num_requests:
-            yield (
-                f"{where}.concurrency reaches {highest}, but workloads.{ladder.workload}.num_requests is "
-                f"{workload.num_requests}: the level would never be in flight. Raise num_requests to {highest} or more."
-            )
-        for level in ladder.concurrency:
-            key3 = (ladder.deployment, ladder.workload, level)
-            if key3 in asked:
-                yield (
-                    f"{where}.concurrency: level {level} of {ladder.workload} on {ladder.deployment} already stands in "
-                    f"study.ladders[{asked[key3]}]. Remove one; `repeats` measures a level several times."
-                )
-            asked[key3] = i
+
+
+def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
+    """Requests beyond the model's context."""
+    workload = config.workloads[ladder.workload]
+    model_name = config.deployments[ladder.deployment].model
+    model = config.models.get(model_name)
+    if not (model and model.architecture):
+        return
+    try:
+        tokens = longest_request(workload)
+    except BenchError as error:
+        yield f"workloads.{ladder.workload}: {error}"
+        return
+    if tokens > model.architecture.context:
+        prompt, output = workload.prompt_tokens, workload.output_tokens
+        terms = (
+            f"prompt_tokens {prompt.longest} + output_tokens {output.longest} = {tokens}"
+            if prompt and output and not workload.turns
+            else f"its longest request, {tokens} tokens with its output,"
+        )
+        yield (
+            f"workloads.{ladder.workload}: {terms} is beyond the context of models.{model_name}, {model.architecture.context} tokens. "
+            "Shorten the workload, or take it off that model's ladder."
+        )
 
 
 def _names(table: Mapping[str, Any]) -> str:

@@ -14,12 +14,16 @@ from typing import Any
 from bench.errors import BenchError
 from bench.study.config import Config, Deployment, Engine, Measurement, Model, Workload
 from bench.study.paths import Paths
+from bench.study.trace import read_trace
 
-__all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest"]
+__all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "longest_request"]
 
 # The measuring protocol. Raise it when old runs no longer compare with new ones: every run is then measured again.
 # tests/test_protocol.py fails when the modules that decide it change and this number does not.
-PROTOCOL = 1
+PROTOCOL = 2
+
+
+_AXIS_LETTER = {"request_rate": "q", "time_scale": "x"}
 
 
 def digest(content: Any) -> str:
@@ -73,27 +77,37 @@ class RunSpec:
     """One run: a deployment under one workload at one level, once.
 
     `name` is readable and complete; `digest` decides whether a measurement may be used again.
+
+    Attributes:
+        level: requests in flight, requests a second or a time scale, as the workload's axis says.
+        files: SHA-256 of each file that the workload reads, by path.
     """
 
     deployment: DeploymentSpec
     workload_name: str
     workload: Workload
-    concurrency: int
+    level: float
     repeat: int
     seed: int
+    files: Mapping[str, str]
 
     @cached_property
     def name(self) -> str:
         """Folder name: workload, arrival, lengths, level, repeat and a short digest of the workload's definition."""
-        load, definition = self.workload, digest(self._load | {"seed": self.seed})[:8]
-        return (
-            f"{self.workload_name}_{load.arrival}_p{load.prompt_tokens}_o{load.output_tokens}"
-            f"_c{self.concurrency:04d}_r{self.repeat}_{definition}"
+        load, definition = self.workload, digest({**self._load, "seed": self.seed, **self._files})[:8]
+        lengths = "".join(
+            f"_{letter}{length.label}" for letter, length in (("p", load.prompt_tokens), ("o", load.output_tokens)) if length
         )
+        level = f"c{self.level:04g}" if load.axis == "concurrency" else f"{_AXIS_LETTER[load.axis]}{self.level:g}"
+        return f"{self.workload_name}_{load.arrival}{lengths}_{level}_r{self.repeat}_{definition}"
 
     @property
     def _load(self) -> dict[str, Any]:
         return self.workload.model_dump(mode="json", exclude_defaults=True)
+
+    @property
+    def _files(self) -> dict[str, Any]:
+        return {"files": dict(self.files)} if self.files else {}
 
     @property
     def key(self) -> str:
@@ -101,14 +115,14 @@ class RunSpec:
         return f"{self.deployment.name}/{self.name}"
 
     @property
-    def num_requests(self) -> int:
-        """Requests that the run sends."""
-        return self.workload.num_requests or self.concurrency
+    def concurrency(self) -> int | None:
+        """Requests held in flight; None where a rate or a trace is the load."""
+        return int(self.level) if self.workload.axis == "concurrency" else None
 
     @property
-    def tokens_per_request(self) -> int:
-        """Prompt and output tokens of one request: what it holds in the KV cache at its end."""
-        return self.workload.prompt_tokens + self.workload.output_tokens
+    def schedule_seed(self) -> str:
+        """What draws arrivals and lengths: the same for all deployments and levels, so that they are compared on the same requests."""
+        return f"{self.seed}/{self.repeat}"
 
     @cached_property
     def definition(self) -> dict[str, Any]:
@@ -118,8 +132,9 @@ class RunSpec:
             "run": self.name,
             "workload": self.workload_name,
             **self._load,
-            "num_requests": self.num_requests,
-            "concurrency": self.concurrency,
+            **self._files,
+            "axis": self.workload.axis,
+            "level": self.level,
             "repeat": self.repeat,
             "seed": self.seed,
         }
@@ -179,8 +194,9 @@ class Plan:
 
     def longest_request(self, deployment: str) -> int:
         """Tokens of the longest request that the study sends to a deployment, whatever `select` leaves of it."""
-        workloads = (self.config.workloads[x.workload] for x in self.config.study.ladders if x.deployment == deployment)
-        return max(load.prompt_tokens + load.output_tokens for load in workloads)
+        return max(
+            longest_request(self.config.workloads[x.workload]) for x in self.config.study.ladders if x.deployment == deployment
+        )
 
     def run_at(self, record: Path) -> RunSpec:
         """The run whose record lies at `record`."""
@@ -188,6 +204,21 @@ class Plan:
             if run.record == record:
                 return run
         raise BenchError(f"{record}: no run of this study has its record there; `bench runs` lists them.")
+
+
+def longest_request(workload: Workload) -> int:
+    """Tokens of the longest request that a workload can send, prompt and output together.
+
+    Raises:
+        BenchError: a file that says so is missing or wrong.
+    """
+    if workload.trace:
+        return max(x.prompt_tokens + x.output_tokens for x in read_trace(workload.trace))
+    assert workload.prompt_tokens
+    assert workload.output_tokens
+    prompt, output = workload.prompt_tokens.longest, workload.output_tokens.longest
+    further = (workload.turns.count - 1) * (output + workload.turns.new_tokens.longest) if workload.turns else 0
+    return prompt + further + output
 
 
 def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
@@ -207,7 +238,7 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
 def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator[RunSpec]:
     for ladder in config.study.ladders:
         for repeat in range(1, ladder.repeats + 1):
-            for level in sorted(ladder.concurrency):
+            for level in sorted(ladder.levels):
                 yield RunSpec(
                     deployments[ladder.deployment],
                     ladder.workload,
@@ -215,4 +246,12 @@ def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator
                     level,
                     repeat,
                     config.measurement.seed,
+                    {file: _sha256(Path(file)) for file in config.workloads[ladder.workload].files},
                 )
+
+
+def _sha256(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        raise BenchError(f"{file}: no such file; a workload reads it. Paths start at the project's root.") from None

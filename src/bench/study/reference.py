@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import types
 import typing
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from bench.study import config
+from bench.study.lengths import LengthDistribution
 
 __all__ = ["reference", "schema"]
 
@@ -39,6 +41,10 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`engines.NAME`", config.Engine),
     ("`deployments.NAME`", config.Deployment),
     ("`workloads.NAME`", config.Workload),
+    ("`workloads.NAME.prompt_tokens`, `.output_tokens` and `.turns.new_tokens`", LengthDistribution),
+    ("`workloads.NAME.turns`", config.Turns),
+    ("`workloads.NAME.step`", config.Step),
+    ("`workloads.NAME.ramp`", config.Ramp),
     ("`measurement`", config.Measurement),
     ("`thresholds`", config.Thresholds),
 )
@@ -48,7 +54,7 @@ def reference() -> str:
     """The reference as Markdown: every key with its meaning, type and default."""
     parts = [_INTRODUCTION]
     for title, model in _SECTIONS:
-        parts += [f"\n## {title}\n", f"{(model.__doc__ or '').strip()}\n", *_table(model)]
+        parts += [f"\n## {title}\n", f"{inspect.cleandoc(model.__doc__ or '')}\n", *_table(model)]
     return "\n".join(parts) + "\n"
 
 
@@ -83,6 +89,8 @@ def _type(annotation: Any) -> str:
         return f"list of {_type(arguments[0])}"
     if origin is dict:
         return f"mapping of names to {_type(arguments[1])}"
+    if annotation is LengthDistribution:
+        return "integer or distribution"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"`{annotation.__name__.lower()}`"
     return {int: "integer", float: "number", str: "text", bool: "true or false"}.get(annotation, str(annotation))

@@ -1,17 +1,25 @@
-"""Exactly specified load: prompts, the client that sends them, and one record a request."""
+"""Exactly specified load on an OpenAI-compatible server, and one record a request."""
 
-from bench.workload.client import Arrival, Load, LoadResult, Target, run_load
+from bench.wire import Outcome, RequestRecord, read_requests, write_requests
+from bench.workload.arrivals import arrivals
+from bench.workload.client import Load, LoadResult, prime, run_load
 from bench.workload.prompts import prompt_ids
-from bench.workload.records import RequestRecord, read_requests, write_requests
+from bench.workload.schedule import PlannedRequest, expected_cached_tokens, schedule
+from bench.workload.target import Target
 
 __all__ = [
-    "Arrival",
     "Load",
     "LoadResult",
+    "Outcome",
+    "PlannedRequest",
     "RequestRecord",
     "Target",
+    "arrivals",
+    "expected_cached_tokens",
+    "prime",
     "prompt_ids",
     "read_requests",
     "run_load",
+    "schedule",
     "write_requests",
 ]

@@ -1,54 +1,69 @@
-"""Send one run's load and keep every stamp."""
+"""Send one run's load and keep every stamp: the run is planned here, and sent by load processes (`bench.wire`)."""
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import resource
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import math
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Literal
-
-import httpx2
-import openai
-import uvloop
+from typing import Any
+from urllib.parse import urlsplit
 
 from bench.errors import BenchError
-from bench.workload.prompts import prompt_ids
-from bench.workload.transport import Exchange, StampedTransport, current_exchange, now
+from bench.study import Workload
+from bench.wire import Exchange, RequestRecord
+from bench.wire.assignment import Assignment, Report
+from bench.workload.payload import Payloads
+from bench.workload.schedule import PlannedRequest, schedule
+from bench.workload.target import Target
 
-__all__ = ["Arrival", "Load", "LoadResult", "Target", "run_load"]
+__all__ = ["Load", "LoadResult", "ProcessFacts", "prime", "run_load"]
 
-
-Arrival = Literal["burst", "closed"]
-
-
-@dataclass(frozen=True)
-class Target:
-    """An OpenAI-compatible server: `base_url` without `/v1`, and the name under which it serves the model."""
-
-    base_url: str
-    model: str
-    api_key: str = "none"
+WIRE = (sys.executable, "-m", "bench.wire")
+# One process stamps 1,200 streams of 50 tokens a second with half of a core (benchmarks/client); beyond that another one helps.
+_STREAMS_A_PROCESS = 1024
+_LEAD_S = 0.02  # between the word and the start, so that every process has heard it
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is sent: `num_requests` requests of exact lengths, all at once or `concurrency` at a time.
+    """What is sent: a workload at a level.
 
-    `seed` makes the prompts; `vocabulary` bounds their ids.
+    Attributes:
+        seed: makes the prompts; no other run may have it, or a cache would help. schedule_seed: draws arrivals and lengths; the
+            same for runs that are compared. vocabulary: token ids lie below it.
+        timeout_s: a request without its end after this time fails. processes: load processes; None chooses.
     """
 
-    arrival: Arrival
-    concurrency: int
-    num_requests: int
-    prompt_tokens: int
-    output_tokens: int
+    workload: Workload
+    level: float
     seed: str
+    schedule_seed: str = "0"
     vocabulary: int = 1000
     timeout_s: float = 600.0
+    processes: int | None = None
+
+
+@dataclass(frozen=True)
+class ProcessFacts:
+    """How one load process fared.
+
+    Attributes:
+        lags: how late each tick of a 10 ms timer was served (s). cpu_s: CPU time during the load. reads: pieces of answers stamped.
+        clock_skew_s: by how much its clock lies outside what the session's allows (s); 0 on one machine.
+    """
+
+    lags: list[float]
+    cpu_s: float
+    reads: int
+    clock_skew_s: float
 
 
 @dataclass(frozen=True)
@@ -56,148 +71,177 @@ class LoadResult:
     """What happened. Times are seconds on CLOCK_MONOTONIC.
 
     Attributes:
-        exchanges: one a request, in the order of their index.
-        start, end: the first request's schedule, and the last exchange's end.
-        loop_lag_s: delays of the client's event loop, one sample every 10 ms.
-        cpu_s: CPU time of the client's process between start and end.
+        records: one a request, in the order of their index. planned: what each was to be.
+        start, end: the run's start, and when the last exchange had ended.
     """
 
-    exchanges: list[Exchange]
+    records: list[RequestRecord]
+    planned: list[PlannedRequest]
     start: float
     end: float
-    loop_lag_s: list[float]
-    cpu_s: float
+    processes: list[ProcessFacts]
 
 
 def run_load(target: Target, load: Load) -> LoadResult:
     """Send `load` to `target` and return when every exchange has ended.
 
     Raises:
-        BenchError: the server does not accept connections.
+        BenchError: the server does not accept connections, or a request cannot be built.
     """
-    return uvloop.run(_run(target, load))
+    planned = schedule(load.workload, load.level, load.schedule_seed)
+    payloads = Payloads(target, load.workload, seed=load.seed, vocabulary=load.vocabulary)
+    return _send(target, load, planned, payloads)
 
 
-async def _run(target: Target, load: Load) -> LoadResult:
-    exchanges = [Exchange(i) for i in range(load.num_requests)]
-    waiting: deque[Exchange] = deque(exchanges)
-    left = load.num_requests
-    finished = asyncio.Event()
-    reconnecting: set[asyncio.Task[None]] = set()
+def prime(target: Target, load: Load) -> RequestRecord | None:
+    """Send the longest piece that prompts of `load` share, so that a prefix cache holds it when the run begins.
 
-    def send_next() -> None:
-        exchange = waiting.popleft()
-        exchange.scheduled = now() if exchange.scheduled is None else exchange.scheduled
-        if not transport.send(exchange):
-            reconnecting.add(task := asyncio.create_task(send_on_a_new_connection(exchange)))
-            task.add_done_callback(reconnecting.discard)
+    Returns:
+        The record of that request; None where the prompts share nothing.
+    """
+    planned = schedule(load.workload, load.level, load.schedule_seed)
+    longest = max(planned, key=lambda request: request.shared_tokens, default=None)
+    if longest is None or not longest.shared_tokens:
+        return None
+    alone = PlannedRequest(0, longest.conversation, longest.shared_tokens, 1, 0.0, shared_tokens=longest.shared_tokens)
+    payloads = Payloads(target, load.workload, seed=load.seed, vocabulary=load.vocabulary)
+    return _send(target, load, [alone], payloads).records[0]
 
-    async def send_on_a_new_connection(exchange: Exchange) -> None:
-        """The server closed the one that this request was to take; `sent` is stamped when the new one is open."""
-        with suppress(OSError):
-            await transport.open(1)
-        if not transport.send(exchange):
-            exchange.failure, exchange.end = "disconnect", now()
-            on_end(exchange)
 
-    def on_end(_: Exchange) -> None:
-        nonlocal left
-        left -= 1
-        if load.arrival == "closed" and waiting:
-            send_next()
-        if left == 0:
-            finished.set()
-
-    transport = StampedTransport(target.base_url, timeout_s=load.timeout_s, done=on_end)
-    async with httpx2.AsyncClient(transport=transport) as http:
-        sdk = openai.AsyncOpenAI(
-            base_url=f"{target.base_url.rstrip('/')}/v1", api_key=target.api_key, http_client=http, max_retries=0
+def _send(target: Target, load: Load, planned: list[PlannedRequest], payloads: Payloads) -> LoadResult:
+    exchanges = [
+        Exchange(
+            request.index,
+            payloads.of(request),
+            prompt_asked=request.prompt_tokens,
+            output_asked=request.output_tokens,
+            due_s=request.due_s,
+            after=request.after,
+            think_s=request.think_s,
+            streamed=load.workload.stream,
         )
-        tasks = [asyncio.create_task(_build(sdk, target, load, exchange)) for exchange in exchanges]
-        await _all_built(exchanges, tasks)
-        in_flight = min(load.concurrency, load.num_requests)
-        try:
-            await transport.open(in_flight)
-        except OSError as error:
-            for task in tasks:
-                task.cancel()
+        for request in planned
+    ]
+    assignments = _assignments(target, load, planned, exchanges)
+    with ExitStack() as stack:
+        processes = [stack.enter_context(_Process(target, assignment)) for assignment in assignments]
+        for process in processes:
+            process.wait_until_ready()
+        skews = [process.clock_skew() for process in processes]
+        start = time.monotonic() + _LEAD_S
+        for process in processes:
+            process.start(start)
+        reports = [process.report() for process in processes]
+    records = sorted((record for report in reports for record in report.records), key=lambda record: record.index)
+    facts = [ProcessFacts(report.lags, report.cpu_s, report.reads, skew) for report, skew in zip(reports, skews, strict=True)]
+    return LoadResult(records, planned, start, max(report.end for report in reports), facts)
+
+
+def _assignments(
+    target: Target, load: Load, planned: Sequence[PlannedRequest], exchanges: Sequence[Exchange]
+) -> list[Assignment]:
+    """Each process's share: whole conversations, in turn, and its part of what is held in flight."""
+    url = urlsplit(target.base_url)
+    tls = url.scheme == "https"
+    roots = [request for request in planned if request.after is None]
+    closed, opened = load.workload.arrival == "closed", load.workload.axis != "concurrency"
+    peak = _peak_rate([request.due_s or 0.0 for request in roots]) if opened else 0.0
+    streams = min(len(roots), int(load.level)) if not opened else min(len(roots), math.ceil(10 * peak))
+    count = load.processes or max(1, min(len(os.sched_getaffinity(0)), math.ceil(streams / _STREAMS_A_PROCESS)))
+    count = max(1, min(count, streams))
+    shares: dict[int, list[Exchange]] = defaultdict(list)
+    for request, exchange in zip(planned, exchanges, strict=True):
+        shares[request.conversation % count].append(exchange)
+    assignments = []
+    for number in range(count):
+        mine = shares[number]
+        held = streams // count + (number < streams % count)
+        # An open loop keeps connections ready for a tenth of a second of its densest arrivals.
+        spare = 8 + math.ceil(peak / 10 / count) if opened else 0
+        assignments.append(
+            Assignment(
+                host=url.hostname or "",
+                port=url.port or (443 if tls else 80),
+                tls=tls,
+                exchanges=mine,
+                connections=min(spare, len(mine)) if opened else held,
+                spare=spare,
+                in_flight=held if closed else 0,
+                timeout_s=load.timeout_s,
+            )
+        )
+    return assignments
+
+
+def _peak_rate(moments: Sequence[float], window_s: float = 0.1) -> float:
+    """Most arrivals in any `window_s`, a second."""
+    most = first = 0
+    for i, moment in enumerate(moments):
+        while moments[first] < moment - window_s:
+            first += 1
+        most = max(most, i - first + 1)
+    return most / window_s
+
+
+class _Process:
+    """A load process: started, told what to send, and never left behind."""
+
+    def __init__(self, target: Target, assignment: Assignment) -> None:
+        self._target, self._assignment = target, assignment
+
+    def __enter__(self) -> _Process:
+        self._process = subprocess.Popen(WIRE, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdin
+        assert self._process.stdout
+        self._to, self._from = self._process.stdin, self._process.stdout
+        self._tell(pickle.dumps(self._assignment))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()  # it has nothing to tidy up
+        self._process.wait()
+        self._from.close()
+        with suppress(BrokenPipeError):
+            self._to.close()
+
+    def wait_until_ready(self) -> None:
+        """Wait until its connections are open.
+
+        Raises:
+            BenchError: they could not be opened.
+        """
+        if error := self._hear():
             raise BenchError(
-                f"{target.base_url} does not accept {in_flight} connections: {error}. "
+                f"{self._target.base_url} does not accept {self._assignment.connections} connections: {error}. "
                 "Check the address, that the server runs, and `ulimit -n`."
-            ) from error
-        lags: list[float] = []
-        with _quiet_memory():
-            sampler = asyncio.create_task(_sample_lag(lags))
-            await asyncio.sleep(0.02)
-            cpu, start = _cpu_s(), now()
-            for exchange in exchanges[:in_flight]:
-                exchange.scheduled = start
-            for _ in range(in_flight):
-                send_next()
-            await finished.wait()
-            end, cpu = now(), _cpu_s() - cpu
-            sampler.cancel()
-        for exchange in exchanges:
-            exchange.released.set()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return LoadResult(exchanges, start, end, lags, cpu)
+            )
 
+    def clock_skew(self) -> float:
+        """By how much its clock lies outside the interval in which this process asked it (s)."""
+        skew = 0.0
+        for _ in range(2):  # the first answer pays for what a first call costs
+            before = time.monotonic()
+            self._tell(b"?")
+            (its,) = struct.unpack("d", self._from.read(8))
+            skew = max(0.0, before - its, its - time.monotonic())
+        return skew
 
-async def _all_built(exchanges: list[Exchange], tasks: list[asyncio.Task[None]]) -> None:
-    """Wait until every request is built.
+    def start(self, moment: float) -> None:
+        """Tell it when the run starts."""
+        self._tell(struct.pack("d", moment))
 
-    Raises:
-        BenchError: the SDK refused one; the others would wait for it for ever.
-    """
+    def report(self) -> Report:
+        """What became of its share, when the last exchange has ended."""
+        report = self._hear()
+        assert isinstance(report, Report)
+        return report
 
-    async def every_one() -> None:
-        for exchange in exchanges:
-            await exchange.built.wait()
+    def _tell(self, data: bytes) -> None:
+        self._to.write(data)
+        self._to.flush()
 
-    built = asyncio.create_task(every_one())
-    # A task ends before it is released only where it failed.
-    await asyncio.wait([built, *tasks], return_when=asyncio.FIRST_COMPLETED)
-    if not built.done():
-        built.cancel()
-        errors = [task.exception() for task in tasks if task.done()]
-        for task in tasks:
-            task.cancel()
-        raise BenchError(f"the openai SDK would not build a request: {errors[0]!r}. Check the model's name and OPENAI_API_KEY.")
-
-
-async def _build(sdk: openai.AsyncOpenAI, target: Target, load: Load, exchange: Exchange) -> None:
-    current_exchange.set(exchange)
-    await sdk.completions.with_raw_response.create(
-        model=target.model,
-        prompt=prompt_ids(load.seed, exchange.index, load.prompt_tokens, load.vocabulary),
-        max_tokens=load.output_tokens,
-        temperature=0,
-        stream=True,
-        stream_options={"include_usage": True},
-        extra_body={"ignore_eos": True},
-    )
-
-
-async def _sample_lag(lags: list[float], period_s: float = 0.01) -> None:
-    while True:
-        due = now() + period_s
-        await asyncio.sleep(period_s)
-        lags.append(max(0.0, now() - due))
-
-
-@contextmanager
-def _quiet_memory() -> Iterator[None]:
-    """No garbage collection while the clock runs: a full collection stops the loop for tens of milliseconds."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.unfreeze()
-
-
-def _cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+    def _hear(self) -> Any:
+        try:
+            return pickle.load(self._from)  # noqa: S301 - our own process
+        except EOFError:
+            raise RuntimeError(f"a load process ended with status {self._process.wait()} before its report") from None

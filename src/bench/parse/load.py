@@ -1,0 +1,94 @@
+"""The load of a run: what was asked, and whether that is what the server got."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from bench.telemetry import GAUGES
+
+__all__ = ["asked_figures", "load_figures"]
+
+_FEWEST_SCRAPES = 5  # fewer say little of a mean
+
+
+def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict[str, Any]:
+    """What the run was to be, as plain columns: lengths as the mean of what was sent, whatever they were drawn from.
+
+    Args:
+        definition: the run's, from its record. requests: `prompt_asked`, `output_asked` (tokens).
+    """
+    plain = {key: value for key, value in definition.items() if not isinstance(value, dict | list)}
+    axis, level = definition["axis"], definition["level"]
+    return {
+        **plain,
+        "prompt_tokens": requests["prompt_asked"].mean(),
+        "output_tokens": requests["output_asked"].mean(),
+        "num_requests": len(requests),
+        "level": float(level),
+        "concurrency": int(level) if axis == "concurrency" else None,
+        "request_rate": float(level) if axis == "request_rate" else None,
+    }
+
+
+def load_figures(
+    record: Mapping[str, Any], requests: pl.DataFrame, telemetry: pl.DataFrame, figures: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The load that came about.
+
+    Args:
+        record: `run.json`. requests, telemetry: the tidy tables. figures: the summary so far: `duration_s`, and the rises of
+            `prefix_hits` and `prefix_queries`.
+
+    Returns:
+        `offered_rate`, `achieved_rate` (requests/s; gaps between first and last due, and sent), `in_flight_peak` (requests, at the
+        client), `client_in_flight_mean` and `server_in_flight_mean` (requests; over the scrapes during the load),
+        `prefix_hit_rate` (share of prompt tokens that came from the cache, by the server's counters) and `prefix_hit_rate_expected`.
+    """
+    sent, ends = requests["sent_s"].drop_nulls().sort(), requests["end_s"].drop_nulls().sort()
+    client, server = _in_flight(sent, ends, telemetry, figures["duration_s"] or 0.0)
+    asked = requests["prompt_asked"].sum() or 0
+    queries = figures.get("prefix_queries")
+    return {
+        "offered_rate": _rate(requests["scheduled_s"].drop_nulls()),
+        "achieved_rate": _rate(sent),
+        "in_flight_peak": _peak(sent, ends),
+        "client_in_flight_mean": client,
+        "server_in_flight_mean": server,
+        "prefix_hit_rate": figures["prefix_hits"] / queries if queries else None,
+        "prefix_hit_rate_expected": record["prefix"]["expected_tokens"] / asked if asked else 0.0,
+    }
+
+
+def _rate(moments: pl.Series) -> float | None:
+    if len(moments) < 2:
+        return None
+    span = float(moments.max() - moments.min())  # type: ignore[operator, arg-type]
+    return (len(moments) - 1) / span if span else None
+
+
+def _peak(sent: pl.Series, ends: pl.Series) -> int:
+    """Most requests in flight at once; one that ends at the moment another is sent makes room for it."""
+    events = pl.concat(
+        [pl.DataFrame({"at": sent, "change": 1}, schema_overrides={"change": pl.Int64}),
+         pl.DataFrame({"at": ends, "change": -1}, schema_overrides={"change": pl.Int64})]
+    ).sort("at", "change")  # fmt: skip
+    return int(events["change"].cum_sum().max() or 0)  # type: ignore[arg-type]
+
+
+def _in_flight(sent: pl.Series, ends: pl.Series, telemetry: pl.DataFrame, span: float) -> tuple[float | None, float | None]:
+    """Requests in flight as the client and as the server counted them, mean over the scrapes during the load; None where few."""
+    counted = (
+        telemetry.filter(
+            pl.col("name").is_in([GAUGES["running"], GAUGES["waiting"]]) & pl.col("elapsed_s").is_between(0.0, span)
+        )
+        .group_by("elapsed_s")
+        .agg(pl.col("value").sum())
+    )
+    if len(counted) < _FEWEST_SCRAPES:
+        return None, None
+    times = counted["elapsed_s"]
+    mine = sent.search_sorted(times, side="right").cast(pl.Int64) - ends.search_sorted(times, side="right").cast(pl.Int64)
+    return float(mine.mean() or 0.0), float(counted["value"].mean() or 0.0)  # type: ignore[arg-type]

@@ -1,0 +1,163 @@
+"""How long prompts and answers are: a number, or a distribution of numbers."""
+
+from __future__ import annotations
+
+import csv
+import math
+import random
+from pathlib import Path
+from statistics import NormalDist
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema
+
+from bench.errors import BenchError
+
+__all__ = ["Length", "LengthDistribution", "Lengths"]
+
+_NEEDS = {
+    "fixed": ("tokens",),
+    "uniform": ("min", "max"),
+    "normal": ("mean", "sd", "max"),
+    "lognormal": ("median", "sigma", "max"),
+    "empirical": ("file",),
+}
+_MAY = {"normal": {"min"}, "lognormal": {"min"}, "empirical": {"min", "max"}}
+Tokens = Annotated[int, Field(ge=1)]
+
+
+class LengthDistribution(BaseModel):
+    """Lengths in tokens. A whole number in its place is `fixed`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    distribution: Literal["fixed", "uniform", "normal", "lognormal", "empirical"] = Field(
+        description="`fixed` (tokens), `uniform` (min to max), `normal` (mean, sd), `lognormal` (median, sigma) or `empirical` (file)."
+    )
+    tokens: Tokens | None = Field(default=None, description="`fixed`: the length.")
+    mean: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="`normal`: its mean, before the ends are cut off."
+    )
+    sd: Annotated[float, Field(ge=0)] | None = Field(default=None, description="`normal`: its standard deviation.")
+    median: Annotated[float, Field(gt=0)] | None = Field(default=None, description="`lognormal`: its median.")
+    sigma: Annotated[float, Field(ge=0)] | None = Field(
+        default=None, description="`lognormal`: standard deviation of the logarithm; P99 = median × e^(2.33 × sigma)."
+    )
+    file: str | None = Field(
+        default=None, description="`empirical`: a text file, one length a line; each is drawn as often as it stands there."
+    )
+    min: Tokens = Field(default=1, description="Shortest; a draw below it is drawn again.")
+    max: Tokens | None = Field(default=None, description="Longest; a draw beyond it is drawn again. It bounds the KV cache.")
+
+    @model_validator(mode="after")
+    def _keys_of_distribution(self) -> LengthDistribution:
+        needed = _NEEDS[self.distribution]
+        given = self.model_fields_set - {"distribution"}
+        for key in needed:
+            if getattr(self, key) is None or (key == "min" and key not in given):
+                raise ValueError(f"{self.distribution} needs {', '.join(needed)}; {key} is missing")
+        for key in sorted(given - set(needed) - _MAY.get(self.distribution, set())):
+            raise ValueError(f"{key} does not belong to {self.distribution}, which has {', '.join(needed)}")
+        if self.max is not None and self.max < self.min:
+            raise ValueError(f"max {self.max} is below min {self.min}")
+        centre = self.mean if self.distribution == "normal" else self.median
+        if centre is not None and self.max is not None and not self.min <= centre <= self.max:
+            raise ValueError(f"the middle, {centre:g}, does not lie between min {self.min} and max {self.max}")
+        return self
+
+    @property
+    def fixed(self) -> int | None:
+        """The one length, where there is only one."""
+        return self.tokens if self.distribution == "fixed" else None
+
+    @property
+    def longest(self) -> int:
+        """The longest that can be drawn (tokens).
+
+        Raises:
+            BenchError: the file of an empirical one is missing or wrong.
+        """
+        return self.fixed or self.max or max(read_lengths(Path(self.file or "")))
+
+    @property
+    def label(self) -> str:
+        """A part of a run's name: `128`, or `lognormal1020`."""
+        match self.distribution:
+            case "fixed":
+                return str(self.tokens)
+            case "uniform":
+                return f"uniform{self.min}-{self.max}"
+            case "normal":
+                return f"normal{self.mean:g}"
+            case "lognormal":
+                return f"lognormal{self.median:g}"
+        return "empirical"
+
+
+def _length(value: Any) -> Any:
+    return {"distribution": "fixed", "tokens": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class _OrInteger:
+    """Says in the JSON schema what `_length` allows."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"type": "integer", "minimum": 1}, handler(core)]}
+
+
+Length = Annotated[LengthDistribution, BeforeValidator(_length), _OrInteger()]
+
+
+class Lengths:
+    """Draws from a distribution: the same for the same seed, on any machine.
+
+    Each draw is the distribution's inverse at a number of Python's `random()`, whose sequence is guaranteed for a seed; normal and
+    lognormal draws are rounded to whole tokens, and drawn again where they fall beyond an end (a truncated distribution).
+
+    Args:
+        length: what to draw from. seed: text.
+    """
+
+    def __init__(self, length: LengthDistribution, seed: str) -> None:
+        self._length = length
+        self._random = random.Random(seed)  # noqa: S311 - a schedule, no secret
+        self._values = read_lengths(Path(length.file), length) if length.file else []
+
+    def draw(self) -> int:
+        """The next length (tokens)."""
+        x = self._length
+        match x.distribution:
+            case "fixed":
+                return x.tokens or 0
+            case "uniform":
+                assert x.max is not None
+                return x.min + int(self._random.random() * (x.max - x.min + 1))
+            case "empirical":
+                return self._values[int(self._random.random() * len(self._values))]
+        assert x.max is not None
+        while True:
+            z = NormalDist().inv_cdf(self._random.random() or 0.5)  # at 0 the inverse has no value
+            value = x.mean + (x.sd or 0) * z if x.mean is not None else (x.median or 0) * math.exp((x.sigma or 0) * z)
+            if x.min <= round(value) <= x.max:
+                return round(value)
+
+
+def read_lengths(file: Path, bounds: LengthDistribution | None = None) -> list[int]:
+    """The lengths in `file`, those within the bounds.
+
+    Raises:
+        BenchError: the file is missing, or holds no such lengths.
+    """
+    try:
+        with file.open(encoding="utf-8", newline="") as stream:
+            values = [int(row[0]) for row in csv.reader(stream) if row and not row[0].startswith("#")]
+    except FileNotFoundError:
+        raise BenchError(f"{file}: no such file; paths start at the project's root.") from None
+    except ValueError as error:
+        raise BenchError(f"{file}: one whole number of tokens a line: {error}.") from None
+    low, high = (bounds.min, bounds.max or math.inf) if bounds else (1, math.inf)
+    kept = [value for value in values if low <= value <= high]
+    if not kept:
+        raise BenchError(f"{file}: holds no length between {low} and {high}.")
+    return kept

@@ -1,0 +1,64 @@
+"""The load process: `python -m bench.wire`, which a session starts and talks to over its standard input and output.
+
+In: a pickled `Assignment`. Out: `ready` and this process's clock. In: the start on the common clock. Out: a pickled `Report`.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import resource
+import ssl
+import struct
+import sys
+import time
+
+from bench.wire.assignment import Assignment, Report
+from bench.wire.connection import Address
+from bench.wire.loop import Loop, ParentGone
+from bench.wire.records import RequestRecord
+
+
+def main() -> None:
+    """Send what the parent assigns."""
+    into, out = sys.stdin.buffer, sys.stdout.buffer
+    assignment: Assignment = pickle.load(into)  # noqa: S301 - from the parent, over a pipe
+    try:
+        _send(assignment, into, out)
+    except ParentGone:
+        sys.exit(1)
+    except OSError as error:
+        pickle.dump(f"{error.strerror or error}", out)
+        out.flush()
+
+
+def _send(assignment: Assignment, into, out) -> None:  # type: ignore[no-untyped-def]
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    tls = ssl.create_default_context() if assignment.tls else None
+    address = Address(assignment.host, assignment.port, tls)
+    loop = Loop(address, timeout_s=assignment.timeout_s, spare=assignment.spare, watched=into.fileno())
+    loop.open(assignment.connections)
+    # No garbage collection while the clock runs: a full collection stops the loop for tens of milliseconds.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    pickle.dump(None, out)
+    out.flush()
+    # Two questions for the clock: the first answer pays for what the first call costs.
+    for _ in range(2):
+        into.read(1)
+        out.write(struct.pack("d", time.monotonic()))
+        out.flush()
+    (start,) = struct.unpack("d", into.read(8))
+    cpu = time.process_time()
+    loop.run(assignment.exchanges, start, assignment.in_flight)
+    cpu, end = time.process_time() - cpu, time.monotonic()
+    loop.close()
+    records = [RequestRecord.of(exchange, start) for exchange in assignment.exchanges]
+    pickle.dump(Report(records, end, loop.lags, cpu, sum(len(x.reads) for x in assignment.exchanges)), out)
+    out.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""What a session tells a load process, and what it hears back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.wire.exchange import Exchange
+from bench.wire.records import RequestRecord
+
+__all__ = ["Assignment", "Report"]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One process's share of a run.
+
+    Attributes:
+        host, port, tls: the server. connections: to open before the run. spare: to keep open beyond those in use.
+        in_flight: of the exchanges without a moment of their own, how many are held in flight.
+    """
+
+    host: str
+    port: int
+    tls: bool
+    exchanges: list[Exchange]
+    connections: int
+    spare: int
+    in_flight: int
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of it. Times are seconds on CLOCK_MONOTONIC.
+
+    Attributes:
+        records: one a request. end: when the last exchange had ended.
+        lags: how late each tick of a 10 ms timer was served (s). cpu_s: CPU time between start and end.
+        reads: pieces of answers that were stamped.
+    """
+
+    records: list[RequestRecord]
+    end: float
+    lags: list[float]
+    cpu_s: float
+    reads: int

@@ -1,0 +1,176 @@
+"""One keep-alive connection: opened without blocking, and read in such a way that a chunk costs a system call and two appends."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+from collections.abc import Callable
+
+import httptools
+
+from bench.wire.exchange import Exchange
+
+__all__ = ["READ_SIZE", "Address", "Connection"]
+
+READ_SIZE = 65536
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
+
+
+class Address:
+    """A server as sockets know it: found by one connection that works, which the pool then keeps.
+
+    Raises:
+        OSError: nothing accepts there.
+    """
+
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        self.host, self.tls = host, tls
+        with socket.create_connection((host, port), timeout=10) as found:
+            self.family, self.sockaddr = found.family, found.getpeername()
+
+
+class Connection:
+    """One connection that carries one exchange at a time.
+
+    Attributes:
+        recv: reads what is there; raises BlockingIOError where nothing is, returns b"" at the end of the stream.
+        exchange: the exchange in flight; None while idle.
+        fast: whether only a read whose tail looks like a last chunk is looked at: an answer in chunks, its head complete.
+        since: when it became idle.
+    """
+
+    __slots__ = (
+        *("_ended", "_fed", "_head", "_head_complete", "_parser", "_unsent", "_until_close"),
+        *("exchange", "fast", "fd", "open", "recv", "reusable", "since", "sock"),
+    )
+
+    def __init__(self, address: Address) -> None:
+        sock: socket.socket = socket.socket(address.family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.connect_ex(address.sockaddr)
+        self.recv: Callable[[int], bytes] = sock.recv
+        if address.tls:
+            sock = address.tls.wrap_socket(sock, server_hostname=address.host, do_handshake_on_connect=False)
+            self.recv = self._recv_tls
+        self.sock, self.fd = sock, sock.fileno()
+        self.open, self.reusable = False, True
+        self.exchange: Exchange | None = None
+        self.since = 0.0
+        self._unsent = b""
+        self._reset()
+
+    def _reset(self) -> None:
+        self.fast = False
+        self._head = b""
+        self._head_complete = self._until_close = self._ended = False
+        self._parser: httptools.HttpResponseParser | None = None
+        self._fed = 0
+
+    def _recv_tls(self, size: int) -> bytes:
+        """All that the TLS layer holds: what it has decrypted already wakes no epoll."""
+        assert isinstance(self.sock, ssl.SSLSocket)
+        parts = []
+        while True:
+            try:
+                part = self.sock.recv(size)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                break
+            parts.append(part)
+            if not part:
+                break
+        if not parts:
+            raise BlockingIOError
+        return b"".join(parts)
+
+    def proceed(self) -> int:
+        """Go on with opening, or with a request that did not go out at once; the epoll events to wait for next.
+
+        Raises:
+            OSError: the connection failed.
+        """
+        if not self.open:
+            if error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                raise OSError(error, "connect")
+            if isinstance(self.sock, ssl.SSLSocket):
+                try:
+                    self.sock.do_handshake()
+                except ssl.SSLWantReadError:
+                    return select.EPOLLIN
+                except ssl.SSLWantWriteError:
+                    return select.EPOLLOUT
+            self.open = True
+        if self._unsent:
+            self.write(self._unsent)
+        return select.EPOLLIN | (select.EPOLLOUT if self._unsent else 0)
+
+    def start(self, exchange: Exchange) -> bool:
+        """Send `exchange`; whether all of it went.
+
+        Raises:
+            OSError: the connection failed.
+        """
+        self.exchange = exchange
+        self._reset()
+        return self.write(exchange.payload)
+
+    def write(self, data: bytes) -> bool:
+        """Write `data`, or keep what does not go at once for `proceed`; whether all of it went."""
+        try:
+            sent = self.sock.send(data)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            sent = 0
+        self._unsent = data[sent:] if sent < len(data) else b""
+        return not self._unsent
+
+    def complete(self, data: bytes) -> bool:
+        """Whether the answer ends with `data`, the exchange's latest read; empty at the end of the stream.
+
+        Called for the first reads of an answer and for those that may be its last. In an answer of chunks the last chunk is told by its
+        bytes; the whole is parsed after the run, and an answer that was taken for complete too early shows there as truncated.
+        Every other answer is parsed here.
+
+        Raises:
+            httptools.HttpParserError: these bytes are no HTTP response.
+        """
+        exchange = self.exchange
+        assert exchange is not None
+        if not data:
+            return self._until_close
+        if not self._head_complete:
+            self._head += data
+            end = self._head.find(b"\r\n\r\n")
+            if end < 0:
+                return False
+            self._head_complete = True
+            head = self._head[: end + 2].lower()
+            self.fast = b"\r\ntransfer-encoding: chunked\r\n" in head
+            self.reusable = b"\r\nconnection: close\r\n" not in head and not head.startswith(b"http/1.0")
+            self._until_close = not self.fast and b"\r\ncontent-length:" not in head
+            if self.fast and len(self._head) == end + 4:
+                return False
+        if self.fast:
+            tail = data if len(data) >= len(_LAST_CHUNK) else b"".join(exchange.reads[-len(_LAST_CHUNK) :])
+            if tail.endswith(_LAST_CHUNK):
+                return True
+            if not tail.endswith(b"\r\n\r\n"):
+                return False
+        return self._parsed(exchange)
+
+    def _parsed(self, exchange: Exchange) -> bool:
+        """Whether the parser finds the end; it is fed only what it has not seen."""
+        if self._parser is None:
+            self._parser = httptools.HttpResponseParser(self)
+        for read in exchange.reads[self._fed :]:
+            self._parser.feed_data(read)
+        self._fed = len(exchange.reads)
+        return self._ended
+
+    def on_message_complete(self) -> None:
+        """What the parser calls."""
+        self._ended = True
+
+    def close(self) -> None:
+        """Close it at once."""
+        self.sock.close()

@@ -1,0 +1,41 @@
+"""One request and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["Exchange"]
+
+
+@dataclass(eq=False, slots=True)
+class Exchange:
+    """One request and what became of it. Times are seconds on CLOCK_MONOTONIC, which all processes of a machine share.
+
+    Attributes:
+        index: number of the request in its run.
+        payload: the request's bytes, head and body.
+        prompt_asked, output_asked: tokens of its prompt, and tokens that it asks for.
+        due_s: when it is to leave, since the run's start; None where an end lets it go.
+        after: index of the request whose end lets this one go (the turn before it in its conversation); None for a first turn.
+        think_s: time between that end and this one's moment.
+        streamed: whether the answer comes in chunks, each with its tokens.
+        scheduled: when it was due; sent: just before its bytes went to a connected socket.
+        end: when its last byte was in, or it failed.
+        times, reads: arrival of each read and its bytes, in order; the response's head is in the first.
+        failure: `disconnect` or `timeout`, where the exchange did not end by itself.
+    """
+
+    index: int
+    payload: bytes = b""
+    prompt_asked: int | None = None
+    output_asked: int | None = None
+    due_s: float | None = None
+    after: int | None = None
+    think_s: float = 0.0
+    streamed: bool = True
+    scheduled: float | None = None
+    sent: float | None = None
+    end: float | None = None
+    times: list[float] = field(default_factory=list)
+    reads: list[bytes] = field(default_factory=list)
+    failure: str | None = None

@@ -1,0 +1,303 @@
+"""The event loop: it sends each request at its moment and stamps every read.
+
+What is not here is what makes it cheap: no framework between the socket and the stamp, no parsing, no garbage collection. A read
+costs one system call, one look at the clock and two appends.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import select
+import time
+from collections import deque
+from collections.abc import Sequence
+
+import httptools
+
+from bench.wire.connection import READ_SIZE, Address, Connection
+from bench.wire.exchange import Exchange
+from bench.wire.timer import Timer
+
+__all__ = ["Loop", "ParentGone"]
+
+_TICK_S = 0.01
+# Requests that are due are looked for after at most so many reads: 64 reads take less than half a millisecond.
+_BATCH = 64
+_CONNECTING = 64  # at once, so that no listen queue overflows
+# Servers close idle connections (vLLM's after 5 s); one that may be about to is not given a request.
+_IDLE_S = 3.0
+_NEVER_USED = float("inf")  # a new connection is not idle in that sense
+
+
+class ParentGone(Exception):
+    """The process that this one sends for has ended."""
+
+
+class Loop:
+    """Sends exchanges to one server.
+
+    Args:
+        address: the server. timeout_s: an exchange without its end after this time fails as `timeout`.
+        spare: connections to keep open and idle while requests remain to be sent, so that none waits for its own.
+        watched: a descriptor whose end means that nobody waits for the result.
+
+    Attributes:
+        lags: how late each tick of a 10 ms timer was served (s): what a read's stamp can be late.
+    """
+
+    def __init__(self, address: Address, *, timeout_s: float, spare: int = 0, watched: int | None = None) -> None:
+        self._address, self._timeout_s, self._spare = address, timeout_s, spare
+        self._epoll = select.epoll()
+        self._table: dict[int, Connection] = {}
+        self._idle: list[Connection] = []
+        self._opening: set[Connection] = set()
+        self._homeless: deque[Exchange] = deque()  # due, and waiting for a connection
+        self._send_timer, self._tick_timer = Timer(), Timer()
+        self._watched = watched
+        for fd in (self._send_timer.fd, self._tick_timer.fd, watched):
+            if fd is not None:
+                self._epoll.register(fd, select.EPOLLIN)
+        self._running = False
+        self.lags: list[float] = []
+
+    def open(self, count: int, within_s: float = 60.0) -> None:
+        """Open connections until `count` are idle.
+
+        Raises:
+            OSError: the server does not accept them.
+        """
+        end = time.monotonic() + within_s
+        while (missing := count - len(self._idle)) > 0:
+            for _ in range(min(missing, _CONNECTING) - len(self._opening)):
+                self._connect()
+            for fd, _ in self._epoll.poll(1.0):
+                if fd in self._table:
+                    self._proceed(self._table[fd])
+                elif fd == self._watched:
+                    raise ParentGone
+            if time.monotonic() > end:
+                raise TimeoutError(f"{count - len(self._idle)} of {count} connections were not open after {within_s:g} s")
+
+    def run(self, exchanges: Sequence[Exchange], start: float, in_flight: int) -> None:
+        """Send every exchange, and return when the last has ended.
+
+        Args:
+            exchanges: those with `due_s` leave then; those with `after` follow another's end; of the rest, `in_flight` leave at
+                once and each end lets the next go.
+            start: the run's start on the monotonic clock. in_flight: of the exchanges without a moment, how many are held in flight.
+        """
+        self._running, self._left = True, len(exchanges)
+        self._count = itertools.count()
+        self._followers = {x.after: x for x in exchanges if x.after is not None}
+        self._due = [(start + x.due_s, next(self._count), x) for x in exchanges if x.due_s is not None]
+        heapq.heapify(self._due)
+        self._waiting = deque(x for x in exchanges if x.due_s is None and x.after is None)
+        self._to_send = len(exchanges)
+        self._sent: deque[tuple[float, Exchange, Connection]] = deque()
+        for _ in range(min(in_flight, len(self._waiting))):
+            heapq.heappush(self._due, (start, next(self._count), self._waiting.popleft()))
+        self._arm()
+        self._next_tick = start + _TICK_S
+        self._tick_timer.set(self._next_tick, _TICK_S)
+        self._drive()
+
+    def _drive(self) -> None:
+        """The loop itself; names are local because each look-up costs what a chunk may."""
+        table, poll, now, due = self._table, self._epoll.poll, time.monotonic, self._due
+        send_fd, tick_fd = self._send_timer.fd, self._tick_timer.fd
+        while self._left:
+            late = bool(due) and due[0][0] <= now()
+            if late:
+                self._send_due()
+            # More may be due, or due soon: the timer tells when.
+            for fd, event in poll(0 if late else -1, _BATCH):
+                connection = table.get(fd)
+                if connection is None:
+                    if fd == tick_fd:
+                        self._tick()
+                    elif fd == send_fd:
+                        self._send_timer.rings()
+                    elif fd == self._watched:
+                        raise ParentGone
+                    continue
+                exchange = connection.exchange
+                if exchange is None or event & select.EPOLLOUT:
+                    self._proceed(connection)
+                    continue
+                try:
+                    data = connection.recv(READ_SIZE)
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    data = b""
+                arrival = now()
+                if data:
+                    exchange.times.append(arrival)
+                    exchange.reads.append(data)
+                    # Most reads of a stream are one whole chunk in the middle of it.
+                    if connection.fast and data[-4:] != b"\r\n\r\n" and len(data) > 6:
+                        continue
+                self._look(connection, exchange, data, arrival)
+
+    def _look(self, connection: Connection, exchange: Exchange, data: bytes, arrival: float) -> None:
+        """End the exchange where its answer is complete, or cannot be any more."""
+        try:
+            if connection.complete(data):
+                self._end(connection, exchange, None, arrival)
+            elif not data:
+                self._end(connection, exchange, "disconnect", arrival)
+        except httptools.HttpParserError:
+            self._end(connection, exchange, "disconnect", arrival)
+
+    # Sending.
+
+    def _send_due(self) -> None:
+        """Send up to a batch of the requests that are due."""
+        due, now = self._due, time.monotonic
+        for _ in range(_BATCH):
+            if not due or due[0][0] > now():
+                break
+            moment, _, exchange = heapq.heappop(due)
+            exchange.scheduled = moment
+            self._send(exchange)
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._due:
+            self._send_timer.set(self._due[0][0])
+
+    def _send(self, exchange: Exchange) -> None:
+        while self._idle:
+            connection = self._idle.pop()
+            sent = time.monotonic()
+            if sent - connection.since > _IDLE_S:
+                self._drop(connection)
+                continue
+            try:
+                whole = connection.start(exchange)
+            except OSError:
+                self._drop(connection)
+                continue
+            exchange.sent = sent
+            if not whole:
+                self._epoll.modify(connection.fd, select.EPOLLIN | select.EPOLLOUT)
+            self._to_send -= 1
+            self._sent.append((sent + self._timeout_s, exchange, connection))
+            return
+        self._homeless.append(exchange)
+        self._connect()
+
+    def _end(self, connection: Connection, exchange: Exchange, failure: str | None, arrival: float) -> None:
+        exchange.end, exchange.failure = arrival, failure
+        connection.exchange = None
+        if failure or not connection.reusable:
+            self._drop(connection)
+        else:
+            self._rest(connection, arrival)
+        self._ended(exchange, arrival)
+
+    def _ended(self, exchange: Exchange, moment: float) -> None:
+        """What an end lets go: the next turn of its conversation, or the next in the queue."""
+        self._left -= 1
+        following = self._followers.get(exchange.index)
+        if following is not None:
+            moment += following.think_s
+        elif self._waiting:
+            following = self._waiting.popleft()
+        if following is not None:
+            heapq.heappush(self._due, (moment, next(self._count), following))
+            self._arm()
+
+    # Connections.
+
+    def _connect(self) -> None:
+        try:
+            connection = Connection(self._address)
+        except OSError as error:
+            self._unreachable(error)
+            return
+        self._opening.add(connection)
+        self._table[connection.fd] = connection
+        self._epoll.register(connection.fd, select.EPOLLOUT)
+
+    def _proceed(self, connection: Connection) -> None:
+        """Something happened on a connection that carries nothing, or that has more to write."""
+        try:
+            if connection in self._opening:
+                events = connection.proceed()
+                self._epoll.modify(connection.fd, events)
+                if connection.open:
+                    self._opening.discard(connection)
+                    self._rest(connection, _NEVER_USED)
+            elif connection.exchange is not None:
+                self._epoll.modify(connection.fd, connection.proceed())
+            elif not connection.recv(READ_SIZE):  # an idle connection has nothing to say but its end
+                self._idle.remove(connection)
+                self._drop(connection)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            opening, exchange = connection in self._opening, connection.exchange
+            if not opening and exchange is None:
+                self._idle.remove(connection)
+            self._drop(connection)
+            if exchange is not None:
+                connection.exchange = None
+                exchange.end, exchange.failure = time.monotonic(), "disconnect"
+                self._ended(exchange, exchange.end)
+            elif opening:
+                self._unreachable(error)
+
+    def _unreachable(self, error: OSError) -> None:
+        """A connection could not be opened: whoever waits for one fails; before the run, everybody does."""
+        if not self._homeless:
+            if not self._running:
+                raise error
+            return
+        exchange = self._homeless.popleft()
+        exchange.end, exchange.failure = time.monotonic(), "disconnect"
+        self._to_send -= 1
+        self._ended(exchange, exchange.end)
+
+    def _rest(self, connection: Connection, moment: float) -> None:
+        connection.since = moment
+        self._idle.append(connection)
+        if self._homeless:
+            self._send(self._homeless.popleft())
+
+    def _drop(self, connection: Connection) -> None:
+        self._table.pop(connection.fd, None)
+        self._opening.discard(connection)
+        connection.close()
+
+    # Every 10 ms.
+
+    def _tick(self) -> None:
+        rings = self._tick_timer.rings()
+        if not rings:
+            return
+        moment = time.monotonic()
+        # One sample each ring: a stall of a second weighs as the hundred ticks that it swallowed.
+        self.lags.extend(moment - self._next_tick - i * _TICK_S for i in range(rings))
+        self._next_tick += rings * _TICK_S
+        while self._sent and (self._sent[0][1].end is not None or self._sent[0][0] < moment):
+            _, exchange, connection = self._sent.popleft()
+            if exchange.end is None:
+                self._end(connection, exchange, "timeout", moment)
+        while self._homeless and (self._homeless[0].scheduled or moment) + self._timeout_s < moment:
+            self._unreachable(TimeoutError())
+        if self._spare:
+            while self._idle and moment - self._idle[0].since > _IDLE_S:
+                self._drop(self._idle.pop(0))
+            wanted = min(self._spare, self._to_send) - len(self._idle) - len(self._opening)
+            for _ in range(min(wanted, _CONNECTING - len(self._opening))):
+                self._connect()
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in list(self._table.values()):
+            self._drop(connection)
+        self._send_timer.close()
+        self._tick_timer.close()
+        self._epoll.close()

@@ -1,0 +1,258 @@
+"""One record a request: what its bytes said, and when. Parsing happens here, after the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import httptools
+
+from bench.errors import BenchError
+from bench.wire.exchange import Exchange
+
+__all__ = ["Outcome", "RequestRecord", "read_requests", "write_requests"]
+
+Outcome = Literal["ok", "http_error", "stream_error", "truncated", "disconnect", "timeout"]
+# Keys of a chat delta that carry what the model generated: an answer, its reasoning, or a call of a tool.
+_OUTPUT, _REASONING = ("content", "tool_calls", "refusal"), ("reasoning_content", "reasoning")
+
+
+@dataclass(frozen=True)
+class RequestRecord:
+    """One line of `requests.jsonl`. Times are seconds since the run's start, on one monotonic clock; None where absent.
+
+    Attributes:
+        index: number of the request in its run. after: index of the turn before it in its conversation.
+        outcome: `ok`; `http_error`: a status other than 200; `stream_error`: an error inside a stream that began with 200;
+            `truncated`: the answer ended before its last event; `disconnect`; `timeout`.
+        error: the server's words, where it said why.
+        prompt_asked, output_asked: tokens of the prompt as sent, and tokens asked for.
+        prompt_tokens, completion_tokens: as the server counted them (`usage`); cached_tokens: of the prompt's, those it had in its
+            prefix cache, where it says so.
+        scheduled_s, sent_s, headers_s, first_byte_s, first_token_s, first_output_s, last_token_s, end_s: the stamps;
+            `first_output_s` is that of the first token that is not reasoning.
+        ttft_s: first chunk that carries a token − sent; None without streaming. e2e_s: last token chunk − sent.
+        token_times_s: arrival of each chunk that carries tokens.
+    """
+
+    index: int
+    after: int | None
+    outcome: Outcome
+    error: str | None
+    status: int | None
+    prompt_asked: int | None
+    output_asked: int | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cached_tokens: int | None
+    scheduled_s: float | None
+    sent_s: float | None
+    headers_s: float | None
+    first_byte_s: float | None
+    first_token_s: float | None
+    first_output_s: float | None
+    last_token_s: float | None
+    end_s: float | None
+    ttft_s: float | None
+    e2e_s: float | None
+    token_times_s: list[float]
+
+    @classmethod
+    def of(cls, exchange: Exchange, start: float) -> RequestRecord:
+        """The record of an exchange of a run that started at `start` on the exchange's clock."""
+
+        def since(stamp: float | None) -> float | None:
+            return None if stamp is None else round(stamp - start, 6)
+
+        response = _Response(exchange)
+        answer = _streamed(response) if exchange.streamed else _whole(response)
+        outcome: Outcome
+        if exchange.failure == "timeout":
+            outcome = "timeout"
+        elif exchange.failure or response.status is None:
+            outcome = "disconnect"
+        elif response.status != 200:
+            outcome = "http_error"
+        elif answer.error is not None:
+            outcome = "stream_error"
+        else:
+            outcome = "ok" if answer.complete and response.complete else "truncated"
+        sent = exchange.sent
+        first = answer.tokens[0] if answer.tokens and exchange.streamed else None
+        last = answer.tokens[-1] if answer.tokens else None
+        usage = answer.usage
+        return cls(
+            index=exchange.index,
+            after=exchange.after,
+            outcome=outcome,
+            error=answer.error,
+            status=response.status,
+            prompt_asked=exchange.prompt_asked,
+            output_asked=exchange.output_asked,
+            prompt_tokens=usage.get("prompt_tokens"),
+            completion_tokens=usage.get("completion_tokens"),
+            cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+            scheduled_s=since(exchange.scheduled),
+            sent_s=since(sent),
+            headers_s=since(response.headers),
+            first_byte_s=since(response.pieces[0][0] if response.pieces else None),
+            first_token_s=since(first),
+            first_output_s=since(answer.first_output if exchange.streamed else None),
+            last_token_s=since(last),
+            end_s=since(exchange.end),
+            ttft_s=None if first is None or sent is None else round(first - sent, 6),
+            e2e_s=None if last is None or sent is None else round(last - sent, 6),
+            token_times_s=[round(t - start, 6) for t in answer.tokens],
+        )
+
+
+class _Response:
+    """An exchange's reads as HTTP: status, stamp of the head's end, pieces of the body with their stamps, and whether it ended."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.status: int | None = None
+        self.headers: float | None = None
+        self.pieces: list[tuple[float, bytes]] = []
+        self.complete = False
+        self._parser = httptools.HttpResponseParser(self)
+        for self._time, read in zip(exchange.times, exchange.reads, strict=True):
+            try:
+                self._parser.feed_data(read)
+            except httptools.HttpParserError:
+                break
+        # An answer without a length ends with its connection; the loop knows.
+        self.complete = self.complete or (exchange.end is not None and exchange.failure is None and not self._framed)
+
+    _framed = False
+
+    def on_header(self, name: bytes, _value: bytes) -> None:
+        self._framed = self._framed or name.lower() in (b"content-length", b"transfer-encoding")
+
+    def on_headers_complete(self) -> None:
+        self.headers, self.status = self._time, self._parser.get_status_code()
+
+    def on_body(self, body: bytes) -> None:
+        self.pieces.append((self._time, body))
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+    @property
+    def body(self) -> bytes:
+        """All of it."""
+        return b"".join(piece for _, piece in self.pieces)
+
+
+@dataclass
+class _Answer:
+    """What a body said: arrival of each chunk with tokens, of the first that is no reasoning, the usage, and how it ended."""
+
+    tokens: list[float]
+    first_output: float | None
+    usage: dict[str, Any]
+    error: str | None
+    complete: bool
+
+
+def _streamed(response: _Response) -> _Answer:
+    answer = _Answer([], None, {}, None, complete=False)
+    if response.status is not None and response.status != 200:
+        answer.error = _error_text(response.body)
+        return answer
+    for stamp, event in _events(response.pieces):
+        if event == b"[DONE]":
+            answer.complete = bool(answer.tokens)
+            continue
+        content = _json(event)
+        if content is None:
+            answer.error = f"not JSON: {event[:200]!r}"
+        elif "error" in content:
+            answer.error = _error_text(event)
+        else:
+            tokens, output = _carries(content)
+            if tokens:
+                answer.tokens.append(stamp)
+            if output and answer.first_output is None:
+                answer.first_output = stamp
+            answer.usage = content.get("usage") or answer.usage
+    return answer
+
+
+def _carries(content: dict[str, Any]) -> tuple[bool, bool]:
+    """Whether a chunk carries tokens, and whether any of them is no reasoning.
+
+    A chunk of /v1/completions with a choice does, even where its text is empty: vLLM sends one when the tokens so far spell no whole
+    character. A chunk of a chat does where its delta holds something that was generated: a role alone, or an empty text, is none.
+    """
+    tokens = output = False
+    for choice in content.get("choices") or ():
+        delta = choice.get("delta")
+        answered = delta is None or any(delta.get(key) for key in _OUTPUT)
+        tokens = tokens or answered or any(delta.get(key) for key in _REASONING)
+        output = output or answered
+    return tokens, output
+
+
+def _whole(response: _Response) -> _Answer:
+    """An answer that comes in one: its tokens are there when its last byte is."""
+    if response.status is not None and response.status != 200:
+        return _Answer([], None, {}, _error_text(response.body), complete=False)
+    content = _json(response.body)
+    if content is None:
+        return _Answer([], None, {}, None, complete=False)
+    if "error" in content:
+        return _Answer([], None, {}, _error_text(response.body), complete=False)
+    stamps = [response.pieces[-1][0]] if content.get("choices") else []
+    return _Answer(stamps, None, content.get("usage") or {}, None, complete=bool(stamps))
+
+
+def _events(pieces: Iterable[tuple[float, bytes]]) -> Iterator[tuple[float, bytes]]:
+    """(arrival, data) of each server-sent event; an event arrives with the piece that holds its end."""
+    rest = b""
+    for stamp, piece in pieces:
+        *lines, rest = (rest + piece).replace(b"\r\n", b"\n").split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                yield stamp, line[5:].strip()
+
+
+def _json(text: bytes) -> dict[str, Any] | None:
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _error_text(body: bytes) -> str:
+    """The server's message, whether it stands in OpenAI's shape or not."""
+    error: Any = _json(body) or body.decode(errors="replace")
+    while isinstance(error, dict):
+        error = error.get("error") or error.get("message") or error.get("detail") or json.dumps(error)
+    return str(error)[:500]
+
+
+def write_requests(records: Iterable[RequestRecord], path: Path) -> None:
+    """Write one JSON line a request."""
+    with path.open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(json.dumps(asdict(record), separators=(",", ":")) + "\n")
+
+
+def read_requests(path: Path) -> list[RequestRecord]:
+    """The records in a `requests.jsonl`.
+
+    Raises:
+        BenchError: a line is not a record.
+    """
+    records = []
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                records.append(RequestRecord(**json.loads(line)))
+            except (ValueError, TypeError) as error:
+                raise BenchError(f"{path}: line {number} is no request record: {error}") from None
+    return records

@@ -1,0 +1,59 @@
+"""Linux's timerfd: a clock that an epoll loop can wait for to the microsecond, where its own timeout counts milliseconds."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+
+__all__ = ["Timer"]
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class _TimeSpec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _Setting(ctypes.Structure):
+    _fields_ = (("interval", _TimeSpec), ("value", _TimeSpec))
+
+
+class Timer:
+    """A file descriptor that is readable from a moment of CLOCK_MONOTONIC on, and again each `interval_s` after it.
+
+    Python has it from 3.13 on (`os.timerfd_create`); this is the same call for those before.
+
+    Raises:
+        OSError: the system has no timerfd.
+    """
+
+    _ABSOLUTE = 1  # TFD_TIMER_ABSTIME
+
+    def __init__(self) -> None:
+        self.fd: int = _LIBC.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+
+    def set(self, moment: float, interval_s: float = 0.0) -> None:
+        """Wake at `moment` (s; at once where it has passed), and then every `interval_s`."""
+        # A moment of zero would disarm it.
+        setting = _Setting(_spec(interval_s), _spec(max(moment, 1e-9)))
+        if _LIBC.timerfd_settime(self.fd, self._ABSOLUTE, ctypes.byref(setting), None):
+            raise OSError(ctypes.get_errno(), "timerfd_settime")
+
+    def rings(self) -> int:
+        """How often it has rung since it was last asked."""
+        try:
+            return int.from_bytes(os.read(self.fd, 8), "little")
+        except BlockingIOError:
+            return 0
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self.fd)
+
+
+def _spec(seconds: float) -> _TimeSpec:
+    whole = int(seconds)
+    return _TimeSpec(whole, int((seconds - whole) * 1e9))

@@ -1,0 +1,107 @@
+"""The requests of a run: when each is due, how long it is, and which other it follows. Nothing here knows a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from bench.study import Workload
+from bench.study.lengths import LengthDistribution, Lengths
+from bench.study.trace import read_trace
+from bench.workload.arrivals import arrivals
+
+__all__ = ["PlannedRequest", "expected_cached_tokens", "schedule"]
+
+
+@dataclass(frozen=True)
+class PlannedRequest:
+    """One request to be.
+
+    Attributes:
+        index: its number in the run. conversation: number of the conversation that it is a turn of; its own where it has one turn.
+        prompt_tokens, output_tokens: its lengths.
+        due_s: when it leaves (s since the run's start); None where an end lets it go.
+        after, think_s: index of the turn before it, and the time between that one's end and this one (s).
+        shared_tokens: tokens at the prompt's beginning that all prompts of the run have.
+        reusable_tokens: tokens at its beginning that some request before it had: what a prefix cache can serve.
+    """
+
+    index: int
+    conversation: int
+    prompt_tokens: int
+    output_tokens: int
+    due_s: float | None = None
+    after: int | None = None
+    think_s: float = 0.0
+    shared_tokens: int = 0
+    reusable_tokens: int = 0
+
+
+def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest]:
+    """The requests of a run at `level`, the same for the same seed on any machine.
+
+    Turns of one conversation stand next to each other; otherwise the order is that of their moments.
+
+    Args:
+        level: requests in flight, requests a second, or the time scale of a trace. seed: text; it draws gaps and lengths.
+    """
+    if workload.trace:
+        return [
+            PlannedRequest(i, i, x.prompt_tokens, x.output_tokens, x.arrival_s / level, **_shared(workload, x.prompt_tokens))
+            for i, x in enumerate(read_trace(workload.trace))
+        ]
+    moments: list[float | None]
+    if workload.axis == "request_rate":
+        moments = list(arrivals(workload, level, f"{seed}/arrivals"))
+    elif workload.arrival == "burst":
+        moments = [0.0] * int(level)
+    else:
+        moments = [None] * (workload.num_requests or 0)
+    prompts = _draws(workload.prompt_tokens, f"{seed}/prompts")
+    outputs = _draws(workload.output_tokens, f"{seed}/outputs")
+    added = _draws(workload.turns.new_tokens, f"{seed}/turns") if workload.turns else None
+    requests: list[PlannedRequest] = []
+    for conversation, moment in enumerate(moments):
+        prompt = prompts.draw()
+        first = PlannedRequest(len(requests), conversation, prompt, outputs.draw(), moment, **_shared(workload, prompt))
+        requests.append(first)
+        for _ in range(workload.turns.count - 1 if workload.turns and added else 0):
+            assert workload.turns
+            assert added
+            before = requests[-1]
+            requests.append(
+                replace(
+                    before,
+                    index=len(requests),
+                    prompt_tokens=before.prompt_tokens + before.output_tokens + added.draw(),
+                    output_tokens=outputs.draw(),
+                    due_s=None,
+                    after=before.index,
+                    think_s=workload.turns.think_s,
+                    reusable_tokens=before.prompt_tokens,
+                )
+            )
+    return requests
+
+
+def _draws(length: LengthDistribution | None, seed: str) -> Lengths:
+    assert length is not None  # a configuration without it is refused
+    return Lengths(length, seed)
+
+
+def _shared(workload: Workload, prompt_tokens: int) -> dict[str, int]:
+    """What a prompt has in common with every other of its run."""
+    if workload.cache == "repeated":
+        return {"shared_tokens": prompt_tokens, "reusable_tokens": prompt_tokens}
+    tokens = int(prompt_tokens * (workload.shared_prefix or 0.0))
+    return {"shared_tokens": tokens, "reusable_tokens": tokens}
+
+
+def expected_cached_tokens(requests: Iterable[PlannedRequest], block_size: int) -> int:
+    """Prompt tokens that a prefix cache which holds all that is reusable serves.
+
+    Whole blocks only, and never a prompt's last token, which the engine computes in order to answer.
+
+    Source: vLLM's `get_computed_blocks` (the longest cache hit is the prompt's length − 1).
+    """
+    return sum(min(x.reusable_tokens, x.prompt_tokens - 1) // block_size * block_size for x in requests)
