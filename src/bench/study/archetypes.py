@@ -46,14 +46,14 @@ ARCHETYPES: dict[str, dict[str, Any]] = {
         "prompt_tokens": _lognormal(1469, 0.70, 16, 7437),
         "output_tokens": _lognormal(13, 1.27, 1, 1899),
     },
-    # Calls of a tool-using agent: Mooncake's tool and agent trace has 8,596 tokens in, 182 out, 59 % of them cached. Here 6,144 shared
-    # tokens of tools and instructions and a task of 500 open a conversation of 8 calls; each adds 375 tokens of tool output (solved for
-    # the mean of 8,596). The number of calls and the pause for a tool (1 s) are ours.
+    # Calls of a tool-using agent. Mooncake's tool and agent trace has 8,596 tokens in and 182 out in the mean, 59 % of the input cached. A
+    # conversation of 3 calls whose first prompt has 30 % in common with all others is ours; the first prompt's length and the tool output
+    # that each call adds are solved for the two means and the 59 %. The spread of the answers and the pause for a tool (1 s) are ours.
     "agentic": {
-        "prompt_tokens": {"distribution": "fixed", "tokens": 6644},
-        "output_tokens": _lognormal(78, 1.3, 8, 1024),
+        "prompt_tokens": {"distribution": "fixed", "tokens": 5091},
+        "output_tokens": _lognormal(104, 1.3, 8, 1024),
         "cache": "shared",
-        "shared_prefix": 0.92,
-        "turns": {"count": 8, "new_tokens": {"distribution": "fixed", "tokens": 375}, "think_s": 1.0},
+        "shared_prefix": 0.30,
+        "turns": {"count": 3, "new_tokens": {"distribution": "fixed", "tokens": 3323}, "think_s": 1.0},
     },
 }

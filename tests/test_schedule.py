@@ -1,0 +1,227 @@
+"""What a run sends, and when: the same on any machine, and as its distribution says."""
+
+import itertools
+import statistics
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.errors import BenchError
+from bench.study import Workload
+from bench.study.archetypes import ARCHETYPES
+from bench.study.lengths import LengthDistribution, Lengths
+from bench.study.plan import longest_request
+from bench.study.trace import read_trace
+from bench.workload import arrivals, expected_cached_tokens, schedule
+from bench.workload.prompts import request_ids
+
+
+def workload(arrival="poisson", **more):
+    return Workload.model_validate({"arrival": arrival, "prompt_tokens": 32, "output_tokens": 8, **more})
+
+
+def gaps(moments):
+    return [b - a for a, b in itertools.pairwise(moments)]
+
+
+# Arrivals.
+
+
+def test_constant_by_hand():
+    assert arrivals(workload("constant", num_requests=4), 2.0, "s") == [0.0, 0.5, 1.0, 1.5]
+    assert arrivals(workload("constant", duration_s=1.5), 2.0, "s") == [0.0, 0.5, 1.0]
+
+
+def test_the_same_seed_is_the_same_schedule_on_any_machine():
+    moments = arrivals(workload(num_requests=4), 2.0, "seed")
+    assert moments == pytest.approx([0.0, 0.074387, 0.209445, 1.210797], abs=1e-6)
+    bursty = arrivals(workload("gamma", burstiness=0.5, num_requests=4), 2.0, "seed")
+    assert bursty == pytest.approx([0.0, 0.026786, 1.167494, 1.170116], abs=1e-6)
+    assert moments != arrivals(workload(num_requests=4), 2.0, "another")
+    assert arrivals(workload(num_requests=4), 4.0, "seed") == pytest.approx([m / 2 for m in moments])  # the pattern, stretched
+
+
+def test_poisson_gaps_are_exponential():
+    drawn = gaps(arrivals(workload(num_requests=20_000), 10.0, "s"))
+    assert statistics.mean(drawn) == pytest.approx(0.1, rel=0.03)
+    assert statistics.stdev(drawn) == pytest.approx(0.1, rel=0.05)  # an exponential's deviation is its mean
+    assert sum(gap > 0.1 for gap in drawn) / len(drawn) == pytest.approx(0.3679, abs=0.015)  # e^-1
+
+
+@pytest.mark.parametrize("shape", [0.25, 4.0])
+def test_gamma_gaps_are_as_bursty_as_asked(shape):
+    drawn = gaps(arrivals(workload("gamma", burstiness=shape, num_requests=40_000), 10.0, "s"))
+    assert statistics.mean(drawn) == pytest.approx(0.1, rel=0.05)
+    assert (statistics.stdev(drawn) / statistics.mean(drawn)) ** 2 == pytest.approx(1 / shape, rel=0.1)
+
+
+def test_a_step_by_hand():
+    """2 requests/s; from 1 s to 2 s three times as many: at 0, 0.5, then each 1/6 s from 1 s on, then each half second from 2 s on."""
+    step = {"factor": 3.0, "start_s": 1.0, "duration_s": 1.0}
+    moments = arrivals(workload("constant", duration_s=3.0, step=step), 2.0, "s")
+    assert moments == pytest.approx([0.0, 0.5, 1.0, *(1 + i / 6 for i in range(1, 6)), 2.0, 2.5])
+
+
+def test_a_ramp_by_hand():
+    """From 0 to 4 requests/s in 4 s: t²/2 have come by t, 8 in all; the number k is due at the root of 2k."""
+    moments = arrivals(workload("constant", duration_s=4.0, ramp={}), 4.0, "s")
+    assert moments == pytest.approx([(2 * k) ** 0.5 for k in range(8)])
+    falling = arrivals(workload("constant", duration_s=4.0, ramp={"start_factor": 1.0, "end_factor": 0.5}), 4.0, "s")
+    assert len(falling) == 12  # (4 + 2) / 2 × 4
+    assert gaps(falling) == sorted(gaps(falling))
+
+
+@given(rate=st.floats(0.1, 1000), seed=st.text(max_size=5), arrival=st.sampled_from(["constant", "poisson"]))
+def test_moments_rise_from_zero(rate, seed, arrival):
+    moments = arrivals(workload(arrival, num_requests=50), rate, seed)
+    assert moments[0] == 0
+    assert moments == sorted(moments)
+    assert len(moments) == 50
+
+
+# Lengths.
+
+DISTRIBUTIONS = [
+    {"distribution": "fixed", "tokens": 7},
+    {"distribution": "uniform", "min": 3, "max": 9},
+    {"distribution": "normal", "mean": 100.0, "sd": 60.0, "min": 10, "max": 150},
+    {"distribution": "lognormal", "median": 1020.0, "sigma": 0.6, "min": 16, "max": 4142},
+]
+
+
+@pytest.mark.parametrize("content", DISTRIBUTIONS, ids=lambda c: c["distribution"])
+def test_draws_lie_within_the_ends_and_follow_the_seed(content):
+    length = LengthDistribution.model_validate(content)
+    once, again = Lengths(length, "t"), Lengths(length, "t")
+    drawn = [once.draw() for _ in range(2000)]
+    assert drawn == [again.draw() for _ in range(2000)]
+    assert min(drawn) >= (length.fixed or length.min)
+    assert max(drawn) <= length.longest
+
+
+def test_draws_are_the_same_on_any_machine():
+    draws = [Lengths(LengthDistribution.model_validate(content), "seed") for content in DISTRIBUTIONS]
+    assert [[d.draw() for _ in range(3)] for d in draws] == [[7, 7, 7], [3, 4, 9], [35, 57, 66], [531, 663, 1977]]
+
+
+def test_a_lognormal_has_its_median_and_p99():
+    draws = Lengths(LengthDistribution.model_validate({**DISTRIBUTIONS[3], "max": 100_000}), "s")
+    drawn = sorted(draws.draw() for _ in range(20_000))
+    assert drawn[10_000] == pytest.approx(1020, rel=0.02)
+    assert drawn[19_800] == pytest.approx(1020 * 2.718281828 ** (2.3263 * 0.6), rel=0.05)
+
+
+def test_empirical_lengths_come_as_often_as_they_stand_there(tmp_path):
+    file = tmp_path / "lengths.txt"
+    file.write_text("# tokens\n10\n10\n10\n20\n")
+    draws = Lengths(LengthDistribution(distribution="empirical", file=str(file)), "s")
+    drawn = [draws.draw() for _ in range(4000)]
+    assert set(drawn) == {10, 20}
+    assert drawn.count(10) / 4000 == pytest.approx(0.75, abs=0.03)
+
+
+def test_what_is_no_file_of_lengths_is_named(tmp_path):
+    file = tmp_path / "lengths.txt"
+    for text, message in (("ten\n", "whole number"), ("0\n", "no length between")):
+        file.write_text(text)
+        with pytest.raises(BenchError, match=message):
+            Lengths(LengthDistribution(distribution="empirical", file=str(file)), "s")
+    with pytest.raises(BenchError, match="no such file"):
+        Lengths(LengthDistribution(distribution="empirical", file="none.txt"), "s")
+
+
+# Traces.
+
+
+def test_a_trace_is_replayed_at_its_scale(tmp_path):
+    file = tmp_path / "trace.csv"
+    file.write_text("arrival_s,prompt_tokens,output_tokens\n101.5,20,3\n100,10,2\n")
+    replay = Workload(arrival="trace", trace=str(file))
+    assert [(x.due_s, x.prompt_tokens, x.output_tokens) for x in schedule(replay, 1.0, "s")] == [(0.0, 10, 2), (1.5, 20, 3)]
+    assert [x.due_s for x in schedule(replay, 2.0, "s")] == [0.0, 0.75]
+    assert longest_request(replay) == 23
+
+
+def test_a_parquet_trace_and_other_people_s_columns(tmp_path):
+    file = tmp_path / "trace.parquet"
+    pl.DataFrame({"timestamp": [5.0, 7.0], "ContextTokens": [4, 5], "GeneratedTokens": [6, 7]}).write_parquet(file)
+    assert [(x.arrival_s, x.prompt_tokens, x.output_tokens) for x in read_trace(str(file))] == [(0.0, 4, 6), (2.0, 5, 7)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "arrival_s,prompt_tokens\n1,2\n",
+            "columns arrival_s, prompt_tokens and output_tokens; found: arrival_s, prompt_tokens",
+        ),
+        ("arrival_s,prompt_tokens,output_tokens\n1,2,x\n", "request 1 is no request"),
+        ("arrival_s,prompt_tokens,output_tokens\n1,2,0\n", "request 1 has a length"),
+        ("arrival_s,prompt_tokens,output_tokens\n", "holds no request"),
+    ],
+)
+def test_what_is_no_trace_is_named(tmp_path, text, message):
+    file = tmp_path / "trace.csv"
+    file.write_text(text)
+    with pytest.raises(BenchError, match=message):
+        read_trace(str(file))
+
+
+# Requests.
+
+
+def test_deployments_and_levels_are_compared_on_the_same_lengths():
+    lengths = {"prompt_tokens": DISTRIBUTIONS[3], "output_tokens": DISTRIBUTIONS[1]}
+    few = schedule(workload("poisson", num_requests=5, **lengths), 1.0, "0/1")
+    more = schedule(workload("poisson", num_requests=9, **lengths), 8.0, "0/1")
+    assert [(x.prompt_tokens, x.output_tokens) for x in few] == [(x.prompt_tokens, x.output_tokens) for x in more[:5]]
+
+
+def test_a_later_turn_s_prompt_begins_with_all_that_was_said():
+    turns = {"count": 3, "new_tokens": 4}
+    requests = schedule(workload("closed", num_requests=2, turns=turns, cache="shared", shared_prefix=0.25), 1, "s")
+    assert [(x.prompt_tokens, x.after, x.reusable_tokens) for x in requests[:3]] == [(32, None, 8), (44, 0, 32), (56, 1, 44)]
+    first, second, third = (request_ids("s", x, x.prompt_tokens, 1000) for x in requests[:3])
+    assert second[:32] == first
+    assert third[:44] == second
+    other = request_ids("s", requests[3], 32, 1000)
+    assert other[:8] == first[:8]
+    assert other[8:] != first[8:]
+
+
+def test_repeated_prompts_are_one():
+    requests = schedule(workload("burst", cache="repeated"), 3, "s")
+    assert len({tuple(request_ids("s", x, 32, 1000)) for x in requests}) == 1
+
+
+def test_tokens_that_a_cache_serves_by_hand():
+    """Blocks of 16. Repeated: of 32 tokens the last is always computed, so 31 ÷ 16 = 1 block. Shared: 0.6 × 32 = 19 tokens, 1 block.
+    Turns: 2 of 3 requests reuse 32 and 44 tokens: 2 blocks each."""
+    assert expected_cached_tokens(schedule(workload("burst", cache="repeated"), 3, "s"), 16) == 3 * 16
+    assert expected_cached_tokens(schedule(workload("burst", cache="shared", shared_prefix=0.6), 3, "s"), 16) == 3 * 16
+    assert expected_cached_tokens(schedule(workload("burst", turns={"count": 3, "new_tokens": 4}), 1, "s"), 16) == 2 * 32
+    assert expected_cached_tokens(schedule(workload("burst"), 3, "s"), 16) == 0
+
+
+@pytest.mark.parametrize("name", list(ARCHETYPES))
+def test_an_archetype_fills_what_is_not_given(name):
+    preset = Workload.model_validate({"archetype": name, "arrival": "poisson", "duration_s": 5.0})
+    assert preset.prompt_tokens
+    assert preset.output_tokens
+    requests = schedule(preset, 4.0, "s")
+    assert requests
+    assert max(x.prompt_tokens + x.output_tokens for x in requests) <= longest_request(preset)
+    mine = Workload.model_validate({"archetype": name, "arrival": "poisson", "duration_s": 5.0, "output_tokens": 3})
+    assert {x.output_tokens for x in schedule(mine, 4.0, "s")} == {3}
+
+
+def test_the_agentic_preset_has_the_means_of_its_source():
+    """Mooncake's tool and agent trace: 8,596 prompt tokens and 182 output tokens in the mean, 59 % cached."""
+    preset = Workload.model_validate({"archetype": "agentic", "arrival": "poisson", "num_requests": 400})
+    requests = schedule(preset, 1.0, "s")
+    prompts = [x.prompt_tokens for x in requests]
+    assert statistics.mean(prompts) == pytest.approx(8596, rel=0.02)
+    assert statistics.mean(x.output_tokens for x in requests) == pytest.approx(182, rel=0.05)
+    assert sum(x.reusable_tokens for x in requests) / sum(prompts) == pytest.approx(0.59, abs=0.01)
