@@ -1,7 +1,8 @@
 """Raw records become tidy tables, and one summary a run."""
 
 from bench.parse.exposition import series_name, telemetry_table, wide_table
-from bench.parse.latency import latency_columns, percentile, throughput_series
+from bench.parse.latency import latency_columns, throughput_series
+from bench.parse.percentiles import percentile, tail_text, upper_bound
 from bench.parse.run import parse_run
 
 __all__ = [
@@ -9,7 +10,9 @@ __all__ = [
     "parse_run",
     "percentile",
     "series_name",
+    "tail_text",
     "telemetry_table",
     "throughput_series",
+    "upper_bound",
     "wide_table",
 ]
