@@ -136,7 +136,9 @@ def test_workload_against_a_server_without_metrics(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "4 requests in" in done.stdout
     assert server.peak == 2
-    assert bench("parse", tmp_path).returncode == 0
+    parsed = bench("parse", tmp_path)
+    assert parsed.returncode == 0
+    assert "s (an estimate: n = 4 carries no 99 % bound)" in parsed.stdout
     before = sorted(path.name for path in tmp_path.iterdir())
     failed = bench("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9",
                    "--output-dir", tmp_path)  # fmt: skip

@@ -25,7 +25,8 @@ def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("s
         {
             **summary, "deployment": d, "workload": w, "run": f"{w}_{level}", "concurrency": level, "kv_usage_peak": min(1.0, level / 10),
             "throughput_peak_tokens_per_s": 20.0 * level, "throughput_tokens_per_s": 10.0 * level, "duration_s": 2.0,
-            "ttft_mean_s": 0.1 * level, "ttft_p50_s": 0.1 * level, "ttft_p99_s": 0.2 * level, "tpot_p50_s": 0.01, "e2e_p50_s": 1.0,
+            "ttft_mean_s": 0.1 * level, "ttft_p50_s": 0.1 * level, "ttft_p99_s": 0.2 * level, "ttft_n": 4,
+            "ttft_p99_bound_s": None, "tpot_p50_s": 0.01, "e2e_p50_s": 1.0,
             "digest": f"{d}{w}{level}", **{key: values[i] for key, values in changes.items()},
         }
         for d in deployments for w in workloads for i, level in enumerate(levels)
@@ -93,6 +94,43 @@ def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, 
     manifest = json.loads((tmp_path / "all").read_text())
     assert set(manifest["figures"]) == {"kv-saturation.svg", "kv-saturation.png", "kv-saturation.json"}
     assert len(manifest["runs"]) == 6
+
+
+def drawn_rows(spec, key):
+    return [row for rows in spec["datasets"].values() for row in rows if key in row]
+
+
+def test_a_p99_that_its_requests_cannot_carry_is_hollow(summary):
+    study = results(summary, ttft_p99_bound_s=[None, None, 3.5], ttft_n=[4, 4, 700], deployments=("a",))
+    rows = drawn_rows(load_figure("ttft").draw(study).to_dict(), "told")
+    p99 = {row["concurrency"]: (row["told"], row["bound"]) for row in rows if row["measure"] == "P99"}
+    assert p99 == {1: ("P99, no bound", None), 4: ("P99, no bound", None), 16: ("P99, with bound", 3.5)}
+    assert {row["bound"] for row in rows if row["measure"] != "P99"} == {None}
+
+
+def test_levels_with_repeats_have_their_interval(summary):
+    once = results(summary, deployments=("a",))
+    assert not drawn_rows(load_figure("peak-throughput").draw(once).to_dict(), "low")
+    study = results(summary, levels=(1, 4, 4), deployments=("a",), throughput_tokens_per_s=[10.0, 40.0, 44.0])
+    rows = drawn_rows(load_figure("peak-throughput").draw(study).to_dict(), "low")
+    mean = next(row for row in rows if row["mean"] == 42.0)
+    assert (mean["concurrency"], mean["low"], mean["high"]) == (
+        4,
+        pytest.approx(42 - 25.41, abs=0.01),
+        pytest.approx(42 + 25.41, abs=0.01),
+    )
+
+
+def test_the_reports_tables_tell_estimates_from_bounds_and_repeats(tmp_path, summary):
+    study = results(
+        summary, levels=(1, 4, 4), deployments=("a",), ttft_n=[4, 4, 700], ttft_p99_bound_s=[None, None, 1.25],
+        throughput_tokens_per_s=[10.0, 40.0, 44.0],
+    )  # fmt: skip
+    write_report(tmp_path / "report.html", title="t", results=study, specs=[], facts=[])
+    text = (tmp_path / "report.html").read_text()
+    assert '<td title="an estimate: n = 4 carries no 99 % bound">~0.200</td>' in text
+    assert "<td>0.800 (≤ 1.250)</td>" in text
+    assert "<td>42</td><td>42</td><td>17 to 67</td>" in text
 
 
 def test_a_wrong_name_lists_the_right_ones():

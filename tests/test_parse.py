@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.errors import BenchError
-from bench.parse import latency_columns, parse_run, percentile, telemetry_table, throughput_series, wide_table
+from bench.parse import latency_columns, parse_run, telemetry_table, throughput_series, wide_table
 from bench.parse.run import summarise
 from bench.telemetry import METRICS, missing_metrics
 from bench.workload import RequestRecord, write_requests
@@ -34,28 +34,6 @@ def test_tpot_and_normalised_latency(ttft, e2e, n, tpot, normalised):
     )
     row = latency_columns(frame).collect().row(0, named=True)
     assert (row["tpot_s"], row["normalised_latency_s"]) == (tpot, normalised)
-
-
-@pytest.mark.parametrize(
-    ("values", "share", "expected"),
-    [
-        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 0.5, 5),
-        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 0.9, 9),
-        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 0.99, 10),
-        ([3.0], 0.5, 3),
-        ([], 0.5, None),
-        ([None, 2.0], 0.5, 2),
-    ],
-)
-def test_percentile_by_hand(values, share, expected):
-    assert percentile(pl.Series(values, dtype=pl.Float64), share) == expected
-
-
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
-def test_a_percentile_is_the_smallest_value_that_covers_its_share(values, share):
-    told = percentile(pl.Series(values), share)
-    assert sum(v <= told for v in values) >= share * len(values) - 1e-9
-    assert sum(v < told for v in values) < share * len(values)
 
 
 def requests_table(*rows):
@@ -140,6 +118,9 @@ def test_a_runs_summary_by_hand(run):
     assert told["throughput_peak_tokens_per_s"] == 5
     assert told["ttft_p50_s"] == pytest.approx(0.1)
     assert (told["tpot_p50_s"], told["tpot_mean_s"]) == (pytest.approx(0.2), pytest.approx((0.2 + 0.7) / 2))
+    assert (told["ttft_n"], told["tpot_n"], told["itl_n"]) == (2, 2, 4)
+    assert (told["ttft_p99_s"], told["ttft_p99_bound_s"]) == (pytest.approx(0.1), None)  # two requests carry no P99
+    assert "itl_p99_bound_s" not in told  # gaps of one step are not independent
     assert told["itl_mean_s"] == pytest.approx((0.2 + 0.2 + 0.2 + 1.2) / 4)
     assert told["kv_usage_peak"] == 0.5
     assert told["preemptions"] == 4

@@ -5,7 +5,7 @@ rule report:
         facts=of_deployments(paths.FACTS),
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
-        code=library("report", "report/page.html.j2"),
+        code=library("report", "analysis/repeats.py", "parse/percentiles.py"),
     output:
         page=paths.REPORT,
     log:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from polars import selectors as cs
 
 from bench.analysis.saturation import saturated
 from bench.analysis.validity import verdict
@@ -119,7 +120,10 @@ def summary_frame(
         "concurrency": pl.Int64, "request_rate": pl.Float64,
         "model": pl.String, "engine_version": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64,
     })  # fmt: skip
-    return frame.with_columns(saturated=saturated().fill_null(False))
+    # A time that no run has (a bound, say) is still a number.
+    return frame.with_columns((cs.ends_with("_s") & cs.by_dtype(pl.Null)).cast(pl.Float64)).with_columns(
+        saturated=saturated().fill_null(False)
+    )
 
 
 def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:

@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from bench.parse import parse_run  # noqa: PLC0415 - --help must not pay for it
+    from bench.parse import parse_run, tail_text  # noqa: PLC0415 - --help must not pay for it
 
     folder: Path = options.folder
     summary = parse_run(
@@ -37,13 +37,16 @@ def _run(options: argparse.Namespace) -> None:
         print_json(summary)
         return
     print(f"{folder}: {summary['ok']} of {summary['requests']} requests ok")
+    bound = summary["ttft_p99_bound_s"]
+    why = f" (an estimate: n = {summary['ttft_n']} carries no 99 % bound)" if bound is None else ""
     for key, unit, label in (
         ("throughput_tokens_per_s", "tokens/s", "output throughput"),
         ("ttft_p50_s", "s", "TTFT P50"),
-        ("ttft_p99_s", "s", "TTFT P99"),
+        ("ttft_p99_s", f"s{why}", "TTFT P99"),
         ("tpot_p50_s", "s", "TPOT P50"),
         ("e2e_p50_s", "s", "E2E P50"),
         ("kv_usage_peak", "", "peak KV-cache usage"),
     ):
-        if summary.get(key) is not None:
-            print(f"  {label:<20} {summary[key]:.4g} {unit}")
+        value = summary.get(key)
+        if value is not None:
+            print(f"  {label:<20} {tail_text(value, bound) if key == 'ttft_p99_s' else f'{value:.4g}'} {unit}")

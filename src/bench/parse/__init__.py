@@ -1,15 +1,21 @@
 """Raw records become tidy tables, and one summary a run."""
 
 from bench.parse.exposition import series_name, telemetry_table, wide_table
-from bench.parse.latency import latency_columns, percentile, throughput_series
+from bench.parse.latency import latency_columns, throughput_series
+from bench.parse.percentiles import percentile, tail_text, upper_bound
+from bench.parse.recovery import Recovery, recovery
 from bench.parse.run import parse_run
 
 __all__ = [
+    "Recovery",
     "latency_columns",
     "parse_run",
     "percentile",
+    "recovery",
     "series_name",
+    "tail_text",
     "telemetry_table",
     "throughput_series",
+    "upper_bound",
     "wide_table",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["latency_columns", "percentile", "throughput_series"]
+__all__ = ["latency_columns", "throughput_series"]
 
 
 def latency_columns(requests: pl.LazyFrame) -> pl.LazyFrame:
@@ -24,15 +24,6 @@ def latency_columns(requests: pl.LazyFrame) -> pl.LazyFrame:
         tpot_s=pl.when(n > 1).then((pl.col("e2e_s") - pl.col("ttft_s")) / (n - 1)),
         normalised_latency_s=pl.when(n > 0).then(pl.col("e2e_s") / n),
     )
-
-
-def percentile(values: pl.Series, share: float) -> float | None:
-    """The smallest value that at least `share` of the values do not exceed (nearest rank); None without values."""
-    known = values.drop_nulls().sort()
-    if known.is_empty():
-        return None
-    rank = max(1, -(-len(known) * round(share * 1000) // 1000))
-    return float(known[rank - 1])
 
 
 def throughput_series(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:

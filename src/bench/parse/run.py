@@ -13,8 +13,10 @@ import polars as pl
 
 from bench.errors import BenchError
 from bench.parse.exposition import TELEMETRY_SCHEMA, read_scrapes, telemetry_table, wide_table
-from bench.parse.latency import latency_columns, percentile
+from bench.parse.latency import latency_columns
 from bench.parse.load import asked_figures, load_figures
+from bench.parse.percentiles import percentile, upper_bound
+from bench.parse.recovery import recovery
 from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, METRICS, missing_metrics
 
 __all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
@@ -127,12 +129,11 @@ def summarise(
         **{f"client_{key}": value for key, value in record["client"].items()},
         **{f"host_{key}": value for key, value in record["host"].items()},
     }
-    for column, name in (("ttft_s", "ttft"), ("e2e_s", "e2e"), ("tpot_s", "tpot")):
-        content[f"{name}_mean_s"] = ok[column].mean()
-        content |= {f"{name}_{label}_s": percentile(ok[column], share) for label, share in _SHARES.items()}
+    for name in ("ttft", "e2e", "tpot"):
+        content |= _distribution(name, ok[f"{name}_s"], bounds=True)
     gaps = ok.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"].drop_nulls()
-    content["itl_mean_s"] = gaps.mean()
-    content |= {f"itl_{label}_s": percentile(gaps, share) for label, share in _SHARES.items()}
+    # A step of the server gives every running request a token, so gaps come in equal groups: they are not independent samples.
+    content |= _distribution("itl", gaps, bounds=False)
     content |= _server_figures(telemetry)
     content |= load_figures(record, requests, telemetry, content)
     interval = record["scrape_interval_s"]
@@ -142,6 +143,17 @@ def summarise(
     )
     content["scraped"] = None if interval is None else bool(scrapes)
     content["scrape_gap_max_s"] = _longest_gap(scrapes, span or 0.0)
+    return content
+
+
+def _distribution(name: str, values: pl.Series, *, bounds: bool) -> dict[str, Any]:
+    """Number, mean and percentiles of `values` (s), each percentile with its upper bound (null where n carries none) if `bounds`."""
+    known = values.drop_nulls().sort()
+    content: dict[str, Any] = {f"{name}_n": len(known), f"{name}_mean_s": known.mean()}
+    for label, share in _SHARES.items():
+        content[f"{name}_{label}_s"] = percentile(known, share)
+        if bounds:
+            content[f"{name}_{label}_bound_s"] = upper_bound(known, share)
     return content
 
 

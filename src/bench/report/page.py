@@ -13,8 +13,10 @@ import jinja2
 import polars as pl
 import vl_convert
 
+from bench.analysis import repeats
 from bench.figures import Results
 from bench.figures.registry import load_figure
+from bench.parse import tail_text
 
 __all__ = ["write_manifest", "write_report"]
 
@@ -36,6 +38,8 @@ def write_report(page: Path, *, title: str, results: Results, specs: Sequence[Pa
             # A spec stands in a script element: no "</" may end it early.
             figures=[(load_figure(spec.stem), spec.read_text().replace("</", "<\\/")) for spec in specs],
             saturation=results.saturation.to_dicts(),
+            repeats=repeats(runs, "throughput_tokens_per_s").filter(pl.col("n") > 1).to_dicts(),
+            tail_text=tail_text,
             runs=runs.to_dicts(),
             invalid=runs.filter(~pl.col("valid")).to_dicts(),
             facts=[json.loads(path.read_text()) for path in facts],

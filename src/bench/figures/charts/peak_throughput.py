@@ -1,7 +1,9 @@
 """Throughput against concurrency."""
 
 import altair as alt
+import polars as pl
 
+from bench.analysis import repeats
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
@@ -26,7 +28,8 @@ _PANELS = {
     title="Throughput against concurrency",
     question="Where does more load stop buying more tokens, and where does it cost some?",
     reading="Left, the study's measure: the most output tokens in any second of a run. Right, the run's mean, which also pays for "
-    "queueing, preemption and the last requests that run alone. Dashed: predicted KV saturation.",
+    "queueing, preemption and the last requests that run alone. Dashed: predicted KV saturation. Bars, where a level has two valid "
+    "repeats or more: the 95 % interval of their mean (Student's t: wide for two); one that leaves the frame is cut there.",
 )
 def peak_throughput(results: Results) -> alt.HConcatChart:
     """Peak and mean output tokens a second of each run, one line a curve through its levels' medians.
@@ -40,11 +43,15 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
     panels = []
     for column, title in _PANELS.items():
         y = alt.Y(f"{column}:Q", title="output tokens/s", scale=alt.Scale(domain=[0, 1.05 * float(highest)]))  # type: ignore[arg-type]
+        intervals = alt.Chart(with_curve(results, repeats(results.runs, column).filter(pl.col("n") > 1)))
         base = alt.Chart(runs.select("curve", "curve_size", "concurrency", column, "valid", "run"))
         panels.append(
             alt.layer(
                 predicted_rules(runs, x, colour),
                 median_lines(runs, column, x, y, colour),
+                intervals.mark_errorbar(ticks=True, clip=True, thickness=1.2).encode(
+                    x=x, y=alt.Y("low:Q", title="output tokens/s"), y2="high:Q", color=colour
+                ),
                 points(
                     base,
                     y,

@@ -8,6 +8,16 @@ from bench.figures.results import Results
 from bench.figures.theme import concurrency_axis, curve_colour, curve_column, with_curve
 
 _MEASURES = {"ttft_mean_s": "mean", "ttft_p50_s": "P50", "ttft_p99_s": "P99"}
+_DASHES = {"mean": [1, 0], "P50": [6, 3], "P99": [2, 2]}
+_BOUND, _NO_BOUND = "P99, with bound", "P99, no bound"
+_TRIANGLE = "M0,-1.25L1.25,0.95L-1.25,0.95Z"
+# A P99 that its requests cannot carry is no fact: a triangle with a hole (drawn the other way round, which leaves it out).
+_SHAPES = {
+    "mean": "circle",
+    "P50": "square",
+    _BOUND: _TRIANGLE,
+    _NO_BOUND: f"{_TRIANGLE} M0,-0.55L-0.65,0.6L0.65,0.6Z",
+}
 
 
 @figure(
@@ -15,54 +25,76 @@ _MEASURES = {"ttft_mean_s": "mean", "ttft_p50_s": "P50", "ttft_p99_s": "P99"}
     title="Time to first token against concurrency",
     question="How long does a user wait for the first token as load rises?",
     reading="Under a burst each request waits behind the others' prefill, so the time rises about in line with the load; a knee shows "
-    "under paced arrivals only. A P99 of fewer than 100 requests is the slowest of them.",
+    "under paced arrivals only. Hollow: fewer than 662 requests, the P99 is an estimate without a bound (below 100 requests, the "
+    "slowest of them). A filled P99 has a whisker up to the value that the true one does not exceed, at 99 % confidence.",
 )
 def ttft(results: Results) -> alt.FacetChart:
-    """Mean, P50 and P99 of TTFT at each level (medians over repeats), a panel a curve.
+    """Mean, P50 and P99 of TTFT at each level (medians over repeats), a panel a curve; hollow where a P99 has no bound.
 
     Args:
-        results: `runs` with `concurrency`, `ttft_mean_s`, `ttft_p50_s`, `ttft_p99_s` (s) and `valid`.
+        results: `runs` with `concurrency`, `ttft_mean_s`, `ttft_p50_s`, `ttft_p99_s`, `ttft_p99_bound_s` (s), `ttft_n` and `valid`.
     """
     runs = with_curve(results, results.runs)
+    kept = ["curve", "concurrency", "valid", "ttft_n", "ttft_p99_bound_s"]
+    measure, bound = pl.col("measure"), pl.col("bound")
+    p99 = measure == "P99"
     long = (
-        runs.unpivot(on=list(_MEASURES), index=["curve", "concurrency", "valid"], variable_name="measure", value_name="seconds")
-        .with_columns(pl.col("measure").replace(_MEASURES))
+        runs.unpivot(on=list(_MEASURES), index=kept, variable_name="measure", value_name="seconds")
         .filter(pl.col("seconds").is_not_null())
+        .with_columns(measure.replace(_MEASURES))
+        .with_columns(bound=pl.when(p99).then("ttft_p99_bound_s"))
+        .with_columns(
+            told=pl.when(p99, bound.is_null()).then(pl.lit(_NO_BOUND)).when(p99).then(pl.lit(_BOUND)).otherwise(measure)
+        )
+        .drop("ttft_p99_bound_s")
     )
     x = concurrency_axis(results.runs["concurrency"])
     y = alt.Y("seconds:Q", title="TTFT (s)")
     # The same measure has the same dash and shape in each panel; the colour says again which curve it is.
-    measures = list(_MEASURES.values())
-    dashes = alt.Scale(domain=measures, range=[[1, 0], [6, 3], [2, 2]])
-    shapes = alt.Scale(domain=measures, range=["circle", "square", "triangle-up"])
-    dash = alt.StrokeDash("measure:N", title="TTFT", sort=measures, scale=dashes)
-    shape = alt.Shape("measure:N", title="TTFT", sort=measures, scale=shapes)
+    dash = alt.StrokeDash("measure:N", legend=None, scale=alt.Scale(domain=list(_DASHES), range=list(_DASHES.values())))
+    told = {name: shape for name, shape in _SHAPES.items() if name in long["told"]}
+    shape = alt.Shape(
+        "told:N",
+        title="TTFT",
+        sort=list(told),
+        scale=alt.Scale(domain=list(told), range=list(told.values())),
+        legend=alt.Legend(symbolFillColor="#555555", symbolStrokeColor="transparent"),
+    )
     colour = curve_colour(results).legend(None)
-    base = alt.Chart(long)
+    valid = alt.Chart(long).transform_filter("datum.valid")
     line = (
-        base.transform_filter("datum.valid")
-        .transform_aggregate(seconds="median(seconds)", groupby=["curve", "concurrency", "measure"])
+        valid.transform_aggregate(seconds="median(seconds)", groupby=["curve", "concurrency", "measure"])
         .mark_line()
         .encode(x=x, y=y, color=colour, strokeDash=dash)
     )
-    dots = (
-        base.transform_filter("datum.valid")
-        .mark_point(filled=True, size=45, opacity=1)
-        .encode(
-            x=x,
-            y=y,
-            color=colour,
-            shape=shape,
-            tooltip=["measure:N", "concurrency:Q", alt.Tooltip("seconds:Q", format=".3f")],
-        )
+    whiskers = valid.mark_errorbar(ticks=True, thickness=1.5).encode(x=x, y=y, y2="bound:Q", color=colour)
+    # White below, so that no line runs through a hole.
+    ground = (
+        valid.transform_filter(f"datum.told == '{_NO_BOUND}'")
+        .mark_point(shape=_TRIANGLE, filled=True, size=60, color="white", opacity=1)
+        .encode(x=x, y=y)
+    )
+    dots = valid.mark_point(filled=True, size=60, opacity=1).encode(
+        x=x,
+        y=y,
+        shape=shape,
+        color=colour,
+        tooltip=[
+            alt.Tooltip("told:N", title="TTFT"),
+            "concurrency:Q",
+            alt.Tooltip("ttft_n:Q", title="requests"),
+            alt.Tooltip("seconds:Q", format=".3f"),
+            alt.Tooltip("bound:Q", title="99 % bound", format=".3f"),
+        ],
     )
     crosses = (
-        base.transform_filter("!datum.valid")
+        alt.Chart(long)
+        .transform_filter("!datum.valid")
         .mark_point(shape="cross", angle=45, size=60, strokeWidth=1.5)
         .encode(x=x, y=y, color=colour)
     )
     return (
-        alt.layer(line, dots, crosses)
+        alt.layer(line, whiskers, ground, dots, crosses)
         .properties(width=280, height=260)
         .facet(column=alt.Column("curve:N", title=None, sort=curve_column(results)))
     )

@@ -1,0 +1,68 @@
+"""Percentiles, each with the bound that its number of samples can carry. Definitions: docs/metrics.md."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import polars as pl
+
+__all__ = ["CONFIDENCE", "bound_rank", "percentile", "tail_text", "upper_bound"]
+
+CONFIDENCE = 0.99
+# The binomial's mass further than this many deviations below its mean is under e^-36: left out of the sum.
+_DEVIATIONS = 12
+
+
+def percentile(values: pl.Series, share: float) -> float | None:
+    """The smallest value that at least `share` of the values do not exceed (nearest rank); None without values."""
+    known = values.drop_nulls().sort()
+    if known.is_empty():
+        return None
+    rank = max(1, -(-len(known) * round(share * 1000) // 1000))
+    return float(known[rank - 1])
+
+
+def upper_bound(values: pl.Series, share: float, *, confidence: float = CONFIDENCE) -> float | None:
+    """A value that the true percentile does not exceed, at `confidence`; None where there are too few values to tell.
+
+    It is the t-th largest value, t = `bound_rank`. It holds for independent samples of one distribution, whatever its shape.
+
+    Args:
+        values: samples; nulls are left out. share: of the percentile (0–1).
+
+    Source: the early stopping of MLPerf's LoadGen (docs/early_stopping.md of mlcommons/endpoints), tolerance 0.
+    """
+    known = values.drop_nulls().sort(descending=True)
+    rank = bound_rank(len(known), share, confidence)
+    return float(known[rank - 1]) if rank else None
+
+
+@lru_cache(maxsize=4096)
+def bound_rank(n: int, share: float, confidence: float = CONFIDENCE) -> int:
+    """The largest t ≥ 1 with BinomialCDF(t; n, 1 − share) ≤ 1 − confidence; 0 where there is none.
+
+    Of n samples, the number above the true percentile is binomial with probability 1 − share. Where the t-th largest sample lies
+    below the percentile, fewer than t samples exceed it: at most as probable as the CDF at t − 1, which is below 1 − confidence.
+    (LoadGen's rule asks the CDF at t, one rank more than that needs; it is kept, so that its numbers are comparable.)
+
+    Args:
+        n: samples. share: of the percentile (0–1, exclusive).
+    """
+    over = 1 - share
+    count = max(0, math.floor(n * over - _DEVIATIONS * math.sqrt(n * over * share)))
+    log_ways = math.lgamma(n + 1) - math.lgamma(count + 1) - math.lgamma(n - count + 1)
+    mass = math.exp(log_ways + count * math.log(over) + (n - count) * math.log(share))
+    cumulated = mass
+    while cumulated <= 1 - confidence and count < n:
+        mass *= (n - count) / (count + 1) * over / share
+        count += 1
+        cumulated += mass
+    return max(0, count - 1)
+
+
+def tail_text(value: float | None, bound: float | None) -> str:
+    """A tail as it may be printed: `0.512 (≤ 0.530)` with its bound, `~0.512` where it has none, `–` without a value."""
+    if value is None:
+        return "–"
+    return f"~{value:.3f}" if bound is None else f"{value:.3f} (≤ {bound:.3f})"

@@ -1,0 +1,82 @@
+"""Percentiles and the bounds that their samples carry, by hand and by simulation."""
+
+import itertools
+import math
+import random
+from fractions import Fraction
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.parse import percentile, tail_text, upper_bound
+from bench.parse.percentiles import bound_rank
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 0.5, 5),
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 0.9, 9),
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 0.99, 10),
+        ([3.0], 0.5, 3),
+        ([], 0.5, None),
+        ([None, 2.0], 0.5, 2),
+    ],
+)
+def test_percentile_by_hand(values, share, expected):
+    assert percentile(pl.Series(values, dtype=pl.Float64), share) == expected
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_a_percentile_is_the_smallest_value_that_covers_its_share(values, share):
+    told = percentile(pl.Series(values), share)
+    assert sum(v <= told for v in values) >= share * len(values) - 1e-9
+    assert sum(v < told for v in values) < share * len(values)
+
+
+# 662 and 64, and 353 of 40,000, are LoadGen's own numbers. For P50: (1 + 11) / 2^11 = 0.0059, but (1 + 10) / 2^10 = 0.0107.
+@pytest.mark.parametrize(("share", "fewest"), [(0.5, 11), (0.9, 64), (0.95, 130), (0.99, 662)])
+def test_the_fewest_samples_that_carry_a_bound(share, fewest):
+    assert (bound_rank(fewest - 1, share), bound_rank(fewest, share)) == (0, 1)
+    slowest_last = pl.Series(range(1, fewest + 1))
+    assert upper_bound(slowest_last, share) == fewest
+    assert upper_bound(slowest_last.head(fewest - 1), share) is None
+
+
+def test_ranks_known_from_elsewhere():
+    assert bound_rank(40_000, 0.99) == 353
+    assert [bound_rank(n, 0.99) for n in (0, 1)] == [0, 0]
+
+
+@pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(9, 10), Fraction(19, 20)])
+def test_a_rank_is_the_largest_whose_exact_binomial_allows_it(share):
+    for n in (20, 64, 131, 400):
+        cdf = list(itertools.accumulate(math.comb(n, k) * (1 - share) ** k * share ** (n - k) for k in range(n)))
+        assert bound_rank(n, float(share)) == max((t for t in range(1, n) if cdf[t] <= Fraction(1, 100)), default=0)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
+def test_a_million_samples_follow_the_normal_approximation(share):
+    n = 1_000_000
+    normal = n * (1 - share) - 2.326 * math.sqrt(n * share * (1 - share))
+    assert bound_rank(n, share) == pytest.approx(normal, abs=3)
+
+
+@pytest.mark.parametrize(("share", "n"), [(0.5, 300), (0.9, 200), (0.99, 1200)])
+def test_the_true_percentile_exceeds_the_bound_in_at_most_one_trial_of_a_hundred(share, n):
+    dice, trials = random.Random(1), 2000
+    truth = -math.log(1 - share)  # of an exponential
+    bounds = [upper_bound(pl.Series([dice.expovariate(1.0) for _ in range(n)]), share) for _ in range(trials)]
+    exceeded = sum(truth > bound for bound in bounds) / trials
+    assert 0 < exceeded <= 0.01  # it holds, and is no bound that anything would satisfy
+
+
+def test_nulls_are_no_samples():
+    assert upper_bound(pl.Series([None] * 50 + [1.0] * 63), 0.9) is None
+    assert upper_bound(pl.Series([None] * 50 + [1.0] * 63 + [3.0]), 0.9) == 3
+
+
+def test_a_tail_says_what_it_is():
+    assert [tail_text(0.5119, 0.5304), tail_text(0.5119, None), tail_text(None, None)] == ["0.512 (≤ 0.530)", "~0.512", "–"]
