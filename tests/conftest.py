@@ -54,6 +54,8 @@ def summary():
         "prompt_tokens": 32,
         "output_tokens": 32,
         "num_requests": 4,
+        "axis": "concurrency",
+        "level": 4.0,
         "concurrency": 4,
         "repeat": 1,
         "seed": 0,

@@ -18,6 +18,12 @@ from bench.study.config import Thresholds
         ({"client_loop_lag_p99_s": 0.2}, "event loop was late"),
         ({"client_loop_lag_max_s": 0.6}, "stood still for 0.6 s"),
         ({"client_send_spread_s": 0.5}, "burst took too long"),
+        ({"client_clock_skew_s": 0.005}, "clocks of our processes differ by 0.005 s"),
+        ({"client_cpu_share": 0.99}, "the client was the limit: 99% of a core"),
+        (
+            {"client_in_flight_mean": 20.0, "server_in_flight_mean": 8.0},
+            r"server counted 8.0 requests in flight, the client 20.0",
+        ),
         ({"scrape_gap_max_s": 3.0}, "no scrape for"),
         ({"scraped": False}, "no scrape succeeded"),
         ({"scrape_share": 0.2}, "only 20% of the scrapes due during the load came"),
@@ -26,16 +32,34 @@ from bench.study.config import Thresholds
     ],
 )
 def test_each_fault_is_named(summary, change, reason):
-    assert verdict(summary, Thresholds(), prefix_caching=False).reasons == []
-    reasons = verdict({**summary, **change}, Thresholds(), prefix_caching=False).reasons
+    assert verdict(summary, Thresholds()).reasons == []
+    reasons = verdict({**summary, **change}, Thresholds()).reasons
     assert len(reasons) == 1
     assert re.search(reason, reasons[0])
 
 
 def test_what_was_not_measured_is_no_fault(summary):
     bare = {**summary, "scrape_gap_max_s": None, "prefix_hits": None, "client_loop_lag_p99_s": None}
-    assert verdict(bare, Thresholds(), prefix_caching=False).reasons == []
-    assert verdict({**summary, "prefix_hits": 9.0}, Thresholds(), prefix_caching=True).reasons == []
+    assert verdict(bare, Thresholds()).reasons == []
+    assert verdict({**bare, "client_cpu_share": None, "server_in_flight_mean": None}, Thresholds()).reasons == []
+
+
+def test_hits_that_the_workload_implies_are_no_fault(summary):
+    shared = {**summary, "prefix_hits": 50.0, "prefix_hit_rate": 0.5, "prefix_hit_rate_expected": 0.5}
+    assert verdict(shared, Thresholds()).reasons == []
+    reasons = verdict({**shared, "prefix_hit_rate": 0.3}, Thresholds()).reasons
+    assert reasons == ["the prefix cache served 30.0% of the prompts' tokens, where the workload implies 50.0%"]
+
+
+def test_a_few_requests_apart_are_no_fault(summary):
+    """One request is in flight at the client for a moment before and after it is at the server."""
+    assert verdict({**summary, "client_in_flight_mean": 1.4, "server_in_flight_mean": 0.6}, Thresholds()).reasons == []
+
+
+def test_what_only_open_loops_promise_is_asked_of_them_alone(summary):
+    late = {**summary, "client_schedule_delay_p99_s": 0.2}
+    assert verdict(late, Thresholds()).reasons == []
+    assert "left late" in verdict({**late, "axis": "request_rate", "arrival": "poisson"}, Thresholds()).reasons[0]
 
 
 def test_a_late_client_speaks_against_the_latencies_alone(summary):
@@ -51,7 +75,7 @@ FACTS = {"a": {"deployment": "a", "engine_version": "1", "kv_tokens": 640, "kv_b
 
 def ladder(summary, usage, **more):
     runs = [
-        {**summary, "concurrency": level, "kv_usage_peak": peak, **{k: v[i] for k, v in more.items()}}
+        {**summary, "level": float(level), "concurrency": level, "kv_usage_peak": peak, **{k: v[i] for k, v in more.items()}}
         for i, (level, peak) in enumerate(usage.items())
     ]
     return summary_frame(runs, LAUNCH, FACTS, Thresholds())

@@ -6,7 +6,7 @@ import re
 import polars as pl
 import pytest
 
-from bench.analysis import summary_frame
+from bench.analysis import saturation, summary_frame
 from bench.errors import BenchError
 from bench.figures import Results, figure_names
 from bench.figures.registry import load_figure
@@ -23,7 +23,7 @@ SERIES = {"throughput": 50.0, "completed": 1.0, "running": 2.0, "waiting": 1.0, 
 def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("short",), known=True, **changes):
     runs = [
         {
-            **summary, "deployment": d, "workload": w, "run": f"{w}_{level}", "concurrency": level, "kv_usage_peak": min(1.0, level / 10),
+            **summary, "deployment": d, "workload": w, "run": f"{w}_{level}", "axis": "concurrency", "level": float(level), "concurrency": level, "kv_usage_peak": min(1.0, level / 10),
             "throughput_peak_tokens_per_s": 20.0 * level, "throughput_tokens_per_s": 10.0 * level, "duration_s": 2.0,
             "ttft_mean_s": 0.1 * level, "ttft_p50_s": 0.1 * level, "ttft_p99_s": 0.2 * level, "ttft_n": 4,
             "ttft_p99_bound_s": None, "tpot_p50_s": 0.01, "e2e_p50_s": 1.0,
@@ -32,7 +32,7 @@ def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("s
         for d in deployments for w in workloads for i, level in enumerate(levels)
     ]  # fmt: skip
     rows = [
-        {"deployment": run["deployment"], "run": run["run"], "concurrency": run["concurrency"], "repeat": 1, "elapsed_s": t,
+        {"deployment": run["deployment"], "run": run["run"], "level": run["level"], "repeat": 1, "elapsed_s": t,
          "series": series, "value": value * t}
         for run in runs for series, value in SERIES.items() for t in (0.5, 1.0, 1.5)
     ]  # fmt: skip
@@ -103,9 +103,23 @@ def drawn_rows(spec, key):
 def test_a_p99_that_its_requests_cannot_carry_is_hollow(summary):
     study = results(summary, ttft_p99_bound_s=[None, None, 3.5], ttft_n=[4, 4, 700], deployments=("a",))
     rows = drawn_rows(load_figure("ttft").draw(study).to_dict(), "told")
-    p99 = {row["concurrency"]: (row["told"], row["bound"]) for row in rows if row["measure"] == "P99"}
+    p99 = {row["level"]: (row["told"], row["bound"]) for row in rows if row["measure"] == "P99"}
     assert p99 == {1: ("P99, no bound", None), 4: ("P99, no bound", None), 16: ("P99, with bound", 3.5)}
     assert {row["bound"] for row in rows if row["measure"] != "P99"} == {None}
+
+
+def test_loads_of_different_kinds_share_no_axis(tmp_path, summary):
+    burst, paced = results(summary, deployments=("a",)), results(summary, deployments=("b",))
+    rates = paced.runs.with_columns(axis=pl.lit("request_rate"), concurrency=pl.lit(None, dtype=pl.Int64))
+    mixed = Results(pl.concat([burst.runs, rates]), pl.concat([burst.timeseries, paced.timeseries]))
+    for name in figure_names():
+        spec = json.loads(save_figure(name, mixed, tmp_path / name)[2].read_text())
+        assert len(spec["vconcat"]) == 2
+    text = json.dumps(load_figure("ttft").draw(mixed.by_axis()[1]).to_dict())
+    assert "request rate (requests/s)" in text
+    assert "concurrency (requests" not in text
+    row = saturation(rates).row(0, named=True)
+    assert (row["axis"], row["predicted"]) == ("request_rate", None)  # a number of requests says nothing of a rate
 
 
 def test_levels_with_repeats_have_their_interval(summary):
@@ -114,7 +128,7 @@ def test_levels_with_repeats_have_their_interval(summary):
     study = results(summary, levels=(1, 4, 4), deployments=("a",), throughput_tokens_per_s=[10.0, 40.0, 44.0])
     rows = drawn_rows(load_figure("peak-throughput").draw(study).to_dict(), "low")
     mean = next(row for row in rows if row["mean"] == 42.0)
-    assert (mean["concurrency"], mean["low"], mean["high"]) == (
+    assert (mean["level"], mean["low"], mean["high"]) == (
         4,
         pytest.approx(42 - 25.41, abs=0.01),
         pytest.approx(42 + 25.41, abs=0.01),

@@ -78,7 +78,29 @@ def exposition(step):
 def run(tmp_path):
     """A run's folder, with requests and three scrapes."""
     records = [
-        RequestRecord(i, "ok", None, 200, 4, 3, 0.0, 0.0, 0.05, 0.1, 0.1, 0.5 + i, 0.6 + i, 0.1, 0.5 + i, [0.1, 0.3, 0.5 + i])
+        RequestRecord(
+            index=i,
+            after=None,
+            outcome="ok",
+            error=None,
+            status=200,
+            prompt_asked=4,
+            output_asked=3,
+            prompt_tokens=4,
+            completion_tokens=3,
+            cached_tokens=None,
+            scheduled_s=0.0,
+            sent_s=0.0,
+            headers_s=0.05,
+            first_byte_s=0.1,
+            first_token_s=0.1,
+            first_output_s=0.1,
+            last_token_s=0.5 + i,
+            end_s=0.6 + i,
+            ttft_s=0.1,
+            e2e_s=0.5 + i,
+            token_times_s=[0.1, 0.3, 0.5 + i],
+        )
         for i in range(2)
     ]
     write_requests(records, tmp_path / "requests.jsonl")
@@ -90,9 +112,9 @@ def run(tmp_path):
     record = {
         "digest": "d",
         "definition": {"deployment": "a", "run": "r", "workload": "w", "arrival": "burst", "prompt_tokens": 4,
-                       "output_tokens": 3, "num_requests": 2, "concurrency": 2, "repeat": 1, "seed": 0},
+                       "output_tokens": 3, "num_requests": 2, "axis": "concurrency", "level": 2, "repeat": 1, "seed": 0},
         "started": "2026-01-01T00:00:00+00:00", "clock_start_s": 100.0, "drain_s": 0.0, "scrape_interval_s": 0.2,
-        "client": {"loop_lag_p99_s": 0.001, "send_spread_s": 0.0}, "host": {"busy_share": 0.5, "steal_share": 0.0},
+        "prefix": {"primed_tokens": 0, "expected_tokens": 2}, "client": {"loop_lag_p99_s": 0.001, "send_spread_s": 0.0}, "host": {"busy_share": 0.5, "steal_share": 0.0},
         "files": {n: hashlib.sha256((tmp_path / n).read_bytes()).hexdigest() for n in ("requests.jsonl", "telemetry.jsonl.gz")},
     }  # fmt: skip
     (tmp_path / "run.json").write_text(json.dumps(record))
@@ -125,6 +147,14 @@ def test_a_runs_summary_by_hand(run):
     assert told["kv_usage_peak"] == 0.5
     assert told["preemptions"] == 4
     assert told["server_ttft_mean_s"] == 2.0  # the sum rose by 4, the count by 2
+    assert (told["axis"], told["level"], told["concurrency"], told["num_requests"]) == ("concurrency", 2.0, 2, 2)
+    assert (told["prompt_tokens"], told["output_tokens"]) == (4.0, 3.0)
+    assert (told["in_flight_peak"], told["offered_rate"]) == (2, None)  # both left at once: no rate
+    assert (told["client_in_flight_mean"], told["server_in_flight_mean"]) == (
+        None,
+        None,
+    )  # two scrapes during the load say little
+    assert (told["prefix_hit_rate"], told["prefix_hit_rate_expected"]) == (1.0, 2 / 8)  # hits and queries rise alike here
     assert told["metrics_missing"] == []
     assert told["scrape_gap_max_s"] == 1.0
     assert told["scraped"] is True

@@ -31,8 +31,8 @@ def test_another_confidence():
     assert student_t(10, 0.99) == pytest.approx(3.169, abs=5e-4)
 
 
-def runs(*rows, level="concurrency"):
-    schema = {"deployment": pl.String, level: pl.Float64, "x": pl.Float64, "valid": pl.Boolean}
+def runs(*rows):
+    schema = {"deployment": pl.String, "level": pl.Float64, "x": pl.Float64, "valid": pl.Boolean}
     return pl.DataFrame(rows, schema=schema, orient="row").with_columns(workload=pl.lit("short"))
 
 
@@ -50,12 +50,12 @@ def test_one_run_has_no_interval():
 
 def test_invalid_runs_and_runs_without_a_value_do_not_count():
     rows = (("a", 4, 1.0, True), ("a", 4, 9.0, False), ("a", 4, None, True), ("a", 8, 9.0, False))
-    assert repeats(runs(*rows), "x").select("concurrency", "n", "mean").rows() == [(4.0, 1, 1.0)]
+    assert repeats(runs(*rows), "x").select("level", "n", "mean").rows() == [(4.0, 1, 1.0)]
 
 
-def test_levels_and_deployments_stand_apart_on_any_axis():
+def test_levels_and_deployments_stand_apart():
     rows = (("a", 0.5, 1.0, True), ("a", 0.5, 3.0, True), ("a", 2.5, 5.0, True), ("b", 0.5, 7.0, True), ("b", None, 8.0, True))
-    told = repeats(runs(*rows, level="level"), "x", level="level")
+    told = repeats(runs(*rows), "x")
     assert told.select("deployment", "level", "n", "mean").rows() == [
         ("a", 0.5, 2, 2.0),
         ("a", 2.5, 1, 5.0),

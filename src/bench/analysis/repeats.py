@@ -12,22 +12,22 @@ __all__ = ["CONFIDENCE", "repeats", "student_t"]
 CONFIDENCE = 0.95
 
 
-def repeats(runs: pl.DataFrame, column: str, *, level: str = "concurrency") -> pl.DataFrame:
+def repeats(runs: pl.DataFrame, column: str) -> pl.DataFrame:
     """Mean and median of `column` over the valid repeats of each level, with the 95 % interval of the mean.
 
     The interval is mean ± t · s / √n, with s the sample's standard deviation (n − 1) and t Student's for n − 1 degrees of freedom. It
     takes repeats as independent and about normal; with two of them t is 12.7, and says so.
 
     Args:
-        runs: summary rows (`deployment`, `workload`, `valid`, the level and `column`); those without a value are left out.
+        runs: summary rows (`deployment`, `workload`, `valid`, `level` and `column`); those without a value are left out.
 
     Returns:
         One row a deployment, workload and level that has a valid run: `n`, `mean`, `median`, `low`, `high` (null for n < 2), in the
         unit of `column`.
     """
     levels = (
-        runs.filter(pl.col("valid") & pl.col(column).is_not_null() & pl.col(level).is_not_null())
-        .group_by("deployment", "workload", level, maintain_order=True)
+        runs.filter(pl.col("valid") & pl.col(column).is_not_null() & pl.col("level").is_not_null())
+        .group_by("deployment", "workload", "level", maintain_order=True)
         .agg(
             n=pl.len(),
             mean=pl.col(column).mean(),

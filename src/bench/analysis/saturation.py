@@ -31,7 +31,7 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
     bounds it from below. Null where no level did: nothing is extrapolated.
 
     Args:
-        runs: summary rows (`deployment`, `workload`, `concurrency`, `content_valid`, `saturated`, `predicted_saturation`,
+        runs: summary rows (`deployment`, `workload`, `axis`, `level`, `content_valid`, `saturated`, `predicted_saturation`,
             and the model's
             `kv_bytes_per_token` and `parameters`).
 
@@ -43,13 +43,15 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
     rows = []
     valid = runs.filter("content_valid")  # a late client changes nothing of what the server counted
     for (deployment, workload), group in valid.group_by("deployment", "workload", maintain_order=True):
-        levels = group.group_by("concurrency").agg(
+        levels = group.group_by("level").agg(
             pl.col("saturated").all(), pl.col("throughput_tokens_per_s").median()
-        ).sort("concurrency")  # fmt: skip
-        ladder: list[int] = levels["concurrency"].to_list()
+        ).sort("level")  # fmt: skip
+        ladder: list[float] = levels["level"].to_list()
         full: list[bool] = levels["saturated"].to_list()
         first = next((i for i in range(len(ladder)) if all(full[i:])), None)
-        predicted = group["predicted_saturation"].drop_nulls().max()
+        # A number of requests says nothing of a rate.
+        counted = group["axis"][0] == "concurrency"
+        predicted = group["predicted_saturation"].drop_nulls().max() if counted else None
         expected = (
             next((i for i, level in enumerate(ladder) if level >= predicted), None)  # type: ignore[operator]
             if predicted is not None
@@ -59,12 +61,13 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
             {
                 "deployment": deployment,
                 "workload": workload,
+                "axis": group["axis"][0],
                 "model": group["model"][0],
                 "measured": ladder[first] if first is not None else None,
                 "below": ladder[first - 1] if first else None,
                 "predicted": predicted,
                 "levels_apart": first - expected if first is not None and expected is not None else None,
-                "peak_at": levels.sort("throughput_tokens_per_s", descending=True)["concurrency"][0],
+                "peak_at": levels.sort("throughput_tokens_per_s", descending=True)["level"][0],
                 "kv_bytes_per_token": group["kv_bytes_per_token"][0],
                 "parameters": group["parameters"][0],
             }
@@ -74,12 +77,13 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
         schema={
             "deployment": pl.String,
             "workload": pl.String,
+            "axis": pl.String,
             "model": pl.String,
-            "measured": pl.Int64,
-            "below": pl.Int64,
+            "measured": pl.Float64,
+            "below": pl.Float64,
             "predicted": pl.Float64,
             "levels_apart": pl.Int64,
-            "peak_at": pl.Int64,
+            "peak_at": pl.Float64,
             "kv_bytes_per_token": pl.Int64,
             "parameters": pl.Int64,
         },

@@ -32,6 +32,18 @@ class Results:
 
         return cls(pl.read_parquet(summary), pl.read_parquet(timeseries))
 
+    @property
+    def axis(self) -> str:
+        """What the load of these runs is counted in: `concurrency`, `request_rate` or `time_scale`."""
+        return str(self.runs["axis"][0])
+
+    def by_axis(self) -> list[Results]:
+        """The results of each axis, so that no figure has two kinds of load on one of its axes."""
+        return [
+            Results(runs, self.timeseries.join(runs.select("deployment", "run"), on=["deployment", "run"], how="semi"))
+            for runs in self.runs.partition_by("axis", maintain_order=True)
+        ]
+
     @cached_property
     def saturation(self) -> pl.DataFrame:
         """One row a deployment and workload: measured and predicted saturation."""

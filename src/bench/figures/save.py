@@ -24,7 +24,9 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
         BenchError: there is no such figure.
     """
     drawn = load_figure(name)
-    chart, note = drawn.draw(results), invalid_note(results.runs)
+    charts, note = [drawn.draw(part) for part in results.by_axis()], invalid_note(results.runs)
+    # Loads of different kinds stand below one another.
+    chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts).resolve_scale(color="independent")  # type: ignore[arg-type]
     # A picture stands alone, so it says how to read it; the page says it in its own words beside the interactive one.
     still = finish(chart, drawn.title, [drawn.question, *textwrap.wrap(drawn.reading, 92), note])
     whole = finish(chart, drawn.title, [drawn.question, note])

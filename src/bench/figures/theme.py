@@ -11,17 +11,18 @@ import polars as pl
 from bench.figures.results import Results
 
 __all__ = [
+    "AXIS_TITLES",
     "HEIGHT",
     "INVALID",
     "PALETTE",
     "WIDTH",
-    "concurrency_axis",
     "curve_colour",
     "curve_column",
     "curve_size",
     "curve_width",
     "finish",
     "layered",
+    "level_axis",
     "median_lines",
     "points",
     "predicted_rules",
@@ -32,6 +33,11 @@ __all__ = [
 PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 WIDTH, HEIGHT = 460, 300
 INVALID = "invalid run"
+AXIS_TITLES = {
+    "concurrency": "concurrency (requests in flight)",
+    "request_rate": "request rate (requests/s)",
+    "time_scale": "trace, times as fast as recorded",
+}
 _FONT = "Helvetica, Arial, sans-serif"
 # Charts show what the tables hold; a study of more rows than Altair's default limit is no mistake.
 alt.data_transformers.disable_max_rows()
@@ -75,25 +81,28 @@ def curve_width() -> alt.StrokeWidth:
     return alt.StrokeWidth("curve_width:Q", scale=None, legend=None)
 
 
-def concurrency_axis(levels: Sequence[int] | pl.Series, *, title: str = "concurrency (requests in flight)") -> alt.X:
-    """Concurrency on a logarithmic axis where the levels span more than a factor of 20."""
-    low, high = min(levels), max(levels)
+def level_axis(results: Results) -> alt.X:
+    """The load: requests in flight, requests a second or a time scale; logarithmic where it spans more than a factor of 20."""
+    low, high = float(results.runs["level"].min()), float(results.runs["level"].max())  # type: ignore[arg-type]
     log = high / low > 20
-    values = [v for v in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096) if v <= high * 1.1] if log else None
+    powers = [2.0**n for n in range(-10, 20)]
+    values = [v for v in powers if low <= v <= high * 1.1] if log else None
     scale = alt.Scale(type="log", base=2, nice=False) if log else alt.Scale(zero=False)
-    axis = alt.Axis(values=values, format="d", labelFlush=False) if values else alt.Axis(format="d")
-    return alt.X("concurrency:Q", title=title, scale=scale, axis=axis)
+    digits = "d" if results.axis == "concurrency" else "~g"
+    axis = alt.Axis(values=values, format=digits, labelFlush=False) if values else alt.Axis(format=digits)
+    return alt.X("level:Q", title=AXIS_TITLES[results.axis], scale=scale, axis=axis)
 
 
 def predicted_rules(runs: pl.DataFrame, x: alt.X, colour: alt.Color | alt.ColorDatum) -> alt.Chart:
     """A dashed rule at the predicted saturation of each curve, where it lies among the levels shown.
 
     Args:
-        runs: rows with `curve`, `concurrency` and `predicted_saturation` (requests).
+        runs: rows with `curve`, `axis`, `level` and `predicted_saturation` (requests).
     """
-    highest = max(runs["concurrency"].to_list(), default=0)
-    predicted = runs.group_by("curve", maintain_order=True).agg(concurrency=pl.col("predicted_saturation").max())
-    shown = alt.Chart(predicted.filter(pl.col("concurrency") <= 1.1 * highest))
+    counted = runs.filter(pl.col("axis") == "concurrency")  # a number of requests has no place on another axis
+    highest = max(counted["level"].to_list(), default=0)
+    predicted = counted.group_by("curve", maintain_order=True).agg(level=pl.col("predicted_saturation").max())
+    shown = alt.Chart(predicted.filter(pl.col("level") <= 1.1 * highest))
     rules: alt.Chart = shown.mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=x, color=colour)
     return rules
 
@@ -102,9 +111,9 @@ def median_lines(runs: pl.DataFrame, column: str, x: alt.X, y: alt.Y, colour: al
     """A line a curve through the medians of its levels' valid runs.
 
     Args:
-        runs: rows of `with_curve` with `concurrency`, `valid` and `column`.
+        runs: rows of `with_curve` with `level`, `valid` and `column`.
     """
-    levels = runs.filter("valid").group_by("curve", "curve_width", "concurrency", maintain_order=True)
+    levels = runs.filter("valid").group_by("curve", "curve_width", "level", maintain_order=True)
     chart = alt.Chart(levels.agg(pl.col(column).median()))
     lines: alt.Chart = chart.mark_line().encode(x=x, y=y, color=colour, strokeWidth=curve_width())
     return lines

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from bench.parse.recovery import recovery
 from bench.telemetry import GAUGES
 
 __all__ = ["asked_figures", "load_figures"]
@@ -58,8 +59,18 @@ def load_figures(
         "client_in_flight_mean": client,
         "server_in_flight_mean": server,
         "prefix_hit_rate": figures["prefix_hits"] / queries if queries else None,
+        **_recovery(record["definition"].get("step"), requests),
         "prefix_hit_rate_expected": record["prefix"]["expected_tokens"] / asked if asked else 0.0,
     }
+
+
+def _recovery(step: Mapping[str, float] | None, requests: pl.DataFrame) -> dict[str, Any]:
+    """What a step in the load did to TTFT, from the moment at which a request was due; nulls where there was none."""
+    if step is None:
+        return {"recovered": None, "recovery_s": None}
+    from_due = requests.with_columns(ttft_s=pl.col("first_token_s") - pl.col("scheduled_s"))
+    found = recovery(from_due, step_start_s=step["start_s"], step_end_s=step["start_s"] + step["duration_s"])
+    return {"recovered": found.recovered, "recovery_s": found.recovery_s}
 
 
 def _rate(moments: pl.Series) -> float | None:

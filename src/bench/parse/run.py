@@ -16,7 +16,6 @@ from bench.parse.exposition import TELEMETRY_SCHEMA, read_scrapes, telemetry_tab
 from bench.parse.latency import latency_columns
 from bench.parse.load import asked_figures, load_figures
 from bench.parse.percentiles import percentile, upper_bound
-from bench.parse.recovery import recovery
 from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, METRICS, missing_metrics
 
 __all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
@@ -131,6 +130,8 @@ def summarise(
     }
     for name in ("ttft", "e2e", "tpot"):
         content |= _distribution(name, ok[f"{name}_s"], bounds=True)
+    # From the moment at which it was due: what a client that sends late, or waits for answers, would leave out.
+    content |= _distribution("ttft_due", ok["first_token_s"] - ok["scheduled_s"], bounds=True)
     gaps = ok.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"].drop_nulls()
     # A step of the server gives every running request a token, so gaps come in equal groups: they are not independent samples.
     content |= _distribution("itl", gaps, bounds=False)

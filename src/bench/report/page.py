@@ -30,7 +30,7 @@ def write_report(page: Path, *, title: str, results: Results, specs: Sequence[Pa
     template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         (files("bench.report") / "page.html.j2").read_text()
     )
-    runs = results.runs.sort("deployment", "workload", "concurrency", "repeat", maintain_order=True)
+    runs = results.runs.sort("deployment", "workload", "level", "repeat", maintain_order=True)
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(
         template.render(

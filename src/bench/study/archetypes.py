@@ -46,9 +46,10 @@ ARCHETYPES: dict[str, dict[str, Any]] = {
         "prompt_tokens": _lognormal(1469, 0.70, 16, 7437),
         "output_tokens": _lognormal(13, 1.27, 1, 1899),
     },
-    # Calls of a tool-using agent. Mooncake's tool and agent trace has 8,596 tokens in and 182 out in the mean, 59 % of the input cached. A
-    # conversation of 3 calls whose first prompt has 30 % in common with all others is ours; the first prompt's length and the tool output
-    # that each call adds are solved for the two means and the 59 %. The spread of the answers and the pause for a tool (1 s) are ours.
+    # Calls of a tool-using agent. Mooncake's tool and agent trace has 8,596 tokens in and 182 out in the mean, 59 % of the input
+    # cached. A conversation of 3 calls whose first prompt has 30 % in common with all others is ours; the first prompt's length and
+    # the tool output that each call adds are solved for the two means and the 59 %. The spread of the answers and the pause for a
+    # tool (1 s) are ours.
     "agentic": {
         "prompt_tokens": {"distribution": "fixed", "tokens": 5091},
         "output_tokens": _lognormal(104, 1.3, 8, 1024),

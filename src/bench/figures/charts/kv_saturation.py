@@ -1,4 +1,4 @@
-"""KV-cache usage against concurrency."""
+"""KV-cache usage against load."""
 
 import altair as alt
 import polars as pl
@@ -6,10 +6,10 @@ import polars as pl
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
-    concurrency_axis,
     curve_colour,
     curve_size,
     layered,
+    level_axis,
     median_lines,
     points,
     predicted_rules,
@@ -19,7 +19,7 @@ from bench.figures.theme import (
 
 @figure(
     "kv-saturation",
-    title="KV-cache usage against concurrency",
+    title="KV-cache usage against load",
     question="At what load does the KV cache run out, and was that to be expected?",
     reading="Peak usage of each run. Dashed: the saturation that geometry predicts, KV tokens ÷ tokens a request. Where a curve "
     "reaches the top at its dashed line, geometry told the limit. vLLM keeps one block for itself, so the level at the line is "
@@ -29,13 +29,13 @@ def kv_saturation(results: Results) -> alt.LayerChart:
     """Peak KV-cache usage of each run, one line a curve through its levels' medians, with the prediction as a rule.
 
     Args:
-        results: `runs` with `concurrency`, `kv_usage_peak` (0–1), `predicted_saturation` (requests) and `valid`.
+        results: `runs` with `level`, `kv_usage_peak` (0–1), `predicted_saturation` (requests) and `valid`.
     """
     runs = with_curve(results, results.runs.filter(pl.col("kv_usage_peak").is_not_null()))
     runs = runs.with_columns(valid=pl.col("content_valid"))  # a late client changes nothing of what the server counted
-    x, colour = concurrency_axis(results.runs["concurrency"]), curve_colour(results)
+    x, colour = level_axis(results), curve_colour(results)
     y = alt.Y("kv_usage_peak:Q", title="peak KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02]))
-    base = alt.Chart(runs.select("curve", "curve_size", "concurrency", "kv_usage_peak", "valid", "run"))
+    base = alt.Chart(runs.select("curve", "curve_size", "level", "kv_usage_peak", "valid", "run"))
     return layered(
         predicted_rules(runs, x, colour),
         median_lines(runs, "kv_usage_peak", x, y, colour),
@@ -45,6 +45,6 @@ def kv_saturation(results: Results) -> alt.LayerChart:
             x,
             colour,
             size=curve_size(),
-            tooltip=["run:N", "concurrency:Q", alt.Tooltip("kv_usage_peak:Q", format=".1%")],
+            tooltip=["run:N", "level:Q", alt.Tooltip("kv_usage_peak:Q", format=".1%")],
         ),
     )

@@ -27,7 +27,7 @@ def memory_pressure(results: Results) -> alt.HConcatChart:
     runs = with_curve(results, results.runs)
     columns = []
     for curve in curve_column(results):
-        run = runs.filter(pl.col("curve") == curve).sort("concurrency", -pl.col("repeat")).row(-1, named=True)
+        run = runs.filter(pl.col("curve") == curve).sort("level", -pl.col("repeat")).row(-1, named=True)
         rows = results.timeseries.filter((pl.col("deployment") == run["deployment"]) & (pl.col("run") == run["run"]))
         end = float(run["duration_s"] or 1.0)
         x = alt.X("elapsed_s:Q", title="time since the run's start (s)", scale=alt.Scale(domain=[0, end], nice=False))
@@ -46,7 +46,7 @@ def memory_pressure(results: Results) -> alt.HConcatChart:
             sort=list(_COUNTS),
             scale=alt.Scale(domain=list(_COUNTS), range=[[1, 0], [6, 3], [2, 2]]),
         )
-        title = f"{curve} at {run['concurrency']}" + ("" if run["valid"] else " (invalid run)")
+        title = f"{curve} at {run['level']:g}" + ("" if run["valid"] else " (invalid run)")
         above = (
             alt.Chart(counts, title=alt.TitleParams(title, fontSize=13, anchor="start"))
             .mark_line(clip=True, interpolate="step-after")

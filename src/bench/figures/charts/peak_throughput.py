@@ -1,4 +1,4 @@
-"""Throughput against concurrency."""
+"""Throughput against load."""
 
 import altair as alt
 import polars as pl
@@ -8,9 +8,9 @@ from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
     HEIGHT,
-    concurrency_axis,
     curve_colour,
     curve_size,
+    level_axis,
     median_lines,
     points,
     predicted_rules,
@@ -25,7 +25,7 @@ _PANELS = {
 
 @figure(
     "peak-throughput",
-    title="Throughput against concurrency",
+    title="Throughput against load",
     question="Where does more load stop buying more tokens, and where does it cost some?",
     reading="Left, the study's measure: the most output tokens in any second of a run. Right, the run's mean, which also pays for "
     "queueing, preemption and the last requests that run alone. Dashed: predicted KV saturation. Bars, where a level has two valid "
@@ -35,16 +35,16 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
     """Peak and mean output tokens a second of each run, one line a curve through its levels' medians.
 
     Args:
-        results: `runs` with `concurrency`, `throughput_peak_tokens_per_s`, `throughput_tokens_per_s`, `predicted_saturation`, `valid`.
+        results: `runs` with `level`, `throughput_peak_tokens_per_s`, `throughput_tokens_per_s`, `predicted_saturation`, `valid`.
     """
     runs = with_curve(results, results.runs)
-    x, colour = concurrency_axis(results.runs["concurrency"]), curve_colour(results)
+    x, colour = level_axis(results), curve_colour(results)
     highest = max(runs[column].drop_nulls().max() or 0 for column in _PANELS)
     panels = []
     for column, title in _PANELS.items():
         y = alt.Y(f"{column}:Q", title="output tokens/s", scale=alt.Scale(domain=[0, 1.05 * float(highest)]))  # type: ignore[arg-type]
         intervals = alt.Chart(with_curve(results, repeats(results.runs, column).filter(pl.col("n") > 1)))
-        base = alt.Chart(runs.select("curve", "curve_size", "concurrency", column, "valid", "run"))
+        base = alt.Chart(runs.select("curve", "curve_size", "level", column, "valid", "run"))
         panels.append(
             alt.layer(
                 predicted_rules(runs, x, colour),
@@ -58,7 +58,7 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
                     x,
                     colour,
                     size=curve_size(),
-                    tooltip=["run:N", "concurrency:Q", alt.Tooltip(f"{column}:Q", format=".0f")],
+                    tooltip=["run:N", "level:Q", alt.Tooltip(f"{column}:Q", format=".0f")],
                 ),
             ).properties(
                 width=360, height=HEIGHT, title=alt.TitleParams(title, fontSize=13, fontWeight="normal", anchor="start")

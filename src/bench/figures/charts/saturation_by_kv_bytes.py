@@ -1,19 +1,19 @@
-"""Saturation concurrency against KV bytes a token."""
+"""The load at which the KV cache is full, against KV bytes a token."""
 
 import altair as alt
 import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import HEIGHT, curve_colour, curve_size, curve_width, with_curve
+from bench.figures.theme import AXIS_TITLES, HEIGHT, curve_colour, curve_size, curve_width, with_curve
 
 
 @figure(
     "saturation-by-kv-bytes",
     title="What decides where a server saturates",
     question="Is it the model's size, or the bytes that a token holds in the KV cache?",
-    reading="Saturation concurrency against KV bytes a token (left) and against parameters (right). Filled: the lowest level "
-    "measured that filled the cache, with a bar down to the highest that did not. Diamonds: predicted from geometry.",
+    reading="The load at which the cache is full, against KV bytes a token (left) and against parameters (right). Filled: the "
+    "lowest level measured that filled the cache, with a bar down to the highest that did not. Diamonds: predicted from geometry.",
 )
 def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
     """Measured and predicted saturation of each curve over KV bytes a token, and over parameters.
@@ -26,7 +26,7 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
     )
     colour = curve_colour(results)
     highest = max([v for c in ("measured", "predicted") for v in rows[c].drop_nulls()], default=1)
-    y = alt.Y("measured:Q", title="saturation concurrency (requests)", scale=alt.Scale(domain=[0, 1.15 * highest]))
+    y = alt.Y("measured:Q", title=f"saturation: {AXIS_TITLES[results.axis]}", scale=alt.Scale(domain=[0, 1.15 * highest]))
     panels = []
     for column, title in (("kib", "KV bytes a token (KiB)"), ("millions", "parameters (millions)")):
         data = rows.filter(pl.col(column).is_not_null())

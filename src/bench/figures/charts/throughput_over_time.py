@@ -25,21 +25,23 @@ def throughput_over_time(results: Results) -> alt.FacetChart:
     rows = (
         results.timeseries.filter(pl.col("series") == "throughput")
         .join(runs, on=["deployment", "run"])
-        .filter(pl.col("repeat") == pl.col("repeat").min().over("curve", "concurrency"))
-        .select("curve", "concurrency", "elapsed_s", "value", "valid")
+        .filter(pl.col("repeat") == pl.col("repeat").min().over("curve", "level"))
+        .select("curve", "level", "elapsed_s", "value", "valid")
     )
-    levels = rows["concurrency"].unique().sort().to_list()
+    levels = rows["level"].unique().sort().to_list()
     chart: alt.FacetChart = (
         alt.Chart(rows)
         .mark_line(strokeWidth=1.6, point=alt.OverlayMarkDef(size=12))
         .encode(
             x=alt.X("elapsed_s:Q", title="time since the run's start (s)"),
             y=alt.Y("value:Q", title="output tokens/s"),
-            color=alt.Color("concurrency:O", title="concurrency", sort=levels, scale=alt.Scale(scheme="viridis", reverse=True)),
+            color=alt.Color(
+                "level:O", title=results.axis.replace("_", " "), sort=levels, scale=alt.Scale(scheme="viridis", reverse=True)
+            ),
             strokeDash=alt.StrokeDash(
                 "valid:N", title="valid", legend=None, scale=alt.Scale(domain=[True, False], range=[[1, 0], [3, 3]])
             ),
-            tooltip=["concurrency:O", alt.Tooltip("elapsed_s:Q", format=".2f"), alt.Tooltip("value:Q", format=".0f")],
+            tooltip=["level:O", alt.Tooltip("elapsed_s:Q", format=".2f"), alt.Tooltip("value:Q", format=".0f")],
         )
         .properties(width=280, height=260)
         .facet(column=alt.Column("curve:N", title=None, sort=curve_column(results)))

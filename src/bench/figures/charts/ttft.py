@@ -1,11 +1,11 @@
-"""Time to first token against concurrency."""
+"""Time to first token against load."""
 
 import altair as alt
 import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import concurrency_axis, curve_colour, curve_column, with_curve
+from bench.figures.theme import curve_colour, curve_column, level_axis, with_curve
 
 _MEASURES = {"ttft_mean_s": "mean", "ttft_p50_s": "P50", "ttft_p99_s": "P99"}
 _DASHES = {"mean": [1, 0], "P50": [6, 3], "P99": [2, 2]}
@@ -22,7 +22,7 @@ _SHAPES = {
 
 @figure(
     "ttft",
-    title="Time to first token against concurrency",
+    title="Time to first token against load",
     question="How long does a user wait for the first token as load rises?",
     reading="Under a burst each request waits behind the others' prefill, so the time rises about in line with the load; a knee shows "
     "under paced arrivals only. Hollow: fewer than 662 requests, the P99 is an estimate without a bound (below 100 requests, the "
@@ -32,10 +32,10 @@ def ttft(results: Results) -> alt.FacetChart:
     """Mean, P50 and P99 of TTFT at each level (medians over repeats), a panel a curve; hollow where a P99 has no bound.
 
     Args:
-        results: `runs` with `concurrency`, `ttft_mean_s`, `ttft_p50_s`, `ttft_p99_s`, `ttft_p99_bound_s` (s), `ttft_n` and `valid`.
+        results: `runs` with `level`, `ttft_mean_s`, `ttft_p50_s`, `ttft_p99_s`, `ttft_p99_bound_s` (s), `ttft_n` and `valid`.
     """
     runs = with_curve(results, results.runs)
-    kept = ["curve", "concurrency", "valid", "ttft_n", "ttft_p99_bound_s"]
+    kept = ["curve", "level", "valid", "ttft_n", "ttft_p99_bound_s"]
     measure, bound = pl.col("measure"), pl.col("bound")
     p99 = measure == "P99"
     long = (
@@ -48,7 +48,7 @@ def ttft(results: Results) -> alt.FacetChart:
         )
         .drop("ttft_p99_bound_s")
     )
-    x = concurrency_axis(results.runs["concurrency"])
+    x = level_axis(results)
     y = alt.Y("seconds:Q", title="TTFT (s)")
     # The same measure has the same dash and shape in each panel; the colour says again which curve it is.
     dash = alt.StrokeDash("measure:N", legend=None, scale=alt.Scale(domain=list(_DASHES), range=list(_DASHES.values())))
@@ -63,7 +63,7 @@ def ttft(results: Results) -> alt.FacetChart:
     colour = curve_colour(results).legend(None)
     valid = alt.Chart(long).transform_filter("datum.valid")
     line = (
-        valid.transform_aggregate(seconds="median(seconds)", groupby=["curve", "concurrency", "measure"])
+        valid.transform_aggregate(seconds="median(seconds)", groupby=["curve", "level", "measure"])
         .mark_line()
         .encode(x=x, y=y, color=colour, strokeDash=dash)
     )
@@ -81,7 +81,7 @@ def ttft(results: Results) -> alt.FacetChart:
         color=colour,
         tooltip=[
             alt.Tooltip("told:N", title="TTFT"),
-            "concurrency:Q",
+            "level:Q",
             alt.Tooltip("ttft_n:Q", title="requests"),
             alt.Tooltip("seconds:Q", format=".3f"),
             alt.Tooltip("bound:Q", title="99 % bound", format=".3f"),
