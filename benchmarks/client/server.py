@@ -92,7 +92,9 @@ class _Stream:
 
     __slots__ = ("accepted", "arrived", "body", "chunk", "due", "end", "fd", "first", "last", "number", "slot", "start")
 
-    def __init__(self, connection: _Connection, body: bytes, payloads: tuple[bytes, bytes, bytes], start: int, end: int) -> None:
+    def __init__(
+        self, connection: _Connection, body: bytes, payloads: tuple[bytes, bytes, bytes], start: int, end: int
+    ) -> None:
         self.fd = connection.fd
         self.accepted = connection.accepted
         self.arrived = connection.arrived
