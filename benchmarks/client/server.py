@@ -34,6 +34,7 @@ PERIOD_S = 0.020
 MODEL = "truth"
 STATE_FORMAT = "4d"  # what `--state` maps: requests arrived, requests ended, first arrival, last write
 _WRITES_BETWEEN_POLLS = 48  # arrivals are stamped when they are read: look for them at least every half millisecond
+_ACCEPTED_BETWEEN_POLLS = 16
 _PARSED_BETWEEN_POLLS = 8  # a request takes some 20 µs to understand, and has 50 ms
 _SPIN_S = 0.0012  # epoll's timeout counts whole milliseconds: closer to a due time than this, the server spins
 
@@ -174,7 +175,7 @@ class TruthServer:
                 self._close(connection)
 
     def _accept(self) -> None:
-        while True:
+        for _ in range(_ACCEPTED_BETWEEN_POLLS):
             try:
                 accepted, _ = self._listener.accept()
             except OSError as error:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def serving(core: str) -> Iterator[Server]:
 
 
 def run_trial(client: Client, scenario: Scenario, server: Server, *, core: str, timeout_s: float) -> dict[str, Any]:
-    """Measure; see `_cpu` and `server_figures` for what comes back.
+    """Measure; see `_split` and `server_figures` for what comes back.
 
     Raises:
         RuntimeError: the client failed or took longer than `timeout_s`; its last words.
@@ -98,12 +99,12 @@ def run_trial(client: Client, scenario: Scenario, server: Server, *, core: str, 
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-            cpu = _watch(process, server, scenario, timeout_s)
+            watched = _watch(process, server, scenario, timeout_s)
         dump = server.get("/dump")
         words = (folder / "output").read_text(errors="replace").strip()[-1500:]
-        if cpu["status"] != 0:
+        if watched["status"] != 0 or not dump["requests"]:
             raise RuntimeError(
-                f"{client.name} ended with status {cpu['status']} after {len(dump['requests'])} requests: {words}"
+                f"{client.name} ended with status {watched['status']} after {len(dump['requests'])} requests: {words}"
             )
         try:
             told = client.told(folder)
@@ -111,14 +112,16 @@ def run_trial(client: Client, scenario: Scenario, server: Server, *, core: str, 
             raise RuntimeError(f"{client.name} left no figures ({error!r}): {words}") from error
     seen = server_figures(dump, scenario.rate)
     chunks = seen["chunks"] or 1
+    cpu = _split(watched, dump, told.wall_s)
+    run_s = cpu["connecting_s"] + cpu["streaming_s"]
     return {
         "client": client.name,
         "scenario": scenario.name,
         "requests": scenario.requests,
         "ideal_ms": 1e3 * scenario.ideal_s,
         "cpu": cpu,
-        "us_a_chunk": 1e6 * cpu["streaming_s"] / chunks,
-        "us_a_chunk_in_all": 1e6 * (cpu["streaming_s"] + cpu["after_s"]) / chunks,
+        "us_a_chunk": 1e6 * run_s / chunks,
+        "us_a_chunk_in_all": 1e6 * (run_s + cpu["after_s"]) / chunks,
         "told": {
             "wall_ms": 1e3 * told.wall_s,
             "completed": told.completed,
@@ -132,46 +135,65 @@ def run_trial(client: Client, scenario: Scenario, server: Server, *, core: str, 
 
 
 def _watch(process: subprocess.Popen[bytes], server: Server, scenario: Scenario, timeout_s: float) -> dict[str, Any]:
-    """Let the client run to its end, and split its CPU time.
+    """Let the client run to its end, and keep its CPU time as it grows.
 
     Returns:
-        `status` of the process, and CPU seconds, user and system, of it and its descendants: `start_s` until the first request's
-        arrival; `streaming_s` from there until every stream had ended and no socket held unread bytes; `after_s` from there to
-        the exit (reports, files). `total_s` is the kernel's own sum, a check.
+        `status` of the process; `history`: (time, CPU seconds of it and its descendants), every 2 ms until the first arrival and
+        every 20 ms after it; `drained`: when every stream had ended and no socket held unread bytes, or None; `total_s`: the
+        kernel's own sum at the end.
     """
     tree = TreeCpu(process.pid)
     begin = refreshed = time.monotonic()
-    at_first = at_last = None
-    status: int | None = None
-    spent = 0.0
-    while status is None:
-        time.sleep(_LOOK_S if at_first is None else _LOOK_LATER_S)
+    history: list[tuple[float, float]] = [(begin, 0.0)]
+    arrived: float = 0
+    drained: float | None = None
+    while True:
+        time.sleep(_LOOK_LATER_S if arrived else _LOOK_S)
+        if time.monotonic() - refreshed > (_REFRESH_LATER_S if arrived else _REFRESH_S):
+            tree.refresh()
+            refreshed = time.monotonic()
         now = time.monotonic()
-        if now - refreshed > (_REFRESH_S if at_first is None else _REFRESH_LATER_S):
-            tree.refresh()
-            refreshed = now
-        spent = tree.seconds()
+        history.append((now, tree.seconds()))
         arrived, ended = server.counters()
-        if at_first is None and arrived:
-            at_first = spent
-        if at_last is None and ended >= scenario.requests and not server.unread():
+        if drained is None and ended >= scenario.requests and not server.unread():
+            drained = now
             tree.refresh()
-            at_last = tree.seconds()
         pid, state, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
-            status = process.returncode = os.waitstatus_to_exitcode(state)
+            process.returncode = os.waitstatus_to_exitcode(state)
             total = usage.ru_utime + usage.ru_stime
-        elif now - begin > timeout_s:
+            history.append((time.monotonic(), max(total, history[-1][1])))
+            return {"status": process.returncode, "history": history, "drained": drained, "total_s": total}
+        if now - begin > timeout_s:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            return {"status": f"killed after {timeout_s:.0f} s"}
-    at_first = at_first or 0.0
-    at_last = spent if at_last is None else at_last
-    spent = max(spent, total, at_last)
+            return {"status": f"killed after {timeout_s:.0f} s", "history": history, "drained": drained, "total_s": 0.0}
+
+
+def _split(watched: dict[str, Any], dump: dict[str, Any], wall_s: float) -> dict[str, float]:
+    """CPU seconds, user and system, of the client and its descendants.
+
+    `start_s` until the first connection that carried a request; `connecting_s` from there to the first request's arrival;
+    `streaming_s` from there until all bytes were read and the client's own clock had stopped (some read at once and understand
+    later); `after_s` from there to the exit: reports, files. `total_s` is the kernel's own sum, a check.
+    """
+    history, requests = watched["history"], dump["requests"]
+
+    def spent(at: float) -> float:
+        after = bisect_left(history, (at, 0.0))
+        if after == 0 or after == len(history):
+            return history[min(after, len(history) - 1)][1]
+        (t0, c0), (t1, c1) = history[after - 1], history[after]
+        return c0 + (c1 - c0) * (at - t0) / (t1 - t0)
+
+    first_connection = min(request["accepted"] for request in requests)
+    first_arrival = min(request["arrived"] for request in requests)
+    end = max(watched["drained"] or history[-1][0], first_connection + wall_s)
+    marks = [spent(at) for at in (first_connection, first_arrival, end)]
     return {
-        "status": status,
-        "start_s": at_first,
-        "streaming_s": at_last - at_first,
-        "after_s": spent - at_last,
-        "total_s": total,
+        "start_s": marks[0],
+        "connecting_s": marks[1] - marks[0],
+        "streaming_s": marks[2] - marks[1],
+        "after_s": history[-1][1] - marks[2],
+        "total_s": watched["total_s"],
     }
