@@ -343,7 +343,7 @@ def _map(path: Path) -> mmap.mmap:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="A server of known truth.", epilog=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=0, metavar="N", help="port on 127.0.0.1 (default: a free one, printed)")
     parser.add_argument("--state", type=Path, metavar="FILE", help="map the counters into FILE")
     options = parser.parse_args()
