@@ -1,4 +1,5 @@
 # make figures   set up, then run the study in config/config.yaml to its figures and report
+# make benchmark-client   compare load clients (benchmarks/README.md)
 # make test      set up, then every check and every test, the real engine's included
 SHELL := bash
 PYTHON ?= python3
@@ -11,7 +12,7 @@ BIN := .venv/bin
 LOCKED := flock --nonblock --no-fork .snakemake.lock
 SNAKEMAKE := exec setpriv --pdeathsig TERM $(LOCKED) $(BIN)/snakemake --nolock --cores 1
 
-.PHONY: figures test check format lock help
+.PHONY: figures benchmark-client test check format lock help
 
 figures: .venv/ready
 	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
@@ -20,6 +21,9 @@ figures: .venv/ready
 
 test: check
 	$(BIN)/python -m pytest
+
+benchmark-client: .venv/ready
+	$(BIN)/python -m benchmarks.client --output benchmarks/.results/client.json
 
 check: .venv/ready
 	$(BIN)/ruff check .

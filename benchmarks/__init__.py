@@ -1,0 +1,1 @@
+"""Measurements of Saturate itself, beside the product."""
