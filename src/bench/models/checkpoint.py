@@ -14,6 +14,10 @@ from bench.study import Architecture, Model
 __all__ = ["write_checkpoint"]
 
 _SPECIAL = ("<s>", "</s>", "<pad>")
+_CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<s>' + message['role'] + '\n' + message['content'] + '</s>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<s>assistant\n' }}{% endif %}"
+)
 
 
 def write_checkpoint(name: str, model: Model, record: Path) -> None:
@@ -188,4 +192,5 @@ def _tokenizer_config(context: int) -> dict[str, Any]:
         "pad_token": pad,
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,
+        "chat_template": _CHAT_TEMPLATE,
     }
