@@ -63,7 +63,7 @@ def record_run(
         result, drain_s = run_load(target, load), 0.0
     else:
         metrics = f"{target.base_url}/metrics"
-        with scraping(metrics, scrape_interval_s, folder / "telemetry.jsonl.gz"):
+        with scraping([metrics], scrape_interval_s, folder / "telemetry.jsonl.gz"):
             result = run_load(target, load)
             drain_s = _drain(metrics)
     records = [RequestRecord.of(exchange, result.start) for exchange in result.exchanges]
