@@ -185,12 +185,12 @@ def test_only_the_engines_endpoint_makes_the_figures(run):
     record["files"]["telemetry.jsonl.gz"] = hashlib.sha256((run / "telemetry.jsonl.gz").read_bytes()).hexdigest()
     (run / "run.json").write_text(json.dumps(record))
     both = parse(run)
-    assert both.pop("scrape_gaps") == {"v": 1.0}
+    assert both.pop("scrape_gaps") == {"v": 1.47}
     assert both == alone
     assert alone["scrape_endpoint"] == "u"
     telemetry = pl.read_parquet(run / "telemetry.parquet")
     assert telemetry.filter(pl.col("name") == "dcgm_power").select("endpoint", "scrape").rows() == [("v", 0), ("v", 1)]
-    (run / "summary.json").write_text(json.dumps({**both, "scrape_gaps": {"v": 1.0}}))
+    (run / "summary.json").write_text(json.dumps({**both, "scrape_gaps": {"v": 1.47}}))
     running = timeseries_frame([run]).filter(pl.col("series") == "running")
     assert running.select("elapsed_s", "value").rows() == [(0.01, 1.0), (1.01, 2.0)]
 
