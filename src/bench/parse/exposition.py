@@ -121,21 +121,23 @@ class ExpositionReader:
             wording.positions.append(len(wording.values))
             if head is not None:
                 wording.values.append(_value(line[len(head) :]))
+        blocks = {}
         for block in _blocks(line if head is None else f"{head} 0" for line, head in zip(lines, heads, strict=True)):
-            wording.codes.extend(self._block_codes(tuple(block)))
+            if block not in blocks:
+                blocks[block] = self._blocks[block] if block in self._blocks else self._block_codes(block)
+            wording.codes.extend(blocks[block])
+        self._blocks = blocks  # those of the newest wording: label sets that keep changing must not fill the memory
         return wording
 
     def _block_codes(self, block: tuple[str, ...]) -> list[int]:
-        """The series of a family, read once however often it comes back."""
-        if block not in self._blocks:
-            try:
-                samples = reference_samples("\n".join(block))
-            except ExpositionError:
-                raise _NotSimpleError from None
-            if len(samples) != sum(bool(line.strip()) and not line.startswith("#") for line in block):
-                raise _NotSimpleError
-            self._blocks[block] = [self._code(_series(s)) for s in samples]
-        return self._blocks[block]
+        """The series of a family, by the reference parser."""
+        try:
+            samples = reference_samples("\n".join(block))
+        except ExpositionError:
+            raise _NotSimpleError from None
+        if len(samples) != sum(bool(line.strip()) and not line.startswith("#") for line in block):
+            raise _NotSimpleError
+        return [self._code(_series(s)) for s in samples]
 
 
 def _head(line: str) -> str | None:
@@ -157,7 +159,7 @@ def _value(text: str) -> float:
     raise _NotSimpleError
 
 
-def _blocks(lines: Iterator[str]) -> Iterator[list[str]]:
+def _blocks(lines: Iterator[str]) -> Iterator[tuple[str, ...]]:
     """Cut an exposition where another family's HELP or TYPE begins: there the reference forgets all that came before."""
     block: list[str] = []
     family: str | None = None
@@ -165,10 +167,10 @@ def _blocks(lines: Iterator[str]) -> Iterator[list[str]]:
         match = _FAMILY.match(line)
         if match and match.group(1) != family:
             if block:
-                yield block
+                yield tuple(block)
             block, family = [], match.group(1)
         block.append(line)
-    yield block
+    yield tuple(block)
 
 
 def _series(sample: Sample) -> Series:
