@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.analysis import timeseries_frame
 from bench.errors import BenchError
 from bench.parse import latency_columns, parse_run, telemetry_table, throughput_series, wide_table
 from bench.parse.run import summarise
@@ -175,6 +176,45 @@ def test_tables_of_a_run(run):
     usage = 'vllm:kv_cache_usage_perc{engine="0",model_name="m\\"x"}'
     assert [float(row[usage]) for row in rows] == [0.0, 0.25, 0.5]
     assert [row['odd{reason="capacity"}'] for row in rows] == ["", "NaN", ""]  # seen in one scrape only: empty in the others
+
+
+def test_only_the_engines_endpoint_makes_the_figures(run):
+    """A second endpoint that exposes the same names, and more of everything, changes nothing but its own gap."""
+    alone = parse(run)
+    with gzip.open(run / "telemetry.jsonl.gz", "rt") as file:
+        lines = [json.loads(line) for line in file]
+    others = []
+    for line in lines[:2]:
+        other = {**line, "endpoint": "v", "received": line["received"] + 0.01}
+        others.append({**other, "text": line["text"].replace("} 1", "} 91") + "dcgm_power 5\n"})
+    others.append({**others[-1], "slot": 2})
+    del others[-1]["text"]
+    others[-1]["error"] = "refused"
+    with gzip.open(run / "telemetry.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(line) + "\n" for line in [lines[0], *others, *lines[1:]])
+    record = json.loads((run / "run.json").read_text())
+    record["files"]["telemetry.jsonl.gz"] = hashlib.sha256((run / "telemetry.jsonl.gz").read_bytes()).hexdigest()
+    (run / "run.json").write_text(json.dumps(record))
+    both = parse(run)
+    assert both.pop("scrape_gaps") == {"v": 1.47}
+    assert both == alone
+    assert alone["scrape_endpoint"] == "u"
+    telemetry = pl.read_parquet(run / "telemetry.parquet")
+    assert telemetry.filter(pl.col("name") == "dcgm_power").select("endpoint", "scrape").rows() == [("v", 0), ("v", 1)]
+    (run / "summary.json").write_text(json.dumps({**both, "scrape_gaps": {"v": 1.47}}))
+    running = timeseries_frame([run]).filter(pl.col("series") == "running")
+    assert running.select("elapsed_s", "value").rows() == [(0.01, 1.0), (1.01, 2.0)]
+
+
+def test_an_engine_that_never_answered_is_not_replaced_by_another_endpoint(run):
+    record = json.loads((run / "run.json").read_text())
+    with gzip.open(run / "telemetry.jsonl.gz", "wt") as file:
+        for endpoint, told in (("u", {"error": "refused"}), ("v", {"text": exposition(0)})):
+            file.write(json.dumps({"slot": 0, "endpoint": endpoint, "sent": 100.0, "received": 100.1, **told}) + "\n")
+    record["files"]["telemetry.jsonl.gz"] = hashlib.sha256((run / "telemetry.jsonl.gz").read_bytes()).hexdigest()
+    (run / "run.json").write_text(json.dumps(record))
+    told = parse(run)
+    assert (told["scraped"], told["scrapes"], told["kv_usage_peak"], told["scrape_endpoint"]) == (False, 0, None, "u")
 
 
 def test_a_renamed_metric_is_named(run):

@@ -96,7 +96,7 @@ def summary_frame(
         judged = verdict(run, thresholds)
         rows.append(
             {
-                **{k: v for k, v in run.items() if k != "metrics_missing"},
+                **{k: v for k, v in run.items() if k not in ("metrics_missing", "scrape_gaps")},
                 "model": launch.get("model"),
                 "engine_version": fact.get("engine_version"),
                 "parameters": plan.get("parameters"),
@@ -147,6 +147,7 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
         gauges = (
             pl.scan_parquet(folder / "telemetry.parquet")
             .filter(pl.col("name").is_in(list(GAUGES.values())) & (pl.col("elapsed_s") >= 0))
+            .filter(pl.col("endpoint") == (told["scrape_endpoint"] or ""))
             .group_by("scrape", "elapsed_s", "name")
             .agg(pl.col("value").sum())
             .select("elapsed_s", series=pl.col("name").replace({v: k for k, v in GAUGES.items()}), value="value")

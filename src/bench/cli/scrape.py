@@ -49,15 +49,15 @@ def _run(options: argparse.Namespace) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     begin = time.monotonic()
-
-    def stop(wait_s: float) -> bool:
-        left = float("inf") if options.duration is None else begin + options.duration - time.monotonic()
-        return ended.wait(max(0.0, min(wait_s, left))) or wait_s >= left
+    if options.duration is not None:
+        timer = threading.Timer(options.duration, ended.set)
+        timer.daemon = True
+        timer.start()
 
     def ready() -> None:
         print(f"scraping every {options.interval:g} s into {output}", file=sys.stderr)
 
-    kept = scrape(options.url, options.interval, output, stop=stop, ready=ready)
+    kept = scrape(options.url, options.interval, output, ended=ended, ready=ready)
     if not kept:
         raise BenchError(f"{', '.join(options.url)}: no scrape succeeded; the errors are in {output}.")
     if options.json:

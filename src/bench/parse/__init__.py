@@ -1,10 +1,10 @@
 """Raw records become tidy tables, and one summary a run."""
 
-from bench.parse.exposition import series_name, telemetry_table, wide_table
 from bench.parse.latency import latency_columns, throughput_series
 from bench.parse.percentiles import percentile, tail_text, upper_bound
 from bench.parse.recovery import Recovery, recovery
 from bench.parse.run import parse_run
+from bench.parse.scrapes import series_name, telemetry_table, wide_table
 
 __all__ = [
     "Recovery",

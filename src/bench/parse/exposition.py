@@ -1,91 +1,181 @@
-"""Scraped exposition text as tables: tidy, and the study's wide form."""
+"""Prometheus exposition text to samples, scrape after scrape, exactly as prometheus_client reads them.
+
+A server says nearly the same thing every time: the same series in the same order, most values as before. So the reference parser
+reads each wording once, with its values left out, and afterwards only the lines that changed are looked at.
+"""
 
 from __future__ import annotations
 
-import gzip
+import io
 import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+import re
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
-import polars as pl
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.parser import text_fd_to_metric_families
+from prometheus_client.samples import Sample
 
-from bench.errors import BenchError
+__all__ = ["ExpositionError", "ExpositionReader", "Series", "reference_samples"]
 
-__all__ = ["TELEMETRY_SCHEMA", "read_scrapes", "series_name", "telemetry_table", "wide_table"]
+# Name and labels of a sample.
+Series = tuple[str, str]
 
-TELEMETRY_SCHEMA = {
-    "scrape": pl.Int32,
-    "elapsed_s": pl.Float64,
-    "endpoint": pl.String,
-    "name": pl.String,
-    "labels": pl.String,
-    "value": pl.Float64,
-}
+_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+# A sample up to its value, where that end is beyond doubt. What the labels say is left to the reference parser.
+_HEAD = re.compile(rf'(?:{_NAME})?\{{(?:[^"\\}}]|"(?:[^"\\]|\\.)*")*\}}|{_NAME}[ \t]')
+_FAMILY = re.compile(rf"# (?:HELP|TYPE) ({_NAME})(?: |$)")
 
 
-def read_scrapes(path: Path) -> Iterator[dict[str, Any]]:
-    """The scrapes in `telemetry.jsonl.gz`, in order; a file whose end was lost (a killed scraper) gives what it has."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        try:
-            for line in file:
-                yield json.loads(line)
-        except (EOFError, json.JSONDecodeError):
-            return
-        except gzip.BadGzipFile as error:
-            raise BenchError(f"{path}: {error}; discard the run (`bench discard`) and measure it again.") from None
+class ExpositionError(ValueError):
+    """The text is not an exposition; the message holds the line and its number."""
 
 
-def telemetry_table(path: Path, start: float) -> pl.DataFrame:
-    """Every sample of every scrape.
+class _NotSimpleError(Exception):
+    """Beyond the fast path; the reference parser decides."""
+
+
+def reference_samples(text: str) -> list[Sample]:
+    """The samples of one exposition, by prometheus_client.
+
+    Raises:
+        ExpositionError: it is malformed.
+    """
+    number, line = 0, ""
+
+    def lines() -> Iterator[str]:
+        nonlocal number, line
+        for number, line in enumerate(io.StringIO(text), 1):  # noqa: B007 - told where reading stops
+            yield line
+
+    try:
+        return [sample for family in text_fd_to_metric_families(lines()) for sample in family.samples]  # type: ignore[arg-type]
+    except (ValueError, LookupError) as error:
+        raise ExpositionError(f"line {number}, {line.strip()[:200]!r}: {error or 'malformed'}") from None
+
+
+@dataclass
+class _Wording:
+    """One way in which an endpoint was seen to word its exposition, and its newest values.
+
+    Attributes:
+        lines: the newest text's lines.
+        heads: for each line, what stands before its value; None for a comment or a blank line.
+        positions: for each line, its sample's place in `codes` and `values`.
+        codes: the samples' series. values: their values.
+    """
+
+    lines: list[str]
+    heads: list[str | None]
+    positions: list[int]
+    codes: array[int]
+    values: array[float]
+
+    def update(self, lines: list[str]) -> bool:
+        """Take the values of another text; False, and nothing may be read from this any more, if more than values changed."""
+        if len(lines) != len(self.lines):
+            return False
+        for i, (line, before) in enumerate(zip(lines, self.lines, strict=True)):
+            if line != before:
+                head = self.heads[i]
+                if head is None or not line.startswith(head):
+                    return False
+                self.values[self.positions[i]] = _value(line[len(head) :])
+        self.lines = lines
+        return True
+
+
+class ExpositionReader:
+    """Reads the expositions of one endpoint, in their order.
 
     Args:
-        path: the raw scrapes. start: the run's start on their clock (s).
-
-    Returns:
-        `scrape` (number), `elapsed_s` (middle of sending and receiving, since `start`; s), `endpoint`, `name`, `labels` (as
-        `a="1",b="2"`, sorted), `value`. Scrapes that failed are left out.
+        code: gives a series its number, the same one each time.
     """
-    columns: dict[str, list[Any]] = {name: [] for name in TELEMETRY_SCHEMA}
-    for scrape in read_scrapes(path):
-        if "text" not in scrape:
-            continue
-        elapsed = round((scrape["sent"] + scrape["received"]) / 2 - start, 6)
-        for family in text_string_to_metric_families(scrape["text"]):
-            for sample in family.samples:
-                columns["scrape"].append(scrape["slot"])
-                columns["elapsed_s"].append(elapsed)
-                columns["endpoint"].append(scrape["endpoint"])
-                columns["name"].append(sample.name)
-                columns["labels"].append(_labels(sample.labels))
-                columns["value"].append(sample.value)
-    return pl.DataFrame(columns, schema=TELEMETRY_SCHEMA)
+
+    def __init__(self, code: Callable[[Series], int]) -> None:
+        self._code = code
+        self._wording: _Wording | None = None
+        self._blocks: dict[tuple[str, ...], list[int]] = {}
+
+    def read(self, text: str) -> tuple[array[int], array[float]]:
+        """The series' numbers and the values of each sample, in the text's order; valid until the next call.
+
+        Raises:
+            ExpositionError: the text is malformed.
+        """
+        lines = text.split("\n")
+        try:
+            if self._wording is None or not self._wording.update(lines):
+                self._wording = None
+                self._wording = self._new_wording(lines)
+        except _NotSimpleError:
+            self._wording = None
+            samples = reference_samples(text)
+            return array("I", (self._code(_series(s)) for s in samples)), array("d", (float(s.value) for s in samples))
+        return self._wording.codes, self._wording.values
+
+    def _new_wording(self, lines: list[str]) -> _Wording:
+        heads = [_head(line) for line in lines]
+        wording = _Wording(lines, heads, [], array("I"), array("d"))
+        for line, head in zip(lines, heads, strict=True):
+            wording.positions.append(len(wording.values))
+            if head is not None:
+                wording.values.append(_value(line[len(head) :]))
+        blocks = {}
+        for block in _blocks(line if head is None else f"{head} 0" for line, head in zip(lines, heads, strict=True)):
+            if block not in blocks:
+                blocks[block] = self._blocks[block] if block in self._blocks else self._block_codes(block)
+            wording.codes.extend(blocks[block])
+        self._blocks = blocks  # those of the newest wording: label sets that keep changing must not fill the memory
+        return wording
+
+    def _block_codes(self, block: tuple[str, ...]) -> list[int]:
+        """The series of a family, by the reference parser."""
+        try:
+            samples = reference_samples("\n".join(block))
+        except ExpositionError:
+            raise _NotSimpleError from None
+        if len(samples) != sum(bool(line.strip()) and not line.startswith("#") for line in block):
+            raise _NotSimpleError
+        return [self._code(_series(s)) for s in samples]
+
+
+def _head(line: str) -> str | None:
+    if line.startswith("#") or not line.strip():
+        return None
+    match = _HEAD.match(line)
+    if not match:
+        raise _NotSimpleError
+    return match.group()
+
+
+def _value(text: str) -> float:
+    """The value after a head; a timestamp, an exemplar and whatever else is no number are not simple."""
+    try:
+        if "_" not in text:  # Python's float() takes it, the reference does not
+            return float(text)
+    except ValueError:
+        pass
+    raise _NotSimpleError
+
+
+def _blocks(lines: Iterator[str]) -> Iterator[tuple[str, ...]]:
+    """Cut an exposition where another family's HELP or TYPE begins: there the reference forgets all that came before."""
+    block: list[str] = []
+    family: str | None = None
+    for line in lines:
+        match = _FAMILY.match(line)
+        if match and match.group(1) != family:
+            if block:
+                yield tuple(block)
+            block, family = [], match.group(1)
+        block.append(line)
+    yield tuple(block)
+
+
+def _series(sample: Sample) -> Series:
+    return sample.name, _labels(sample.labels)
 
 
 def _labels(labels: Mapping[str, str]) -> str:
     return ",".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in sorted(labels.items()))
-
-
-def series_name() -> pl.Expr:
-    """Name and label set, a series' identity: `name{a="1"}`."""
-    return (
-        pl.when(pl.col("labels") == "")
-        .then(pl.col("name"))
-        .otherwise(pl.concat_str("name", pl.lit("{"), "labels", pl.lit("}")))
-    )
-
-
-def wide_table(telemetry: pl.DataFrame) -> pl.DataFrame:
-    """The study's form: one row a scrape, `elapsed_s` first, then one column a series; the union of all series seen.
-
-    A series that one scrape lacks is null there. Where there are several endpoints, the series carry theirs.
-    """
-    name = series_name()
-    if telemetry["endpoint"].n_unique() > 1:
-        name = pl.format("{} {}", "endpoint", name)
-    named = telemetry.with_columns(series=name)
-    wide = named.pivot(on="series", index=["scrape"], values="value", aggregate_function="first")
-    times = named.group_by("scrape").agg(pl.col("elapsed_s").min())
-    ordered = times.join(wide, on="scrape").sort("scrape").drop("scrape")
-    return ordered.select("elapsed_s", *sorted(c for c in ordered.columns if c != "elapsed_s"))

@@ -12,10 +12,10 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError
-from bench.parse.exposition import TELEMETRY_SCHEMA, read_scrapes, telemetry_table, wide_table
 from bench.parse.latency import latency_columns
 from bench.parse.load import asked_figures, load_figures
 from bench.parse.percentiles import percentile, upper_bound
+from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
 from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, METRICS, missing_metrics
 
 __all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
@@ -62,8 +62,17 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     ).collect()
     raw = folder / "telemetry.jsonl.gz"
     scraped = raw.name in record["files"]
-    samples = telemetry_table(raw, record["clock_start_s"]) if scraped else pl.DataFrame(schema=TELEMETRY_SCHEMA)
-    content = summarise(record, table, samples, _scrape_times(raw, record["clock_start_s"]) if scraped else [])
+    if scraped:
+        scrapes, samples = scrape_tables(raw, record["clock_start_s"])
+    else:
+        scrapes, samples = pl.DataFrame(schema=SCRAPE_SCHEMA), pl.DataFrame(schema=TELEMETRY_SCHEMA)
+    times = _scrape_times(scrapes)
+    engine, *others = times or [""]
+    content = summarise(record, table, samples.filter(pl.col("endpoint") == engine), times.get(engine, []))
+    content["scrape_endpoint"] = engine or None
+    if others:
+        span = content["duration_s"] or 0.0
+        content["scrape_gaps"] = {endpoint: _longest_gap(times[endpoint], span) for endpoint in others}
     for path in (requests, telemetry, wide, summary):
         path.parent.mkdir(parents=True, exist_ok=True)
     table.write_parquet(requests)
@@ -91,8 +100,12 @@ def _record(folder: Path) -> dict[str, Any]:
     return record
 
 
-def _scrape_times(raw: Path, start: float) -> list[float]:
-    return [scrape["received"] - start for scrape in read_scrapes(raw) if "text" in scrape]
+def _scrape_times(scrapes: pl.DataFrame) -> dict[str, list[float]]:
+    """When each endpoint's successful scrapes arrived (s since the start); the engine's endpoint, scraped first, comes first."""
+    return {
+        endpoint: scrapes.filter((pl.col("endpoint") == endpoint) & pl.col("error").is_null())["received_s"].to_list()
+        for endpoint in scrapes["endpoint"].unique(maintain_order=True)
+    }
 
 
 def summarise(
@@ -101,7 +114,8 @@ def summarise(
     """One run's figures: what was asked, what came, how long it took, what the server said, how the client fared.
 
     Args:
-        record: `run.json`. requests, telemetry: the tidy tables. scrapes: arrival of each scrape (s since the start).
+        record: `run.json`. requests: the tidy table. telemetry: the samples of the engine's endpoint. scrapes: arrival of each
+            scrape of it (s since the start).
     """
     ok = requests.filter(pl.col("outcome") == "ok")
     first_sent, last_end = requests["sent_s"].min(), requests["last_token_s"].max()

@@ -1,4 +1,4 @@
-"""The scraper as a process: `python -m bench.telemetry URL INTERVAL FILE`, until its standard input ends."""
+"""The scraper as a process: `python -m bench.telemetry INTERVAL FILE URL...`, until its standard input ends."""
 
 import sys
 

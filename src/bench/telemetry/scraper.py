@@ -1,6 +1,8 @@
 """Scrape Prometheus endpoints on an absolute schedule and keep the raw text.
 
-A process of its own, so that it shares nothing with the client but the machine. Nothing is parsed here.
+A process of its own, so that it shares nothing with the client but the machine, with a thread an endpoint, so that one that is slow or
+dead delays no other. Nothing is parsed here. It is not niced: its share of a core is small, and its samples matter most
+when the machine is busiest, which is when a niced process would be late.
 """
 
 from __future__ import annotations
@@ -8,14 +10,17 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
-import select
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
+from typing import Any
 
 import requests
 
@@ -23,50 +28,101 @@ from bench.http import direct_session
 
 __all__ = ["main", "scrape", "scraping"]
 
+_CONNECT_S, _READ_S = 1.0, 5.0
+_SCRAPE_S = _CONNECT_S + _READ_S + 1
+# A scrape that is under way when the end comes, and the last one after it.
+_END_S = 2 * _SCRAPE_S
 
-def scrape(
-    urls: Sequence[str], interval_s: float, output: Path, *, stop: Callable[[float], bool], ready: Callable[[], None]
-) -> int:
-    """Scrape every endpoint at start + k × interval until told to stop; a slot that has passed is left out, never shifted.
+_Line = dict[str, Any]
+
+
+def scrape(urls: Sequence[str], interval_s: float, output: Path, *, ended: threading.Event, ready: Callable[[], None]) -> int:
+    """Scrape every endpoint at start + k × interval until told to end; a slot that has passed is left out, never shifted.
 
     Each scrape is one JSON line of the gzip file `output`: `slot`, `endpoint`, `due`, `sent` and `received` (s, CLOCK_MONOTONIC), and
-    `text` or `error`.
+    `text` or `error`. Endpoints share the slots and nothing else: a number that one lacks is a slot that it missed. The first
+    lines are one of each endpoint, in the order of `urls`. After the end each is scraped a last time at once, under its next
+    slot's number and with `last`, so that nothing is missed.
 
     Args:
-        stop: waits for so many seconds, and says whether to end. ready: called after the first round.
+        ended: set from elsewhere to end it. ready: called after the first scrape of every endpoint.
 
     Returns:
-        The number of scrapes kept.
+        The number of scrapes that succeeded.
     """
-    session = direct_session()
-    kept = slot = 0
+    urls = list(dict.fromkeys(urls))
+    lines: SimpleQueue[_Line] = SimpleQueue()
+    start = time.monotonic()
+    for url in urls:
+        # A daemon: an answer that trickles in for ever must not keep the process.
+        threading.Thread(target=_follow, args=(url, start, interval_s, ended, lines), daemon=True).start()
+    kept = 0
     with gzip.open(output, "wt", compresslevel=1, encoding="utf-8") as file:
-        start = time.monotonic()
-        while True:
-            due = start + slot * interval_s
-            for url in urls:
-                line = {"slot": slot, "endpoint": url, "due": due, "sent": time.monotonic()}
-                try:
-                    answer = session.get(url, timeout=(1, 5))
-                    line["received"] = time.monotonic()
-                    answer.raise_for_status()
-                    line["text"] = answer.text
-                    kept += 1
-                except requests.RequestException as error:
-                    line["received"] = time.monotonic()
-                    line["error"] = str(error)[:300]
-                file.write(json.dumps(line) + "\n")
-            if slot == 0:
-                ready()
-            slot = max(slot + 1, int((time.monotonic() - start) / interval_s) + 1)
-            if stop(start + slot * interval_s - time.monotonic()):
-                return kept
+        for line in _arrivals(lines, urls, ended, ready):
+            file.write(json.dumps(line) + "\n")
+            kept += "text" in line
+    return kept
+
+
+def _follow(url: str, start: float, interval_s: float, ended: threading.Event, lines: SimpleQueue[_Line]) -> None:
+    """Scrape one endpoint on its schedule, and once more after the end."""
+    session = direct_session()
+    # On the engine's own machine, compressing would cost the server's event loop more than the wire saves.
+    session.headers["Accept-Encoding"] = "identity"
+    slot, last = 0, False
+    while not last:
+        due = start + slot * interval_s
+        last = ended.wait(max(0.0, due - time.monotonic()))
+        sent = time.monotonic()
+        line: _Line = {"slot": slot, "endpoint": url, "due": min(due, sent), "sent": sent}
+        try:
+            answer = session.get(url, timeout=(_CONNECT_S, _READ_S))
+            line["received"] = time.monotonic()
+            answer.raise_for_status()
+            # Expositions are UTF-8, whatever a header says or leaves to be guessed.
+            line["text"] = answer.content.decode("utf-8", "replace")
+        except requests.RequestException as error:
+            line["received"] = time.monotonic()
+            line["error"] = str(error)[:300]
+        if last:
+            line["last"] = True
+        lines.put(line)
+        slot = max(slot + 1, int((time.monotonic() - start) / interval_s) + 1)
+
+
+def _arrivals(
+    lines: SimpleQueue[_Line], urls: Sequence[str], ended: threading.Event, ready: Callable[[], None]
+) -> Iterator[_Line]:
+    """The lines as they come, until each endpoint's last; one that hangs is waited for no longer than any scrape may take."""
+    first: list[_Line] = []
+    limit = time.monotonic() + _SCRAPE_S
+    with contextlib.suppress(Empty):
+        while {line["endpoint"] for line in first} != set(urls):
+            first.append(lines.get(timeout=max(0.0, limit - time.monotonic())))
+    ready()
+    first.sort(key=lambda line: (line["slot"], urls.index(line["endpoint"])))
+    yield from first
+    following = set(urls) - {line["endpoint"] for line in first if "last" in line}
+    while following:
+        try:
+            line = lines.get(timeout=_END_S)
+        except Empty:
+            if ended.is_set():
+                return
+            continue
+        yield line
+        if "last" in line:
+            following.remove(line["endpoint"])
 
 
 @contextlib.contextmanager
-def scraping(url: str, interval_s: float, output: Path) -> Iterator[None]:
-    """Scrape `url` in another process while the context is open; entered after the first scrape, left after a last one."""
-    command = [sys.executable, "-m", "bench.telemetry", url, str(interval_s), str(output)]
+def scraping(urls: Sequence[str], interval_s: float, output: Path) -> Iterator[None]:
+    """Scrape in another process while the context is open; entered after the first scrape of every endpoint, left after a last one.
+
+    Args:
+        urls: the engine's endpoint, then further ones.
+    """
+    command = [sys.executable, "-m", "bench.telemetry", str(interval_s), str(output), *urls]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin
     assert process.stdout
@@ -77,30 +133,25 @@ def scraping(url: str, interval_s: float, output: Path) -> Iterator[None]:
     finally:
         process.stdin.close()  # what ends it; were this process killed, the pipe would close all the same
         try:
-            process.wait(timeout=15)
+            process.wait(timeout=_END_S + 2)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
         process.stdout.close()
 
 
-def main(url: str, interval: str, output: str) -> None:
+def main(interval: str, output: str, *urls: str) -> None:
     """The process that `scraping` starts."""
-    ending = False
+    ended = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        nonlocal ending
-        ending = True
+        ended.set()
+
+    def wait_for_the_parent() -> None:
+        os.read(sys.stdin.fileno(), 1)  # past Python's buffer, whose lock would be in the way of a daemon's end
+        ended.set()
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the session's to handle; it closes the pipe
-
-    def stop(wait_s: float) -> bool:
-        """Wait until the next slot or the end of standard input; one more scrape follows that end, so that nothing is missed."""
-        nonlocal ending
-        if ending:
-            return True
-        ending = bool(select.select([sys.stdin], [], [], max(0.0, wait_s))[0])
-        return False
-
-    scrape([url], float(interval), Path(output), stop=stop, ready=lambda: print("ready", flush=True))
+    threading.Thread(target=wait_for_the_parent, daemon=True).start()
+    scrape(urls, float(interval), Path(output), ended=ended, ready=lambda: print("ready", flush=True))

@@ -1,0 +1,144 @@
+"""The scrapes of a run as tables: tidy, and the study's wide form."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from bench.errors import BenchError
+from bench.parse.exposition import ExpositionError, ExpositionReader, Series
+
+__all__ = ["SCRAPE_SCHEMA", "TELEMETRY_SCHEMA", "read_scrapes", "scrape_tables", "series_name", "telemetry_table", "wide_table"]
+
+TELEMETRY_SCHEMA = {
+    "scrape": pl.Int32,
+    "elapsed_s": pl.Float64,
+    "endpoint": pl.String,
+    "name": pl.String,
+    "labels": pl.String,
+    "value": pl.Float64,
+}
+SCRAPE_SCHEMA = {
+    "scrape": pl.Int32,
+    "endpoint": pl.String,
+    "received_s": pl.Float64,
+    "error": pl.String,
+}
+
+
+def read_scrapes(path: Path) -> Iterator[dict[str, Any]]:
+    """The scrapes in `telemetry.jsonl.gz`, in order; a file whose end was lost (a killed scraper) gives what it has."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        try:
+            for line in file:
+                yield json.loads(line)
+        except (EOFError, json.JSONDecodeError):
+            return
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise BenchError(f"{path}: {error}; discard the run (`bench discard`) and measure it again.") from None
+
+
+def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Every scrape, and every sample of those that succeeded.
+
+    One scrape is held as text at a time: what grows with the run's length is the tables alone.
+
+    Args:
+        path: the raw scrapes. start: the run's start on their clock (s).
+
+    Returns:
+        Scrapes, in the file's order (the engine's endpoint comes first): `scrape` (number), `endpoint`, `received_s` (since `start`;
+        s), `error` (null where it succeeded).
+        Samples: `scrape`, `elapsed_s` (middle of sending and receiving, since `start`; s), `endpoint`, `name`, `labels` (as
+        `a="1",b="2"`, sorted), `value`.
+
+    Raises:
+        BenchError: an exposition is malformed.
+    """
+    scrapes: list[tuple[int, str, float, str | None]] = []
+    elapsed: list[float] = []
+    sizes: list[int] = []
+    readers: dict[str, ExpositionReader] = {}
+    catalogue: dict[tuple[str, Series], int] = {}
+    codes, values = array("I"), array("d")
+
+    def reader_of(endpoint: str) -> ExpositionReader:
+        return ExpositionReader(lambda series: catalogue.setdefault((endpoint, series), len(catalogue)))
+
+    for scrape in read_scrapes(path):
+        slot, endpoint = scrape["slot"], scrape["endpoint"]
+        scrapes.append((slot, endpoint, scrape["received"] - start, scrape.get("error")))
+        elapsed.append(round((scrape["sent"] + scrape["received"]) / 2 - start, 6))
+        sizes.append(0)
+        if "text" in scrape:
+            if endpoint not in readers:
+                readers[endpoint] = reader_of(endpoint)
+            try:
+                new_codes, new_values = readers[endpoint].read(scrape["text"])
+            except ExpositionError as error:
+                raise BenchError(f"{path}: scrape {slot} of {endpoint} is no Prometheus exposition: {error}") from None
+            codes.extend(new_codes)
+            values.extend(new_values)
+            sizes[-1] = len(new_values)
+    told = pl.DataFrame(scrapes, schema=SCRAPE_SCHEMA, orient="row")
+    at = pl.Series(range(len(sizes)), dtype=pl.UInt32)
+    row = pl.select(at.repeat_by(pl.Series(sizes, dtype=pl.UInt32)).explode(empty_as_null=False)).to_series()
+    series = pl.DataFrame(
+        [(endpoint, name, labels) for endpoint, (name, labels) in catalogue],
+        schema=["endpoint", "name", "labels"],
+        schema_overrides=TELEMETRY_SCHEMA,
+        orient="row",
+    )[pl.Series(codes, dtype=pl.UInt32)]
+    samples = series.with_columns(
+        scrape=told["scrape"].gather(row),
+        elapsed_s=pl.Series(elapsed, dtype=pl.Float64).gather(row),
+        value=pl.Series(values, dtype=pl.Float64),
+    )
+    return told, samples.select(*TELEMETRY_SCHEMA)
+
+
+def telemetry_table(path: Path, start: float) -> pl.DataFrame:
+    """The samples of `scrape_tables`."""
+    return scrape_tables(path, start)[1]
+
+
+def series_name() -> pl.Expr:
+    """Name and label set, a series' identity: `name{a="1"}`."""
+    return (
+        pl.when(pl.col("labels") == "")
+        .then(pl.col("name"))
+        .otherwise(pl.concat_str("name", pl.lit("{"), "labels", pl.lit("}")))
+    )
+
+
+def wide_table(telemetry: pl.DataFrame) -> pl.DataFrame:
+    """The study's form: one row a scrape, `elapsed_s` first, then one column a series; the union of all series seen.
+
+    A series that one scrape lacks is null there. Where there are several endpoints, the series carry theirs.
+    """
+    told = series_name()
+    if telemetry["endpoint"].n_unique() > 1:
+        told = pl.format("{} {}", "endpoint", told)
+    identity = ["endpoint", "name", "labels"]
+    # A name is made once a series, not once a sample; and placing each value where it belongs takes a tenth of a pivot's time.
+    names = telemetry.select(identity).unique().with_columns(series=told)
+    columns = names.select(pl.col("series").unique().sort()).with_row_index("column")
+    rows = telemetry.group_by("scrape").agg(pl.col("elapsed_s").min()).sort("scrape").with_row_index("row")
+    places = (
+        telemetry.join(names.join(columns, on="series"), on=identity, maintain_order="left")
+        .join(rows.select("scrape", "row"), on="scrape", maintain_order="left")
+        .select("value", place=pl.col("column") * len(rows) + pl.col("row"))
+        .reverse()  # of samples that share a place the first one stays, as it is written last
+    )
+    empty = pl.repeat(None, len(columns) * len(rows), dtype=pl.Float64, eager=True)
+    values = empty.scatter(places["place"], places["value"])
+    return pl.DataFrame(
+        [rows["elapsed_s"], *(values.slice(i * len(rows), len(rows)).alias(name) for i, name in columns.iter_rows())]
+    )
