@@ -45,7 +45,10 @@ CONFIG = {
         "closed": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": 6},
     },
     # What is tested here is the path; a busy machine must not make its runs invalid.
-    "thresholds": {"loop_lag_p99_s": 10.0, "send_spread_s": 10.0, "scrape_gap_s": 60.0},
+    "thresholds": {
+        **dict.fromkeys(("loop_lag_p99_s", "loop_lag_max_s", "send_spread_s", "schedule_delay_p99_s", "scrape_gap_s"), 60.0),
+        **{"clock_skew_s": 1.0, "in_flight_error": 10.0, "scrape_share": 0.0},
+    },
 }
 
 
@@ -305,3 +308,50 @@ def test_a_server_that_will_not_start_ends_the_workflow_with_its_last_words(proj
     assert "10 of 10 runs are measured already" in project.told
     assert project.server_starts("one") == starts
     assert jobs.count("measure_one") == 1
+
+
+def test_every_kind_of_load_is_what_it_says_on_a_real_engine(project):
+    """One more deployment, whose prefix cache is on: paced, chat, whole answers, conversations, and prompts that are alike."""
+    lengths = {"prompt_tokens": 96, "output_tokens": 16}
+    loads = {
+        "paced": {"arrival": "poisson", "duration_s": 3, **lengths},
+        "stepped": {"arrival": "constant", "num_requests": 60, "step": {"factor": 4, "start_s": 2, "duration_s": 1}, **lengths},
+        "spread": {
+            "arrival": "gamma", "burstiness": 0.5, "num_requests": 12, "output_tokens": 8,
+            "prompt_tokens": {"distribution": "lognormal", "median": 60, "sigma": 0.5, "max": 200},
+        },
+        "replayed": {"arrival": "trace", "trace": "trace.csv"},
+        "talk": {"arrival": "burst", "endpoint": "chat", **lengths},
+        "whole": {"arrival": "burst", "stream": False, **lengths},
+        "alike": {"arrival": "burst", "cache": "shared", "shared_prefix": 0.7, **lengths},
+        "same": {"arrival": "closed", "num_requests": 6, "cache": "repeated", **lengths},
+        "turns": {"arrival": "closed", "num_requests": 4, "turns": {"count": 3, "new_tokens": 40}, **lengths},
+    }  # fmt: skip
+    levels = {"request_rate": [10], "time_scale": [2], "concurrency": [2]}
+    axes = {"paced": "request_rate", "stepped": "request_rate", "spread": "request_rate", "replayed": "time_scale"}
+    (project.folder / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,40,4\n0.5,50,5\n1.5,60,6\n")
+    project.config["deployments"]["cached"] = {
+        **project.config["deployments"]["one"],
+        "prefix_caching": True,
+        "kv_cache_memory": "16MiB",
+    }
+    project.config["workloads"] |= loads
+    project.config["study"]["ladders"] = [
+        {"deployment": "cached", "workload": name, axis: levels[axis]}
+        for name in loads
+        for axis in [axes.get(name, "concurrency")]
+    ]
+    project.run()
+    rows = {row["workload"]: row for row in pl.read_parquet(project.folder / "results/summary.parquet").to_dicts()}
+    assert {name: row["reasons"] for name, row in rows.items() if not row["valid"]} == {}
+    assert all(row["failed"] == row["wrong_prompt_tokens"] == row["wrong_output_tokens"] == 0 for row in rows.values())
+    assert rows["replayed"]["prompt_tokens"] == 50
+    assert rows["replayed"]["offered_rate"] == pytest.approx(2 / 0.75)
+    assert (rows["whole"]["ttft_n"], rows["whole"]["e2e_n"]) == (0, 2)
+    assert (rows["talk"]["ttft_n"], rows["talk"]["prompt_tokens"]) == (2, 96)
+    assert rows["stepped"]["recovered"] is True
+    # Blocks of 32: 67 of 96 tokens are two blocks; a repeated prompt keeps its last block to compute; turns reuse 96 and 152 of 152 and 208.
+    assert rows["alike"]["prefix_hit_rate"] == pytest.approx(64 / 96)
+    assert rows["same"]["prefix_hit_rate"] == pytest.approx(64 / 96)
+    assert rows["turns"]["prefix_hit_rate"] == pytest.approx((96 + 128) / (96 + 152 + 208))
+    assert rows["paced"]["prefix_hit_rate"] == 0
