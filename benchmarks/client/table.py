@@ -50,6 +50,7 @@ _BURST = [
     *_END,
 ]
 _OPEN = [
+    ("µs a request", _at("us_a_request"), ",.0f"),
     *_COST,
     ("rate achieved", _at("server", "achieved_rate"), ",.1f"),
     ("delay P50 ms", _at("server", "delay_ms", "p50"), ",.2f"),

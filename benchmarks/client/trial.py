@@ -120,6 +120,7 @@ def run_trial(client: Client, scenario: Scenario, server: Server, *, core: str, 
         "requests": scenario.requests,
         "ideal_ms": 1e3 * scenario.ideal_s,
         "cpu": cpu,
+        "us_a_request": 1e6 * run_s / len(dump["requests"]),
         "us_a_chunk": 1e6 * run_s / chunks,
         "us_a_chunk_in_all": 1e6 * (run_s + cpu["after_s"]) / chunks,
         "told": {
