@@ -24,6 +24,7 @@ def _at(*path: str) -> Callable[[Trial], float | None]:
 
 _COST = [
     ("µs a chunk", _at("us_a_chunk"), ".1f"),
+    ("of it connecting", _at("us_a_chunk_connecting"), ".1f"),
     ("with what follows", _at("us_a_chunk_in_all"), ".1f"),
     ("start-up CPU s", _at("cpu", "start_s"), ".1f"),
 ]

@@ -122,6 +122,7 @@ def run_trial(client: Client, scenario: Scenario, server: Server, *, core: str, 
         "cpu": cpu,
         "us_a_request": 1e6 * run_s / len(dump["requests"]),
         "us_a_chunk": 1e6 * run_s / chunks,
+        "us_a_chunk_connecting": 1e6 * cpu["connecting_s"] / chunks,
         "us_a_chunk_in_all": 1e6 * (run_s + cpu["after_s"]) / chunks,
         "told": {
             "wall_ms": 1e3 * told.wall_s,
