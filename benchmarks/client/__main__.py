@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="trials of each (default: 3)")
     parser.add_argument("--client-cores", metavar="LIST", help="as taskset takes it (default: the first core allowed)")
     parser.add_argument("--server-core", metavar="N", help="(default: the second core allowed)")
-    parser.add_argument("--timeout", type=float, default=180.0, metavar="S", help="end a trial after S seconds (default: 180)")
+    parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="end a trial after S seconds (default: 300)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write every trial's figures as JSON")
     return parser
 

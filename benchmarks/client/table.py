@@ -24,6 +24,7 @@ def _at(*path: str) -> Callable[[Trial], float | None]:
 
 _COST = [
     ("µs a chunk", _at("us_a_chunk"), ".1f"),
+    ("of it connecting", _at("us_a_chunk_connecting"), ".1f"),
     ("with what follows", _at("us_a_chunk_in_all"), ".1f"),
     ("start-up CPU s", _at("cpu", "start_s"), ".1f"),
 ]
@@ -50,6 +51,7 @@ _BURST = [
     *_END,
 ]
 _OPEN = [
+    ("µs a request", _at("us_a_request"), ",.0f"),
     *_COST,
     ("rate achieved", _at("server", "achieved_rate"), ",.1f"),
     ("delay P50 ms", _at("server", "delay_ms", "p50"), ",.2f"),
