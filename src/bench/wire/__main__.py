@@ -21,6 +21,8 @@ from bench.wire.records import RequestRecord
 
 def main() -> None:
     """Send what the parent assigns."""
+    # No garbage collection: a full one stops the loop for tens of milliseconds, and this process lives for one run.
+    gc.disable()
     into, out = sys.stdin.buffer, sys.stdout.buffer
     assignment: Assignment = pickle.load(into)  # noqa: S301 - from the parent, over a pipe
     try:
@@ -39,10 +41,6 @@ def _send(assignment: Assignment, into, out) -> None:  # type: ignore[no-untyped
     address = Address(assignment.host, assignment.port, tls)
     loop = Loop(address, timeout_s=assignment.timeout_s, spare=assignment.spare, watched=into.fileno())
     loop.open(assignment.connections)
-    # No garbage collection while the clock runs: a full collection stops the loop for tens of milliseconds.
-    gc.collect()
-    gc.freeze()
-    gc.disable()
     pickle.dump(None, out)
     out.flush()
     # Two questions for the clock: the first answer pays for what the first call costs.

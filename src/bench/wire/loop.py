@@ -11,7 +11,7 @@ import itertools
 import select
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import httptools
 
@@ -22,6 +22,8 @@ from bench.wire.timer import Timer
 __all__ = ["Loop", "ParentGone"]
 
 _TICK_S = 0.01
+_CHUNK_SIZE = 16384  # a read in the middle of a stream; what is longer comes in several
+_CARRIAGE_RETURN = 13
 # Requests that are due are looked for after at most so many reads: 64 reads take less than half a millisecond.
 _BATCH = 64
 _CONNECTING = 64  # at once, so that no listen queue overflows
@@ -50,6 +52,10 @@ class Loop:
         self._address, self._timeout_s, self._spare = address, timeout_s, spare
         self._epoll = select.epoll()
         self._table: dict[int, Connection] = {}
+        # Of those connections the ones in the middle of a streamed answer, with all that a read needs.
+        self._streams: dict[
+            int, tuple[Callable[[int], bytes], Callable[[float], None], Callable[[bytes], None], Connection]
+        ] = {}
         self._idle: list[Connection] = []
         self._opening: set[Connection] = set()
         self._homeless: deque[Exchange] = deque()  # due, and waiting for a connection
@@ -103,52 +109,77 @@ class Loop:
         self._drive()
 
     def _drive(self) -> None:
-        """The loop itself; names are local because each look-up costs what a chunk may."""
-        table, poll, now, due = self._table, self._epoll.poll, time.monotonic, self._due
-        send_fd, tick_fd = self._send_timer.fd, self._tick_timer.fd
+        """The loop itself; names are local, and what a stream needs is bound beforehand, because each look-up costs what a chunk may."""
+        streams, poll, now, due = self._streams, self._epoll.poll, time.monotonic, self._due
         while self._left:
             late = bool(due) and due[0][0] <= now()
             if late:
                 self._send_due()
             # More may be due, or due soon: the timer tells when.
             for fd, event in poll(0 if late else -1, _BATCH):
-                connection = table.get(fd)
-                if connection is None:
-                    if fd == tick_fd:
-                        self._tick()
-                    elif fd == send_fd:
-                        self._send_timer.rings()
-                    elif fd == self._watched:
-                        raise ParentGone
+                stream = streams.get(fd)
+                if stream is None:
+                    self._happened(fd, event)
                     continue
-                exchange = connection.exchange
-                if exchange is None or event & select.EPOLLOUT:
-                    self._proceed(connection)
-                    continue
+                recv, stamp, keep, connection = stream
                 try:
-                    data = connection.recv(READ_SIZE)
+                    data = recv(_CHUNK_SIZE)
                 except BlockingIOError:
                     continue
                 except OSError:
                     data = b""
                 arrival = now()
-                if data:
-                    exchange.times.append(arrival)
-                    exchange.reads.append(data)
-                    # Most reads of a stream are one whole chunk in the middle of it.
-                    if connection.fast and data[-4:] != b"\r\n\r\n" and len(data) > 6:
+                # Most reads are one whole chunk in the middle of a stream; the last one ends with two ends of line.
+                if len(data) > 6:
+                    stamp(arrival)
+                    keep(data)
+                    if data[-4] != _CARRIAGE_RETURN:
                         continue
-                self._look(connection, exchange, data, arrival)
+                elif data:
+                    stamp(arrival)
+                    keep(data)
+                self._look(connection, data, arrival)
 
-    def _look(self, connection: Connection, exchange: Exchange, data: bytes, arrival: float) -> None:
-        """End the exchange where its answer is complete, or cannot be any more."""
+    def _happened(self, fd: int, event: int) -> None:
+        """Something other than the middle of a stream: a timer, a connection that opens, the beginning of an answer."""
+        connection = self._table.get(fd)
+        if connection is None:
+            if fd == self._tick_timer.fd:
+                self._tick()
+            elif fd == self._send_timer.fd:
+                self._send_timer.rings()
+            elif fd == self._watched:
+                raise ParentGone
+            return
+        exchange = connection.exchange
+        if exchange is None or event & select.EPOLLOUT:
+            self._proceed(connection)
+            return
         try:
-            if connection.complete(data):
-                self._end(connection, exchange, None, arrival)
-            elif not data:
-                self._end(connection, exchange, "disconnect", arrival)
+            data = connection.recv(READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        arrival = time.monotonic()
+        if data:
+            exchange.times.append(arrival)
+            exchange.reads.append(data)
+        self._look(connection, data, arrival)
+
+    def _look(self, connection: Connection, data: bytes, arrival: float) -> None:
+        """End the exchange where its answer is complete, or cannot be any more."""
+        exchange = connection.exchange
+        assert exchange is not None
+        try:
+            complete = connection.complete(data)
         except httptools.HttpParserError:
             self._end(connection, exchange, "disconnect", arrival)
+            return
+        if complete or not data:
+            self._end(connection, exchange, None if complete else "disconnect", arrival)
+        elif connection.fast and connection.fd not in self._streams:
+            self._streams[connection.fd] = (connection.recv, exchange.times.append, exchange.reads.append, connection)
 
     # Sending.
 
@@ -191,6 +222,7 @@ class Loop:
     def _end(self, connection: Connection, exchange: Exchange, failure: str | None, arrival: float) -> None:
         exchange.end, exchange.failure = arrival, failure
         connection.exchange = None
+        self._streams.pop(connection.fd, None)
         if failure or not connection.reusable:
             self._drop(connection)
         else:
@@ -268,6 +300,7 @@ class Loop:
 
     def _drop(self, connection: Connection) -> None:
         self._table.pop(connection.fd, None)
+        self._streams.pop(connection.fd, None)
         self._opening.discard(connection)
         connection.close()
 
