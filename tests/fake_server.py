@@ -3,11 +3,13 @@
 Runs in a thread with its own event loop. `behaviour` decides what a completion does; every connection and request is recorded.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +24,8 @@ class FakeServer:
         first_s, gap_s: time from arrival to the first chunk, and between chunks.
         arrivals, peak: arrival of each request (monotonic), and the most in flight at once.
         writes: per request, the time of writing each chunk.
-        token_offset: added to the number of tokens that it says it made.
+        exposition: makes the answer of /metrics, which is `metrics` otherwise; metrics_delay_s: time that it takes.
+        token_offset, prompt_offset: added to the number of tokens that it says it made, and that it says it was given.
         chat_template, tokens_a_letter: how it counts a chat: tokens of its template, and of a letter after a space.
     """
 
@@ -30,6 +33,7 @@ class FakeServer:
     first_s: float = 0.02
     gap_s: float = 0.005
     token_offset: int = 0
+    prompt_offset: int = 0
     chat_template: int = 0
     tokens_a_letter: int = 1
     port: int = 0
@@ -39,6 +43,8 @@ class FakeServer:
     peak: int = 0
     in_flight: int = 0
     metrics: str = ""
+    exposition: Callable[[FakeServer], str] | None = None
+    metrics_delay_s: float = 0.0
 
     @property
     def base_url(self) -> str:
@@ -58,7 +64,10 @@ async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyn
                 text = json.dumps({"count": _prompt_tokens(server, body)}).encode()
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
             else:
-                text = (server.metrics if path == "/metrics" else "{}").encode()
+                if path == "/metrics" and server.metrics_delay_s:
+                    await asyncio.sleep(server.metrics_delay_s)
+                told = server.exposition(server) if server.exposition else server.metrics
+                text = (told if path == "/metrics" else "{}").encode()
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
             await writer.drain()
             if writer.is_closing():
@@ -71,7 +80,7 @@ async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyn
 
 def _prompt_tokens(server: FakeServer, body: dict[str, Any]) -> int:
     if "messages" not in body:
-        return len(body["prompt"])
+        return len(body["prompt"]) + server.prompt_offset
     text = body["messages"][0]["content"]
     return server.chat_template + text.count(" ") * server.tokens_a_letter + text.count(".")
 

@@ -29,7 +29,7 @@ MODULES = [
     "src/bench/measure/recording.py",
     "src/bench/measure/session.py",
 ]
-KNOWN = (2, "adb0898341dd981c")
+KNOWN = (2, "a8de498b084d2000")
 
 
 def test_a_change_of_the_measuring_is_declared():

@@ -1,0 +1,165 @@
+"""Every fault made to happen, from the socket to the verdict: a run that cannot be trusted says so, and why."""
+
+import signal
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from bench.analysis import verdict
+from bench.measure import recording
+from bench.measure.recording import record_run
+from bench.parse import parse_run
+from bench.study import Workload
+from bench.study.config import Thresholds
+from bench.telemetry import METRICS
+from bench.workload import Load, Target, client
+from tests.fake_server import fake_server
+
+# A quiet machine is no condition of these tests: what they do not make happen must not be named.
+CALM = Thresholds(
+    **dict.fromkeys(("loop_lag_p99_s", "loop_lag_max_s", "send_spread_s", "schedule_delay_p99_s", "scrape_gap_s"), 30.0),
+    scrape_share=0.0, in_flight_error=9.0,
+)  # fmt: skip
+
+
+def exposition(server, **told):
+    """What an honest vLLM would say: what is in flight, and tokens of the requests so far; `told` says otherwise."""
+    values = {
+        "running": server.in_flight, "waiting": 0, "kv_usage": 0.5, "prefix_queries": 16 * len(server.bodies), "prefix_hits": 0, **told,
+    }  # fmt: skip
+    names = [name for name in METRICS if values.get(name, 0) is not None]
+    lines = [f"{METRICS[name]} {values.get(name, 0)}" for name in names]
+    return "\n".join(lines + [f"{METRICS[n].removesuffix('_sum')}_count 0" for n in names if n.endswith("_sum")]) + "\n"
+
+
+def reasons(server, folder, level=4, *, thresholds=CALM, **workload):
+    """Measure, parse and judge one run."""
+    content = {"arrival": "burst", "prompt_tokens": 16, "output_tokens": 40, **workload}
+    load = Load(Workload.model_validate(content), level, "seed", vocabulary=500, timeout_s=20)
+    definition = {
+        "deployment": "a",
+        "run": "r",
+        "workload": "w",
+        **content,
+        "axis": load.workload.axis,
+        "level": level,
+        "repeat": 1,
+    }
+    header = {"digest": "d", "definition": definition}
+    folder.mkdir(exist_ok=True)
+    record_run(Target(server.base_url, "m"), load, folder, header=header, scrape_interval_s=0.05, prefix_block_size=8)
+    files = {key: folder / key for key in ("requests", "telemetry", "wide", "summary")}
+    return verdict(parse_run(folder, **files), thresholds).reasons
+
+
+def serving(**options):
+    return fake_server(**{"first_s": 0.2, "gap_s": 0.02, "exposition": exposition, **options})
+
+
+@contextmanager
+def frozen_load_process(for_s):
+    """Take every core away from the load process for a while, in the middle of its run."""
+
+    def freeze():
+        end = time.monotonic() + 15
+        while time.monotonic() < end:
+            for child in psutil.Process().children():
+                if "bench.wire" in child.cmdline():
+                    time.sleep(0.7)
+                    child.send_signal(signal.SIGSTOP)
+                    time.sleep(for_s)
+                    child.send_signal(signal.SIGCONT)
+                    return
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=freeze)
+    thread.start()
+    yield
+    thread.join()
+
+
+def test_a_sound_run_is_valid(tmp_path):
+    with serving() as server:
+        assert reasons(server, tmp_path) == []
+        assert reasons(server, tmp_path / "2", 20.0, arrival="poisson", num_requests=20) == []
+
+
+def test_a_starved_client(tmp_path):
+    limits = CALM.model_copy(update={"loop_lag_max_s": 0.25})
+    with serving() as server, frozen_load_process(0.6):
+        told = reasons(server, tmp_path, thresholds=limits)
+    assert len(told) == 1
+    assert "event loop stood still for" in told[0]
+
+
+def test_an_open_loop_that_sends_late(tmp_path):
+    limits = CALM.model_copy(update={"schedule_delay_p99_s": 0.2})
+    with serving() as server, frozen_load_process(0.6):
+        told = reasons(server, tmp_path, 50.0, thresholds=limits, arrival="constant", num_requests=75)
+    assert len(told) == 1
+    assert "requests left late" in told[0]
+
+
+def test_clocks_that_differ(tmp_path, monkeypatch):
+    skewed = (
+        "import time; m = time.monotonic; time.monotonic = lambda: m() + 0.05; from bench.wire.__main__ import main; main()"
+    )
+    monkeypatch.setattr(client, "WIRE", (sys.executable, "-c", skewed))
+    with serving() as server:
+        told = reasons(server, tmp_path)
+    assert len(told) == 1
+    assert "clocks of our processes differ by 0.0" in told[0]
+
+
+def test_cache_hits_where_none_should_be(tmp_path):
+    with serving(exposition=lambda s: exposition(s, prefix_hits=8 * len(s.bodies))) as server:
+        assert reasons(server, tmp_path) == ["32 tokens came from the prefix cache, where none should"]
+
+
+def test_cache_hits_that_stay_away(tmp_path):
+    """Half of each prompt is shared: 8 of 16 tokens, one block."""
+    alike = {"cache": "shared", "shared_prefix": 0.5}
+    with serving(exposition=lambda s: exposition(s, prefix_hits=8 * max(0, len(s.bodies) - 1))) as server:
+        assert reasons(server, tmp_path, **alike) == []
+    with serving() as server:
+        told = reasons(server, tmp_path / "2", **alike)
+    assert told == ["the prefix cache served 0.0% of the prompts' tokens, where the workload implies 50.0%"]
+
+
+def test_token_counts_other_than_asked_for(tmp_path):
+    with serving(token_offset=1) as server:
+        assert reasons(server, tmp_path) == ["4 requests had another output length than asked for"]
+    with serving(prompt_offset=-2) as server:
+        assert reasons(server, tmp_path / "2") == ["4 requests had another prompt length than asked for"]
+
+
+def test_a_metric_that_is_missing(tmp_path):
+    with serving(exposition=lambda s: exposition(s, preemptions=None)) as server:
+        assert reasons(server, tmp_path) == ["the exposition lacks vllm:num_preemptions_total"]
+
+
+def test_scrapes_that_stay_away(tmp_path):
+    limits = CALM.model_copy(update={"scrape_gap_s": 0.5})
+    with serving(metrics_delay_s=0.8) as server:
+        told = reasons(server, tmp_path, thresholds=limits)
+    assert len(told) == 1
+    assert "no scrape for" in told[0]
+
+
+@pytest.mark.parametrize("behaviour", ["http_error", "stream_error", "truncated", "disconnect"])
+def test_requests_that_fail(tmp_path, behaviour):
+    with serving(behaviour=behaviour) as server:
+        assert f"4 of 4 requests failed (4 {behaviour})" in reasons(server, tmp_path)
+
+
+def test_a_server_that_has_other_requests_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "_DRAIN_LIMIT_S", 0.5)  # those others do not end
+    limits = CALM.model_copy(update={"in_flight_error": 0.25})
+    with serving(exposition=lambda s: exposition(s, running=s.in_flight + 9)) as server:
+        told = reasons(server, tmp_path, thresholds=limits)
+    assert len(told) == 1
+    assert "requests in flight" in told[0]
