@@ -21,11 +21,15 @@ from bench.study.config import Thresholds
         ({"client_clock_skew_s": 0.005}, "clocks of our processes differ by 0.005 s"),
         ({"client_cpu_share": 0.99}, "the client was the limit: 99% of a core"),
         (
-            {"client_in_flight_mean": 20.0, "server_in_flight_mean": 8.0},
-            r"server counted 8.0 requests in flight, the client 20.0",
+            {"client_in_flight_mean": 8.0, "server_in_flight_mean": 12.0},
+            r"server had 12.0 .* the client 8.0: others use it too",
         ),
+        ({"client_in_flight_max": 600, "server_in_flight_max": 100.0}, r"never had more than 100 .* the client 600"),
         ({"scrape_gap_max_s": 3.0}, "no scrape for"),
         ({"scraped": False}, "no scrape succeeded"),
+        ({"scraped_before": False}, "no scrape came before the load"),
+        ({"scraped_after": False}, "no scrape came after the load"),
+        ({"counters_fell": ["vllm:y"]}, r"counters fell back \(vllm:y\)"),
         ({"scrape_share": 0.2}, "only 20% of the scrapes due during the load came"),
         ({"metrics_missing": ["vllm:x"]}, "lacks vllm:x"),
         ({"prefix_hits": 64.0}, "64 tokens came from the prefix cache"),
@@ -53,7 +57,18 @@ def test_hits_that_the_workload_implies_are_no_fault(summary):
 
 def test_a_few_requests_apart_are_no_fault(summary):
     """One request is in flight at the client for a moment before and after it is at the server."""
-    assert verdict({**summary, "client_in_flight_mean": 1.4, "server_in_flight_mean": 0.6}, Thresholds()).reasons == []
+    told = {"client_in_flight_mean": 0.6, "server_in_flight_mean": 1.4, "client_in_flight_max": 2, "server_in_flight_max": 1.0}
+    assert verdict({**summary, **told}, Thresholds()).reasons == []
+
+
+def test_a_gauge_that_lags_by_a_long_step_is_no_fault(summary):
+    told = {
+        "client_in_flight_mean": 16.0,
+        "server_in_flight_mean": 10.4,
+        "client_in_flight_max": 16,
+        "server_in_flight_max": 16.0,
+    }
+    assert verdict({**summary, **told}, Thresholds()).reasons == []
 
 
 def test_what_only_open_loops_promise_is_asked_of_them_alone(summary):
@@ -114,6 +129,17 @@ def test_a_preemption_is_a_full_cache_that_the_gauge_missed(summary):
 def test_the_highest_throughput_is_told(summary):
     frame = ladder(summary, {1: 0.1, 8: 0.8, 12: 1.0}, throughput_tokens_per_s=[10.0, 90.0, 70.0])
     assert saturation(frame)["peak_at"].to_list() == [8]
+    late = ladder(
+        summary, {1: 0.1, 8: 0.8, 12: 1.0}, throughput_tokens_per_s=[10.0, 90.0, None], client_loop_lag_max_s=[0.0, 0.6, 0.0]
+    )
+    assert saturation(late)["peak_at"].to_list() == [1]  # a late client takes from throughput; and nothing is no maximum
+    assert saturation(ladder(summary, {1: 0.1}, failed=[1]))["peak_at"].to_list() == []
+
+
+def test_prompts_that_share_blocks_have_no_prediction(summary):
+    alike = {**summary, "cache": "shared", "prefix_hit_rate_expected": 0.5}
+    assert ladder(summary, {1: 0.1})["predicted_saturation"].to_list() == [10.0]
+    assert ladder(alike, {1: 0.1})["predicted_saturation"].to_list() == [None]
 
 
 def test_a_study_without_facts_still_has_rows(summary):

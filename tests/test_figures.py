@@ -11,6 +11,7 @@ from bench.errors import BenchError
 from bench.figures import Results, figure_names
 from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
+from bench.figures.theme import curve_colour
 from bench.report import write_manifest, write_report
 from bench.study.config import Thresholds
 from tests.test_analysis import FACTS, LAUNCH
@@ -150,3 +151,31 @@ def test_the_reports_tables_tell_estimates_from_bounds_and_repeats(tmp_path, sum
 def test_a_wrong_name_lists_the_right_ones():
     with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: kv-saturation, memory-pressure"):
         load_figure("pie")
+
+
+def test_a_curve_keeps_its_colour_in_every_part_of_a_figure(summary):
+    told = results(summary, deployments=("a", "b", "c"))
+    axis = pl.when(pl.col("deployment") == "b").then(pl.lit("request_rate")).otherwise("axis")
+    colours = {}
+    for part in (told, *Results(told.runs.with_columns(axis=axis), told.timeseries).by_axis()):
+        scale = curve_colour(part).to_dict()["scale"]
+        for curve, colour in zip(scale["domain"], scale["range"], strict=True):
+            assert colours.setdefault(curve, colour) == colour
+    assert len(set(colours.values())) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "late", "failed"),
+    [
+        ("ttft", "Crosses, kept out of the lines: 2 of 6 runs", "Crosses"),
+        ("throughput-over-time", "Dashed: 2 of 6 runs", "Dashed"),
+        ("kv-saturation", None, "Crosses"),  # a late client takes nothing from what the server counted
+        ("saturation-by-kv-bytes", None, "Left out"),
+    ],
+)
+def test_the_note_says_how_invalid_runs_are_drawn(name, late, failed, summary, tmp_path):
+    for change, note in (({"client_loop_lag_max_s": [0, 0, 9]}, late), ({"failed": [0, 0, 1]}, failed)):
+        save_figure(name, results(summary, **change), tmp_path / name)
+        subtitle = " ".join(json.loads((tmp_path / f"{name}.json").read_text())["title"]["subtitle"])
+        assert ("which are invalid" in subtitle) == (note is not None)
+        assert note is None or note in subtitle

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from bench.analysis import timeseries_frame
 from bench.errors import BenchError
-from bench.parse import latency_columns, parse_run, telemetry_table, throughput_series, wide_table
+from bench.parse import latency_columns, load, parse_run, telemetry_table, throughput_series, wide_table
+from bench.parse import run as run_module
 from bench.parse.run import summarise
-from bench.telemetry import METRICS, missing_metrics
+from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.telemetry import HISTOGRAMS, METRICS, missing_metrics
 from bench.workload import RequestRecord, write_requests
 from tests.conftest import ROOT
 
@@ -114,7 +116,7 @@ def run(tmp_path):
         "digest": "d",
         "definition": {"deployment": "a", "run": "r", "workload": "w", "arrival": "burst", "prompt_tokens": 4,
                        "output_tokens": 3, "num_requests": 2, "axis": "concurrency", "level": 2, "repeat": 1, "seed": 0},
-        "started": "2026-01-01T00:00:00+00:00", "clock_start_s": 100.0, "drain_s": 0.0, "scrape_interval_s": 0.2,
+        "started": "2026-01-01T00:00:00+00:00", "clock_start_s": 100.0, "drain_s": 0.0, "scrape_interval_s": 0.2, "scrape_endpoint": "u",
         "prefix": {"primed_tokens": 0, "expected_tokens": 2}, "client": {"loop_lag_p99_s": 0.001, "send_spread_s": 0.0}, "host": {"busy_share": 0.5, "steal_share": 0.0},
         "files": {n: hashlib.sha256((tmp_path / n).read_bytes()).hexdigest() for n in ("requests.jsonl", "telemetry.jsonl.gz")},
     }  # fmt: skip
@@ -158,7 +160,7 @@ def test_a_runs_summary_by_hand(run):
     assert (told["prefix_hit_rate"], told["prefix_hit_rate_expected"]) == (1.0, 2 / 8)  # hits and queries rise alike here
     assert told["metrics_missing"] == []
     assert told["scrape_gap_max_s"] == 1.0
-    assert told["scraped"] is True
+    assert (told["scraped"], told["scraped_before"], told["scraped_after"]) == (True, True, False)  # the last one timed out
     assert told["scrape_share"] == 2 / 7  # at 0.02 and 1.02 s; seven were due in 1.5 s
     assert json.loads((run / "summary.json").read_text()) == told
 
@@ -215,6 +217,144 @@ def test_an_engine_that_never_answered_is_not_replaced_by_another_endpoint(run):
     (run / "run.json").write_text(json.dumps(record))
     told = parse(run)
     assert (told["scraped"], told["scrapes"], told["kv_usage_peak"], told["scrape_endpoint"]) == (False, 0, None, "u")
+
+
+def test_an_endpoint_that_came_first_is_not_taken_for_the_engine_s(run):
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**record, "scrape_endpoint": "w"}))
+    told = parse(run)
+    assert (told["scraped"], told["kv_usage_peak"], told["scrape_gaps"]) == (False, None, {"u": 1.0})
+
+
+def lists(*values):
+    """Values of one series at slots 0, 1, …; None where the exposition lacks it."""
+    return dict(enumerate(values))
+
+
+@pytest.fixture
+def paced():
+    """An open loop of six requests, one of which fails, at an endpoint of two engines that is scraped eight times.
+
+    Request 5 is sent when 4 ends, and later than it was due.
+    """
+    times = [  # scheduled, sent, first token, last token (and end)
+        (1.0, 1.1, 1.3, 2.0), (2.0, 2.1, 2.2, 2.4), (3.0, 3.1, 3.3, 4.1), (4.0, 4.1, None, 4.6), (5.0, 5.1, 5.3, 6.6), (6.0, 6.6, 6.8, 7.1),
+    ]  # fmt: skip
+    requests = latency_columns(
+        pl.LazyFrame(
+            [
+                {
+                    "index": i, "outcome": "ok" if first else "disconnect", "prompt_asked": 10, "output_asked": 3,
+                    "prompt_tokens": 10 if first else None, "completion_tokens": 3 if first else None,
+                    "scheduled_s": due, "sent_s": sent, "first_token_s": first, "last_token_s": last if first else None, "end_s": last,
+                    "ttft_s": first - sent if first else None, "e2e_s": last - sent if first else None,
+                    "token_times_s": [first, (first + last) / 2, last] if first else [],
+                }
+                for i, (due, sent, first, last) in enumerate(times)
+            ],
+            schema=run_module._REQUEST_SCHEMA,
+        )
+    ).collect()  # fmt: skip
+    zeros = lists(*[0.0] * 8)
+    samples = {name: {"0": zeros} for name in [*METRICS.values(), *(f"{m}_count" for m in HISTOGRAMS.values())]}
+    samples[METRICS["running"]] = {"0": lists(9, 1, 0, 1, 1, 1, 1, 9), "1": lists(0, 0, 0, 0, 0, 0, 1, 0)}
+    samples[METRICS["waiting"]] = {"0": lists(0, 0, 0, 0, 0, 1, 0, 0)}
+    samples[METRICS["kv_usage"]] = {"0": lists(0, 0.6, 0.2, 0, 0, 0, 0, 0), "1": lists(0, 0.55, 0.5, 0, 0, 0, 0, 0)}
+    samples[METRICS["preemptions"]] = {
+        "0": lists(7, 7, 8, 8, 8, 8, 9, 9),
+        "1": lists(*[3] * 8),
+        "2": lists(*[None] * 4, 1, 1, 1, 1),
+    }
+    samples[METRICS["prefix_queries"]] = {"0": lists(100, *[120] * 6, 160)}
+    samples[METRICS["prefix_hits"]] = {"0": lists(50, *[55] * 6, 65)}
+    record = {
+        "digest": "d", "definition": {"deployment": "a", "run": "r", "workload": "w", "arrival": "constant", "axis": "request_rate", "level": 1, "repeat": 1},
+        "started": "", "drain_s": 0.0, "scrape_interval_s": 0.5, "prefix": {"expected_tokens": 20}, "client": {}, "host": {},
+    }  # fmt: skip
+    return record, requests, samples
+
+
+def told_of(paced):
+    record, requests, samples = paced
+    telemetry = pl.DataFrame(
+        [
+            (slot, 0.5 + slot, "u", name, f'engine="{engine}"', float(value))
+            for name, engines in samples.items()
+            for engine, values in engines.items()
+            for slot, value in values.items()
+            if value is not None
+        ],
+        schema=TELEMETRY_SCHEMA,
+        orient="row",
+    )
+    return summarise(record, requests, telemetry, sorted(0.5 + slot for slot in telemetry["scrape"].unique()))
+
+
+def test_a_paced_run_s_load_by_hand(paced):
+    told = told_of(paced)
+    assert (told["ok"], told["failed"], told["outcome_disconnect"]) == (5, 1, 1)
+    assert told["duration_s"] == pytest.approx(6.0)  # 1.1 to 7.1
+    assert told["throughput_tokens_per_s"] == pytest.approx(15 / 6)
+    assert told["throughput_requests_per_s"] == pytest.approx(5 / 6)
+    assert told["offered_rate"] == pytest.approx(5 / (6 - 1))
+    assert told["achieved_rate"] == pytest.approx(5 / (6.6 - 1.1))
+    assert told["in_flight_peak"] == 1  # an end makes room for what is sent at that moment
+    assert (told["ttft_n"], told["ttft_due_n"]) == (5, 5)
+    assert told["ttft_mean_s"] == pytest.approx((4 * 0.2 + 0.1) / 5)
+    assert told["ttft_due_mean_s"] == pytest.approx((3 * 0.3 + 0.2 + 0.8) / 5)
+    # At 1.5, 2.5, … 6.5; what the gauge says before and after is not of the load.
+    assert (told["client_in_flight_mean"], told["client_in_flight_max"]) == (pytest.approx(5 / 6), 1.0)
+    assert (told["server_in_flight_mean"], told["server_in_flight_max"]) == (pytest.approx(7 / 6), 2.0)
+    assert (told["kv_usage_peak"], told["running_peak"]) == (0.6, 9.0)  # shares do not add up
+    assert told["preemptions"] == 2 + 0 + 1  # a label set that comes later counts from 0
+    assert told["prefix_hit_rate"] == pytest.approx(15 / 60)
+    assert told["prefix_hit_rate_expected"] == pytest.approx(20 / 60)
+    assert (told["scrapes"], told["scrape_gap_max_s"], told["scrape_share"]) == (8, 1.0, 6 / 12)
+    assert (told["scraped_before"], told["scraped_after"]) == (True, True)
+    assert (told["metrics_missing"], told["counters_fell"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("lost", "before", "after", "gap"), [((0, 1), False, True, 1.4), ((7,), True, False, 1.0), ((5, 6, 7), True, False, 2.6)]
+)
+def test_scrapes_that_are_missing_at_an_end_are_a_gap(paced, lost, before, after, gap):
+    for engines in paced[2].values():
+        for values in engines.values():
+            for slot in lost:
+                values[slot] = None
+    told = told_of(paced)
+    assert (told["scraped_before"], told["scraped_after"], told["scrape_gap_max_s"]) == (before, after, pytest.approx(gap))
+
+
+def test_a_counter_that_falls_is_no_figure(paced):
+    paced[2][METRICS["preemptions"]]["0"] = lists(7, 7, 8, 0, 1, 20, 30, 40)
+    paced[2][METRICS["prefix_hits"]]["1"] = lists(0, 0, 5, 5, None, None, None, None)  # an engine that went away
+    told = told_of(paced)
+    assert told["counters_fell"] == sorted([METRICS["prefix_hits"], METRICS["preemptions"]])
+    assert (told["preemptions"], told["prefix_hits"], told["prefix_hit_rate"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("gone", [None, float("nan")])
+def test_a_metric_that_goes_away_is_missing(paced, gone):
+    paced[2][METRICS["kv_usage"]] = {"0": lists(0, 0.6, *[gone] * 6)}
+    assert told_of(paced)["metrics_missing"] == [METRICS["kv_usage"]]
+
+
+def test_whole_answers_have_no_throughput_over_time(paced):
+    record, requests, samples = paced
+    whole = requests.with_columns(first_token_s=pl.lit(None, dtype=pl.Float64))
+    assert told_of((record, whole, samples))["throughput_peak_tokens_per_s"] is None
+
+
+def test_recovery_counts_from_when_a_request_was_due():
+    """After the step each request leaves 5 s late: a client that waits would call that recovered."""
+    due = [float(t) for t in [*range(9), *range(11, 20)]]
+    late = [0.0] * 9 + [5.0] * 9
+    requests = pl.DataFrame({
+        "outcome": ["ok"] * 18, "scheduled_s": due, "sent_s": [d + x for d, x in zip(due, late, strict=True)],
+        "first_token_s": [d + x + 0.1 for d, x in zip(due, late, strict=True)],
+    }).with_columns(ttft_s=pl.lit(0.1))  # fmt: skip
+    assert load._recovery({"start_s": 9.0, "duration_s": 1.0}, requests) == {"recovered": False, "recovery_s": None}
 
 
 def test_a_renamed_metric_is_named(run):

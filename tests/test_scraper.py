@@ -58,11 +58,11 @@ def server():
         it.shutdown()
 
 
-def run(urls, tmp_path, seconds):
+def run(urls, tmp_path, seconds, interval_s=INTERVAL_S):
     """The lines by endpoint, and all of them, of a scrape that is told to end after so long."""
     ended = threading.Event()
     threading.Timer(seconds, ended.set).start()
-    kept = scrape(urls, INTERVAL_S, tmp_path / "t.jsonl.gz", ended=ended, ready=lambda: None)
+    kept = scrape(urls, interval_s, tmp_path / "t.jsonl.gz", ended=ended, ready=lambda: None)
     lines = read(tmp_path)
     assert kept == sum("text" in line for line in lines)
     return {url: [line for line in lines if line["endpoint"] == url] for url in urls}, lines
@@ -116,6 +116,13 @@ def test_an_answer_that_never_ends_keeps_neither_the_start_nor_the_end(server, t
     found, _ = run([f"{server}/hang", f"{server}/fast"], tmp_path, 1.5)
     assert found[f"{server}/hang"] == []
     assert found[f"{server}/fast"][-1]["last"]
+
+
+def test_the_time_for_the_last_scrape_counts_from_the_end(server, tmp_path, monkeypatch):
+    """It is on its way when a wait that began long before would be over."""
+    monkeypatch.setattr(module, "_END_S", 0.8)
+    found, _ = run([f"{server}/slow"], tmp_path, 1.2, interval_s=60.0)
+    assert [line.get("last", False) for line in found[f"{server}/slow"]] == [False, True]
 
 
 def test_the_process_starts_after_a_round_and_ends_with_a_last_scrape(server, tmp_path):

@@ -61,20 +61,19 @@ def serving(**options):
 
 
 @contextmanager
-def frozen_load_process(for_s):
+def frozen_load_process(server, for_s):
     """Take every core away from the load process for a while, in the middle of its run."""
 
     def freeze():
-        end = time.monotonic() + 15
-        while time.monotonic() < end:
-            for child in psutil.Process().children():
-                if "bench.wire" in child.cmdline():
-                    time.sleep(0.7)
-                    child.send_signal(signal.SIGSTOP)
-                    time.sleep(for_s)
-                    child.send_signal(signal.SIGCONT)
-                    return
-            time.sleep(0.01)
+        end = time.monotonic() + 30
+        while not server.in_flight and time.monotonic() < end:
+            time.sleep(0.005)
+        time.sleep(0.1)
+        for child in psutil.Process().children():
+            if "bench.wire" in child.cmdline():
+                child.send_signal(signal.SIGSTOP)
+                time.sleep(for_s)
+                child.send_signal(signal.SIGCONT)
 
     thread = threading.Thread(target=freeze)
     thread.start()
@@ -90,7 +89,7 @@ def test_a_sound_run_is_valid(tmp_path):
 
 def test_a_starved_client(tmp_path):
     limits = CALM.model_copy(update={"loop_lag_max_s": 0.25})
-    with serving() as server, frozen_load_process(0.6):
+    with serving() as server, frozen_load_process(server, 0.6):
         told = reasons(server, tmp_path, thresholds=limits)
     assert len(told) == 1
     assert "event loop stood still for" in told[0]
@@ -98,7 +97,7 @@ def test_a_starved_client(tmp_path):
 
 def test_an_open_loop_that_sends_late(tmp_path):
     limits = CALM.model_copy(update={"schedule_delay_p99_s": 0.2})
-    with serving() as server, frozen_load_process(0.6):
+    with serving() as server, frozen_load_process(server, 0.6):
         told = reasons(server, tmp_path, 50.0, thresholds=limits, arrival="constant", num_requests=75)
     assert len(told) == 1
     assert "requests left late" in told[0]
@@ -142,6 +141,16 @@ def test_a_metric_that_is_missing(tmp_path):
         assert reasons(server, tmp_path) == ["the exposition lacks vllm:num_preemptions_total"]
 
 
+def test_an_engine_that_starts_again_in_the_run(tmp_path):
+    def restarted(server):
+        return exposition(server, preemptions=7 if len(server.bodies) < 4 else 0)
+
+    with serving(exposition=restarted) as server:
+        told = reasons(server, tmp_path)
+    assert len(told) == 1
+    assert "counters fell back (vllm:num_preemptions_total)" in told[0]
+
+
 def test_scrapes_that_stay_away(tmp_path):
     limits = CALM.model_copy(update={"scrape_gap_s": 0.5})
     with serving(metrics_delay_s=0.8) as server:
@@ -162,4 +171,12 @@ def test_a_server_that_has_other_requests_too(tmp_path, monkeypatch):
     with serving(exposition=lambda s: exposition(s, running=s.in_flight + 9)) as server:
         told = reasons(server, tmp_path, thresholds=limits)
     assert len(told) == 1
-    assert "requests in flight" in told[0]
+    assert "others use it too" in told[0]
+
+
+def test_a_server_that_never_sees_all_that_was_sent(tmp_path):
+    limits = CALM.model_copy(update={"in_flight_error": 0.25})
+    with serving(exposition=lambda s: exposition(s, running=min(2, s.in_flight))) as server:
+        told = reasons(server, tmp_path, 12, thresholds=limits)
+    assert len(told) == 1
+    assert "never had more than 2 requests in flight, the client 12" in told[0]

@@ -5,7 +5,12 @@ rule report:
         facts=of_deployments(paths.FACTS),
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
-        code=library("report", "analysis/repeats.py", "parse/percentiles.py"),
+        code=library(
+            "report",
+            "analysis/repeats.py",
+            "analysis/saturation.py",
+            "parse/percentiles.py",
+        ),
     output:
         page=paths.REPORT,
     log:

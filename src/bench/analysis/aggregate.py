@@ -14,7 +14,7 @@ from bench.analysis.saturation import saturated
 from bench.analysis.validity import verdict
 from bench.errors import BenchError
 from bench.models import predicted_saturation
-from bench.parse import throughput_series
+from bench.parse import gauges, throughput_series
 from bench.study.config import Thresholds
 from bench.telemetry import GAUGES
 
@@ -91,8 +91,6 @@ def summary_frame(
     for run in runs:
         launch, fact = launches.get(run["deployment"], {}), facts.get(run["deployment"], {})
         plan = launch.get("plan") or {}
-        kv_tokens = fact.get("kv_tokens") or plan.get("kv_tokens")
-        tokens = run["prompt_tokens"] + run["output_tokens"]
         judged = verdict(run, thresholds)
         rows.append(
             {
@@ -104,11 +102,7 @@ def summary_frame(
                 "kv_tokens_planned": plan.get("kv_tokens"),
                 "kv_tokens": fact.get("kv_tokens"),
                 "kv_blocks": fact.get("kv_blocks"),
-                "predicted_saturation": predicted_saturation(
-                    kv_tokens, tokens, fact.get("block_size") or plan.get("block_size") or 1
-                )
-                if kv_tokens
-                else None,
+                "predicted_saturation": _predicted(run, plan, fact),
                 "valid": not judged.reasons,
                 "content_valid": not judged.content,
                 "reasons": judged.reasons,
@@ -126,6 +120,16 @@ def summary_frame(
     )
 
 
+def _predicted(run: Mapping[str, Any], plan: Mapping[str, Any], fact: Mapping[str, Any]) -> float | None:
+    """Requests that the KV cache holds; None where it is unknown, or where requests share their prompts' blocks and more would fit."""
+    kv_tokens = fact.get("kv_tokens") or plan.get("kv_tokens")
+    shared = run.get("cache", "unique") != "unique" and run.get("prefix_hit_rate_expected")
+    if not kv_tokens or shared or not run["requests"]:
+        return None
+    block_size = fact.get("block_size") or plan.get("block_size") or 1
+    return predicted_saturation(kv_tokens, run["prompt_tokens"] + run["output_tokens"], block_size)
+
+
 def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
     """Every run's course, tidy: `deployment`, `run`, `level`, `repeat`, `elapsed_s`, `series`, `value`.
 
@@ -136,7 +140,8 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
     for folder in folders:
         told = _read(folder / "summary.json")
         requests = pl.read_parquet(folder / "requests.parquet")
-        client = throughput_series(requests, BIN_S)
+        # Tokens of a whole answer all come with its last byte: they have no rate over time.
+        client = throughput_series(requests.filter(pl.col("first_token_s").is_not_null()), BIN_S)
         ended = requests["last_token_s"].drop_nulls().sort()
         parts = [
             client.select("elapsed_s", series=pl.lit("throughput"), value="tokens_per_s"),
@@ -144,17 +149,14 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
                 "elapsed_s", series=pl.lit("completed"), value="value"
             ),
         ]
-        gauges = (
-            pl.scan_parquet(folder / "telemetry.parquet")
-            .filter(pl.col("name").is_in(list(GAUGES.values())) & (pl.col("elapsed_s") >= 0))
-            .filter(pl.col("endpoint") == (told["scrape_endpoint"] or ""))
-            .group_by("scrape", "elapsed_s", "name")
-            .agg(pl.col("value").sum())
-            .select("elapsed_s", series=pl.col("name").replace({v: k for k, v in GAUGES.items()}), value="value")
-            .collect()
+        samples = pl.scan_parquet(folder / "telemetry.parquet").filter(
+            pl.col("name").is_in(list(GAUGES.values()))
+            & (pl.col("elapsed_s") >= 0)
+            & (pl.col("endpoint") == (told["scrape_endpoint"] or ""))
         )
+        parts.append(gauges(samples.collect()).select("elapsed_s", series="gauge", value="value"))
         frames.append(
-            pl.concat([*parts, gauges])
+            pl.concat(parts)
             .sort("series", "elapsed_s")
             .select(
                 pl.lit(told["deployment"]).alias("deployment"),

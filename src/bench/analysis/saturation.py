@@ -31,21 +31,21 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
     bounds it from below. Null where no level did: nothing is extrapolated.
 
     Args:
-        runs: summary rows (`deployment`, `workload`, `axis`, `level`, `content_valid`, `saturated`, `predicted_saturation`,
-            and the model's
-            `kv_bytes_per_token` and `parameters`).
+        runs: summary rows (`deployment`, `workload`, `axis`, `level`, `valid`, `content_valid`, `saturated`,
+            `throughput_tokens_per_s`, `predicted_saturation`, and the model's `kv_bytes_per_token` and `parameters`).
 
     Returns:
         One row a deployment and workload: `measured`, `below` (highest level that did not saturate), `predicted`,
         `levels_apart` (levels of the ladder between the level at which the prediction says it saturates and the measured one),
-        `peak_at` (level of the highest mean throughput), `kv_bytes_per_token`, `parameters`.
+        `peak_at` (level of the highest throughput, medians of valid runs), `kv_bytes_per_token`, `parameters`.
     """
     rows = []
     valid = runs.filter("content_valid")  # a late client changes nothing of what the server counted
     for (deployment, workload), group in valid.group_by("deployment", "workload", maintain_order=True):
-        levels = group.group_by("level").agg(
-            pl.col("saturated").all(), pl.col("throughput_tokens_per_s").median()
-        ).sort("level")  # fmt: skip
+        levels = group.group_by("level").agg(pl.col("saturated").all()).sort("level")
+        # Of this a late client does take something away.
+        timed = group.filter("valid").group_by("level").agg(pl.col("throughput_tokens_per_s").median()).drop_nulls()
+        highest = timed.sort("throughput_tokens_per_s", "level", descending=[True, False])["level"]
         ladder: list[float] = levels["level"].to_list()
         full: list[bool] = levels["saturated"].to_list()
         first = next((i for i in range(len(ladder)) if all(full[i:])), None)
@@ -67,7 +67,7 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
                 "below": ladder[first - 1] if first else None,
                 "predicted": predicted,
                 "levels_apart": first - expected if first is not None and expected is not None else None,
-                "peak_at": levels.sort("throughput_tokens_per_s", descending=True)["level"][0],
+                "peak_at": highest[0] if len(highest) else None,
                 "kv_bytes_per_token": group["kv_bytes_per_token"][0],
                 "parameters": group["parameters"][0],
             }

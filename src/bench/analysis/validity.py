@@ -69,15 +69,18 @@ def verdict(run: Mapping[str, Any], thresholds: Thresholds) -> Verdict:
     share = run.get("scrape_share")
     if share is not None and share < thresholds.scrape_share:
         content.append(f"only {share:.0%} of the scrapes due during the load came, under {thresholds.scrape_share:.0%}")
+    if run.get("scraped_before") is False:
+        content.append("no scrape came before the load: what the server counted until the first one is lost")
+    if run.get("scraped_after") is False:
+        content.append("no scrape came after the load: what the server counted since the last one is lost")
     if run["metrics_missing"]:
         content.append(f"the exposition lacks {', '.join(run['metrics_missing'])}")
-    content += _cache(run, thresholds)
-    client, server = run.get("client_in_flight_mean"), run.get("server_in_flight_mean")
-    if client and server is not None and abs(server - client) > max(1.0, thresholds.in_flight_error * client):
+    if run.get("counters_fell"):
         content.append(
-            f"the server counted {server:.1f} requests in flight, the client {client:.1f} (means), more than "
-            f"{thresholds.in_flight_error:.0%} apart"
+            f"the server's counters fell back ({', '.join(run['counters_fell'])}): it was started again, or another one answered"
         )
+    content += _cache(run, thresholds)
+    content += _in_flight(run, thresholds)
     return Verdict(content, timing)
 
 
@@ -88,4 +91,20 @@ def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
         return [f"{run['prefix_hits']:.0f} tokens came from the prefix cache, where none should"]
     if rate is not None and abs(rate - expected) > thresholds.prefix_hit_error:
         return [f"the prefix cache served {rate:.1%} of the prompts' tokens, where the workload implies {expected:.1%}"]
+    return []
+
+
+def _in_flight(run: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
+    """Whether the server had other requests too, or never had as many as were sent.
+
+    The server's gauges lag by a step, which in a short run of long steps takes much from its mean, but little from its maximum.
+    """
+    mine, its = run.get("client_in_flight_mean"), run.get("server_in_flight_mean")
+    if mine is not None and its is not None and its - mine > max(1.0, thresholds.in_flight_error * mine):
+        return [f"the server had {its:.1f} requests in flight in the mean, the client {mine:.1f}: others use it too"]
+    mine, its = run.get("client_in_flight_max"), run.get("server_in_flight_max")
+    if mine is not None and its is not None and mine - its > max(1.0, thresholds.in_flight_error * mine):
+        return [
+            f"the server never had more than {its:.0f} requests in flight, the client {mine:.0f}: something holds them back"
+        ]
     return []

@@ -18,23 +18,38 @@ Draw = Callable[[Results], alt.TopLevelMixin]
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: its name, its title, the question that it answers, how to read it, and the function that draws it."""
+    """A figure: its name, its title, the question that it answers, how to read it, and the function that draws it.
+
+    Attributes:
+        invalid: how it shows invalid runs, as its note about them begins. judged: the column that says which are valid: `valid`, or
+            `content_valid` where only the server's own counts are drawn, from which a late client takes nothing away.
+    """
 
     name: str
     title: str
     question: str
     reading: str
     draw: Draw
+    invalid: str
+    judged: str
 
 
 _FIGURES: dict[str, Figure] = {}
 
 
-def figure(name: str, *, title: str, question: str, reading: str) -> Callable[[Draw], Draw]:
-    """Register the decorated function as the figure `name`, which is also its file's name."""
+def figure(
+    name: str,
+    *,
+    title: str,
+    question: str,
+    reading: str,
+    invalid: str = "Crosses, kept out of the lines",
+    judged: str = "valid",
+) -> Callable[[Draw], Draw]:
+    """Register the decorated function as the figure `name`, which is also its file's name. The rest: `Figure`."""
 
     def register(draw: Draw) -> Draw:
-        _FIGURES[name] = Figure(name, title, question, reading, draw)
+        _FIGURES[name] = Figure(name, title, question, reading, draw, invalid, judged)
         return draw
 
     return register

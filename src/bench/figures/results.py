@@ -20,10 +20,15 @@ def figure_names() -> list[str]:
 
 @dataclass(frozen=True)
 class Results:
-    """The tables of a study: one row a run, and every run's course over time."""
+    """The tables of a study: one row a run, and every run's course over time.
+
+    Attributes:
+        whole: the runs of the study that these are a part of; None where they are all.
+    """
 
     runs: pl.DataFrame
     timeseries: pl.DataFrame
+    whole: pl.DataFrame | None = None
 
     @classmethod
     def read(cls, summary: Path, timeseries: Path) -> Results:
@@ -40,7 +45,9 @@ class Results:
     def by_axis(self) -> list[Results]:
         """The results of each axis, so that no figure has two kinds of load on one of its axes."""
         return [
-            Results(runs, self.timeseries.join(runs.select("deployment", "run"), on=["deployment", "run"], how="semi"))
+            Results(
+                runs, self.timeseries.join(runs.select("deployment", "run"), on=["deployment", "run"], how="semi"), self.runs
+            )
             for runs in self.runs.partition_by("axis", maintain_order=True)
         ]
 
@@ -54,4 +61,9 @@ class Results:
     @cached_property
     def several_workloads(self) -> bool:
         """Whether curves must be told apart by workload as well as by deployment."""
-        return self.runs["workload"].n_unique() > 1
+        return self.study["workload"].n_unique() > 1
+
+    @property
+    def study(self) -> pl.DataFrame:
+        """The runs of the whole study: what its curves are called and coloured by, in each part of a figure."""
+        return self.runs if self.whole is None else self.whole

@@ -24,7 +24,8 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
         BenchError: there is no such figure.
     """
     drawn = load_figure(name)
-    charts, note = [drawn.draw(part) for part in results.by_axis()], invalid_note(results.runs)
+    charts = [drawn.draw(part) for part in results.by_axis()]
+    note = invalid_note(results.runs.select(valid=drawn.judged), drawn.invalid)
     # Loads of different kinds stand below one another.
     chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts).resolve_scale(color="independent")  # type: ignore[arg-type]
     # A picture stands alone, so it says how to read it; the page says it in its own words beside the interactive one.

@@ -60,14 +60,15 @@ def _named(results: Results, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def curve_column(results: Results) -> list[str]:
-    """The curves in the study's order, so that colours stay the same in every figure."""
+    """The curves in the study's order."""
     return _named(results, results.runs)["curve"].unique(maintain_order=True).to_list()
 
 
 def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
-    """One colour a curve."""
+    """One colour a curve, the same one in every figure and every part of it."""
     order = curve_column(results)
-    colours = [PALETTE[i % len(PALETTE)] for i in range(len(order))]
+    everywhere = _named(results, results.study)["curve"].unique(maintain_order=True).to_list()
+    colours = [PALETTE[everywhere.index(curve) % len(PALETTE)] for curve in order]
     return alt.Color("curve:N", title=title, sort=order, scale=alt.Scale(domain=order, range=colours))
 
 
@@ -153,7 +154,11 @@ def finish(chart: Any, title: str, notes: Sequence[str]) -> alt.TopLevelMixin:
     )
 
 
-def invalid_note(runs: pl.DataFrame) -> str:
-    """A note that counts the invalid runs; empty where there are none."""
+def invalid_note(runs: pl.DataFrame, marks: str) -> str:
+    """A note that counts the invalid runs, and says how they are drawn; empty where there are none.
+
+    Args:
+        runs: rows with `valid`, as the figure judges it. marks: what the note begins with, such as "Crosses, kept out of the lines".
+    """
     count = runs.filter(~pl.col("valid")).height
-    return f"Crosses: {count} of {runs.height} runs are invalid, kept out of the lines; the report lists why." if count else ""
+    return f"{marks}: {count} of {runs.height} runs, which are invalid; the report lists why." if count else ""

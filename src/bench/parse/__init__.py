@@ -5,9 +5,11 @@ from bench.parse.percentiles import percentile, tail_text, upper_bound
 from bench.parse.recovery import Recovery, recovery
 from bench.parse.run import parse_run
 from bench.parse.scrapes import series_name, telemetry_table, wide_table
+from bench.parse.server import gauges
 
 __all__ = [
     "Recovery",
+    "gauges",
     "latency_columns",
     "parse_run",
     "percentile",

@@ -24,6 +24,7 @@ Series = tuple[str, str]
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 # A sample up to its value, where that end is beyond doubt. What the labels say is left to the reference parser.
 _HEAD = re.compile(rf'(?:{_NAME})?\{{(?:[^"\\}}]|"(?:[^"\\]|\\.)*")*\}}|{_NAME}[ \t]')
+_FAMILY_LIKE = re.compile(r"#\s*(?:HELP|TYPE)\b")
 _FAMILY = re.compile(rf"# (?:HELP|TYPE) ({_NAME})(?: |$)")
 
 
@@ -50,7 +51,7 @@ def reference_samples(text: str) -> list[Sample]:
 
     try:
         return [sample for family in text_fd_to_metric_families(lines()) for sample in family.samples]  # type: ignore[arg-type]
-    except (ValueError, LookupError) as error:
+    except (ValueError, LookupError, OverflowError) as error:
         raise ExpositionError(f"line {number}, {line.strip()[:200]!r}: {error or 'malformed'}") from None
 
 
@@ -111,7 +112,11 @@ class ExpositionReader:
         except _NotSimpleError:
             self._wording = None
             samples = reference_samples(text)
-            return array("I", (self._code(_series(s)) for s in samples)), array("d", (float(s.value) for s in samples))
+            try:
+                values = array("d", (float(s.value) for s in samples))
+            except OverflowError as error:
+                raise ExpositionError(str(error)) from None
+            return array("I", (self._code(_series(s)) for s in samples)), values
         return self._wording.codes, self._wording.values
 
     def _new_wording(self, lines: list[str]) -> _Wording:
@@ -141,7 +146,12 @@ class ExpositionReader:
 
 
 def _head(line: str) -> str | None:
-    if line.startswith("#") or not line.strip():
+    if line.startswith("#"):
+        # The reference splits at any blanks, and what it takes for a family decides about the names below it.
+        if _FAMILY_LIKE.match(line) and not _FAMILY.match(line):
+            raise _NotSimpleError
+        return None
+    if not line.strip():
         return None
     match = _HEAD.match(line)
     if not match:

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from bench.parse.recovery import recovery
-from bench.telemetry import GAUGES
+from bench.parse.server import gauges
 
 __all__ = ["asked_figures", "load_figures"]
 
@@ -35,30 +35,32 @@ def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict
 
 
 def load_figures(
-    record: Mapping[str, Any], requests: pl.DataFrame, telemetry: pl.DataFrame, figures: Mapping[str, Any]
+    record: Mapping[str, Any],
+    requests: pl.DataFrame,
+    telemetry: pl.DataFrame,
+    figures: Mapping[str, Any],
+    window: tuple[float, float],
 ) -> dict[str, Any]:
     """The load that came about.
 
     Args:
-        record: `run.json`. requests, telemetry: the tidy tables. figures: the summary so far: `duration_s`, and the rises of
-            `prefix_hits` and `prefix_queries`.
+        record: `run.json`. requests, telemetry: the tidy tables. figures: the rises of `prefix_hits` and `prefix_queries`.
+        window: when the load began and ended (s).
 
     Returns:
         `offered_rate`, `achieved_rate` (requests/s; gaps between first and last due, and sent), `in_flight_peak` (requests, at the
-        client), `client_in_flight_mean` and `server_in_flight_mean` (requests; over the scrapes during the load),
+        client), `client_in_flight_…` and `server_in_flight_…` `mean` and `max` (requests; over the scrapes during the load),
         `prefix_hit_rate` (share of prompt tokens that came from the cache, by the server's counters) and `prefix_hit_rate_expected`.
     """
     sent, ends = requests["sent_s"].drop_nulls().sort(), requests["end_s"].drop_nulls().sort()
-    client, server = _in_flight(sent, ends, telemetry, figures["duration_s"] or 0.0)
     asked = requests["prompt_asked"].sum() or 0
-    queries = figures.get("prefix_queries")
+    hits, queries = figures["prefix_hits"], figures["prefix_queries"]
     return {
         "offered_rate": _rate(requests["scheduled_s"].drop_nulls()),
         "achieved_rate": _rate(sent),
         "in_flight_peak": _peak(sent, ends),
-        "client_in_flight_mean": client,
-        "server_in_flight_mean": server,
-        "prefix_hit_rate": figures["prefix_hits"] / queries if queries else None,
+        **_in_flight(sent, ends, telemetry, window),
+        "prefix_hit_rate": hits / queries if queries and hits is not None else None,
         **_recovery(record["definition"].get("step"), requests),
         "prefix_hit_rate_expected": record["prefix"]["expected_tokens"] / asked if asked else 0.0,
     }
@@ -89,17 +91,21 @@ def _peak(sent: pl.Series, ends: pl.Series) -> int:
     return int(events["change"].cum_sum().max() or 0)  # type: ignore[arg-type]
 
 
-def _in_flight(sent: pl.Series, ends: pl.Series, telemetry: pl.DataFrame, span: float) -> tuple[float | None, float | None]:
-    """Requests in flight as the client and as the server counted them, mean over the scrapes during the load; None where few."""
+def _in_flight(
+    sent: pl.Series, ends: pl.Series, telemetry: pl.DataFrame, window: tuple[float, float]
+) -> dict[str, float | None]:
+    """Requests in flight as the client and as the server counted them at the scrapes during the load; None where those are few."""
     counted = (
-        telemetry.filter(
-            pl.col("name").is_in([GAUGES["running"], GAUGES["waiting"]]) & pl.col("elapsed_s").is_between(0.0, span)
-        )
+        gauges(telemetry)
+        .filter(pl.col("gauge").is_in(["running", "waiting"]) & pl.col("elapsed_s").is_between(*window))
         .group_by("elapsed_s")
         .agg(pl.col("value").sum())
     )
-    if len(counted) < _FEWEST_SCRAPES:
-        return None, None
     times = counted["elapsed_s"]
-    mine = sent.search_sorted(times, side="right").cast(pl.Int64) - ends.search_sorted(times, side="right").cast(pl.Int64)
-    return float(mine.mean() or 0.0), float(counted["value"].mean() or 0.0)  # type: ignore[arg-type]
+    client = sent.search_sorted(times, side="right").cast(pl.Int64) - ends.search_sorted(times, side="right").cast(pl.Int64)
+    enough = len(counted) >= _FEWEST_SCRAPES
+    return {
+        f"{who}_in_flight_{what}": float(getattr(values, what)()) if enough else None
+        for who, values in (("client", client), ("server", counted["value"]))
+        for what in ("mean", "max")
+    }

@@ -16,11 +16,12 @@ from bench.parse.latency import latency_columns
 from bench.parse.load import asked_figures, load_figures
 from bench.parse.percentiles import percentile, upper_bound
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
-from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, METRICS, missing_metrics
+from bench.parse.server import server_figures
 
 __all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
 
 PEAK_WINDOW_S = 1.0
+_FEWEST_DUE = 5  # scrapes; of fewer a share says little
 _SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 _REQUEST_SCHEMA: dict[str, Any] = {
     "index": pl.Int64,
@@ -66,13 +67,13 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
         scrapes, samples = scrape_tables(raw, record["clock_start_s"])
     else:
         scrapes, samples = pl.DataFrame(schema=SCRAPE_SCHEMA), pl.DataFrame(schema=TELEMETRY_SCHEMA)
+    engine = record["scrape_endpoint"]
     times = _scrape_times(scrapes)
-    engine, *others = times or [""]
-    content = summarise(record, table, samples.filter(pl.col("endpoint") == engine), times.get(engine, []))
-    content["scrape_endpoint"] = engine or None
-    if others:
-        span = content["duration_s"] or 0.0
-        content["scrape_gaps"] = {endpoint: _longest_gap(times[endpoint], span) for endpoint in others}
+    mine = times.pop(engine, [])
+    content = summarise(record, table, samples.filter(pl.col("endpoint") == engine), mine)
+    content["scrape_endpoint"] = engine
+    if times:
+        content["scrape_gaps"] = {endpoint: _longest_gap(at, *_load_window(table)) for endpoint, at in times.items()}
     for path in (requests, telemetry, wide, summary):
         path.parent.mkdir(parents=True, exist_ok=True)
     table.write_parquet(requests)
@@ -101,7 +102,7 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def _scrape_times(scrapes: pl.DataFrame) -> dict[str, list[float]]:
-    """When each endpoint's successful scrapes arrived (s since the start); the engine's endpoint, scraped first, comes first."""
+    """When each endpoint's successful scrapes arrived (s since the start)."""
     return {
         endpoint: scrapes.filter((pl.col("endpoint") == endpoint) & pl.col("error").is_null())["received_s"].to_list()
         for endpoint in scrapes["endpoint"].unique(maintain_order=True)
@@ -118,9 +119,11 @@ def summarise(
             scrape of it (s since the start).
     """
     ok = requests.filter(pl.col("outcome") == "ok")
-    first_sent, last_end = requests["sent_s"].min(), requests["last_token_s"].max()
-    span = float(last_end) - float(first_sent) if last_end is not None and first_sent is not None else None  # type: ignore[arg-type]
+    begin, end = _load_window(requests)
+    span = end - begin or None
     tokens = int(ok["completion_tokens"].sum() or 0)
+    # Tokens of a whole answer all come with its last byte: they have no rate over time.
+    streamed = ok["first_token_s"].is_not_null().any()
     content: dict[str, Any] = {
         **asked_figures(record["definition"], requests),
         "digest": record["digest"],
@@ -137,7 +140,7 @@ def summarise(
         "duration_s": span,
         "throughput_tokens_per_s": tokens / span if span else None,
         "throughput_requests_per_s": len(ok) / span if span else None,
-        "throughput_peak_tokens_per_s": _peak(ok, span),
+        "throughput_peak_tokens_per_s": _peak(ok, span) if streamed else None,
         "drain_s": record["drain_s"],
         **{f"client_{key}": value for key, value in record["client"].items()},
         **{f"host_{key}": value for key, value in record["host"].items()},
@@ -149,15 +152,9 @@ def summarise(
     gaps = ok.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"].drop_nulls()
     # A step of the server gives every running request a token, so gaps come in equal groups: they are not independent samples.
     content |= _distribution("itl", gaps, bounds=False)
-    content |= _server_figures(telemetry)
-    content |= load_figures(record, requests, telemetry, content)
-    interval = record["scrape_interval_s"]
-    content["scrapes"] = len(scrapes)
-    content["scrape_share"] = (
-        sum(0 <= t <= span for t in scrapes) / (span // interval) if interval and span and span >= 5 * interval else None
-    )
-    content["scraped"] = None if interval is None else bool(scrapes)
-    content["scrape_gap_max_s"] = _longest_gap(scrapes, span or 0.0)
+    content |= server_figures(telemetry)
+    content |= load_figures(record, requests, telemetry, content, (begin, end))
+    content |= _scrape_figures(scrapes, record["scrape_interval_s"], begin, end)
     return content
 
 
@@ -191,36 +188,34 @@ def _peak(ok: pl.DataFrame, span: float | None) -> float | None:
     return float((total - earlier).max()) / PEAK_WINDOW_S  # type: ignore[arg-type]
 
 
-def _longest_gap(scrapes: list[float], span: float) -> float | None:
-    """Longest time between two scrapes that touches the load (s)."""
-    gaps = [b - a for a, b in itertools.pairwise(scrapes) if b > 0 and a < span]
-    if scrapes and scrapes[-1] < span:
-        gaps.append(span - scrapes[-1])
-    return round(max(gaps), 4) if gaps else None
+def _load_window(requests: pl.DataFrame) -> tuple[float, float]:
+    """When the first request was sent and when the last token came (s since the start); 0 and 0 where nothing was, or did."""
+    begin, end = requests["sent_s"].min(), requests["last_token_s"].max()
+    return (float(begin), float(end)) if begin is not None and end is not None else (0.0, 0.0)  # type: ignore[arg-type]
 
 
-def _server_figures(telemetry: pl.DataFrame) -> dict[str, Any]:
-    """The catalogue's metrics over the run: gauges as their peak, counters and histograms as last − first.
+def _scrape_figures(scrapes: list[float], interval_s: float | None, begin: float, end: float) -> dict[str, Any]:
+    """How well the load was watched; nulls where it was not to be.
 
-    A metric with several label sets is summed in each scrape (several engines behind one endpoint). One that the exposition lacks
-    is null here and named in `metrics_missing`, which makes the run invalid.
+    Args:
+        scrapes: arrival of each scrape that succeeded (s). begin, end: of the load (s).
     """
-    exposed = {**METRICS, **{f"{name}_count": f"{metric}_count" for name, metric in HISTOGRAMS.items()}}
-    by_scrape = (
-        telemetry.filter(pl.col("name").is_in(list(exposed.values())))
-        .group_by("name", "scrape")
-        .agg(pl.col("value").sum())
-        .sort("scrape")
-    )
-    values = {name: by_scrape.filter(pl.col("name") == metric)["value"] for name, metric in exposed.items()}
+    due = (end - begin) // interval_s if interval_s else 0
+    whole = interval_s is not None and end > begin
+    return {
+        "scrapes": len(scrapes),
+        "scraped": None if interval_s is None else bool(scrapes),
+        "scraped_before": scrapes[0] <= begin if scrapes and whole else None,
+        "scraped_after": scrapes[-1] >= end if scrapes and whole else None,
+        "scrape_share": sum(begin <= t <= end for t in scrapes) / due if due >= _FEWEST_DUE else None,
+        "scrape_gap_max_s": _longest_gap(scrapes, begin, end),
+    }
 
-    def rise(name: str) -> float | None:
-        return float(values[name][-1] - values[name][0]) if len(values[name]) else None
 
-    figures: dict[str, Any] = {f"{name}_peak": values[name].max() for name in GAUGES}
-    figures |= {name: rise(name) for name in COUNTERS}
-    for name in HISTOGRAMS:
-        count, total = rise(f"{name}_count"), rise(f"{name}_sum")
-        figures[f"{name}_mean_s"] = total / count if count and total is not None else None
-    figures["metrics_missing"] = missing_metrics(telemetry["name"].unique()) if len(telemetry) else []
-    return figures
+def _longest_gap(scrapes: list[float], begin: float, end: float) -> float | None:
+    """Longest time without a scrape that touches the load, whose beginning and end bound it where there was none (s)."""
+    if not scrapes:
+        return None
+    gaps = [b - a for a, b in itertools.pairwise(scrapes) if b > begin and a < end]
+    gaps += [scrapes[0] - begin, end - scrapes[-1]]
+    return round(max(0.0, *gaps), 4)

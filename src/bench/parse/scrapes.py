@@ -54,13 +54,13 @@ def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]
         path: the raw scrapes. start: the run's start on their clock (s).
 
     Returns:
-        Scrapes, in the file's order (the engine's endpoint comes first): `scrape` (number), `endpoint`, `received_s` (since `start`;
-        s), `error` (null where it succeeded).
+        Scrapes, in the file's order: `scrape` (number), `endpoint`, `received_s` (since `start`; s), `error` (null where it
+        succeeded; a text that is no exposition is an error).
         Samples: `scrape`, `elapsed_s` (middle of sending and receiving, since `start`; s), `endpoint`, `name`, `labels` (as
         `a="1",b="2"`, sorted), `value`.
 
     Raises:
-        BenchError: an exposition is malformed.
+        BenchError: the file is none of ours.
     """
     scrapes: list[tuple[int, str, float, str | None]] = []
     elapsed: list[float] = []
@@ -83,7 +83,8 @@ def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]
             try:
                 new_codes, new_values = readers[endpoint].read(scrape["text"])
             except ExpositionError as error:
-                raise BenchError(f"{path}: scrape {slot} of {endpoint} is no Prometheus exposition: {error}") from None
+                scrapes[-1] = (*scrapes[-1][:3], f"no Prometheus exposition: {error}")
+                continue
             codes.extend(new_codes)
             values.extend(new_values)
             sizes[-1] = len(new_values)

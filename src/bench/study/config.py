@@ -433,7 +433,7 @@ class Thresholds(_Strict):
     send_spread_s: float = Field(default=0.1, description="Burst: time between the first and the last request sent (s).")
     scrape_gap_s: float = Field(default=2.0, description="Longest time without a sample during the load (s).")
     scrape_share: float = Field(
-        default=0.5, description="Smallest share of the scrapes due during the load that must have come (0–1)."
+        default=0.25, description="Smallest share of the scrapes due during the load that must have come (0–1)."
     )
     schedule_delay_p99_s: float = Field(
         default=0.05, description="Open loop: P99 of the time by which a request left after it was due (s)."
@@ -450,7 +450,7 @@ class Thresholds(_Strict):
     in_flight_error: float = Field(
         default=0.25,
         description="Largest difference between the requests in flight as the client and as the server counted them (running + "
-        "waiting), mean over the run's scrapes, as a share of the client's.",
+        "waiting), as a share of the client's: of the server's mean above it, of the server's maximum below it.",
     )
     failed_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, description="Largest share of failed requests (0–1)."

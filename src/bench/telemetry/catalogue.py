@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["COUNTERS", "GAUGES", "HISTOGRAMS", "METRICS", "missing_metrics"]
+__all__ = ["COUNTERS", "GAUGES", "HISTOGRAMS", "METRICS", "SHARES", "missing_metrics"]
 
 GAUGES = {
     "kv_usage": "vllm:kv_cache_usage_perc",  # share of blocks in use, 0 to 1
     "running": "vllm:num_requests_running",
     "waiting": "vllm:num_requests_waiting",
 }
+SHARES = ("kv_usage",)  # of several engines behind one endpoint the fullest counts; other gauges add up
 COUNTERS = {
     "preemptions": "vllm:num_preemptions_total",
     "server_prompt_tokens": "vllm:prompt_tokens_total",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import math
 import os
 import signal
 import subprocess
@@ -32,6 +33,7 @@ _CONNECT_S, _READ_S = 1.0, 5.0
 _SCRAPE_S = _CONNECT_S + _READ_S + 1
 # A scrape that is under way when the end comes, and the last one after it.
 _END_S = 2 * _SCRAPE_S
+_LOOK_S = 0.5  # how often the end is looked for while no scrape comes
 
 _Line = dict[str, Any]
 
@@ -103,11 +105,14 @@ def _arrivals(
     first.sort(key=lambda line: (line["slot"], urls.index(line["endpoint"])))
     yield from first
     following = set(urls) - {line["endpoint"] for line in first if "last" in line}
+    limit = math.inf
     while following:
+        if ended.is_set() and limit == math.inf:
+            limit = time.monotonic() + _END_S
         try:
-            line = lines.get(timeout=_END_S)
+            line = lines.get(timeout=_LOOK_S)
         except Empty:
-            if ended.is_set():
+            if time.monotonic() > limit:
                 return
             continue
         yield line
@@ -122,7 +127,8 @@ def scraping(urls: Sequence[str], interval_s: float, output: Path) -> Iterator[N
     Args:
         urls: the engine's endpoint, then further ones.
     """
-    command = [sys.executable, "-m", "bench.telemetry", str(interval_s), str(output), *urls]
+    # -P: nothing is imported from the working directory.
+    command = [sys.executable, "-P", "-m", "bench.telemetry", str(interval_s), str(output), *urls]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin
     assert process.stdout

@@ -17,6 +17,7 @@ _COUNTS = {"running": "running", "waiting": "waiting", "completed": "completed"}
     reading="The highest level of each curve. Above: requests running, waiting and completed. Below: KV-cache usage. At first a burst "
     "queues for its prefill, of which a step takes so many tokens (max_num_batched_tokens). A queue that stays or comes back while "
     "usage is pinned near 100 % is one for memory.",
+    invalid="Named in their panels' titles where they are drawn",
 )
 def memory_pressure(results: Results) -> alt.HConcatChart:
     """Requests running, waiting and completed over KV-cache usage, at each curve's highest level (its first repeat).

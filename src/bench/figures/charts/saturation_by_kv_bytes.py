@@ -14,6 +14,8 @@ from bench.figures.theme import AXIS_TITLES, HEIGHT, curve_colour, curve_size, c
     question="Is it the model's size, or the bytes that a token holds in the KV cache?",
     reading="The load at which the cache is full, against KV bytes a token (left) and against parameters (right). Filled: the "
     "lowest level measured that filled the cache, with a bar down to the highest that did not. Diamonds: predicted from geometry.",
+    invalid="Left out",
+    judged="content_valid",
 )
 def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
     """Measured and predicted saturation of each curve over KV bytes a token, and over parameters.

@@ -14,6 +14,7 @@ from bench.figures.theme import curve_column, with_curve
     question="Does a run keep its speed, and how does its end look?",
     reading="Output tokens a second at the client, in bins of half a second, a line a level. Beyond saturation a run has a plateau "
     "that more load does not raise, and a tail in which the requests that had to wait run alone.",
+    invalid="Dashed",
 )
 def throughput_over_time(results: Results) -> alt.FacetChart:
     """Output tokens a second over time: the first repeat of each level, a panel a curve.
