@@ -1,5 +1,6 @@
 """The commands as a user runs them."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import polars as pl
 import pytest
 import yaml
 
-from bench.cli import main
+from bench.cli import main, workload
 from bench.study import Plan, load_config
 from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
@@ -147,11 +148,65 @@ def test_workload_against_a_server_without_metrics(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == before  # a mistyped address costs no results
 
 
+RATE, TRACE, COUNT = ("--request-rate", 5), ("--trace", "t.csv"), ("--num-requests", 2)
+LENGTH = ("--prompt-length", 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((*COUNT, *LENGTH, "--shared-prefix", 1.5), "shared_prefix is 1.5: input should be less than 1. `cache: shared`"),
+        ((*COUNT, *LENGTH, "--shared-prefix", 0), "shared_prefix is 0.0: input should be greater than 0"),
+        ((*COUNT, *LENGTH, *RATE, "--burstiness", -1), "--burstiness is -1.0; it must be a number above 0"),
+        (
+            (*COUNT, *LENGTH, *RATE, "--arrival", "constant", "--burstiness", 0.5),
+            "--burstiness shapes gamma gaps, and --arrival is constant",
+        ),
+        ((*COUNT, *LENGTH, *RATE, "--arrival", "gamma"), "--arrival gamma needs --burstiness"),
+        ((*COUNT, *LENGTH, *RATE, "--duration", 5), "either --num-requests or --duration"),
+        ((*LENGTH, *RATE), "either --num-requests or --duration"),
+        ((*COUNT, *LENGTH, "--duration", 60), "--duration: for an open loop only. Add --request-rate"),
+        ((*COUNT, *LENGTH, "--arrival", "poisson", "--burstiness", 2), "--arrival and --burstiness: for an open loop only"),
+        ((*COUNT, *LENGTH, "--time-scale", 2), "--time-scale is for a trace only"),
+        ((*COUNT, *LENGTH, "--timeout", 0), "--timeout is 0.0"),
+        ((*COUNT, *LENGTH, "--timeout", "nan"), "--timeout is nan"),
+        ((*COUNT, *LENGTH, "--scrape", 0), "--scrape is 0.0"),
+        ((*COUNT, *LENGTH, "--concurrency", 3), "--concurrency is 3, and --num-requests 2"),
+        ((*LENGTH,), "--num-requests is missing"),
+        ((*COUNT,), "--prompt-length is missing"),
+        ((*TRACE, *COUNT), "--num-requests: a trace sends what its file holds"),
+        ((*TRACE, *LENGTH, "--output-length", 3), "--prompt-length and --output-length: a trace has its own lengths"),
+        ((*TRACE, "--archetype", "chat"), "t.csv: no such trace"),  # its lengths and turns are the preset's, nobody gave them
+        ((*COUNT, "--archetype", "chat", "--endpoint", "chat"), "turns go with endpoint completions only"),
+        ((*COUNT, *LENGTH, "--base-url", "http://h:99999"), "--base-url: 'http://h:99999' is no address: Port out of range"),
+        ((*COUNT, *LENGTH, "--base-url", "http://a..b"), "--base-url: 'http://a..b' is no address"),
+    ],
+)
+def test_options_that_would_be_ignored_or_cannot_be_are_refused(tmp_path, capsys, options, message):
+    given = ("workload", "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", tmp_path / "d", *options)
+    assert main(list(map(str, given))) == 2
+    assert message in capsys.readouterr().err
+    assert not list((tmp_path / "d").glob("*"))
+
+
+def test_options_of_an_open_loop_become_its_workload():
+    def arrival(*options):
+        parser = argparse.ArgumentParser()
+        workload.add(parser.add_subparsers())
+        common = ("workload", "--model", "m", "--base-url", "u", "--output-dir", "d", *LENGTH, *RATE, *COUNT)
+        content, level = workload._workload(parser.parse_args([*map(str, common), *map(str, options)]))
+        return content["arrival"], content["burstiness"], level
+
+    assert arrival() == ("poisson", None, 5.0)
+    assert arrival("--burstiness", 0.5) == arrival("--arrival", "gamma", "--burstiness", 0.5) == ("gamma", 0.5, 5.0)
+    assert arrival("--arrival", "constant") == ("constant", None, 5.0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("workload", "--num-requests", 0, "--prompt-length", 1, "--model", "m", "--base-url", "http://x", "--output-dir", "d"), "--num-requests is 0"),
-        (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "x:8000", "--output-dir", "d"), "starts with http"),
+        (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "x:8000", "--output-dir", "d"), "starts with http://"),
         (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", "d"), "does not accept"),
         (("runs", "--configfile", "none.yaml"), "none.yaml: no such file"),
         (("parse", "none"), "run.json: no such file"),

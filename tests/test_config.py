@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from bench.errors import BenchError
-from bench.study import load_config, load_file
+from bench.study import load_config, load_file, load_workload
 from bench.study.reference import reference, schema
 from tests.conftest import CONTENT, ROOT
 
@@ -48,6 +48,9 @@ CASES = [
     (("workloads", "short", "prompt_tokens"), {"distribution": "uniform", "min": 8, "max": 4}, r"max 4 is below min 8"),
     (("workloads", "short", "prompt_tokens"), {"distribution": "normal", "mean": 20, "sd": 5, "max": 300}, r"prompt_tokens 300 \+ output_tokens 32 = 332 is beyond the context"),
     (("workloads", "short", "turns"), {"count": 4, "new_tokens": 64}, r"its longest request, 352 tokens with its output, is beyond the context"),
+    (("workloads", "short"), {"arrival": "burst", "prompt_tokens": 8, "output_tokens": 8, "endpoint": "chat", "turns": {"count": 2, "new_tokens": 4}}, r"workloads\.short: turns go with endpoint completions only"),
+    (("workloads", "short"), {"arrival": "burst", "archetype": "chat", "endpoint": "chat"}, r"workloads\.short: turns go with .*`turns: null`"),
+    (("workloads", "short", "archetype"), ["chat"], r"archetype is \['chat'\]"),
     (("study", "ladders", 0, "request_rate"), [1.0], r"concurrency and request_rate are given; keep one"),
     (("models", "m", "architecture", "kv_heads"), 3, r"models\.m\.architecture: kv_heads 3 does not divide heads 4"),
     (("models", "m"), {"hub": "x/y"}, r"models\.m: hub without revision"),
@@ -62,6 +65,18 @@ def test_refused(content, path, value, message):
     put(content, path, value)
     with pytest.raises(BenchError, match=message):
         load_config(content, source="f.yaml")
+
+
+def test_a_workload_by_itself_is_refused_with_its_keys():
+    content = {"arrival": "burst", "prompt_tokens": 8, "output_tokens": 8}
+    with pytest.raises(BenchError, match=r"^f: shared_prefix is 1\.5: input should be less than 1\. `cache: shared`: share of"):
+        load_workload({**content, "cache": "shared", "shared_prefix": 1.5}, source="f")
+    with pytest.raises(BenchError, match=r"^f: prompt_token is not a key\. Did you mean prompt_tokens\?$"):
+        load_workload({**content, "prompt_token": 1}, source="f")
+    with pytest.raises(BenchError, match=r"^f: turns\.count is 1: "):
+        load_workload({**content, "turns": {"count": 1, "new_tokens": 1}}, source="f")
+    with pytest.raises(BenchError, match=r"^f: turns go with endpoint completions only"):
+        load_workload({**content, "endpoint": "chat", "turns": {"count": 2, "new_tokens": 1}}, source="f")
 
 
 def test_every_fault_is_told_at_once_with_the_file(content):

@@ -60,7 +60,7 @@ def test_another_model_leaves_the_first_ones_digests(content):
 
 def test_select_narrows_and_refuses_what_matches_nothing(content):
     plan = plan_of(content, select="*c0002*")
-    assert [run.concurrency for run in plan.runs] == [2]
+    assert [run.level for run in plan.runs] == [2]
     with pytest.raises(BenchError, match=r"matches none of the study's 3 runs\. A run is called like a/short_burst"):
         plan_of(content, select="*c0009*")
 

@@ -2,6 +2,7 @@
 
 import itertools
 import statistics
+from datetime import datetime
 
 import polars as pl
 import pytest
@@ -9,17 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.errors import BenchError
-from bench.study import Workload
+from bench.study import Workload, load_workload
 from bench.study.archetypes import ARCHETYPES
 from bench.study.lengths import LengthDistribution, Lengths
 from bench.study.plan import longest_request
 from bench.study.trace import read_trace
-from bench.workload import arrivals, expected_cached_tokens, schedule
+from bench.workload import expected_cached_tokens, schedule
+from bench.workload.arrivals import arrivals
 from bench.workload.prompts import request_ids
 
 
 def workload(arrival="poisson", **more):
     return Workload.model_validate({"arrival": arrival, "prompt_tokens": 32, "output_tokens": 8, **more})
+
+
+def ids(request, length):
+    return request_ids("s", request.conversation, request.shared_tokens, length, 1000)
 
 
 def gaps(moments):
@@ -39,6 +45,10 @@ def test_the_same_seed_is_the_same_schedule_on_any_machine():
     assert moments == pytest.approx([0.0, 0.074387, 0.209445, 1.210797], abs=1e-6)
     bursty = arrivals(workload("gamma", burstiness=0.5, num_requests=4), 2.0, "seed")
     assert bursty == pytest.approx([0.0, 0.026786, 1.167494, 1.170116], abs=1e-6)
+    smooth = arrivals(workload("gamma", burstiness=4.0, num_requests=4), 2.0, "seed")  # other shapes are drawn in other ways
+    assert smooth == pytest.approx([0.0, 0.250366, 0.405493, 1.12817], abs=1e-6)
+    one = arrivals(workload("gamma", burstiness=1.0, num_requests=4), 2.0, "seed")
+    assert one == pytest.approx(moments)  # of shape 1 a gamma is exponential
     assert moments != arrivals(workload(num_requests=4), 2.0, "another")
     assert arrivals(workload(num_requests=4), 4.0, "seed") == pytest.approx([m / 2 for m in moments])  # the pattern, stretched
 
@@ -71,6 +81,13 @@ def test_a_ramp_by_hand():
     falling = arrivals(workload("constant", duration_s=4.0, ramp={"start_factor": 1.0, "end_factor": 0.5}), 4.0, "s")
     assert len(falling) == 12  # (4 + 2) / 2 × 4
     assert gaps(falling) == sorted(gaps(falling))
+
+
+@pytest.mark.parametrize("more", [{}, {"step": {"factor": 2.0, "start_s": 0.0, "duration_s": 1.0}}, {"ramp": {}}])
+@pytest.mark.parametrize("arrival", ["constant", "poisson", "gamma"])
+def test_a_run_shorter_than_a_gap_still_sends_a_request(arrival, more):
+    shape = {"burstiness": 0.5} if arrival == "gamma" else {}
+    assert arrivals(workload(arrival, duration_s=1.0, **shape, **more), 0.001, "s") == [0.0]
 
 
 @given(rate=st.floats(0.1, 1000), seed=st.text(max_size=5), arrival=st.sampled_from(["constant", "poisson"]))
@@ -144,10 +161,47 @@ def test_a_trace_is_replayed_at_its_scale(tmp_path):
     assert longest_request(replay) == 23
 
 
-def test_a_parquet_trace_and_other_people_s_columns(tmp_path):
+def read(file):
+    return [(pytest.approx(x.arrival_s, abs=1e-6), x.prompt_tokens, x.output_tokens) for x in read_trace(str(file))]
+
+
+def test_a_parquet_trace(tmp_path):
     file = tmp_path / "trace.parquet"
-    pl.DataFrame({"timestamp": [5.0, 7.0], "ContextTokens": [4, 5], "GeneratedTokens": [6, 7]}).write_parquet(file)
-    assert [(x.arrival_s, x.prompt_tokens, x.output_tokens) for x in read_trace(str(file))] == [(0.0, 4, 6), (2.0, 5, 7)]
+    pl.DataFrame({"arrival_s": [5.0, 7.0], "prompt_tokens": [4, 5], "output_tokens": [6, 7]}).write_parquet(file)
+    assert read(file) == [(0.0, 4, 6), (2.0, 5, 7)]
+
+
+def test_mooncake_s_arrivals_are_milliseconds(tmp_path):
+    """The first lines of its trace, but for the hashes' number."""
+    lines = tmp_path / "trace.jsonl"
+    lines.write_text(
+        '{"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1]}\n'
+        '{"timestamp": 3000, "input_length": 7319, "output_length": 490, "hash_ids": [0, 2]}\n'
+    )
+    table = tmp_path / "trace.csv"
+    table.write_text("timestamp,input_length,output_length\n0,6758,500\n3000,7319,490\n")
+    assert read(lines) == read(table) == [(0.0, 6758, 500), (3.0, 7319, 490)]
+
+
+def test_azure_s_arrivals_are_dates(tmp_path):
+    """Its header and first lines; the later traces say the time zone."""
+    file = tmp_path / "trace.csv"
+    head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    file.write_text(head + "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n")
+    assert read(file) == [(0.0, 374, 44), (4.314579, 396, 109)]
+    later = tmp_path / "later.csv"
+    later.write_text(head + "2024-05-12 23:59:59.500000+00:00,1,2\n2024-05-13 00:00:00.25+00:00,3,4\n")
+    assert read(later) == [(0.0, 1, 2), (0.75, 3, 4)]
+    parquet = tmp_path / "trace.parquet"
+    moments = [datetime(2023, 11, 16, 18, 15, 46), datetime(2023, 11, 16, 18, 15, 48)]
+    pl.DataFrame({"TIMESTAMP": moments, "ContextTokens": [1, 3], "GeneratedTokens": [2, 4]}).write_parquet(parquet)
+    assert read(parquet) == [(0.0, 1, 2), (2.0, 3, 4)]
+
+
+def test_a_spreadsheet_s_first_mark_is_no_part_of_a_name(tmp_path):
+    file = tmp_path / "trace.csv"
+    file.write_text("\ufeffarrival_s,prompt_tokens,output_tokens\n0,5,6\n", encoding="utf-8")
+    assert read(file) == [(0.0, 5, 6)]
 
 
 @pytest.mark.parametrize(
@@ -155,8 +209,12 @@ def test_a_parquet_trace_and_other_people_s_columns(tmp_path):
     [
         (
             "arrival_s,prompt_tokens\n1,2\n",
-            "columns arrival_s, prompt_tokens and output_tokens; found: arrival_s, prompt_tokens",
+            r"columns arrival_s \(s\), prompt_tokens, output_tokens; or timestamp \(ms\).* Found: arrival_s, prompt_tokens\.",
         ),
+        ("timestamp,ContextTokens,GeneratedTokens\n1,2,3\n", r"Found: timestamp, ContextTokens, GeneratedTokens\."),  # no unit
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n1.5,2,3\n", r"request 1 is no request: '1\.5' \(date and time\)"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,1,2\nnan,1,2\n", "request 2 is no request: 'nan'"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,1,2\ninf,1,2\n", "request 2 is no request: 'inf'"),
         ("arrival_s,prompt_tokens,output_tokens\n1,2,x\n", "request 1 is no request"),
         ("arrival_s,prompt_tokens,output_tokens\n1,2,0\n", "request 1 has a length"),
         ("arrival_s,prompt_tokens,output_tokens\n", "holds no request"),
@@ -166,6 +224,16 @@ def test_what_is_no_trace_is_named(tmp_path, text, message):
     file = tmp_path / "trace.csv"
     file.write_text(text)
     with pytest.raises(BenchError, match=message):
+        read_trace(str(file))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("t.parquet", b"x"), ("t.jsonl", b"{"), ("t.jsonl", b"1\n"), ("t.csv", b"\xff\xfe")]
+)
+def test_a_broken_trace_is_named(tmp_path, name, content):
+    file = tmp_path / name
+    file.write_bytes(content)
+    with pytest.raises(BenchError, match=rf"{name}: cannot be read"):
         read_trace(str(file))
 
 
@@ -183,17 +251,17 @@ def test_a_later_turn_s_prompt_begins_with_all_that_was_said():
     turns = {"count": 3, "new_tokens": 4}
     requests = schedule(workload("closed", num_requests=2, turns=turns, cache="shared", shared_prefix=0.25), 1, "s")
     assert [(x.prompt_tokens, x.after, x.reusable_tokens) for x in requests[:3]] == [(32, None, 8), (44, 0, 32), (56, 1, 44)]
-    first, second, third = (request_ids("s", x, x.prompt_tokens, 1000) for x in requests[:3])
+    first, second, third = (ids(x, x.prompt_tokens) for x in requests[:3])
     assert second[:32] == first
     assert third[:44] == second
-    other = request_ids("s", requests[3], 32, 1000)
+    other = ids(requests[3], 32)
     assert other[:8] == first[:8]
     assert other[8:] != first[8:]
 
 
 def test_repeated_prompts_are_one():
     requests = schedule(workload("burst", cache="repeated"), 3, "s")
-    assert len({tuple(request_ids("s", x, 32, 1000)) for x in requests}) == 1
+    assert len({tuple(ids(x, 32)) for x in requests}) == 1
 
 
 def test_tokens_that_a_cache_serves_by_hand():
@@ -215,6 +283,19 @@ def test_an_archetype_fills_what_is_not_given(name):
     assert max(x.prompt_tokens + x.output_tokens for x in requests) <= longest_request(preset)
     mine = Workload.model_validate({"archetype": name, "arrival": "poisson", "duration_s": 5.0, "output_tokens": 3})
     assert {x.output_tokens for x in schedule(mine, 4.0, "s")} == {3}
+
+
+@pytest.mark.parametrize(
+    ("content", "gone"),
+    [
+        ({"archetype": "rag", "arrival": "burst", "cache": "unique"}, ["shared_prefix"]),
+        ({"archetype": "agentic", "arrival": "trace", "trace": "t.csv"}, ["prompt_tokens", "output_tokens", "turns"]),
+        ({"archetype": "chat", "arrival": "burst", "endpoint": "chat", "turns": None}, ["turns"]),
+    ],
+)
+def test_what_belongs_to_an_overridden_key_goes_with_it(content, gone):
+    preset = load_workload(content, source="f")
+    assert [key for key in gone if getattr(preset, key) is not None] == []
 
 
 def test_the_agentic_preset_has_the_means_of_its_source():

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 import bench
 from bench.cli import config, figures, parse, runs, scrape, workload
@@ -16,7 +20,7 @@ _COMMANDS = (runs, workload, scrape, parse, figures, config)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status: 0, 2 for what the user can mend, 130 for Ctrl-C."""
+    """Run one command; the exit status: 0, 2 for what the user can mend, 130 for Ctrl-C, 143 for SIGTERM."""
     parser = argparse.ArgumentParser(
         prog="bench",
         description="Saturate: find where an LLM inference server saturates, and why. `snakemake --cores 1` runs a whole study; "
@@ -28,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.add(commands)
     options = parser.parse_args(arguments)
     try:
-        options.run(options)
+        with _ending_in_order():
+            options.run(options)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
@@ -38,3 +43,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()  # the reader of our output left; nothing to say
         return 0
     return 0
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Let SIGTERM end what the context holds open, as an error would: no process and no half-written folder stays behind."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)  # once is enough; the clean-up must not be interrupted
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's alone
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import secrets
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bench.cli.common import Commands, print_json
 from bench.errors import BenchError
 from bench.study.archetypes import ARCHETYPES
+from bench.study.config import OPEN
 
 __all__ = ["add"]
 
@@ -39,13 +42,19 @@ def add(commands: Commands) -> None:
     level = load.add_mutually_exclusive_group()
     level.add_argument("--concurrency", type=int, metavar="N", help="hold N in flight until all are done")
     level.add_argument("--request-rate", type=float, metavar="R", help="open loop: R requests a second, whatever comes back")
-    level.add_argument("--trace", metavar="FILE", help="replay a CSV or Parquet of arrival_s, prompt_tokens, output_tokens")
+    level.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="replay a CSV, JSONL or Parquet: our columns (arrival_s, prompt_tokens, output_tokens), Mooncake's or Azure's",
+    )
     load.add_argument(
-        "--arrival", choices=("constant", "poisson", "gamma"), default="poisson", help="gaps of an open loop (default: poisson)"
+        "--arrival",
+        choices=OPEN,
+        help="gaps of an open loop (default: poisson, or gamma with --burstiness)",
     )
     load.add_argument("--burstiness", type=float, metavar="K", help="shape of gamma gaps; below 1 they come in bursts")
     load.add_argument("--duration", type=float, metavar="S", help="open loop: send for S seconds, instead of --num-requests")
-    load.add_argument("--time-scale", type=float, default=1.0, metavar="X", help="replay a trace X times as fast (default: 1)")
+    load.add_argument("--time-scale", type=float, metavar="X", help="replay a trace X times as fast (default: 1)")
     shape = parser.add_argument_group("requests")
     shape.add_argument("--prompt-length", type=int, metavar="TOKENS", help="prompt tokens of each")
     shape.add_argument("--output-length", type=int, metavar="TOKENS", help="output tokens of each (default: 128)")
@@ -79,24 +88,66 @@ def add(commands: Commands) -> None:
 
 
 def _workload(options: argparse.Namespace) -> tuple[dict[str, Any], float]:
-    """The workload that the options describe, as a configuration would say it, and its level."""
+    """The workload that the options describe, as a configuration would say it, and its level.
+
+    Raises:
+        BenchError: options contradict each other, or one is missing.
+    """
+    for wrong, message in _contradictions(options):
+        if wrong:
+            raise BenchError(message)
     prompt, output = options.prompt_length, options.output_length or (None if options.archetype or options.trace else 128)
     content: dict[str, Any] = {"endpoint": options.endpoint, "stream": not options.no_stream}
-    if options.shared_prefix:
+    if options.shared_prefix is not None:
         content |= {"cache": "shared", "shared_prefix": options.shared_prefix}
     for key, value in (("archetype", options.archetype), ("prompt_tokens", prompt), ("output_tokens", output)):
         if value is not None:
             content[key] = value
     if options.trace:
-        return content | {"arrival": "trace", "trace": options.trace}, options.time_scale
+        return content | {"arrival": "trace", "trace": options.trace}, options.time_scale or 1.0
     if options.request_rate is not None:
-        content |= {"arrival": "gamma" if options.burstiness else options.arrival, "burstiness": options.burstiness}
-        return content | {"num_requests": options.num_requests, "duration_s": options.duration}, options.request_rate
-    if options.num_requests is None:
-        raise BenchError("--num-requests is missing: how many requests to send.")
+        content["arrival"] = options.arrival or ("poisson" if options.burstiness is None else "gamma")
+        content |= {"burstiness": options.burstiness, "num_requests": options.num_requests, "duration_s": options.duration}
+        return content, options.request_rate
     if options.concurrency and options.concurrency < options.num_requests:
         return content | {"arrival": "closed", "num_requests": options.num_requests}, options.concurrency
     return content | {"arrival": "burst"}, options.num_requests
+
+
+def _contradictions(options: argparse.Namespace) -> Iterator[tuple[bool, str]]:
+    """(whether it is so, what to say) of every option that would otherwise be ignored, or is missing."""
+
+    def given(*names: str) -> str:
+        return " and ".join(f"--{name}" for name in names if getattr(options, name.replace("-", "_")) is not None)
+
+    opened, replayed = options.request_rate is not None, options.trace is not None
+    open_only, lengths = given("arrival", "burstiness", "duration"), given("prompt-length", "output-length")
+    yield bool(open_only) and not opened, f"{open_only}: for an open loop only. Add --request-rate, or leave it out."
+    yield bool(given("time-scale")) and not replayed, "--time-scale is for a trace only. Add --trace, or leave it out."
+    yield replayed and bool(given("num-requests")), "--num-requests: a trace sends what its file holds. Leave one of them out."
+    yield replayed and bool(lengths), f"{lengths}: a trace has its own lengths. Leave one of them out."
+    yield (
+        options.burstiness is not None and options.arrival in ("constant", "poisson"),
+        f"--burstiness shapes gamma gaps, and --arrival is {options.arrival}. Leave one of them out.",
+    )
+    yield (
+        options.arrival == "gamma" and options.burstiness is None,
+        "--arrival gamma needs --burstiness, the shape of its gaps.",
+    )
+    yield (
+        opened and (options.num_requests is None) == (options.duration is None),
+        "--request-rate needs either --num-requests or --duration.",
+    )
+    yield not opened and not replayed and options.num_requests is None, "--num-requests is missing: how many requests to send."
+    yield (
+        options.concurrency is not None and options.concurrency > (options.num_requests or 0),
+        f"--concurrency is {options.concurrency}, and --num-requests {options.num_requests}: so many would never be in flight. "
+        "Raise --num-requests.",
+    )
+    yield (
+        not replayed and options.prompt_length is None and options.archetype is None,
+        "--prompt-length is missing: prompt tokens of each request. Or name an --archetype.",
+    )
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -114,14 +165,19 @@ def _run(options: argparse.Namespace) -> None:
         "request_rate",
         "duration",
         "time_scale",
+        "burstiness",
         "processes",
+        "timeout",
+        "scrape",
     ):
         value = getattr(options, key)
-        if value is not None and value <= 0:
-            raise BenchError(f"--{key.replace('_', '-')} is {value}; it must be above 0.")
+        if value is not None and not 0 < value < math.inf:
+            raise BenchError(f"--{key.replace('_', '-')} is {value}; it must be a number above 0.")
     base_url = options.base_url.rstrip("/").removesuffix("/v1")
-    if not base_url.startswith(("http://", "https://")):
-        raise BenchError(f"--base-url is {options.base_url!r}; it starts with http:// or https://.")
+    try:
+        target = Target(base_url, options.model, os.environ.get("OPENAI_API_KEY", "none"))
+    except BenchError as error:
+        raise BenchError(f"--base-url: {error}") from None
     if options.vocabulary < 16:
         raise BenchError(f"--vocabulary is {options.vocabulary}; prompts need 16 ids or more.")
     seed = options.seed or secrets.token_hex(8)
@@ -149,7 +205,6 @@ def _run(options: argparse.Namespace) -> None:
     header = {"digest": digest([base_url, definition]), "protocol": PROTOCOL, "definition": definition}
     output: Path = options.output_dir
     output.mkdir(parents=True, exist_ok=True)
-    target = Target(base_url, options.model, os.environ.get("OPENAI_API_KEY", "none"))
     # Aside at first, so that a run that fails leaves what was there before it.
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=output) as aside:
         recording = record_run(target, load, Path(aside), header=header, scrape_interval_s=options.scrape)
@@ -173,5 +228,5 @@ def _run(options: argparse.Namespace) -> None:
     print(f"{options.output_dir}/requests.jsonl: {len(recording.requests)} requests in {recording.duration_s:.2f} s, "
           f"{recording.tokens_per_s:.0f} output tokens/s; " + ", ".join(f"{n} {o}" for o, n in outcomes.items()))  # fmt: skip
     errors = {record.error for record in recording.requests if record.error}
-    for error in sorted(errors)[:3]:
-        print(f"  the server said: {error}")
+    for words in sorted(errors)[:3]:
+        print(f"  the server said: {words}")

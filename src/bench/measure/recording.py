@@ -9,6 +9,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -21,15 +22,15 @@ import requests
 
 import bench
 from bench.http import get
+from bench.measure.metrics import metric_values
 from bench.telemetry import GAUGES, scraping
 from bench.workload import (
     Load,
     LoadResult,
+    PreparedLoad,
     RequestRecord,
     Target,
     expected_cached_tokens,
-    prime,
-    run_load,
     write_requests,
 )
 
@@ -41,7 +42,7 @@ _DRAIN_LIMIT_S = 60.0
 
 @dataclass(frozen=True)
 class Recording:
-    """What a run left: its requests, the share of them that failed, and its output tokens a second."""
+    """What a run left: its requests, its output tokens a second, and how long it took (s)."""
 
     requests: list[RequestRecord]
     tokens_per_s: float
@@ -72,20 +73,22 @@ def record_run(
         prefix_block_size: tokens in a block of the server's prefix cache; None where it is off or unknown.
 
     Raises:
-        BenchError: the server does not accept connections.
+        BenchError: the server does not accept connections, or a load process ended.
     """
-    primer = prime(target, load)
+    prepared = PreparedLoad(target, load)
+    primer = prepared.prime()
     started = datetime.now(UTC)
     before = psutil.cpu_times()
-    if scrape_interval_s is None:
-        result, drain_s = run_load(target, load), 0.0
-    else:
-        metrics = f"{target.base_url}/metrics"
-        with scraping([metrics, *endpoints], scrape_interval_s, folder / "telemetry.jsonl.gz"):
-            result = run_load(target, load)
-            drain_s = _drain(metrics)
-    records = result.records
-    write_requests(records, folder / "requests.jsonl")
+    metrics = None if scrape_interval_s is None else f"{target.base_url}/metrics"
+    drain_s = 0.0
+    with ExitStack() as stack:
+        if metrics and scrape_interval_s is not None:
+            stack.enter_context(scraping([metrics, *endpoints], scrape_interval_s, folder / "telemetry.jsonl.gz"))
+        result = prepared.run()
+        records = result.records
+        write_requests(records, folder / "requests.jsonl")  # before anything else can fail
+        if metrics:
+            drain_s = _drain(metrics, result.end)
     content = {
         **header,
         "started": started.isoformat(timespec="milliseconds"),
@@ -93,6 +96,7 @@ def record_run(
         "duration_s": round(result.end - result.start, 6),
         "drain_s": round(drain_s, 3),
         "scrape_interval_s": scrape_interval_s,
+        "scrape_endpoint": metrics,
         "client": _client(result),
         "prefix": {
             "primed_tokens": primer.prompt_asked if primer else 0,
@@ -112,8 +116,8 @@ def record_run(
     return Recording(records, tokens / duration if duration else 0.0, duration)
 
 
-def _drain(metrics_url: str) -> float:
-    """Wait until the server says that nothing runs or waits; the seconds that it took.
+def _drain(metrics_url: str, end: float) -> float:
+    """Wait until the server says that nothing runs or waits; the seconds that it took from the load's `end`.
 
     Gauges may go stale after many cancellations, so the wait has a limit.
     """
@@ -123,12 +127,11 @@ def _drain(metrics_url: str) -> float:
             text = get(metrics_url).text
         except requests.RequestException:
             break  # the session finds out whether the server lives
-        names = (GAUGES["running"], GAUGES["waiting"])
-        values = [line.rsplit(" ", 1)[1] for line in text.splitlines() if line.split("{")[0].split(" ")[0] in names]
-        if all(float(value) == 0 for value in values):
+        values = metric_values(text, (GAUGES["running"], GAUGES["waiting"]))
+        if values is None or not any(values):
             break
         time.sleep(0.1)
-    return time.monotonic() - begin
+    return time.monotonic() - end
 
 
 def _client(result: LoadResult) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import requests
 from bench.engine import Server, ServerDied, gather_facts
 from bench.errors import BenchError
 from bench.http import get
+from bench.measure.metrics import metric_names
 from bench.measure.recording import record_run
 from bench.measure.state import record_digest
 from bench.measure.store import Store
@@ -28,6 +29,7 @@ from bench.workload import Load, RequestRecord, Target, run_load, schedule
 __all__ = ["measure"]
 
 _STARTS = 2  # a server that dies is started once more
+_AT_ONCE = 4  # requests with which a warm-up ends
 _BETWEEN_S = 1.0  # from one run's end to the next one's start: drain, records, the load process's start
 
 
@@ -110,7 +112,8 @@ def _measure_missing(
             warmup = _warm_up(target, missing, settings, launch)
         if warmup["stable"] is False:
             say(
-                f"{spec.name}: TTFT was not stable after {len(warmup['ttft_s'])} requests of warm-up; the first runs may show it"
+                f"{spec.name}: TTFT was not stable after {len(warmup['ttft_s']) - _AT_ONCE} requests of warm-up; "
+                "the first runs may show it"
             )
         _alive(server)
         scrape_interval_s = _checked_telemetry(server, settings.scrape_interval_s, say)
@@ -173,7 +176,7 @@ def _checked_telemetry(server: Server, interval_s: float, say: Callable[[str], N
     """
     try:
         answer = get(f"{server.base_url}/metrics")
-        names = {line.split("{")[0].split(" ")[0] for line in answer.text.splitlines() if answer.ok}
+        names = metric_names(answer.text) if answer.ok else set()
     except requests.RequestException:
         names = set()
     missing = missing_metrics(names)
@@ -200,15 +203,19 @@ def _load(run: RunSpec, launch: dict[str, Any], timeout_s: float) -> Load:
 
 
 def _warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, launch: dict[str, Any]) -> dict[str, Any]:
-    """Send requests of the first run's lengths, three by three, until TTFT is stable; then four at once.
+    """Send requests as long as the first run's first one, three by three, until TTFT is stable; then four at once.
 
     Returns:
-        `ttft_s` of each (E2E where nothing streams), and whether three in a row were `stable`; None where there was no warm-up.
+        `ttft_s` of each (E2E where nothing streams; None where it failed), and whether three in a row were `stable`; None where there
+        was no warm-up.
+
+    Raises:
+        BenchError: the first three failed, each of them: the server does not do what every run would ask of it.
     """
     if not missing or not settings.warmup_requests:
         return {"ttft_s": [], "stable": None}
     first = _load(missing[0], launch, settings.request_timeout_s)
-    longest = schedule(first.workload, first.level, first.schedule_seed)[0]
+    model = schedule(first.workload, first.level, first.schedule_seed)[0]
     told: list[float | None] = []
     stable = False
 
@@ -216,8 +223,8 @@ def _warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, 
         workload = Workload.model_validate(
             {
                 "arrival": arrival,
-                "prompt_tokens": longest.prompt_tokens,
-                "output_tokens": longest.output_tokens,
+                "prompt_tokens": model.prompt_tokens,
+                "output_tokens": model.output_tokens,
                 "num_requests": count if arrival == "closed" else None,
                 "endpoint": first.workload.endpoint,
                 "stream": first.workload.stream,
@@ -226,14 +233,22 @@ def _warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, 
         load = replace(
             first, workload=workload, level=1 if arrival == "closed" else count, seed=f"warm-up/{len(told)}/{first.seed}"
         )
-        return [r.ttft_s if r.ttft_s is not None else r.e2e_s for r in run_load(target, load).records]
+        records = run_load(target, load).records
+        if not told and all(record.outcome != "ok" for record in records):
+            said = records[0].error
+            raise BenchError(
+                f"{target.base_url} answered none of the first {count} requests of warm-up: {records[0].outcome}"
+                + (f", {said.rstrip('.')}" if said else "")
+                + f". Check the model's name ({target.model!r}), OPENAI_API_KEY, and the lengths of {missing[0].workload_name}."
+            )
+        return [(r.e2e_s if r.ttft_s is None else r.ttft_s) if r.outcome == "ok" else None for r in records]
 
     while not stable and len(told) + 3 <= max(3, settings.warmup_requests):
         latest = send("closed", 3)
         told += latest
         known = sorted(value for value in latest if value is not None)
         stable = len(known) == 3 and known[2] - known[0] <= settings.warmup_spread * known[1]
-    return {"ttft_s": told + send("burst", 4), "stable": stable}
+    return {"ttft_s": told + send("burst", _AT_ONCE), "stable": stable}
 
 
 def _refuse_another_version(plan: Plan, spec: DeploymentSpec, store: Store, version: str | None) -> None:

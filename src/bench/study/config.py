@@ -1,7 +1,6 @@
 """The configuration as typed models: what a study may say, and every reason to refuse it.
 
-The field descriptions are the reference: `config/README.md` and the JSON schema are generated from them
-(`bench config reference`, `bench config schema`).
+The field descriptions are the reference: `config/README.md` and the JSON schema are generated from them (`bench config`).
 """
 
 from __future__ import annotations
@@ -249,8 +248,10 @@ class Workload(_Strict):
     )
     arrival: Arrival = Field(
         description="When requests are sent. `burst`: all at once, as many as the level. `closed`: the level is held in flight, each "
-        "answer lets the next request go, until `num_requests` are done. Open loops send at the level's rate and never "
-        "wait for an answer: `constant` (equal gaps), `poisson` (exponential gaps), `gamma` (gaps of `burstiness`). "
+        "answer lets the next request go, until `num_requests` are done; several load processes each hold their part of it until "
+        "their own share is sent. With `turns`, the level is conversations, some of which may be thinking. "
+        "Open loops send at the level's rate and never wait for an answer: `constant` (equal gaps), "
+        "`poisson` (exponential gaps), `gamma` (gaps of `burstiness`). "
         "`trace`: as recorded in the file.",
     )
     prompt_tokens: Length | None = Field(
@@ -276,7 +277,9 @@ class Workload(_Strict):
     ramp: Ramp | None = Field(default=None, description="Open loop with `duration_s`: a rate that changes in a line.")
     trace: str | None = Field(
         default=None,
-        description="`trace`: CSV or Parquet with `arrival_s`, `prompt_tokens`, `output_tokens` (path from the project's root).",
+        description="`trace`: CSV, JSONL or Parquet (path from the project's root) with `arrival_s` (s), `prompt_tokens`, "
+        "`output_tokens`; or as Mooncake publishes them, `timestamp` (ms), `input_length`, `output_length`; or as Azure does, "
+        "`TIMESTAMP` (date and time), `ContextTokens`, `GeneratedTokens`.",
     )
     endpoint: Literal["completions", "chat"] = Field(
         default="completions",
@@ -297,8 +300,15 @@ class Workload(_Strict):
     @model_validator(mode="before")
     @classmethod
     def _preset(cls, content: Any) -> Any:
-        if isinstance(content, dict) and content.get("archetype") in ARCHETYPES:
-            return {**ARCHETYPES[content["archetype"]], **content}
+        name = content.get("archetype") if isinstance(content, dict) else None
+        if isinstance(name, str) and name in ARCHETYPES:
+            # What belongs to a key that is given otherwise goes with it: nobody asked for it by itself.
+            dropped: set[str] = set()
+            if content.get("arrival") == "trace":
+                dropped |= {"prompt_tokens", "output_tokens", "turns"}
+            if content.get("cache", "shared") != "shared":
+                dropped |= {"shared_prefix"}
+            return {**{key: value for key, value in ARCHETYPES[name].items() if key not in dropped}, **content}
         return content
 
     @model_validator(mode="after")
@@ -325,6 +335,9 @@ class Workload(_Strict):
             ((self.cache == "shared") != (self.shared_prefix is not None), "cache shared and shared_prefix go together"),
             (self.turns is not None and self.arrival == "trace", "turns do not go with a trace, each of whose requests stands alone"),
             (self.turns is not None and self.cache == "repeated", "turns do not go with cache repeated; their prompts grow"),
+            (self.turns is not None and self.endpoint == "chat",
+             "turns go with endpoint completions only: each request of a chat is one user message, not a conversation with the "
+             "server's own tokens between its turns; remove endpoint chat, or turns (an archetype's with `turns: null`)"),
         )  # fmt: skip
         for wrong, message in rules:
             if wrong:
@@ -362,7 +375,8 @@ class Ladder(_Strict):
     deployment: Name = Field(description="Key of `deployments`.")
     workload: Name = Field(description="Key of `workloads`.")
     concurrency: Annotated[list[Count], BeforeValidator(_levels)] | None = Field(
-        default=None, description="Levels of `burst` and `closed`: requests in flight, 1 or more each."
+        default=None,
+        description="Levels of `burst` and `closed`: requests in flight (with `turns`, conversations), 1 or more each.",
     )
     request_rate: Annotated[list[Positive], BeforeValidator(_levels)] | None = Field(
         default=None,
@@ -410,8 +424,8 @@ class Measurement(_Strict):
     )
     warmup_requests: Annotated[int, Field(ge=0)] = Field(
         default=21,
-        description="Most requests before the first run, of its lengths, one after another until the TTFT of three in a row lies "
-        "within `warmup_spread`; then four at once. Recorded, and kept out of every result. 0: none.",
+        description="Most requests one after another before the first run, of its lengths, in threes until the TTFT of three in a row "
+        "lies within `warmup_spread`; then four at once. Recorded, and kept out of every result. 0: none; 1 and 2 are taken as 3.",
     )
     warmup_spread: Annotated[float, Field(gt=0)] = Field(
         default=0.25, description="Widest span of three TTFTs in a row, as a share of their median, that counts as stable."

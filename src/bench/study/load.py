@@ -98,20 +98,20 @@ def load_workload(content: Mapping[str, Any], *, source: str) -> Workload:
     try:
         return Workload.model_validate(content)
     except ValidationError as error:
-        raise BenchError("\n".join(f"{source}: {e['msg'].removeprefix('Value error, ')}." for e in error.errors())) from None
+        raise BenchError("\n".join(f"{source}: {_explain(e, Workload)}" for e in error.errors())) from None
 
 
-def _explain(error: ErrorDetails) -> str:
-    """One fault as `key is value: what is wrong. What the key means.`"""
+def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
+    """One fault of a `root` as `key is value: what is wrong. What the key means.`"""
     location, value = error["loc"], error["input"]
     key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in location if p != "[key]").lstrip(".")
-    parent = _model_at(location[:-1])
+    parent = _model_at(location[:-1], root)
     fields = parent.model_fields if parent else {}
     if error["type"] == "extra_forbidden":
         close = difflib.get_close_matches(str(location[-1]), fields, n=1)
         hint = f"Did you mean {close[0]}?" if close else f"Known here: {', '.join(fields)}."
         return f"{key} is not a key. {hint}"
-    field = fields.get(str(location[-1])) or _field_of_item(location)
+    field = (fields.get(str(location[-1])) or _field_of_item(location, root)) if location else None
     meaning = f" {field.description}" if field and field.description else ""
     if error["type"] == "missing":
         return f"{key} is missing.{meaning}"
@@ -119,19 +119,19 @@ def _explain(error: ErrorDetails) -> str:
     if error["type"] == "string_pattern_mismatch":
         message = f"not of the form {error.get('ctx', {}).get('pattern')}; a name has lower case letters, digits, `.` and `-`"
     if isinstance(value, dict):  # a rule between several keys: the message names them
-        return f"{key}: {message}."
+        return f"{key}: {message}." if key else f"{message}."
     return f"{key} is {value!r}: {message[0].lower()}{message[1:]}.{meaning}"
 
 
-def _field_of_item(location: tuple[int | str, ...]) -> Any:
+def _field_of_item(location: tuple[int | str, ...], root: type[BaseModel]) -> Any:
     """The field of a list or mapping whose item is at `location`."""
-    parent = _model_at(location[:-2])
+    parent = _model_at(location[:-2], root)
     return parent.model_fields.get(str(location[-2])) if parent and len(location) > 1 else None
 
 
-def _model_at(location: Sequence[int | str]) -> type[BaseModel] | None:
-    """The model class whose keys stand at `location` of a configuration, if there is one."""
-    annotation: Any = Config
+def _model_at(location: Sequence[int | str], root: type[BaseModel]) -> type[BaseModel] | None:
+    """The model class whose keys stand at `location` of a `root`, if there is one."""
+    annotation: Any = root
     for part in location:
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             field = annotation.model_fields.get(str(part))
@@ -153,7 +153,7 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
         "deployment": config.deployments,
         "workload": config.workloads,
     }
-    yield from _deployments_and_workloads(config, tables)
+    yield from _deployments(config, tables)
     asked: dict[tuple[str, str, float], int] = {}
     for i, ladder in enumerate(config.study.ladders):
         where = f"study.ladders[{i}]"
@@ -188,7 +188,7 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
             asked[key3] = i
 
 
-def _deployments_and_workloads(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typing.Iterator[str]:
+def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typing.Iterator[str]:
     """Faults of entries by themselves."""
     for name, deployment in config.deployments.items():
         for key in ("model", "engine"):
@@ -201,12 +201,6 @@ def _deployments_and_workloads(config: Config, tables: Mapping[str, Mapping[str,
             yield (
                 f"deployments.{name}.kv_cache_memory is missing. On a CPU nothing else bounds the KV cache; "
                 "say how much it gets, such as 64MiB."
-            )
-    for name, workload in config.workloads.items():
-        if workload.turns and workload.endpoint == "chat":
-            yield (
-                f"workloads.{name}.turns goes with endpoint completions only: in a chat the server adds its own tokens between "
-                "turns, so that prompts would not be exact. Remove endpoint: chat."
             )
 
 

@@ -115,11 +115,6 @@ class RunSpec:
         return f"{self.deployment.name}/{self.name}"
 
     @property
-    def concurrency(self) -> int | None:
-        """Requests held in flight; None where a rate or a trace is the load."""
-        return int(self.level) if self.workload.axis == "concurrency" else None
-
-    @property
     def schedule_seed(self) -> str:
         """What draws arrivals and lengths: the same for all deployments and levels, so that they are compared on the same requests."""
         return f"{self.seed}/{self.repeat}"

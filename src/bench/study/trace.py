@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import csv
+import json
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.errors import BenchError
 
 __all__ = ["TraceRequest", "read_trace"]
-
-# Our names first; then those of traces that people have (Azure's, vLLM's and Mooncake's fields).
-_ARRIVAL = ("arrival_s", "arrival", "timestamp")
-_PROMPT = ("prompt_tokens", "ContextTokens", "input_length")
-_OUTPUT = ("output_tokens", "GeneratedTokens", "output_length")
 
 
 @dataclass(frozen=True)
@@ -27,47 +26,94 @@ class TraceRequest:
     output_tokens: int
 
 
+def _milliseconds(value: Any) -> float:
+    return float(value) / 1000
+
+
+def _date(value: Any) -> float:
+    """Seconds since 1970 of a date and time, or of its ISO text; without a time zone it is UTC."""
+    moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+class _Format(NamedTuple):
+    """A trace's columns and the unit of its arrivals: names alone do not tell seconds from milliseconds."""
+
+    arrival: str
+    prompt: str
+    output: str
+    unit: str
+    seconds: Callable[[Any], float]
+
+
+_FORMATS = (
+    _Format("arrival_s", "prompt_tokens", "output_tokens", "s", float),
+    # kvcache-ai/Mooncake, FAST25-release/traces (JSONL).
+    _Format("timestamp", "input_length", "output_length", "ms", _milliseconds),
+    # Azure/AzurePublicDataset, data/AzureLLMInferenceTrace_*.csv.
+    _Format("TIMESTAMP", "ContextTokens", "GeneratedTokens", "date and time", _date),
+)
+
+
 @cache
 def read_trace(path: str) -> tuple[TraceRequest, ...]:
-    """The requests in a CSV or Parquet file, in order of arrival.
+    """The requests in a CSV, JSONL or Parquet file, in order of arrival.
 
-    Columns: `arrival_s` (s, from any zero), `prompt_tokens`, `output_tokens`.
+    Columns: `arrival_s` (s, from any zero), `prompt_tokens`, `output_tokens`; or all three as Mooncake or Azure publish them.
 
     Raises:
-        BenchError: the file is missing, lacks a column, or a row is no request.
+        BenchError: the file is missing or broken, lacks a column, or a row is no request.
     """
     file = Path(path)
     try:
-        rows = _parquet(file) if file.suffix == ".parquet" else _csv(file)
+        rows = {".parquet": _parquet, ".jsonl": _jsonl}.get(file.suffix, _csv)(file)
     except FileNotFoundError:
         raise BenchError(f"{path}: no such trace; paths start at the project's root.") from None
+    except OSError as error:
+        raise BenchError(f"{path}: cannot be read: {error.strerror or error}.") from None
+    except (ValueError, csv.Error) as error:
+        raise BenchError(f"{path}: cannot be read as {file.suffix.lstrip('.') or 'csv'}: {error}.") from None
     if not rows:
         raise BenchError(f"{path}: holds no request.")
-    columns = [name for names in (_ARRIVAL, _PROMPT, _OUTPUT) for name in [n for n in names if n in rows[0]][:1]]
-    if len(columns) < 3:
-        raise BenchError(
-            f"{path}: a trace has the columns arrival_s, prompt_tokens and output_tokens; found: {', '.join(rows[0])}."
-        )
+    form = next((x for x in _FORMATS if {x.arrival, x.prompt, x.output} <= rows[0].keys()), None)
+    if form is None:
+        known = "; or ".join(f"{x.arrival} ({x.unit}), {x.prompt}, {x.output}" for x in _FORMATS)
+        raise BenchError(f"{path}: a trace has the columns {known}. Found: {', '.join(map(str, rows[0]))}.")
     requests = []
     for number, row in enumerate(rows, 1):
-        arrival, prompt, output = (row[column] for column in columns)
+        arrival, prompt, output = (row.get(column, "") for column in form[:3])
         try:
-            requests.append(TraceRequest(float(arrival), int(prompt), int(output)))
-        except (TypeError, ValueError):
-            raise BenchError(f"{path}: request {number} is no request: {arrival!r}, {prompt!r}, {output!r}.") from None
-        if requests[-1].prompt_tokens < 1 or requests[-1].output_tokens < 1:
+            request = TraceRequest(form.seconds(arrival), int(prompt), int(output))
+            if not math.isfinite(request.arrival_s):
+                raise ValueError
+        except (TypeError, ValueError, OverflowError):
+            raise BenchError(
+                f"{path}: request {number} is no request: {arrival!r} ({form.unit}), {prompt!r}, {output!r}."
+            ) from None
+        if request.prompt_tokens < 1 or request.output_tokens < 1:
             raise BenchError(f"{path}: request {number} has a length of {prompt} and {output} tokens; both must be 1 or more.")
+        requests.append(request)
     requests.sort(key=lambda request: request.arrival_s)
     zero = requests[0].arrival_s
     return tuple(TraceRequest(x.arrival_s - zero, x.prompt_tokens, x.output_tokens) for x in requests)
 
 
 def _csv(file: Path) -> list[dict[str, Any]]:
-    with file.open(encoding="utf-8", newline="") as stream:
+    with file.open(encoding="utf-8-sig", newline="") as stream:  # with or without the mark that spreadsheets write first
         return list(csv.DictReader(stream))
+
+
+def _jsonl(file: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("a line is no JSON object")
+    return rows
 
 
 def _parquet(file: Path) -> list[dict[str, Any]]:
     import polars as pl  # noqa: PLC0415 - the workflow reads configurations without it
 
-    return pl.read_parquet(file).to_dicts()
+    try:
+        return pl.read_parquet(file).to_dicts()
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(error) from None

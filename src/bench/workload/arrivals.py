@@ -21,7 +21,8 @@ def arrivals(workload: Workload, rate: float, seed: str) -> list[float]:
         workload: `constant`, `poisson` or `gamma`, for `num_requests` or `duration_s`. rate: requests a second. seed: text.
 
     Source: time rescaling of a point process (Daley and Vere-Jones, An Introduction to the Theory of Point Processes, 7.4). Gamma gaps
-    of shape `burstiness` and mean 1, as in vLLM's benchmark.
+    of shape `burstiness` and mean 1, as in vLLM's benchmark. Python promises the same `random()` for a seed in every version, and no
+    such thing of `gammavariate`: a test holds its draws.
     """
     moments: list[float] = []
     for number in _unit_arrivals(workload, seed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import signal
 import struct
 import subprocess
 import sys
@@ -24,9 +25,10 @@ from bench.workload.payload import Payloads
 from bench.workload.schedule import PlannedRequest, schedule
 from bench.workload.target import Target
 
-__all__ = ["Load", "LoadResult", "ProcessFacts", "prime", "run_load"]
+__all__ = ["Load", "LoadResult", "PreparedLoad", "ProcessFacts", "prime", "run_load"]
 
-WIRE = (sys.executable, "-m", "bench.wire")
+# -P: a file in the working directory that is called like a module must not stand in for it.
+WIRE = (sys.executable, "-P", "-m", "bench.wire")
 # One process stamps 1,200 streams of 50 tokens a second with half of a core (benchmarks/client); beyond that another one helps.
 _STREAMS_A_PROCESS = 1024
 _LEAD_S = 0.02  # between the word and the start, so that every process has heard it
@@ -82,30 +84,50 @@ class LoadResult:
     processes: list[ProcessFacts]
 
 
-def run_load(target: Target, load: Load) -> LoadResult:
-    """Send `load` to `target` and return when every exchange has ended.
+class PreparedLoad:
+    """A load whose requests are planned, and whose first request the SDK has built.
 
     Raises:
-        BenchError: the server does not accept connections, or a request cannot be built.
+        BenchError: a request cannot be built.
     """
-    planned = schedule(load.workload, load.level, load.schedule_seed)
-    payloads = Payloads(target, load.workload, seed=load.seed, vocabulary=load.vocabulary)
-    return _send(target, load, planned, payloads)
+
+    def __init__(self, target: Target, load: Load) -> None:
+        self._target, self._load = target, load
+        self._planned = schedule(load.workload, load.level, load.schedule_seed)
+        self._payloads = Payloads(target, load.workload, seed=load.seed, vocabulary=load.vocabulary)
+
+    def prime(self) -> RequestRecord | None:
+        """Send the longest piece that the prompts share, so that a prefix cache holds it when the run begins.
+
+        Returns:
+            The record of that request; None where the prompts share nothing.
+
+        Raises:
+            BenchError: the server does not accept connections, or a load process ended.
+        """
+        longest = max(self._planned, key=lambda request: request.shared_tokens, default=None)
+        if longest is None or not longest.shared_tokens:
+            return None
+        alone = PlannedRequest(0, longest.conversation, longest.shared_tokens, 1, 0.0, shared_tokens=longest.shared_tokens)
+        return _send(self._target, self._load, [alone], self._payloads).records[0]
+
+    def run(self) -> LoadResult:
+        """Send it, and return when every exchange has ended.
+
+        Raises:
+            BenchError: the server does not accept connections, or a load process ended.
+        """
+        return _send(self._target, self._load, self._planned, self._payloads)
+
+
+def run_load(target: Target, load: Load) -> LoadResult:
+    """Prepare and run a load."""
+    return PreparedLoad(target, load).run()
 
 
 def prime(target: Target, load: Load) -> RequestRecord | None:
-    """Send the longest piece that prompts of `load` share, so that a prefix cache holds it when the run begins.
-
-    Returns:
-        The record of that request; None where the prompts share nothing.
-    """
-    planned = schedule(load.workload, load.level, load.schedule_seed)
-    longest = max(planned, key=lambda request: request.shared_tokens, default=None)
-    if longest is None or not longest.shared_tokens:
-        return None
-    alone = PlannedRequest(0, longest.conversation, longest.shared_tokens, 1, 0.0, shared_tokens=longest.shared_tokens)
-    payloads = Payloads(target, load.workload, seed=load.seed, vocabulary=load.vocabulary)
-    return _send(target, load, [alone], payloads).records[0]
+    """Prepare a load and send what its prompts share."""
+    return PreparedLoad(target, load).prime()
 
 
 def _send(target: Target, load: Load, planned: list[PlannedRequest], payloads: Payloads) -> LoadResult:
@@ -145,10 +167,12 @@ def _assignments(
     tls = url.scheme == "https"
     roots = [request for request in planned if request.after is None]
     closed, opened = load.workload.arrival == "closed", load.workload.axis != "concurrency"
-    peak = _peak_rate([request.due_s or 0.0 for request in roots]) if opened else 0.0
-    streams = min(len(roots), int(load.level)) if not opened else min(len(roots), math.ceil(10 * peak))
+    moments = [request.due_s or 0.0 for request in roots] if opened else []
+    # An open loop's streams: as many as begin within ten seconds, which is long for an answer.
+    streams = _most_within(moments, 10.0) if opened else min(len(roots), int(load.level))
     count = load.processes or max(1, min(len(os.sched_getaffinity(0)), math.ceil(streams / _STREAMS_A_PROCESS)))
     count = max(1, min(count, streams))
+    densest = _most_within(moments, 0.1)
     shares: dict[int, list[Exchange]] = defaultdict(list)
     for request, exchange in zip(planned, exchanges, strict=True):
         shares[request.conversation % count].append(exchange)
@@ -157,7 +181,7 @@ def _assignments(
         mine = shares[number]
         held = streams // count + (number < streams % count)
         # An open loop keeps connections ready for a tenth of a second of its densest arrivals.
-        spare = 8 + math.ceil(peak / 10 / count) if opened else 0
+        spare = 8 + math.ceil(densest / count) if opened else 0
         assignments.append(
             Assignment(
                 host=url.hostname or "",
@@ -173,14 +197,14 @@ def _assignments(
     return assignments
 
 
-def _peak_rate(moments: Sequence[float], window_s: float = 0.1) -> float:
-    """Most arrivals in any `window_s`, a second."""
+def _most_within(moments: Sequence[float], window_s: float) -> int:
+    """Most of the rising `moments` in any `window_s`."""
     most = first = 0
     for i, moment in enumerate(moments):
         while moments[first] < moment - window_s:
             first += 1
         most = max(most, i - first + 1)
-    return most / window_s
+    return most
 
 
 class _Process:
@@ -194,7 +218,11 @@ class _Process:
         assert self._process.stdin
         assert self._process.stdout
         self._to, self._from = self._process.stdin, self._process.stdout
-        self._tell(pickle.dumps(self._assignment))
+        try:
+            self._tell(pickle.dumps(self._assignment))
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -222,7 +250,10 @@ class _Process:
         for _ in range(2):  # the first answer pays for what a first call costs
             before = time.monotonic()
             self._tell(b"?")
-            (its,) = struct.unpack("d", self._from.read(8))
+            told = self._from.read(8)
+            if len(told) < 8:
+                raise self._lost()
+            (its,) = struct.unpack("d", told)
             skew = max(0.0, before - its, its - time.monotonic())
         return skew
 
@@ -233,15 +264,37 @@ class _Process:
     def report(self) -> Report:
         """What became of its share, when the last exchange has ended."""
         report = self._hear()
-        assert isinstance(report, Report)
+        if isinstance(report, str):
+            raise BenchError(f"a load process could not go on: {report}.")
+        if not isinstance(report, Report):
+            raise self._lost()
         return report
 
     def _tell(self, data: bytes) -> None:
-        self._to.write(data)
-        self._to.flush()
+        try:
+            self._to.write(data)
+            self._to.flush()
+        except BrokenPipeError:
+            raise self._lost() from None
 
     def _hear(self) -> Any:
         try:
             return pickle.load(self._from)  # noqa: S301 - our own process
-        except EOFError:
-            raise RuntimeError(f"a load process ended with status {self._process.wait()} before its report") from None
+        except Exception:  # bytes that are no pickle raise nearly anything
+            raise self._lost() from None
+
+    def _lost(self) -> BenchError:
+        """Why it is not heard any more."""
+        try:
+            status = self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            return BenchError(
+                "a load process said what it has no words for: something that Python loads at its start prints to standard output. "
+                "Look into PYTHONPATH and sitecustomize."
+            )
+        why = (
+            "killed, often for memory: give the job more, or send fewer and shorter requests"
+            if status == -signal.SIGKILL
+            else "what it said of it stands above, if anything"
+        )
+        return BenchError(f"a load process ended with status {status} ({why}) before the run had ended.")

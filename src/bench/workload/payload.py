@@ -50,9 +50,12 @@ class Payloads:
 
     def _prompt(self, request: PlannedRequest) -> str | list[int]:
         if self._units is None:
-            return request_ids(self._seed, request, request.prompt_tokens, self._vocabulary)
+            return request_ids(self._seed, request.conversation, request.shared_tokens, request.prompt_tokens, self._vocabulary)
         letters, rest = self._units.count(request.prompt_tokens)
-        return self._units.text(request_ids(self._seed, request, letters, FIRST_ID + len(self._units.LETTERS))) + "." * rest
+        # What is shared is counted in tokens too, and the template is part of it.
+        shared = self._units.count(request.shared_tokens)[0] if request.shared_tokens else 0
+        ids = request_ids(self._seed, request.conversation, shared, letters, FIRST_ID + len(self._units.LETTERS))
+        return self._units.text(ids) + "." * rest
 
 
 def _json(body: dict[str, Any]) -> bytes:
@@ -121,8 +124,9 @@ class _Units:
 
     def __init__(self, target: Target) -> None:
         few, many = (self._ask(target, n) for n in (8, 72))
-        self._each = (many - few) // 64 if few and many else 1
-        self._template = few - 8 * self._each if few else 0
+        each = (many - few) // 64 if few else 0
+        # A count that does not grow with the text counts nothing.
+        self._each, self._template = (each, few - 8 * each) if each > 0 else (1, 0)
 
     def _ask(self, target: Target, count: int) -> int:
         """Tokens of a chat with a text of `count` letters; 0 where the server does not say."""
@@ -130,7 +134,7 @@ class _Units:
         try:
             answer = post(f"{target.base_url}/tokenize", content)
             return int(answer.json()["count"]) if answer.ok else 0
-        except (requests.RequestException, ValueError, KeyError):
+        except (requests.RequestException, ValueError, KeyError, TypeError):
             return 0
 
     def count(self, tokens: int) -> tuple[int, int]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-from bench.workload.schedule import PlannedRequest
-
 __all__ = ["FIRST_ID", "prompt_ids", "request_ids"]
 
 FIRST_ID = 3  # below it lie the special tokens of nearly every vocabulary (begin, end, padding)
@@ -28,11 +26,11 @@ def prompt_ids(seed: str, index: int | str, length: int, vocabulary: int) -> lis
     return [FIRST_ID + int.from_bytes(stream[i : i + 4], "little") % span for i in range(0, 4 * length, 4)]
 
 
-def request_ids(seed: str, request: PlannedRequest, length: int, vocabulary: int) -> list[int]:
-    """The first `length` ids of a request's prompt: what its run shares, then what its conversation does.
+def request_ids(seed: str, conversation: int, shared: int, length: int, vocabulary: int) -> list[int]:
+    """The first `length` ids of a request's prompt: `shared` that its run shares, then what its conversation does.
 
     A later turn's prompt begins with all of the turns before it: it is a longer piece of the same stream.
     """
-    shared = min(request.shared_tokens, length)
+    shared = min(shared, length)
     head = prompt_ids(seed, "shared", shared, vocabulary) if shared else []
-    return head + prompt_ids(seed, request.conversation, length - shared, vocabulary)
+    return head + prompt_ids(seed, conversation, length - shared, vocabulary)
