@@ -110,8 +110,8 @@ def test_clocks_that_differ(tmp_path, monkeypatch):
     monkeypatch.setattr(client, "WIRE", (sys.executable, "-c", skewed))
     with serving() as server:
         told = reasons(server, tmp_path)
-    assert len(told) == 1
-    assert "clocks of our processes differ by 0.0" in told[0]
+    # By that clock the load also ends after the last scrape.
+    assert "clocks of our processes differ by 0.0" in told[-1]
 
 
 def test_cache_hits_where_none_should_be(tmp_path):
