@@ -94,7 +94,7 @@ def summary_frame(
         judged = verdict(run, thresholds)
         rows.append(
             {
-                **{k: v for k, v in run.items() if k not in ("metrics_missing", "scrape_gaps")},
+                **{k: v for k, v in run.items() if k not in ("metrics_missing", "counters_fell", "scrape_gaps")},
                 "model": launch.get("model"),
                 "engine_version": fact.get("engine_version"),
                 "parameters": plan.get("parameters"),
