@@ -11,9 +11,11 @@ import httptools
 
 from bench.wire.exchange import Exchange
 
-__all__ = ["READ_SIZE", "Address", "Connection"]
+__all__ = ["READ_SIZE", "UNREADABLE", "Address", "Connection"]
 
 READ_SIZE = 65536
+# What the parser raises on bytes that are no answer.
+UNREADABLE = (httptools.HttpParserError, httptools.HttpParserUpgrade)
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
