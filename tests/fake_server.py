@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +29,7 @@ class FakeServer:
         exposition: makes the answer of /metrics, which is `metrics` otherwise; metrics_delay_s: time that it takes.
         token_offset, prompt_offset: added to the number of tokens that it says it made, and that it says it was given.
         chat_template, tokens_a_letter: how it counts a chat: tokens of its template, and of a letter after a space.
+        tls: what it talks TLS with; None: it talks plainly.
     """
 
     behaviour: str = "ok"
@@ -45,10 +48,11 @@ class FakeServer:
     metrics: str = ""
     exposition: Callable[[FakeServer], str] | None = None
     metrics_delay_s: float = 0.0
+    tls: ssl.SSLContext | None = None
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
 
 
 async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -150,7 +154,7 @@ def fake_server(**options: Any) -> Iterator[FakeServer]:
     over = asyncio.Event()
 
     async def serve() -> None:
-        listening = await asyncio.start_server(lambda r, w: _answer(server, r, w), "127.0.0.1", 0, backlog=2048)
+        listening = await asyncio.start_server(lambda r, w: _answer(server, r, w), "127.0.0.1", 0, backlog=2048, ssl=server.tls)
         server.port = listening.sockets[0].getsockname()[1]
         up.set()
         await over.wait()
@@ -168,3 +172,60 @@ def fake_server(**options: Any) -> Iterator[FakeServer]:
         loop.call_soon_threadsafe(over.set)
         thread.join(5)
         loop.close()
+
+
+# For faults below HTTP: what a server sends, byte by byte.
+TOKEN = {"choices": [{"index": 0, "text": "t"}]}
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def chunk(data: Any) -> bytes:
+    """An event in a chunk of its own."""
+    raw = b"data: " + (data if isinstance(data, bytes) else json.dumps(data).encode()) + b"\n\n"
+    return b"%x\r\n" % len(raw) + raw + b"\r\n"
+
+
+STREAM = STREAM_HEAD + chunk(TOKEN) + chunk(TOKEN) + chunk(b"[DONE]") + b"0\r\n\r\n"
+
+
+def read_head(connection: socket.socket) -> tuple[int, int]:
+    """Read a request's head; how long its body is, and how much of that came along. (0, 0) where the peer has closed."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = connection.recv(1024)
+        if not piece:
+            return 0, 0
+        data += piece
+    head, _, body = data.partition(b"\r\n\r\n")
+    return int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]), len(body)
+
+
+def read_request(connection: socket.socket) -> bool:
+    """Read a whole request; whether there was one."""
+    length, read = read_head(connection)
+    while read < length:
+        read += len(connection.recv(1 << 20))
+    return length > 0
+
+
+@contextmanager
+def raw_server(handle: Callable[[socket.socket], object]) -> Iterator[int]:
+    """The port of a server that gives each connection to `handle`, in a thread of its own, and closes it afterwards."""
+
+    def serve(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            handle(connection)
+
+    def accept(listening: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=accept, args=(listening,), daemon=True)
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join(5)

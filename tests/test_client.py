@@ -2,14 +2,20 @@
 
 import json
 import os
+import pickle
+import select
+import shutil
 import signal
 import socket
+import ssl
 import statistics
+import struct
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from types import SimpleNamespace
 
 import httpx2
 import openai
@@ -19,9 +25,14 @@ from hypothesis import strategies as st
 
 from bench.errors import BenchError
 from bench.study import Workload
+from bench.wire import Exchange, RequestRecord
+from bench.wire import loop as wire_loop
+from bench.wire.assignment import Assignment
+from bench.wire.connection import Address, Connection
+from bench.wire.loop import Loop
 from bench.workload import Load, PlannedRequest, Target, client, prime, prompt_ids, run_load
 from bench.workload.payload import Payloads
-from tests.fake_server import fake_server
+from tests.fake_server import STREAM, STREAM_HEAD, fake_server, raw_server, read_head, read_request
 
 
 def workload(arrival="burst", **more):
@@ -302,3 +313,327 @@ def test_prompts_are_the_same_on_any_machine():
 def test_no_two_prompts_share_a_beginning():
     firsts = {tuple(prompt_ids(f"run{run}", i, 64, 1000)[:8]) for run in range(20) for i in range(50)}
     assert len(firsts) == 1000
+
+
+# The loop itself, against servers that go wrong below HTTP.
+
+
+def request(body_bytes=2):
+    return b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % body_bytes + b"x" * body_bytes
+
+
+def drive(port, exchanges=1, *, connections=1, in_flight=1, spare=0, timeout_s=5.0, before=None):
+    """The records of `exchanges` (a number of small ones, or themselves) that this process sends; `before` sees the loop first."""
+    if isinstance(exchanges, int):
+        exchanges = [Exchange(i, request()) for i in range(exchanges)]
+    loop = Loop(Address("127.0.0.1", port, None), timeout_s=timeout_s, spare=spare)
+    try:
+        loop.open(connections)
+        if before:
+            before(loop)
+        start = time.monotonic()
+        loop.run(exchanges, start, in_flight)
+    finally:
+        loop.close()
+    return [RequestRecord.of(exchange, start) for exchange in exchanges]
+
+
+def answers(*pieces, pause_s=0.0):
+    """A handler that answers each request with `pieces`, one packet each."""
+
+    def handle(connection):
+        while read_request(connection):
+            for piece in pieces:
+                connection.sendall(piece)
+                time.sleep(pause_s)
+
+    return handle
+
+
+def fill(stack, listening):
+    """Make a listener drop whoever else would connect to it: its queue is full."""
+    listening.listen(0)
+    for _ in range(3):
+        filling = stack.enter_context(socket.socket())
+        filling.setblocking(False)
+        filling.connect_ex(listening.getsockname())
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for 127.0.0.1 that nobody has signed but itself, and its key."""
+    if not shutil.which("openssl"):
+        pytest.skip("openssl makes the certificate")
+    folder = tmp_path_factory.mktemp("tls")
+    options = (
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=x -addext subjectAltName=IP:127.0.0.1"
+    )
+    files = [folder / "cert.pem", folder / "key.pem"]
+    subprocess.run(["openssl", *options.split(), "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
+    return files
+
+
+@pytest.fixture
+def server_tls(certificate):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    return context
+
+
+def test_tls_trusts_the_authority_that_the_environment_names(certificate, server_tls, monkeypatch):
+    with fake_server(tls=server_tls) as server:
+        with pytest.raises(BenchError, match="certificate verify failed"):
+            send(server, 1)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+        _, records = send(server, 3, "closed", num_requests=6, prompt_tokens=20_000)  # longer than a TLS record
+    assert {(r.outcome, r.error, len(r.token_times_s)) for r in records} == {("ok", None, 8)}
+
+
+def test_tls_begins_when_the_connection_is_there(certificate, server_tls):
+    """Over a network, connect takes a round trip; here, until the queue has room and the kernel tries again, after a second."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        tls = ssl.create_default_context(cafile=certificate[0])
+        address = Address("127.0.0.1", listening.getsockname()[1], tls)
+        listening.accept()[0].close()
+        fill(stack, listening)
+
+        def handshake(accepted):
+            with accepted, suppress(OSError), server_tls.wrap_socket(accepted, server_side=True) as secure:
+                secure.recv(1)
+
+        def accept():
+            with suppress(OSError):
+                while True:
+                    threading.Thread(target=handshake, args=(listening.accept()[0],), daemon=True).start()
+
+        loop = Loop(address, timeout_s=5)
+        stack.callback(loop.close)
+        stack.callback(listening.shutdown, socket.SHUT_RDWR)
+        connection = Connection(address)
+        assert connection.proceed() == select.EPOLLOUT  # asked too early
+        connection.close()
+        threading.Timer(0.1, accept).start()
+        loop.open(1, within_s=10)
+        assert loop._idle[0].sock.version()
+
+
+def test_what_tls_had_read_before_it_failed_is_kept():
+    with raw_server(answers(STREAM)) as port:
+        connection = Connection(Address("127.0.0.1", port, None))
+    connection.close()
+    reads = iter([b"a", b"b", ConnectionResetError(104, "reset"), ConnectionResetError(104, "reset"), ssl.SSLWantReadError()])
+
+    def recv(_):
+        if isinstance(read := next(reads), Exception):
+            raise read
+        return read
+
+    connection.sock = SimpleNamespace(recv=recv)
+    assert connection._recv_tls(9) == b"ab"
+    with pytest.raises(ConnectionResetError):
+        connection._recv_tls(9)
+    with pytest.raises(BlockingIOError):
+        connection._recv_tls(9)
+
+
+BODY = STREAM.removeprefix(STREAM_HEAD)
+PLAIN = b'data: {"choices":[{"text":"t"}]}\n\ndata: [DONE]\n\n'
+
+
+@pytest.mark.parametrize(
+    ("answer", "closes"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n" + PLAIN, True),  # its end is that of the connection
+        (b"HTTP/1.1 200 OK\r\nConnection:close\r\nTransfer-Encoding:chunked\r\n\r\n" + BODY, False),
+        (b"HTTP/1.1 200 OK\r\nConnection: Close\r\ncontent-length:%d\r\n\r\n" % len(PLAIN) + PLAIN, False),
+        (b"HTTP/1.0 200 OK\r\ncontent-length: %d\r\n\r\n" % len(PLAIN) + PLAIN, False),
+    ],
+)
+def test_a_connection_that_is_to_end_carries_no_other_request(answer, closes):
+    again = []
+
+    def handle(connection):
+        if read_request(connection):
+            connection.sendall(answer)
+            if not closes:
+                again.append(read_request(connection))
+
+    with raw_server(handle) as port:
+        assert [r.outcome for r in drive(port, 3)] == ["ok"] * 3
+    assert not any(again)
+
+
+def test_headers_without_a_space_are_read():
+    connections = []
+
+    def handle(connection):
+        connections.append(connection)
+        answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding:chunked\r\n\r\n" + BODY)(connection)
+
+    with raw_server(handle) as port:
+        assert [r.outcome for r in drive(port, 3)] == ["ok"] * 3
+    assert len(connections) == 2  # one of them found the address
+
+
+@pytest.mark.parametrize("interim", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"])
+@pytest.mark.parametrize("answer", [STREAM, b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(PLAIN) + PLAIN])
+@pytest.mark.parametrize("pause_s", [0.0, 0.02])
+def test_an_interim_answer_is_none(interim, answer, pause_s):
+    with raw_server(answers(interim, answer, pause_s=pause_s)) as port:
+        records = drive(port, 2)
+    assert [(r.outcome, r.status) for r in records] == [("ok", 200)] * 2
+
+
+LONG = 16 << 20  # more than the sockets' buffers hold
+
+
+def test_an_answer_may_begin_before_the_request_was_read():
+    def handle(connection):
+        length, read = read_head(connection)
+        if length:
+            connection.sendall(STREAM_HEAD)
+            time.sleep(0.1)
+            while read < length:
+                read += len(connection.recv(1 << 20))
+            connection.sendall(BODY)
+
+    with raw_server(handle) as port:
+        (record,) = drive(port, [Exchange(0, request(LONG))])
+    assert (record.outcome, record.error) == ("ok", None)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_answer_that_refuses_the_request_s_body_is_read(kept):
+    """And a connection with the rest of a body to write is not used again."""
+    text = b'{"error":{"message":"too large"}}'
+
+    def handle(connection):
+        if read_head(connection)[0]:
+            connection.sendall(b"HTTP/1.1 413 Too Large\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
+            time.sleep(0.05)
+            while kept and connection.recv(1 << 20):
+                pass
+
+    with raw_server(handle) as port:
+        records = drive(port, [Exchange(i, request(LONG)) for i in range(3)], timeout_s=2)
+    assert [(r.outcome, r.status, r.error) for r in records] == [("http_error", 413, "too large")] * 3
+
+
+def test_a_lost_connection_says_how():
+    def handle(connection):
+        if read_request(connection):
+            connection.sendall(STREAM[:-20])
+            time.sleep(0.05)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset, not closed
+
+    with raw_server(handle) as port:
+        (record,) = drive(port)
+    assert (record.outcome, record.error) == ("disconnect", "Connection reset by peer")
+
+
+def test_bytes_that_are_no_answer_are_named():
+    with raw_server(answers(b"220 mail.example ESMTP\r\n\r\n")) as port:
+        (record,) = drive(port)
+    assert record.outcome == "disconnect"
+    assert "no HTTP response" in record.error
+
+
+@pytest.mark.parametrize(
+    ("silent", "failure"), [(True, ("timeout", "no connection within 0.5 s")), (False, ("disconnect", "Connection refused"))]
+)
+def test_a_request_that_gets_no_connection_says_so(silent, failure):
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+        def serve():
+            listening.accept()[0].close()  # the one that finds the address
+            with listening.accept()[0] as connection:
+                read_request(connection)
+                if silent:
+                    fill(stack, listening)
+                else:
+                    listening.close()
+                connection.sendall(STREAM.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        records = drive(listening.getsockname()[1], 2, timeout_s=0.5)
+        thread.join(5)
+    assert [(r.outcome, r.error) for r in records] == [("ok", None), failure]
+
+
+def test_a_spare_connection_that_fails_is_nobody_s_fault(monkeypatch):
+    """The first connection takes its time, the spare one is refused: the request waits for its own."""
+    opened = []
+
+    class Slow(Connection):
+        def __init__(self, address):
+            opened.append(self)
+            self.until = time.monotonic() + (0.2 if len(opened) == 1 else 0.0)
+            other = SimpleNamespace(family=address.family, sockaddr=refusing.getsockname(), tls=None)
+            super().__init__(address if len(opened) == 1 else other)
+
+        def proceed(self):
+            return select.EPOLLOUT if time.monotonic() < self.until else super().proceed()
+
+    monkeypatch.setattr(wire_loop, "Connection", Slow)
+    with socket.socket() as refusing, raw_server(answers(STREAM)) as port:
+        refusing.bind(("127.0.0.1", 0))  # and never listens
+        first, second = Exchange(0, request(), due_s=0.0), Exchange(1, request(), after=0)
+        records = drive(port, [first, second], connections=0, in_flight=0, spare=2)
+    assert len(opened) > 1
+    assert [(r.outcome, r.error) for r in records] == [("ok", None)] * 2
+
+
+def test_a_process_without_descriptors_says_what_to_raise():
+    def silent(connection):
+        read_request(connection)
+        connection.recv(1)
+
+    exchanges = [Exchange(i, request(), due_s=0.0) for i in range(40)]
+    wire = ["bash", "-c", 'ulimit -n 30; exec "$0" -m bench.wire', sys.executable]
+    with raw_server(silent) as port, subprocess.Popen(wire, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assignment = Assignment("127.0.0.1", port, False, exchanges, connections=2, spare=2, in_flight=0, timeout_s=5.0)
+        process.stdin.write(pickle.dumps(assignment) + b"??" + struct.pack("d", time.monotonic()))
+        process.stdin.flush()
+        assert pickle.load(process.stdout) is None  # noqa: S301 - our own process
+        process.stdout.read(16)
+        said = pickle.load(process.stdout)  # noqa: S301
+    assert "Too many open files" in said
+    assert "`ulimit -n`" in said
+
+
+def test_a_connection_that_the_server_has_closed_is_not_sent_on():
+    """The kernel knows of the close; epoll was not asked since."""
+    closed = []
+
+    def handle(connection):
+        if len(closed) < 3:  # the one that finds the address, and two that lie idle
+            closed.append(connection)
+        else:
+            answers(STREAM)(connection)
+
+    def closes_are_in(loop):
+        assert all(select.select([connection.sock], [], [], 5)[0] for connection in loop._idle)
+
+    with raw_server(handle) as port:
+        (record,) = drive(port, connections=2, before=closes_are_in)
+    assert (record.outcome, record.error) == ("ok", None)
+
+
+def test_spare_connections_that_grew_old_are_renewed_before_they_are_needed(monkeypatch):
+    """Two of three are used at 0 and old soon after; behind one that never was, they do not count as ready for 0.6 s."""
+    monkeypatch.setattr(wire_loop, "_IDLE_S", 0.05)
+    accepted = []
+
+    def handle(connection):
+        accepted.append(time.monotonic())
+        answers(STREAM)(connection)
+
+    exchanges = [Exchange(i, request(), due_s=0.0 if i < 2 else 0.6) for i in range(5)]
+    with raw_server(handle) as port:
+        records = drive(port, exchanges, connections=3, in_flight=0, spare=3)
+    assert [r.outcome for r in records] == ["ok"] * 5
+    assert len(accepted) == 1 + 3 + 2
+    assert max(accepted) < exchanges[-1].scheduled

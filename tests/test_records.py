@@ -1,8 +1,10 @@
 """Records from raw bytes: server-sent events, however the network cuts them."""
 
+import gzip
 import itertools
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -128,3 +130,96 @@ def test_records_survive_the_file(tmp_path):
     records = [RequestRecord.of(exchange([(11.0, BODY)]), 10.0)]
     write_requests(records, tmp_path / "requests.jsonl")
     assert read_requests(tmp_path / "requests.jsonl") == records
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"choices": ["x"]},
+        {"choices": [{"delta": "x"}]},
+        {"choices": 5},
+        {"choices": [], "usage": "many"},
+        {"choices": [], "usage": {"prompt_tokens": "many"}},
+        {"choices": [], "usage": {"prompt_tokens_details": [1]}},
+        [1],
+        b"[" * 10**5,
+    ],
+)
+def test_an_odd_event_is_its_request_s_error(event):
+    record = RequestRecord.of(exchange(events({"choices": [{"text": "a"}]}, event, b"[DONE]")), 10.0)
+    assert (record.outcome, len(record.token_times_s)) == ("stream_error", 1)
+    assert record.error.startswith(("no chunk of an answer: b'", "not JSON: b'"))
+
+
+def whole(content, head=b""):
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    head = b"HTTP/1.1 200 OK\r\n%scontent-length: %d\r\n\r\n" % (head, len(body))
+    return Exchange(0, sent=10.5, end=12.0, streamed=False, times=[11.0], reads=[head + body])
+
+
+@pytest.mark.parametrize("usage", ["many", 5, {"completion_tokens": [1]}])
+def test_an_odd_usage_is_its_request_s_error(usage):
+    record = RequestRecord.of(whole({"choices": [{"text": "a"}], "usage": usage}), 10.0)
+    assert (record.outcome, record.prompt_tokens) == ("stream_error", None)
+    assert record.error.startswith("no usage: ")
+
+
+def test_an_error_that_is_null_is_none():
+    answer = {"choices": [{"text": "a"}], "error": None}
+    assert RequestRecord.of(exchange(events(answer, b"[DONE]")), 10.0).outcome == "ok"
+    assert RequestRecord.of(whole(answer), 10.0).outcome == "ok"
+
+
+def test_what_a_server_said_before_it_hung_up_counts():
+    pieces = events({"choices": [{"text": "a"}]}, {"error": {"message": "out of memory"}})
+    record = RequestRecord.of(exchange(pieces, last=b"", failure="disconnect"), 10.0)
+    assert (record.outcome, record.error) == ("stream_error", "out of memory")
+    refused = HEAD.replace(b"200 OK", b"500 Internal Server Error")
+    record = RequestRecord.of(exchange([(11.0, b"oh no")], head=refused, last=b"", failure="disconnect"), 10.0)
+    assert (record.outcome, record.error) == ("http_error", "oh no")
+    record = RequestRecord.of(exchange(pieces[:1], last=b"", failure="timeout"), 10.0)
+    assert (record.outcome, record.error) == ("timeout", None)
+
+
+def test_the_system_s_words_stand_where_the_server_said_nothing():
+    lost = exchange(events({"choices": [{"text": "a"}]}), last=b"", failure="disconnect")
+    lost.error = "Connection reset by peer"
+    assert RequestRecord.of(lost, 10.0).error == "Connection reset by peer"
+
+
+@pytest.mark.parametrize("interim", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"])
+def test_an_interim_answer_has_no_stamps(interim):
+    answered = exchange([(11.0, BODY)])
+    answered.times.insert(0, 10.55)
+    answered.reads.insert(0, interim)
+    assert RequestRecord.of(answered, 10.0) == RequestRecord.of(exchange([(11.0, BODY)]), 10.0)
+    alone = Exchange(0, sent=10.5, end=11.0, times=[10.6], reads=[interim], failure="disconnect")
+    assert (RequestRecord.of(alone, 10.0).outcome, RequestRecord.of(alone, 10.0).status) == ("disconnect", None)
+
+
+def test_switching_protocols_is_no_answer():
+    switched = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\nx"
+    record = RequestRecord.of(Exchange(0, sent=10.5, end=11.0, times=[10.6], reads=[switched], failure="timeout"), 10.0)
+    assert (record.outcome, record.status) == ("timeout", None)
+
+
+def test_the_last_event_needs_no_end_of_line():
+    *first, (stamp, done) = events({"choices": [{"text": "a"}]}, {"choices": [], "usage": {"completion_tokens": 1}}, b"[DONE]")
+    assert RequestRecord.of(exchange([*first, (stamp, done.strip())]), 10.0).outcome == "ok"
+    stamp, usage = first.pop()
+    record = RequestRecord.of(exchange([*first, (stamp, usage.strip())]), 10.0)
+    assert (record.outcome, record.completion_tokens) == ("truncated", 1)
+    record = RequestRecord.of(exchange([*first, (stamp, usage[:20])]), 10.0)  # cut, so none
+    assert (record.outcome, record.error) == ("truncated", None)
+
+
+def test_an_encoding_that_was_not_asked_for_is_named():
+    body = gzip.compress(BODY)
+    coded = HEAD.replace(b"\r\n", b"\r\nContent-Encoding: gzip\r\n", 1)
+    for record in (
+        RequestRecord.of(exchange([(11.0, body)], head=coded), 10.0),
+        RequestRecord.of(whole(body, head=b"content-encoding: GZIP\r\n"), 10.0),
+    ):
+        assert (record.outcome, record.token_times_s) == ("stream_error", [])
+        assert "content-encoding gzip" in record.error
+    assert RequestRecord.of(whole({"choices": [{"text": "a"}]}, head=b"content-encoding: identity\r\n"), 10.0).outcome == "ok"

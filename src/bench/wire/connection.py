@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import select
 import socket
 import ssl
@@ -11,14 +13,17 @@ import httptools
 
 from bench.wire.exchange import Exchange
 
-__all__ = ["READ_SIZE", "Address", "Connection"]
+__all__ = ["READ_SIZE", "UNREADABLE", "Address", "Connection"]
 
 READ_SIZE = 65536
+# What the parser raises on bytes that are no answer.
+UNREADABLE = (httptools.HttpParserError, httptools.HttpParserUpgrade)
+_STATUS = slice(9, 10)  # the first digit, in a status line such as HTTP/1.1 200 OK
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
 class Address:
-    """A server as sockets know it: found by one connection that works, which the pool then keeps.
+    """A server as sockets know it: found by one connection that works, so that no other has to ask for its name.
 
     Raises:
         OSError: nothing accepts there.
@@ -37,28 +42,28 @@ class Connection:
         recv: reads what is there; raises BlockingIOError where nothing is, returns b"" at the end of the stream.
         exchange: the exchange in flight; None while idle.
         fast: whether only a read whose tail looks like a last chunk is looked at: an answer in chunks, its head complete.
-        since: when it became idle.
+        since: when it became idle. unsent: what is left to write of a request.
     """
 
     __slots__ = (
-        *("_ended", "_fed", "_head", "_head_complete", "_parser", "_unsent", "_until_close"),
-        *("exchange", "fast", "fd", "open", "recv", "reusable", "since", "sock"),
+        *("_address", "_ended", "_fed", "_head", "_head_complete", "_parser", "_until_close"),
+        *("exchange", "fast", "fd", "open", "recv", "reusable", "since", "sock", "unsent"),
     )
 
     def __init__(self, address: Address) -> None:
         sock: socket.socket = socket.socket(address.family, socket.SOCK_STREAM)
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.connect_ex(address.sockaddr)
+        if (error := sock.connect_ex(address.sockaddr)) not in (0, errno.EINPROGRESS):
+            sock.close()
+            raise OSError(error, os.strerror(error))
         self.recv: Callable[[int], bytes] = sock.recv
-        if address.tls:
-            sock = address.tls.wrap_socket(sock, server_hostname=address.host, do_handshake_on_connect=False)
-            self.recv = self._recv_tls
         self.sock, self.fd = sock, sock.fileno()
+        self._address = address
         self.open, self.reusable = False, True
         self.exchange: Exchange | None = None
         self.since = 0.0
-        self._unsent = b""
+        self.unsent = b""
         self._reset()
 
     def _reset(self) -> None:
@@ -70,18 +75,17 @@ class Connection:
 
     def _recv_tls(self, size: int) -> bytes:
         """All that the TLS layer holds: what it has decrypted already wakes no epoll."""
-        assert isinstance(self.sock, ssl.SSLSocket)
         parts = []
-        while True:
-            try:
-                part = self.sock.recv(size)
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                break
-            parts.append(part)
-            if not part:
-                break
-        if not parts:
-            raise BlockingIOError
+        try:
+            while part := self.sock.recv(size):
+                parts.append(part)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            if not parts:
+                raise BlockingIOError from None
+        except OSError:
+            # What came before a failure counts; the next read meets the failure again.
+            if not parts:
+                raise
         return b"".join(parts)
 
     def proceed(self) -> int:
@@ -91,8 +95,16 @@ class Connection:
             OSError: the connection failed.
         """
         if not self.open:
-            if error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                raise OSError(error, "connect")
+            if not isinstance(self.sock, ssl.SSLSocket):
+                # Asked again, connect says how it stands: the event may be one of a connection that had this descriptor before.
+                error = self.sock.connect_ex(self._address.sockaddr)
+                if error in (errno.EINPROGRESS, errno.EALREADY):
+                    return select.EPOLLOUT
+                if error not in (0, errno.EISCONN):
+                    raise OSError(error, os.strerror(error))
+                if tls := self._address.tls:  # which wants a socket that is connected
+                    self.sock = tls.wrap_socket(self.sock, server_hostname=self._address.host, do_handshake_on_connect=False)
+                    self.recv = self._recv_tls
             if isinstance(self.sock, ssl.SSLSocket):
                 try:
                     self.sock.do_handshake()
@@ -101,9 +113,9 @@ class Connection:
                 except ssl.SSLWantWriteError:
                     return select.EPOLLOUT
             self.open = True
-        if self._unsent:
-            self.write(self._unsent)
-        return select.EPOLLIN | (select.EPOLLOUT if self._unsent else 0)
+        if self.unsent:
+            self.write(self.unsent)
+        return select.EPOLLIN | (select.EPOLLOUT if self.unsent else 0)
 
     def start(self, exchange: Exchange) -> bool:
         """Send `exchange`; whether all of it went.
@@ -121,8 +133,21 @@ class Connection:
             sent = self.sock.send(data)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             sent = 0
-        self._unsent = data[sent:] if sent < len(data) else b""
-        return not self._unsent
+        self.unsent = data[sent:] if sent < len(data) else b""
+        return not self.unsent
+
+    def quiet(self) -> bool:
+        """Whether an idle connection is as it was left: all that a server has to say on it is that it closes it.
+
+        That may have come since epoll was last asked.
+        """
+        try:
+            self.recv(1)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
 
     def complete(self, data: bytes) -> bool:
         """Whether the answer ends with `data`, the exchange's latest read; empty at the end of the stream.
@@ -132,7 +157,7 @@ class Connection:
         Every other answer is parsed here.
 
         Raises:
-            httptools.HttpParserError: these bytes are no HTTP response.
+            UNREADABLE: these bytes are no HTTP response.
         """
         exchange = self.exchange
         assert exchange is not None
@@ -140,14 +165,18 @@ class Connection:
             return self._until_close
         if not self._head_complete:
             self._head += data
-            end = self._head.find(b"\r\n\r\n")
+            # 100 Continue or 103 Early Hints come ahead of the answer.
+            while (end := self._head.find(b"\r\n\r\n")) >= 0 and self._head[_STATUS] == b"1":
+                self._head = self._head[end + 4 :]
             if end < 0:
                 return False
             self._head_complete = True
-            head = self._head[: end + 2].lower()
-            self.fast = b"\r\ntransfer-encoding: chunked\r\n" in head
-            self.reusable = b"\r\nconnection: close\r\n" not in head and not head.startswith(b"http/1.0")
-            self._until_close = not self.fast and b"\r\ncontent-length:" not in head
+            version, *lines = self._head[:end].lower().split(b"\r\n")
+            fields = {name.strip(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+            self.fast = fields.get(b"transfer-encoding", b"").endswith(b"chunked")
+            self._until_close = not self.fast and b"content-length" not in fields
+            closes = b"close" in fields.get(b"connection", b"") or version.startswith(b"http/1.0")
+            self.reusable = not (closes or self._until_close)
             if self.fast and len(self._head) == end + 4:
                 return False
         if self.fast:
@@ -169,7 +198,7 @@ class Connection:
 
     def on_message_complete(self) -> None:
         """What the parser calls."""
-        self._ended = True
+        self._ended = self._parser is not None and self._parser.get_status_code() >= 200
 
     def close(self) -> None:
         """Close it at once."""

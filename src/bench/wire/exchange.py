@@ -22,7 +22,7 @@ class Exchange:
         scheduled: when it was due; sent: just before its bytes went to a connected socket.
         end: when its last byte was in, or it failed.
         times, reads: arrival of each read and its bytes, in order; the response's head is in the first.
-        failure: `disconnect` or `timeout`, where the exchange did not end by itself.
+        failure: `disconnect` or `timeout`, where the exchange did not end by itself. error: what the system said of its connection.
     """
 
     index: int
@@ -39,3 +39,4 @@ class Exchange:
     times: list[float] = field(default_factory=list)
     reads: list[bytes] = field(default_factory=list)
     failure: str | None = None
+    error: str | None = None

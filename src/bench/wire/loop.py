@@ -6,16 +6,16 @@ costs one system call, one look at the clock and two appends.
 
 from __future__ import annotations
 
+import errno
 import heapq
 import itertools
 import select
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-import httptools
-
-from bench.wire.connection import READ_SIZE, Address, Connection
+from bench.wire.connection import READ_SIZE, UNREADABLE, Address, Connection
 from bench.wire.exchange import Exchange
 from bench.wire.timer import Timer
 
@@ -45,7 +45,7 @@ class Loop:
 
     Args:
         address: the server. timeout_s: an exchange without its end after this time fails as `timeout`.
-        spare: connections to keep open and idle while requests remain to be sent, so that none waits for its own.
+        spare: connections to keep open and idle while requests remain to be sent, so that few wait for their own.
         watched: a descriptor whose end means that nobody waits for the result.
 
     Attributes:
@@ -96,6 +96,9 @@ class Loop:
             exchanges: those with `due_s` leave then; those with `after` follow another's end; of the rest, `in_flight` leave at
                 once and each end lets the next go.
             start: the run's start on the monotonic clock. in_flight: of the exchanges without a moment, how many are held in flight.
+
+        Raises:
+            OSError: the system gives no more descriptors.
         """
         self._running, self._left = True, len(exchanges)
         self._count = itertools.count()
@@ -134,8 +137,8 @@ class Loop:
                     data = recv(_CHUNK_SIZE)
                 except BlockingIOError:
                     continue
-                except OSError:
-                    data = b""
+                except OSError as error:
+                    data = self._lost(connection, error)
                 arrival = now()
                 # Most reads are one whole chunk in the middle of a stream; the last one ends with two ends of line.
                 if len(data) > 6:
@@ -162,13 +165,15 @@ class Loop:
         exchange = connection.exchange
         if exchange is None or event & select.EPOLLOUT:
             self._proceed(connection)
-            return
+            # A server may answer before it has read the whole request.
+            if exchange is None or not event & select.EPOLLIN:
+                return
         try:
             data = connection.recv(READ_SIZE)
         except BlockingIOError:
             return
-        except OSError:
-            data = b""
+        except OSError as error:
+            data = self._lost(connection, error)
         arrival = time.monotonic()
         if data:
             exchange.times.append(arrival)
@@ -181,13 +186,20 @@ class Loop:
         assert exchange is not None
         try:
             complete = connection.complete(data)
-        except httptools.HttpParserError:
+        except UNREADABLE as error:
+            exchange.error = f"no HTTP response: {error}"
             self._end(connection, exchange, "disconnect", arrival)
             return
         if complete or not data:
             self._end(connection, exchange, None if complete else "disconnect", arrival)
-        elif connection.fast and connection.fd not in self._streams:
+        elif connection.fast and not connection.unsent and connection.fd not in self._streams:
             self._streams[connection.fd] = (connection.recv, exchange.times.append, exchange.reads.append, connection)
+
+    def _lost(self, connection: Connection, error: OSError) -> bytes:
+        """Keep why a read failed; the stream has ended with it."""
+        assert connection.exchange is not None
+        connection.exchange.error = _reason(error)
+        return b""
 
     # Sending.
 
@@ -207,34 +219,44 @@ class Loop:
             self._send_timer.set(self._due[0][0])
 
     def _send(self, exchange: Exchange) -> None:
+        if not self._sent_on_idle(exchange):
+            self._homeless.append(exchange)
+            self._connect()
+
+    def _sent_on_idle(self, exchange: Exchange) -> bool:
+        """Send `exchange` on a connection that is open, where there is one."""
         while self._idle:
             connection = self._idle.pop()
-            sent = time.monotonic()
-            if sent - connection.since > _IDLE_S:
-                self._drop(connection)
-                continue
-            try:
-                whole = connection.start(exchange)
-            except OSError:
-                self._drop(connection)
-                continue
-            exchange.sent = sent
-            if not whole:
-                self._epoll.modify(connection.fd, select.EPOLLIN | select.EPOLLOUT)
-            self._to_send -= 1
-            self._sent.append((sent + self._timeout_s, exchange, connection))
-            return
-        self._homeless.append(exchange)
-        self._connect()
+            if time.monotonic() - connection.since <= _IDLE_S and connection.quiet():
+                with suppress(OSError):
+                    self._start(connection, exchange)
+                    return True
+            self._drop(connection)
+        return False
+
+    def _start(self, connection: Connection, exchange: Exchange) -> None:
+        sent = time.monotonic()
+        whole = connection.start(exchange)
+        exchange.sent = sent
+        if not whole:
+            self._epoll.modify(connection.fd, select.EPOLLIN | select.EPOLLOUT)
+        self._to_send -= 1
+        self._sent.append((sent + self._timeout_s, exchange, connection))
 
     def _end(self, connection: Connection, exchange: Exchange, failure: str | None, arrival: float) -> None:
         exchange.end, exchange.failure = arrival, failure
         connection.exchange = None
         self._streams.pop(connection.fd, None)
-        if failure or not connection.reusable:
+        if failure or connection.unsent or not connection.reusable:
             self._drop(connection)
         else:
-            self._rest(connection, arrival)
+            connection.since = arrival
+            self._idle.append(connection)
+            if self._homeless:
+                if self._sent_on_idle(self._homeless[0]):
+                    self._homeless.popleft()
+                else:
+                    self._connect()
         self._ended(exchange, arrival)
 
     def _ended(self, exchange: Exchange, moment: float) -> None:
@@ -263,48 +285,56 @@ class Loop:
 
     def _proceed(self, connection: Connection) -> None:
         """Something happened on a connection that carries nothing, or that has more to write."""
-        try:
-            if connection in self._opening:
-                events = connection.proceed()
-                self._epoll.modify(connection.fd, events)
-                if connection.open:
-                    self._opening.discard(connection)
-                    self._rest(connection, _NEVER_USED)
-            elif connection.exchange is not None:
+        if connection in self._opening:
+            try:
                 self._epoll.modify(connection.fd, connection.proceed())
-            elif not connection.recv(READ_SIZE):  # an idle connection has nothing to say but its end
-                self._idle.remove(connection)
+            except OSError as error:
                 self._drop(connection)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            opening, exchange = connection in self._opening, connection.exchange
-            if not opening and exchange is None:
-                self._idle.remove(connection)
-            self._drop(connection)
-            if exchange is not None:
-                connection.exchange = None
-                exchange.end, exchange.failure = time.monotonic(), "disconnect"
-                self._ended(exchange, exchange.end)
-            elif opening:
                 self._unreachable(error)
+                return
+            if connection.open:
+                self._opened(connection)
+        elif connection.exchange is not None:
+            try:
+                events = connection.proceed()
+            except OSError as error:
+                # The server takes no more of it; its answer may say why.
+                connection.exchange.error = _reason(error)
+                events = select.EPOLLIN
+            self._epoll.modify(connection.fd, events)
+        elif not connection.quiet():
+            self._idle.remove(connection)
+            self._drop(connection)
 
-    def _unreachable(self, error: OSError) -> None:
-        """A connection could not be opened: whoever waits for one fails; before the run, everybody does."""
+    def _opened(self, connection: Connection) -> None:
+        self._opening.discard(connection)
+        connection.since = _NEVER_USED
         if not self._homeless:
-            if not self._running:
-                raise error
+            self._idle.append(connection)
             return
         exchange = self._homeless.popleft()
-        exchange.end, exchange.failure = time.monotonic(), "disconnect"
+        try:
+            self._start(connection, exchange)
+        except OSError as error:
+            self._drop(connection)
+            self._fail(exchange, error)
+
+    def _unreachable(self, error: OSError) -> None:
+        """A connection could not be opened: who waits for it fails; before the run, everybody does."""
+        if not self._running:
+            raise error
+        if len(self._homeless) <= len(self._opening):
+            return  # it was a spare one: whoever waits has another under way
+        if error.errno in (errno.EMFILE, errno.ENFILE):  # no fault of the server's
+            raise OSError(error.errno, f"{error.strerror}: {len(self._table)} connections are open; raise `ulimit -n`")
+        self._fail(self._homeless.popleft(), error)
+
+    def _fail(self, exchange: Exchange, error: OSError) -> None:
+        """End an exchange that was never sent."""
+        exchange.end, exchange.error = time.monotonic(), _reason(error)
+        exchange.failure = "timeout" if isinstance(error, TimeoutError) else "disconnect"
         self._to_send -= 1
         self._ended(exchange, exchange.end)
-
-    def _rest(self, connection: Connection, moment: float) -> None:
-        connection.since = moment
-        self._idle.append(connection)
-        if self._homeless:
-            self._send(self._homeless.popleft())
 
     def _drop(self, connection: Connection) -> None:
         self._table.pop(connection.fd, None)
@@ -327,10 +357,11 @@ class Loop:
             if exchange.end is None:
                 self._end(connection, exchange, "timeout", moment)
         while self._homeless and (self._homeless[0].scheduled or moment) + self._timeout_s < moment:
-            self._unreachable(TimeoutError())
+            self._fail(self._homeless.popleft(), TimeoutError(f"no connection within {self._timeout_s:g} s"))
         if self._spare:
-            while self._idle and moment - self._idle[0].since > _IDLE_S:
-                self._drop(self._idle.pop(0))
+            for connection in [c for c in self._idle if moment - c.since > _IDLE_S]:
+                self._idle.remove(connection)
+                self._drop(connection)
             wanted = min(self._spare, self._to_send) - len(self._idle) - len(self._opening)
             for _ in range(min(wanted, _CONNECTING - len(self._opening))):
                 self._connect()
@@ -342,3 +373,7 @@ class Loop:
         self._send_timer.close()
         self._tick_timer.close()
         self._epoll.close()
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import httptools
 
 from bench.errors import BenchError
+from bench.wire.connection import UNREADABLE
 from bench.wire.exchange import Exchange
 
 __all__ = ["Outcome", "RequestRecord", "read_requests", "write_requests"]
@@ -28,7 +29,7 @@ class RequestRecord:
         index: number of the request in its run. after: index of the turn before it in its conversation.
         outcome: `ok`; `http_error`: a status other than 200; `stream_error`: an error inside a stream that began with 200;
             `truncated`: the answer ended before its last event; `disconnect`; `timeout`.
-        error: the server's words, where it said why.
+        error: the server's words, where it said why; else the system's, where the connection failed.
         prompt_asked, output_asked: tokens of the prompt as sent, and tokens asked for.
         prompt_tokens, completion_tokens: as the server counted them (`usage`); cached_tokens: of the prompt's, those it had in its
             prefix cache, where it says so.
@@ -68,16 +69,19 @@ class RequestRecord:
             return None if stamp is None else round(stamp - start, 6)
 
         response = _Response(exchange)
-        answer = _streamed(response) if exchange.streamed else _whole(response)
+        answer = _answer(response, exchange.streamed)
         outcome: Outcome
         if exchange.failure == "timeout":
             outcome = "timeout"
-        elif exchange.failure or response.status is None:
+        elif response.status is None:
             outcome = "disconnect"
+        # What a server said before it hung up tells more than that it did.
         elif response.status != 200:
             outcome = "http_error"
         elif answer.error is not None:
             outcome = "stream_error"
+        elif exchange.failure:
+            outcome = "disconnect"
         else:
             outcome = "ok" if answer.complete and response.complete else "truncated"
         sent = exchange.sent
@@ -88,13 +92,13 @@ class RequestRecord:
             index=exchange.index,
             after=exchange.after,
             outcome=outcome,
-            error=answer.error,
+            error=answer.error or (exchange.error if exchange.failure else None),
             status=response.status,
             prompt_asked=exchange.prompt_asked,
             output_asked=exchange.output_asked,
-            prompt_tokens=usage.get("prompt_tokens"),
-            completion_tokens=usage.get("completion_tokens"),
-            cached_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
+            prompt_tokens=usage.prompt,
+            completion_tokens=usage.completion,
+            cached_tokens=usage.cached,
             scheduled_s=since(exchange.scheduled),
             sent_s=since(sent),
             headers_s=since(response.headers),
@@ -110,35 +114,44 @@ class RequestRecord:
 
 
 class _Response:
-    """An exchange's reads as HTTP: status, stamp of the head's end, pieces of the body with their stamps, and whether it ended."""
+    """An exchange's reads as HTTP: status, stamp of the head's end, pieces of the body with their stamps, and whether it ended.
+
+    What a server sends ahead of its answer (100 Continue, 103 Early Hints) is none.
+    """
 
     def __init__(self, exchange: Exchange) -> None:
         self.status: int | None = None
         self.headers: float | None = None
         self.pieces: list[tuple[float, bytes]] = []
+        self.encoding = b"identity"
         self.complete = False
         self._parser = httptools.HttpResponseParser(self)
         for self._time, read in zip(exchange.times, exchange.reads, strict=True):
             try:
                 self._parser.feed_data(read)
-            except httptools.HttpParserError:
+            except UNREADABLE:
                 break
         # An answer without a length ends with its connection; the loop knows.
         self.complete = self.complete or (exchange.end is not None and exchange.failure is None and not self._framed)
 
     _framed = False
 
-    def on_header(self, name: bytes, _value: bytes) -> None:
-        self._framed = self._framed or name.lower() in (b"content-length", b"transfer-encoding")
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        self._framed = self._framed or name in (b"content-length", b"transfer-encoding")
+        if name == b"content-encoding":
+            self.encoding = value.lower()
 
     def on_headers_complete(self) -> None:
-        self.headers, self.status = self._time, self._parser.get_status_code()
+        status = self._parser.get_status_code()
+        if status >= 200:
+            self.headers, self.status = self._time, status
 
     def on_body(self, body: bytes) -> None:
         self.pieces.append((self._time, body))
 
     def on_message_complete(self) -> None:
-        self.complete = True
+        self.complete = self.status is not None
 
     @property
     def body(self) -> bytes:
@@ -146,22 +159,48 @@ class _Response:
         return b"".join(piece for _, piece in self.pieces)
 
 
+class _Usage(NamedTuple):
+    """The server's counts."""
+
+    prompt: int | None = None
+    completion: int | None = None
+    cached: int | None = None
+
+    @classmethod
+    def of(cls, usage: dict[str, Any]) -> _Usage:
+        """The counts of a `usage`.
+
+        Raises:
+            AttributeError, TypeError: it is none.
+        """
+        details = usage.get("prompt_tokens_details") or {}
+        counts = usage.get("prompt_tokens"), usage.get("completion_tokens"), details.get("cached_tokens")
+        if not all(count is None or isinstance(count, int) for count in counts):
+            raise TypeError("a count is no integer")
+        return cls(*counts)
+
+
 @dataclass
 class _Answer:
     """What a body said: arrival of each chunk with tokens, of the first that is no reasoning, the usage, and how it ended."""
 
-    tokens: list[float]
-    first_output: float | None
-    usage: dict[str, Any]
-    error: str | None
-    complete: bool
+    tokens: list[float] = field(default_factory=list)
+    first_output: float | None = None
+    usage: _Usage = field(default_factory=_Usage)
+    error: str | None = None
+    complete: bool = False
+
+
+def _answer(response: _Response, streamed: bool) -> _Answer:
+    if response.encoding != b"identity":
+        return _Answer(error=f"content-encoding {response.encoding.decode(errors='replace')}, which the request did not accept")
+    if response.status not in (None, 200):
+        return _Answer(error=_error_text(response.body))
+    return _streamed(response) if streamed else _whole(response)
 
 
 def _streamed(response: _Response) -> _Answer:
-    answer = _Answer([], None, {}, None, complete=False)
-    if response.status is not None and response.status != 200:
-        answer.error = _error_text(response.body)
-        return answer
+    answer = _Answer()
     for stamp, event in _events(response.pieces):
         if event == b"[DONE]":
             answer.complete = bool(answer.tokens)
@@ -169,15 +208,21 @@ def _streamed(response: _Response) -> _Answer:
         content = _json(event)
         if content is None:
             answer.error = f"not JSON: {event[:200]!r}"
-        elif "error" in content:
+            continue
+        if content.get("error"):
             answer.error = _error_text(event)
-        else:
+            continue
+        try:
             tokens, output = _carries(content)
-            if tokens:
-                answer.tokens.append(stamp)
-            if output and answer.first_output is None:
-                answer.first_output = stamp
-            answer.usage = content.get("usage") or answer.usage
+            if content.get("usage"):
+                answer.usage = _Usage.of(content["usage"])
+        except (AttributeError, TypeError):
+            answer.error = f"no chunk of an answer: {event[:200]!r}"
+            continue
+        if tokens:
+            answer.tokens.append(stamp)
+        if output and answer.first_output is None:
+            answer.first_output = stamp
     return answer
 
 
@@ -198,31 +243,37 @@ def _carries(content: dict[str, Any]) -> tuple[bool, bool]:
 
 def _whole(response: _Response) -> _Answer:
     """An answer that comes in one: its tokens are there when its last byte is."""
-    if response.status is not None and response.status != 200:
-        return _Answer([], None, {}, _error_text(response.body), complete=False)
     content = _json(response.body)
     if content is None:
-        return _Answer([], None, {}, None, complete=False)
-    if "error" in content:
-        return _Answer([], None, {}, _error_text(response.body), complete=False)
+        return _Answer()
+    if content.get("error"):
+        return _Answer(error=_error_text(response.body))
+    try:
+        usage = _Usage.of(content.get("usage") or {})
+    except (AttributeError, TypeError):
+        return _Answer(error=f"no usage: {str(content['usage'])[:200]!r}")
     stamps = [response.pieces[-1][0]] if content.get("choices") else []
-    return _Answer(stamps, None, content.get("usage") or {}, None, complete=bool(stamps))
+    return _Answer(stamps, usage=usage, complete=bool(stamps))
 
 
 def _events(pieces: Iterable[tuple[float, bytes]]) -> Iterator[tuple[float, bytes]]:
     """(arrival, data) of each server-sent event; an event arrives with the piece that holds its end."""
-    rest = b""
+    rest, stamp = b"", 0.0
     for stamp, piece in pieces:
         *lines, rest = (rest + piece).replace(b"\r\n", b"\n").split(b"\n")
         for line in lines:
             if line.startswith(b"data:"):
                 yield stamp, line[5:].strip()
+    # A server may leave out the last end of line; an event that was cut is none.
+    event = rest[5:].strip()
+    if rest.startswith(b"data:") and (event == b"[DONE]" or _json(event)):
+        yield stamp, event
 
 
 def _json(text: bytes) -> dict[str, Any] | None:
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
 
