@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 import yaml
 
 from bench.cli import main, workload
-from bench.study import Plan, load_config
+from bench.study import Plan, Workload, load_config
+from bench.workload import schedule
 from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
 
@@ -141,11 +143,68 @@ def test_workload_against_a_server_without_metrics(tmp_path):
     parsed = bench("parse", tmp_path)
     assert parsed.returncode == 0
     assert "s (an estimate: n = 4 carries no 99 % bound)" in parsed.stdout
+    assert re.search(
+        r"verdict +(valid|invalid: .*(late|stood still|left))", parsed.stdout
+    )  # a busy machine is no fault of the code
+    assert "UserWarning" not in parsed.stderr
     before = sorted(path.name for path in tmp_path.iterdir())
     failed = bench("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9",
                    "--output-dir", tmp_path)  # fmt: skip
     assert failed.returncode == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == before  # a mistyped address costs no results
+
+
+def test_a_workload_of_which_nothing_came_is_kept_and_fails(tmp_path):
+    with fake_server(behaviour="http_error") as server:
+        common = (
+            "--prompt-length",
+            8,
+            "--output-length",
+            4,
+            "--model",
+            "m",
+            "--base-url",
+            server.base_url,
+            "--output-dir",
+            tmp_path,
+        )
+        for extra in ((), ("--json",)):
+            done = bench("workload", "--num-requests", 4, *common, *extra)
+            assert done.returncode == 1
+            assert "http_error" in done.stdout
+    assert "replaces the run that was there" in done.stderr
+    parsed = json.loads(bench("parse", tmp_path, "--json").stdout)
+    assert not parsed["valid"]
+    assert "4 of 4 requests failed (4 http_error)" in parsed["reasons"]
+
+
+def test_runs_alike_in_all_but_their_load_are_one_curve(tmp_path):
+    names = {}
+    with fake_server() as server:
+        for name, options in {
+            "few": ("--num-requests", 2), "more": ("--num-requests", 3), "longer": ("--num-requests", 2, "--output-length", 5),
+            "chat": ("--num-requests", 2, "--endpoint", "chat"), "closed": ("--num-requests", 2, "--concurrency", 1),
+            "closed more": ("--num-requests", 4, "--concurrency", 2),
+        }.items():  # fmt: skip
+            done = bench("workload", "--prompt-length", 8, "--output-length", 4, *options, "--model", "m",
+                         "--base-url", server.base_url, "--output-dir", tmp_path / name)  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            names[name] = json.loads((tmp_path / name / "run.json").read_text())["definition"]["workload"]
+    assert names["few"] == names["more"]
+    assert names["closed"] == names["closed more"]
+    assert len(set(names.values())) == 4
+    assert names["few"].startswith("burst_p8_o4_")
+
+
+def test_a_load_that_takes_its_time_says_so():
+    content = {
+        "arrival": "burst",
+        "prompt_tokens": 8,
+        "output_tokens": 4,
+        "turns": {"count": 3, "new_tokens": 2, "think_s": 45},
+    }
+    planned = schedule(Workload.model_validate(content), 2, "seed")
+    assert workload._at_least(planned) == ", over 90 s or more"
 
 
 RATE, TRACE, COUNT = ("--request-rate", 5), ("--trace", "t.csv"), ("--num-requests", 2)

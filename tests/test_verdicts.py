@@ -87,6 +87,26 @@ def test_a_sound_run_is_valid(tmp_path):
         assert reasons(server, tmp_path / "2", 20.0, arrival="poisson", num_requests=20) == []
 
 
+def test_later_turns_are_no_part_of_a_burst(tmp_path):
+    turns = {"count": 2, "new_tokens": 8, "think_s": 1.0}
+    with serving() as server:
+        assert (
+            reasons(
+                server,
+                tmp_path,
+                thresholds=CALM.model_copy(update={"send_spread_s": 0.9, "prefix_hit_error": 1.0}),
+                turns=turns,
+            )
+            == []
+        )
+
+
+def test_an_endpoint_that_says_nothing(tmp_path):
+    with serving(exposition=lambda _: "") as server:
+        (told,) = reasons(server, tmp_path)
+    assert told.startswith("the exposition lacks vllm:")
+
+
 def test_a_starved_client(tmp_path):
     limits = CALM.model_copy(update={"loop_lag_max_s": 0.25})
     with serving() as server, frozen_load_process(server, 0.6):

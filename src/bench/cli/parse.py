@@ -15,15 +15,18 @@ def add(commands: Commands) -> None:
         "parse",
         help="turn a run's raw records into tables and a summary",
         description="Read run.json, requests.jsonl and, where it is there, telemetry.jsonl.gz of DIR; write requests.parquet, "
-        "telemetry.parquet, metrics.csv (elapsed seconds, then a column a series) and summary.json beside them.",
+        "telemetry.parquet, metrics.csv (elapsed seconds, then a column a series) and summary.json beside them, and say whether the "
+        "run can be trusted (default thresholds).",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a run, as `bench workload` or a study wrote it")
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument("--json", action="store_true", help="print the summary and the verdict as JSON")
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> None:
-    from bench.parse import parse_run, tail_text  # noqa: PLC0415 - --help must not pay for it
+    from bench.analysis import verdict  # noqa: PLC0415 - --help must not pay for it
+    from bench.parse import parse_run, tail_text  # noqa: PLC0415
+    from bench.study.config import Thresholds  # noqa: PLC0415
 
     folder: Path = options.folder
     summary = parse_run(
@@ -33,8 +36,9 @@ def _run(options: argparse.Namespace) -> None:
         wide=folder / "metrics.csv",
         summary=folder / "summary.json",
     )
+    reasons = verdict(summary, Thresholds()).reasons
     if options.json:
-        print_json(summary)
+        print_json({**summary, "valid": not reasons, "reasons": reasons})
         return
     print(f"{folder}: {summary['ok']} of {summary['requests']} requests ok")
     bound = summary["ttft_p99_bound_s"]
@@ -50,3 +54,4 @@ def _run(options: argparse.Namespace) -> None:
         value = summary.get(key)
         if value is not None:
             print(f"  {label:<20} {tail_text(value, bound) if key == 'ttft_p99_s' else f'{value:.4g}'} {unit}")
+    print(f"  {'verdict':<20} " + (f"invalid: {'; '.join(reasons)}" if reasons else "valid"))

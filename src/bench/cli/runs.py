@@ -84,6 +84,9 @@ def _discard(options: argparse.Namespace) -> None:
         if run.digest in reasons
         or any(fnmatchcase(run.key, pattern) or fnmatchcase(run.name, pattern) for pattern in options.patterns)
     ]
+    if not wanted and options.invalid and not options.patterns:
+        print("no run is invalid: nothing to forget")
+        return
     if not wanted:
         what = " or ".join([*options.patterns, *(["invalid"] if options.invalid else [])])
         raise BenchError(f"no run matches {what}; `bench runs` lists them.")

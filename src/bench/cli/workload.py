@@ -6,17 +6,24 @@ import argparse
 import math
 import os
 import secrets
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.cli.common import Commands, print_json
 from bench.errors import BenchError
 from bench.study.archetypes import ARCHETYPES
 from bench.study.config import OPEN
 
+if TYPE_CHECKING:
+    from bench.measure.recording import Recording
+    from bench.workload import PlannedRequest
+
 __all__ = ["add"]
+
+_LOAD = ("num_requests", "duration_s")  # how much of a workload is sent, not what
 
 # What belongs to one run in its folder: raw records, and what `bench parse` makes of them.
 _OF_A_RUN = (
@@ -38,7 +45,9 @@ def add(commands: Commands) -> None:
     parser.add_argument("--model", required=True, metavar="NAME", help="model name as served")
     parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="folder of the run; made where missing")
     load = parser.add_argument_group("load")
-    load.add_argument("--num-requests", type=int, metavar="N", help="requests to send")
+    load.add_argument(
+        "--num-requests", type=int, metavar="N", help="requests to send; of an archetype with turns, conversations"
+    )
     level = load.add_mutually_exclusive_group()
     level.add_argument("--concurrency", type=int, metavar="N", help="hold N in flight until all are done")
     level.add_argument("--request-rate", type=float, metavar="R", help="open loop: R requests a second, whatever comes back")
@@ -150,12 +159,20 @@ def _contradictions(options: argparse.Namespace) -> Iterator[tuple[bool, str]]:
     )
 
 
+def _at_least(planned: Sequence[PlannedRequest]) -> str:
+    """How long a load takes however fast the answers are: moments, and times to think."""
+    earliest: list[float] = []
+    for request in planned:
+        earliest.append(request.due_s or 0.0 if request.after is None else earliest[request.after] + request.think_s)
+    return f", over {max(earliest):.0f} s or more" if max(earliest) >= 1 else ""
+
+
 def _run(options: argparse.Namespace) -> None:
     # Here, so that `bench runs` and --help do not pay for it.
     from bench.measure.recording import record_run  # noqa: PLC0415
     from bench.study import load_workload  # noqa: PLC0415
-    from bench.study.plan import PROTOCOL, digest  # noqa: PLC0415
-    from bench.workload import Load, Target  # noqa: PLC0415
+    from bench.study.plan import PROTOCOL, digest, load_label  # noqa: PLC0415
+    from bench.workload import Load, Target, schedule  # noqa: PLC0415
 
     for key in (
         "num_requests",
@@ -183,11 +200,13 @@ def _run(options: argparse.Namespace) -> None:
     seed = options.seed or secrets.token_hex(8)
     content, level = _workload(options)
     workload = load_workload(content, source="bench workload")
+    plain = workload.model_dump(mode="json", exclude_defaults=True)
     definition = {
         "deployment": options.model,
         "run": options.output_dir.resolve().name,
-        "workload": "workload",
-        **workload.model_dump(mode="json", exclude_defaults=True),
+        # Alike in all but their load, runs stand on one curve; otherwise they must not.
+        "workload": f"{load_label(workload)}_{digest({k: v for k, v in plain.items() if k not in _LOAD})[:4]}",
+        **plain,
         "axis": workload.axis,
         "level": level,
         "repeat": 1,
@@ -202,12 +221,16 @@ def _run(options: argparse.Namespace) -> None:
         timeout_s=options.timeout,
         processes=options.processes,
     )
+    planned = schedule(workload, level, seed)
+    print(f"sending {len(planned)} requests to {base_url}{_at_least(planned)}", file=sys.stderr, flush=True)
     header = {"digest": digest([base_url, definition]), "protocol": PROTOCOL, "definition": definition}
     output: Path = options.output_dir
     output.mkdir(parents=True, exist_ok=True)
     # Aside at first, so that a run that fails leaves what was there before it.
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=output) as aside:
         recording = record_run(target, load, Path(aside), header=header, scrape_interval_s=options.scrape)
+        if (output / "run.json").exists():
+            print(f"{output}: replaces the run that was there", file=sys.stderr)
         for name in _OF_A_RUN:
             (output / name).unlink(missing_ok=True)
         for file in Path(aside).iterdir():
@@ -224,8 +247,14 @@ def _run(options: argparse.Namespace) -> None:
     }
     if options.json:
         print_json(result)
-        return
-    print(f"{options.output_dir}/requests.jsonl: {len(recording.requests)} requests in {recording.duration_s:.2f} s, "
+    else:
+        _print(options.output_dir, recording, outcomes)
+    if not outcomes.get("ok"):
+        sys.exit(1)  # what came is kept; but a script must not take it for a measurement
+
+
+def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int]) -> None:
+    print(f"{folder}/requests.jsonl: {len(recording.requests)} requests in {recording.duration_s:.2f} s, "
           f"{recording.tokens_per_s:.0f} output tokens/s; " + ", ".join(f"{n} {o}" for o, n in outcomes.items()))  # fmt: skip
     errors = {record.error for record in recording.requests if record.error}
     for words in sorted(errors)[:3]:

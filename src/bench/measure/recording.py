@@ -137,7 +137,7 @@ def _drain(metrics_url: str, end: float) -> float:
 def _client(result: LoadResult) -> dict[str, Any]:
     """How the client fared: its own delays are part of every latency that it tells. Of several processes, the worst."""
     duration = result.end - result.start
-    sent = [r.sent_s for r in result.records if r.sent_s is not None]
+    sent = [r.sent_s for r in result.records if r.sent_s is not None and r.after is None]  # a later turn leaves when it may
     delays = [r.sent_s - r.scheduled_s for r in result.records if r.sent_s is not None and r.scheduled_s is not None]
     lags = [_centiles(process.lags) for process in result.processes]
     late = _centiles(delays)

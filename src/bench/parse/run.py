@@ -70,7 +70,7 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     engine = record["scrape_endpoint"]
     times = _scrape_times(scrapes)
     mine = times.pop(engine, [])
-    content = summarise(record, table, samples.filter(pl.col("endpoint") == engine), mine)
+    content = summarise(record, table, samples.filter(pl.col("endpoint") == (engine or "")), mine)
     content["scrape_endpoint"] = engine
     if times:
         content["scrape_gaps"] = {endpoint: _longest_gap(at, *_load_window(table)) for endpoint, at in times.items()}
@@ -152,7 +152,7 @@ def summarise(
     gaps = ok.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"].drop_nulls()
     # A step of the server gives every running request a token, so gaps come in equal groups: they are not independent samples.
     content |= _distribution("itl", gaps, bounds=False)
-    content |= server_figures(telemetry)
+    content |= server_figures(telemetry, scraped=bool(scrapes))
     content |= load_figures(record, requests, telemetry, content, (begin, end))
     content |= _scrape_figures(scrapes, record["scrape_interval_s"], begin, end)
     return content

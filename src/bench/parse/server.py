@@ -28,7 +28,7 @@ def gauges(telemetry: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def server_figures(telemetry: pl.DataFrame) -> dict[str, Any]:
+def server_figures(telemetry: pl.DataFrame, *, scraped: bool) -> dict[str, Any]:
     """The catalogue's metrics over the run: gauges as their peak, counters and histograms as what they rose by.
 
     A metric that no scrape has, or that one lacks (or tells as NaN) after it was first there, is named in `metrics_missing`. A
@@ -36,10 +36,11 @@ def server_figures(telemetry: pl.DataFrame) -> dict[str, Any]:
     `counters_fell`. Both make the run invalid.
 
     Args:
-        telemetry: the samples of the engine's endpoint.
+        telemetry: the samples of the engine's endpoint. scraped: whether any scrape succeeded, though it may have said nothing.
     """
     if telemetry.is_empty():
-        return dict.fromkeys(_figures()) | {"metrics_missing": [], "counters_fell": []}
+        missing = sorted(METRICS.values()) if scraped else []
+        return dict.fromkeys(_figures()) | {"metrics_missing": missing, "counters_fell": []}
     scrapes = telemetry["scrape"].unique()
     exposed = {**METRICS, **{f"{name}_count": f"{metric}_count" for name, metric in HISTOGRAMS.items()}}
     told = telemetry.filter(pl.col("name").is_in(list(exposed.values())) & pl.col("value").is_not_nan())

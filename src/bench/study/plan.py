@@ -95,11 +95,8 @@ class RunSpec:
     def name(self) -> str:
         """Folder name: workload, arrival, lengths, level, repeat and a short digest of the workload's definition."""
         load, definition = self.workload, digest({**self._load, "seed": self.seed, **self._files})[:8]
-        lengths = "".join(
-            f"_{letter}{length.label}" for letter, length in (("p", load.prompt_tokens), ("o", load.output_tokens)) if length
-        )
         level = f"c{self.level:04g}" if load.axis == "concurrency" else f"{_AXIS_LETTER[load.axis]}{self.level:g}"
-        return f"{self.workload_name}_{load.arrival}{lengths}_{level}_r{self.repeat}_{definition}"
+        return f"{self.workload_name}_{load_label(load)}_{level}_r{self.repeat}_{definition}"
 
     @property
     def _load(self) -> dict[str, Any]:
@@ -199,6 +196,12 @@ class Plan:
             if run.record == record:
                 return run
         raise BenchError(f"{record}: no run of this study has its record there; `bench runs` lists them.")
+
+
+def load_label(workload: Workload) -> str:
+    """Arrival and lengths of a workload in short, such as `burst_p128_o64`."""
+    lengths = (("p", workload.prompt_tokens), ("o", workload.output_tokens))
+    return workload.arrival + "".join(f"_{letter}{length.label}" for letter, length in lengths if length)
 
 
 def longest_request(workload: Workload) -> int:

@@ -18,7 +18,7 @@ from bench.figures.theme import (
 )
 
 _PANELS = {
-    "throughput_peak_tokens_per_s": "peak: best second of the run",
+    "throughput_peak_tokens_per_s": "peak: best second of the run (its mean, where shorter)",
     "throughput_tokens_per_s": "mean: all tokens over the whole run",
 }
 
