@@ -2,8 +2,9 @@
 
 import hashlib
 
-from bench.study.config import Deployment, Engine, Model, Workload
+from bench.study.config import Deployment, Engine, Model
 from bench.study.plan import PROTOCOL, digest
+from bench.study.workload import Workload
 from tests.conftest import ROOT
 
 # What decides a measurement. A change here that alters what is measured or how it is stamped raises PROTOCOL (all runs are measured

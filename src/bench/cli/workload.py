@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bench.cli.common import Commands, print_json
 from bench.errors import BenchError
 from bench.study.archetypes import ARCHETYPES
-from bench.study.config import OPEN
+from bench.study.workload import OPEN
 
 if TYPE_CHECKING:
     from bench.measure.recording import Recording

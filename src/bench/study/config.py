@@ -9,20 +9,17 @@ import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StringConstraints,
     WithJsonSchema,
     model_validator,
 )
 
-from bench.study.archetypes import ARCHETYPES
-from bench.study.lengths import Length
+from bench.study.strict import Count, Strict
+from bench.study.workload import Workload
 
 __all__ = [
-    "OPEN",
     "Architecture",
     "Config",
     "Deployment",
@@ -30,12 +27,8 @@ __all__ = [
     "Ladder",
     "Measurement",
     "Model",
-    "Ramp",
-    "Step",
     "Study",
     "Thresholds",
-    "Turns",
-    "Workload",
 ]
 
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -62,16 +55,9 @@ Size = Annotated[
 ]
 # Names become folders, wildcards and `_`-separated parts of a run's name: hence no underscore, no slash, no upper case.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
-Count = Annotated[int, Field(ge=1)]
 
 
-class _Strict(BaseModel):
-    """Unknown keys and silent conversions are refused: a typo must not cost GPU hours."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class Architecture(_Strict):
+class Architecture(Strict):
     """The facts of a decoder that decide its memory and its speed."""
 
     layers: Count = Field(description="Decoder layers.")
@@ -94,7 +80,7 @@ class Architecture(_Strict):
         return self
 
 
-class Model(_Strict):
+class Model(Strict):
     """One model: architecture facts alone (a synthetic checkpoint with random weights), or a real checkpoint."""
 
     architecture: Architecture | None = Field(
@@ -125,7 +111,7 @@ class Model(_Strict):
         return not (self.hub or self.path)
 
 
-class Engine(_Strict):
+class Engine(Strict):
     """Where the server comes from: a pinned environment, a command on PATH, a container image, or a running endpoint."""
 
     source: Literal["lock", "command", "container", "external"] = Field(
@@ -161,7 +147,7 @@ class Engine(_Strict):
         return self
 
 
-class Deployment(_Strict):
+class Deployment(Strict):
     """One server: a model on an engine with its parameters."""
 
     model: Name = Field(description="Key of `models`.")
@@ -202,160 +188,6 @@ class Deployment(_Strict):
     environment: dict[str, str] = Field(default_factory=dict, description="Environment variables of the server.")
 
 
-class Step(_Strict):
-    """A sudden load on top of an open loop's rate, and the time after it in which the server may recover."""
-
-    factor: Annotated[float, Field(gt=0)] = Field(description="Rate during the step, as a multiple of the level.")
-    start_s: Annotated[float, Field(ge=0)] = Field(description="When it begins (s since the run's start).")
-    duration_s: Annotated[float, Field(gt=0)] = Field(description="How long it lasts (s).")
-
-
-class Ramp(_Strict):
-    """A rate that rises or falls in a line over an open loop's `duration_s`."""
-
-    start_factor: Annotated[float, Field(ge=0)] = Field(
-        default=0.0, description="Rate at the start, as a multiple of the level."
-    )
-    end_factor: Annotated[float, Field(gt=0)] = Field(default=1.0, description="Rate at the end, as a multiple of the level.")
-
-
-class Turns(_Strict):
-    """Conversations: each request but the first follows the end of the one before it, and its prompt holds all that was said.
-
-    The answers in a prompt's history are drawn from the seed, as long as they were asked for; what the server really said stays out,
-    so that the same prompts go to every server.
-    """
-
-    count: Annotated[int, Field(ge=2)] = Field(description="Requests of a conversation.")
-    new_tokens: Length = Field(description="Tokens that each turn after the first adds to the history.")
-    think_s: Annotated[float, Field(ge=0)] = Field(
-        default=0.0, description="Time between an answer's end and the next turn (s)."
-    )
-
-
-Arrival = Literal["burst", "closed", "constant", "poisson", "gamma", "trace"]
-OPEN = ("constant", "poisson", "gamma")
-_AXES = {"burst": "concurrency", "closed": "concurrency", "trace": "time_scale", **dict.fromkeys(OPEN, "request_rate")}
-
-
-class Workload(_Strict):
-    """The requests of a run, without their load: that is the ladder's axis."""
-
-    archetype: Literal["chat", "rag", "code", "completion", "agentic"] | None = Field(
-        default=None,
-        description="A preset that fills the keys below that are not given; its numbers and their sources stand in "
-        "`src/bench/study/archetypes.py`.",
-    )
-    arrival: Arrival = Field(
-        description="When requests are sent. `burst`: all at once, as many as the level. `closed`: the level is held in flight, each "
-        "answer lets the next request go, until `num_requests` are done; several load processes each hold their part of it until "
-        "their own share is sent. With `turns`, the level is conversations, some of which may be thinking. "
-        "Open loops send at the level's rate and never wait for an answer: `constant` (equal gaps), "
-        "`poisson` (exponential gaps), `gamma` (gaps of `burstiness`). "
-        "`trace`: as recorded in the file.",
-    )
-    prompt_tokens: Length | None = Field(
-        default=None,
-        description="Prompt length (tokens), exact: a number, or a distribution. Not with `trace`, which has its own.",
-    )
-    output_tokens: Length | None = Field(
-        default=None, description="Output length (tokens), exact: `ignore_eos` is set. A number, or a distribution."
-    )
-    num_requests: Count | None = Field(
-        default=None,
-        description="Requests of a closed loop (at least the highest level), or of an open one without `duration_s`; with `turns`, "
-        "conversations. A burst sends its level.",
-    )
-    duration_s: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="Open loop: how long requests are sent (s), instead of `num_requests`."
-    )
-    burstiness: Annotated[float, Field(gt=0)] | None = Field(
-        default=None,
-        description="`gamma`: shape of the gaps' distribution, as in vLLM's benchmark; 1 is Poisson, below it arrivals come in bursts.",
-    )
-    step: Step | None = Field(default=None, description="Open loop: more load for a while.")
-    ramp: Ramp | None = Field(default=None, description="Open loop with `duration_s`: a rate that changes in a line.")
-    trace: str | None = Field(
-        default=None,
-        description="`trace`: CSV, JSONL or Parquet (path from the project's root) with `arrival_s` (s), `prompt_tokens`, "
-        "`output_tokens`; or as Mooncake publishes them, `timestamp` (ms), `input_length`, `output_length`; or as Azure does, "
-        "`TIMESTAMP` (date and time), `ContextTokens`, `GeneratedTokens`.",
-    )
-    endpoint: Literal["completions", "chat"] = Field(
-        default="completions",
-        description="`completions`: prompts as token ids to /v1/completions. `chat`: prompts as text to /v1/chat/completions, as long "
-        "as the server's /tokenize says.",
-    )
-    stream: bool = Field(default=True, description="Whether tokens come as they are made; without it there is no TTFT.")
-    cache: Literal["unique", "shared", "repeated"] = Field(
-        default="unique",
-        description="What a prefix cache can reuse within a run. `unique`: nothing; `shared`: prompts begin alike (`shared_prefix`); "
-        "`repeated`: all prompts are one. What is reusable is sent once before the run.",
-    )
-    shared_prefix: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        default=None, description="`cache: shared`: share of each prompt that is the same in all (0–1)."
-    )
-    turns: Turns | None = Field(default=None, description="Conversations of several requests.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _preset(cls, content: Any) -> Any:
-        name = content.get("archetype") if isinstance(content, dict) else None
-        if isinstance(name, str) and name in ARCHETYPES:
-            # What belongs to a key that is given otherwise goes with it: nobody asked for it by itself.
-            dropped: set[str] = set()
-            if content.get("arrival") == "trace":
-                dropped |= {"prompt_tokens", "output_tokens", "turns"}
-            if content.get("cache", "shared") != "shared":
-                dropped |= {"shared_prefix"}
-            return {**{key: value for key, value in ARCHETYPES[name].items() if key not in dropped}, **content}
-        return content
-
-    @model_validator(mode="after")
-    def _keys_of_arrival(self) -> Workload:
-        opened = self.arrival in OPEN
-        rules = (
-            (self.arrival == "closed" and self.num_requests is None,
-             "arrival closed needs num_requests, the number of requests after which a run ends"),
-            (self.arrival in ("burst", "trace") and self.num_requests is not None,
-             f"num_requests belongs to closed and open loops; a {self.arrival} sends "
-             + ("as many requests as its level" if self.arrival == "burst" else "what its file holds")),
-            (opened and (self.num_requests is None) == (self.duration_s is None),
-             f"arrival {self.arrival} needs num_requests or duration_s, one of them"),
-            (not opened and self.duration_s is not None, f"duration_s belongs to {', '.join(OPEN)}, not to {self.arrival}"),
-            ((self.arrival == "gamma") != (self.burstiness is not None), "arrival gamma and burstiness go together"),
-            ((self.arrival == "trace") != (self.trace is not None), "arrival trace and trace, its file, go together"),
-            (self.arrival == "trace" and bool(self.prompt_tokens or self.output_tokens),
-             "a trace has its own lengths; remove prompt_tokens and output_tokens"),
-            (self.arrival != "trace" and not (self.prompt_tokens and self.output_tokens),
-             "prompt_tokens and output_tokens say how long requests are; give both, or an archetype"),
-            (not opened and bool(self.step or self.ramp), f"step and ramp belong to {', '.join(OPEN)}, not to {self.arrival}"),
-            (bool(self.step and self.ramp), "both step and ramp are given; keep one"),
-            (self.ramp is not None and self.duration_s is None, "ramp needs duration_s, over which the rate changes"),
-            ((self.cache == "shared") != (self.shared_prefix is not None), "cache shared and shared_prefix go together"),
-            (self.turns is not None and self.arrival == "trace", "turns do not go with a trace, each of whose requests stands alone"),
-            (self.turns is not None and self.cache == "repeated", "turns do not go with cache repeated; their prompts grow"),
-            (self.turns is not None and self.endpoint == "chat",
-             "turns go with endpoint completions only: each request of a chat is one user message, not a conversation with the "
-             "server's own tokens between its turns; remove endpoint chat, or turns (an archetype's with `turns: null`)"),
-        )  # fmt: skip
-        for wrong, message in rules:
-            if wrong:
-                raise ValueError(message)
-        return self
-
-    @property
-    def axis(self) -> str:
-        """The ladder's key that carries this workload's load: `concurrency`, `request_rate` or `time_scale`."""
-        return _AXES[self.arrival]
-
-    @property
-    def files(self) -> list[str]:
-        """Files that decide what is sent."""
-        lengths = (self.prompt_tokens, self.output_tokens, self.turns.new_tokens if self.turns else None)
-        return [file for file in (self.trace, *(x.file for x in lengths if x)) if file]
-
-
 def _levels(values: Any) -> Any:
     if isinstance(values, list):
         if not values:
@@ -369,7 +201,7 @@ def _levels(values: Any) -> Any:
 Positive = Annotated[float, Field(gt=0)]
 
 
-class Ladder(_Strict):
+class Ladder(Strict):
     """One deployment under one workload, at rising load. Its levels stand under the key that the workload's arrival has."""
 
     deployment: Name = Field(description="Key of `deployments`.")
@@ -410,7 +242,7 @@ class Ladder(_Strict):
         return levels
 
 
-class Measurement(_Strict):
+class Measurement(Strict):
     """How a session measures. Only `seed` is part of what a run is; a change of the rest re-measures nothing."""
 
     scrape_interval_s: Annotated[float, Field(gt=0)] = Field(
@@ -437,7 +269,7 @@ class Measurement(_Strict):
     seed: int = Field(default=0, description="Seed of the prompts; a run's prompts follow from it and the run's digest.")
 
 
-class Thresholds(_Strict):
+class Thresholds(Strict):
     """When a run cannot be trusted. A run beyond one of these is drawn as invalid and listed with its reason."""
 
     loop_lag_p99_s: float = Field(default=0.05, description="P99 delay of the client's event loop (s).")
@@ -471,14 +303,14 @@ class Thresholds(_Strict):
     )
 
 
-class Study(_Strict):
+class Study(Strict):
     """What is measured: a list of ladders under a name."""
 
     title: str = Field(description="One line: what the study asks; the report's heading.")
     ladders: list[Ladder] = Field(description="The measurements, one ladder each.", min_length=1)
 
 
-class Config(_Strict):
+class Config(Strict):
     """A whole configuration file."""
 
     study: Study = Field(description="What is measured.")

@@ -14,8 +14,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from bench.errors import BenchError
-from bench.study.config import Config, Ladder, Workload
+from bench.study.config import Config, Ladder
 from bench.study.plan import longest_request
+from bench.study.workload import Workload
 
 __all__ = ["load_config", "load_file", "load_workload", "read_yaml"]
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.study.config import Config, Deployment, Engine, Measurement, Model, Workload
+from bench.study.config import Config, Deployment, Engine, Measurement, Model
 from bench.study.paths import Paths
 from bench.study.trace import read_trace
+from bench.study.workload import Workload
 
 __all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "longest_request"]
 

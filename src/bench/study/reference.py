@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bench.study import config
+from bench.study import config, workload
 from bench.study.lengths import LengthDistribution
 
 __all__ = ["reference", "schema"]
@@ -20,7 +20,7 @@ __all__ = ["reference", "schema"]
 _INTRODUCTION = """\
 # Configuration
 
-<!-- Generated from src/bench/study/config.py by `bench config`; edit the descriptions there. -->
+<!-- Generated from src/bench/study/config.py and workload.py by `bench config`; edit the descriptions there. -->
 
 `config/config.yaml` is the default study; `--configfile FILE` (or `make figures CONFIG=FILE`) runs another, which stands
 alone. A configuration is checked as a whole before any job starts; what is refused is named with its key, its value and
@@ -40,11 +40,11 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`models.NAME.architecture`", config.Architecture),
     ("`engines.NAME`", config.Engine),
     ("`deployments.NAME`", config.Deployment),
-    ("`workloads.NAME`", config.Workload),
+    ("`workloads.NAME`", workload.Workload),
     ("`workloads.NAME.prompt_tokens`, `.output_tokens` and `.turns.new_tokens`", LengthDistribution),
-    ("`workloads.NAME.turns`", config.Turns),
-    ("`workloads.NAME.step`", config.Step),
-    ("`workloads.NAME.ramp`", config.Ramp),
+    ("`workloads.NAME.turns`", workload.Turns),
+    ("`workloads.NAME.step`", workload.Step),
+    ("`workloads.NAME.ramp`", workload.Ramp),
     ("`measurement`", config.Measurement),
     ("`thresholds`", config.Thresholds),
 )
