@@ -23,18 +23,12 @@ from polars.testing import assert_frame_equal
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.parse.scrapes import TELEMETRY_SCHEMA, read_scrapes, telemetry_table, wide_table
-
-EXPOSITION = Path(__file__).parent.parent / "tests/data/vllm-0.32.0.prom"
+from benchmarks.exposition import first_series
 
 
 def write_scrapes(path: Path, series: int, scrapes: int, moving: float) -> None:
     """A file of `scrapes` scrapes of `series` series, a share `moving` of which change from each to the next."""
-    lines: list[str] = []
-    for line in EXPOSITION.read_text().splitlines():
-        lines.append(line)
-        series -= not line.startswith("#")
-        if not series:
-            break
+    lines = first_series(series)
     generator = random.Random(0)  # noqa: S311 - no secret
     with gzip.open(path, "wt", compresslevel=1) as file:
         for slot in range(scrapes):

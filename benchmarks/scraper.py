@@ -21,18 +21,12 @@ from typing import Any
 import psutil
 
 from bench.parse import percentile
-
-EXPOSITION = Path(__file__).parent.parent / "tests/data/vllm-0.32.0.prom"
+from benchmarks.exposition import first_series
 
 
 def serve(pipe: Connection, series: int) -> None:
     """Answer every GET: /busy with `series` series, anything else with one."""
-    lines: list[str] = []
-    for line in EXPOSITION.read_text().splitlines():
-        lines.append(line)
-        series -= not line.startswith("#")
-        if not series:
-            break
+    lines = first_series(series)
     busy = ("\n".join(lines) + "\n").encode()
 
     class Handler(http.server.BaseHTTPRequestHandler):
