@@ -92,7 +92,7 @@ def main() -> None:
         write_scrapes(path, options.series, options.scrapes, options.moving)
         for _ in range(options.repeats):
             for who, runs in told.items():
-                command = [sys.executable, __file__, "--child", who, str(path), f"{folder}/{who}.parquet"]
+                command = [sys.executable, "-m", "benchmarks.parse", "--child", who, str(path), f"{folder}/{who}.parquet"]
                 runs.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
         assert_frame_equal(
             pl.read_parquet(f"{folder}/ours.parquet"), pl.read_parquet(f"{folder}/reference.parquet"), check_exact=True
