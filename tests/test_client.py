@@ -30,7 +30,7 @@ from bench.wire import loop as wire_loop
 from bench.wire.assignment import Assignment
 from bench.wire.connection import Address, Connection
 from bench.wire.loop import Loop
-from bench.workload import Load, PlannedRequest, Target, client, prime, prompt_ids, run_load
+from bench.workload import Load, PlannedRequest, PreparedLoad, Target, client, prompt_ids, run_load
 from bench.workload.payload import Payloads
 from tests.fake_server import STREAM, STREAM_HEAD, fake_server, raw_server, read_head, read_request
 
@@ -290,9 +290,9 @@ def test_what_prompts_share_is_sent_once_before_the_run():
     load = Load(workload(cache="shared", shared_prefix=0.5), 4, "s", vocabulary=500)
     with fake_server() as server:
         target = Target(server.base_url, "m")
-        assert prime(target, load).prompt_tokens == 8
+        assert PreparedLoad(target, load).prime().prompt_tokens == 8
         run_load(target, load)
-        assert prime(target, Load(workload(), 4, "s")) is None
+        assert PreparedLoad(target, Load(workload(), 4, "s")).prime() is None
     primer, *prompts = [body["prompt"] for body in server.bodies]
     assert all(prompt[:8] == primer for prompt in prompts)
     assert len({tuple(prompt) for prompt in prompts}) == 4

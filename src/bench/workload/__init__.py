@@ -1,7 +1,7 @@
 """Exactly specified load on an OpenAI-compatible server, and one record a request."""
 
 from bench.wire import Outcome, RequestRecord, read_requests, write_requests
-from bench.workload.client import Load, LoadResult, PreparedLoad, prime, run_load
+from bench.workload.client import Load, LoadResult, PreparedLoad, run_load
 from bench.workload.prompts import prompt_ids
 from bench.workload.schedule import PlannedRequest, expected_cached_tokens, schedule
 from bench.workload.target import Target
@@ -15,7 +15,6 @@ __all__ = [
     "RequestRecord",
     "Target",
     "expected_cached_tokens",
-    "prime",
     "prompt_ids",
     "read_requests",
     "run_load",

@@ -25,7 +25,7 @@ from bench.workload.payload import Payloads
 from bench.workload.schedule import PlannedRequest, schedule
 from bench.workload.target import Target
 
-__all__ = ["Load", "LoadResult", "PreparedLoad", "ProcessFacts", "prime", "run_load"]
+__all__ = ["Load", "LoadResult", "PreparedLoad", "ProcessFacts", "run_load"]
 
 # -P: a file in the working directory that is called like a module must not stand in for it.
 WIRE = (sys.executable, "-P", "-m", "bench.wire")
@@ -123,11 +123,6 @@ class PreparedLoad:
 def run_load(target: Target, load: Load) -> LoadResult:
     """Prepare and run a load."""
     return PreparedLoad(target, load).run()
-
-
-def prime(target: Target, load: Load) -> RequestRecord | None:
-    """Prepare a load and send what its prompts share."""
-    return PreparedLoad(target, load).prime()
 
 
 def _send(target: Target, load: Load, planned: list[PlannedRequest], payloads: Payloads) -> LoadResult:
