@@ -14,6 +14,7 @@ from bench.figures.save import save_figure
 from bench.figures.theme import curve_colour
 from bench.report import write_manifest, write_report
 from bench.study.config import Thresholds
+from tests.conftest import ROOT
 from tests.test_analysis import FACTS, LAUNCH
 
 LAUNCHES = {name: {**LAUNCH["a"], "deployment": name} for name in ("a", "b")}
@@ -148,8 +149,13 @@ def test_the_reports_tables_tell_estimates_from_bounds_and_repeats(tmp_path, sum
     assert "<td>42</td><td>42</td><td>17 to 67</td>" in text
 
 
+def test_every_chart_has_its_place_in_the_selection():
+    files = {path.stem.replace("_", "-") for path in (ROOT / "src/bench/figures/charts").glob("[a-z]*.py")}
+    assert set(figure_names()) == files
+
+
 def test_a_wrong_name_lists_the_right_ones():
-    with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: kv-saturation, memory-pressure"):
+    with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: kv-saturation, peak-throughput"):
         load_figure("pie")
 
 

@@ -8,7 +8,7 @@ from snakemake.exceptions import WorkflowError
 sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
 from bench.errors import BenchError
-from bench.figures import figure_names
+from bench.figures import figures_of
 from bench.study import Paths as paths
 from bench.study import Plan, load_config
 from bench.study.plan import PROTOCOL
@@ -33,6 +33,7 @@ except BenchError as error:
     raise WorkflowError(f"the configuration is refused\n{error}")
 
 RUNS = [(run.deployment.name, run.name) for run in PLAN.runs]
+FIGURES = figures_of(PLAN.rows)
 
 
 wildcard_constraints:

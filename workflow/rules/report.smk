@@ -1,7 +1,7 @@
 rule report:
     """The figures and tables on one page that works offline."""
     input:
-        specs=expand(paths.FIGURE_SPEC, figure=figure_names()),
+        specs=expand(paths.FIGURE_SPEC, figure=FIGURES),
         facts=of_deployments(paths.FACTS),
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
@@ -28,7 +28,7 @@ rule manifest:
     input:
         figures=expand(
             [paths.FIGURE_SVG, paths.FIGURE_PNG, paths.FIGURE_SPEC],
-            figure=figure_names(),
+            figure=FIGURES,
         ),
         page=paths.REPORT,
         summary=paths.SUMMARY,

@@ -96,6 +96,9 @@ def summary_frame(
             {
                 **{k: v for k, v in run.items() if k not in ("metrics_missing", "counters_fell", "scrape_gaps")},
                 "model": launch.get("model"),
+                "engine": launch.get("engine"),
+                "device": launch.get("device"),
+                "tensor_parallel": launch.get("tensor_parallel"),
                 "engine_version": fact.get("engine_version"),
                 "parameters": plan.get("parameters"),
                 "kv_bytes_per_token": plan.get("kv_bytes_per_token"),
@@ -112,7 +115,9 @@ def summary_frame(
         "reasons": pl.List(pl.String), "kv_blocks": pl.Int64, "kv_usage_peak": pl.Float64, "waiting_peak": pl.Float64,
         "preemptions": pl.Float64, "predicted_saturation": pl.Float64, "kv_bytes_per_token": pl.Int64, "parameters": pl.Int64,
         "concurrency": pl.Int64, "request_rate": pl.Float64, "level": pl.Float64, "recovered": pl.Boolean,
-        "model": pl.String, "engine_version": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64,
+        "model": pl.String, "engine": pl.String, "device": pl.String, "tensor_parallel": pl.Int64, "family": pl.String,
+        "prompt_fixed": pl.Int64, "output_fixed": pl.Int64, "stream": pl.Boolean,
+        "engine_version": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64,
     })  # fmt: skip
     # A time that no run has (a bound, say) is still a number.
     return frame.with_columns((cs.ends_with("_s") & cs.by_dtype(pl.Null)).cast(pl.Float64)).with_columns(

@@ -20,20 +20,24 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder with parsed runs, at any depth")
     parser.add_argument("--output-dir", type=Path, required=True, metavar="OUT", help="where to draw; made where missing")
-    parser.add_argument("--figure", action="append", metavar="NAME", help="only this figure; repeatable (default: all)")
+    parser.add_argument(
+        "--figure",
+        action="append",
+        metavar="NAME",
+        help="only this figure; repeatable (default: those that the runs can answer)",
+    )
     parser.add_argument("--json", action="store_true", help="print the written paths as JSON")
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> None:
     from bench.analysis import aggregate  # noqa: PLC0415 - --help must not pay for it
-    from bench.figures import Results, figure_names  # noqa: PLC0415
+    from bench.figures import Results, figures_of  # noqa: PLC0415
     from bench.figures.registry import load_figure  # noqa: PLC0415
     from bench.figures.save import save_figure  # noqa: PLC0415
     from bench.study.config import Thresholds  # noqa: PLC0415
 
-    names = options.figure or figure_names()
-    for name in names:
+    for name in options.figure or []:
         load_figure(name)  # refuse a wrong name before any work
     runs = sorted(options.folder.rglob("summary.json"))
     if not runs:
@@ -50,6 +54,7 @@ def _run(options: argparse.Namespace) -> None:
         timeseries=timeseries,
     )
     results = Results.read(summary, timeseries)
+    names = options.figure or figures_of(results.runs.to_dicts())
     written = [path for name in names for path in save_figure(name, results, out / name)]
     if options.json:
         print_json([str(path) for path in written])

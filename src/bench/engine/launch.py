@@ -56,6 +56,8 @@ def resolve_launch(spec: DeploymentSpec, engine: Mapping[str, Any], checkpoint: 
     content: dict[str, Any] = {
         "deployment": spec.name,
         "model": spec.deployment.model,
+        "engine": spec.deployment.engine,
+        "tensor_parallel": spec.deployment.tensor_parallel,
         "digest": spec.digest,
         "served_name": spec.served_name,
         "base_url": spec.engine.base_url,

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import altair as alt
 
 from bench.errors import BenchError
-from bench.figures.results import Results, figure_names
+from bench.figures.results import Results
+from bench.figures.selection import figure_names
 
 __all__ = ["Figure", "figure", "load_figure"]
 

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Results", "figure_names"]
-
-
-def figure_names() -> list[str]:
-    """All figures, by name: the files in `charts/`. Nothing is imported, so that a workflow can ask at parse time."""
-    return sorted(path.stem.replace("_", "-") for path in (Path(__file__).parent / "charts").glob("[a-z]*.py"))
+__all__ = ["Results"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +28,7 @@ class Results:
     @classmethod
     def read(cls, summary: Path, timeseries: Path) -> Results:
         """The results in the files that `aggregate` wrote."""
-        import polars as pl  # noqa: PLC0415 - the workflow asks for figure_names() without it
+        import polars as pl  # noqa: PLC0415 - the workflow asks which figures there are without it
 
         return cls(pl.read_parquet(summary), pl.read_parquet(timeseries))
 

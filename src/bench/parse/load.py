@@ -18,13 +18,19 @@ _FEWEST_SCRAPES = 5  # fewer say little of a mean
 def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict[str, Any]:
     """What the run was to be, as plain columns: lengths as the mean of what was sent, whatever they were drawn from.
 
+    `prompt_fixed` and `output_fixed` are the lengths that were asked for as one number, null otherwise (tokens).
+
     Args:
         definition: the run's, from its record. requests: `prompt_asked`, `output_asked` (tokens).
     """
     plain = {key: value for key, value in definition.items() if not isinstance(value, dict | list)}
+    lengths = {key: definition.get(f"{key}_tokens") for key in ("prompt", "output")}
     axis, level = definition["axis"], definition["level"]
     return {
         **plain,
+        "family": definition.get("family", definition["workload"]),
+        "stream": definition.get("stream", True),
+        **{f"{key}_fixed": x.get("tokens") if isinstance(x, dict) else x for key, x in lengths.items()},
         "prompt_tokens": requests["prompt_asked"].mean(),
         "output_tokens": requests["output_asked"].mean(),
         "num_requests": len(requests),

@@ -217,6 +217,13 @@ class Ladder(Strict):
     time_scale: Annotated[list[Positive], BeforeValidator(_levels)] | None = Field(
         default=None, description="Levels of `trace`: 1 replays it as recorded, 2 twice as fast."
     )
+    prompt_tokens: Annotated[list[Count], BeforeValidator(_levels)] | None = Field(
+        default=None,
+        description="Prompt lengths, each of which is measured at each level; the workload's own does not count then.",
+    )
+    output_tokens: Annotated[list[Count], BeforeValidator(_levels)] | None = Field(
+        default=None, description="Output lengths, likewise; with `prompt_tokens`, each with each."
+    )
     repeats: Count = Field(default=1, description="Runs of each level.")
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from bench.errors import BenchError
 from bench.study.config import Config, Ladder
-from bench.study.plan import longest_request
+from bench.study.plan import longest_request, swept
 from bench.study.workload import Workload
 
 __all__ = ["load_config", "load_file", "load_workload", "read_yaml"]
@@ -166,6 +166,9 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
         if ladder.deployment not in config.deployments or ladder.workload not in config.workloads:
             continue
         workload = config.workloads[ladder.workload]
+        if workload.trace and (ladder.prompt_tokens or ladder.output_tokens):
+            yield f"{where} gives lengths, but workloads.{ladder.workload} replays a trace, which has its own. Remove one of them."
+            continue
         yield from _unfit(config, ladder)
         if ladder.axis != workload.axis:
             yield (
@@ -179,14 +182,15 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
                 f"{where}.concurrency reaches {highest}, but workloads.{ladder.workload}.num_requests is "
                 f"{workload.num_requests}: the level would never be in flight. Raise num_requests to {highest} or more."
             )
-        for level in ladder.levels:
-            key3 = (ladder.deployment, ladder.workload, level)
-            if key3 in asked:
-                yield (
-                    f"{where}.{ladder.axis}: level {level} of {ladder.workload} on {ladder.deployment} already stands in "
-                    f"study.ladders[{asked[key3]}]. Remove one; `repeats` measures a level several times."
-                )
-            asked[key3] = i
+        for name, _ in swept(ladder, workload):
+            for level in ladder.levels:
+                key3 = (ladder.deployment, name, level)
+                if key3 in asked:
+                    yield (
+                        f"{where}.{ladder.axis}: level {level} of {name} on {ladder.deployment} already stands in "
+                        f"study.ladders[{asked[key3]}]. Remove one; `repeats` measures a level several times."
+                    )
+                asked[key3] = i
 
 
 def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typing.Iterator[str]:
@@ -207,21 +211,23 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
 
 def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
     """Requests beyond the model's context."""
-    workload = config.workloads[ladder.workload]
     model_name = config.deployments[ladder.deployment].model
     model = config.models.get(model_name)
     if not (model and model.architecture):
         return
     try:
-        tokens = longest_request(workload)
+        tokens, longest = max(
+            ((longest_request(workload), workload) for _, workload in swept(ladder, config.workloads[ladder.workload])),
+            key=lambda pair: pair[0],
+        )
     except BenchError as error:
         yield f"workloads.{ladder.workload}: {error}"
         return
     if tokens > model.architecture.context:
-        prompt, output = workload.prompt_tokens, workload.output_tokens
+        prompt, output = longest.prompt_tokens, longest.output_tokens
         terms = (
             f"prompt_tokens {prompt.longest} + output_tokens {output.longest} = {tokens}"
-            if prompt and output and not workload.turns
+            if prompt and output and not longest.turns
             else f"its longest request, {tokens} tokens with its output,"
         )
         yield (

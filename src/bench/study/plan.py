@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -12,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.study.config import Config, Deployment, Engine, Measurement, Model
+from bench.study.config import Config, Deployment, Engine, Ladder, Measurement, Model
 from bench.study.paths import Paths
 from bench.study.trace import read_trace
 from bench.study.workload import Workload
 
-__all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "longest_request"]
+__all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "longest_request", "swept"]
 
 # The measuring protocol. Raise it when old runs no longer compare with new ones: every run is then measured again.
 # tests/test_protocol.py fails when the modules that decide it change and this number does not.
@@ -80,11 +81,13 @@ class RunSpec:
     `name` is readable and complete; `digest` decides whether a measurement may be used again.
 
     Attributes:
+        family: the workload's key in the configuration. workload_name: the same, with the lengths that its ladder gives it.
         level: requests in flight, requests a second or a time scale, as the workload's axis says.
         files: SHA-256 of each file that the workload reads, by path.
     """
 
     deployment: DeploymentSpec
+    family: str
     workload_name: str
     workload: Workload
     level: float
@@ -124,6 +127,7 @@ class RunSpec:
             "deployment": self.deployment.name,
             "run": self.name,
             "workload": self.workload_name,
+            **({"family": self.family} if self.family != self.workload_name else {}),
             **self._load,
             **self._files,
             "axis": self.workload.axis,
@@ -188,8 +192,32 @@ class Plan:
     def longest_request(self, deployment: str) -> int:
         """Tokens of the longest request that the study sends to a deployment, whatever `select` leaves of it."""
         return max(
-            longest_request(self.config.workloads[x.workload]) for x in self.config.study.ladders if x.deployment == deployment
+            longest_request(workload)
+            for ladder in self.config.study.ladders
+            if ladder.deployment == deployment
+            for _, workload in swept(ladder, self.config.workloads[ladder.workload])
         )
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Each run by what a study can vary, under the names of the summary table's columns."""
+        return [
+            {
+                "deployment": run.deployment.name,
+                "model": run.deployment.deployment.model,
+                "engine": run.deployment.deployment.engine,
+                "device": run.deployment.engine.device,
+                "tensor_parallel": run.deployment.deployment.tensor_parallel,
+                "workload": run.workload_name,
+                "family": run.family,
+                "axis": run.workload.axis,
+                "level": float(run.level),
+                "prompt_fixed": run.workload.prompt_tokens.fixed if run.workload.prompt_tokens else None,
+                "output_fixed": run.workload.output_tokens.fixed if run.workload.output_tokens else None,
+                "stream": run.workload.stream,
+            }
+            for run in self.runs
+        ]
 
     def run_at(self, record: Path) -> RunSpec:
         """The run whose record lies at `record`."""
@@ -220,6 +248,19 @@ def longest_request(workload: Workload) -> int:
     return prompt + further + output
 
 
+def swept(ladder: Ladder, workload: Workload) -> list[tuple[str, Workload]]:
+    """The workloads of a ladder with their names: its own, or one for each pair of the lengths that the ladder gives."""
+    prompts: Sequence[int | None] = ladder.prompt_tokens or (None,)
+    outputs: Sequence[int | None] = ladder.output_tokens or (None,)
+    return [
+        (
+            ladder.workload + (f"-p{prompt}" if prompt else "") + (f"-o{output}" if output else ""),
+            workload.with_lengths(prompt, output) if prompt or output else workload,
+        )
+        for prompt, output in itertools.product(prompts, outputs)
+    ]
+
+
 def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
     deployment = config.deployments[name]
     engine = config.engines[deployment.engine]
@@ -235,18 +276,25 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
 
 
 def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator[RunSpec]:
+    hashes: dict[str, str] = {}
     for ladder in config.study.ladders:
+        own = config.workloads[ladder.workload]
+        for file in own.files:
+            hashes.setdefault(file, _sha256(Path(file)))
+        workloads = swept(ladder, own)
         for repeat in range(1, ladder.repeats + 1):
-            for level in sorted(ladder.levels):
-                yield RunSpec(
-                    deployments[ladder.deployment],
-                    ladder.workload,
-                    config.workloads[ladder.workload],
-                    level,
-                    repeat,
-                    config.measurement.seed,
-                    {file: _sha256(Path(file)) for file in config.workloads[ladder.workload].files},
-                )
+            for name, workload in workloads:
+                for level in sorted(ladder.levels):
+                    yield RunSpec(
+                        deployments[ladder.deployment],
+                        ladder.workload,
+                        name,
+                        workload,
+                        level,
+                        repeat,
+                        config.measurement.seed,
+                        {file: hashes[file] for file in workload.files},
+                    )
 
 
 def _sha256(file: Path) -> str:

@@ -154,6 +154,12 @@ class Workload(Strict):
                 raise ValueError(message)
         return self
 
+    def with_lengths(self, prompt: int | None, output: int | None) -> Workload:
+        """The same with fixed lengths (tokens); None leaves the own one."""
+        lengths = {"prompt_tokens": prompt, "output_tokens": output}
+        content = self.model_dump(exclude_defaults=True, exclude={"archetype"})
+        return Workload.model_validate({**content, **{key: value for key, value in lengths.items() if value is not None}})
+
     @property
     def axis(self) -> str:
         """The ladder's key that carries this workload's load: `concurrency`, `request_rate` or `time_scale`."""
