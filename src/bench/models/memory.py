@@ -26,7 +26,7 @@ def cuda_overhead_bytes(vocabulary: int, max_num_seqs: int, tensor_parallel: int
     vLLM's profiling run: it sorts the logits of `max_num_seqs` sequences, with values, indices and probabilities side by side.
 
     Source: fitted to the study's seven printed capacities, each of which it meets within 1 % (docs/models.md). Engines that sample
-    with FlashInfer, which sorts nothing, keep less: there the capacity comes out too small, by about 2 GiB in the one log seen.
+    with FlashInfer, which sorts nothing, keep less: there the capacity comes out too small, by 1.6 of 56 GiB in the one log seen.
     """
     return _CUDA_BASE + round(_SAMPLER_BYTES * vocabulary * max_num_seqs) + (_PARALLEL_BYTES if tensor_parallel > 1 else 0)
 
