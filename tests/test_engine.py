@@ -151,7 +151,8 @@ def test_a_context_that_the_cache_cannot_hold_is_shortened(content):
     """vLLM does not start where one sequence of the whole context would not fit."""
     plan, longest = plan_of(content, {"catalogue": "llama-3.2-1b"}, kv_cache_memory="1GiB")
     assert plan["kv_bytes_per_token"] == 2 * 16 * 8 * 64 * 4
-    assert plan["kv_tokens"] == longest == 2**30 // 65_536
+    assert plan["kv_tokens"] == 2**30 // 65_536
+    assert longest == plan["kv_tokens"] - 32  # vLLM keeps a block
     assert plan_of(content, {"catalogue": "llama-3.2-1b"}, kv_cache_memory="8GiB")[1] == 131_072
 
 

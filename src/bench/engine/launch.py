@@ -136,12 +136,12 @@ def _longest_sequence(geometry: Geometry | None, plan: Mapping[str, Any] | None)
         return None
     if plan is None or not plan["kv_tokens"] or _fit(plan, geometry.context) >= 1:
         return geometry.context
-    return int(plan["kv_tokens"] // sum(count for _, count in plan["kv_groups"]))
+    return int((plan["kv_tokens"] - plan["block_size"]) // sum(count for _, count in plan["kv_groups"]))
 
 
 def _fit(plan: Mapping[str, Any], tokens: int) -> float:
-    """How many sequences of `tokens` fit the planned KV cache at once."""
-    return predicted_saturation(plan["kv_tokens"], tokens, plan["block_size"], plan["kv_groups"])
+    """How many sequences of `tokens` fit the planned KV cache at once, of which vLLM keeps one block for itself."""
+    return predicted_saturation(plan["kv_tokens"] - plan["block_size"], tokens, plan["block_size"], plan["kv_groups"])
 
 
 def _arguments(spec: DeploymentSpec, geometry: Geometry | None, plan: Mapping[str, Any] | None) -> list[str]:
