@@ -58,6 +58,13 @@ def test_a_divided_gpu_is_counted_once_and_as_a_whole(tmp_path):
     assert whole.select("gpu", "value").rows() == [("0", 500 * 2**20)]
 
 
+@pytest.mark.parametrize("blank", ["9223372036854775794", "140737488355328.000000", "140737488355330.0", "NaN"])
+def test_what_dcgm_leaves_blank_is_no_value(tmp_path, blank):
+    text = published("t4").replace("} 8.969000", f"}} {blank}").replace("} 15109", f"}} {blank}")
+    told = set(device_samples(scraped(tmp_path / "t.gz", [text]))["metric"])
+    assert {"gpu_power_w", "gpu_memory_free_bytes"}.isdisjoint(told) and "gpu_energy_j" in told
+
+
 COURSE = [(20, 60.0), (90, 300.0), (100, 310.0), (100, 320.0), (95, 310.0), (60, 200.0), (0, 80.0), (0, 60.0)]  # percent, W
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.telemetry import DEVICE_METRICS, DEVICE_NAMES, is_nvml
+from bench.telemetry import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
 
 __all__ = ["DEVICE_FIGURES", "DEVICE_SERIES", "device_figures", "device_samples"]
 
@@ -36,7 +36,9 @@ def device_samples(telemetry: pl.DataFrame) -> pl.DataFrame:
     Args:
         telemetry: the samples of all endpoints.
     """
-    told = telemetry.filter(pl.col("name").is_in(list(DEVICE_NAMES)) & pl.col("value").is_not_nan())
+    told = telemetry.filter(
+        pl.col("name").is_in(list(DEVICE_NAMES)) & (pl.col("value") < NO_VALUE) & pl.col("value").is_not_nan()
+    )
     local = [endpoint for endpoint in told["endpoint"].unique() if is_nvml(endpoint)]
     if local:
         told = told.filter(pl.col("endpoint").is_in(local))

@@ -8,7 +8,7 @@ percent to a ratio, MiB to bytes: its release notes, and DCGM 4.7's field identi
 
 from __future__ import annotations
 
-__all__ = ["DEVICE_METRICS", "DEVICE_NAMES", "is_nvml"]
+__all__ = ["DEVICE_METRICS", "DEVICE_NAMES", "NO_VALUE", "is_nvml"]
 
 # Ours: (the exposition's name, what its value is multiplied by to become ours).
 DEVICE_METRICS = {
@@ -25,6 +25,8 @@ DEVICE_METRICS = {
 DEVICE_NAMES = {
     told: (ours, factor) for ours, names in DEVICE_METRICS.items() for name, factor in names for told in (name, f"{name}_total")
 }
+# From here on a number is DCGM's way to say that it has none: DCGM_FP64_BLANK, and DCGM_INT64_BLANK beyond it (dcgm_structs.h).
+NO_VALUE = 2.0**47
 
 
 def is_nvml(endpoint: str) -> bool:
