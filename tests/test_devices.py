@@ -6,7 +6,7 @@ import json
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.analysis import summary_frame
@@ -171,6 +171,7 @@ POWER, ENERGY = "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION
     step=st.floats(0.05, 0.5),
     ends=st.tuples(st.floats(0.0, 0.2), st.floats(0.8, 1.0)),
 )
+@example(watts=[10.0, 20.0] * 6, step=0.5, ends=(0.0, 1.0))  # the window's ends are samples
 def test_counter_and_integrated_power_agree(watts, step, ends):
     """Lines between the samples of a counter and of its power differ at the window's ends alone, by a known most."""
     joules = [0.001]

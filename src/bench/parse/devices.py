@@ -175,7 +175,7 @@ class _Gpu:
             return None
         ends = pl.DataFrame({"elapsed_s": [begin, end]}, schema_overrides={"elapsed_s": pl.Float64})
         filled = (
-            pl.concat([course, ends], how="diagonal")
+            pl.concat([course, ends.join(course, on="elapsed_s", how="anti")], how="diagonal")
             .sort("elapsed_s")
             .with_columns(pl.col("value").interpolate_by("elapsed_s"))
             .filter(pl.col("elapsed_s").is_between(begin, end))
