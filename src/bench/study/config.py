@@ -272,7 +272,8 @@ class Measurement(Strict):
     )
     telemetry: dict[Name, str] = Field(
         default_factory=dict,
-        description="Further Prometheus endpoints by name, such as `dcgm: http://127.0.0.1:9400/metrics`, scraped beside the engine's.",
+        description="Further Prometheus endpoints by name, such as `dcgm: http://127.0.0.1:9400/metrics`, scraped beside the engine's; "
+        "`nvml:0,1` are GPUs of this machine. Those of a server that is started here are scraped without being named.",
     )
     seed: int = Field(default=0, description="Seed of the prompts; a run's prompts follow from it and the run's digest.")
 
