@@ -2,7 +2,8 @@
 
 import hashlib
 
-from bench.study.config import Deployment, Engine, Model
+from bench.study.config import Deployment, Engine
+from bench.study.model import Model
 from bench.study.plan import PROTOCOL, digest
 from bench.study.workload import Workload
 from tests.conftest import ROOT
@@ -13,6 +14,7 @@ MODULES = [
     "src/bench/engine/launch.py",
     "src/bench/engine/server.py",
     "src/bench/models/checkpoint.py",
+    "src/bench/models/config_json.py",
     "src/bench/study/lengths.py",
     "src/bench/study/trace.py",
     "src/bench/wire/__main__.py",

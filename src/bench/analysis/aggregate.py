@@ -133,7 +133,8 @@ def _predicted(run: Mapping[str, Any], plan: Mapping[str, Any], fact: Mapping[st
     if not kv_tokens or shared or not run["requests"]:
         return None
     block_size = fact.get("block_size") or plan.get("block_size") or 1
-    return predicted_saturation(kv_tokens, run["prompt_tokens"] + run["output_tokens"], block_size)
+    groups = plan.get("kv_groups") or ((None, 1),)
+    return predicted_saturation(kv_tokens, run["prompt_tokens"] + run["output_tokens"], block_size, groups)
 
 
 def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
