@@ -16,7 +16,7 @@ from bench.errors import BenchError
 from bench.models import predicted_saturation
 from bench.parse import gauges, throughput_series
 from bench.study.config import Thresholds
-from bench.telemetry import GAUGES
+from bench.telemetry import GAUGES, exposition_names
 
 __all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame"]
 
@@ -155,7 +155,7 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
             ),
         ]
         samples = pl.scan_parquet(folder / "telemetry.parquet").filter(
-            pl.col("name").is_in(list(GAUGES.values()))
+            pl.col("name").is_in(exposition_names(GAUGES))
             & (pl.col("elapsed_s") >= 0)
             & (pl.col("endpoint") == (told["scrape_endpoint"] or ""))
         )
