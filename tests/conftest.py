@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from bench.measure.metrics import metric_names
 from bench.study import load_config
+from bench.telemetry import find_catalogue
 
 ROOT = Path(__file__).parent.parent
+
+# What vLLM calls our metrics: its sample's name by ours, a histogram's as `…_sum` and `…_count`.
+METRICS = find_catalogue(metric_names((ROOT / "tests/data/vllm-0.32.0.prom").read_text()), "0.32.0").sample_names()
 
 ARCHITECTURE = {
     "layers": 2,

@@ -16,9 +16,9 @@ from bench.parse import latency_columns, load, parse_run, telemetry_table, throu
 from bench.parse import run as run_module
 from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.telemetry import HISTOGRAMS, METRICS, missing_metrics
+from bench.telemetry import find_catalogue
 from bench.workload import RequestRecord, write_requests
-from tests.conftest import ROOT
+from tests.conftest import METRICS, ROOT
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,10 @@ def exposition(step):
     lines = []
     for name in METRICS.values():
         value = {"vllm:kv_cache_usage_perc": 0.25 * step, "vllm:num_requests_running": step}.get(name, 10 + 2 * step)
-        lines.append(f'{name}{{engine="0",model_name="m\\"x"}} {value}')
-        if name.endswith("_sum"):
-            lines.append(f'{name.removesuffix("_sum")}_count{{engine="0"}} {step}')
+        if name.endswith("_count"):
+            lines.append(f'{name}{{engine="0"}} {step}')
+        else:
+            lines.append(f'{name}{{engine="0",model_name="m\\"x"}} {value}')
     if step == 1:
         lines.append('odd{reason="capacity"} NaN')
     return "\n".join(lines) + "\n"
@@ -256,7 +257,7 @@ def paced():
         )
     ).collect()  # fmt: skip
     zeros = lists(*[0.0] * 8)
-    samples = {name: {"0": zeros} for name in [*METRICS.values(), *(f"{m}_count" for m in HISTOGRAMS.values())]}
+    samples = {name: {"0": zeros} for name in METRICS.values()}
     samples[METRICS["running"]] = {"0": lists(9, 1, 0, 1, 1, 1, 1, 9), "1": lists(0, 0, 0, 0, 0, 0, 1, 0)}
     samples[METRICS["waiting"]] = {"0": lists(0, 0, 0, 0, 0, 1, 0, 0)}
     samples[METRICS["kv_usage"]] = {"0": lists(0, 0.6, 0.2, 0, 0, 0, 0, 0), "1": lists(0, 0.55, 0.5, 0, 0, 0, 0, 0)}
@@ -337,7 +338,7 @@ def test_a_counter_that_falls_is_no_figure(paced):
 @pytest.mark.parametrize("gone", [None, float("nan")])
 def test_a_metric_that_goes_away_is_missing(paced, gone):
     paced[2][METRICS["kv_usage"]] = {"0": lists(0, 0.6, *[gone] * 6)}
-    assert told_of(paced)["metrics_missing"] == [METRICS["kv_usage"]]
+    assert told_of(paced)["metrics_missing"] == ["kv_usage (vllm:kv_cache_usage_perc was there at first)"]
 
 
 def test_whole_answers_have_no_throughput_over_time(paced):
@@ -363,7 +364,7 @@ def test_a_renamed_metric_is_named(run):
     record = json.loads((run / "run.json").read_text())
     parse(run)
     told = summarise(record, pl.read_parquet(run / "requests.parquet"), table, [])
-    assert told["metrics_missing"] == ["vllm:kv_cache_usage_perc"]
+    assert told["metrics_missing"] == ["kv_usage (vllm:kv_cache_usage_perc in vLLM)"]
     assert told["kv_usage_peak"] is None
 
 
@@ -401,7 +402,7 @@ def test_a_real_exposition_is_read_whole(tmp_path):
     with gzip.open(tmp_path / "t.jsonl.gz", "wt") as file:
         file.write(json.dumps({"slot": 0, "endpoint": "u", "sent": 1.0, "received": 1.0, "text": text}) + "\n")
     table = telemetry_table(tmp_path / "t.jsonl.gz", 0.0)
-    assert missing_metrics(table["name"]) == []
+    assert find_catalogue(table["name"].to_list(), "0.32.0").missing == []
     assert len(table) == sum(bool(line) and not line.startswith("#") for line in text.splitlines())
     running = table.filter(pl.col("name") == "vllm:num_requests_running")
     assert running["labels"].to_list() == ['engine="0",model_name="mha4"']

@@ -16,7 +16,7 @@ from bench.errors import BenchError
 from bench.models import predicted_saturation
 from bench.parse import DEVICE_FIGURES, DEVICE_SERIES, device_samples, gauges, throughput_series
 from bench.study.config import Thresholds
-from bench.telemetry import DEVICE_NAMES, GAUGES
+from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
 
 __all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame"]
 
@@ -158,7 +158,7 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
             ),
         ]
         samples = pl.scan_parquet(folder / "telemetry.parquet").filter(
-            pl.col("name").is_in(list(GAUGES.values()))
+            pl.col("name").is_in(exposition_names(GAUGES))
             & (pl.col("elapsed_s") >= 0)
             & (pl.col("endpoint") == (told["scrape_endpoint"] or ""))
         )
