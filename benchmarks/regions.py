@@ -126,7 +126,7 @@ def main() -> None:
     ours = METHODS["ours"][0]
     settings = [
         {"levels": levels, "even": even, "repeats": repeats, "noise": noise}
-        for levels, even in ((5, False), (9, False), (12, True), (20, True))
+        for levels, even in ((4, False), (9, False), (12, True), (20, True))
         for repeats, noise in ((1, 0.02), (1, 0.05), (2, 0.02), (2, 0.05), (5, 0.05), (5, 0.1))
     ]
     _print(
