@@ -7,6 +7,8 @@ rule report:
         timeseries=paths.TIMESERIES,
         code=library(
             "report",
+            "analysis/levels.py",
+            "analysis/regions.py",
             "analysis/repeats.py",
             "analysis/saturation.py",
             "parse/percentiles.py",

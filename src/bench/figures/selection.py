@@ -94,6 +94,7 @@ def _over_time(rows: Rows) -> bool:
 FIGURES: dict[str, Callable[[Rows], bool]] = {
     "kv-saturation": _levels(2),
     "peak-throughput": _levels(2),
+    "performance-profile": _levels(4),
     "ttft": _levels(2),
     "saturation-by-kv-bytes": _levels(2),
     "memory-pressure": _levels(2),
