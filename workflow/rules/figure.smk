@@ -3,7 +3,12 @@ rule figure:
     input:
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
-        code=library("figures", "analysis/repeats.py", "analysis/saturation.py"),
+        code=library(
+            "figures",
+            "analysis/compare.py",
+            "analysis/repeats.py",
+            "analysis/saturation.py",
+        ),
         chart=lambda wildcards: library(
             f"figures/charts/{wildcards.figure.replace('-', '_')}.py"
         ),

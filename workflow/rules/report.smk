@@ -7,6 +7,8 @@ rule report:
         timeseries=paths.TIMESERIES,
         code=library(
             "report",
+            "analysis/compare.py",
+            "analysis/locked.py",
             "analysis/repeats.py",
             "analysis/saturation.py",
             "parse/percentiles.py",
