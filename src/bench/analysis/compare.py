@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from bench.analysis.locked import differences
-from bench.analysis.repeats import CONFIDENCE, student_t
+from bench.analysis.repeats import CONFIDENCE, student_p, student_t
 from bench.errors import BenchError
 
 __all__ = ["CONFIGURATION", "METRICS", "Comparison", "Metric", "compare", "compare_with_baseline", "overall", "regressions"]
@@ -45,7 +45,8 @@ class Comparison:
 
     Attributes:
         pairs: one row a metric and pair of runs: `CONFIGURATION`, `repeat`, `nth`, `metric`, `log_ratio` (ln candidate / baseline).
-        overall: one row a metric, see `overall`. configurations: one row a metric and configuration, likewise, at 95 % each.
+        overall: one row a metric, see `overall`. configurations: one row a metric and configuration, likewise, of its repeats alone and
+            at 95 % each.
         runs, invalid: runs of the baseline and of the candidate; how many of them were left out as invalid.
         alone: valid runs without a counterpart: `side` (`baseline` or `candidate`) and what tells runs apart.
         absent: metrics of which no pair has a value.
@@ -73,7 +74,7 @@ def compare(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[s
     Deployments are matched by name; where each side has one, they are matched whatever they are called.
 
     Args:
-        baseline, candidate: summary rows. metrics: keys of `METRICS`; the more are looked at, the wider is each interval.
+        baseline, candidate: summary rows. metrics: keys of `METRICS`; the more are looked at, the more a verdict takes.
 
     Raises:
         BenchError: several deployments, and none in common.
@@ -84,10 +85,11 @@ def compare(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[s
     both = _in_order(ours.join(theirs, on=_RUN, suffix="_candidate", maintain_order="left"))
     pairs = pl.concat([_log_ratios(both, metric) for metric in metrics])
     found = set(pairs["metric"])
+    each = _effects(pairs, ("metric", *CONFIGURATION)).with_columns(confidence=pl.lit(CONFIDENCE))
     return Comparison(
         pairs=pairs,
         overall=overall(pairs),
-        configurations=_verdicts(_intervals(pairs, ("metric", *CONFIGURATION), CONFIDENCE)),
+        configurations=_intervals(each).rename({"n": "pairs"}),
         runs=(baseline.height, candidate.height),
         invalid=(baseline.height - ours.height, candidate.height - theirs.height),
         alone=pl.concat(
@@ -117,18 +119,18 @@ def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(MET
 
 
 def overall(pairs: pl.DataFrame, *, by: Sequence[str] = ("metric",)) -> pl.DataFrame:
-    """The effect on each metric over all pairs, with intervals that hold for all of the metrics together.
+    """The effect on each metric over all pairs, with a verdict that is corrected for the number of metrics (Holm).
 
     The repeats of a configuration share what is particular to it, so they are averaged first: the sample is the k configurations' mean
-    log ratios. The interval is mean ± t · s / √k, with t Student's for k − 1 degrees of freedom at 1 − 0.05 / m, for m metrics. Where
-    there is a single configuration, its repeats are the sample.
+    log ratios. The interval is mean ± t · s / √k, with t Student's for k − 1 degrees of freedom. Where there is a single configuration,
+    its repeats are the sample.
 
     Args:
         pairs: `by`, `CONFIGURATION`, `log_ratio`. by: the columns that tell comparisons apart, `metric` among them.
 
     Returns:
-        One row a value of `by`: `levels` (configurations), `pairs`, `ratio` (candidate / baseline), `low`, `high` (null for a sample of
-        one), `verdict` (`better` and `worse` where the interval lies on one side of 1, else `no evidence`).
+        One row a value of `by`: `levels` (configurations), `pairs`, `ratio` (candidate / baseline), `low`, `high` and the `confidence`
+        of the two (null for a sample of one), `verdict` (`better` and `worse` where they lie on one side of 1, else `no evidence`).
     """
     configurations = pairs.group_by(*by, *CONFIGURATION, maintain_order=True).agg(
         pl.col("log_ratio").mean(), pairs=pl.len().cast(pl.Int64)
@@ -142,16 +144,16 @@ def overall(pairs: pl.DataFrame, *, by: Sequence[str] = ("metric",)) -> pl.DataF
             pairs.join(several, on=by, how="anti").select(columns),
         ]
     )
-    confidence = 1 - (1 - CONFIDENCE) / max(1, pairs["metric"].n_unique())
-    effects = _intervals(sample, by, confidence).drop("pairs")
-    return _verdicts(counts.join(effects, on=by, how="left", maintain_order="left"))
+    comparison = [name for name in by if name != "metric"]
+    effects = _effects(sample, by).with_columns(confidence=_holm(comparison))
+    return counts.join(_intervals(effects).drop("n"), on=by, how="left", maintain_order="left")
 
 
-def regressions(overall: pl.DataFrame, beyond_percent: float = 0.0) -> list[str]:
-    """Metrics that are worse by more than `beyond_percent` of the baseline: their whole interval is."""
+def regressions(overall: pl.DataFrame, beyond_percent: float = 0.0) -> pl.DataFrame:
+    """The metrics that are worse by more than `beyond_percent` of the baseline: their whole interval is."""
     share = beyond_percent / 100
     beyond = pl.when(_higher_is_better()).then(pl.col("high") < 1 - share).otherwise(pl.col("low") > 1 + share)
-    return overall.filter((pl.col("verdict") == "worse") & beyond)["metric"].to_list()
+    return overall.filter((pl.col("verdict") == "worse") & beyond)
 
 
 def _called_alike(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFrame:
@@ -195,29 +197,57 @@ def _log_ratios(both: pl.DataFrame, metric: str) -> pl.DataFrame:
     )
 
 
-def _intervals(sample: pl.DataFrame, by: Sequence[str], confidence: float) -> pl.DataFrame:
-    """Mean of `log_ratio` in each group as a ratio, with Student's interval: `pairs`, `ratio`, `low`, `high` (null for one pair)."""
-    groups = sample.group_by(by, maintain_order=True).agg(
-        pairs=pl.len().cast(pl.Int64), mean=pl.col("log_ratio").mean(), deviation=pl.col("log_ratio").std()
+def _effects(sample: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Of each group: `n`, the `mean` of its `log_ratio`, its standard `error`, and `p`, how probable one so far from 0 is by chance.
+
+    The latter two are null for n = 1.
+    """
+    value = pl.col("log_ratio")
+    effects = sample.group_by(by, maintain_order=True).agg(
+        n=pl.len().cast(pl.Int64), mean=value.mean(), error=value.std() / pl.len().sqrt()
     )
-    quantiles = {n: student_t(n - 1, confidence) for n in groups["pairs"].unique() if n > 1}
-    t = pl.col("pairs").replace_strict(quantiles, default=None, return_dtype=pl.Float64)
-    half = t * pl.col("deviation") / pl.col("pairs").sqrt()
-    return groups.select(
-        *by,
-        "pairs",
-        ratio=pl.col("mean").exp(),
-        low=(pl.col("mean") - half).exp(),
-        high=(pl.col("mean") + half).exp(),
-    )
+    t = effects["mean"] / effects["error"]  # 0 / 0: no difference, and no spread
+    return effects.with_columns(p=student_p(t.fill_nan(0.0), effects["n"] - 1))
 
 
-def _verdicts(effects: pl.DataFrame) -> pl.DataFrame:
-    above, below = pl.col("low") > 1, pl.col("high") < 1
-    better = pl.when(_higher_is_better()).then(above).otherwise(below)
-    worse = pl.when(_higher_is_better()).then(below).otherwise(above)
-    named = pl.when(better).then(pl.lit("better")).when(worse).then(pl.lit("worse")).otherwise(pl.lit("no evidence"))
-    return effects.with_columns(verdict=named)
+def _holm(comparison: Sequence[str]) -> pl.Expr:
+    """The confidence at which each metric of a comparison is judged, by Holm's steps; null where `p` is.
+
+    The k-th smallest of m p-values is held against 0.05 / (m − k + 1), until one is above it; that one and all after it are judged at
+    its level. So p is at most its level just where the interval of that confidence leaves out 1.
+    """
+
+    def within(expression: pl.Expr) -> pl.Expr:
+        return expression.over(comparison) if comparison else expression
+
+    p = pl.col("p")
+    left = within(p.count()) - within(p.rank("ordinal")) + 1  # m − k + 1
+    first_above = within(left.filter(p > (1 - CONFIDENCE) / left).max())
+    return 1 - (1 - CONFIDENCE) / pl.max_horizontal(left, first_above)
+
+
+def _intervals(effects: pl.DataFrame) -> pl.DataFrame:
+    """The means as ratios, with Student's interval at `confidence` and the verdict.
+
+    Returns:
+        The rows with `ratio`, `low`, `high`, `confidence` and `verdict` in place of `mean`, `error` and `p`.
+    """
+    asked = effects.filter(pl.col("error").is_not_null()).select("n", "confidence").unique()
+    quantiles = [student_t(n - 1, confidence) for n, confidence in asked.rows()]
+    told = effects.join(
+        asked.with_columns(t=pl.Series(quantiles, dtype=pl.Float64)), on=["n", "confidence"], how="left", maintain_order="left"
+    )
+    half = pl.col("t") * pl.col("error")
+    ends = {"ratio": pl.col("mean"), "low": pl.col("mean") - half, "high": pl.col("mean") + half}
+    higher, above, below = _higher_is_better(), pl.col("low") > 1, pl.col("high") < 1
+    better, worse = pl.when(higher).then(above).otherwise(below), pl.when(higher).then(below).otherwise(above)
+    return (
+        told.with_columns(log.exp().alias(name) for name, log in ends.items())
+        .with_columns(
+            verdict=pl.when(better).then(pl.lit("better")).when(worse).then(pl.lit("worse")).otherwise(pl.lit("no evidence"))
+        )
+        .drop("mean", "error", "p", "t")
+    )
 
 
 def _higher_is_better() -> pl.Expr:

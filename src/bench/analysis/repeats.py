@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import polars as pl
 
-__all__ = ["CONFIDENCE", "repeats", "student_t"]
+__all__ = ["CONFIDENCE", "repeats", "student_p", "student_t"]
 
 CONFIDENCE = 0.95
 
@@ -46,3 +46,11 @@ def student_t(freedom: int, confidence: float = CONFIDENCE) -> float:
     from scipy.special import stdtrit  # noqa: PLC0415 - 0.4 s, which jobs without repeats need not pay
 
     return float(stdtrit(freedom, (1 + confidence) / 2))
+
+
+def student_p(t: pl.Series, freedom: pl.Series) -> pl.Series:
+    """Probability that Student's T lies as far from 0 as `t` or further, on either side; null where `t` is."""
+    from scipy.special import stdtr  # noqa: PLC0415 - as above
+
+    p = pl.Series(2 * stdtr(freedom.to_numpy(), -t.abs().fill_null(0.0).to_numpy()), dtype=pl.Float64)
+    return p.set(t.is_null(), None)

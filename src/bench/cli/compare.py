@@ -86,7 +86,7 @@ def _run(options: argparse.Namespace) -> None:
             "--fail-on-regression: a single pair of runs has no interval, so no regression could be found. Measure two levels or more, "
             "better six, or repeat one."
         )
-    worse = regressions(found.overall, limit or 0.0)
+    worse = regressions(found.overall, limit or 0.0)["metric"].to_list()
     if options.json:
         print_json(_content(found, options, worse))
     else:
@@ -158,9 +158,8 @@ def _print(found: Comparison, options: argparse.Namespace) -> None:
     print(f"\n{'metric':<28}{'difference':>12}   {'interval':<22}verdict")
     for row in found.overall.iter_rows(named=True):
         print(_line(row["metric"], row))
-    count = found.overall.height
-    together = "holds with 95 % confidence" if count == 1 else f"hold for all {count} metrics together with 95 % confidence"
-    print(f"\nThe interval{'s' if count > 1 else ''} {together}; better and worse need one on one side of 0.")
+    widened = ", widened for the number of metrics (Holm)" if found.overall.height > 1 else ""
+    print(f"\nBetter and worse: the interval lies on one side of 0. It is of 95 % confidence{widened}.")
     if levels == 1:
         print("A single level: the interval knows its repeats alone, not whether other levels agree.")
     print("What differs between one start of a server and the next is in the difference, and in no interval.")

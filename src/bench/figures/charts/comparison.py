@@ -24,10 +24,10 @@ _VERDICTS = {
     "comparison",
     title="Against the baseline",
     question="Which deployment is better or worse than the baseline, in what, and is it more than chance?",
-    reading="Difference from the baseline's runs of the same load. Large, with its interval as a band: all loads together. These "
-    "intervals hold for all metrics together with 95 % confidence; one that lies on one side of 0 is a verdict. Small: each load by "
-    "itself, with the 95 % interval of its repeats (none for a single pair of runs; cut at the frame), of which one in twenty looks "
-    "better or worse by chance. How a server's next start would differ is in no interval.",
+    reading="Difference from the baseline's runs of the same load. Large, with its interval as a band: all loads together. It is "
+    "of 95 % confidence, widened for the number of metrics (Holm); better and worse need one on one side of 0. Small: each load by "
+    "itself, with the 95 % interval of its repeats (none for a single pair of runs; cut at the frame), of which one in twenty or more "
+    "looks better or worse by chance. How a server's next start would differ is in no interval.",
     invalid="Left out",
 )
 def comparison(results: Results) -> alt.TopLevelMixin:
@@ -40,8 +40,9 @@ def comparison(results: Results) -> alt.TopLevelMixin:
     shown = [strip for strip in strips if strip is not None]
     if not shown:
         words = pl.DataFrame({"text": ["No deployment has valid runs of a load that the baseline has, too."]})
-        return alt.Chart(words).mark_text(fontSize=13, color="#555555").encode(text="text:N").properties(width=WIDTH, height=60)
-    return alt.vconcat(*shown, spacing=24)  # type: ignore[no-any-return]
+        text: alt.Chart = alt.Chart(words).mark_text(fontSize=13, color="#555555").encode(text="text:N")
+        return text.properties(width=WIDTH, height=60)
+    return alt.vconcat(*shown, spacing=24)
 
 
 def _strip(results: Results, name: str, found: Comparison) -> alt.HConcatChart | None:
@@ -54,19 +55,19 @@ def _strip(results: Results, name: str, found: Comparison) -> alt.HConcatChart |
     order = [*loads["load"].unique(maintain_order=True), _OVERALL]
     together = _percent(found.overall).with_columns(load=pl.lit(_OVERALL))
     baseline = results.study.filter("baseline")["deployment"][0]
-    title = AXIS_TITLES[results.axis]
     panels = []
     for i, metric in enumerate(together["metric"]):
         y = alt.Y(
             "load:N",
             sort=order,
-            title=(f"workload · {title}" if results.several_workloads else title) if i == 0 else None,
+            title=None,
             axis=alt.Axis(labels=i == 0, ticks=i == 0, labelLimit=260, grid=False),
             scale=alt.Scale(domain=order),
         )
         of_metric = pl.col("metric") == metric
         panels.append(_panel(loads.filter(of_metric), together.filter(of_metric), y))
-    heading = alt.TitleParams(f"{name} against {baseline}", fontSize=13, anchor="start", offset=8)
+    by = f"by {'workload and ' if results.several_workloads else ''}{AXIS_TITLES[results.axis]}"
+    heading = alt.TitleParams(f"{name} against {baseline}, {by}", fontSize=13, anchor="start", offset=8)
     return alt.hconcat(*panels, spacing=10, title=heading)
 
 
