@@ -214,14 +214,15 @@ def _holm(comparison: Sequence[str]) -> pl.Expr:
     """The confidence at which each metric of a comparison is judged, by Holm's steps; null where `p` is.
 
     The k-th smallest of m p-values is held against 0.05 / (m − k + 1), until one is above it; that one and all after it are judged at
-    its level. So p is at most its level just where the interval of that confidence leaves out 1.
+    its level. So p is at most its level just where the interval of that confidence leaves out 1. Metrics that say the same, such as
+    tokens/s and requests/s where all answers are as long, are judged alike: at the lower level of theirs.
     """
 
     def within(expression: pl.Expr) -> pl.Expr:
         return expression.over(comparison) if comparison else expression
 
     p = pl.col("p")
-    left = within(p.count()) - within(p.rank("ordinal")) + 1  # m − k + 1
+    left = within(p.count()) - within(p.round_sig_figs(6).rank("min")) + 1  # m − k + 1
     first_above = within(left.filter(p > (1 - CONFIDENCE) / left).max())
     return 1 - (1 - CONFIDENCE) / pl.max_horizontal(left, first_above)
 
