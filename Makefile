@@ -1,4 +1,5 @@
 # make figures   set up, then run the study in config/config.yaml to its figures and report
+# make study STUDY=concurrency-small   a study of config/studies; its figures, report and summary are kept in results/studies/NAME too
 # make benchmark-client   compare load clients (benchmarks/README.md)
 # make test      set up, then every check and every test, the real engine's included
 SHELL := bash
@@ -6,18 +7,27 @@ PYTHON ?= python3
 # make figures CONFIG=config/studies/x.yaml SELECT='*_c0020_*'
 CONFIG ?=
 SELECT ?=
+STUDY ?=
 BIN := .venv/bin
 # One workflow at a time, by a lock that the kernel releases however a workflow ends; Snakemake's own lock would outlive a kill.
 # The workflow gets SIGTERM when make is gone: nothing measures on for nobody.
 LOCKED := flock --nonblock --no-fork .snakemake.lock
 SNAKEMAKE := exec setpriv --pdeathsig TERM $(LOCKED) $(BIN)/snakemake --nolock --cores 1
 
-.PHONY: figures benchmark-client test check format lock help
+.PHONY: figures study benchmark-client test check format lock help
 
 figures: .venv/ready
 	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
-	@$(SNAKEMAKE) $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--config select='$(SELECT)') results/figures/all
+	@$(SNAKEMAKE) results/figures/all $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--config select='$(SELECT)')
 	@echo "The report: results/report.html  The figures: results/figures/"
+
+# The results of another study replace those below results/, but not this copy.
+study:
+	@test -f 'config/studies/$(STUDY).yaml' || { echo "make study STUDY=NAME, with NAME one of:" config/studies/*.yaml | sed 's#config/studies/##g; s#\.yaml##g' >&2; exit 2; }
+	@$(MAKE) --no-print-directory figures CONFIG=config/studies/$(STUDY).yaml
+	@mkdir -p results/studies/$(STUDY)
+	@cp -r results/figures results/report.html results/summary.parquet results/summary.csv results/studies/$(STUDY)/
+	@echo "Kept: results/studies/$(STUDY)/"
 
 test: check
 	$(BIN)/python -m pytest

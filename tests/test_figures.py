@@ -25,7 +25,7 @@ SERIES = {"throughput": 50.0, "completed": 1.0, "running": 2.0, "waiting": 1.0, 
 def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("short",), known=True, baseline="a", **changes):
     runs = [
         {
-            **summary, "deployment": d, "workload": w, "run": f"{w}_{level}", "axis": "concurrency", "level": float(level), "concurrency": level, "kv_usage_peak": min(1.0, level / 10),
+            **summary, "deployment": d, "workload": w, "family": w, "run": f"{w}_{level}", "axis": "concurrency", "level": float(level), "concurrency": level, "kv_usage_peak": min(1.0, level / 10),
             "throughput_peak_tokens_per_s": 20.0 * level, "throughput_tokens_per_s": 10.0 * level, "duration_s": 2.0,
             "ttft_mean_s": 0.1 * level, "ttft_p50_s": 0.1 * level, "ttft_p99_s": 0.2 * level, "ttft_n": 4,
             "ttft_p99_bound_s": None, "tpot_p50_s": 0.01, "e2e_p50_s": 1.0,
@@ -70,7 +70,7 @@ def test_every_figure_draws_whatever_comes(name, case, summary):
 def test_every_axis_has_a_title(name, summary):
     spec = json.dumps(load_figure(name).draw(results(summary)).to_dict())
     axes = re.findall(r'"[xy]": (\{.*?"type": "quantitative"\})', spec)
-    assert axes
+    assert axes or "Nothing to show" in spec
     assert all('"title":' in axis or '"field": "predicted"' in axis for axis in axes)
 
 
@@ -118,7 +118,7 @@ def test_loads_of_different_kinds_share_no_axis(tmp_path, summary):
     mixed = Results(pl.concat([burst.runs, rates]), pl.concat([burst.timeseries, paced.timeseries]))
     for name in figure_names():
         spec = json.loads(save_figure(name, mixed, tmp_path / name)[2].read_text())
-        assert len(spec["vconcat"]) == 2
+        assert len(spec["vconcat"]) == 2 if load_figure(name).by_axis else "vconcat" not in spec
     text = json.dumps(load_figure("ttft").draw(mixed.by_axis()[1]).to_dict())
     assert "request rate (requests/s)" in text
     assert "concurrency (requests" not in text

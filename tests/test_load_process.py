@@ -125,7 +125,8 @@ def test_chats_share_as_many_tokens_as_asked(template, each):
         sent = Load(workload(endpoint="chat", prompt_tokens=100, cache="shared", shared_prefix=0.5), 4, "s")
         prepared = PreparedLoad(Target(server.base_url, "m"), sent)
         assert prepared.prime().prompt_tokens == 50
-        prepared.run()
+        with prepared.waiting() as send:
+            send()
     primer, *texts = [body["messages"][0]["content"] for body in server.bodies]
     primer = primer.rstrip(".")
     assert primer.count(" ") * each + template == pytest.approx(50, abs=each - 1)

@@ -22,6 +22,7 @@ class Figure:
     """A figure: its name, its title, the question that it answers, how to read it, and the function that draws it.
 
     Attributes:
+        by_axis: whether its x axis is the load, so that kinds of load stand apart and lengths that a ladder sweeps are left to others.
         invalid: how it shows invalid runs, as its note about them begins. judged: the column that says which are valid: `valid`, or
             `content_valid` where only the server's own counts are drawn, from which a late client takes nothing away.
     """
@@ -33,6 +34,7 @@ class Figure:
     draw: Draw
     invalid: str
     judged: str
+    by_axis: bool
 
 
 _FIGURES: dict[str, Figure] = {}
@@ -46,11 +48,12 @@ def figure(
     reading: str,
     invalid: str = "Crosses, kept out of the lines",
     judged: str = "valid",
+    by_axis: bool = True,
 ) -> Callable[[Draw], Draw]:
     """Register the decorated function as the figure `name`, which is also its file's name. The rest: `Figure`."""
 
     def register(draw: Draw) -> Draw:
-        _FIGURES[name] = Figure(name, title, question, reading, draw, invalid, judged)
+        _FIGURES[name] = Figure(name, title, question, reading, draw, invalid, judged, by_axis)
         return draw
 
     return register

@@ -40,12 +40,19 @@ class Results:
         return str(self.runs["axis"][0])
 
     def by_axis(self) -> list[Results]:
-        """The results of each axis, so that no figure has two kinds of load on one of its axes."""
+        """The results of each axis, so that no figure has two kinds of load on one of its axes.
+
+        Without the runs whose lengths a ladder sweeps, unless there are no others: their load is but a level, their question another.
+        """
+        import polars as pl  # noqa: PLC0415 - as above
+
+        plain = self.runs.filter(pl.col("workload") == pl.col("family"))
+        shown = self.runs if plain.is_empty() else plain
         return [
             Results(
                 runs, self.timeseries.join(runs.select("deployment", "run"), on=["deployment", "run"], how="semi"), self.runs
             )
-            for runs in self.runs.partition_by("axis", maintain_order=True)
+            for runs in shown.partition_by("axis", maintain_order=True)
         ]
 
     @cached_property

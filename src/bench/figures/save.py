@@ -24,12 +24,12 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
         BenchError: there is no such figure.
     """
     drawn = load_figure(name)
-    charts = [drawn.draw(part) for part in results.by_axis()]
+    charts = [drawn.draw(part) for part in (results.by_axis() if drawn.by_axis else [results])]
     note = invalid_note(results.runs.select(valid=drawn.judged), drawn.invalid)
     # Loads of different kinds stand below one another.
     chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts).resolve_scale(color="independent")  # type: ignore[arg-type]
     # A picture stands alone, so it says how to read it; the page says it in its own words beside the interactive one.
-    still = finish(chart, drawn.title, [drawn.question, *textwrap.wrap(drawn.reading, 92), note])
+    still = finish(chart, drawn.title, [drawn.question, *_wrapped(drawn.reading), note])
     whole = finish(chart, drawn.title, [drawn.question, note])
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png", "json")]
@@ -38,3 +38,7 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
     still.save(str(paths[1]), scale_factor=_PIXELS_A_UNIT)
     paths[2].write_text(json.dumps(whole.to_dict(), separators=(",", ":")))
     return paths
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text.replace(" %", "\N{NO-BREAK SPACE}%"), 92)

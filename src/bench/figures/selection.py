@@ -9,7 +9,8 @@ from typing import Any
 __all__ = ["FIGURES", "figure_names", "figures_of"]
 
 Rows = Sequence[Mapping[str, Any]]
-_SHAPE = ("deployment", "family", "axis", "level", "prompt_fixed", "output_fixed")
+_FEWEST_LENGTHS = 3
+_CROSSED = ("level", "prompt_fixed", "output_fixed")
 
 
 def figures_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -37,26 +38,52 @@ def varied(rows: Rows, key: str, *, within: Sequence[str]) -> int:
 
 
 def _levels(fewest: int) -> Callable[[Rows], bool]:
-    """A curve with so many levels of load."""
-    return lambda rows: varied(rows, "level", within=("deployment", "workload", "axis")) >= fewest
+    """A curve with so many levels of load, of a workload whose lengths no ladder sweeps."""
+    return lambda rows: varied(_plain(rows), "level", within=("deployment", "workload", "axis")) >= fewest
+
+
+def _plain(rows: Rows) -> Rows:
+    return [row for row in rows if row["workload"] == row["family"]]
 
 
 def _lengths(key: str) -> Callable[[Rows], bool]:
-    """Three lengths or more at one load, all else alike."""
-    within = [other for other in _SHAPE if other != key]
-    return lambda rows: varied(rows, key, within=within) >= 3
+    """Three lengths or more at one load, all else alike, and no other length swept beside them (that is a study of factors)."""
+    other = "output_fixed" if key == "prompt_fixed" else "prompt_fixed"
+
+    def applies(rows: Rows) -> bool:
+        families = defaultdict(list)
+        for row in rows:
+            families[row["family"]].append(row)
+        alone = [row for family in families.values() if varied(family, other, within=()) == 1 for row in family]
+        return varied(alone, key, within=("deployment", "family", "axis", "level")) >= _FEWEST_LENGTHS
+
+    return applies
 
 
 def _streaming(rows: Rows) -> bool:
-    return varied(rows, "stream", within=[key for key in _SHAPE if key != "family"]) == 2
+    return varied(rows, "stream", within=("deployment", "axis", "level", "prompt_fixed", "output_fixed")) == 2
 
 
 def _tensor_parallel(rows: Rows) -> bool:
-    return varied(rows, "tensor_parallel", within=("model", "engine", "workload", "axis", "level")) >= 2
+    return varied(_plain(rows), "tensor_parallel", within=("model", "engine", "workload", "axis", "level")) >= 2
 
 
-def _streams(rows: Rows) -> bool:
-    return any(row.get("stream") is not False for row in rows)
+def _factors(rows: Rows) -> bool:
+    """A family in which two of load and lengths are crossed, and three factors that vary in all."""
+    families = defaultdict(list)
+    for row in rows:
+        if row["workload"] != row["family"]:
+            families[row["family"]].append(row)
+    crossed = [row for family in families.values() if sum(_several(family, key) for key in _CROSSED) >= 2 for row in family]
+    return sum(_several(crossed, key) for key in (*_CROSSED, "model", "tensor_parallel")) >= 3
+
+
+def _several(rows: Rows, key: str) -> bool:
+    return varied(rows, key, within=()) > 1
+
+
+def _over_time(rows: Rows) -> bool:
+    return any(row.get("stream") is not False and (row.get("output_fixed") or 2) > 1 for row in _plain(rows))
 
 
 def _compared(rows: Rows) -> bool:
@@ -75,5 +102,13 @@ FIGURES: dict[str, Callable[[Rows], bool]] = {
     "ttft": _levels(2),
     "saturation-by-kv-bytes": _levels(2),
     "memory-pressure": _levels(2),
-    "throughput-over-time": _streams,
+    "throughput-over-time": _over_time,
+    "tensor-parallel": _tensor_parallel,
+    "ttft-by-prompt-length": _lengths("prompt_fixed"),
+    "latency-by-output-length": _lengths("output_fixed"),
+    "streaming": _streaming,
+    "factor-correlations": _factors,
+    "factor-importance": _factors,
+    "factor-panels": _factors,
+    "utilisation-by-batch": _factors,
 }

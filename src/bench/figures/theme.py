@@ -15,6 +15,7 @@ __all__ = [
     "HEIGHT",
     "INVALID",
     "PALETTE",
+    "PANELS_A_ROW",
     "WIDTH",
     "curve_colour",
     "curve_column",
@@ -24,6 +25,7 @@ __all__ = [
     "layered",
     "level_axis",
     "median_lines",
+    "nothing_to_show",
     "points",
     "predicted_rules",
     "with_curve",
@@ -32,6 +34,7 @@ __all__ = [
 # Okabe and Ito's colours, which readers with any colour vision tell apart; yellow, too pale for lines on white, is left out.
 PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 WIDTH, HEIGHT = 460, 300
+PANELS_A_ROW = 4  # of small multiples
 INVALID = "invalid run"
 AXIS_TITLES = {
     "concurrency": "concurrency (requests in flight)",
@@ -136,6 +139,12 @@ def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDa
 def layered(*layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
     """Layers of one panel, at the common size."""
     return alt.LayerChart(layer=list(layers)).properties(width=WIDTH, height=HEIGHT)
+
+
+def nothing_to_show(why: str) -> alt.LayerChart:
+    """A panel that says why it is empty."""
+    text = alt.Chart(pl.DataFrame({"said": [f"Nothing to show: {why}."]})).mark_text(fontSize=13, color="#555555")
+    return alt.LayerChart(layer=[text.encode(text="said:N")]).properties(width=WIDTH, height=60)
 
 
 def finish(chart: Any, title: str, notes: Sequence[str]) -> alt.TopLevelMixin:

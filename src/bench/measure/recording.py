@@ -82,9 +82,10 @@ def record_run(
     metrics = None if scrape_interval_s is None else f"{target.base_url}/metrics"
     drain_s = 0.0
     with ExitStack() as stack:
+        send = stack.enter_context(prepared.waiting())  # its processes start while the scraper does
         if metrics and scrape_interval_s is not None:
             stack.enter_context(scraping([metrics, *endpoints], scrape_interval_s, folder / "telemetry.jsonl.gz"))
-        result = prepared.run()
+        result = send()
         records = result.records
         write_requests(records, folder / "requests.jsonl")  # before anything else can fail
         if metrics:

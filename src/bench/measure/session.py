@@ -17,6 +17,7 @@ from bench.engine import Server, ServerDied, gather_facts
 from bench.errors import BenchError
 from bench.http import get
 from bench.measure.metrics import metric_names
+from bench.measure.progress import Clock
 from bench.measure.recording import record_run
 from bench.measure.state import record_digest
 from bench.measure.store import Store
@@ -24,13 +25,13 @@ from bench.study import DeploymentSpec, Plan, RunSpec, Workload
 from bench.study.config import Measurement
 from bench.study.plan import PROTOCOL
 from bench.telemetry import METRICS, missing_metrics
-from bench.workload import Load, RequestRecord, Target, run_load, schedule
+from bench.workload import Load, Target, run_load, schedule
 
 __all__ = ["measure"]
 
 _STARTS = 2  # a server that dies is started once more
 _AT_ONCE = 4  # requests with which a warm-up ends
-_BETWEEN_S = 1.0  # from one run's end to the next one's start: drain, records, the load process's start
+_WARM_OUTPUT = 16  # most output tokens of a request of warm-up: TTFT is what has to become stable
 
 
 def measure(
@@ -107,6 +108,7 @@ def _measure_missing(
     )
     with server:
         say(f"{spec.name}: ready after {server.ready_s:.0f} s at {server.base_url}")
+        ready = time.monotonic()
         target = Target(server.base_url, spec.served_name, os.environ.get("OPENAI_API_KEY", "none"))
         with _blaming(server):
             warmup = _warm_up(target, missing, settings, launch)
@@ -121,7 +123,7 @@ def _measure_missing(
         _refuse_another_version(plan, spec, store, facts["engine_version"])
         with store.adding(_facts_key(spec)) as folder:
             (folder / "deployment.json").write_text(json.dumps(facts, indent=2) + "\n")
-        clock = _Clock(missing)
+        clock = Clock(missing)
         cached = facts.get("cache_config", {}).get("enable_prefix_caching") == "True"
         for run in missing:
             load = _load(run, launch, settings.request_timeout_s)
@@ -145,6 +147,7 @@ def _measure_missing(
                 if recording.failed:
                     _alive(server)  # a dead server's failures are not the run's
             say(clock.line(run, recording.requests, recording.tokens_per_s, recording.duration_s))
+        say(f"{spec.name}: {clock.share(time.monotonic() - ready)}")
 
 
 @contextmanager
@@ -203,7 +206,7 @@ def _load(run: RunSpec, launch: dict[str, Any], timeout_s: float) -> Load:
 
 
 def _warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, launch: dict[str, Any]) -> dict[str, Any]:
-    """Send requests as long as the first run's first one, three by three, until TTFT is stable; then four at once.
+    """Send prompts as long as the first run's first one, three by three, until TTFT is stable; then four at once.
 
     Returns:
         `ttft_s` of each (E2E where nothing streams; None where it failed), and whether three in a row were `stable`; None where there
@@ -224,7 +227,7 @@ def _warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, 
             {
                 "arrival": arrival,
                 "prompt_tokens": model.prompt_tokens,
-                "output_tokens": model.output_tokens,
+                "output_tokens": min(model.output_tokens, _WARM_OUTPUT),
                 "num_requests": count if arrival == "closed" else None,
                 "endpoint": first.workload.endpoint,
                 "stream": first.workload.stream,
@@ -265,36 +268,3 @@ def _refuse_another_version(plan: Plan, spec: DeploymentSpec, store: Store, vers
                 f"{spec.name}: the engine is now version {version}, but {run.key} was measured on {then}. Forget the older runs with "
                 f"`bench discard '{spec.name}/*'`, or give the new version a deployment of its own."
             )
-
-
-class _Clock:
-    """Progress lines with the time left: the moments of open loops, and for the rest the tokens that are left at the speed so far."""
-
-    def __init__(self, runs: Sequence[RunSpec]) -> None:
-        self._total, self._done = len(runs), 0
-        self._left = {run.digest: _size(run) for run in runs}
-        self._spent_s, self._tokens_done = 0.0, 0
-
-    def line(self, run: RunSpec, records: Sequence[RequestRecord], tokens_per_s: float, duration_s: float) -> str:
-        self._done += 1
-        _, tokens = self._left.pop(run.digest)
-        if run.workload.axis == "concurrency":
-            self._spent_s, self._tokens_done = self._spent_s + duration_s, self._tokens_done + tokens
-        pace = self._spent_s / self._tokens_done if self._tokens_done else 0.0
-        left = sum(_BETWEEN_S + (moments if moments is not None else n * pace) for moments, n in self._left.values())
-        failed = sum(r.outcome != "ok" for r in records)
-        ttft = sorted(r.ttft_s for r in records if r.ttft_s is not None)
-        middle = f"TTFT P50 {ttft[(len(ttft) - 1) // 2]:.3f} s" if ttft else "no first token"
-        return (
-            f"{run.deployment.name}: run {self._done} of {self._total}, {run.workload.axis.replace('_', ' ')} {run.level:g}: "
-            f"{tokens_per_s:.0f} tokens/s, {middle}, {duration_s:.1f} s"
-            + (f", {failed} of {len(records)} requests failed" if failed else "")
-            + (f"; about {left:.0f} s left" if self._done < self._total else "")
-        )
-
-
-def _size(run: RunSpec) -> tuple[float | None, int]:
-    """How long a run's requests are sent (s; None where their answers decide), and the tokens that it asks for."""
-    planned = schedule(run.workload, run.level, run.schedule_seed)
-    moments = None if run.workload.axis == "concurrency" else max((x.due_s or 0.0 for x in planned), default=0.0)
-    return moments, sum(x.output_tokens for x in planned)

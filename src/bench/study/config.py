@@ -263,8 +263,9 @@ class Measurement(Strict):
     )
     warmup_requests: Annotated[int, Field(ge=0)] = Field(
         default=21,
-        description="Most requests one after another before the first run, of its lengths, in threes until the TTFT of three in a row "
-        "lies within `warmup_spread`; then four at once. Recorded, and kept out of every result. 0: none; 1 and 2 are taken as 3.",
+        description="Most requests one after another before the first run, of its prompts' length, in threes until the TTFT of three "
+        "in a row lies within `warmup_spread`; then four at once. Recorded, and kept out of every result. "
+        "0: none; 1 and 2 are taken as 3.",
     )
     warmup_spread: Annotated[float, Field(gt=0)] = Field(
         default=0.25, description="Widest span of three TTFTs in a row, as a share of their median, that counts as stable."

@@ -11,8 +11,8 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -109,23 +109,32 @@ class PreparedLoad:
         if longest is None or not longest.shared_tokens:
             return None
         alone = PlannedRequest(0, longest.conversation, longest.shared_tokens, 1, 0.0, shared_tokens=longest.shared_tokens)
-        return _send(self._target, self._load, [alone], self._payloads).records[0]
+        with _waiting(self._target, self._load, [alone], self._payloads) as send:
+            return send().records[0]
 
-    def run(self) -> LoadResult:
-        """Send it, and return when every exchange has ended.
+    @contextmanager
+    def waiting(self) -> Iterator[Callable[[], LoadResult]]:
+        """Start its load processes, which takes a while, and yield what sends it; they have ended when the context has.
+
+        What is yielded opens the connections, sends everything, and returns when every exchange has ended.
 
         Raises:
             BenchError: the server does not accept connections, or a load process ended.
         """
-        return _send(self._target, self._load, self._planned, self._payloads)
+        with _waiting(self._target, self._load, self._planned, self._payloads) as send:
+            yield send
 
 
 def run_load(target: Target, load: Load) -> LoadResult:
     """Prepare and run a load."""
-    return PreparedLoad(target, load).run()
+    with PreparedLoad(target, load).waiting() as send:
+        return send()
 
 
-def _send(target: Target, load: Load, planned: list[PlannedRequest], payloads: Payloads) -> LoadResult:
+@contextmanager
+def _waiting(
+    target: Target, load: Load, planned: list[PlannedRequest], payloads: Payloads
+) -> Iterator[Callable[[], LoadResult]]:
     exchanges = [
         Exchange(
             request.index,
@@ -142,13 +151,19 @@ def _send(target: Target, load: Load, planned: list[PlannedRequest], payloads: P
     assignments = _assignments(target, load, planned, exchanges)
     with ExitStack() as stack:
         processes = [stack.enter_context(_Process(target, assignment)) for assignment in assignments]
-        for process in processes:
-            process.wait_until_ready()
-        skews = [process.clock_skew() for process in processes]
-        start = time.monotonic() + _LEAD_S
-        for process in processes:
-            process.start(start)
-        reports = [process.report() for process in processes]
+        yield lambda: _run(processes, planned)
+
+
+def _run(processes: Sequence[_Process], planned: list[PlannedRequest]) -> LoadResult:
+    for process in processes:
+        process.assign()
+    for process in processes:
+        process.wait_until_ready()
+    skews = [process.clock_skew() for process in processes]
+    start = time.monotonic() + _LEAD_S
+    for process in processes:
+        process.start(start)
+    reports = [process.report() for process in processes]
     records = sorted((record for report in reports for record in report.records), key=lambda record: record.index)
     facts = [ProcessFacts(report.lags, report.cpu_s, report.reads, skew) for report, skew in zip(reports, skews, strict=True)]
     return LoadResult(records, planned, start, max(report.end for report in reports), facts)
@@ -213,11 +228,6 @@ class _Process:
         assert self._process.stdin
         assert self._process.stdout
         self._to, self._from = self._process.stdin, self._process.stdout
-        try:
-            self._tell(pickle.dumps(self._assignment))
-        except BaseException:
-            self.__exit__()
-            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -226,6 +236,10 @@ class _Process:
         self._from.close()
         with suppress(BrokenPipeError):
             self._to.close()
+
+    def assign(self) -> None:
+        """Tell it what it sends; it opens its connections then, none of which a server could close while the run waits for others."""
+        self._tell(pickle.dumps(self._assignment))
 
     def wait_until_ready(self) -> None:
         """Wait until its connections are open.

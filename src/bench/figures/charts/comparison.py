@@ -8,7 +8,7 @@ import polars as pl
 from bench.analysis import METRICS, Comparison
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import AXIS_TITLES, PALETTE, WIDTH
+from bench.figures.theme import AXIS_TITLES, PALETTE, nothing_to_show
 
 _OVERALL = "all"
 _STEP = 17  # height of a row
@@ -29,32 +29,32 @@ _VERDICTS = {
     "itself, with the 95 % interval of its repeats (none for a single pair of runs; cut at the frame), of which one in twenty or more "
     "looks better or worse by chance. How a server's next start would differ is in no interval.",
     invalid="Left out",
+    by_axis=False,
 )
-def comparison(results: Results) -> alt.TopLevelMixin:
-    """Differences in percent with their intervals: a panel a metric, a row a load, one such strip a deployment.
+def comparison(results: Results) -> alt.VConcatChart | alt.LayerChart:
+    """Differences in percent with their intervals: a panel a metric, a row a load, one such strip a deployment and kind of load.
 
     Args:
-        results: `comparisons` of the whole study; those loads are drawn that are counted as `results.axis` says.
+        results: `comparisons`.
     """
-    strips = [_strip(results, name, found) for name, found in results.comparisons.items()]
-    shown = [strip for strip in strips if strip is not None]
-    if not shown:
-        words = pl.DataFrame({"text": ["No deployment has valid runs of a load that the baseline has, too."]})
-        text: alt.Chart = alt.Chart(words).mark_text(fontSize=13, color="#555555").encode(text="text:N")
-        return text.properties(width=WIDTH, height=60)
-    return alt.vconcat(*shown, spacing=24)
+    strips = [
+        _strip(results, name, found, axis)
+        for name, found in results.comparisons.items()
+        for axis in found.configurations["axis"].unique(maintain_order=True)
+    ]
+    if not strips:
+        return nothing_to_show("no deployment has valid runs of a load that the baseline has too")
+    return alt.vconcat(*strips, spacing=24)
 
 
-def _strip(results: Results, name: str, found: Comparison) -> alt.HConcatChart | None:
-    """One deployment's panels; None where it has nothing to show on this axis."""
-    loads = found.configurations.filter(pl.col("axis") == results.axis)
-    if loads.is_empty():
-        return None
+def _strip(results: Results, name: str, found: Comparison, axis: str) -> alt.HConcatChart:
+    """One deployment's panels: its loads that are counted as `axis` says, and all that it has together."""
+    loads = found.configurations.filter(pl.col("axis") == axis)
     load = pl.format("{} · {}", "workload", _level()) if results.several_workloads else _level()
     loads = _percent(loads).with_columns(load=load)
     order = [*loads["load"].unique(maintain_order=True), _OVERALL]
     together = _percent(found.overall).with_columns(load=pl.lit(_OVERALL))
-    baseline = results.study.filter("baseline")["deployment"][0]
+    baseline = results.runs.filter("baseline")["deployment"][0]
     panels = []
     for i, metric in enumerate(together["metric"]):
         y = alt.Y(
@@ -66,7 +66,7 @@ def _strip(results: Results, name: str, found: Comparison) -> alt.HConcatChart |
         )
         of_metric = pl.col("metric") == metric
         panels.append(_panel(loads.filter(of_metric), together.filter(of_metric), y))
-    by = f"by {'workload and ' if results.several_workloads else ''}{AXIS_TITLES[results.axis]}"
+    by = f"by {'workload and ' if results.several_workloads else ''}{AXIS_TITLES[axis]}"
     heading = alt.TitleParams(f"{name} against {baseline}, {by}", fontSize=13, anchor="start", offset=8)
     return alt.hconcat(*panels, spacing=10, title=heading)
 

@@ -5,7 +5,7 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import PALETTE, curve_column, with_curve
+from bench.figures.theme import PALETTE, PANELS_A_ROW, curve_column, with_curve
 
 _COUNTS = {"running": "running", "waiting": "waiting", "completed": "completed"}
 
@@ -19,7 +19,7 @@ _COUNTS = {"running": "running", "waiting": "waiting", "completed": "completed"}
     "usage is pinned near 100 % is one for memory.",
     invalid="Named in their panels' titles where they are drawn",
 )
-def memory_pressure(results: Results) -> alt.HConcatChart:
+def memory_pressure(results: Results) -> alt.ConcatChart:
     """Requests running, waiting and completed over KV-cache usage, at each curve's highest level (its first repeat).
 
     Args:
@@ -70,4 +70,4 @@ def memory_pressure(results: Results) -> alt.HConcatChart:
             .properties(width=280, height=100)
         )
         columns.append(alt.vconcat(above, below))
-    return alt.hconcat(*columns)
+    return alt.concat(*columns, columns=PANELS_A_ROW)

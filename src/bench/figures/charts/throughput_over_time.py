@@ -5,7 +5,7 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import curve_column, with_curve
+from bench.figures.theme import PANELS_A_ROW, curve_column, with_curve
 
 
 @figure(
@@ -45,7 +45,7 @@ def throughput_over_time(results: Results) -> alt.FacetChart:
             tooltip=["level:O", alt.Tooltip("elapsed_s:Q", format=".2f"), alt.Tooltip("value:Q", format=".0f")],
         )
         .properties(width=280, height=260)
-        .facet(column=alt.Column("curve:N", title=None, sort=curve_column(results)))
+        .facet(facet=alt.Facet("curve:N", title=None, sort=curve_column(results)), columns=PANELS_A_ROW)
         .resolve_scale(x="independent")
     )
     return chart

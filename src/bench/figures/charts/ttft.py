@@ -5,7 +5,7 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import curve_colour, curve_column, level_axis, with_curve
+from bench.figures.theme import PANELS_A_ROW, curve_colour, curve_column, level_axis, with_curve
 
 _MEASURES = {"ttft_mean_s": "mean", "ttft_p50_s": "P50", "ttft_p99_s": "P99"}
 _DASHES = {"mean": [1, 0], "P50": [6, 3], "P99": [2, 2]}
@@ -96,5 +96,5 @@ def ttft(results: Results) -> alt.FacetChart:
     return (
         alt.layer(line, whiskers, ground, dots, crosses)
         .properties(width=280, height=260)
-        .facet(column=alt.Column("curve:N", title=None, sort=curve_column(results)))
+        .facet(facet=alt.Facet("curve:N", title=None, sort=curve_column(results)), columns=PANELS_A_ROW)
     )

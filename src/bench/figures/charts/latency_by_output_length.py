@@ -1,0 +1,41 @@
+"""End-to-end latency and decode speed against output length."""
+
+import altair as alt
+import polars as pl
+
+from bench.figures.lengths import fitted, length_chart, swept
+from bench.figures.registry import figure
+from bench.figures.results import Results
+
+
+@figure(
+    "latency-by-output-length",
+    title="Latency and speed against output length",
+    question="How long does an answer take, and does it come more slowly as it grows?",
+    reading="Left, E2E latency: the slope of the line (least squares, ± half of its 95 % interval) is what an output token costs. "
+    "Right, 1 / TPOT, the speed at which the tokens after the first one come: where it falls with length, each step reads a"
+    " KV cache that grows.",
+    by_axis=False,
+)
+def latency_by_output_length(results: Results) -> alt.HConcatChart:
+    """Median E2E latency, and output tokens a second after the first, over output length.
+
+    Args:
+        results: `runs` with `output_fixed` (tokens), `e2e_p50_s`, `tpot_p50_s` (s), `family` and `valid`.
+    """
+    runs = swept(results, "output_fixed").with_columns(milliseconds=pl.col("e2e_p50_s") * 1000, speed=1 / pl.col("tpot_p50_s"))
+    x = ("output_fixed", "output length (tokens)")
+    latency = length_chart(
+        fitted(runs, "output_fixed", "milliseconds", "{intercept} ms + {slope} ms a token"),
+        x=x,
+        y=("milliseconds", "E2E latency, median (ms)"),
+        legend="E2E =",
+    )
+    speed = length_chart(
+        fitted(runs, "output_fixed", "speed", None),
+        x=x,
+        y=("speed", "decode speed of a request (tokens/s)"),
+        legend=None,
+    )
+    chart: alt.HConcatChart = alt.HConcatChart(hconcat=[latency, speed]).resolve_scale(color="independent")
+    return chart

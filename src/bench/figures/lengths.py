@@ -1,0 +1,84 @@
+"""What the figures over a length share: which runs they show, their lines, and one panel."""
+
+from __future__ import annotations
+
+import altair as alt
+import polars as pl
+
+from bench.analysis.lengths import line
+from bench.figures.results import Results
+from bench.figures.theme import HEIGHT, PALETTE, nothing_to_show, points
+
+__all__ = ["fitted", "length_chart", "swept"]
+
+_WIDTH = 400
+
+
+def swept(results: Results, key: str) -> pl.DataFrame:
+    """The runs of the families whose `key` (`prompt_fixed` or `output_fixed`) varies while the other length does not.
+
+    Returns:
+        Their rows, with `series`: the deployment, with its family where several are shown, and its load where that varies.
+    """
+    other = "output_fixed" if key == "prompt_fixed" else "prompt_fixed"
+    runs = results.runs.filter(
+        (pl.col(key).n_unique().over("deployment", "family") > 1) & (pl.col(other).n_unique().over("family") == 1)
+    )
+    parts = [pl.col("deployment")]
+    if runs["family"].n_unique() > 1:
+        parts.append(pl.format("· {}", "family"))
+    if runs["level"].n_unique() > 1:
+        parts.append(pl.format("at {}", pl.col("level").cast(pl.Int64, strict=False)))
+    return runs.with_columns(series=pl.concat_str(parts, separator=" "))
+
+
+def fitted(runs: pl.DataFrame, x: str, y: str, words: str | None) -> pl.DataFrame:
+    """The runs that have a `y`, with `series` that ends in its line's equation, and `fit`, the line at `x`.
+
+    Args:
+        words: the equation, with places for `{intercept}` and `{slope}`; None fits no line.
+    """
+    parts = [runs.head(0).with_columns(fit=pl.lit(None, dtype=pl.Float64))]
+    for (_,), group in runs.drop_nulls(y).group_by("series", maintain_order=True):
+        found = line(group, x, y) if words else None
+        if found and words:
+            said = words.format(
+                intercept=f"{found.intercept:.3g} ± {found.intercept_half:.2g}",
+                slope=f"{found.slope:.3g} ± {found.slope_half:.2g}",
+            )
+            named = pl.format("{}: {} (R² {})", "series", pl.lit(said), pl.lit(f"{found.r_squared:.3f}"))
+            group = group.with_columns(series=named, fit=found.intercept + found.slope * pl.col(x))  # noqa: PLW2901
+        else:
+            group = group.with_columns(fit=pl.lit(None, dtype=pl.Float64))  # noqa: PLW2901
+        parts.append(group)
+    return pl.concat(parts)
+
+
+def length_chart(rows: pl.DataFrame, *, x: tuple[str, str], y: tuple[str, str], legend: str | None) -> alt.LayerChart:
+    """A point a run and a line a series; invalid runs as crosses.
+
+    Args:
+        rows: of `fitted`. x, y: column and title. legend: its title, below the panel; None draws none.
+    """
+    if rows.is_empty():
+        return nothing_to_show("no run with such lengths")
+    order = rows["series"].unique(maintain_order=True).to_list()
+    below = alt.Legend(orient="bottom", columns=1, labelLimit=_WIDTH) if legend else None
+    colour = alt.Color(
+        "series:N",
+        title=legend,
+        sort=order,
+        legend=below,
+        scale=alt.Scale(domain=order, range=[PALETTE[i % len(PALETTE)] for i in range(len(order))]),
+    )
+    across = alt.X(f"{x[0]}:Q", title=x[1])
+    highest = max([*rows[y[0]].drop_nulls(), *rows["fit"].drop_nulls()], default=1.0)
+    scale = alt.Scale(domain=[0, 1.05 * highest])
+    up, fit = (alt.Y(f"{field}:Q", title=y[1], scale=scale) for field in (y[0], "fit"))
+    base = alt.Chart(rows.select("series", "valid", "fit", "run", x[0], y[0]))
+    if rows["fit"].is_not_null().any():
+        lines = base.mark_line(strokeDash=[5, 4]).encode(x=across, y=fit, color=colour)
+    else:
+        lines = base.transform_filter("datum.valid").mark_line().encode(x=across, y=up, color=colour)
+    dots = points(base, up, across, colour, tooltip=["run:N", alt.Tooltip(y[0], format=".4g")])
+    return alt.LayerChart(layer=[lines, dots]).properties(width=_WIDTH, height=HEIGHT)

@@ -1,0 +1,136 @@
+"""The studies that ship: each lists exactly the runs that it says it has."""
+
+from collections import Counter
+
+import pytest
+
+from bench.errors import BenchError
+from bench.figures import figures_of
+from bench.study import Plan, load_config, load_file
+from tests.conftest import ROOT
+
+STUDIES = ROOT / "config/studies"
+TENS = [1, *range(10, 161, 10)]
+HUNDREDS = [1, 10, 50, *range(100, 1201, 100)]
+
+
+def plan(name):
+    return Plan.of(load_file(STUDIES / f"{name}.yaml"), root=ROOT)
+
+
+def levels(study):
+    found = {}
+    for run in study.runs:
+        found.setdefault(run.deployment.name, []).append(run.level)
+    return found
+
+
+def test_concurrency_has_the_documents_58_runs():
+    study = plan("concurrency")
+    assert levels(study) == {"gpt2-xl": HUNDREDS, "deepseek-7b": HUNDREDS[:9], "qwen1.5-14b": TENS, "falcon-40b": TENS}
+    assert len(study.runs) == 58
+    assert {run.name.split("_r1")[0].rsplit("_", 1)[0] for run in study.runs} == {"short_burst_p128_o512"}
+
+
+def test_sequence_length_has_its_34_runs():
+    study = plan("sequence-length")
+    shapes = Counter((run.family, run.workload.prompt_tokens.fixed, run.workload.output_tokens.fixed) for run in study.runs)
+    thousands = range(8000, 128001, 8000)
+    assert shapes == Counter(
+        [*(("prefill", n, 1) for n in thousands), *(("decode", 128, n) for n in thousands),
+         ("streamed", 64000, 64000), ("whole", 64000, 64000)]
+    )  # fmt: skip
+    assert {run.workload.stream for run in study.runs if run.family == "whole"} == {False}
+    assert {run.level for run in study.runs} == {1}
+    assert {run.deployment.deployment.tensor_parallel for run in study.runs} == {2}
+
+
+def test_tensor_parallel_has_its_52_runs():
+    study = plan("tensor-parallel")
+    steps = [1, *range(10, 251, 10)]
+    assert levels(study) == {"llama-70b-tp1": steps, "llama-70b-tp2": steps}
+    assert {(d.name, d.deployment.tensor_parallel) for d in study.deployments.values()} == {
+        ("llama-70b-tp1", 1),
+        ("llama-70b-tp2", 2),
+    }
+
+
+def test_factors_crosses_them_all_and_repeats_some():
+    rows = plan("factors").rows
+    crossed = [row for row in rows if row["family"] == "crossed"]
+    lengths = {16, 32, 64, 128, 256, 512}
+    assert len(crossed) == 2 * 4 * 7 * 6 * 6
+    assert {row["level"] for row in crossed} == {1, 2, 4, 8, 16, 32, 64}
+    assert {row["prompt_fixed"] for row in crossed} == {row["output_fixed"] for row in crossed} == lengths
+    assert {(row["model"], row["tensor_parallel"]) for row in crossed} == {
+        *(("gpt2", n) for n in (1, 2, 4, 6)),
+        *(("llama-3-8b", n) for n in (1, 2, 4, 8)),
+    }
+    assert len(rows) - len(crossed) == 2 * 4 * 7 * 10
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"),
+    [
+        ("concurrency-small", 58),
+        ("sequence-length-small", 34),
+        ("tensor-parallel-small", 52),
+        ("factors-small", 144),
+        ("archetypes", 26),
+        ("archetypes-small", 16),
+        ("engines", 81),
+        ("engines-small", 45),
+    ],
+)
+def test_each_study_has_as_many_runs_as_it_says(name, runs):
+    study = plan(name)
+    assert len(study.runs) == len({run.key for run in study.runs}) == runs
+    assert f"{runs} runs" in (STUDIES / f"{name}.yaml").read_text().replace("\n# ", " ")
+
+
+def test_every_study_is_tested_and_has_a_twin():
+    names = {path.stem for path in STUDIES.glob("*.yaml")}
+    assert {name for name in names if not name.endswith("-small")} == {
+        "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines"
+    }  # fmt: skip
+    assert {f"{name}-small" for name in names if not name.endswith("-small")} <= names
+
+
+@pytest.mark.parametrize(
+    ("name", "has", "lacks"),
+    [
+        (
+            "concurrency",
+            {"kv-saturation", "peak-throughput", "ttft"},
+            {"tensor-parallel", "streaming", "ttft-by-prompt-length"},
+        ),
+        ("sequence-length", {"ttft-by-prompt-length", "latency-by-output-length", "streaming"}, {"kv-saturation", "ttft"}),
+        ("tensor-parallel", {"tensor-parallel", "kv-saturation"}, {"streaming"}),
+        ("factors", set(), {"ttft-by-prompt-length", "latency-by-output-length"}),
+    ],
+)
+def test_a_study_has_the_figures_that_its_runs_can_answer(name, has, lacks):
+    figures = set(figures_of(plan(name).rows))
+    assert has <= figures
+    assert not lacks & figures
+
+
+def test_a_ladder_sweeps_lengths(content):
+    content["study"]["ladders"][0] |= {"concurrency": [2], "prompt_tokens": [8, 16], "output_tokens": [4]}
+    runs = Plan.of(load_config(content, source="test")).runs
+    assert [run.workload_name for run in runs] == ["short-p8-o4", "short-p16-o4"]
+    assert [run.name.rsplit("_", 1)[0] for run in runs] == [
+        "short-p8-o4_burst_p8_o4_c0002_r1",
+        "short-p16-o4_burst_p16_o4_c0002_r1",
+    ]
+    assert {run.definition["family"] for run in runs} == {"short"}
+    content["study"]["ladders"][0]["prompt_tokens"] = [8, 300]
+    with pytest.raises(BenchError, match=r"prompt_tokens 300 \+ output_tokens 4 = 304 is beyond the context"):
+        load_config(content, source="test")
+
+
+def test_a_trace_has_lengths_of_its_own(content):
+    content["workloads"]["short"] = {"arrival": "trace", "trace": "x.csv"}
+    content["study"]["ladders"][0] = {"deployment": "a", "workload": "short", "time_scale": [1], "prompt_tokens": [8]}
+    with pytest.raises(BenchError, match=r"gives lengths, but workloads\.short replays a trace, which has its own"):
+        load_config(content, source="test")
