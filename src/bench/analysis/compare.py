@@ -32,6 +32,7 @@ METRICS = {
     "ttft_p99_s": Metric("TTFT P99", False),
     "tpot_p50_s": Metric("TPOT P50", False),
     "e2e_p50_s": Metric("E2E P50", False),
+    "tokens_per_joule": Metric("tokens a joule", True),
 }
 # What repeats have in common. A workload's name holds the lengths that a ladder gives it.
 CONFIGURATION = ("deployment", "workload", "axis", "level")
@@ -49,7 +50,7 @@ class Comparison:
             at 95 % each.
         runs, invalid: runs of the baseline and of the candidate; how many of them were left out as invalid.
         alone: valid runs without a counterpart: `side` (`baseline` or `candidate`) and what tells runs apart.
-        absent: metrics of which no pair has a value.
+        absent: metrics that one side has, and no pair.
         differences: what should be the same in both and is not, in words.
     """
 
@@ -98,7 +99,7 @@ def compare(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[s
             )
             for name, side, other in (("baseline", ours, theirs), ("candidate", theirs, ours))
         ),
-        absent=[metric for metric in metrics if metric not in found],
+        absent=[metric for metric in metrics if metric not in found and any(side[metric].count() for side in (ours, theirs))],
         differences=differences(both),
     )
 

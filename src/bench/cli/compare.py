@@ -103,6 +103,8 @@ def _refuse_nothing(found: Comparison, options: argparse.Namespace) -> None:
     Raises:
         BenchError: there is no pair with a value of any metric.
     """
+    from bench.analysis import METRICS  # noqa: PLC0415 - as above
+
     if found.matched:
         return
     for side, runs, invalid in zip((options.baseline, options.candidate), found.runs, found.invalid, strict=True):
@@ -115,7 +117,7 @@ def _refuse_nothing(found: Comparison, options: argparse.Namespace) -> None:
             f"{options.candidate} has no run with the workload, load and repeat of one in {options.baseline}: "
             f"{_loads(found, 'baseline')}; {_loads(found, 'candidate')}."
         )
-    raise BenchError(f"{', '.join(found.absent)}: no pair of runs has a value of it on both sides.")
+    raise BenchError(f"{', '.join(options.metric or METRICS)}: no pair of runs has a value on both sides.")
 
 
 def _loads(found: Comparison, side: str) -> str:

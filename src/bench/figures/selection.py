@@ -68,6 +68,11 @@ def _tensor_parallel(rows: Rows) -> bool:
     return varied(_plain(rows), "tensor_parallel", within=("model", "engine", "workload", "axis", "level")) >= 2
 
 
+def _on_gpus(rows: Rows) -> bool:
+    """Runs on GPUs under loads of their own, whether or not anything could be told of these."""
+    return any(row.get("device") == "cuda" for row in _plain(rows))
+
+
 def _factors(rows: Rows) -> bool:
     """A family in which two of load and lengths are crossed, and three factors that vary in all."""
     families = defaultdict(list)
@@ -104,6 +109,8 @@ FIGURES: dict[str, Callable[[Rows], bool]] = {
     "memory-pressure": _levels(2),
     "throughput-over-time": _over_time,
     "tensor-parallel": _tensor_parallel,
+    "gpu-balance": _on_gpus,
+    "gpu-memory-power": _on_gpus,
     "ttft-by-prompt-length": _lengths("prompt_fixed"),
     "latency-by-output-length": _lengths("output_fixed"),
     "streaming": _streaming,

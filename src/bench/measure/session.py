@@ -16,6 +16,7 @@ import requests
 from bench.engine import Server, ServerDied, gather_facts
 from bench.errors import BenchError
 from bench.http import get
+from bench.measure.devices import further_endpoints
 from bench.measure.metrics import metric_names
 from bench.measure.progress import Clock
 from bench.measure.recording import record_run
@@ -119,6 +120,7 @@ def _measure_missing(
             )
         _alive(server)
         scrape_interval_s = _checked_telemetry(server, settings.scrape_interval_s, say)
+        endpoints = further_endpoints(spec, server, settings.telemetry.values(), lambda text: say(f"{spec.name}: {text}"))
         facts = {"deployment": spec.name, "digest": spec.digest, **gather_facts(server, log), "warmup": warmup}
         _refuse_another_version(plan, spec, store, facts["engine_version"])
         with store.adding(_facts_key(spec)) as folder:
@@ -141,7 +143,7 @@ def _measure_missing(
                     folder,
                     header=header,
                     scrape_interval_s=scrape_interval_s,
-                    endpoints=list(settings.telemetry.values()),
+                    endpoints=endpoints,
                     prefix_block_size=facts.get("block_size") if cached else None,
                 )
                 if recording.failed:
