@@ -23,7 +23,7 @@ KNOWN = {name: {**FACTS["a"], "deployment": name} for name in ("a", "b")}
 SERIES = {"throughput": 50.0, "completed": 1.0, "running": 2.0, "waiting": 1.0, "kv_usage": 0.5}
 
 
-def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("short",), known=True, **changes):
+def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("short",), known=True, baseline="a", **changes):
     runs = [
         {
             **summary, "deployment": d, "workload": w, "family": w, "run": f"{w}_{level}", "axis": "concurrency", "level": float(level), "concurrency": level, "kv_usage_peak": min(1.0, level / 10),
@@ -40,7 +40,7 @@ def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("s
          "series": name, "value": value * t}
         for run in runs for name, value in series.items() for t in (0.5, 1.0, 1.5)
     ]  # fmt: skip
-    frame = summary_frame(runs, LAUNCHES if known else {}, KNOWN if known else {}, Thresholds())
+    frame = summary_frame(runs, LAUNCHES if known else {}, KNOWN if known else {}, Thresholds(), baseline)
     return Results(frame, pl.DataFrame(rows))
 
 
@@ -61,6 +61,8 @@ CASES = {
     "an invalid run": {"failed": [0, 0, 1]},
     "only invalid runs": {"failed": [1, 1, 1]},
     "a single level": {"levels": (4,)},
+    "no baseline": {"baseline": None},
+    "repeats": {"levels": (1, 1, 4, 4), "repeat": [1, 2, 1, 2]},
     "several workloads": {"workloads": ("short", "long")},
     "a server of which nothing is known": {"known": False, "kv_usage_peak": [None] * 3},
     "the first repeat left out": {"repeat": [2, 2, 2]},
@@ -168,8 +170,40 @@ def test_every_chart_has_its_place_in_the_selection():
     assert set(figure_names()) == files
 
 
+def test_the_report_compares_with_the_baseline(tmp_path, summary):
+    study = results(summary, deployments=("a", "b"), throughput_tokens_per_s=[10.0, 40.0, 160.0])
+    slower = pl.when(pl.col("deployment") == "b").then(0.9).otherwise(1.0)
+    for factor, told in (
+        (slower, "<td>−10.0 %</td>\n<td>−10.0 to −10.0 %</td>\n<td>worse</td>"),
+        (pl.lit(1.0), "<td>no evidence</td>"),
+    ):
+        runs = study.runs.with_columns(pl.col("throughput_tokens_per_s") * factor, engine_version=pl.col("deployment"))
+        write_report(tmp_path / "report.html", title="t", results=Results(runs, study.timeseries), specs=[], facts=[])
+        text = (tmp_path / "report.html").read_text()
+        assert "<h2>Against a</h2>" in text
+        assert told in text
+        assert "b differs from a in engine_version: a → b." in text
+    assert "worse</td>" not in text
+    write_report(tmp_path / "report.html", title="t", results=results(summary, baseline=None), specs=[], facts=[])
+    assert "Against" not in (tmp_path / "report.html").read_text()
+    write_report(tmp_path / "report.html", title="t", results=results(summary, failed=[1, 1, 1]), specs=[], facts=[])
+    assert "no pair of valid runs" in (tmp_path / "report.html").read_text()
+
+
+def test_a_comparison_shows_every_load_and_all_together(summary):
+    study = results(summary, levels=(1, 1, 4, 4, 16), repeat=[1, 2, 1, 2, 1], deployments=("a", "b", "c"))
+    spec = load_figure("comparison").draw(study).to_dict()
+    assert [strip["title"]["text"] for strip in spec["vconcat"]] == [
+        f"{name} against a, by concurrency (requests in flight)" for name in "bc"
+    ]
+    rows = drawn_rows(spec, "verdict")
+    assert {row["load"] for row in rows} == {"1", "4", "16", "all"}
+    assert all(row["percent"] == 0 for row in rows)
+    assert {row["load"] for row in rows if row["low"] is None} == {"16"}
+
+
 def test_a_wrong_name_lists_the_right_ones():
-    with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: kv-saturation, peak-throughput"):
+    with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: comparison, kv-saturation"):
         load_figure("pie")
 
 

@@ -5,6 +5,9 @@ rule figure:
         timeseries=paths.TIMESERIES,
         code=library(
             "figures",
+            "analysis/compare.py",
+            "analysis/factors.py",
+            "analysis/lengths.py",
             "analysis/levels.py",
             "analysis/regions.py",
             "analysis/repeats.py",

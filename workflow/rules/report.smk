@@ -7,7 +7,9 @@ rule report:
         timeseries=paths.TIMESERIES,
         code=library(
             "report",
+            "analysis/compare.py",
             "analysis/levels.py",
+            "analysis/locked.py",
             "analysis/regions.py",
             "analysis/repeats.py",
             "analysis/saturation.py",
