@@ -1,8 +1,8 @@
 """How often the factor analysis finds what was planted: `python -m benchmarks.factors`.
 
 Made studies of 144 runs (three batch sizes × three input × two output lengths × two models × one and two devices, twice each) with
-known effects: TTFT grows with batch size × input length, TTLT with output length above all, throughput with batch size, and the number of
-devices does nothing. Errors are lognormal.
+known effects: TTFT grows with batch size × input length, TTLT with output length above all, throughput with batch size, and the number
+of devices does nothing. Errors are lognormal.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ rule aggregate:
     conda:
         "../envs/bench.yaml"
     params:
+        baseline=PLAN.config.study.baseline,
         thresholds=PLAN.config.thresholds.model_dump(),
         plan=PLAN.digest,
     script:

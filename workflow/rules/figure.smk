@@ -3,7 +3,16 @@ rule figure:
     input:
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
-        code=library("figures", "analysis/repeats.py", "analysis/saturation.py"),
+        code=library(
+            "figures",
+            "analysis/compare.py",
+            "analysis/factors.py",
+            "analysis/lengths.py",
+            "analysis/levels.py",
+            "analysis/regions.py",
+            "analysis/repeats.py",
+            "analysis/saturation.py",
+        ),
         chart=lambda wildcards: library(
             f"figures/charts/{wildcards.figure.replace('-', '_')}.py"
         ),

@@ -7,6 +7,10 @@ rule report:
         timeseries=paths.TIMESERIES,
         code=library(
             "report",
+            "analysis/compare.py",
+            "analysis/levels.py",
+            "analysis/locked.py",
+            "analysis/regions.py",
             "analysis/repeats.py",
             "analysis/saturation.py",
             "parse/percentiles.py",

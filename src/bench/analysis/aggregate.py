@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from bench.analysis.saturation import saturated
 from bench.analysis.validity import verdict
 from bench.errors import BenchError
 from bench.models import predicted_saturation
-from bench.parse import gauges, throughput_series
+from bench.parse import DEVICE_FIGURES, DEVICE_SERIES, device_samples, gauges, throughput_series
 from bench.study.config import Thresholds
-from bench.telemetry import GAUGES
+from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
 
 __all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame"]
 
@@ -40,6 +41,7 @@ def aggregate(
     launches: Iterable[Path],
     facts: Iterable[Path],
     thresholds: Thresholds,
+    baseline: str | None = None,
     summary: Path,
     summary_csv: Path,
     timeseries: Path,
@@ -49,7 +51,7 @@ def aggregate(
     Args:
         runs: each run's `summary.json`; its tables lie beside it. expected: digest of each run by `deployment/run`; None takes
             runs as they are. launches, facts: `launch.json` and `deployment.json` of each
-            deployment.
+            deployment. baseline: the deployment with which the others are compared, if there is one.
 
     Raises:
         BenchError: a run was measured under another definition than it has now.
@@ -64,7 +66,7 @@ def aggregate(
                 f"{key} was measured under another definition than the configuration gives it now. Forget it with "
                 f"`bench discard '{key}'`, and it is measured again."
             )
-    frame = summary_frame(summaries, by_deployment, known, thresholds)
+    frame = summary_frame(summaries, by_deployment, known, thresholds, baseline)
     summary.parent.mkdir(parents=True, exist_ok=True)
     frame.write_parquet(summary)
     frame.with_columns(pl.col("reasons").list.join("; ")).write_csv(summary_csv)
@@ -81,11 +83,13 @@ def summary_frame(
     launches: Mapping[str, Mapping[str, Any]],
     facts: Mapping[str, Mapping[str, Any]],
     thresholds: Thresholds,
+    baseline: str | None = None,
 ) -> pl.DataFrame:
     """One row a run: what was asked, every metric, the deployment's memory, the predicted saturation and the verdict.
 
     Args:
-        runs: the runs' summaries. launches, facts: by deployment; a deployment without either has null there.
+        runs: the runs' summaries. launches, facts: by deployment; a deployment without either has null there. baseline: the deployment
+            whose runs are marked in the column `baseline`.
     """
     rows = []
     for run in runs:
@@ -94,18 +98,21 @@ def summary_frame(
         judged = verdict(run, thresholds)
         rows.append(
             {
+                **dict.fromkeys(DEVICE_FIGURES),
                 **{k: v for k, v in run.items() if k not in ("metrics_missing", "counters_fell", "scrape_gaps")},
                 "model": launch.get("model"),
                 "engine": launch.get("engine"),
                 "device": launch.get("device"),
                 "tensor_parallel": launch.get("tensor_parallel"),
                 "engine_version": fact.get("engine_version"),
+                "hardware": _hardware(fact.get("hardware") or {}),
                 "parameters": plan.get("parameters"),
                 "kv_bytes_per_token": plan.get("kv_bytes_per_token"),
                 "kv_tokens_planned": plan.get("kv_tokens"),
                 "kv_tokens": fact.get("kv_tokens"),
                 "kv_blocks": fact.get("kv_blocks"),
                 "predicted_saturation": _predicted(run, plan, fact),
+                "baseline": run["deployment"] == baseline,
                 "valid": not judged.reasons,
                 "content_valid": not judged.content,
                 "reasons": judged.reasons,
@@ -113,16 +120,26 @@ def summary_frame(
         )
     frame = pl.DataFrame(rows, infer_schema_length=None, schema_overrides={
         "reasons": pl.List(pl.String), "kv_blocks": pl.Int64, "kv_usage_peak": pl.Float64, "waiting_peak": pl.Float64,
+        "waiting_standing": pl.Float64,
         "preemptions": pl.Float64, "predicted_saturation": pl.Float64, "kv_bytes_per_token": pl.Int64, "parameters": pl.Int64,
         "concurrency": pl.Int64, "request_rate": pl.Float64, "level": pl.Float64, "recovered": pl.Boolean,
         "model": pl.String, "engine": pl.String, "device": pl.String, "tensor_parallel": pl.Int64, "family": pl.String,
         "prompt_fixed": pl.Int64, "output_fixed": pl.Int64, "stream": pl.Boolean,
-        "engine_version": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64,
+        "engine_version": pl.String, "hardware": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64,
+        **DEVICE_FIGURES,
     })  # fmt: skip
     # A time that no run has (a bound, say) is still a number.
     return frame.with_columns((cs.ends_with("_s") & cs.by_dtype(pl.Null)).cast(pl.Float64)).with_columns(
         saturated=saturated().fill_null(False)
     )
+
+
+def _hardware(machine: Mapping[str, Any]) -> str | None:
+    """The machine in short, such as `Xeon, 2 cores, 2 × NVIDIA H100`; None where nothing is known."""
+    if not machine:
+        return None
+    gpus = Counter(gpu["name"] for gpu in machine["gpus"])
+    return ", ".join([machine["cpu"], f"{machine['cores']} cores", *(f"{count} × {name}" for name, count in gpus.items())])
 
 
 def _predicted(run: Mapping[str, Any], plan: Mapping[str, Any], fact: Mapping[str, Any]) -> float | None:
@@ -140,7 +157,8 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
     """Every run's course, tidy: `deployment`, `run`, `level`, `repeat`, `elapsed_s`, `series`, `value`.
 
     Series: `throughput` (output tokens/s at the client, in bins of half a second), `completed` (requests ended, cumulative),
-    and the server's gauges `running`, `waiting`, `kv_usage`.
+    the server's gauges `running`, `waiting`, `kv_usage`, and of each GPU `gpu_utilisation/0` (0–1), `gpu_memory_bytes/0` and
+    `gpu_power_w/0`, by its index.
     """
     frames = [pl.DataFrame(schema=_TIMESERIES_SCHEMA)]
     for folder in folders:
@@ -156,11 +174,13 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
             ),
         ]
         samples = pl.scan_parquet(folder / "telemetry.parquet").filter(
-            pl.col("name").is_in(list(GAUGES.values()))
+            pl.col("name").is_in(exposition_names(GAUGES))
             & (pl.col("elapsed_s") >= 0)
             & (pl.col("endpoint") == (told["scrape_endpoint"] or ""))
         )
         parts.append(gauges(samples.collect()).select("elapsed_s", series="gauge", value="value"))
+        if told.get("gpu_count_seen"):
+            parts.append(_devices_over_time(folder / "telemetry.parquet"))
         frames.append(
             pl.concat(parts)
             .sort("series", "elapsed_s")
@@ -175,3 +195,10 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
             )
         )
     return pl.concat(frames)
+
+
+def _devices_over_time(telemetry: Path) -> pl.DataFrame:
+    """`elapsed_s`, `series` and `value` of each GPU."""
+    samples = pl.scan_parquet(telemetry).filter(pl.col("name").is_in(list(DEVICE_NAMES)) & (pl.col("elapsed_s") >= 0))
+    told = device_samples(samples.collect()).filter(pl.col("metric").is_in(DEVICE_SERIES))
+    return told.select("elapsed_s", series=pl.format("{}/{}", "metric", "gpu"), value="value")

@@ -68,6 +68,11 @@ def _tensor_parallel(rows: Rows) -> bool:
     return varied(_plain(rows), "tensor_parallel", within=("model", "engine", "workload", "axis", "level")) >= 2
 
 
+def _on_gpus(rows: Rows) -> bool:
+    """Runs on GPUs under loads of their own, whether or not anything could be told of these."""
+    return any(row.get("device") == "cuda" for row in _plain(rows))
+
+
 def _factors(rows: Rows) -> bool:
     """A family in which two of load and lengths are crossed, and three factors that vary in all."""
     families = defaultdict(list)
@@ -86,14 +91,27 @@ def _over_time(rows: Rows) -> bool:
     return any(row.get("stream") is not False and (row.get("output_fixed") or 2) > 1 for row in _plain(rows))
 
 
+def _compared(rows: Rows) -> bool:
+    """The baseline and another deployment under the same load."""
+    load = ("workload", "axis", "level")
+    sides: dict[bool, set[tuple[Any, ...]]] = {True: set(), False: set()}
+    for row in rows:
+        sides[bool(row.get("baseline"))].add(tuple(row.get(key) for key in load))
+    return bool(sides[True] & sides[False])
+
+
 FIGURES: dict[str, Callable[[Rows], bool]] = {
+    "comparison": _compared,
     "kv-saturation": _levels(2),
     "peak-throughput": _levels(2),
+    "performance-profile": _levels(4),
     "ttft": _levels(2),
     "saturation-by-kv-bytes": _levels(2),
     "memory-pressure": _levels(2),
     "throughput-over-time": _over_time,
     "tensor-parallel": _tensor_parallel,
+    "gpu-balance": _on_gpus,
+    "gpu-memory-power": _on_gpus,
     "ttft-by-prompt-length": _lengths("prompt_fixed"),
     "latency-by-output-length": _lengths("output_fixed"),
     "streaming": _streaming,

@@ -13,7 +13,7 @@ import jinja2
 import polars as pl
 import vl_convert
 
-from bench.analysis import repeats
+from bench.analysis import METRICS, repeats
 from bench.figures import Results
 from bench.figures.registry import load_figure
 from bench.parse import tail_text
@@ -38,6 +38,9 @@ def write_report(page: Path, *, title: str, results: Results, specs: Sequence[Pa
             # A spec stands in a script element: no "</" may end it early.
             figures=[(load_figure(spec.stem), spec.read_text().replace("</", "<\\/")) for spec in specs],
             saturation=results.saturation.to_dicts(),
+            comparisons=results.comparisons,
+            baseline=next(iter(results.runs.filter("baseline")["deployment"]), None),
+            metrics=METRICS,
             repeats=repeats(runs, "throughput_tokens_per_s").filter(pl.col("n") > 1).to_dicts(),
             tail_text=tail_text,
             runs=runs.to_dicts(),

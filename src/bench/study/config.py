@@ -219,7 +219,8 @@ class Measurement(Strict):
     )
     telemetry: dict[Name, str] = Field(
         default_factory=dict,
-        description="Further Prometheus endpoints by name, such as `dcgm: http://127.0.0.1:9400/metrics`, scraped beside the engine's.",
+        description="Further Prometheus endpoints by name, such as `dcgm: http://127.0.0.1:9400/metrics`, scraped beside the engine's; "
+        "`nvml:0,1` are GPUs of this machine. Those of a server that is started here are scraped without being named.",
     )
     seed: int = Field(default=0, description="Seed of the prompts; a run's prompts follow from it and the run's digest.")
 
@@ -263,6 +264,11 @@ class Study(Strict):
 
     title: str = Field(description="One line: what the study asks; the report's heading.")
     ladders: list[Ladder] = Field(description="The measurements, one ladder each.", min_length=1)
+    baseline: Name | None = Field(
+        default=None,
+        description="Deployment with which each other one is compared, at the workloads and levels that they share: difference, "
+        "interval and verdict, in the report and the figure `comparison`.",
+    )
 
 
 class Config(Strict):

@@ -205,6 +205,7 @@ class Plan:
         return [
             {
                 "deployment": run.deployment.name,
+                "baseline": run.deployment.name == self.config.study.baseline,
                 "model": run.deployment.deployment.model,
                 "engine": run.deployment.deployment.engine,
                 "device": run.deployment.engine.device,

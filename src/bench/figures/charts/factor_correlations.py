@@ -43,7 +43,7 @@ def factor_correlations(results: Results) -> alt.FacetChart | alt.LayerChart:
     )
     scale = alt.Scale(domain=[-1, 1], scheme="blueorange")
     cells = base.mark_rect().encode(
-        color=alt.Color("r:Q", title="Pearson's r", scale=scale),
+        color=alt.Color("r:Q", legend=None, scale=scale),
         tooltip=["factor:N", "metric:N", alt.Tooltip("r:Q", format=".3f"), alt.Tooltip("rank_r:Q", title="Spearman's", format=".3f"),
                  "interval:N", "band:N", alt.Tooltip("n:Q", title="configurations")],
     )  # fmt: skip
@@ -53,6 +53,7 @@ def factor_correlations(results: Results) -> alt.FacetChart | alt.LayerChart:
     between = base.mark_text(dy=18, fontSize=10).encode(text="interval:N", color=ink)
     chart: alt.FacetChart = (
         alt.layer(cells, number, strength, between, data=rows)
+        .resolve_scale(color="independent")
         .properties(width=alt.Step(118), height=alt.Step(58))
         .facet(facet=alt.Facet("model:N", title=None), columns=2)
     )

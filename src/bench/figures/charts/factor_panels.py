@@ -8,6 +8,8 @@ from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, nothing_to_show
 
+_UNITS = {"batch size": "batch size (requests)", "input length": "input (tokens)", "output length": "output (tokens)"}
+
 
 @figure(
     "factor-panels",
@@ -44,25 +46,34 @@ def factor_panels(results: Results) -> alt.VConcatChart | alt.LayerChart:
         if not ends:
             continue
         scale = alt.Scale(type="log", domain=[0.9 * min(ends), 1.1 * max(ends)], nice=False)
-        y = alt.Y("mean:Q", title=metric, scale=scale, axis=alt.Axis(tickCount=4, format="~s"))
+        axis = alt.Axis(tickCount=4, format="~g")
+        channels = [
+            tuple(alt.Y(f"{end}:Q", title=title, scale=scale, axis=axis) for end in ("mean", "low"))
+            for title in (metric, *[None] * (len(parts) - 1))  # named once a row
+        ]
         rows.append(
             alt.hconcat(
                 *(
-                    _panel(part, FACTORS[name], y if i == 0 else y.title(None), colour)
-                    for i, (name, part) in enumerate(parts.items())
+                    _panel(part, FACTORS[name], y, low, colour)
+                    for (name, part), (y, low) in zip(parts.items(), channels, strict=True)
                 )
             )
         )
     return alt.VConcatChart(vconcat=rows)
 
 
-def _panel(rows: pl.DataFrame, factor: str, y: alt.Y, colour: alt.Color) -> alt.LayerChart:
+def _panel(rows: pl.DataFrame, factor: str, y: alt.Y, low: alt.Y, colour: alt.Color) -> alt.LayerChart:
     values = rows["value"].unique().sort().to_list()
-    x = alt.X("value:Q", title=factor, scale=alt.Scale(type="log", base=2), axis=alt.Axis(values=values, format="d"))
+    x = alt.X(
+        "value:Q",
+        title=_UNITS.get(factor, factor),
+        scale=alt.Scale(type="log", base=2),
+        axis=alt.Axis(values=values, format="d"),
+    )
     base = alt.Chart(rows)
     return alt.LayerChart(
         layer=[
-            base.mark_area(opacity=0.25).encode(x=x, y=alt.Y("low:Q", title=None), y2="high:Q", color=colour),
+            base.mark_area(opacity=0.25).encode(x=x, y=low, y2="high:Q", color=colour),
             base.mark_line(point=True).encode(
                 x=x, y=y, color=colour, tooltip=["model:N", "value:Q", alt.Tooltip("mean:Q", format=".4g")]
             ),
