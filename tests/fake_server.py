@@ -29,6 +29,7 @@ class FakeServer:
         exposition: makes the answer of /metrics, which is `metrics` otherwise; metrics_delay_s: time that it takes.
         token_offset, prompt_offset: added to the number of tokens that it says it made, and that it says it was given.
         chat_template, tokens_a_letter: how it counts a chat: tokens of its template, and of a letter after a space.
+        pages: what it answers elsewhere, JSON by path; `{}` where nothing stands.
         tls: what it talks TLS with; None: it talks plainly.
     """
 
@@ -48,6 +49,7 @@ class FakeServer:
     metrics: str = ""
     exposition: Callable[[FakeServer], str] | None = None
     metrics_delay_s: float = 0.0
+    pages: dict[str, str] = field(default_factory=dict)
     tls: ssl.SSLContext | None = None
 
     @property
@@ -71,7 +73,7 @@ async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyn
                 if path == "/metrics" and server.metrics_delay_s:
                     await asyncio.sleep(server.metrics_delay_s)
                 told = server.exposition(server) if server.exposition else server.metrics
-                text = (told if path == "/metrics" else "{}").encode()
+                text = (told if path == "/metrics" else server.pages.get(path, "{}")).encode()
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
             await writer.drain()
             if writer.is_closing():

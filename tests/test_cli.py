@@ -96,7 +96,7 @@ def test_workload_scrape_parse_and_figures_by_themselves(tmp_path):
     """Against any server, with no configuration: what the study does, stage by stage."""
     folder = tmp_path / "runs" / "one"
     metrics = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
-    with fake_server(metrics=metrics) as server:
+    with fake_server(metrics=metrics, pages={"/version": '{"version": "0.32.0"}'}) as server:
         done = bench(
             "workload", "--num-requests", 12, "--prompt-length", 16, "--output-length", 8, "--model", "m", "--base-url", server.base_url,
             "--output-dir", folder, "--scrape", "0.05", "--json",
@@ -117,8 +117,10 @@ def test_workload_scrape_parse_and_figures_by_themselves(tmp_path):
             "--json",
         )
         assert scraped.returncode == 0, scraped.stderr
+        assert "warning" not in scraped.stderr
         told = json.loads(scraped.stdout)
         assert 2 <= told["scrapes"] <= told["duration_s"] / 0.05 + 2  # one at each end of the slots, and the last
+    assert json.loads((folder / "run.json").read_text())["engine_version"] == "0.32.0"
     lines = [json.loads(line) for line in (folder / "requests.jsonl").read_text().splitlines()]
     assert len(lines) == 12
     for line in lines:
@@ -132,6 +134,22 @@ def test_workload_scrape_parse_and_figures_by_themselves(tmp_path):
     written = [Path(path) for path in json.loads(done.stdout)]
     assert [path.suffix for path in written] == [".svg", ".png", ".json"]
     assert all(path.stat().st_size > 1000 for path in written)
+
+
+@pytest.mark.parametrize(
+    ("page", "fault"),
+    [
+        ("<!DOCTYPE html>\n<title>Welcome</title>\n", "line 1, '<!DOCTYPE html>'"),
+        ("# HELP a b\n", "there is no sample in it"),
+        ("", "there is no sample in it"),
+    ],
+)
+def test_scrape_says_that_an_endpoint_gives_no_exposition(tmp_path, page, fault):
+    with fake_server(metrics=page) as server:
+        url = f"{server.base_url}/metrics"
+        done = bench("scrape", "--url", url, "--interval", 0.05, "--duration", 0.1, "--output-dir", tmp_path)
+    assert done.returncode == 0  # whatever it is, it is kept as it came
+    assert f"warning: {url} gives no Prometheus exposition: {fault}" in done.stderr
 
 
 def test_workload_against_a_server_without_metrics(tmp_path):

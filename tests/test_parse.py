@@ -16,9 +16,9 @@ from bench.parse import latency_columns, load, parse_run, telemetry_table, throu
 from bench.parse import run as run_module
 from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.telemetry import HISTOGRAMS, METRICS, missing_metrics
+from bench.telemetry import find_catalogue
 from bench.workload import RequestRecord, write_requests
-from tests.conftest import ROOT
+from tests.conftest import METRICS, ROOT
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,10 @@ def exposition(step):
     lines = []
     for name in METRICS.values():
         value = {"vllm:kv_cache_usage_perc": 0.25 * step, "vllm:num_requests_running": step}.get(name, 10 + 2 * step)
-        lines.append(f'{name}{{engine="0",model_name="m\\"x"}} {value}')
-        if name.endswith("_sum"):
-            lines.append(f'{name.removesuffix("_sum")}_count{{engine="0"}} {step}')
+        if name.endswith("_count"):
+            lines.append(f'{name}{{engine="0"}} {step}')
+        else:
+            lines.append(f'{name}{{engine="0",model_name="m\\"x"}} {value}')
     if step == 1:
         lines.append('odd{reason="capacity"} NaN')
     return "\n".join(lines) + "\n"
@@ -256,7 +257,7 @@ def paced():
         )
     ).collect()  # fmt: skip
     zeros = lists(*[0.0] * 8)
-    samples = {name: {"0": zeros} for name in [*METRICS.values(), *(f"{m}_count" for m in HISTOGRAMS.values())]}
+    samples = {name: {"0": zeros} for name in METRICS.values()}
     samples[METRICS["running"]] = {"0": lists(9, 1, 0, 1, 1, 1, 1, 9), "1": lists(0, 0, 0, 0, 0, 0, 1, 0)}
     samples[METRICS["waiting"]] = {"0": lists(0, 0, 0, 0, 0, 1, 0, 0)}
     samples[METRICS["kv_usage"]] = {"0": lists(0, 0.6, 0.2, 0, 0, 0, 0, 0), "1": lists(0, 0.55, 0.5, 0, 0, 0, 0, 0)}
@@ -314,6 +315,32 @@ def test_a_paced_run_s_load_by_hand(paced):
     assert (told["metrics_missing"], told["counters_fell"]) == ([], [])
 
 
+def test_who_waits_once_the_load_stands_by_hand(paced):
+    # The second half of what is sent, 3.6 (the median) to 6.6, has too few scrapes at one a second.
+    assert told_of(paced)["waiting_standing"] is None
+    record, requests, samples = paced
+    dense = {name: {"0": dict.fromkeys(range(40), 0.0)} for name in samples}
+    # Scrapes are 0.5 s, 1.5 s, …: with requests ten times as far apart, those from 36.5 to 65.5 count.
+    stamps = ["scheduled_s", "sent_s", "first_token_s", "last_token_s", "end_s"]
+    slow = requests.with_columns(pl.col(stamps) * 10)
+    dense[METRICS["waiting"]] = {"0": {slot: 9.0 if slot < 36 else slot % 2 * 1.0 + 1 for slot in range(66)}}
+    assert told_of((record, slow, dense))["waiting_standing"] == 1.5
+    # One that comes and goes is no queue that stands.
+    dense[METRICS["waiting"]] = {"0": {slot: 9.0 if slot % 3 == 0 else 0.0 for slot in range(66)}}
+    assert told_of((record, slow, dense))["waiting_standing"] == 0
+
+
+def test_of_a_burst_those_count_that_wait_when_the_first_answer_ends(paced):
+    record, requests, samples = paced
+    burst = requests.with_columns(sent_s=pl.lit(1.0), end_s=pl.Series([3.9, 4.2, 4.4, 6.0, 6.2, 6.3]))
+    samples[METRICS["waiting"]] = {"0": lists(0, 5, 4, 0, 0, 0, 0, 0)}  # its prefill: over before 3.5
+    assert told_of((record, burst, samples))["waiting_standing"] == 0
+    samples[METRICS["waiting"]] = {"0": lists(0, 5, 4, 2, 0, 0, 0, 0), "1": lists(0, 0, 0, 1, 0, 0, 0, 0)}
+    assert told_of((record, burst, samples))["waiting_standing"] == 3
+    short = burst.with_columns(end_s=pl.lit(1.2))  # between two scrapes
+    assert told_of((record, short, samples))["waiting_standing"] is None
+
+
 @pytest.mark.parametrize(
     ("lost", "before", "after", "gap"), [((0, 1), False, True, 1.4), ((7,), True, False, 1.0), ((5, 6, 7), True, False, 2.6)]
 )
@@ -337,7 +364,7 @@ def test_a_counter_that_falls_is_no_figure(paced):
 @pytest.mark.parametrize("gone", [None, float("nan")])
 def test_a_metric_that_goes_away_is_missing(paced, gone):
     paced[2][METRICS["kv_usage"]] = {"0": lists(0, 0.6, *[gone] * 6)}
-    assert told_of(paced)["metrics_missing"] == [METRICS["kv_usage"]]
+    assert told_of(paced)["metrics_missing"] == ["kv_usage (vllm:kv_cache_usage_perc was there at first)"]
 
 
 def test_whole_answers_have_no_throughput_over_time(paced):
@@ -363,7 +390,7 @@ def test_a_renamed_metric_is_named(run):
     record = json.loads((run / "run.json").read_text())
     parse(run)
     told = summarise(record, pl.read_parquet(run / "requests.parquet"), table, [])
-    assert told["metrics_missing"] == ["vllm:kv_cache_usage_perc"]
+    assert told["metrics_missing"] == ["kv_usage (vllm:kv_cache_usage_perc in vLLM)"]
     assert told["kv_usage_peak"] is None
 
 
@@ -401,7 +428,7 @@ def test_a_real_exposition_is_read_whole(tmp_path):
     with gzip.open(tmp_path / "t.jsonl.gz", "wt") as file:
         file.write(json.dumps({"slot": 0, "endpoint": "u", "sent": 1.0, "received": 1.0, "text": text}) + "\n")
     table = telemetry_table(tmp_path / "t.jsonl.gz", 0.0)
-    assert missing_metrics(table["name"]) == []
+    assert find_catalogue(table["name"].to_list(), "0.32.0").missing == []
     assert len(table) == sum(bool(line) and not line.startswith("#") for line in text.splitlines())
     running = table.filter(pl.col("name") == "vllm:num_requests_running")
     assert running["labels"].to_list() == ['engine="0",model_name="mha4"']

@@ -6,6 +6,10 @@ rule figure:
         code=library(
             "figures",
             "analysis/compare.py",
+            "analysis/factors.py",
+            "analysis/lengths.py",
+            "analysis/levels.py",
+            "analysis/regions.py",
             "analysis/repeats.py",
             "analysis/saturation.py",
         ),

@@ -2,7 +2,7 @@ rule parse:
     """One run's raw records, as tidy tables and a summary."""
     input:
         record=paths.RECORD,
-        code=library("parse", "telemetry/catalogue.py"),
+        code=library("parse", "telemetry/catalogue.py", "telemetry/engines.toml"),
     output:
         requests=paths.REQUESTS,
         telemetry=paths.TELEMETRY,

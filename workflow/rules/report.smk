@@ -8,7 +8,9 @@ rule report:
         code=library(
             "report",
             "analysis/compare.py",
+            "analysis/levels.py",
             "analysis/locked.py",
+            "analysis/regions.py",
             "analysis/repeats.py",
             "analysis/saturation.py",
             "parse/percentiles.py",

@@ -2,6 +2,7 @@
 
 from bench.analysis.aggregate import aggregate, summary_frame, timeseries_frame
 from bench.analysis.compare import METRICS, Comparison, compare, compare_with_baseline, regressions
+from bench.analysis.regions import regions
 from bench.analysis.repeats import repeats
 from bench.analysis.saturation import saturation
 from bench.analysis.validity import verdict
@@ -12,6 +13,7 @@ __all__ = [
     "aggregate",
     "compare",
     "compare_with_baseline",
+    "regions",
     "regressions",
     "repeats",
     "saturation",

@@ -17,7 +17,7 @@ from bench.errors import BenchError
 from bench.models import predicted_saturation
 from bench.parse import DEVICE_FIGURES, DEVICE_SERIES, device_samples, gauges, throughput_series
 from bench.study.config import Thresholds
-from bench.telemetry import DEVICE_NAMES, GAUGES
+from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
 
 __all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame"]
 
@@ -120,6 +120,7 @@ def summary_frame(
         )
     frame = pl.DataFrame(rows, infer_schema_length=None, schema_overrides={
         "reasons": pl.List(pl.String), "kv_blocks": pl.Int64, "kv_usage_peak": pl.Float64, "waiting_peak": pl.Float64,
+        "waiting_standing": pl.Float64,
         "preemptions": pl.Float64, "predicted_saturation": pl.Float64, "kv_bytes_per_token": pl.Int64, "parameters": pl.Int64,
         "concurrency": pl.Int64, "request_rate": pl.Float64, "level": pl.Float64, "recovered": pl.Boolean,
         "model": pl.String, "engine": pl.String, "device": pl.String, "tensor_parallel": pl.Int64, "family": pl.String,
@@ -173,7 +174,7 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
             ),
         ]
         samples = pl.scan_parquet(folder / "telemetry.parquet").filter(
-            pl.col("name").is_in(list(GAUGES.values()))
+            pl.col("name").is_in(exposition_names(GAUGES))
             & (pl.col("elapsed_s") >= 0)
             & (pl.col("endpoint") == (told["scrape_endpoint"] or ""))
         )

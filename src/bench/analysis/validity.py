@@ -74,7 +74,7 @@ def verdict(run: Mapping[str, Any], thresholds: Thresholds) -> Verdict:
     if run.get("scraped_after") is False:
         content.append("no scrape came after the load: what the server counted since the last one is lost")
     if run["metrics_missing"]:
-        content.append(f"the exposition lacks {', '.join(run['metrics_missing'])}")
+        content.append(f"the exposition lacks {'; '.join(run['metrics_missing'])}")
     if run.get("counters_fell"):
         content.append(
             f"the server's counters fell back ({', '.join(run['counters_fell'])}): it was started again, or another one answered"

@@ -39,12 +39,34 @@ def add(commands: Commands) -> None:
     parser.set_defaults(run=_run)
 
 
+def _fault(url: str) -> str | None:
+    """What is wrong with an endpoint's answer; None where it is an exposition, or where there is no answer yet."""
+    import requests  # noqa: PLC0415
+
+    from bench.http import get  # noqa: PLC0415
+    from bench.parse.exposition import ExpositionError, reference_samples  # noqa: PLC0415
+
+    try:
+        answer = get(url)
+        answer.raise_for_status()
+        return None if reference_samples(answer.text) else "there is no sample in it"
+    except requests.HTTPError as error:
+        return str(error)
+    except requests.RequestException:
+        return None
+    except ExpositionError as error:
+        return str(error)
+
+
 def _run(options: argparse.Namespace) -> None:
-    from bench.telemetry import scrape  # noqa: PLC0415 - --help must not pay for it
+    from bench.telemetry import is_nvml, scrape  # noqa: PLC0415 - --help must not pay for it
 
     if options.interval <= 0:
         raise BenchError(f"--interval is {options.interval}; it must be above 0.")
     refuse_missing_gpus(options.url, option="--url")
+    for url in dict.fromkeys(options.url):
+        if not is_nvml(url) and (fault := _fault(url)):
+            print(f"warning: {url} gives no Prometheus exposition: {fault}", file=sys.stderr)
     options.output_dir.mkdir(parents=True, exist_ok=True)
     output = options.output_dir / "telemetry.jsonl.gz"
     ended = threading.Event()

@@ -176,6 +176,7 @@ def _at_least(planned: Sequence[PlannedRequest]) -> str:
 
 def _run(options: argparse.Namespace) -> None:
     # Here, so that `bench runs` and --help do not pay for it.
+    from bench.engine import server_info  # noqa: PLC0415
     from bench.measure.recording import record_run  # noqa: PLC0415
     from bench.study import load_workload  # noqa: PLC0415
     from bench.study.plan import PROTOCOL, digest, load_label  # noqa: PLC0415
@@ -235,7 +236,14 @@ def _run(options: argparse.Namespace) -> None:
     )
     planned = schedule(workload, level, seed)
     print(f"sending {len(planned)} requests to {base_url}{_at_least(planned)}", file=sys.stderr, flush=True)
-    header = {"digest": digest([base_url, definition]), "protocol": PROTOCOL, "definition": definition}
+    # Which metrics a server tells depends on its version.
+    version = server_info(base_url).get("version") if options.scrape else None
+    header = {
+        "digest": digest([base_url, definition]),
+        "protocol": PROTOCOL,
+        "definition": definition,
+        "engine_version": version,
+    }
     output: Path = options.output_dir
     output.mkdir(parents=True, exist_ok=True)
     # Aside at first, so that a run that fails leaves what was there before it.

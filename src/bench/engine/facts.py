@@ -7,62 +7,51 @@ import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 import requests
-from prometheus_client.parser import text_string_to_metric_families
 
 from bench.engine.server import Server
 from bench.http import get
 
-__all__ = ["gather_facts", "hardware"]
+__all__ = ["gather_facts", "hardware", "server_info"]
 
 
-def gather_facts(server: Server, log: Path) -> dict[str, Any]:
-    """Facts of a server that is ready: version, command line, KV capacity, memory, time to ready, hardware."""
-    cache = _cache_config(server.base_url)
-    blocks, block_size = _integer(cache.get("num_gpu_blocks")), _integer(cache.get("block_size"))
+def gather_facts(server: Server, log: Path, info: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of a server that is ready: version, command line, memory, time to ready, hardware.
+
+    Args:
+        info: what it says of itself.
+    """
     words = log.read_text(errors="replace") if log.exists() else ""
     weights = re.findall(r"[Mm]odel loading took ([\d.]+) GiB", words)
     return {
-        "engine_version": _version(server.base_url),
+        "engine_version": info.get("version"),
         "managed": server.managed,
         "command": server.argv,
         "environment": server.environment,
         "ready_s": round(server.ready_s, 3),
-        "kv_blocks": blocks,
-        "block_size": block_size,
-        "kv_tokens": blocks * block_size if blocks and block_size else None,
         "weight_gib": float(weights[-1]) if weights else None,
-        "cache_config": cache,
         "hardware": hardware(),
     }
 
 
-def _version(base_url: str) -> str | None:
-    try:
-        answer = get(f"{base_url}/version")
-        return str(answer.json()["version"])
-    except (requests.RequestException, ValueError, KeyError):
-        return None  # not a vLLM server
+def server_info(base_url: str) -> dict[str, Any]:
+    """What a server says of itself, its `version` at least; empty where it says nothing.
 
-
-def _cache_config(base_url: str) -> dict[str, str]:
-    """The labels of vLLM's cache_config_info; empty where the server has none."""
-    try:
-        text = get(f"{base_url}/metrics").text
-        for family in text_string_to_metric_families(text):
-            if family.name == "vllm:cache_config_info" and family.samples:
-                return dict(family.samples[0].labels)
-    except (requests.RequestException, ValueError):
-        pass
+    vLLM is asked at /version, SGLang at /server_info (/get_server_info before 0.5.6), TGI at /info.
+    """
+    for path in ("version", "server_info", "get_server_info", "info"):
+        try:
+            content = get(f"{base_url}/{path}").json()
+        except (requests.RequestException, ValueError):
+            continue
+        if isinstance(content, dict) and isinstance(content.get("version"), str):
+            return content
     return {}
-
-
-def _integer(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
 
 
 def hardware() -> dict[str, Any]:

@@ -104,6 +104,7 @@ FIGURES: dict[str, Callable[[Rows], bool]] = {
     "comparison": _compared,
     "kv-saturation": _levels(2),
     "peak-throughput": _levels(2),
+    "performance-profile": _levels(4),
     "ttft": _levels(2),
     "saturation-by-kv-bytes": _levels(2),
     "memory-pressure": _levels(2),

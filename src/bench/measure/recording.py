@@ -23,7 +23,7 @@ import requests
 import bench
 from bench.http import get
 from bench.measure.metrics import metric_values
-from bench.telemetry import GAUGES, scraping
+from bench.telemetry import exposition_names, scraping
 from bench.workload import (
     Load,
     LoadResult,
@@ -128,7 +128,7 @@ def _drain(metrics_url: str, end: float) -> float:
             text = get(metrics_url).text
         except requests.RequestException:
             break  # the session finds out whether the server lives
-        values = metric_values(text, (GAUGES["running"], GAUGES["waiting"]))
+        values = metric_values(text, exposition_names(["running", "waiting"]))
         if values is None or not any(values):
             break
         time.sleep(0.1)

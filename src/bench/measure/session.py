@@ -13,11 +13,11 @@ from typing import Any
 
 import requests
 
-from bench.engine import Server, ServerDied, gather_facts
+from bench.engine import Server, ServerDied, gather_facts, server_info
 from bench.errors import BenchError
 from bench.http import get
 from bench.measure.devices import further_endpoints
-from bench.measure.metrics import metric_names
+from bench.measure.metrics import kv_facts, metric_names
 from bench.measure.progress import Clock
 from bench.measure.recording import record_run
 from bench.measure.state import record_digest
@@ -25,7 +25,7 @@ from bench.measure.store import Store
 from bench.study import DeploymentSpec, Plan, RunSpec, Workload
 from bench.study.config import Measurement
 from bench.study.plan import PROTOCOL
-from bench.telemetry import METRICS, missing_metrics
+from bench.telemetry import find_catalogue
 from bench.workload import Load, Target, run_load, schedule
 
 __all__ = ["measure"]
@@ -119,14 +119,21 @@ def _measure_missing(
                 "the first runs may show it"
             )
         _alive(server)
-        scrape_interval_s = _checked_telemetry(server, settings.scrape_interval_s, say)
+        info, exposition = server_info(server.base_url), _exposition(server)
+        facts = {
+            "deployment": spec.name,
+            "digest": spec.digest,
+            **gather_facts(server, log, info),
+            **kv_facts(exposition, info),
+            "warmup": warmup,
+        }
+        served = any(ttft is not None for ttft in warmup["ttft_s"])
+        scraped = _tells_enough(server, exposition, facts["engine_version"], served, say)
         endpoints = further_endpoints(spec, server, settings.telemetry.values(), lambda text: say(f"{spec.name}: {text}"))
-        facts = {"deployment": spec.name, "digest": spec.digest, **gather_facts(server, log), "warmup": warmup}
         _refuse_another_version(plan, spec, store, facts["engine_version"])
         with store.adding(_facts_key(spec)) as folder:
             (folder / "deployment.json").write_text(json.dumps(facts, indent=2) + "\n")
         clock = Clock(missing)
-        cached = facts.get("cache_config", {}).get("enable_prefix_caching") == "True"
         for run in missing:
             load = _load(run, launch, settings.request_timeout_s)
             header = {
@@ -142,9 +149,9 @@ def _measure_missing(
                     load,
                     folder,
                     header=header,
-                    scrape_interval_s=scrape_interval_s,
+                    scrape_interval_s=settings.scrape_interval_s if scraped else None,
                     endpoints=endpoints,
-                    prefix_block_size=facts.get("block_size") if cached else None,
+                    prefix_block_size=facts["block_size"] if facts["prefix_caching"] else None,
                 )
                 if recording.failed:
                     _alive(server)  # a dead server's failures are not the run's
@@ -173,27 +180,33 @@ def _alive(server: Server) -> None:
     raise ServerDied(f"The server died while it was measured. {server.last_words()}")
 
 
-def _checked_telemetry(server: Server, interval_s: float, say: Callable[[str], None]) -> float | None:
-    """The scrape interval, once the server is known to expose the catalogue; None for an external server of another kind.
-
-    Raises:
-        BenchError: it names the metrics that a vLLM lacks, before any run is spent on it.
-    """
+def _exposition(server: Server) -> str:
+    """What the server exposes; empty where it exposes nothing."""
     try:
         answer = get(f"{server.base_url}/metrics")
-        names = metric_names(answer.text) if answer.ok else set()
     except requests.RequestException:
-        names = set()
-    missing = missing_metrics(names)
-    if not missing:
-        return interval_s
-    what = f"{server.base_url}/metrics lacks {', '.join(missing)}"
-    if server.managed or names & set(METRICS.values()):
-        raise BenchError(
-            f"{what}. Another engine or version may name them otherwise; the names stand in src/bench/telemetry/catalogue.py."
-        )
-    say(f"{what}; measuring without telemetry")
-    return None
+        return ""
+    return answer.text if answer.ok else ""
+
+
+def _tells_enough(server: Server, exposition: str, version: str | None, served: bool, say: Callable[[str], None]) -> bool:
+    """Whether the server is to be scraped: it exposes what one of its engine and version should. False for an external one that
+    exposes nothing we know.
+
+    Args:
+        served: whether it answered a request yet. Some engines expose a metric only when there is something to tell.
+
+    Raises:
+        BenchError: it names the metrics that are missing, before any run is spent on them.
+    """
+    found = find_catalogue(metric_names(exposition), version)
+    lacking = f"{server.base_url}/metrics lacks {'; '.join(found.missing)}"
+    if found.engine is None and not server.managed:
+        say(f"{lacking}; measuring without telemetry")
+        return False
+    if found.missing and (served or found.engine is None):
+        raise BenchError(f"{lacking}. A metric that has another name there needs a line in src/bench/telemetry/engines.toml.")
+    return True
 
 
 def _load(run: RunSpec, launch: dict[str, Any], timeout_s: float) -> Load:

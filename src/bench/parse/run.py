@@ -156,7 +156,7 @@ def summarise(
     gaps = ok.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"].drop_nulls()
     # A step of the server gives every running request a token, so gaps come in equal groups: they are not independent samples.
     content |= _distribution("itl", gaps, bounds=False)
-    content |= server_figures(telemetry, scraped=bool(scrapes))
+    content |= server_figures(telemetry, scraped=bool(scrapes), version=record.get("engine_version"))
     content |= load_figures(record, requests, telemetry, content, (begin, end))
     content |= _scrape_figures(scrapes, record["scrape_interval_s"], begin, end)
     return content

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, METRICS, SHARES
+from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, SHARES, find_catalogue
 
 __all__ = ["gauges", "server_figures"]
 
@@ -16,7 +16,8 @@ def gauges(telemetry: pl.DataFrame) -> pl.DataFrame:
 
     Of several label sets (engines behind one endpoint) the values add up; of shares the highest counts. NaN is no value.
     """
-    ours = {exposed: name for name, exposed in GAUGES.items()}
+    names = find_catalogue(telemetry["name"].unique().to_list()).names
+    ours = {names[gauge]: gauge for gauge in GAUGES if gauge in names}
     return (
         telemetry.filter(pl.col("name").is_in(list(ours)) & pl.col("value").is_not_nan())
         .with_columns(gauge=pl.col("name").replace(ours))
@@ -28,31 +29,38 @@ def gauges(telemetry: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def server_figures(telemetry: pl.DataFrame, *, scraped: bool) -> dict[str, Any]:
-    """The catalogue's metrics over the run: gauges as their peak, counters and histograms as what they rose by.
+def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | None = None) -> dict[str, Any]:
+    """Our metrics over the run: gauges as their peak, counters and histograms as what they rose by; null where the engine tells none.
 
-    A metric that no scrape has, or that one lacks (or tells as NaN) after it was first there, is named in `metrics_missing`. A
-    counter that falls, or one of whose label sets goes away, has lost what it counted: it is null here, and named in
-    `counters_fell`. Both make the run invalid.
+    A metric that it should tell and that no scrape has, or that one lacks (or tells as NaN) after it was first there, is named in
+    `metrics_missing`. A counter that falls, or one of whose label sets goes away, has lost what it counted: it is null here, and
+    named in `counters_fell`. Both make the run invalid.
 
     Args:
         telemetry: the samples of the engine's endpoint. scraped: whether any scrape succeeded, though it may have said nothing.
+        version: the engine's, where it is known.
     """
     if telemetry.is_empty():
-        missing = sorted(METRICS.values()) if scraped else []
+        missing = find_catalogue((), version).missing if scraped else []
         return dict.fromkeys(_figures()) | {"metrics_missing": missing, "counters_fell": []}
     scrapes = telemetry["scrape"].unique()
-    exposed = {**METRICS, **{f"{name}_count": f"{metric}_count" for name, metric in HISTOGRAMS.items()}}
-    told = telemetry.filter(pl.col("name").is_in(list(exposed.values())) & pl.col("value").is_not_nan())
+    told = telemetry.filter(pl.col("value").is_not_nan())
+    catalogue = find_catalogue(told["name"].unique().to_list(), version)
+    samples = catalogue.sample_names()
+    told = told.filter(pl.col("name").is_in(list(samples.values())))
     seen = {name: (n, first) for name, n, first in
             told.group_by("name").agg(n=pl.col("scrape").n_unique(), first=pl.col("scrape").min()).iter_rows()}  # fmt: skip
-    missing = [name for name in METRICS.values() if name not in seen or seen[name][0] < (scrapes >= seen[name][1]).sum()]
-    rises, fell = _rises(told.filter(~pl.col("name").is_in(list(GAUGES.values()))), scrapes)
+    missing = list(catalogue.missing)
+    for metric, name in catalogue.names.items():
+        n, first = seen[f"{name}_sum" if metric in HISTOGRAMS else name]
+        if n < (scrapes >= first).sum():
+            missing.append(f"{metric} ({name} was there at first)")
+    rises, fell = _rises(told.filter(~pl.col("name").is_in([samples[g] for g in GAUGES if g in samples])), scrapes)
     peaks = dict(gauges(telemetry).group_by("gauge").agg(pl.col("value").max()).iter_rows())
-    figures: dict[str, Any] = {f"{name}_peak": peaks.get(name) for name in GAUGES}
-    figures |= {name: rises.get(metric) for name, metric in COUNTERS.items()}
-    for name, metric in HISTOGRAMS.items():
-        count, total = rises.get(f"{metric}_count"), rises.get(f"{metric}_sum")
+    figures: dict[str, Any] = {f"{gauge}_peak": peaks.get(gauge) for gauge in GAUGES}
+    figures |= {name: 0.0 if name in catalogue.zero else rises.get(samples.get(name, "")) for name in COUNTERS}
+    for name in HISTOGRAMS:
+        count, total = (rises.get(samples.get(f"{name}_{part}", "")) for part in ("count", "sum"))
         figures[f"{name}_mean_s"] = total / count if count and total is not None else None
     return {**figures, "metrics_missing": sorted(missing), "counters_fell": fell}
 

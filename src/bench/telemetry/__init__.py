@@ -1,6 +1,6 @@
 """The server's own account of itself: what it exposes, scraped beside the load; and what the GPUs under it tell."""
 
-from bench.telemetry.catalogue import COUNTERS, GAUGES, HISTOGRAMS, METRICS, SHARES, missing_metrics
+from bench.telemetry.catalogue import COUNTERS, GAUGES, HISTOGRAMS, SHARES, Catalogue, exposition_names, find_catalogue
 from bench.telemetry.devices import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
 from bench.telemetry.nvml import nvml_endpoint, nvml_problem
 from bench.telemetry.scraper import scrape, scraping
@@ -11,11 +11,12 @@ __all__ = [
     "DEVICE_NAMES",
     "GAUGES",
     "HISTOGRAMS",
-    "METRICS",
     "NO_VALUE",
     "SHARES",
+    "Catalogue",
+    "exposition_names",
+    "find_catalogue",
     "is_nvml",
-    "missing_metrics",
     "nvml_endpoint",
     "nvml_problem",
     "scrape",

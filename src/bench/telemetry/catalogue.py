@@ -1,39 +1,165 @@
-"""Metric names live here and nowhere else: from ours to the exposition's.
-
-Source: the expositions of vLLM 0.13 to 0.32 (`vllm/v1/metrics/loggers.py`), prefix `vllm:`. Older names were renamed:
-gpu_cache_usage_perc to kv_cache_usage_perc in 0.9.2, time_per_output_token_seconds to inter_token_latency_seconds in 0.11.
-"""
+"""What a server calls our metrics: found from what it exposes and, where it is known, its version. The names: `engines.toml`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
 
-__all__ = ["COUNTERS", "GAUGES", "HISTOGRAMS", "METRICS", "SHARES", "missing_metrics"]
+__all__ = ["COUNTERS", "GAUGES", "HISTOGRAMS", "SHARES", "Catalogue", "exposition_names", "find_catalogue"]
 
-GAUGES = {
-    "kv_usage": "vllm:kv_cache_usage_perc",  # share of blocks in use, 0 to 1
-    "running": "vllm:num_requests_running",
-    "waiting": "vllm:num_requests_waiting",
-}
+GAUGES = ("kv_usage", "running", "waiting")  # kv_usage: share of the KV cache in use, 0 to 1; the others: requests
 SHARES = ("kv_usage",)  # of several engines behind one endpoint the fullest counts; other gauges add up
-COUNTERS = {
-    "preemptions": "vllm:num_preemptions_total",
-    "server_prompt_tokens": "vllm:prompt_tokens_total",
-    "server_generation_tokens": "vllm:generation_tokens_total",
-    "prefix_queries": "vllm:prefix_cache_queries_total",
-    "prefix_hits": "vllm:prefix_cache_hits_total",
-}
-# Observed when a request finishes; read as the difference of sum and count between the run's first and last scrape.
-HISTOGRAMS = {
-    "server_ttft": "vllm:time_to_first_token_seconds",
-    "server_queue_time": "vllm:request_queue_time_seconds",
-    "server_prefill_time": "vllm:request_prefill_time_seconds",
-    "server_decode_time": "vllm:request_decode_time_seconds",
-    "server_e2e": "vllm:e2e_request_latency_seconds",
-}
-METRICS = {**GAUGES, **COUNTERS, **{f"{k}_sum": f"{v}_sum" for k, v in HISTOGRAMS.items()}}
+# Tokens, but for preemptions, which are of requests.
+COUNTERS = ("preemptions", "server_prompt_tokens", "server_generation_tokens", "prefix_queries", "prefix_hits")
+# Seconds; read as the difference of sum and count between the run's first and last scrape.
+HISTOGRAMS = (
+    *("server_ttft", "server_itl", "server_queue_time"),
+    *("server_prefill_time", "server_decode_time", "server_e2e"),
+)
+
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+_ALIKE = 0.7  # of difflib's ratio: a word of a name may differ
+_PART_OF_A_FAMILY = re.compile(r"_(?:sum|count|bucket|created|total)$")
+
+_Version = tuple[int, ...]
 
 
-def missing_metrics(present: Iterable[str]) -> list[str]:
-    """Exposition names of the catalogue that `present` lacks: a renamed metric must never become an empty plot."""
-    return sorted(set(METRICS.values()) - set(present))
+@dataclass(frozen=True)
+class Catalogue:
+    """What one server calls our metrics.
+
+    Attributes:
+        engine: which one it is, with its version where that is known; None where it exposes nothing of any that we know.
+        names: by our metric the name under which it is exposed; of a histogram, without `_sum` and `_count`.
+        facts: likewise of what it says of itself, its KV cache above all.
+        zero: metrics that are not exposed yet because there was nothing to count.
+        missing: of each metric that should be exposed and is not, a few words that name it.
+    """
+
+    engine: str | None
+    names: Mapping[str, str]
+    facts: Mapping[str, str]
+    zero: frozenset[str]
+    missing: list[str]
+
+    def sample_names(self) -> dict[str, str]:
+        """The samples to read: of a gauge or a counter the one of its name, of a histogram `…_sum` and `…_count`."""
+        told: dict[str, str] = {}
+        for metric, name in self.names.items():
+            if metric in HISTOGRAMS:
+                told |= {f"{metric}_{part}": f"{name}_{part}" for part in ("sum", "count")}
+            else:
+                told[metric] = name
+        return told
+
+
+def find_catalogue(exposed: Collection[str], version: str | None = None) -> Catalogue:
+    """What the server calls our metrics whose exposition has samples of the names `exposed`.
+
+    A metric has the newest of its names that is there. One that has none is null and no fault where the engine does not tell it, in
+    general or at its version; else it is missing. Of an unknown version the newest names are expected.
+
+    Args:
+        version: the engine's, as it says itself.
+    """
+    present = set(exposed)
+    counts = {engine: sum(name.startswith(engine.prefix) for name in present) for engine in _engines()}
+    engine = max(counts, key=lambda engine: counts[engine])
+    if not counts[engine]:
+        known = ", ".join(engine.title for engine in _engines())
+        return Catalogue(None, {}, {}, frozenset(), [f"the metrics of any engine that is known ({known})"])
+    now = _parsed(version)
+    title = engine.title if now is None else f"{engine.title} {version}"
+    names = {}
+    for metric, rows in engine.metrics.items():
+        found = next((row.name for row in rows if _sample(metric, row.name) in present), None)
+        if found is not None:
+            names[metric] = found
+    families = {_family(name) for name in present if name.startswith(engine.prefix)}
+    others = families - {_family(name) for name in names.values()}
+    zero, missing = set(), []
+    for metric in engine.metrics.keys() - names.keys():
+        due = [row for row in engine.metrics[metric] if row.exposed_at(now)]
+        if any(row.absent is None for row in due):
+            expected = list(dict.fromkeys(_sample(metric, row.name) for row in due))
+            missing.append(f"{metric} ({' or '.join(expected)} in {title}{_alike(expected, others, engine.prefix)})")
+        elif now is not None and any(row.absent == "zero" for row in due):
+            zero.add(metric)
+    facts = {fact: name for fact, name in engine.facts.items() if name in present}
+    return Catalogue(title, names, facts, frozenset(zero), sorted(missing))
+
+
+def exposition_names(metrics: Iterable[str]) -> list[str]:
+    """Every name that any engine and version gives one of `metrics`."""
+    wanted = set(metrics)
+    return sorted(
+        {row.name for engine in _engines() for metric, rows in engine.metrics.items() if metric in wanted for row in rows}
+    )
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A line of `engines.toml`, which says what its keys mean."""
+
+    name: str
+    since: str
+    until: str | None = None
+    absent: str | None = None
+
+    def exposed_at(self, now: _Version | None) -> bool:
+        """Whether the name is exposed at a version; where that is unknown, whether it still is at the newest."""
+        until = _parsed(self.until)
+        if now is None:
+            return until is None
+        return (_parsed(self.since) or ()) <= now and (until is None or now < until)
+
+
+@dataclass(frozen=True, eq=False)
+class _Engine:
+    title: str
+    prefix: str
+    metrics: Mapping[str, list[_Row]]
+    facts: Mapping[str, str]
+
+
+@cache
+def _engines() -> list[_Engine]:
+    content = tomllib.loads(files("bench.telemetry").joinpath("engines.toml").read_text(encoding="utf-8"))
+    return [
+        _Engine(
+            engine["title"],
+            engine["prefix"],
+            {metric: [_Row(**row) for row in rows] for metric, rows in engine["metrics"].items()},
+            engine.get("facts", {}),
+        )
+        for engine in content.values()
+    ]
+
+
+def _parsed(version: str | None) -> _Version | None:
+    """A version to compare; None where there is none."""
+    match = _VERSION.match(version or "")
+    return tuple(int(part or 0) for part in match.groups()) if match else None
+
+
+def _sample(metric: str, name: str) -> str:
+    """The sample that shows that a metric is there."""
+    return f"{name}_sum" if metric in HISTOGRAMS else name
+
+
+def _family(name: str) -> str:
+    return _PART_OF_A_FAMILY.sub("", name)
+
+
+def _alike(expected: Iterable[str], others: Collection[str], prefix: str) -> str:
+    """What the exposition has under a name that looks alike and is no other metric of ours."""
+    stems = {name.removeprefix(prefix): name for name in others}
+    near = [
+        stems[stem] for name in expected for stem in get_close_matches(_family(name).removeprefix(prefix), stems, cutoff=_ALIKE)
+    ]
+    return f"; it has {', '.join(dict.fromkeys(near))}" if near else ""

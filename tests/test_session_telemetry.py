@@ -1,0 +1,101 @@
+"""A whole session against a running server of each kind: what it asks the server for, what it refuses, and what its runs then say."""
+
+import json
+
+import pytest
+
+from bench.engine import resolve_launch, server_info
+from bench.errors import BenchError
+from bench.measure.session import measure
+from bench.measure.store import Store
+from bench.parse import parse_run
+from bench.study import Plan, load_config
+from tests.conftest import ROOT
+from tests.fake_server import fake_server
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    """Results go below the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+
+SGLANG = {"/server_info": json.dumps({"version": "0.5.23", "disable_radix_cache": False, "api_key": "hidden"})}
+TGI = {"/info": json.dumps({"version": "3.3.7"})}
+VLLM = {"/version": json.dumps({"version": "0.32.0"})}
+
+
+def golden(name):
+    """That exposition, with what is in flight now."""
+    text = (ROOT / f"tests/data/{name}.prom").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith(("sglang:num_running", "sglang:num_queue", "tgi_batch_current_size", "tgi_queue"))]  # fmt: skip
+    running = {"sglang": "sglang:num_running_reqs", "tgi": "tgi_batch_current_size"}.get(name.split("-")[0])
+    waiting = {"sglang": "sglang:num_queue_reqs", "tgi": "tgi_queue_size"}.get(name.split("-")[0])
+    told = "\n".join(lines)
+    return lambda server: told + (f"\n{running} {server.in_flight}\n{waiting} 0\n" if running else "\n")
+
+
+def session(server, content, folder):
+    """Measure a burst of two; the summary, the deployment's facts and the lines that were said."""
+    content["engines"]["e"] = {"source": "external", "base_url": server.base_url}
+    content["study"]["ladders"][0]["concurrency"] = [2]
+    content["measurement"] = {"warmup_requests": 3}
+    plan = Plan.of(load_config(content, source="test"))
+    launch, facts, said = folder / "launch.json", folder / "a/deployment.json", []
+    launch.write_text(json.dumps(resolve_launch(plan.deployments["a"], {}, None)))
+    (run,) = plan.runs
+    measure(plan, "a", [run], launch=launch, facts=facts, store=Store(folder / "store"), say=said.append)
+    files = {key: folder / "parsed" / key for key in ("requests", "telemetry", "wide", "summary")}
+    return parse_run(run.record.parent, **files), json.loads(facts.read_text()), said
+
+
+@pytest.mark.parametrize(
+    ("name", "pages", "version", "kv_tokens", "kv_usage"),
+    [
+        ("sglang-0.5.23", SGLANG, "0.5.23", 3072, 0.9375),
+        ("tgi-3.3.7", TGI, "3.3.7", None, None),
+        ("vllm-0.32.0", VLLM, "0.32.0", 3072, 0.0),
+    ],
+)
+def test_a_server_of_each_kind(tmp_path, content, name, pages, version, kv_tokens, kv_usage):
+    with fake_server(exposition=golden(name), pages=pages) as server:
+        told, facts, _ = session(server, content, tmp_path)
+    assert (facts["engine_version"], facts["kv_tokens"]) == (version, kv_tokens)
+    assert (told["kv_usage_peak"], told["metrics_missing"]) == (kv_usage, [])
+    assert told["ok"] == 2
+    assert "hidden" not in json.dumps(facts)
+
+
+def test_a_metric_that_its_version_should_have_is_named_before_any_run(tmp_path, content):
+    renamed = golden("sglang-0.5.23")
+    with (
+        fake_server(
+            exposition=lambda s: renamed(s).replace("sglang:token_usage", "sglang:kv_token_usage"), pages=SGLANG
+        ) as server,
+        pytest.raises(
+            BenchError,
+            match=r"/metrics lacks kv_usage \(sglang:token_usage in SGLang 0\.5\.23; it has sglang:kv_token_usage.*\)\. .*engines\.toml",
+        ),
+    ):
+        session(server, content, tmp_path)
+    assert not list(tmp_path.rglob("run.json"))
+    assert not list((tmp_path / "store").glob("*"))
+
+
+def test_a_server_that_nobody_knows_is_measured_without_telemetry(tmp_path, content):
+    with fake_server(metrics="lmdeploy:running 1\n") as server:
+        told, facts, said = session(server, content, tmp_path)
+    assert any(
+        "lacks the metrics of any engine that is known (vLLM, SGLang, TGI); measuring without telemetry" in line
+        for line in said
+    )
+    assert (facts["engine_version"], facts["kv_tokens"], told["scraped"], told["metrics_missing"]) == (None, None, None, [])
+
+
+def test_what_a_server_says_of_itself():
+    for pages, version in ((VLLM, "0.32.0"), (SGLANG, "0.5.23"), (TGI, "3.3.7")):
+        with fake_server(pages=pages) as server:
+            assert server_info(server.base_url)["version"] == version
+    with fake_server(pages={"/version": "[]", "/server_info": "no JSON", "/info": '{"version": 3}'}) as server:
+        assert server_info(server.base_url) == {}
+    assert server_info("http://127.0.0.1:9") == {}
