@@ -25,7 +25,7 @@ def bench(*arguments, cwd=ROOT):
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("runs",), ("discard",), ("workload",), ("scrape",), ("parse",), ("figures",), ("config",)]
+    "command", [(), ("runs",), ("discard",), ("workload",), ("scrape",), ("parse",), ("figures",), ("config",), ("models",)]
 )
 def test_help(command):
     done = bench(*command, "--help")
@@ -294,3 +294,31 @@ def test_what_the_user_can_mend_is_one_line_and_status_2(tmp_path, arguments, me
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_models_prints_the_catalogue(capsys):
+    assert main(["models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:2] == ["model", "parameters"]
+    assert len(lines) == 21
+    assert next(line for line in lines if line.startswith("gpt2-xl")).split() == [
+        "gpt2-xl", "1.56", "B", "MHA", "48", "25/25", "64", "50,257", "1,024", "307,200", "2.90", "mit",
+    ]  # fmt: skip
+
+
+def test_models_predicts_what_a_gpu_holds(capsys):
+    asked = ["models", "--json", "--device-memory", "93.6GiB", "--max-num-seqs", "1024", "--tokens", "640"]
+    assert main(asked) == 0
+    rows = {row["key"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["gpt2-xl"]["kv_tokens"] == pytest.approx(268_208, rel=0.01)
+    assert rows["gpt2-xl"]["predicted_saturation"] == pytest.approx(419, abs=1)
+    assert rows["falcon-40b"]["predicted_saturation"] == pytest.approx(29, abs=0.5)
+    assert rows["llama-3.3-70b"]["kv_tokens"] is None
+    # Two GPUs hold it; a request beyond gpt2's context has no saturation; Gemma's windows make long sequences cheap.
+    assert main([*asked, "--tensor-parallel", "2", "--tokens", "8192"]) == 0
+    rows = {row["key"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["llama-3.3-70b"]["kv_tokens"] > 50_000
+    assert rows["gpt2-xl"]["predicted_saturation"] is None
+    assert rows["gemma-3-27b"]["kv_bytes_per_token"] < 507_904 / 3
+    assert main(["models", "--gpu-memory-utilization", "90"]) == 2
+    assert "it is a share" in capsys.readouterr().err

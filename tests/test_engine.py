@@ -9,7 +9,8 @@ from bench.engine import environment, prepare_engine, resolve_launch, write_laun
 from bench.engine import launch as launch_module
 from bench.engine.environment import _batches
 from bench.errors import BenchError
-from bench.study import Engine, Plan, load_config
+from bench.models import config_of, cuda_overhead_bytes
+from bench.study import Architecture, Engine, Plan, load_config
 from tests.conftest import ARCHITECTURE, ROOT
 
 
@@ -18,7 +19,7 @@ def spec(config):
     return Plan.of(config, root=ROOT).deployments["a"]
 
 
-CHECKPOINT = {"path": "ck/model", "architecture": ARCHITECTURE}
+CHECKPOINT = {"path": "ck/model", "config": config_of(Architecture(**ARCHITECTURE))}
 
 
 def test_a_command_on_path_is_found(tmp_path):
@@ -134,8 +135,42 @@ def test_on_a_gpu_the_cache_gets_what_is_left(content, monkeypatch):
     plan = resolve_launch(spec, {"command": ["x"]}, CHECKPOINT)["plan"]
     assert plan["kv_bytes_per_token"] == 256  # bfloat16
     assert plan["kv_bytes_per_token_per_device"] == 128  # one of two KV heads
-    left = int(80 * 2**30 * 0.9) - 139_584 * 2 // 2 - int(4.5 * 2**30)
+    left = int(80 * 2**30 * 0.9) - 139_584 * 2 // 2 - cuda_overhead_bytes(512, 256, 2)
     assert plan["kv_tokens"] == left // (128 * 16) * 16
+
+
+def plan_of(content, model, **deployment):
+    content["models"]["m"] = model
+    content["deployments"]["a"] |= deployment
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    launch = resolve_launch(spec, {"command": ["x"]}, {"path": "ck/model", "config": spec.model.config})
+    return launch["plan"], int(launch["argv"][launch["argv"].index("--max-model-len") + 1])
+
+
+def test_a_context_that_the_cache_cannot_hold_is_shortened(content):
+    """vLLM does not start where one sequence of the whole context would not fit."""
+    plan, longest = plan_of(content, {"catalogue": "llama-3.2-1b"}, kv_cache_memory="1GiB")
+    assert plan["kv_bytes_per_token"] == 2 * 16 * 8 * 64 * 4
+    assert plan["kv_tokens"] == 2**30 // 65_536
+    assert longest == plan["kv_tokens"] - 32  # vLLM keeps a block
+    assert plan_of(content, {"catalogue": "llama-3.2-1b"}, kv_cache_memory="8GiB")[1] == 131_072
+
+
+def test_the_plan_of_a_model_with_windows_and_of_one_with_latent_attention(content):
+    """Gemma's 131,072 tokens fit where 62 full layers would not: 10 layers hold all, 52 hold 1,024 each."""
+    plan, longest = plan_of(content, {"catalogue": "gemma-3-27b"}, kv_cache_memory="24GiB", dtype="bfloat16")
+    assert plan["kv_groups"] == ((1024, 6), (None, 1))
+    assert longest == 131_072 > plan["kv_cache_bytes"] / plan["kv_bytes_per_token"]
+    plan, _ = plan_of(content, {"catalogue": "deepseek-v2-lite"}, kv_cache_memory="1GiB", dtype="bfloat16", tensor_parallel=2)
+    assert plan["kv_bytes_per_token"] == plan["kv_bytes_per_token_per_device"] == 27 * 576 * 2
+
+
+def test_weights_are_counted_where_the_family_is_known_and_weighed_where_not(content):
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    config = config_of(Architecture(**ARCHITECTURE))
+    for family, expected in (("llama", 139_584 * 4), ("strange", 12_345)):
+        checkpoint = {"path": "x", "config": {**config, "model_type": family}, "weight_bytes": 12_345}
+        assert resolve_launch(spec, {"command": ["x"]}, checkpoint)["plan"]["weight_bytes"] == expected
 
 
 def write(tmp_path, content):
@@ -167,7 +202,7 @@ def test_more_than_the_machine_has_is_refused(tmp_path, content):
 
 
 def test_a_workload_beyond_a_real_checkpoints_context_is_refused(tmp_path, content, monkeypatch):
-    monkeypatch.setitem(CHECKPOINT, "architecture", {**ARCHITECTURE, "context": 63})
+    monkeypatch.setitem(CHECKPOINT, "config", {**CHECKPOINT["config"], "max_position_embeddings": 63})
     with pytest.raises(BenchError, match=r"a request of 64 tokens is beyond the context of models\.m, 63 tokens"):
         write(tmp_path, content)
 

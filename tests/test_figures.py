@@ -8,7 +8,7 @@ import pytest
 
 from bench.analysis import saturation, summary_frame
 from bench.errors import BenchError
-from bench.figures import Results, figure_names
+from bench.figures import Results, figure_names, figures_of
 from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
 from bench.figures.theme import curve_colour
@@ -33,16 +33,29 @@ def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("s
         }
         for d in deployments for w in workloads for i, level in enumerate(levels)
     ]  # fmt: skip
+    series = SERIES | {f"gpu_utilisation/{gpu}": 0.3 + 0.1 * gpu for gpu in range(runs[0].get("gpu_count_seen") or 0)}
     rows = [
         {"deployment": run["deployment"], "run": run["run"], "level": run["level"], "repeat": 1, "elapsed_s": t,
-         "series": series, "value": value * t}
-        for run in runs for series, value in SERIES.items() for t in (0.5, 1.0, 1.5)
+         "series": name, "value": value * t}
+        for run in runs for name, value in series.items() for t in (0.5, 1.0, 1.5)
     ]  # fmt: skip
     frame = summary_frame(runs, LAUNCHES if known else {}, KNOWN if known else {}, Thresholds())
     return Results(frame, pl.DataFrame(rows))
 
 
+GPUS = {
+    "gpu_count_seen": [2] * 3, "gpu_utilisation_mean": [0.35] * 3, "gpu_utilisation_min": [0.3] * 3, "gpu_utilisation_max": [0.4] * 3,
+    "gpu_memory_peak_bytes": [80 * 2.0**30] * 3, "gpu_power_mean_w": [300.0, 500.0, 610.0], "gpu_energy_j": [600.0, 1000.0, 1220.0],
+    "tokens_per_joule": [0.1, 0.4, 0.5],
+}  # fmt: skip
 CASES = {
+    "on GPUs": GPUS,
+    "on GPUs, only invalid runs": {**GPUS, "failed": [1, 1, 1]},
+    "on GPUs that tell no power": {
+        **GPUS,
+        **{key: [None] * 3 for key in ("gpu_power_mean_w", "gpu_energy_j", "tokens_per_joule")},
+    },
+    "on GPUs that were read too seldom": {**GPUS, "gpu_utilisation_mean": [None, None, 0.4]},
     "as it should be": {},
     "an invalid run": {"failed": [0, 0, 1]},
     "only invalid runs": {"failed": [1, 1, 1]},
@@ -185,3 +198,38 @@ def test_the_note_says_how_invalid_runs_are_drawn(name, late, failed, summary, t
         subtitle = " ".join(json.loads((tmp_path / f"{name}.json").read_text())["title"]["subtitle"])
         assert ("which are invalid" in subtitle) == (note is not None)
         assert note is None or note in subtitle
+
+
+def test_each_gpu_has_its_line_and_the_spread_its_bar(summary):
+    study = results(summary, deployments=("a",), **{**GPUS, "gpu_utilisation_mean": [None, 0.35, 0.35]})
+    spec = load_figure("gpu-balance").draw(study).to_dict()
+    rows = drawn_rows(spec, "share")
+    # Over 0.5, 1.0 and 1.5 s the planted series are 0.3 and 0.4 times the time; of the first level too little was read.
+    assert {(row["level"], row["gpu"], round(row["share"], 9)) for row in rows} == {
+        (level, gpu, share) for level in (4, 16) for gpu, share in (("0", 0.3), ("1", 0.4))
+    }
+    spread = [(row["level"], row["low"], row["high"]) for row in drawn_rows(spec, "low")]
+    assert spread == [(level, pytest.approx(0.3), pytest.approx(0.4)) for level in (4, 16)]
+    assert spec["concat"][0]["title"] == {
+        **spec["concat"][0]["title"],
+        "text": "a",
+        "subtitle": ["widest spread 10 points, at 4"],
+    }
+
+
+def test_gpus_that_drain_after_the_load_count_no_more(summary):
+    study = results(summary, deployments=("a",), duration_s=[1.2] * 3, **GPUS)
+    rows = drawn_rows(load_figure("gpu-balance").draw(study).to_dict(), "share")
+    assert {round(row["share"], 9) for row in rows} == {0.225, 0.3}  # at 0.5 and 1.0 s; not at 1.5
+
+
+@pytest.mark.parametrize("name", ["gpu-balance", "gpu-memory-power"])
+def test_without_gpus_a_figure_of_theirs_says_so(name, summary, tmp_path):
+    save_figure(name, results(summary), tmp_path / name)
+    assert "Nothing to show: no run has the" in (tmp_path / f"{name}.svg").read_text()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", None])
+def test_figures_of_gpus_are_those_of_runs_on_gpus(device):
+    row = {"deployment": "a", "workload": "w", "family": "w", "axis": "concurrency", "level": 1.0, "device": device}
+    assert ({"gpu-balance", "gpu-memory-power"} <= set(figures_of([row]))) == (device == "cuda")

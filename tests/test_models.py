@@ -5,17 +5,23 @@ import json
 import pytest
 
 from bench.errors import BenchError
-from bench.models import architecture_of_config, kv_bytes_per_token, parameters, predicted_saturation, write_checkpoint
+from bench.models import (
+    config_of,
+    geometry_of,
+    kv_bytes_per_token,
+    predicted_saturation,
+    write_checkpoint,
+)
 from bench.study import Architecture, Model
 from tests.conftest import ARCHITECTURE
 
 
 def shape(layers, kv_heads, head_dim):
     heads = kv_heads
-    return Architecture(
+    return geometry_of(config_of(Architecture(
         layers=layers, hidden_size=heads * head_dim, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
         intermediate_size=64, vocabulary=512, context=1024,
-    )  # fmt: skip
+    )))  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -36,7 +42,7 @@ def test_kv_bytes_of_the_studys_models(layers, kv_heads, head_dim, expected):
 def test_parameters_by_hand():
     # 2 layers of: q and o 64·64 each, k and v 64·32 each, MLP 3·64·128, two norms of 64; embeddings and head 2·512·64; last norm 64
     by_hand = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 2 * 64) + 2 * 512 * 64 + 64
-    assert parameters(Architecture(**ARCHITECTURE)) == by_hand == 139_584
+    assert geometry_of(config_of(Architecture(**ARCHITECTURE))).parameters == by_hand == 139_584
 
 
 def test_parameters_of_a_published_model():
@@ -45,7 +51,7 @@ def test_parameters_of_a_published_model():
         layers=32, hidden_size=4096, heads=32, kv_heads=8, head_dim=128,
         intermediate_size=14336, vocabulary=128_256, context=8192,
     )  # fmt: skip
-    assert parameters(llama) == 8_030_261_248
+    assert geometry_of(config_of(llama)).parameters == 8_030_261_248
 
 
 @pytest.mark.parametrize(
@@ -61,11 +67,17 @@ def test_predicted_saturation(kv_tokens, tokens, block, expected):
     assert predicted_saturation(kv_tokens, tokens, block) == pytest.approx(expected)
 
 
+def facts(config):
+    """The eight facts of an architecture, as a config.json states them."""
+    geometry = geometry_of(config)
+    return {key: getattr(geometry, key) for key in ARCHITECTURE}
+
+
 def test_a_synthetic_checkpoint_states_its_architecture(tmp_path):
     model = Model(architecture=Architecture(**ARCHITECTURE))
     write_checkpoint("m", model, tmp_path / "m/checkpoint.json")
     folder = tmp_path / "m/model"
-    assert architecture_of_config(json.loads((folder / "config.json").read_text())) == model.architecture
+    assert facts(json.loads((folder / "config.json").read_text())) == ARCHITECTURE
     tokenizer = json.loads((folder / "tokenizer.json").read_text())["model"]
     assert sorted(tokenizer["vocab"].values()) == list(range(512))  # every id has a token, every byte a character
     assert json.loads((tmp_path / "m/checkpoint.json").read_text())["source"] == "synthetic"
@@ -79,7 +91,7 @@ def test_a_real_checkpoint_is_linked_and_its_facts_are_read(tmp_path):
     record = tmp_path / "linked/checkpoint.json"
     write_checkpoint("m", Model(path=str(real)), record)
     assert (tmp_path / "linked/model").resolve() == real
-    assert json.loads(record.read_text())["architecture"] == ARCHITECTURE
+    assert facts(json.loads(record.read_text())["config"]) == ARCHITECTURE
     wrong = Architecture(**{**ARCHITECTURE, "kv_heads": 4})
     with pytest.raises(BenchError, match=r"models\.m\.architecture\.kv_heads is 4, but the checkpoint's config.json says 2"):
         write_checkpoint("m", Model(path=str(real), architecture=wrong), record)

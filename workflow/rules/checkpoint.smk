@@ -1,5 +1,5 @@
 rule checkpoint:
-    """The model: written from its architecture facts, linked from a folder, or fetched from a hub."""
+    """The model: written from its shape, linked from a folder, or fetched from a hub."""
     output:
         record=paths.CHECKPOINT,
     log:
@@ -7,7 +7,9 @@ rule checkpoint:
     conda:
         "../envs/bench.yaml"
     params:
-        model=lambda wildcards: PLAN.config.models[wildcards.model].model_dump(),
+        model=lambda wildcards: PLAN.config.models[wildcards.model].model_dump(
+            exclude_defaults=True
+        ),
         protocol=PROTOCOL,
     script:
         "../scripts/checkpoint.py"

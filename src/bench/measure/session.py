@@ -16,6 +16,7 @@ import requests
 from bench.engine import Server, ServerDied, gather_facts, server_info
 from bench.errors import BenchError
 from bench.http import get
+from bench.measure.devices import further_endpoints
 from bench.measure.metrics import kv_facts, metric_names
 from bench.measure.progress import Clock
 from bench.measure.recording import record_run
@@ -128,6 +129,7 @@ def _measure_missing(
         }
         served = any(ttft is not None for ttft in warmup["ttft_s"])
         scraped = _tells_enough(server, exposition, facts["engine_version"], served, say)
+        endpoints = further_endpoints(spec, server, settings.telemetry.values(), lambda text: say(f"{spec.name}: {text}"))
         _refuse_another_version(plan, spec, store, facts["engine_version"])
         with store.adding(_facts_key(spec)) as folder:
             (folder / "deployment.json").write_text(json.dumps(facts, indent=2) + "\n")
@@ -148,7 +150,7 @@ def _measure_missing(
                     folder,
                     header=header,
                     scrape_interval_s=settings.scrape_interval_s if scraped else None,
-                    endpoints=list(settings.telemetry.values()),
+                    endpoints=endpoints,
                     prefix_block_size=facts["block_size"] if facts["prefix_caching"] else None,
                 )
                 if recording.failed:

@@ -1,19 +1,22 @@
-"""Architecture facts: what a model's weights and KV cache weigh, and checkpoints made from them."""
+"""What a model's weights and KV cache weigh, from its config.json, and checkpoints made from that."""
 
 from bench.models.checkpoint import write_checkpoint
-from bench.models.geometry import (
-    DTYPE_BYTES,
-    architecture_of_config,
-    kv_bytes_per_token,
-    parameters,
-    predicted_saturation,
-)
+from bench.models.config_json import config_of, geometry_of, geometry_of_model
+from bench.models.geometry import DTYPE_BYTES, Geometry, kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
+from bench.models.memory import KvPool, cuda_overhead_bytes, kv_pool, predicted_saturation
 
 __all__ = [
     "DTYPE_BYTES",
-    "architecture_of_config",
+    "Geometry",
+    "KvPool",
+    "config_of",
+    "cuda_overhead_bytes",
+    "geometry_of",
+    "geometry_of_model",
+    "kv_bytes_of_sequence",
     "kv_bytes_per_token",
-    "parameters",
+    "kv_pool",
     "predicted_saturation",
+    "weight_bytes",
     "write_checkpoint",
 ]

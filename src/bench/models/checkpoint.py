@@ -1,19 +1,27 @@
-"""Checkpoints: synthetic ones written from architecture facts, real ones linked or fetched."""
+"""Checkpoints: synthetic ones written from a model's shape, real ones linked or fetched."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.models.geometry import architecture_of_config, parameters
-from bench.study import Architecture, Model
+from bench.models.config_json import config_of, geometry_of, geometry_of_model
+from bench.models.geometry import Geometry
+from bench.study import Model, decoder_part
 
 __all__ = ["write_checkpoint"]
 
 _SPECIAL = ("<s>", "</s>", "<pad>")
+_TOKEN_IDS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+_FEWEST_TOKENS = 320  # 256 bytes, the special ones, and some to spare
+# What a decoder is called that is published inside a larger model.
+_TEXT_ONLY = {"gemma3_text": "Gemma3ForCausalLM"}
+# What a checkpoint must have in common with the model that the configuration says it is.
+_FACTS = ("layers", "hidden_size", "heads", "kv_heads", "head_dim", "intermediate_size", "vocabulary", "context")
 _CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<s>' + message['role'] + '\n' + message['content'] + '</s>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<s>assistant\n' }}{% endif %}"
@@ -24,7 +32,7 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
     """Make the checkpoint of `model` beside `record`, and write its facts there.
 
     A synthetic one is a folder with `config.json` and a tokenizer; the engine draws random weights. A real one is a link to its
-    folder or to the hub's snapshot.
+    folder or to the hub's snapshot. The record's `config` is the config.json from which the memory is computed.
 
     Raises:
         BenchError: a path that is no checkpoint, a hub that cannot be reached, or facts that contradict the checkpoint's own.
@@ -36,15 +44,16 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
     elif target.exists():
         shutil.rmtree(target)
     if model.synthetic:
-        assert model.architecture is not None  # the configuration refuses a model without a source
-        _write_synthetic(model.architecture, target)
-        architecture: Architecture | None = model.architecture
+        config = _synthetic_config(name, model)
+        geometry = geometry_of(config)
+        _write_synthetic(config, geometry, target)
     else:
         folder = Path(model.path) if model.path else _fetch(name, model)
         if not (folder / "config.json").is_file():
             raise BenchError(f"models.{name}: {folder} holds no config.json; name the folder of a checkpoint.")
         target.symlink_to(folder.resolve(), target_is_directory=True)
-        architecture = _facts(name, model, folder / "config.json")
+        config = _checked(name, model, folder / "config.json")
+        geometry = geometry_of(config)
     record.write_text(
         json.dumps(
             {
@@ -52,8 +61,8 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
                 "source": model.hub or model.path or "synthetic",
                 "revision": model.revision,
                 "path": str(target),
-                "architecture": architecture.model_dump() if architecture else None,
-                "parameters": parameters(architecture) if architecture else None,
+                "config": config,
+                "parameters": geometry.parameters,
                 "weight_bytes": None
                 if model.synthetic
                 else sum(f.stat().st_size for f in target.glob("*.safetensors")) or None,
@@ -64,24 +73,32 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
     )
 
 
-def _facts(name: str, model: Model, config: Path) -> Architecture | None:
-    """The checkpoint's own facts, checked against those of the configuration where it states some."""
+def _checked(name: str, model: Model, file: Path) -> dict[str, Any]:
+    """A real checkpoint's config.json, checked against what the configuration states; the latter's where its own cannot be read."""
+    config: dict[str, Any] = json.loads(file.read_text())
+    stated = geometry_of_model(model)
     try:
-        own = architecture_of_config(json.loads(config.read_text()))
-    except KeyError as missing:
-        if model.architecture is None:
+        own = geometry_of(config)
+    except BenchError as error:
+        if model.architecture:
+            return config_of(model.architecture)
+        raise BenchError(
+            f"models.{name}: {file.parent}: {error}, so its memory cannot be computed. "
+            f"Add the facts under models.{name}.architecture."
+        ) from None
+    for key in _FACTS if stated else ():
+        if getattr(stated, key) == getattr(own, key):
+            continue
+        if model.architecture:
             raise BenchError(
-                f"models.{name}: {config} does not state {missing}, so its KV cache cannot be computed. "
-                f"Add the facts under models.{name}.architecture."
-            ) from None
-        return model.architecture
-    for key, said in (model.architecture.model_dump() if model.architecture else {}).items():
-        if said != getattr(own, key):
-            raise BenchError(
-                f"models.{name}.architecture.{key} is {said}, but the checkpoint's config.json says {getattr(own, key)}. "
-                "Correct or remove it."
+                f"models.{name}.architecture.{key} is {getattr(stated, key)}, but the checkpoint's config.json says "
+                f"{getattr(own, key)}. Correct or remove it."
             )
-    return own
+        raise BenchError(
+            f"models.{name}: {model.catalogue or 'config'} has {key} {getattr(stated, key)}, but the checkpoint's config.json says "
+            f"{getattr(own, key)}. It is another model: name the right one, or remove the key."
+        )
+    return config
 
 
 def _fetch(name: str, model: Model) -> Path:
@@ -103,39 +120,39 @@ def _fetch(name: str, model: Model) -> Path:
         ) from error
 
 
-def _write_synthetic(architecture: Architecture, target: Path) -> None:
+def _synthetic_config(name: str, model: Model) -> dict[str, Any]:
+    """The config.json of a synthetic checkpoint: the decoder alone, with our tokenizer's ids.
+
+    An image encoder is left out: text is what is measured, and an engine would ask for the encoder's own preprocessor.
+    """
+    try:
+        stated = config_of(model.architecture) if model.architecture else dict(model.config or {})
+        vocabulary = geometry_of(stated).vocabulary
+    except BenchError as error:
+        raise BenchError(f"models.{name}: {error}. Give the keys of a whole config.json.") from None
+    if vocabulary < _FEWEST_TOKENS:
+        raise BenchError(
+            f"models.{name}: a vocabulary of {vocabulary} has no token for every byte; give {_FEWEST_TOKENS} or more."
+        )
+    part = dict(decoder_part(stated))
+    if part.get("model_type") in _TEXT_ONLY and "text_config" in stated:
+        part |= {key: stated[key] for key in ("torch_dtype", "quantization_config") if key in stated}
+        stated = {**part, "architectures": [_TEXT_ONLY[part["model_type"]]]}
+    stated.pop("auto_map", None)  # code that lies beside the real checkpoint
+    return {**stated, **_TOKEN_IDS}
+
+
+def _write_synthetic(config: Mapping[str, Any], geometry: Geometry, target: Path) -> None:
     target.mkdir()
     for file, content in (
-        ("config.json", _config(architecture)),
-        ("tokenizer.json", _tokenizer(architecture.vocabulary)),
-        ("tokenizer_config.json", _tokenizer_config(architecture.context)),
-        ("generation_config.json", {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}),
+        ("config.json", config),
+        ("tokenizer.json", _tokenizer(geometry.vocabulary)),
+        ("tokenizer_config.json", _tokenizer_config(geometry.context)),
+        ("generation_config.json", _TOKEN_IDS),
     ):
-        (target / file).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-
-
-def _config(a: Architecture) -> dict[str, Any]:
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "num_hidden_layers": a.layers,
-        "hidden_size": a.hidden_size,
-        "num_attention_heads": a.heads,
-        "num_key_value_heads": a.kv_heads,
-        "head_dim": a.head_dim,
-        "intermediate_size": a.intermediate_size,
-        "vocab_size": a.vocabulary,
-        "max_position_embeddings": a.context,
-        "hidden_act": "silu",
-        "initializer_range": 0.02,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-        "pad_token_id": 2,
-        "torch_dtype": "float32",
-    }
+        # A published vocabulary has up to 262,208 entries; indented, they take seconds.
+        indent = None if file == "tokenizer.json" else 1
+        (target / file).write_text(json.dumps(content, ensure_ascii=False, indent=indent) + "\n", encoding="utf-8")
 
 
 def _byte_alphabet() -> list[str]:

@@ -2,71 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
-from bench.study import Architecture
-
-__all__ = [
-    "DTYPE_BYTES",
-    "architecture_of_config",
-    "kv_bytes_per_token",
-    "parameters",
-    "predicted_saturation",
-]
+__all__ = ["DTYPE_BYTES", "Geometry", "kv_bytes_of_sequence", "kv_bytes_per_token", "layer_kv_bytes", "weight_bytes"]
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1}
 
 
-def kv_bytes_per_token(architecture: Architecture, dtype: str) -> int:
-    """Bytes that one token holds in the KV cache, over all devices.
+@dataclass(frozen=True)
+class Geometry:
+    """The facts of a decoder from which its memory follows, whatever its family.
 
-    2 (key and value) × layers × KV heads × head_dim × bytes an element. With KV heads fewer than tensor-parallel
-    devices, engines replicate them; that is not counted here.
+    Attributes:
+        family: `model_type` of its config.json.
+        heads: query heads. kv_heads: heads of what the cache holds; 1 where all heads share it. head_dim: elements of one of those.
+        latent: multi-head latent attention: the cache holds one compressed vector for keys and values together.
+        windows: of each layer, tokens that it sees, and holds, at most; None where it sees all.
+        intermediate_size: width of a dense layer's MLP.
+        vocabulary: rows of the embeddings. context: longest sequence (tokens).
+        parameters: all, an image encoder's too. active_parameters: those that one token passes through.
+        linear_parameters: those in the linear layers of the decoder's layers, which are what a quantised checkpoint quantises.
+        quantised_bytes: bytes of one of those in a quantised checkpoint; None where they have the dtype of the rest.
+        exact: whether a reader of its own family counted; otherwise it was taken for Llama-shaped, and only the KV cache is sure.
+    """
+
+    family: str
+    layers: int
+    hidden_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocabulary: int
+    context: int
+    parameters: int
+    active_parameters: int
+    linear_parameters: int
+    windows: tuple[int | None, ...]
+    latent: bool = False
+    quantised_bytes: float | None = None
+    exact: bool = True
+
+    @property
+    def attention(self) -> str:
+        """`MHA`, `GQA`, `MQA` or `MLA`."""
+        if self.latent:
+            return "MLA"
+        return "MHA" if self.kv_heads == self.heads else "MQA" if self.kv_heads == 1 else "GQA"
+
+
+def layer_kv_bytes(geometry: Geometry, dtype: str) -> int:
+    """Bytes that one token holds in one layer: key and value (MLA: one vector for both) × KV heads × head_dim × bytes an element."""
+    vectors = 1 if geometry.latent else 2
+    return vectors * geometry.kv_heads * geometry.head_dim * DTYPE_BYTES[dtype]
+
+
+def kv_bytes_per_token(geometry: Geometry, dtype: str) -> int:
+    """Bytes that one token holds in the KV cache, over all layers and devices, while no window has passed over it.
+
+    2 (key and value) × layers × KV heads × head_dim × bytes an element; with MLA, layers × (kv_lora_rank + qk_rope_head_dim) × bytes.
+    Where there are fewer KV heads than tensor-parallel devices, engines replicate them; that is not counted here.
 
     Source: the definition used in vLLM's KV cache specification (page size over block size).
     """
-    return 2 * architecture.layers * architecture.kv_heads * architecture.head_dim * DTYPE_BYTES[dtype]
+    return geometry.layers * layer_kv_bytes(geometry, dtype)
 
 
-def parameters(architecture: Architecture) -> int:
-    """Parameters of a Llama-shaped decoder with this geometry: gated MLP, RMS norms, no biases, untied output layer."""
-    a = architecture
-    attention = a.hidden_size * a.head_dim * (2 * a.heads + 2 * a.kv_heads)
-    layer = attention + 3 * a.hidden_size * a.intermediate_size + 2 * a.hidden_size
-    return a.layers * layer + 2 * a.vocabulary * a.hidden_size + a.hidden_size
+def kv_bytes_of_sequence(geometry: Geometry, tokens: int, dtype: str) -> int:
+    """Bytes that a sequence of `tokens` holds: a layer with a window holds no more than the window."""
+    held = sum(tokens if window is None else min(tokens, window) for window in geometry.windows)
+    return held * layer_kv_bytes(geometry, dtype)
 
 
-def predicted_saturation(kv_tokens: int, tokens_per_request: float, block_size: int = 1) -> float:
-    """Requests whose whole context fits the KV cache at once: KV tokens ÷ tokens a request.
+def weight_bytes(geometry: Geometry, dtype: str) -> int:
+    """Bytes of the weights as a server holds them, over all devices.
 
-    Args:
-        kv_tokens: capacity of the KV cache (tokens).
-        tokens_per_request: prompt + output of one request, the mean where they differ (tokens).
-        block_size: tokens in a block; a request holds whole blocks.
-
-    Returns:
-        Concurrency at which the cache is full. It holds for exact output lengths; where outputs stop early, use the
-        lengths seen.
+    The linear layers of a quantised checkpoint keep its type; embeddings, output layer, norms and routers have `dtype`.
     """
-    blocks = -(-tokens_per_request // block_size)
-    return kv_tokens / (blocks * block_size)
-
-
-def architecture_of_config(config: Mapping[str, Any]) -> Architecture:
-    """Architecture facts from a checkpoint's `config.json` (the names that Llama-like models use).
-
-    Raises:
-        KeyError: the file lacks a name; the model is of a family that is not read here.
-    """
-    heads = config["num_attention_heads"]
-    return Architecture(
-        layers=config["num_hidden_layers"],
-        hidden_size=config["hidden_size"],
-        heads=heads,
-        kv_heads=config.get("num_key_value_heads") or heads,
-        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-        intermediate_size=config["intermediate_size"],
-        vocabulary=config["vocab_size"],
-        context=config["max_position_embeddings"],
-    )
+    full = DTYPE_BYTES[dtype]
+    linear = geometry.linear_parameters * (geometry.quantised_bytes or full)
+    return round(linear) + (geometry.parameters - geometry.linear_parameters) * full

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError
+from bench.parse.devices import device_figures, device_samples
 from bench.parse.latency import latency_columns
 from bench.parse.load import asked_figures, load_figures
 from bench.parse.percentiles import percentile, upper_bound
@@ -71,9 +72,12 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     times = _scrape_times(scrapes)
     mine = times.pop(engine, [])
     content = summarise(record, table, samples.filter(pl.col("endpoint") == (engine or "")), mine)
+    window = _load_window(table)
+    output = table.filter(pl.col("outcome") == "ok")["completion_tokens"].sum()
+    content |= device_figures(device_samples(samples), window, int(output or 0))
     content["scrape_endpoint"] = engine
     if times:
-        content["scrape_gaps"] = {endpoint: _longest_gap(at, *_load_window(table)) for endpoint, at in times.items()}
+        content["scrape_gaps"] = {endpoint: _longest_gap(at, *window) for endpoint, at in times.items()}
     for path in (requests, telemetry, wide, summary):
         path.parent.mkdir(parents=True, exist_ok=True)
     table.write_parquet(requests)

@@ -1,13 +1,16 @@
 """A configuration file becomes a list of runs, each with a name, a path and a digest."""
 
-from bench.study.config import Architecture, Config, Deployment, Engine, Model
+from bench.study.config import Config, Deployment, Engine
 from bench.study.load import load_config, load_file, load_workload
+from bench.study.model import Architecture, Model
 from bench.study.paths import Paths
 from bench.study.plan import DeploymentSpec, Plan, RunSpec
+from bench.study.published import CatalogueEntry, catalogue, decoder_part
 from bench.study.workload import Workload
 
 __all__ = [
     "Architecture",
+    "CatalogueEntry",
     "Config",
     "Deployment",
     "DeploymentSpec",
@@ -17,6 +20,8 @@ __all__ = [
     "Plan",
     "RunSpec",
     "Workload",
+    "catalogue",
+    "decoder_part",
     "load_config",
     "load_file",
     "load_workload",

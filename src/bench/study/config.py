@@ -16,17 +16,16 @@ from pydantic import (
     model_validator,
 )
 
+from bench.study.model import Model
 from bench.study.strict import Count, Strict
 from bench.study.workload import Workload
 
 __all__ = [
-    "Architecture",
     "Config",
     "Deployment",
     "Engine",
     "Ladder",
     "Measurement",
-    "Model",
     "Study",
     "Thresholds",
 ]
@@ -42,9 +41,9 @@ def parse_size(value: Any) -> int:
     if match is None:
         raise ValueError("a size is a number of bytes or a text such as 64MiB or 1.5GiB")
     size = float(match[1]) * _UNITS[match[2] or ""]
-    if not size.is_integer():
+    if not match[2] and not size.is_integer():
         raise ValueError("a size is a whole number of bytes")
-    return int(size)
+    return round(size)
 
 
 Size = Annotated[
@@ -55,60 +54,6 @@ Size = Annotated[
 ]
 # Names become folders, wildcards and `_`-separated parts of a run's name: hence no underscore, no slash, no upper case.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
-
-
-class Architecture(Strict):
-    """The facts of a decoder that decide its memory and its speed."""
-
-    layers: Count = Field(description="Decoder layers.")
-    hidden_size: Count = Field(description="Width of the residual stream.")
-    heads: Count = Field(description="Attention (query) heads.")
-    kv_heads: Count = Field(description="Key/value heads: as many as `heads` is MHA, 1 is MQA, anything between is GQA.")
-    head_dim: Count = Field(description="Width of one head.")
-    intermediate_size: Count = Field(description="Width of the gated MLP.")
-    vocabulary: Annotated[int, Field(ge=320)] = Field(
-        description="Vocabulary size; at least 320, so that every byte has a token."
-    )
-    context: Count = Field(description="Longest sequence, prompt and output together (tokens).")
-
-    @model_validator(mode="after")
-    def _heads_divide(self) -> Architecture:
-        if self.heads % self.kv_heads:
-            raise ValueError(
-                f"kv_heads {self.kv_heads} does not divide heads {self.heads}; each KV head serves a whole group of heads"
-            )
-        return self
-
-
-class Model(Strict):
-    """One model: architecture facts alone (a synthetic checkpoint with random weights), or a real checkpoint."""
-
-    architecture: Architecture | None = Field(
-        default=None,
-        description="Architecture facts. Alone, they make a synthetic checkpoint; beside `hub` or `path`, they are checked against it.",
-    )
-    hub: str | None = Field(default=None, description="Hugging Face id of a real checkpoint, such as `Qwen/Qwen3-8B`.")
-    revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")] | None = Field(
-        default=None, description="Commit of the hub's checkpoint; required with `hub`, so that a rerun loads the same."
-    )
-    path: str | None = Field(default=None, description="Folder of a real checkpoint on this machine.")
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Model:
-        if self.hub and self.path:
-            raise ValueError("both hub and path are given; keep one")
-        if not (self.hub or self.path or self.architecture):
-            raise ValueError("no source: give architecture (a synthetic checkpoint), hub and revision, or path")
-        if self.hub and not self.revision:
-            raise ValueError("hub without revision; name the commit, so that a rerun loads the same weights")
-        if self.revision and not self.hub:
-            raise ValueError("revision without hub")
-        return self
-
-    @property
-    def synthetic(self) -> bool:
-        """Whether the checkpoint is written from the architecture facts, with random weights."""
-        return not (self.hub or self.path)
 
 
 class Engine(Strict):
@@ -167,7 +112,9 @@ class Deployment(Strict):
         default=0.9, description="Share of a GPU's memory that the engine may take."
     )
     block_size: Count | None = Field(
-        default=None, description="Tokens in a KV block; default 32 on a CPU (vLLM refuses 16 there), 16 on a GPU."
+        default=None,
+        description="Tokens in a KV block; default 32 on a CPU (vLLM refuses 16 there, and takes nothing else for latent attention), "
+        "16 on a GPU.",
     )
     max_num_seqs: Count = Field(
         default=256, description="Most sequences in one step; keep it above the highest concurrency, or it is the limit."
@@ -272,7 +219,8 @@ class Measurement(Strict):
     )
     telemetry: dict[Name, str] = Field(
         default_factory=dict,
-        description="Further Prometheus endpoints by name, such as `dcgm: http://127.0.0.1:9400/metrics`, scraped beside the engine's.",
+        description="Further Prometheus endpoints by name, such as `dcgm: http://127.0.0.1:9400/metrics`, scraped beside the engine's; "
+        "`nvml:0,1` are GPUs of this machine. Those of a server that is started here are scraped without being named.",
     )
     seed: int = Field(default=0, description="Seed of the prompts; a run's prompts follow from it and the run's digest.")
 

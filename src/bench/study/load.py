@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -17,49 +16,9 @@ from bench.errors import BenchError
 from bench.study.config import Config, Ladder
 from bench.study.plan import longest_request, swept
 from bench.study.workload import Workload
+from bench.study.yaml_file import read_yaml
 
-__all__ = ["load_config", "load_file", "load_workload", "read_yaml"]
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML in which a repeated key is an error: PyYAML would keep the last one and say nothing."""
-
-
-def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    # Before `<<` is resolved: a key that overrides a merged one is no repetition.
-    seen: set[str] = set()
-    for key, _ in node.value:
-        if isinstance(key, yaml.ScalarNode) and key.value in seen:
-            raise BenchError(
-                f"{loader.name}: line {key.start_mark.line + 1}: the name {key.value!r} stands twice in one mapping. "
-                "Only one of the two would count; put all entries under the first, or rename one."
-            )
-        seen.add(str(key.value))
-    loader.flatten_mapping(node)
-    return loader.construct_mapping(node, deep=True)
-
-
-_UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file.
-
-    Raises:
-        BenchError: the file is missing, is not YAML, holds no mapping, or repeats a key.
-    """
-    try:
-        with path.open(encoding="utf-8") as stream:
-            content = yaml.load(stream, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
-    except FileNotFoundError:
-        raise BenchError(f"{path}: no such file. Name a configuration with --configfile.") from None
-    except OSError as error:
-        raise BenchError(f"{path}: cannot be read: {error.strerror}. Name a configuration file with --configfile.") from None
-    except yaml.YAMLError as error:
-        raise BenchError(f"{path}: not valid YAML: {error}") from None
-    if not isinstance(content, dict):
-        raise BenchError(f"{path}: holds no mapping; a configuration starts with `study:`.")
-    return content
+__all__ = ["load_config", "load_file", "load_workload"]
 
 
 def load_file(path: Path, **overrides: Any) -> Config:
@@ -213,7 +172,7 @@ def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
     """Requests beyond the model's context."""
     model_name = config.deployments[ladder.deployment].model
     model = config.models.get(model_name)
-    if not (model and model.architecture):
+    if model is None or model.context is None:
         return
     try:
         tokens, longest = max(
@@ -223,7 +182,7 @@ def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
     except BenchError as error:
         yield f"workloads.{ladder.workload}: {error}"
         return
-    if tokens > model.architecture.context:
+    if tokens > model.context:
         prompt, output = longest.prompt_tokens, longest.output_tokens
         terms = (
             f"prompt_tokens {prompt.longest} + output_tokens {output.longest} = {tokens}"
@@ -231,7 +190,7 @@ def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
             else f"its longest request, {tokens} tokens with its output,"
         )
         yield (
-            f"workloads.{ladder.workload}: {terms} is beyond the context of models.{model_name}, {model.architecture.context} tokens. "
+            f"workloads.{ladder.workload}: {terms} is beyond the context of models.{model_name}, {model.context} tokens. "
             "Shorten the workload, or take it off that model's ladder."
         )
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.study.config import Config, Deployment, Engine, Ladder, Measurement, Model
+from bench.study.config import Config, Deployment, Engine, Ladder, Measurement
+from bench.study.model import Model
 from bench.study.paths import Paths
 from bench.study.trace import read_trace
 from bench.study.workload import Workload

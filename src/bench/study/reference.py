@@ -14,13 +14,14 @@ from pydantic.fields import FieldInfo
 
 from bench.study import config, workload
 from bench.study.lengths import LengthDistribution
+from bench.study.model import Architecture, Model
 
 __all__ = ["reference", "schema"]
 
 _INTRODUCTION = """\
 # Configuration
 
-<!-- Generated from src/bench/study/config.py and workload.py by `bench config`; edit the descriptions there. -->
+<!-- Generated from src/bench/study/config.py, model.py and workload.py by `bench config`; edit the descriptions there. -->
 
 `config/config.yaml` is the default study; `--configfile FILE` (or `make figures CONFIG=FILE`) runs another, which stands
 alone. A configuration is checked as a whole before any job starts; what is refused is named with its key, its value and
@@ -36,8 +37,8 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("The file", config.Config),
     ("`study`", config.Study),
     ("`study.ladders[]`", config.Ladder),
-    ("`models.NAME`", config.Model),
-    ("`models.NAME.architecture`", config.Architecture),
+    ("`models.NAME`", Model),
+    ("`models.NAME.architecture`", Architecture),
     ("`engines.NAME`", config.Engine),
     ("`deployments.NAME`", config.Deployment),
     ("`workloads.NAME`", workload.Workload),
@@ -93,7 +94,9 @@ def _type(annotation: Any) -> str:
         return "integer or distribution"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"`{annotation.__name__.lower()}`"
-    return {int: "integer", float: "number", str: "text", bool: "true or false"}.get(annotation, str(annotation))
+    return {int: "integer", float: "number", str: "text", bool: "true or false", Any: "anything"}.get(
+        annotation, str(annotation)
+    )
 
 
 def schema() -> str:

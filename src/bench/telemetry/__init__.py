@@ -1,16 +1,24 @@
-"""The server's own account of itself: what it exposes, scraped beside the load."""
+"""The server's own account of itself: what it exposes, scraped beside the load; and what the GPUs under it tell."""
 
 from bench.telemetry.catalogue import COUNTERS, GAUGES, HISTOGRAMS, SHARES, Catalogue, exposition_names, find_catalogue
+from bench.telemetry.devices import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
+from bench.telemetry.nvml import nvml_endpoint, nvml_problem
 from bench.telemetry.scraper import scrape, scraping
 
 __all__ = [
     "COUNTERS",
+    "DEVICE_METRICS",
+    "DEVICE_NAMES",
     "GAUGES",
     "HISTOGRAMS",
+    "NO_VALUE",
     "SHARES",
     "Catalogue",
     "exposition_names",
     "find_catalogue",
+    "is_nvml",
+    "nvml_endpoint",
+    "nvml_problem",
     "scrape",
     "scraping",
 ]

@@ -1,4 +1,4 @@
-"""Scrape Prometheus endpoints on an absolute schedule and keep the raw text.
+"""Scrape Prometheus endpoints, and this machine's GPUs, on an absolute schedule and keep the raw text.
 
 A process of its own, so that it shares nothing with the client but the machine, with a thread an endpoint, so that one that is slow or
 dead delays no other. Nothing is parsed here. It is not niced: its share of a core is small, and its samples matter most
@@ -26,6 +26,8 @@ from typing import Any
 import requests
 
 from bench.http import direct_session
+from bench.telemetry.devices import is_nvml
+from bench.telemetry.nvml import GpuReader, NvmlError
 
 __all__ = ["main", "scrape", "scraping"]
 
@@ -68,9 +70,7 @@ def scrape(urls: Sequence[str], interval_s: float, output: Path, *, ended: threa
 
 def _follow(url: str, start: float, interval_s: float, ended: threading.Event, lines: SimpleQueue[_Line]) -> None:
     """Scrape one endpoint on its schedule, and once more after the end."""
-    session = direct_session()
-    # On the engine's own machine, compressing would cost the server's event loop more than the wire saves.
-    session.headers["Accept-Encoding"] = "identity"
+    read = _looks(url) if is_nvml(url) else _requests(url)
     slot, last = 0, False
     while not last:
         due = start + slot * interval_s
@@ -78,18 +78,39 @@ def _follow(url: str, start: float, interval_s: float, ended: threading.Event, l
         sent = time.monotonic()
         line: _Line = {"slot": slot, "endpoint": url, "due": min(due, sent), "sent": sent}
         try:
-            answer = session.get(url, timeout=(_CONNECT_S, _READ_S))
+            content = read()
             line["received"] = time.monotonic()
-            answer.raise_for_status()
             # Expositions are UTF-8, whatever a header says or leaves to be guessed.
-            line["text"] = answer.content.decode("utf-8", "replace")
-        except requests.RequestException as error:
+            line["text"] = content.decode("utf-8", "replace")
+        except (requests.RequestException, NvmlError) as error:
             line["received"] = time.monotonic()
             line["error"] = str(error)[:300]
         if last:
             line["last"] = True
         lines.put(line)
         slot = max(slot + 1, int((time.monotonic() - start) / interval_s) + 1)
+
+
+def _requests(url: str) -> Callable[[], bytes]:
+    """One request for an exposition after another."""
+    session = direct_session()
+    # On the engine's own machine, compressing would cost the server's event loop more than the wire saves.
+    session.headers["Accept-Encoding"] = "identity"
+
+    def read() -> bytes:
+        answer = session.get(url, timeout=(_CONNECT_S, _READ_S))
+        answer.raise_for_status()
+        return answer.content
+
+    return read
+
+
+def _looks(url: str) -> Callable[[], bytes]:
+    """One look at this machine's GPUs after another."""
+    reader = GpuReader(url)
+    with contextlib.suppress(NvmlError):  # which the first slot will tell
+        reader.read()  # NVML loads at the first look, and no sample's time should hold that
+    return reader.read
 
 
 def _arrivals(
@@ -125,7 +146,7 @@ def scraping(urls: Sequence[str], interval_s: float, output: Path) -> Iterator[N
     """Scrape in another process while the context is open; entered after the first scrape of every endpoint, left after a last one.
 
     Args:
-        urls: the engine's endpoint, then further ones.
+        urls: the engine's endpoint, then further ones; `nvml:` and what follows it are this machine's GPUs.
     """
     # -P: nothing is imported from the working directory.
     command = [sys.executable, "-P", "-m", "bench.telemetry", str(interval_s), str(output), *urls]

@@ -1,0 +1,186 @@
+"""`bench models`: the catalogue, and what of each model a GPU would hold."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from bench.cli.common import Commands, print_json
+from bench.errors import BenchError
+from bench.models import (
+    Geometry,
+    cuda_overhead_bytes,
+    geometry_of,
+    kv_bytes_of_sequence,
+    kv_bytes_per_token,
+    kv_pool,
+    predicted_saturation,
+    weight_bytes,
+)
+from bench.study import CatalogueEntry, Deployment, catalogue
+from bench.study.config import parse_size
+
+__all__ = ["add"]
+
+_DTYPE = "bfloat16"
+_GIB = 2**30
+
+
+def add(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "models",
+        help="list the model catalogue: shape, KV bytes a token, weights; and what a GPU holds of each",
+        description="List the models of config/models.yaml, which `models.NAME.catalogue` of a study names. Parameters, KV bytes a "
+        "token and weights are computed from each model's published config.json, for 16 bit weights (a quantised checkpoint's own) "
+        "and KV cache.",
+        epilog="example: the study's table, 94 GB H100 NVL, vLLM's own 1,024 sequences, requests of 128 + 512 tokens: "
+        "bench models --device-memory 93.6GiB --max-num-seqs 1024 --tokens 640",
+    )
+    default = {name: field.default for name, field in Deployment.model_fields.items()}
+    parser.add_argument("--json", action="store_true", help="a JSON list, with hub id, source and published parameters")
+    parser.add_argument(
+        "--tokens",
+        type=_positive,
+        metavar="N",
+        help="prompt + output of a request: KV bytes a token are those of such a sequence (they fall where layers have a window), and "
+        "with --device-memory, the number of requests at which the KV cache is full",
+    )
+    parser.add_argument(
+        "--device-memory", type=_size, metavar="SIZE", help="memory of one GPU, such as 80GiB: adds its KV cache in tokens"
+    )
+    parser.add_argument(
+        "--gpu-memory-utilization",
+        type=float,
+        default=default["gpu_memory_utilization"],
+        metavar="SHARE",
+        help="share of it that the engine may take (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tensor-parallel",
+        type=_positive,
+        default=default["tensor_parallel"],
+        metavar="N",
+        help="GPUs that share each layer (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-num-seqs",
+        type=_positive,
+        default=default["max_num_seqs"],
+        metavar="N",
+        help="most sequences in one step, for which the sampler keeps memory (default: %(default)s)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error}") from None
+
+
+def _run(options: argparse.Namespace) -> None:
+    if not 0 < options.gpu_memory_utilization <= 1:
+        raise BenchError(
+            f"--gpu-memory-utilization is {options.gpu_memory_utilization:g}; it is a share, above 0 and at most 1."
+        )
+    rows = [_row(key, entry, options) for key, entry in catalogue().items()]
+    if options.json:
+        print_json(rows)
+        return
+    table = [[head for head, _, _ in _columns(options)]]
+    table += [[text(row) for _, _, text in _columns(options)] for row in rows]
+    widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
+    for line in table:
+        cells = [f"{cell:{align}{width}}" for cell, width, (_, align, _) in zip(line, widths, _columns(options), strict=True)]
+        print("  ".join(cells).rstrip())
+
+
+def _row(key: str, entry: CatalogueEntry, options: argparse.Namespace) -> dict[str, Any]:
+    """One model as plain data."""
+    g = geometry_of(entry.config)
+    tokens = options.tokens
+    row = {
+        "key": key,
+        "hub": entry.hub,
+        "licence": entry.licence,
+        "source": entry.source,
+        "parameters": g.parameters,
+        "published_parameters": entry.parameters,
+        "active_parameters": g.active_parameters,
+        "attention": g.attention,
+        "layers": g.layers,
+        "window_layers": sum(window is not None for window in g.windows),
+        "window": max((window for window in g.windows if window), default=None),
+        "heads": g.heads,
+        "kv_heads": g.kv_heads,
+        "head_dim": g.head_dim,
+        "vocabulary": g.vocabulary,
+        "context": g.context,
+        "kv_bytes_per_token": kv_bytes_of_sequence(g, tokens, _DTYPE) / tokens if tokens else kv_bytes_per_token(g, _DTYPE),
+        "weight_bytes": weight_bytes(g, _DTYPE),
+    }
+    return row | (_capacity(g, options) if options.device_memory else {})
+
+
+def _capacity(g: Geometry, options: argparse.Namespace) -> dict[str, Any]:
+    """What one GPU holds; null where the weights leave nothing, or where requests are beyond the model's context."""
+    overhead = cuda_overhead_bytes(g.vocabulary, options.max_num_seqs, options.tensor_parallel)
+    budget = int(options.device_memory * options.gpu_memory_utilization)
+    left = budget - weight_bytes(g, _DTYPE) // options.tensor_parallel - overhead
+    pool = kv_pool(g, dtype=_DTYPE, tensor_parallel=options.tensor_parallel)
+    slots = pool.tokens(left)
+    capacity: dict[str, Any] = {
+        "overhead_bytes": overhead,
+        "kv_cache_bytes": left if slots else None,
+        "kv_tokens": slots // sum(count for _, count in pool.groups) if slots else None,
+    }
+    if options.tokens:
+        full = predicted_saturation(slots, options.tokens, pool.block_size, pool.groups)
+        capacity["predicted_saturation"] = full if slots and options.tokens <= g.context else None
+    return capacity
+
+
+def _columns(options: argparse.Namespace) -> Sequence[tuple[str, str, Any]]:
+    """Head, alignment, and the cell's text from a row."""
+    columns = [
+        ("model", "<", lambda r: r["key"]),
+        ("parameters", ">", lambda r: _count(r["parameters"])),
+        ("active", ">", lambda r: _count(r["active_parameters"]) if r["active_parameters"] != r["parameters"] else ""),
+        ("attention", "<", _attention),
+        ("layers", ">", lambda r: str(r["layers"])),
+        ("heads/KV", ">", lambda r: f"{r['heads']}/{r['kv_heads']}"),
+        ("head_dim", ">", lambda r: str(r["head_dim"])),
+        ("vocabulary", ">", lambda r: f"{r['vocabulary']:,}"),
+        ("context", ">", lambda r: f"{r['context']:,}"),
+        ("KV B/token", ">", lambda r: f"{r['kv_bytes_per_token']:,.0f}"),
+        ("weights GiB", ">", lambda r: f"{r['weight_bytes'] / _GIB:.2f}"),
+    ]
+    if options.device_memory:
+        columns.append(("KV tokens", ">", lambda r: f"{r['kv_tokens']:,}" if r["kv_tokens"] else "–"))
+        if options.tokens:
+            columns.append((f"requests of {options.tokens:,}", ">", _saturation))
+    return [*columns, ("licence", "<", lambda r: r["licence"])]
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e9:.2f} B" if parameters >= 1e9 else f"{parameters / 1e6:.0f} M"
+
+
+def _attention(row: dict[str, Any]) -> str:
+    if not row["window_layers"]:
+        return str(row["attention"])
+    return f"{row['attention']}, {row['window_layers']} layers ≤ {row['window']:,}"
+
+
+def _saturation(row: dict[str, Any]) -> str:
+    full = row["predicted_saturation"]
+    return "–" if full is None else f"{full:,.0f}" if full >= 10 else f"{full:.1f}"

@@ -1,0 +1,33 @@
+"""Which GPUs a server takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import takewhile
+from math import prod
+
+from bench.study import DeploymentSpec
+
+__all__ = ["gpus_of"]
+
+# Each of these flags of vLLM's multiplies the GPUs of a server.
+_PARALLEL = ("pipeline-parallel-size", "data-parallel-size")
+
+
+def gpus_of(spec: DeploymentSpec, environment: Mapping[str, str]) -> list[str]:
+    """The GPUs of a server that we start, as NVML knows them: indices, or UUIDs where the environment names those.
+
+    vLLM takes the first ones that CUDA_VISIBLE_DEVICES shows, or the machine's first ones. An index is taken as NVML counts, by the PCI
+    bus; CUDA counts so too with CUDA_DEVICE_ORDER=PCI_BUS_ID, or where the GPUs are alike.
+
+    Args:
+        environment: of the server's process.
+    """
+    d = spec.deployment
+    count = d.tensor_parallel * prod(int(d.flags.get(flag, 1)) for flag in _PARALLEL)
+    shown = environment.get("CUDA_VISIBLE_DEVICES")
+    if shown is None:
+        return [str(index) for index in range(count)]
+    # As in CUDA, what follows an entry that is none is hidden.
+    entries = takewhile(lambda entry: entry not in ("", "-1"), (part.strip() for part in shown.split(",")))
+    return list(entries)[:count]

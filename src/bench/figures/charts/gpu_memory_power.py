@@ -1,0 +1,59 @@
+"""What the GPUs hold and draw."""
+
+import altair as alt
+import polars as pl
+
+from bench.figures.registry import figure
+from bench.figures.results import Results
+from bench.figures.theme import (
+    HEIGHT,
+    curve_colour,
+    curve_size,
+    level_axis,
+    median_lines,
+    nothing_to_show,
+    points,
+    with_curve,
+)
+
+_PANELS = {
+    "gpu_memory_gib": ("memory of the fullest GPU", "peak memory (GiB)", ".1f"),
+    "gpu_power_mean_w": ("power of all GPUs together", "mean power (W)", ".0f"),
+    "tokens_per_joule": ("what the energy buys", "output tokens a joule", ".2f"),
+}
+
+
+@figure(
+    "gpu-memory-power",
+    title="GPU memory, power and tokens a joule against load",
+    question="What do the GPUs hold and draw as load rises, and at what load does a joule buy the most tokens?",
+    reading="Each run, and lines through the medians of the levels. An engine takes its memory when it starts, so that line is level. "
+    "Power is the mean over the load; tokens a joule are a run's output tokens over the energy that the GPUs drew from its first "
+    "request to its last token, by their own counters. What the rest of the machine draws is in neither.",
+)
+def gpu_memory_power(results: Results) -> alt.HConcatChart | alt.LayerChart:
+    """Peak memory of the fullest GPU, mean power of all, and output tokens a joule of each run, one line a curve.
+
+    Args:
+        results: `runs` with `level`, `gpu_memory_peak_bytes`, `gpu_power_mean_w`, `tokens_per_joule` and `valid`.
+    """
+    runs = with_curve(results, results.runs).with_columns(gpu_memory_gib=pl.col("gpu_memory_peak_bytes") / 2**30)
+    told = [column for column in _PANELS if runs[column].is_not_null().any()]
+    if not told:
+        return nothing_to_show("no run has the memory, the power or the energy of its GPUs")
+    return alt.hconcat(*(_panel(results, runs, column) for column in told))
+
+
+def _panel(results: Results, runs: pl.DataFrame, column: str) -> alt.LayerChart:
+    title, what, digits = _PANELS[column]
+    x, colour = level_axis(results), curve_colour(results)
+    shown = runs.filter(pl.col(column).is_not_null())
+    y = alt.Y(f"{column}:Q", title=what, scale=alt.Scale(domain=[0, 1.05 * float(shown[column].max() or 1)]))  # type: ignore[arg-type]
+    base = alt.Chart(shown.select("curve", "curve_size", "level", column, "valid", "run"))
+    tooltip = ["run:N", "level:Q", alt.Tooltip(f"{column}:Q", format=digits)]
+    return alt.LayerChart(
+        layer=[
+            median_lines(shown, column, x, y, colour),
+            points(base, y, x, colour, size=curve_size(), tooltip=tooltip),
+        ]
+    ).properties(width=290, height=HEIGHT, title=alt.TitleParams(title, fontSize=13, fontWeight="normal", anchor="start"))

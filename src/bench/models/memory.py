@@ -1,0 +1,92 @@
+"""What an engine makes of a device's memory: its own share, blocks of KV cache, and the load at which they are full.
+
+The rules are vLLM's, as of 0.32 (`v1/core/kv_cache_utils.py`, `v1/kv_cache_interface.py`); docs/models.md says where each was read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.models.geometry import Geometry, layer_kv_bytes
+
+__all__ = ["KvPool", "cuda_overhead_bytes", "kv_pool", "predicted_saturation"]
+
+# Fitted to what the study's H100 runs left beside weights and KV cache; tests/test_capacity.py fits them again.
+_CUDA_BASE = int(2.84 * 2**30)
+_SAMPLER_BYTES = 37.7
+_PARALLEL_BYTES = int(0.52 * 2**30)
+
+Groups = tuple[tuple[int | None, int], ...]
+
+
+def cuda_overhead_bytes(vocabulary: int, max_num_seqs: int, tensor_parallel: int) -> int:
+    """Memory that vLLM keeps on each GPU beside weights and KV cache: activations, sampler, libraries.
+
+    2.84 GiB + 37.7 bytes × vocabulary × max_num_seqs (+ 0.52 GiB where several GPUs share a layer). The middle term is the sampler in
+    vLLM's profiling run: it sorts the logits of `max_num_seqs` sequences, with values, indices and probabilities side by side.
+
+    Source: fitted to the study's seven printed capacities, each of which it meets within 1 % (docs/models.md). Engines that sample
+    with FlashInfer, which sorts nothing, keep less: there the capacity comes out too small, by 1.6 of 56 GiB in the one log seen.
+    """
+    return _CUDA_BASE + round(_SAMPLER_BYTES * vocabulary * max_num_seqs) + (_PARALLEL_BYTES if tensor_parallel > 1 else 0)
+
+
+@dataclass(frozen=True)
+class KvPool:
+    """How the KV cache of one device is cut into blocks.
+
+    Attributes:
+        bytes_per_token: that one token holds on the device, over all layers.
+        block_bytes: of one block: `block_size` tokens of the layers of one group.
+        groups: window (tokens; None for none) and number of groups of layers with it. A token takes a slot in each group.
+    """
+
+    bytes_per_token: int
+    block_size: int
+    block_bytes: int
+    groups: Groups
+
+    def tokens(self, kv_bytes: int) -> int:
+        """Slots of all blocks together. Where there are several groups, a token takes one in each."""
+        return max(0, kv_bytes // self.block_bytes * self.block_size)
+
+
+def kv_pool(geometry: Geometry, *, dtype: str, tensor_parallel: int = 1, block_size: int = 16) -> KvPool:
+    """The pool of one of `tensor_parallel` devices.
+
+    KV heads are dealt out over the devices; each holds at least one (a latent vector counts as one head, which every device holds).
+    Layers with a window and layers without stand in groups of equal size, padded where the numbers do not divide.
+    """
+    layer = layer_kv_bytes(geometry, dtype)
+    share = max(layer // tensor_parallel, layer // geometry.kv_heads)
+    counts = {window: geometry.windows.count(window) for window in dict.fromkeys(geometry.windows)}
+    smallest, largest = min(counts.values()), max(counts.values())
+    size = largest if largest < 1.5 * smallest else smallest
+    return KvPool(
+        bytes_per_token=geometry.layers * share,
+        block_size=block_size,
+        block_bytes=size * share * block_size,
+        groups=tuple((window, -(-count // size)) for window, count in counts.items()),
+    )
+
+
+def predicted_saturation(
+    kv_tokens: int, tokens_per_request: float, block_size: int = 1, groups: Groups = ((None, 1),)
+) -> float:
+    """Requests whose whole context fits the KV cache at once: its blocks ÷ blocks a request.
+
+    Args:
+        kv_tokens: capacity of the KV cache (token slots, as an engine tells them: blocks × tokens a block).
+        tokens_per_request: prompt + output of one request, the mean where they differ (tokens).
+        block_size: tokens in a block; a request holds whole blocks.
+        groups: of `KvPool`; in a group with a window, a request holds the blocks that the window can touch.
+
+    Returns:
+        Concurrency at which the cache is full. It holds for exact output lengths; where outputs stop early, use the
+        lengths seen.
+    """
+    blocks = 0.0
+    for window, count in groups:
+        held = -(-tokens_per_request // block_size)
+        blocks += count * (held if window is None else min(held, -(-(window - 1) // block_size) + 1))
+    return kv_tokens / (blocks * block_size)

@@ -1,0 +1,186 @@
+"""What the GPUs told during a run: how busy they were, what they held and what they drew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from bench.telemetry import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
+
+__all__ = ["DEVICE_FIGURES", "DEVICE_SERIES", "device_figures", "device_samples"]
+
+DEVICE_FIGURES = {
+    "gpu_count_seen": pl.Int64,
+    "gpu_utilisation_mean": pl.Float64,
+    "gpu_utilisation_min": pl.Float64,
+    "gpu_utilisation_max": pl.Float64,
+    "gpu_memory_peak_bytes": pl.Float64,
+    "gpu_power_mean_w": pl.Float64,
+    "gpu_energy_j": pl.Float64,
+    "tokens_per_joule": pl.Float64,
+}
+DEVICE_SERIES = ("gpu_utilisation", "gpu_memory_bytes", "gpu_power_w")  # over time, a series a GPU
+_SAMPLES = {"elapsed_s": pl.Float64, "gpu": pl.String, "metric": pl.String, "value": pl.Float64}
+_FEWEST_READINGS = 5  # fewer say little of a mean, and less of an energy, whose ends lie between two of them
+
+
+def device_samples(telemetry: pl.DataFrame) -> pl.DataFrame:
+    """What GPUs told, one row a moment, GPU and metric: `elapsed_s` (s), `gpu`, `metric` (our name), `value` (in our unit).
+
+    `gpu` is its index, with its MIG instance where it is one (`0`, `0:7`), and before it the host or the UUID where two share that.
+    The scraper's own look at NVML knows the server's GPUs; where it told anything, exporters, which may tell all of the machine's, are
+    left out. Of several exporters that tell a GPU the first counts, and of one that tells a GPU and its instances the whole GPU.
+
+    Args:
+        telemetry: the samples of all endpoints.
+    """
+    told = telemetry.filter(
+        pl.col("name").is_in(list(DEVICE_NAMES)) & (pl.col("value") < NO_VALUE) & pl.col("value").is_not_nan()
+    )
+    local = [endpoint for endpoint in told["endpoint"].unique() if is_nvml(endpoint)]
+    if local:
+        told = told.filter(pl.col("endpoint").is_in(local))
+    if told.is_empty():
+        return pl.DataFrame(schema=_SAMPLES)
+    identity = ["endpoint", "name", "labels"]
+    return (
+        told.join(_series(told.select(identity).unique(maintain_order=True)), on=identity, maintain_order="left")
+        .with_columns(value=pl.col("value") * pl.col("factor"))
+        .group_by("elapsed_s", "gpu", "metric", maintain_order=True)
+        .agg(pl.col("value").first())  # a GPU that several containers share may be told once for each
+        .select(*_SAMPLES)
+        .sort("elapsed_s", maintain_order=True)
+    )
+
+
+def _series(identities: pl.DataFrame) -> pl.DataFrame:
+    """The label sets that count, each with its `metric`, `factor` and `gpu`."""
+    card, instance = ["card"], pl.col("instance")
+    known = identities.with_columns(
+        metric=pl.col("name").replace_strict({name: ours for name, (ours, _) in DEVICE_NAMES.items()}),
+        factor=pl.col("name").replace_strict({name: factor for name, (_, factor) in DEVICE_NAMES.items()}),
+        index=_label("gpu").fill_null("?"),
+        instance=_label("GPU_I_ID"),
+        host=_label("Hostname", "hostname"),
+        card=_label("UUID", "uuid", "gpu_uuid", "gpu").fill_null("?"),
+    )
+    known = known.filter(instance.is_null() | instance.is_not_null().all().over(card))
+    known = known.filter(pl.col("endpoint") == pl.col("endpoint").first().over("card", "instance", "metric"))
+    name = pl.concat_str(["index", instance.fill_null("")], separator=":").str.strip_suffix(":")
+    devices = known.select("card", "instance", "host", name=name).unique(["card", "instance"], maintain_order=True)
+    shared = pl.len().over("name") > 1
+    apart = pl.when(pl.col("host").n_unique().over("name") == pl.len().over("name")).then("host").otherwise("card")
+    devices = devices.with_columns(gpu=pl.when(shared).then(pl.format("{}:{}", apart, "name")).otherwise("name"))
+    return known.join(
+        devices.select("card", "instance", "gpu"), on=["card", "instance"], nulls_equal=True, maintain_order="left"
+    )
+
+
+def _label(*names: str) -> pl.Expr:
+    """The value of the first of these labels that is there."""
+    return pl.coalesce(pl.col("labels").str.extract(rf'(?:^|,){name}="((?:[^"\\]|\\.)*)"') for name in names)
+
+
+def device_figures(devices: pl.DataFrame, window: tuple[float, float], tokens: int) -> dict[str, Any]:
+    """The GPUs over the load, from the first request sent to the last token.
+
+    A figure is null where one of the GPUs does not tell it, and a mean or an energy also where one was read fewer than five times: an
+    exporter that reads its GPUs every 30 s says the same until then, which its energy counter, that always rises, gives away.
+
+    Args:
+        devices: of `device_samples`. window: when the load began and ended (s). tokens: output tokens of the load.
+
+    Returns:
+        `gpu_count_seen`; `gpu_utilisation_mean` (0–1; over GPUs and samples), `…_min` and `…_max` (of the GPUs' means);
+        `gpu_memory_peak_bytes` (of the fullest); `gpu_power_mean_w` and `gpu_energy_j` (of all GPUs together), `tokens_per_joule`.
+        All null where no GPU told anything.
+    """
+    if devices.is_empty():
+        return dict.fromkeys(DEVICE_FIGURES)
+    gpus = [_Gpu(rows, window) for rows in devices.partition_by("gpu", maintain_order=True)]
+    busy = _of_all([gpu.mean("gpu_utilisation") for gpu in gpus])
+    held = _of_all([gpu.peak("gpu_memory_bytes") for gpu in gpus])
+    drawn = _of_all([gpu.mean("gpu_power_w") for gpu in gpus])
+    used = _of_all([gpu.energy() for gpu in gpus])
+    energy = sum(used) if used else None
+    return {
+        "gpu_count_seen": len(gpus),
+        "gpu_utilisation_mean": sum(busy) / len(busy) if busy else None,
+        "gpu_utilisation_min": min(busy, default=None),
+        "gpu_utilisation_max": max(busy, default=None),
+        "gpu_memory_peak_bytes": max(held, default=None),
+        "gpu_power_mean_w": sum(drawn) if drawn else None,
+        "gpu_energy_j": energy,
+        "tokens_per_joule": tokens / energy if energy else None,
+    }
+
+
+def _of_all(values: Sequence[float | None]) -> list[float]:
+    """The values, where every GPU has one; none otherwise: a sum or a mean over some of the GPUs would be another figure."""
+    told = [value for value in values if value is not None]
+    return told if len(told) == len(values) else []
+
+
+class _Gpu:
+    """One GPU's samples, and what they say of the load."""
+
+    def __init__(self, rows: pl.DataFrame, window: tuple[float, float]) -> None:
+        self._window = window
+        told = {str(metric): group for (metric,), group in rows.group_by("metric")}
+        self._course = {metric: told[metric]["elapsed_s", "value"] for metric in DEVICE_METRICS if metric in told}
+        counter = self._course.get("gpu_energy_j")
+        if counter is not None and not (counter["value"] > 0).any():
+            del self._course["gpu_energy_j"]  # a counter that was never fed
+
+    def _during(self, metric: str) -> pl.Series:
+        course = self._course.get(metric)
+        return (
+            pl.Series(dtype=pl.Float64)
+            if course is None
+            else course.filter(pl.col("elapsed_s").is_between(*self._window))["value"]
+        )
+
+    def _read_enough(self, metric: str) -> bool:
+        fresh = self._during("gpu_energy_j").n_unique() if "gpu_energy_j" in self._course else _FEWEST_READINGS
+        return min(len(self._during(metric)), fresh) >= _FEWEST_READINGS
+
+    def peak(self, metric: str) -> float | None:
+        """The highest value during the load."""
+        return self._during(metric).max()  # type: ignore[return-value]
+
+    def mean(self, metric: str) -> float | None:
+        """The mean of the samples during the load."""
+        return self._during(metric).mean() if self._read_enough(metric) else None  # type: ignore[return-value]
+
+    def energy(self) -> float | None:
+        """What it drew during the load (J): by its counter, or, where it has none or it fell, by its power, integrated."""
+        counter = self._course.get("gpu_energy_j")
+        if counter is not None and (counter["value"].diff().drop_nulls() >= 0).all():
+            return self._rise(counter) if self._read_enough("gpu_energy_j") else None
+        power = self._course.get("gpu_power_w")
+        if power is None or not self._read_enough("gpu_power_w"):
+            return None
+        return self._rise(power, integrated=True)
+
+    def _rise(self, course: pl.DataFrame, *, integrated: bool = False) -> float | None:
+        """What a counter rose by during the load, or the integral of a power over it; between two samples a line.
+
+        Null where the load began before the first sample or ended after the last: nothing is extrapolated.
+        """
+        begin, end = self._window
+        times = course["elapsed_s"]
+        if begin < times[0] or end > times[-1]:
+            return None
+        ends = pl.DataFrame({"elapsed_s": [begin, end]}, schema_overrides={"elapsed_s": pl.Float64})
+        filled = (
+            pl.concat([course, ends.join(course, on="elapsed_s", how="anti")], how="diagonal")
+            .sort("elapsed_s")
+            .with_columns(pl.col("value").interpolate_by("elapsed_s"))
+            .filter(pl.col("elapsed_s").is_between(begin, end))
+        )
+        values = filled["value"]
+        if not integrated:
+            return float(values[-1] - values[0])
+        return float((filled["elapsed_s"].diff() * (values + values.shift()) / 2).sum())

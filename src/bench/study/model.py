@@ -1,0 +1,97 @@
+"""A model of a study: architecture facts, a published config.json, or a real checkpoint."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from bench.study.published import catalogue, catalogue_key, context_of
+from bench.study.strict import Count, Strict
+
+__all__ = ["Architecture", "Model"]
+
+
+class Architecture(Strict):
+    """The facts of a decoder that decide its memory and its speed."""
+
+    layers: Count = Field(description="Decoder layers.")
+    hidden_size: Count = Field(description="Width of the residual stream.")
+    heads: Count = Field(description="Attention (query) heads.")
+    kv_heads: Count = Field(description="Key/value heads: as many as `heads` is MHA, 1 is MQA, anything between is GQA.")
+    head_dim: Count = Field(description="Width of one head.")
+    intermediate_size: Count = Field(description="Width of the gated MLP.")
+    vocabulary: Annotated[int, Field(ge=320)] = Field(
+        description="Vocabulary size; at least 320, so that every byte has a token."
+    )
+    context: Count = Field(description="Longest sequence, prompt and output together (tokens).")
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Architecture:
+        if self.heads % self.kv_heads:
+            raise ValueError(
+                f"kv_heads {self.kv_heads} does not divide heads {self.heads}; each KV head serves a whole group of heads"
+            )
+        return self
+
+
+class Model(Strict):
+    """One model: its shape alone (a synthetic checkpoint with random weights), or a real checkpoint, which is checked against it."""
+
+    catalogue: Annotated[str, AfterValidator(catalogue_key)] | None = Field(
+        default=None,
+        description="Key of the model catalogue, `config/models.yaml` (`bench models` lists it), which fills `config`. Alone, it makes "
+        "a synthetic checkpoint; beside `hub` or `path`, the checkpoint is checked against it.",
+    )
+    config: dict[str, Any] | None = Field(
+        default=None,
+        description="A published config.json as a mapping, in place of `architecture`. Beside `catalogue`, a key that is given "
+        "replaces the catalogue's, such as `num_hidden_layers: 4` for a small one of the same kind.",
+    )
+    architecture: Architecture | None = Field(
+        default=None,
+        description="Architecture facts. Alone, they make a synthetic checkpoint; beside `hub` or `path`, they are checked against it.",
+    )
+    hub: str | None = Field(default=None, description="Hugging Face id of a real checkpoint, such as `Qwen/Qwen3-8B`.")
+    revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")] | None = Field(
+        default=None, description="Commit of the hub's checkpoint; required with `hub`, so that a rerun loads the same."
+    )
+    path: str | None = Field(default=None, description="Folder of a real checkpoint on this machine.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _published(cls, content: Any) -> Any:
+        """Write the catalogue's config.json into `config`, so that it is part of what a deployment is."""
+        key = content.get("catalogue") if isinstance(content, dict) else None
+        given = content.get("config") if isinstance(content, dict) else None
+        if isinstance(key, str) and key in catalogue() and isinstance(given, dict | None):
+            return {**content, "config": {**catalogue()[key].config, **(given or {})}}
+        return content
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Model:
+        if self.hub and self.path:
+            raise ValueError("both hub and path are given; keep one")
+        if self.architecture and self.config:
+            raise ValueError(f"both architecture and {'catalogue' if self.catalogue else 'config'} state its shape; keep one")
+        if not (self.hub or self.path or self.architecture or self.config):
+            raise ValueError(
+                "no source: give catalogue, config or architecture (a synthetic checkpoint), hub and revision, or path"
+            )
+        if self.hub and not self.revision:
+            raise ValueError("hub without revision; name the commit, so that a rerun loads the same weights")
+        if self.revision and not self.hub:
+            raise ValueError("revision without hub")
+        return self
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether the checkpoint is written from the model's shape, with random weights."""
+        return not (self.hub or self.path)
+
+    @property
+    def context(self) -> int | None:
+        """Longest sequence (tokens), where the configuration says it."""
+        if self.architecture:
+            return self.architecture.context
+        return context_of(self.config) if self.config else None

@@ -1,0 +1,72 @@
+"""The model catalogue: published models by name, from `config/models.yaml`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from bench.errors import BenchError
+from bench.study.strict import Count, Strict
+from bench.study.yaml_file import read_yaml
+
+__all__ = ["CatalogueEntry", "catalogue", "catalogue_key", "context_of", "decoder_part"]
+
+# Beside the other configuration in the project's checkout, from which the package runs.
+_FILE = Path(__file__).parents[3] / "config" / "models.yaml"
+
+
+class CatalogueEntry(Strict):
+    """One published model: where it is, and the keys of its config.json from which its memory follows."""
+
+    hub: str = Field(description="Hugging Face id.")
+    licence: str = Field(description="Licence, as the model's card names it.")
+    source: str = Field(description="Address of the published config.json.")
+    parameters: Count = Field(description="Published count of parameters, every tensor once.")
+    config: dict[str, Any] = Field(description="Keys of the published config.json.")
+
+
+@cache
+def catalogue() -> Mapping[str, CatalogueEntry]:
+    """Every entry by its key.
+
+    Raises:
+        BenchError: the file is missing or an entry is wrong.
+    """
+    try:
+        return {key: CatalogueEntry.model_validate(entry) for key, entry in read_yaml(_FILE).items()}
+    except ValidationError as error:
+        raise BenchError(f"{_FILE}: {error}") from None
+
+
+def catalogue_key(key: str) -> str:
+    """`key`, if the catalogue has it.
+
+    Raises:
+        ValueError: it has not; the message names those that are most like it.
+    """
+    if key in catalogue():
+        return key
+    close = difflib.get_close_matches(key.lower(), catalogue(), n=3, cutoff=0.4)
+    hint = f"the nearest are {', '.join(close)}" if close else f"it has {', '.join(catalogue())}"
+    raise ValueError(f"the catalogue has no such model; {hint}; `bench models` lists all")
+
+
+def decoder_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What of a config.json describes the decoder: all of it, or `text_config` where the model also sees or hears."""
+    part: Mapping[str, Any] = config.get("text_config", config)
+    return part
+
+
+def context_of(config: Mapping[str, Any]) -> int | None:
+    """Longest sequence (tokens) that a config.json states; None where it states none.
+
+    Source: vLLM takes the same key as the longest `--max-model-len` that it allows.
+    """
+    part = decoder_part(config)
+    stated = part.get("max_position_embeddings", part.get("n_positions"))
+    return int(stated) if stated is not None else None

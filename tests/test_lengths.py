@@ -1,0 +1,93 @@
+"""Latency over length: a planted line is found, and each figure shows the runs that are its own."""
+
+import polars as pl
+import pytest
+from scipy.stats import norm
+
+from bench.analysis import summary_frame
+from bench.analysis.lengths import line
+from bench.figures import Results
+from bench.figures.lengths import fitted, swept
+from bench.figures.registry import load_figure
+from bench.study.config import Thresholds
+from tests.test_analysis import LAUNCH
+
+
+def planted(n, noise, *, slope=0.3, intercept=12.0, seed=0):
+    """`n` runs on a line with normal errors of which every sample has the same spread."""
+    x = [128.0 * (i + 1) for i in range(n)]
+    errors = pl.Series(norm.ppf([(i + 0.5) / n for i in range(n)])).sample(n, shuffle=True, seed=seed)
+    return pl.DataFrame(
+        {"x": x, "y": [intercept + slope * a + noise * e for a, e in zip(x, errors, strict=True)], "valid": True}
+    )
+
+
+def test_an_exact_line_is_found_exactly():
+    found = line(planted(8, 0.0), "x", "y")
+    assert (found.slope, found.intercept, found.r_squared) == pytest.approx((0.3, 12.0, 1.0))
+    assert found.n == 8
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says():
+    held = [abs((f := line(planted(16, 10.0, seed=seed), "x", "y")).slope - 0.3) <= f.slope_half for seed in range(400)]
+    assert 0.93 <= sum(held) / len(held) <= 0.99  # 95 %, with shuffled errors of one spread
+
+
+def test_two_lengths_and_invalid_runs_make_no_line():
+    runs = planted(3, 0.0)
+    assert line(runs.head(2), "x", "y") is None
+    assert line(runs.with_columns(valid=pl.col("x") > 128), "x", "y") is None
+    assert line(pl.concat([runs.head(2), runs.head(2)]), "x", "y") is None  # four points, two lengths
+
+
+@pytest.fixture
+def study(summary):
+    rows = [
+        {**summary, "run": f"p{n}", "workload": f"prefill-p{n}", "family": "prefill", "prompt_fixed": n, "output_fixed": 1,
+         "ttft_p50_s": 0.01 + n / 1000, "level": 1.0} for n in (8, 16, 24)
+    ] + [
+        {**summary, "run": f"o{n}", "workload": f"decode-o{n}", "family": "decode", "prompt_fixed": 8, "output_fixed": n,
+         "e2e_p50_s": n / 100, "tpot_p50_s": 0.01, "level": 1.0} for n in (8, 16, 24)
+    ] + [
+        {**summary, "run": f"s{stream}", "workload": f"s{stream}", "family": f"s{stream}", "prompt_fixed": 64, "output_fixed": 64,
+         "stream": stream, "ttft_p50_s": 0.1 if stream else None, "e2e_p50_s": 2.0, "level": 1.0} for stream in (True, False)
+    ]  # fmt: skip
+    return Results(summary_frame(rows, LAUNCH, {}, Thresholds()), pl.DataFrame())
+
+
+def test_each_length_has_its_own_runs(study):
+    assert swept(study, "prompt_fixed")["run"].to_list() == ["p8", "p16", "p24"]
+    assert swept(study, "output_fixed")["run"].to_list() == ["o8", "o16", "o24"]
+
+
+def test_a_line_is_told_in_words(study):
+    runs = swept(study, "prompt_fixed").with_columns(milliseconds=pl.col("ttft_p50_s") * 1000)
+    told = fitted(runs, "prompt_fixed", "milliseconds", "{intercept} ms + {slope} ms a token")
+    assert told["series"].unique().item().startswith("a: 10 ± ")
+    assert " ms + 1 ± " in told["series"].unique().item()
+    assert told["fit"].to_list() == pytest.approx([18, 26, 34])
+
+
+def test_without_streaming_the_whole_answer_is_the_first_thing_to_read(study):
+    spec = load_figure("streaming").draw(study).to_dict()
+    rows = [row for rows in spec["datasets"].values() for row in rows]
+    told = {(row["answer"], row["measure"]): row["seconds"] for row in rows}
+    assert told == {
+        ("streaming", "until there is something to read"): 0.1,
+        ("whole answer", "until there is something to read"): 2.0,
+        ("streaming", "until the answer is complete (E2E)"): 2.0,
+        ("whole answer", "until the answer is complete (E2E)"): 2.0,
+    }
+
+
+def test_efficiency_is_throughput_over_that_of_as_many_single_devices(summary):
+    rows = [
+        {**summary, "deployment": name, "run": f"{name}{level}", "level": float(level), "throughput_tokens_per_s": speed}
+        for name, level, speed in (("one", 1, 100.0), ("one", 8, 200.0), ("two", 1, 150.0), ("two", 8, 600.0))
+    ]
+    launches = {name: {**LAUNCH["a"], "engine": "e", "tensor_parallel": n} for name, n in (("one", 1), ("two", 2))}
+    drawn = load_figure("tensor-parallel").draw(Results(summary_frame(rows, launches, {}, Thresholds()), pl.DataFrame()))
+    found = {
+        row["level"]: row["efficiency"] for rows in drawn.to_dict()["datasets"].values() for row in rows if "efficiency" in row
+    }
+    assert found == {1: 0.75, 8: 1.5}
