@@ -217,7 +217,7 @@ def test_worse_by_more_than_a_percentage():
 
 
 def test_a_figure_of_it_where_a_baseline_shares_a_load():
-    row = {"workload": "w", "axis": "concurrency", "level": 1.0}
+    row = {"workload": "w", "family": "w", "axis": "concurrency", "level": 1.0}
     ours, theirs = {**row, "deployment": "a", "baseline": True}, {**row, "deployment": "b", "baseline": False}
     assert "comparison" in figures_of([ours, theirs])
     assert "comparison" not in figures_of([ours, {**theirs, "level": 2.0}])
