@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import altair as alt
 import polars as pl
@@ -29,12 +30,10 @@ def by_family(results: Results, draw: Callable[[pl.DataFrame], alt.TopLevelMixin
     ]
     if not families:
         return nothing_to_show("no family of bursts in whose valid runs two of batch size, input and output length vary")
-    charts = [draw(family) for family in families]
-    if len(charts) == 1:
-        return charts[0]
-    return alt.vconcat(
-        *(
-            chart.properties(title=alt.TitleParams(family["family"][0], fontSize=14, anchor="start"))  # type: ignore[attr-defined]
-            for chart, family in zip(charts, families, strict=True)
-        )
-    ).resolve_scale(color="independent")
+    charts: list[Any] = [draw(family) for family in families]
+    if len(charts) > 1:
+        for chart, family in zip(charts, families, strict=True):
+            chart.title = alt.TitleParams(family["family"][0], fontSize=14, anchor="start")
+        charts = [alt.vconcat(*charts).resolve_scale(color="independent")]
+    whole: alt.TopLevelMixin = charts[0]
+    return whole

@@ -6,13 +6,14 @@ import altair as alt
 import polars as pl
 
 from bench.analysis.factors import FACTORS, cells, confounded
-from bench.analysis.importance import FEWEST_CELLS, importances
+from bench.analysis.importance import FEWEST_CELLS, FEWEST_SCORE, importances
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, nothing_to_show
 
 _TITLE = "importance (loss of R²)"
+_WIDTH = 330
 
 
 @figure(
@@ -60,19 +61,19 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
 
 def _panel(part: pl.DataFrame, x: alt.X, notes: list[str]) -> alt.LayerChart:
     score: dict[str, Any] = part.row(0, named=True)
-    words = f"R² {score['score']:.2f} ({score['score_low']:.2f} to {score['score_high']:.2f}), n = {score['n']}"
-    if score["importance"] is None:
-        words += ": too low, no importance told"
-    base = alt.Chart(part.fill_null(0.0))
-    y = alt.Y("factor:N", title=None, sort=list(FACTORS.values()))
-    spread = alt.X("low:Q", title=_TITLE)
-    return alt.layer(
-        base.mark_bar(color=PALETTE[0], opacity=0.75, height=14).encode(
-            x=x, y=y, tooltip=["factor:N", *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("importance", "low", "high"))]
-        ),
-        base.mark_rule(strokeWidth=2).encode(x=spread, x2="high:Q", y=y),
-    ).properties(
-        width=330,
-        height=alt.Step(28),
-        title=alt.TitleParams(score["metric"].split(" (")[0], subtitle=[words, *notes], fontSize=13, anchor="start"),
+    r2, low, high = (f"{score[key]:.2f}".replace("-", "−") for key in ("score", "score_low", "score_high"))
+    title = alt.TitleParams(
+        score["metric"].split(" (")[0],
+        subtitle=[f"R² {r2} ({low} to {high}), n = {score['n']}", *notes],
+        fontSize=13,
+        anchor="start",
     )
+    if score["importance"] is None:
+        return nothing_to_show(f"R² is below {FEWEST_SCORE}").properties(width=_WIDTH, title=title)
+    base = alt.Chart(part)
+    y = alt.Y("factor:N", title=None, sort=list(FACTORS.values()))
+    bars = base.mark_bar(color=PALETTE[0], opacity=0.75, height=14).encode(
+        x=x, y=y, tooltip=["factor:N", *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("importance", "low", "high"))]
+    )
+    spread = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=_TITLE), x2="high:Q", y=y)
+    return alt.LayerChart(layer=[bars, spread]).properties(width=_WIDTH, height=alt.Step(28), title=title)
