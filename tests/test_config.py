@@ -58,7 +58,7 @@ CASES = [
     (("models", "m"), {"hub": "x/y"}, r"models\.m: hub without revision"),
     (("models", "m"), {}, r"models\.m: no source"),
     (("engines", "e", "image"), "x:1", r"engines\.e: image belongs to source container, not to command"),
-    (("models", "m"), {"catalogue": "gpt2xl"}, r"models\.m\.catalogue is 'gpt2xl': the catalogue has no such model; the nearest are gpt2-xl, gpt2.*`bench models` lists all\. Key of"),
+    (("models", "m"), {"catalogue": "gpt2xl"}, r"models\.m\.catalogue is 'gpt2xl': the catalogue has no such model; the nearest are gpt2-xl, gpt2.*`bench models` lists it"),
     (("models", "m"), {"catalogue": "claude"}, r"models\.m\.catalogue is 'claude': the catalogue has no such model"),
     (("models", "m"), {"catalogue": 2}, r"models\.m\.catalogue is 2: .*valid string"),
     (("models", "m", "catalogue"), "gpt2", r"models\.m: both architecture and catalogue state its shape; keep one"),

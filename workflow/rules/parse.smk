@@ -2,7 +2,12 @@ rule parse:
     """One run's raw records, as tidy tables and a summary."""
     input:
         record=paths.RECORD,
-        code=library("parse", "telemetry/catalogue.py", "telemetry/engines.toml"),
+        code=library(
+            "parse",
+            "telemetry/catalogue.py",
+            "telemetry/engines.toml",
+            "telemetry/devices.py",
+        ),
     output:
         requests=paths.REQUESTS,
         telemetry=paths.TELEMETRY,

@@ -237,13 +237,8 @@ def _run(options: argparse.Namespace) -> None:
     planned = schedule(workload, level, seed)
     print(f"sending {len(planned)} requests to {base_url}{_at_least(planned)}", file=sys.stderr, flush=True)
     # Which metrics a server tells depends on its version.
-    version = server_info(base_url).get("version") if options.scrape else None
-    header = {
-        "digest": digest([base_url, definition]),
-        "protocol": PROTOCOL,
-        "definition": definition,
-        "engine_version": version,
-    }
+    version = {"engine_version": server_info(base_url).get("version")} if options.scrape else {}
+    header = {"digest": digest([base_url, definition]), "protocol": PROTOCOL, **version, "definition": definition}
     output: Path = options.output_dir
     output.mkdir(parents=True, exist_ok=True)
     # Aside at first, so that a run that fails leaves what was there before it.
