@@ -53,7 +53,9 @@ def snakemake(folder: Path, *arguments: str, cores: int = 1) -> Cost:
         RuntimeError: it failed; the message has its last words.
     """
     command = [str(SNAKEMAKE), "--nolock", "--cores", str(cores), *arguments, Paths.MANIFEST]
-    return cost_of(["sh", "-c", 'exec "$@" > snakemake.out 2>&1 || { tail -c 3000 snakemake.out; exit 1; }', "sh", *command], cwd=folder)
+    return cost_of(
+        ["sh", "-c", 'exec "$@" > snakemake.out 2>&1 || { tail -c 3000 snakemake.out; exit 1; }', "sh", *command], cwd=folder
+    )
 
 
 def fill_store(plan: Plan, folder: Path, series: int) -> None:
@@ -130,7 +132,10 @@ def main() -> None:
 
 def table(result: dict[str, Any]) -> str:
     """The result to read."""
-    lines = ["| | seconds (range) | CPU s | peak MiB | exponent | CPU ms a run more | KiB a run more |", "|---|--:|--:|--:|--:|--:|--:|"]
+    lines = [
+        "| | seconds (range) | CPU s | peak MiB | exponent | CPU ms a run more | KiB a run more |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
     rows = [(f"dry run of {row['runs']:,}", row) for row in result["dry_runs"]]
     if rerun := result.get("rerun"):
         rows.append((f"rerun of {rerun['runs']:,}, nothing to do", rerun))
@@ -140,7 +145,9 @@ def table(result: dict[str, Any]) -> str:
             f"| {what} | {row['wall_s']} ({row['fastest_s']}–{row['slowest_s']}) | {row['cpu_s']} | {row['peak_mib']:.0f} | {grown} |"
         )
     if rerun:
-        lines.append(f"\nThe first call placed, parsed and drew them in {rerun['first_wall_s']} s ({rerun['first_cpu_s']} s of CPU).")
+        lines.append(
+            f"\nThe first call placed, parsed and drew them in {rerun['first_wall_s']} s ({rerun['first_cpu_s']} s of CPU)."
+        )
     return "\n".join(lines)
 
 
