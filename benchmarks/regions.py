@@ -35,8 +35,8 @@ class Score:
 
     draws: int = 0
     possible: int = 0  # draws of curves that have such a point
-    false: int = 0  # a point told of a curve that has none, or another one
-    held: int = 0  # what was told, an interval or "above N", is so
+    wrong: int = 0  # a point told of a curve that has none, or what was told, an interval or "above N", is not so
+    covered: int = 0  # of those found, intervals that hold the true point
     ratios: list[float] = field(default_factory=list)  # found ÷ true
     factors: list[float] = field(default_factory=list)  # high ÷ low
 
@@ -47,24 +47,30 @@ class Score:
         if point.kind == "flat" and kind == "peak":
             point = Point("unknown", "")  # a fall that was missed, and no false claim
         true = np.inf if truth is None else truth
-        self.held += (point.low is None or point.low <= true) and (point.high is None or true <= point.high)
-        if point.at is None:
-            return
-        if point.kind != kind:
-            self.false += 1
-            return
-        self.ratios.append(point.at / true)
-        if point.low and point.high:
-            self.factors.append(point.high / point.low)
+        holds = (point.low is None or point.low <= true) and (point.high is None or true <= point.high)
+        found = point.at is not None and point.kind == kind
+        self.wrong += not holds or (point.at is not None and not found)
+        if point.at is not None and found:
+            self.covered += holds
+            self.ratios.append(point.at / true)
+            if point.low and point.high:
+                self.factors.append(point.high / point.low)
 
     def cells(self) -> list[str]:
-        """Found, bias, spread, width, held, false: as the table's head names them."""
-        told = ["–"] * 4
+        """Found, bias, spread, width, covers, wrong: as the table's head names them."""
+        told = ["–"] * 5
         if self.ratios:
             low, middle, high = np.quantile(self.ratios, [0.25, 0.5, 0.75])
             width = f"{median(self.factors):.1f} ×" if self.factors else "open"
             told = [_share(len(self.ratios), self.possible), f"{middle - 1:+.0%}", f"{high - low:.0%}", width]
-        return [*told, _share(self.held, self.draws), _share(self.false, self.draws)]
+            told.append(_share(self.covered, len(self.ratios)))
+        return [*told, _share(self.wrong, self.draws)]
+
+
+_HEADS = """A: the end of region A; B: that of region B.
+found: of the curves that have such a point; bias: median of found ÷ true, less 1; spread: its interquartile range;
+width: median of the interval's high ÷ low; covers: of those found, intervals that hold the true point;
+wrong: of all draws, a point told where there is none, or anything else told that is not so."""
 
 
 def _share(part: int, whole: int) -> str:
@@ -102,7 +108,7 @@ def judge(
 
 def _print(title: str, rows: Iterable[tuple[str, list[str]]]) -> None:
     print(f"\n{title}\n")
-    heads = ("found", "bias", "spread", "width", "held", "false")
+    heads = ("found", "bias", "spread", "width", "covers", "wrong")
     print("| |" + "|".join(f" {side} {head} " for side in ("A", "B") for head in heads) + "|")
     print("|---|" + "--:|" * 12)
     for name, cells in rows:
@@ -113,13 +119,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=60, help="of each curve")
     draws = parser.parse_args().draws
-    print(
-        "Of the end of region A, and of region B. found: of the curves that have such a point; bias: median of found ÷ true, less 1; "
-    )
-    print(
-        "spread: its interquartile range; width: median of the interval's high ÷ low; held: what was told is so; false: a point told"
-    )
-    print("of a curve that has none.")
+    print(_HEADS)
     for name, (method, share) in METHODS.items():
         usual = ((curve.name, judge(method, [curve], draws // share, **USUAL)) for curve in CURVES)
         _print(f"{name}: 12 even levels, 2 repeats, 3 % noise", usual)

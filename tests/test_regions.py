@@ -72,15 +72,12 @@ def test_the_planted_truths_are_those_of_their_formulas():
 
 
 def test_of_many_draws_nothing_is_invented():
-    """Forty draws each of a curve without any point, one without a fall, and one with both; of 240 statements 0.5 % may be wrong."""
+    """Forty draws each of a curve without any point, one without a fall, and one with both; 5 % may be wrong."""
     cells = [
         judge(METHODS["ours"][0], [BY_NAME[name]], 40, levels=12, even=True, repeats=2, noise=0.05)
         for name in ("proportional throughout", "bend at 16, slope 0.3", "three lines, peak at 48")
     ]
-    held = [float(cell.rstrip("%")) for row in cells for cell in (row[4], row[10])]
-    false = [float(cell.rstrip("%")) for row in cells for cell in (row[5], row[11])]
-    assert min(held) >= 95
-    assert max(false) <= 5
+    assert all(float(row[i].rstrip("%")) <= 5 for row in cells for i in (5, 11))
     assert (cells[2][0], cells[2][6]) == ("100%", "100%")  # and what is there is found
 
 

@@ -20,6 +20,8 @@ from bench.parse import tail_text
 
 __all__ = ["write_manifest", "write_report"]
 
+_KINDS = ("svg", "png", "json")
+
 
 def write_report(page: Path, *, title: str, results: Results, specs: Sequence[Path], facts: Sequence[Path]) -> None:
     """Write the page: what was found, the figures (interactive, without a network), every run, and where it ran.
@@ -52,11 +54,18 @@ def write_report(page: Path, *, title: str, results: Results, specs: Sequence[Pa
 
 
 def write_manifest(manifest: Path, *, figures: Sequence[Path], page: Path, results: Results) -> None:
-    """Write the list of all figures: each file with its checksum, and the runs that they were drawn from."""
+    """Write the list of all figures: each file with its checksum, and the runs that they were drawn from.
+
+    Figures beside them that the list does not have are another study's, and go.
+    """
     content: dict[str, Any] = {
         "figures": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in figures},
         "page": {page.name: hashlib.sha256(page.read_bytes()).hexdigest()},
         "runs": dict(results.runs.select(pl.format("{}/{}", "deployment", "run"), "digest").iter_rows()),
     }
     manifest.parent.mkdir(parents=True, exist_ok=True)
+    for kind in _KINDS:
+        for file in manifest.parent.glob(f"*.{kind}"):
+            if file.name not in content["figures"]:
+                file.unlink()
     manifest.write_text(json.dumps(content, indent=2) + "\n")
