@@ -1,10 +1,13 @@
-"""What a real vLLM exposes, as the benchmarks of the scraper and the parser serve it."""
+"""What a real vLLM exposes, as the benchmarks serve it and make it up."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-__all__ = ["first_series"]
+from bench.telemetry import find_catalogue
+
+__all__ = ["first_series", "sample_name", "with_catalogue"]
 
 _EXPOSITION = Path(__file__).parent.parent / "tests/data/vllm-0.32.0.prom"
 
@@ -18,3 +21,19 @@ def first_series(series: int) -> list[str]:
         if not series:
             break
     return lines
+
+
+def with_catalogue(series: int) -> list[str]:
+    """The lines of an exposition of `series` series, all that we read among them: of the rest the last ones are left out."""
+    lines = _EXPOSITION.read_text().splitlines()
+    told = {sample_name(line) for line in lines if not line.startswith("#")}
+    needed = set(find_catalogue(told).sample_names().values())
+    spare = [i for i, line in enumerate(lines) if not line.startswith("#") and sample_name(line) not in needed]
+    excess = sum(not line.startswith("#") for line in lines) - series
+    dropped = set(spare[-excess:]) if excess > 0 else set()
+    return [line for i, line in enumerate(lines) if i not in dropped]
+
+
+def sample_name(line: str) -> str:
+    """The name before a sample's labels or value."""
+    return re.split(r"[{ ]", line, maxsplit=1)[0]

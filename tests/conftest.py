@@ -80,6 +80,7 @@ def summary():
         "scrape_gap_max_s": 0.3,
         "kv_usage_peak": 0.5,
         "waiting_peak": 0.0,
+        "waiting_standing": 0.0,
         "running_peak": 4.0,
         "preemptions": 0.0,
         "prefix_hits": 0.0,

@@ -25,7 +25,8 @@ def bench(*arguments, cwd=ROOT):
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("runs",), ("discard",), ("workload",), ("scrape",), ("parse",), ("figures",), ("config",), ("models",)]
+    "command",
+    [(), ("runs",), ("discard",), ("workload",), ("scrape",), ("parse",), ("figures",), ("config",), ("models",), ("compare",)],
 )
 def test_help(command):
     done = bench(*command, "--help")
@@ -286,7 +287,7 @@ def test_options_of_an_open_loop_become_its_workload():
         (("runs", "--configfile", "none.yaml"), "none.yaml: no such file"),
         (("parse", "none"), "run.json: no such file"),
         (("figures", "none", "--output-dir", "d"), "no summary.json"),
-        (("figures", ".", "--output-dir", "d", "--figure", "pie"), "'pie' is no figure. There are: kv-saturation"),
+        (("figures", ".", "--output-dir", "d", "--figure", "pie"), "'pie' is no figure. There are: comparison"),
     ],
 )  # fmt: skip
 def test_what_the_user_can_mend_is_one_line_and_status_2(tmp_path, arguments, message):

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from bench.errors import BenchError
-from bench.study import load_config, load_file, load_workload
+from bench.study import Plan, load_config, load_file, load_workload
 from bench.study.reference import reference, schema
 from tests.conftest import CONTENT, ROOT
 
@@ -51,12 +51,14 @@ CASES = [
     (("workloads", "short"), {"arrival": "burst", "prompt_tokens": 8, "output_tokens": 8, "endpoint": "chat", "turns": {"count": 2, "new_tokens": 4}}, r"workloads\.short: turns go with endpoint completions only"),
     (("workloads", "short"), {"arrival": "burst", "archetype": "chat", "endpoint": "chat"}, r"workloads\.short: turns go with .*`turns: null`"),
     (("workloads", "short", "archetype"), ["chat"], r"archetype is \['chat'\]"),
+    (("study", "baseline"), "b", r"study\.baseline is 'b', which deployments does not define\. Defined: a\."),
+    (("study", "baseline"), "a", r"study\.baseline is 'a', and no other deployment shares a workload and a level with it\. Give .*level 1 of short"),
     (("study", "ladders", 0, "request_rate"), [1.0], r"concurrency and request_rate are given; keep one"),
     (("models", "m", "architecture", "kv_heads"), 3, r"models\.m\.architecture: kv_heads 3 does not divide heads 4"),
     (("models", "m"), {"hub": "x/y"}, r"models\.m: hub without revision"),
     (("models", "m"), {}, r"models\.m: no source"),
     (("engines", "e", "image"), "x:1", r"engines\.e: image belongs to source container, not to command"),
-    (("models", "m"), {"catalogue": "gpt2xl"}, r"models\.m\.catalogue is 'gpt2xl': the catalogue has no such model; the nearest are gpt2-xl, gpt2.*`bench models` lists all\. Key of"),
+    (("models", "m"), {"catalogue": "gpt2xl"}, r"models\.m\.catalogue is 'gpt2xl': the catalogue has no such model; the nearest are gpt2-xl, gpt2.*`bench models` lists it"),
     (("models", "m"), {"catalogue": "claude"}, r"models\.m\.catalogue is 'claude': the catalogue has no such model"),
     (("models", "m"), {"catalogue": 2}, r"models\.m\.catalogue is 2: .*valid string"),
     (("models", "m", "catalogue"), "gpt2", r"models\.m: both architecture and catalogue state its shape; keep one"),
@@ -92,6 +94,19 @@ def test_every_fault_is_told_at_once_with_the_file(content):
     with pytest.raises(BenchError) as caught:
         load_config(content, source="f.yaml")
     assert str(caught.value).count("f.yaml: ") == 2
+
+
+def test_a_baseline_shares_a_load_with_another_deployment(content):
+    content["deployments"]["b"] = content["deployments"]["a"]
+    content["study"]["baseline"] = "b"
+    with pytest.raises(BenchError, match=r"study\.baseline is 'b', which no ladder measures\. Measured: a\."):
+        load_config(content, source="f.yaml")
+    content["study"]["ladders"].append({"deployment": "b", "workload": "short", "concurrency": [8]})
+    with pytest.raises(BenchError, match=r"no other deployment shares a workload and a level with it.*level 8 of short"):
+        load_config(content, source="f.yaml")
+    content["study"]["ladders"][1]["concurrency"] = [4, 8]
+    rows = Plan.of(load_config(content, source="f.yaml")).rows
+    assert {(row["deployment"], row["baseline"]) for row in rows} == {("a", False), ("b", True)}
 
 
 def test_the_same_run_twice_is_refused(content):

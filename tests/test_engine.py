@@ -153,7 +153,7 @@ def test_a_context_that_the_cache_cannot_hold_is_shortened(content):
     assert plan["kv_bytes_per_token"] == 2 * 16 * 8 * 64 * 4
     assert plan["kv_tokens"] == 2**30 // 65_536
     assert longest == plan["kv_tokens"] - 32  # vLLM keeps a block
-    assert plan_of(content, {"catalogue": "llama-3.2-1b"}, kv_cache_memory="8GiB")[1] == 131_072
+    assert plan_of(content, {"catalogue": "llama-3.2-1b"}, kv_cache_memory="9GiB")[1] == 131_072
 
 
 def test_the_plan_of_a_model_with_windows_and_of_one_with_latent_attention(content):

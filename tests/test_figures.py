@@ -9,6 +9,7 @@ import pytest
 from bench.analysis import saturation, summary_frame
 from bench.errors import BenchError
 from bench.figures import Results, figure_names, figures_of
+from bench.figures.regions import region_bands
 from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
 from bench.figures.theme import curve_colour
@@ -22,7 +23,7 @@ KNOWN = {name: {**FACTS["a"], "deployment": name} for name in ("a", "b")}
 SERIES = {"throughput": 50.0, "completed": 1.0, "running": 2.0, "waiting": 1.0, "kv_usage": 0.5}
 
 
-def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("short",), known=True, **changes):
+def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("short",), known=True, baseline="a", **changes):
     runs = [
         {
             **summary, "deployment": d, "workload": w, "family": w, "run": f"{w}_{level}", "axis": "concurrency", "level": float(level), "concurrency": level, "kv_usage_peak": min(1.0, level / 10),
@@ -39,7 +40,7 @@ def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("s
          "series": name, "value": value * t}
         for run in runs for name, value in series.items() for t in (0.5, 1.0, 1.5)
     ]  # fmt: skip
-    frame = summary_frame(runs, LAUNCHES if known else {}, KNOWN if known else {}, Thresholds())
+    frame = summary_frame(runs, LAUNCHES if known else {}, KNOWN if known else {}, Thresholds(), baseline)
     return Results(frame, pl.DataFrame(rows))
 
 
@@ -60,6 +61,8 @@ CASES = {
     "an invalid run": {"failed": [0, 0, 1]},
     "only invalid runs": {"failed": [1, 1, 1]},
     "a single level": {"levels": (4,)},
+    "no baseline": {"baseline": None},
+    "repeats": {"levels": (1, 1, 4, 4), "repeat": [1, 2, 1, 2]},
     "several workloads": {"workloads": ("short", "long")},
     "a server of which nothing is known": {"known": False, "kv_usage_peak": [None] * 3},
     "the first repeat left out": {"repeat": [2, 2, 2]},
@@ -167,8 +170,40 @@ def test_every_chart_has_its_place_in_the_selection():
     assert set(figure_names()) == files
 
 
+def test_the_report_compares_with_the_baseline(tmp_path, summary):
+    study = results(summary, deployments=("a", "b"), throughput_tokens_per_s=[10.0, 40.0, 160.0])
+    slower = pl.when(pl.col("deployment") == "b").then(0.9).otherwise(1.0)
+    for factor, told in (
+        (slower, "<td>−10.0 %</td>\n<td>−10.0 to −10.0 %</td>\n<td>worse</td>"),
+        (pl.lit(1.0), "<td>no evidence</td>"),
+    ):
+        runs = study.runs.with_columns(pl.col("throughput_tokens_per_s") * factor, engine_version=pl.col("deployment"))
+        write_report(tmp_path / "report.html", title="t", results=Results(runs, study.timeseries), specs=[], facts=[])
+        text = (tmp_path / "report.html").read_text()
+        assert "<h2>Against a</h2>" in text
+        assert told in text
+        assert "b differs from a in engine_version: a → b." in text
+    assert "worse</td>" not in text
+    write_report(tmp_path / "report.html", title="t", results=results(summary, baseline=None), specs=[], facts=[])
+    assert "Against" not in (tmp_path / "report.html").read_text()
+    write_report(tmp_path / "report.html", title="t", results=results(summary, failed=[1, 1, 1]), specs=[], facts=[])
+    assert "no pair of valid runs" in (tmp_path / "report.html").read_text()
+
+
+def test_a_comparison_shows_every_load_and_all_together(summary):
+    study = results(summary, levels=(1, 1, 4, 4, 16), repeat=[1, 2, 1, 2, 1], deployments=("a", "b", "c"))
+    spec = load_figure("comparison").draw(study).to_dict()
+    assert [strip["title"]["text"] for strip in spec["vconcat"]] == [
+        f"{name} against a, by concurrency (requests in flight)" for name in "bc"
+    ]
+    rows = drawn_rows(spec, "verdict")
+    assert {row["load"] for row in rows} == {"1", "4", "16", "all"}
+    assert all(row["percent"] == 0 for row in rows)
+    assert {row["load"] for row in rows if row["low"] is None} == {"16"}
+
+
 def test_a_wrong_name_lists_the_right_ones():
-    with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: kv-saturation, peak-throughput"):
+    with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: comparison, kv-saturation"):
         load_figure("pie")
 
 
@@ -233,3 +268,60 @@ def test_without_gpus_a_figure_of_theirs_says_so(name, summary, tmp_path):
 def test_figures_of_gpus_are_those_of_runs_on_gpus(device):
     row = {"deployment": "a", "workload": "w", "family": "w", "axis": "concurrency", "level": 1.0, "device": device}
     assert ({"gpu-balance", "gpu-memory-power"} <= set(figures_of([row]))) == (device == "cuda")
+
+
+def planted(summary, throughput, **more):
+    """A study of one curve, each level measured twice."""
+    study = results(
+        summary, tuple(throughput), deployments=("a",), throughput_tokens_per_s=[float(x) for x in throughput.values()], **more
+    )
+    again = study.runs.with_columns(
+        pl.col("run") + "_2", repeat=pl.lit(2, dtype=pl.Int64), throughput_tokens_per_s=1.01 * pl.col("throughput_tokens_per_s")
+    )
+    return Results(pl.concat([study.runs, again]), study.timeseries)
+
+
+PEAK = {1: 10, 2: 20, 4: 40, 8: 60, 12: 75, 16: 60, 24: 50}
+
+
+@pytest.mark.parametrize("name", ["peak-throughput", "performance-profile"])
+def test_regions_and_their_points_are_drawn_on_throughput_curves(name, summary):
+    spec = load_figure(name).draw(planted(summary, PEAK)).to_dict()
+    bands = {(row["region"], row["begin"], row["end"]) for row in drawn_rows(spec, "region")}
+    found = {
+        (row["point"], row["low"], row["high"]): row for row in drawn_rows(spec, "point") if "throughput_tokens_per_s" in row
+    }
+    assert set(found) == {("A|B", 4, 8), ("B|C", 8, 16)}
+    left, top = found["A|B", 4, 8], found["B|C", 8, 16]
+    assert {("A", 1, left["level"]), ("B", left["level"], 12), ("C", 12, 24)} <= bands
+    assert (top["level"], top["throughput_tokens_per_s"]) == (12, pytest.approx(75 * 1.005))
+    assert 40 < left["throughput_tokens_per_s"] < 60  # on its curve's line
+
+
+@pytest.mark.parametrize(
+    ("throughput", "regions"),
+    [
+        ({1: 10, 2: 20, 4: 40, 8: 80}, {("A", 1, 8)}),  # proportional as far as it was measured
+        ({1: 10, 2: 20, 4: 40, 8: 80, 16: 60}, {("A", 1, 8), ("C", 8, 16)}),  # nothing between
+        ({8: 20, 12: 21, 16: 22, 24: 30, 32: 24}, {("B", 8, 24), ("C", 24, 32)}),  # the proportional part lies below
+        ({8: 20, 12: 18, 16: 16, 24: 14}, {("C", 12, 24)}),
+        ({1: 10, 2: 20, 4: 40}, set()),  # too few levels
+    ],
+)
+def test_a_stretch_of_which_nothing_is_sure_belongs_to_no_region(throughput, regions, summary):
+    study = planted(summary, throughput)
+    rows = region_bands(study, study.saturation)
+    assert {(row["region"], row["begin"], row["end"]) for row in rows.iter_rows(named=True)} == regions
+
+
+def test_the_profile_says_why_a_point_is_missing(summary):
+    text = json.dumps(load_figure("performance-profile").draw(results(summary)).to_dict())
+    assert "A|B: too few levels with a valid run: 3 of the 4 that are" in text
+    none = json.dumps(load_figure("performance-profile").draw(results(summary, failed=[1, 1, 1])).to_dict())
+    assert "B|C: no valid run" in none
+
+
+def test_the_report_tells_the_points_or_why_there_are_none(tmp_path, summary):
+    for throughput, words in ((PEAK, "12 (8 to 16), then it falls"), ({1: 1, 2: 2}, "2 of the 4 that are needed")):
+        write_report(tmp_path / "report.html", title="t", results=planted(summary, throughput), specs=[], facts=[])
+        assert words in (tmp_path / "report.html").read_text()

@@ -315,6 +315,32 @@ def test_a_paced_run_s_load_by_hand(paced):
     assert (told["metrics_missing"], told["counters_fell"]) == ([], [])
 
 
+def test_who_waits_once_the_load_stands_by_hand(paced):
+    # The second half of what is sent, 3.6 (the median) to 6.6, has too few scrapes at one a second.
+    assert told_of(paced)["waiting_standing"] is None
+    record, requests, samples = paced
+    dense = {name: {"0": dict.fromkeys(range(40), 0.0)} for name in samples}
+    # Scrapes are 0.5 s, 1.5 s, …: with requests ten times as far apart, those from 36.5 to 65.5 count.
+    stamps = ["scheduled_s", "sent_s", "first_token_s", "last_token_s", "end_s"]
+    slow = requests.with_columns(pl.col(stamps) * 10)
+    dense[METRICS["waiting"]] = {"0": {slot: 9.0 if slot < 36 else slot % 2 * 1.0 + 1 for slot in range(66)}}
+    assert told_of((record, slow, dense))["waiting_standing"] == 1.5
+    # One that comes and goes is no queue that stands.
+    dense[METRICS["waiting"]] = {"0": {slot: 9.0 if slot % 3 == 0 else 0.0 for slot in range(66)}}
+    assert told_of((record, slow, dense))["waiting_standing"] == 0
+
+
+def test_of_a_burst_those_count_that_wait_when_the_first_answer_ends(paced):
+    record, requests, samples = paced
+    burst = requests.with_columns(sent_s=pl.lit(1.0), end_s=pl.Series([3.9, 4.2, 4.4, 6.0, 6.2, 6.3]))
+    samples[METRICS["waiting"]] = {"0": lists(0, 5, 4, 0, 0, 0, 0, 0)}  # its prefill: over before 3.5
+    assert told_of((record, burst, samples))["waiting_standing"] == 0
+    samples[METRICS["waiting"]] = {"0": lists(0, 5, 4, 2, 0, 0, 0, 0), "1": lists(0, 0, 0, 1, 0, 0, 0, 0)}
+    assert told_of((record, burst, samples))["waiting_standing"] == 3
+    short = burst.with_columns(end_s=pl.lit(1.2))  # between two scrapes
+    assert told_of((record, short, samples))["waiting_standing"] is None
+
+
 @pytest.mark.parametrize(
     ("lost", "before", "after", "gap"), [((0, 1), False, True, 1.4), ((7,), True, False, 1.0), ((5, 6, 7), True, False, 2.6)]
 )

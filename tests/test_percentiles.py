@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import bdtr
 
 from bench.parse import percentile, tail_text, upper_bound
 from bench.parse.percentiles import bound_rank
@@ -55,6 +56,13 @@ def test_a_rank_is_the_largest_whose_exact_binomial_allows_it(share):
     for n in (20, 64, 131, 400):
         cdf = list(itertools.accumulate(math.comb(n, k) * (1 - share) ** k * share ** (n - k) for k in range(n)))
         assert bound_rank(n, float(share)) == max((t for t in range(1, n) if cdf[t] <= Fraction(1, 100)), default=0)
+
+
+@given(st.integers(1, 100_000), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_the_bound_is_that_of_scipys_binomial(n, share):
+    rank = bound_rank(n, share)
+    assert rank == 0 or bdtr(rank, n, 1 - share) <= 0.01
+    assert bdtr(rank + 1, n, 1 - share) > 0.01
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.99])

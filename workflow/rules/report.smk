@@ -5,12 +5,6 @@ rule report:
         facts=of_deployments(paths.FACTS),
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
-        code=library(
-            "report",
-            "analysis/repeats.py",
-            "analysis/saturation.py",
-            "parse/percentiles.py",
-        ),
     output:
         page=paths.REPORT,
     log:
@@ -18,6 +12,16 @@ rule report:
     conda:
         "../envs/bench.yaml"
     params:
+        code=library(
+            "report",
+            "analysis/compare.py",
+            "analysis/levels.py",
+            "analysis/locked.py",
+            "analysis/regions.py",
+            "analysis/repeats.py",
+            "analysis/saturation.py",
+            "parse/percentiles.py",
+        ),
         title=PLAN.config.study.title,
     script:
         "../scripts/report.py"

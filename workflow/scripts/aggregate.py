@@ -13,6 +13,7 @@ with job(snakemake.log[0]):
         launches=[Path(path) for path in snakemake.input.launches],
         facts=[Path(path) for path in snakemake.input.facts],
         thresholds=Thresholds(**snakemake.params.thresholds),
+        baseline=snakemake.params.baseline,
         summary=Path(snakemake.output.summary),
         summary_csv=Path(snakemake.output.csv),
         timeseries=Path(snakemake.output.timeseries),

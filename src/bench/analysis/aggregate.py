@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ def aggregate(
     launches: Iterable[Path],
     facts: Iterable[Path],
     thresholds: Thresholds,
+    baseline: str | None = None,
     summary: Path,
     summary_csv: Path,
     timeseries: Path,
@@ -49,7 +51,7 @@ def aggregate(
     Args:
         runs: each run's `summary.json`; its tables lie beside it. expected: digest of each run by `deployment/run`; None takes
             runs as they are. launches, facts: `launch.json` and `deployment.json` of each
-            deployment.
+            deployment. baseline: the deployment with which the others are compared, if there is one.
 
     Raises:
         BenchError: a run was measured under another definition than it has now.
@@ -64,7 +66,7 @@ def aggregate(
                 f"{key} was measured under another definition than the configuration gives it now. Forget it with "
                 f"`bench discard '{key}'`, and it is measured again."
             )
-    frame = summary_frame(summaries, by_deployment, known, thresholds)
+    frame = summary_frame(summaries, by_deployment, known, thresholds, baseline)
     summary.parent.mkdir(parents=True, exist_ok=True)
     frame.write_parquet(summary)
     frame.with_columns(pl.col("reasons").list.join("; ")).write_csv(summary_csv)
@@ -81,11 +83,13 @@ def summary_frame(
     launches: Mapping[str, Mapping[str, Any]],
     facts: Mapping[str, Mapping[str, Any]],
     thresholds: Thresholds,
+    baseline: str | None = None,
 ) -> pl.DataFrame:
     """One row a run: what was asked, every metric, the deployment's memory, the predicted saturation and the verdict.
 
     Args:
-        runs: the runs' summaries. launches, facts: by deployment; a deployment without either has null there.
+        runs: the runs' summaries. launches, facts: by deployment; a deployment without either has null there. baseline: the deployment
+            whose runs are marked in the column `baseline`.
     """
     rows = []
     for run in runs:
@@ -101,12 +105,14 @@ def summary_frame(
                 "device": launch.get("device"),
                 "tensor_parallel": launch.get("tensor_parallel"),
                 "engine_version": fact.get("engine_version"),
+                "hardware": _hardware(fact.get("hardware") or {}),
                 "parameters": plan.get("parameters"),
                 "kv_bytes_per_token": plan.get("kv_bytes_per_token"),
                 "kv_tokens_planned": plan.get("kv_tokens"),
                 "kv_tokens": fact.get("kv_tokens"),
                 "kv_blocks": fact.get("kv_blocks"),
                 "predicted_saturation": _predicted(run, plan, fact),
+                "baseline": run["deployment"] == baseline,
                 "valid": not judged.reasons,
                 "content_valid": not judged.content,
                 "reasons": judged.reasons,
@@ -114,16 +120,26 @@ def summary_frame(
         )
     frame = pl.DataFrame(rows, infer_schema_length=None, schema_overrides={
         "reasons": pl.List(pl.String), "kv_blocks": pl.Int64, "kv_usage_peak": pl.Float64, "waiting_peak": pl.Float64,
+        "waiting_standing": pl.Float64,
         "preemptions": pl.Float64, "predicted_saturation": pl.Float64, "kv_bytes_per_token": pl.Int64, "parameters": pl.Int64,
         "concurrency": pl.Int64, "request_rate": pl.Float64, "level": pl.Float64, "recovered": pl.Boolean,
         "model": pl.String, "engine": pl.String, "device": pl.String, "tensor_parallel": pl.Int64, "family": pl.String,
         "prompt_fixed": pl.Int64, "output_fixed": pl.Int64, "stream": pl.Boolean,
-        "engine_version": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64, **DEVICE_FIGURES,
+        "engine_version": pl.String, "hardware": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64,
+        **DEVICE_FIGURES,
     })  # fmt: skip
     # A time that no run has (a bound, say) is still a number.
     return frame.with_columns((cs.ends_with("_s") & cs.by_dtype(pl.Null)).cast(pl.Float64)).with_columns(
         saturated=saturated().fill_null(False)
     )
+
+
+def _hardware(machine: Mapping[str, Any]) -> str | None:
+    """The machine in short, such as `Xeon, 2 cores, 2 × NVIDIA H100`; None where nothing is known."""
+    if not machine:
+        return None
+    gpus = Counter(gpu["name"] for gpu in machine["gpus"])
+    return ", ".join([machine["cpu"], f"{machine['cores']} cores", *(f"{count} × {name}" for name, count in gpus.items())])
 
 
 def _predicted(run: Mapping[str, Any], plan: Mapping[str, Any], fact: Mapping[str, Any]) -> float | None:

@@ -11,16 +11,16 @@ from contextlib import contextmanager
 from types import FrameType
 
 import bench
-from bench.cli import config, figures, models, parse, runs, scrape, workload
+from bench.cli import compare, config, figures, models, parse, runs, scrape, workload
 from bench.errors import BenchError
 
 __all__ = ["main"]
 
-_COMMANDS = (runs, models, workload, scrape, parse, figures, config)
+_COMMANDS = (runs, models, workload, scrape, parse, figures, compare, config)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status: 0, 2 for what the user can mend, 130 for Ctrl-C, 143 for SIGTERM."""
+    """Run one command; the exit status: 0, 1 for a bad result, 2 for what the user can mend, 130 for Ctrl-C, 143 for SIGTERM."""
     parser = argparse.ArgumentParser(
         prog="bench",
         description="Saturate: find where an LLM inference server saturates, and why. `snakemake --cores 1` runs a whole study; "

@@ -59,13 +59,13 @@ def _fault(url: str) -> str | None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from bench.telemetry import scrape  # noqa: PLC0415 - --help must not pay for it
+    from bench.telemetry import is_nvml, scrape  # noqa: PLC0415 - --help must not pay for it
 
     if options.interval <= 0:
         raise BenchError(f"--interval is {options.interval}; it must be above 0.")
     refuse_missing_gpus(options.url, option="--url")
     for url in dict.fromkeys(options.url):
-        if fault := _fault(url):
+        if not is_nvml(url) and (fault := _fault(url)):
             print(f"warning: {url} gives no Prometheus exposition: {fault}", file=sys.stderr)
     options.output_dir.mkdir(parents=True, exist_ok=True)
     output = options.output_dir / "telemetry.jsonl.gz"

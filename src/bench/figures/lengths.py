@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import altair as alt
 import polars as pl
 
-from bench.analysis.lengths import line
+from bench.analysis.lengths import Line, line
 from bench.figures.results import Results
 from bench.figures.theme import HEIGHT, PALETTE, nothing_to_show, points
 
 __all__ = ["fitted", "length_chart", "swept"]
 
-_WIDTH = 400
+_WIDTH = 460
 
 
 def swept(results: Results, key: str) -> pl.DataFrame:
@@ -82,3 +84,15 @@ def length_chart(rows: pl.DataFrame, *, x: tuple[str, str], y: tuple[str, str], 
         lines = base.transform_filter("datum.valid").mark_line().encode(x=across, y=up, color=colour)
     dots = points(base, up, across, colour, tooltip=["run:N", alt.Tooltip(y[0], format=".4g")])
     return alt.LayerChart(layer=[lines, dots]).properties(width=_WIDTH, height=HEIGHT)
+
+
+def _with_half(value: float, half: float) -> str:
+    """A number with half of its interval, of which two digits count: `12.4 ± 8.8`."""
+    digits = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 3
+    return f"{value:,.{digits}f} ± {half:,.{digits}f}"
+
+
+def _bent(found: Line) -> str:
+    if found.bend is None:
+        return ""
+    return f"; bends by {found.bend:+.0%} at the longest, a parabola's intercept is {found.curved_intercept:.3g}"

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import polars as pl
 
+    from bench.analysis import Comparison
+
 __all__ = ["Results"]
 
 
@@ -59,6 +61,13 @@ class Results:
         from bench.analysis import saturation  # noqa: PLC0415 - as above
 
         return saturation(self.runs)
+
+    @cached_property
+    def comparisons(self) -> dict[str, Comparison]:
+        """Each deployment that shares a load with the study's baseline, compared with it, over all that the study measured."""
+        from bench.analysis import compare_with_baseline  # noqa: PLC0415 - as above
+
+        return compare_with_baseline(self.study)
 
     @cached_property
     def several_workloads(self) -> bool:

@@ -91,9 +91,20 @@ def _over_time(rows: Rows) -> bool:
     return any(row.get("stream") is not False and (row.get("output_fixed") or 2) > 1 for row in _plain(rows))
 
 
+def _compared(rows: Rows) -> bool:
+    """The baseline and another deployment under the same load."""
+    load = ("workload", "axis", "level")
+    sides: dict[bool, set[tuple[Any, ...]]] = {True: set(), False: set()}
+    for row in rows:
+        sides[bool(row.get("baseline"))].add(tuple(row.get(key) for key in load))
+    return bool(sides[True] & sides[False])
+
+
 FIGURES: dict[str, Callable[[Rows], bool]] = {
+    "comparison": _compared,
     "kv-saturation": _levels(2),
     "peak-throughput": _levels(2),
+    "performance-profile": _levels(4),
     "ttft": _levels(2),
     "saturation-by-kv-bytes": _levels(2),
     "memory-pressure": _levels(2),

@@ -22,6 +22,7 @@ __all__ = [
     "curve_size",
     "curve_width",
     "finish",
+    "is_log",
     "layered",
     "level_axis",
     "median_lines",
@@ -85,16 +86,21 @@ def curve_width() -> alt.StrokeWidth:
     return alt.StrokeWidth("curve_width:Q", scale=None, legend=None)
 
 
-def level_axis(results: Results) -> alt.X:
-    """The load: requests in flight, requests a second or a time scale; logarithmic where it spans more than a factor of 20."""
+def is_log(results: Results) -> bool:
+    """Whether the load's axis is logarithmic: where it spans more than a factor of 20."""
+    return float(results.runs["level"].max()) / float(results.runs["level"].min()) > 20  # type: ignore[arg-type]
+
+
+def level_axis(results: Results, field: str = "level") -> alt.X:
+    """The load: requests in flight, requests a second or a time scale."""
     low, high = float(results.runs["level"].min()), float(results.runs["level"].max())  # type: ignore[arg-type]
-    log = high / low > 20
+    log = is_log(results)
     powers = [2.0**n for n in range(-10, 20)]
     values = [v for v in powers if low <= v <= high * 1.1] if log else None
     scale = alt.Scale(type="log", base=2, nice=False) if log else alt.Scale(zero=False)
     digits = "d" if results.axis == "concurrency" else "~g"
     axis = alt.Axis(values=values, format=digits, labelFlush=False) if values else alt.Axis(format=digits)
-    return alt.X("level:Q", title=AXIS_TITLES[results.axis], scale=scale, axis=axis)
+    return alt.X(f"{field}:Q", title=AXIS_TITLES[results.axis], scale=scale, axis=axis)
 
 
 def predicted_rules(runs: pl.DataFrame, x: alt.X, colour: alt.Color | alt.ColorDatum) -> alt.Chart:

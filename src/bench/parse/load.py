@@ -56,6 +56,7 @@ def load_figures(
     Returns:
         `offered_rate`, `achieved_rate` (requests/s; gaps between first and last due, and sent), `in_flight_peak` (requests, at the
         client), `client_in_flight_…` and `server_in_flight_…` `mean` and `max` (requests; over the scrapes during the load),
+        `waiting_standing` (requests that wait once the load stands, by the server's gauge),
         `prefix_hit_rate` (share of prompt tokens that came from the cache, by the server's counters) and `prefix_hit_rate_expected`.
     """
     sent, ends = requests["sent_s"].drop_nulls().sort(), requests["end_s"].drop_nulls().sort()
@@ -66,6 +67,7 @@ def load_figures(
         "achieved_rate": _rate(sent),
         "in_flight_peak": _peak(sent, ends),
         **_in_flight(sent, ends, telemetry, window),
+        "waiting_standing": _waiting_standing(sent, ends, telemetry),
         "prefix_hit_rate": hits / queries if queries and hits is not None else None,
         **_recovery(record["definition"].get("step"), requests),
         "prefix_hit_rate_expected": record["prefix"]["expected_tokens"] / asked if asked else 0.0,
@@ -115,3 +117,21 @@ def _in_flight(
         for who, values in (("client", client), ("server", counted["value"]))
         for what in ("mean", "max")
     }
+
+
+def _waiting_standing(sent: pl.Series, ends: pl.Series, telemetry: pl.DataFrame) -> float | None:
+    """Requests that still wait once the load stands; None where no scrape, or too few, tell.
+
+    Of a burst: at the last scrape before the first answer ends. It queues for its prefill at first; who still waits when an answer is
+    complete waits for room. Of a load that goes on: the median over the scrapes in the second half of what is sent, but not before
+    the first end; half of the time, then, so many wait.
+    """
+    if sent.is_empty() or ends.is_empty():
+        return None
+    waiting = gauges(telemetry).filter(pl.col("gauge") == "waiting")
+    first, last = ends[0], sent[-1]
+    if last <= first:
+        there = waiting.filter(pl.col("elapsed_s").is_between(last, first))["value"]
+        return float(there[-1]) if len(there) else None
+    standing = waiting.filter(pl.col("elapsed_s").is_between(max(first, sent.median()), last))["value"]
+    return float(standing.median()) if len(standing) >= _FEWEST_SCRAPES else None  # type: ignore[arg-type]

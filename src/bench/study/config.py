@@ -264,6 +264,11 @@ class Study(Strict):
 
     title: str = Field(description="One line: what the study asks; the report's heading.")
     ladders: list[Ladder] = Field(description="The measurements, one ladder each.", min_length=1)
+    baseline: Name | None = Field(
+        default=None,
+        description="Deployment with which each other one is compared, at the workloads and levels that they share: difference, "
+        "interval and verdict, in the report and the figure `comparison`.",
+    )
 
 
 class Config(Strict):

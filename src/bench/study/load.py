@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +150,26 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
                         f"study.ladders[{asked[key3]}]. Remove one; `repeats` measures a level several times."
                     )
                 asked[key3] = i
+    yield from _baseline(config.study.baseline, config, asked)
+
+
+def _baseline(name: str | None, config: Config, asked: Iterable[tuple[str, str, float]]) -> typing.Iterator[str]:
+    """Why nothing can be compared with the baseline. `asked`: deployment, workload and level of what is measured."""
+    loads: dict[str, set[tuple[str, float]]] = {}
+    for deployment, workload, level in asked:
+        loads.setdefault(deployment, set()).add((workload, level))
+    if name is None:
+        return
+    if name not in config.deployments:
+        yield f"study.baseline is {name!r}, which deployments does not define. Defined: {_names(config.deployments)}."
+    elif name not in loads:
+        yield f"study.baseline is {name!r}, which no ladder measures. Measured: {_names(loads)}."
+    elif not any(loads[name] & other for deployment, other in loads.items() if deployment != name):
+        workload, level = min(loads[name])
+        yield (
+            f"study.baseline is {name!r}, and no other deployment shares a workload and a level with it. Give another one's ladder "
+            f"such a load (level {level:g} of {workload}, say), or remove baseline."
+        )
 
 
 def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typing.Iterator[str]:

@@ -53,7 +53,7 @@ def catalogue_key(key: str) -> str:
         return key
     close = difflib.get_close_matches(key.lower(), catalogue(), n=3, cutoff=0.4)
     hint = f"the nearest are {', '.join(close)}" if close else f"it has {', '.join(catalogue())}"
-    raise ValueError(f"the catalogue has no such model; {hint}; `bench models` lists all")
+    raise ValueError(f"the catalogue has no such model; {hint}")
 
 
 def decoder_part(config: Mapping[str, Any]) -> Mapping[str, Any]:

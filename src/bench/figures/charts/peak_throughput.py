@@ -3,12 +3,14 @@
 import altair as alt
 import polars as pl
 
-from bench.analysis import repeats
+from bench.analysis import regions, repeats
+from bench.figures.regions import point_layers, region_bands, region_colour, turning_points
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
     HEIGHT,
     curve_colour,
+    curve_column,
     curve_size,
     level_axis,
     median_lines,
@@ -21,6 +23,7 @@ _PANELS = {
     "throughput_peak_tokens_per_s": "peak: best second of the run (its mean, where shorter)",
     "throughput_tokens_per_s": "mean: all tokens over the whole run",
 }
+_STRIP = 15  # height of a curve's regions
 
 
 @figure(
@@ -28,11 +31,13 @@ _PANELS = {
     title="Throughput against load",
     question="Where does more load stop buying more tokens, and where does it cost some?",
     reading="Left, the study's measure: the most output tokens in any second of a run. Right, the run's mean, which also pays for "
-    "queueing, preemption and the last requests that run alone. Dashed: predicted KV saturation. Bars, where a level has two valid "
-    "repeats or more: the 95 % interval of their mean (Student's t: wide for two); one that leaves the frame is cut there.",
+    "queueing, preemption and the last requests that run alone. Strips, a curve each: regions A (proportional), B (more load still "
+    "buys more), C (it falls); blank where nothing is sure. Diamonds: where they meet, with their 95 % interval along the load. "
+    "Dashed: predicted KV saturation. Bars, where a level has two valid repeats or more: the 95 % interval of their mean (Student's "
+    "t: wide for two); one that leaves the frame is cut there.",
 )
 def peak_throughput(results: Results) -> alt.HConcatChart:
-    """Peak and mean output tokens a second of each run, one line a curve through its levels' medians.
+    """Peak and mean output tokens a second of each run, one line a curve through its levels' medians, below the curves' regions.
 
     Args:
         results: `runs` with `level`, `throughput_peak_tokens_per_s`, `throughput_tokens_per_s`, `predicted_saturation`, `valid`.
@@ -42,26 +47,43 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
     highest = max(runs[column].drop_nulls().max() or 0 for column in _PANELS)
     panels = []
     for column, title in _PANELS.items():
+        found = regions(results.runs, column)
         y = alt.Y(f"{column}:Q", title="output tokens/s", scale=alt.Scale(domain=[0, 1.05 * float(highest)]))  # type: ignore[arg-type]
         intervals = alt.Chart(with_curve(results, repeats(results.runs, column).filter(pl.col("n") > 1)))
         base = alt.Chart(runs.select("curve", "curve_size", "level", column, "valid", "run"))
-        panels.append(
-            alt.layer(
-                predicted_rules(runs, x, colour),
-                median_lines(runs, column, x, y, colour),
-                intervals.mark_errorbar(ticks=True, clip=True, thickness=1.2).encode(
-                    x=x, y=alt.Y("low:Q", title="output tokens/s"), y2="high:Q", color=colour
-                ),
-                points(
-                    base,
-                    y,
-                    x,
-                    colour,
-                    size=curve_size(),
-                    tooltip=["run:N", "level:Q", alt.Tooltip(f"{column}:Q", format=".0f")],
-                ),
-            ).properties(
-                width=360, height=HEIGHT, title=alt.TitleParams(title, fontSize=13, fontWeight="normal", anchor="start")
-            )
+        panel = alt.layer(
+            predicted_rules(runs, x, colour),
+            median_lines(runs, column, x, y, colour),
+            intervals.mark_errorbar(ticks=True, clip=True, thickness=1.2).encode(
+                x=x, y=alt.Y("low:Q", title="output tokens/s"), y2="high:Q", color=colour
+            ),
+            points(
+                base,
+                y,
+                x,
+                colour,
+                size=curve_size(),
+                tooltip=["run:N", "level:Q", alt.Tooltip(f"{column}:Q", format=".0f")],
+            ),
+            *point_layers(results, turning_points(results, found, column), y, colour),
+        ).properties(width=360, height=HEIGHT)
+        strips = _strips(results, found).properties(
+            width=360,
+            height=_STRIP * len(curve_column(results)),
+            title=alt.TitleParams(title, fontSize=13, fontWeight="normal", anchor="start"),
         )
+        panels.append(alt.vconcat(strips, panel, spacing=4).resolve_scale(x="shared"))
     return alt.hconcat(*panels)
+
+
+def _strips(results: Results, found: pl.DataFrame) -> alt.LayerChart:
+    """The regions of each curve, one above the other, with their letters in the curve's colour."""
+    base = alt.Chart(region_bands(results, found)).encode(
+        y=alt.Y("curve:N", title=None, axis=None, sort=curve_column(results), scale=alt.Scale(domain=curve_column(results)))
+    )
+    bands = base.mark_rect().encode(x=level_axis(results, "begin").axis(None), x2="end:Q", color=region_colour())
+    letters = base.mark_text(fontSize=11, fontWeight="bold").encode(
+        x=level_axis(results, "middle").axis(None), text="region:N", color=curve_colour(results).legend(None)
+    )
+    strips: alt.LayerChart = alt.layer(bands, letters).resolve_scale(color="independent")
+    return strips

@@ -13,7 +13,8 @@ from bench.figures.theme import AXIS_TITLES, HEIGHT, curve_colour, curve_size, c
     title="What decides where a server saturates",
     question="Is it the model's size, or the bytes that a token holds in the KV cache?",
     reading="The load at which the cache is full, against KV bytes a token (left) and against parameters (right). Filled: the "
-    "lowest level measured that filled the cache, with a bar down to the highest that did not. Diamonds: predicted from geometry.",
+    "lowest level measured that filled the cache, with a bar down to the highest that did not. Diamonds: predicted from geometry. "
+    "Squares, beside them: where throughput turned out to saturate, with its 95 % interval, of curves in which it was found.",
     invalid="Left out",
     judged="content_valid",
 )
@@ -21,20 +22,29 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
     """Measured and predicted saturation of each curve over KV bytes a token, and over parameters.
 
     Args:
-        results: `saturation` with `measured`, `below`, `predicted` (requests), `kv_bytes_per_token` (bytes), `parameters`.
+        results: `saturation` with `measured`, `below`, `predicted`, `saturation_at` with its interval (requests),
+            `kv_bytes_per_token` (bytes), `parameters`.
     """
     rows = with_curve(results, results.saturation).with_columns(
         kib=pl.col("kv_bytes_per_token") / 1024, millions=pl.col("parameters") / 1e6
     )
     colour = curve_colour(results)
-    highest = max([v for c in ("measured", "predicted") for v in rows[c].drop_nulls()], default=1)
-    y = alt.Y("measured:Q", title=f"saturation: {AXIS_TITLES[results.axis]}", scale=alt.Scale(domain=[0, 1.15 * highest]))
+    told = ("measured", "predicted", "saturation_at", "saturation_high")
+    highest = max([v for c in told for v in rows[c].drop_nulls()], default=1)
+    load = f"saturation: {AXIS_TITLES[results.axis]}"
+    y = alt.Y("measured:Q", title=load, scale=alt.Scale(domain=[0, 1.15 * highest]))
     panels = []
     for column, title in (("kib", "KV bytes a token (KiB)"), ("millions", "parameters (millions)")):
+        top = max(rows[column].drop_nulls(), default=1.0)
         data = rows.filter(pl.col(column).is_not_null())
-        top = max(data[column].to_list(), default=1.0)
+        # Each a little further, for curves in one place; an open side of an interval ends at the point.
+        found = data.filter(pl.col("saturation_at").is_not_null()).with_columns(
+            pl.col("saturation_low", "saturation_high").fill_null(pl.col("saturation_at")),
+            beside=pl.col(column) + top * (0.025 + 0.02 * pl.int_range(pl.len()).over(column)),
+        )
         x = alt.X(f"{column}:Q", title=title, scale=alt.Scale(domain=[0, 1.15 * top]))
-        base = alt.Chart(data)
+        beside = alt.X("beside:Q", title=title, scale=alt.Scale(domain=[0, 1.15 * top]))
+        base, curve = alt.Chart(data), alt.Chart(found)
         panels.append(
             alt.layer(
                 base.mark_rule().encode(x=x, y=y, y2="below:Q", color=colour, strokeWidth=curve_width()),
@@ -46,6 +56,15 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
                     tooltip=["curve:N", "measured:Q", "predicted:Q", "below:Q"],
                 ),
                 base.mark_point(shape="diamond", size=190, strokeWidth=1.5).encode(x=x, y="predicted:Q", color=colour),
+                curve.mark_rule(strokeWidth=1.2).encode(
+                    x=beside, y=alt.Y("saturation_low:Q", title=load), y2="saturation_high:Q", color=colour
+                ),
+                curve.mark_point(shape="square", fill="white", size=60, strokeWidth=1.5, opacity=1).encode(
+                    x=beside,
+                    y=alt.Y("saturation_at:Q", title=load),
+                    color=colour,
+                    tooltip=["curve:N", alt.Tooltip("saturation_told:N", title="B|C")],
+                ),
             ).properties(width=340, height=HEIGHT)
         )
     return alt.hconcat(*panels)

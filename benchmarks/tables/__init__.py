@@ -1,0 +1,1 @@
+"""Parse, aggregate and figures of many runs: ours against pandas and matplotlib."""

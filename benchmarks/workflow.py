@@ -1,0 +1,155 @@
+"""What Snakemake and the rules cost: dry runs of growing studies, and a rerun of a study in which nothing is left to do.
+
+In a copy of the project, with an engine that costs nothing: runs are made up, and put in place by the session as finished ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.measure.store import Store
+from bench.study import Paths, Plan, load_config
+from benchmarks.made import made_facts, made_study, make_run
+from benchmarks.process import Cost, cost_of
+
+ROOT = Path(__file__).resolve().parent.parent
+SNAKEMAKE = Path(sys.executable).parent / "snakemake"
+
+
+def copy_project(folder: Path) -> None:
+    """The project's tracked and new files."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+
+
+def write_study(folder: Path, runs: int, a_deployment: int) -> Plan:
+    """Make a study of `runs` runs the copy's own; its plan."""
+    content = made_study(runs, a_deployment)
+    (folder / "config/config.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    return Plan.of(load_config(content, source="the made study"))
+
+
+def snakemake(folder: Path, *arguments: str, cores: int = 1) -> Cost:
+    """One call, as `make figures` calls it; what it says goes to a file, as no terminal's speed is meant.
+
+    Raises:
+        RuntimeError: it failed; the message has its last words.
+    """
+    command = [str(SNAKEMAKE), "--nolock", "--cores", str(cores), *arguments, Paths.MANIFEST]
+    return cost_of(
+        ["sh", "-c", 'exec "$@" > snakemake.out 2>&1 || { tail -c 3000 snakemake.out; exit 1; }', "sh", *command], cwd=folder
+    )
+
+
+def fill_store(plan: Plan, folder: Path, series: int) -> None:
+    """Every run and every deployment's facts, as finished sessions leave them."""
+    store = Store(folder / Paths.STORE)
+    for spec in plan.deployments.values():
+        with store.adding(f"deployment-{spec.digest}") as place:
+            (place / "deployment.json").write_text(json.dumps(made_facts(spec), indent=2) + "\n")
+    for run in plan.runs:
+        with store.adding(run.digest) as place:
+            make_run(run, place, series=series)
+
+
+def median(costs: Iterable[Cost]) -> dict[str, float]:
+    """Medians of what calls took, and the range of their seconds."""
+    rows = [asdict(cost) for cost in costs]
+    walls = [row["wall_s"] for row in rows]
+    told = {key: round(statistics.median(row[key] for row in rows), 2) for key in ("wall_s", "cpu_s", "peak_mib")}
+    return {**told, "fastest_s": round(min(walls), 2), "slowest_s": round(max(walls), 2)}
+
+
+def growth(rows: list[dict[str, Any]]) -> None:
+    """Add to each row but the first how it grew from the one before: the exponent of CPU time, and its CPU ms for each run more."""
+    for before, row in zip(rows, rows[1:], strict=False):
+        row["exponent"] = round(math.log(row["cpu_s"] / before["cpu_s"]) / math.log(row["runs"] / before["runs"]), 2)
+        row["ms_a_run"] = round(1000 * (row["cpu_s"] - before["cpu_s"]) / (row["runs"] - before["runs"]), 2)
+        row["kib_a_run"] = round(1024 * (row["peak_mib"] - before["peak_mib"]) / (row["runs"] - before["runs"]), 1)
+
+
+def main() -> None:
+    """Dry runs of each size, then the rerun."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--runs", type=int, nargs="*", default=[150, 1500, 5000], help="dry runs of so many runs (default: 150 1500 5000)"
+    )
+    parser.add_argument("--rerun", type=int, default=150, help="runs of the rerun; 0: none (default: %(default)s)")
+    parser.add_argument("--a-deployment", type=int, default=50, help="runs of each deployment (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=3, help="calls of each (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    options = parser.parse_args()
+    if any(n % 2 or n < 0 for n in (*options.runs, options.rerun, options.a_deployment)) or options.a_deployment < 2:
+        parser.error("--runs, --rerun and --a-deployment are even numbers: each level has two repeats")
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    result: dict[str, Any] = {"dry_runs": []}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        copy_project(folder)
+        for runs in sorted(options.runs):
+            write_study(folder, runs, options.a_deployment)
+            say(f"dry runs of {runs}")
+            told = median(snakemake(folder, "--dry-run") for _ in range(options.repeats))
+            result["dry_runs"].append({"runs": runs, **told})
+        growth(result["dry_runs"])
+        if options.rerun:
+            plan = write_study(folder, options.rerun, options.a_deployment)
+            say(f"making {options.rerun} runs")
+            fill_store(plan, folder, series=350)
+            say("placing, parsing and drawing them once")
+            first = snakemake(folder, cores=os.cpu_count() or 1)
+            say("again, with nothing to do")
+            again = median(snakemake(folder) for _ in range(options.repeats))
+            if "Nothing to be done" not in (folder / "snakemake.out").read_text():
+                raise RuntimeError(f"the rerun found something to do:\n{(folder / 'snakemake.out').read_text()[-3000:]}")
+            jobs = {"first_wall_s": round(first.wall_s, 1), "first_cpu_s": round(first.cpu_s, 1)}
+            result["rerun"] = {"runs": options.rerun, **again, **jobs}
+    if options.json:
+        print(json.dumps(result, indent=2))
+    else:
+        print(table(result))
+
+
+def table(result: dict[str, Any]) -> str:
+    """The result to read."""
+    lines = [
+        "| | seconds (range) | CPU s | peak MiB | exponent | CPU ms a run more | KiB a run more |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    rows = [(f"dry run of {row['runs']:,}", row) for row in result["dry_runs"]]
+    if rerun := result.get("rerun"):
+        rows.append((f"rerun of {rerun['runs']:,}, nothing to do", rerun))
+    for what, row in rows:
+        grown = " | ".join(str(row.get(key, "–")) for key in ("exponent", "ms_a_run", "kib_a_run"))
+        lines.append(
+            f"| {what} | {row['wall_s']} ({row['fastest_s']}–{row['slowest_s']}) | {row['cpu_s']} | {row['peak_mib']:.0f} | {grown} |"
+        )
+    if rerun:
+        lines.append(
+            f"\nThe first call placed, parsed and drew them in {rerun['first_wall_s']} s ({rerun['first_cpu_s']} s of CPU)."
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

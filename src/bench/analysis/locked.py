@@ -1,0 +1,61 @@
+"""What must be alike in two sets of runs, so that their difference means what it is taken for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+__all__ = ["differences"]
+
+# Of a deployment, and of a run. What a table does not have, as one of an older version, cannot be told.
+_DEPLOYMENT = (
+    "model",
+    "parameters",
+    "hardware",
+    "device",
+    "tensor_parallel",
+    "engine",
+    "engine_version",
+    "kv_bytes_per_token",
+    "kv_tokens",
+)
+_RUN = ("arrival", "stream", "cache", "num_requests", "prompt_tokens", "output_tokens", "seed")
+_NAMED = 3  # loads named in one line
+
+
+def differences(both: pl.DataFrame) -> list[str]:
+    """A line for each locked variable that differs between the runs of a pair, such as `engine_version: 0.31.0 → 0.32.0`.
+
+    Args:
+        both: a row a pair of runs: the baseline's columns, and the candidate's with `_candidate` at their end; `deployment`,
+            `workload` and `level` are common.
+    """
+    several = both["deployment"].n_unique() > 1
+    lines = []
+    for column in (*_DEPLOYMENT, *_RUN):
+        if f"{column}_candidate" not in both.columns:
+            continue
+        types = {both.schema[column], both.schema[f"{column}_candidate"]}
+        kind = pl.String if pl.String in types else pl.Float64  # a seed is a number in a study, a text elsewhere
+        apart = both.filter(pl.col(column).cast(kind).ne_missing(pl.col(f"{column}_candidate").cast(kind)))
+        if column in _DEPLOYMENT:
+            rows = apart.select("deployment", column, f"{column}_candidate").unique(maintain_order=True).rows()
+            lines += [f"{column}{f' of {name}' if several else ''}: {_text(x)} → {_text(y)}" for name, x, y in rows]
+        elif len(apart):
+            first = apart.row(0, named=True)
+            lines.append(f"{column}: {_text(first[column])} → {_text(first[f'{column}_candidate'])} ({_loads(apart)})")
+    return lines
+
+
+def _loads(pairs: pl.DataFrame) -> str:
+    """The loads of some pairs in short, such as `short at 8`."""
+    loads = [
+        f"{workload} at {level:g}" for workload, level in pairs.select("workload", "level").unique(maintain_order=True).rows()
+    ]
+    more = len(loads) - _NAMED
+    return ", ".join(loads[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _text(value: Any) -> str:
+    return "unknown" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,197 @@
+"""Where a throughput curve turns: the end of proportional growth, and the load from which more buys nothing.
+
+Region A, spare capacity, ends at the equilibrium point; region B, shared capacity, at the saturation point; region C is overload.
+Measured levels are compared with one another: no form is fitted, and nothing is told of loads that were not measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from bench.analysis.levels import Floats, Levels
+
+__all__ = ["FEWEST_LEVELS", "FLAT", "PROPORTIONAL", "Point", "equilibrium", "regions", "saturation_point"]
+
+FEWEST_LEVELS = 4
+PROPORTIONAL = 0.8  # of the throughput a request that the lowest level has
+FLAT = 0.9  # of any higher level's throughput
+_KEY = {"deployment": pl.String, "workload": pl.String}
+_NOISE = {"levels": pl.Int64, "noise": pl.Float64, "noise_of": pl.String}
+_POINT = {"kind": pl.String, "at": pl.Float64, "low": pl.Float64, "high": pl.Float64, "told": pl.String}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A turning point of a curve, or why there is none.
+
+    Attributes:
+        kind: `peak` or `flat` (found, with a fall after it or without), `left` (found: proportional growth left), `above` or
+            `below` what was measured, `unknown`.
+        why: what the curve does there, or what hides the point.
+        at: the load; null unless found. low, high: the levels between which it lies, 95 times in 100; null where a side is open.
+    """
+
+    kind: str
+    why: str
+    at: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def told(self) -> str:
+        """The point in words, for a cell of a table."""
+        sides = [f"{word} {side:g}" for word, side in (("above", self.low), ("below", self.high)) if side is not None]
+        between = f"{self.low:g} to {self.high:g}" if len(sides) == 2 else "".join(sides)
+        if self.at is not None:
+            return f"{self.at:.3g} ({between or 'no bounds'})" + (f", {self.why}" if self.why else "")
+        return f"{'at or below' if self.kind == 'below' else 'above'} {between.split()[-1]}: {self.why}" if sides else self.why
+
+
+def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.DataFrame:
+    """The equilibrium and saturation point of each curve, each with its interval, or the reason why there is none.
+
+    Args:
+        runs: summary rows (`deployment`, `workload`, `axis`, `level`, `repeat`, `valid` and `column`); invalid runs are left out.
+        column: which throughput (tokens/s).
+
+    Returns:
+        One row a deployment and workload: `levels` (their number), `noise` (of one run, relative) and `noise_of`, as `Levels` has it;
+        of `equilibrium` and `saturation` the `…_kind`, `…_at`, `…_low`, `…_high` (in the load's unit) and `…_told` (in words), as
+        `Point` has them.
+    """
+    rows = []
+    for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
+        others = runs.filter((pl.col("workload") == workload) & (pl.col("deployment") != deployment))
+        levels = Levels.of(group, column, others.partition_by("deployment"))
+        few = len(levels) < FEWEST_LEVELS
+        first, second = equilibrium(levels, whole=group["axis"][0] == "concurrency"), saturation_point(levels)
+        if first.at is not None and second.at is not None and (first.low or 0) <= second.at < first.at:
+            first = replace(first, at=second.at)  # proportional as long as it grows at all
+        rows.append(
+            {
+                "deployment": deployment,
+                "workload": workload,
+                "levels": len(levels),
+                "noise": None if few else levels.noise,
+                "noise_of": None if few else levels.noise_of,
+                **_columns("equilibrium", first),
+                **_columns("saturation", second),
+            }
+        )
+    points = {f"{name}_{key}": dtype for name in ("equilibrium", "saturation") for key, dtype in _POINT.items()}
+    return pl.DataFrame(rows, schema={**_KEY, **_NOISE, **points})
+
+
+def equilibrium(levels: Levels, *, whole: bool) -> Point:
+    """Where growth stops being proportional: each request gets less than 80 % of the throughput that one at the lowest level gets.
+
+    The interval reaches from the highest level that surely keeps 80 % to the lowest that surely does not; within it, the point is where
+    the line through load ÷ throughput (never falling: neighbours out of order are averaged) crosses 1 / 80 % of its first value.
+
+    Args:
+        whole: loads are numbers of requests. One request alone is then proportional by definition; any other lowest level must be
+            less than half the point, for it may lie beyond the proportional part itself.
+    """
+    if few := _few(levels):
+        return few
+    load, top = levels.load, levels.load[-1]
+    kept = levels.log - np.log(load)
+    kept = kept - kept[0] - np.log(PROPORTIONAL)
+    margin = levels.sure * levels.errors[0]
+    margin[0] = 0.0  # the lowest level is the measure
+    keeps, loses = np.flatnonzero(kept > margin), np.flatnonzero(kept < -margin)
+    low = float(load[keeps.max()])
+    if not len(loses):
+        if keeps.max() == len(load) - 1:
+            return Point("above", f"still proportional at {top:g}, the highest level", low=low)
+        why = f"with a noise of {100 * levels.noise:.0f} % a run the levels do not tell where growth stops being proportional"
+        return Point("unknown", why, low=low)
+    high = float(load[loses.min()])
+    if high <= low:
+        return Point("unknown", f"throughput a request falls below 80 % at {high:g} and is above it at {low:g}")
+    time = np.exp(-_never_rising(levels.log - np.log(load), levels.runs))
+    at = min(max(_crossing(load, time, time[0] / PROPORTIONAL), low), high)
+    if at <= 2 * load[0] and not (whole and load[0] == 1):
+        return Point("below", "no level is surely in the proportional part", high=high)
+    return Point("left", "", at, low, high)
+
+
+def saturation_point(levels: Levels) -> Point:
+    """Where more load stops buying throughput: the peak, where it surely falls after it; else the begin of a flat top.
+
+    A level is before the peak if a higher one surely gives more, after it if a lower one does: the peak lies between. Without a
+    fall, a top is flat from the lowest level of which every higher one surely gives less than 1 / 90 %, if it reaches to twice that
+    load: doubling it buys less than 11 %. It begins where the line through the levels reaches 90 % of the top level, between the
+    highest level of which a higher one surely gives more than 1 / 90 % and that lowest one.
+    """
+    if few := _few(levels):
+        return few
+    load, top = levels.load, float(levels.load[-1])
+    more = levels.more()
+    after, low = np.flatnonzero(np.tril(more).any(axis=1)), _highest(load, np.triu(more))
+    if len(after):
+        high = float(load[after[0]])
+        if low is not None and low >= high:
+            return Point("unknown", f"throughput has fallen at {high:g} and is higher again beyond {low:g}: no single peak")
+        if after[0] == 1:
+            return Point("below", "it falls from the lowest level on", high=high)
+        return Point("peak", "then it falls", float(load[np.argmax(levels.log)]), low, high)
+    much = np.triu(levels.more(1 / FLAT))
+    low, flat = _highest(load, much), _flat_from(levels)
+    if flat is not None and top >= 2 * load[flat]:
+        rising = np.exp(-_never_rising(-levels.log, levels.runs))
+        at, high = _crossing(load, rising, FLAT * rising[-1]), float(load[flat])
+        return Point("flat", "then flat: no fall seen", min(max(at, low or 0.0), high), low, high)
+    near = min(int(np.searchsorted(load, top / 2)), len(load) - 2)
+    if much[near:-1, -1].any() and np.argmax(levels.log) == len(load) - 1:
+        return Point("above", f"still rising at {top:g}, the highest level", low=low)
+    why = f"with a noise of {100 * levels.noise:.0f} % a run the levels do not tell whether it still rises, is flat or falls"
+    return Point("unknown", why, low=low)
+
+
+def _highest(load: Floats, any_of: npt.NDArray[np.bool_]) -> float | None:
+    """The highest load whose row has a true value."""
+    rows = np.flatnonzero(any_of.any(axis=1))
+    return float(load[rows[-1]]) if len(rows) else None
+
+
+def _few(levels: Levels) -> Point | None:
+    if len(levels) >= FEWEST_LEVELS:
+        return None
+    return Point("unknown", f"too few levels with a valid run: {len(levels)} of the {FEWEST_LEVELS} that are needed")
+
+
+def _flat_from(levels: Levels) -> int | None:
+    """The lowest level of which each higher one surely gives less than 1 / 90 %; all of them must, so each is tested by itself."""
+    gain = levels.log[None, :] - levels.log[:, None] + levels.sure * levels.errors
+    within = [i for i in range(len(levels) - 1) if (gain[i, i + 1 :] < -np.log(FLAT)).all()]
+    return within[0] if within else None
+
+
+def _never_rising(values: Floats, weights: Floats) -> Floats:
+    """The closest values to `values` that never rise: neighbours out of order share their mean (isotonic regression)."""
+    blocks: list[tuple[float, float, int]] = []
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        mean, total, size = value, weight, 1
+        while blocks and blocks[-1][0] < mean:
+            left, heavy, many = blocks.pop()
+            mean, total, size = (left * heavy + mean * total) / (heavy + total), heavy + total, many + size
+        blocks.append((mean, total, size))
+    return np.repeat([mean for mean, _, _ in blocks], [size for _, _, size in blocks])
+
+
+def _crossing(load: Floats, values: Floats, goal: float) -> float:
+    """The load at which the line through `values`, which never fall, reaches `goal`; the last load if it does not."""
+    i = int(np.searchsorted(values, goal))
+    if i == 0 or i == len(load):
+        return float(load[min(i, len(load) - 1)])
+    return float(load[i - 1] + (goal - values[i - 1]) / (values[i] - values[i - 1]) * (load[i] - load[i - 1]))
+
+
+def _columns(name: str, point: Point) -> dict[str, float | str | None]:
+    told = {**asdict(point), "told": point.told}
+    return {f"{name}_{key}": told[key] for key in _POINT}

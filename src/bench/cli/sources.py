@@ -1,0 +1,95 @@
+"""What a user may name as a set of results: a folder, a table, or a deployment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.errors import BenchError
+from bench.study import Paths
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["read_source"]
+
+_NEEDED = ("deployment", "workload", "axis", "level", "repeat", "valid")
+
+
+def read_source(text: str) -> pl.DataFrame:
+    """The summary rows that `text` names.
+
+    A folder of results or of parsed runs, a summary.parquet, either of them with `:DEPLOYMENT` behind it, or a deployment of the
+    study in this folder.
+
+    Raises:
+        BenchError: there is nothing of that name, or it holds no runs.
+    """
+    import polars as pl  # noqa: PLC0415 - --help must not pay for it
+
+    place, colon, deployment = text.rpartition(":")
+    study = Path(Paths.SUMMARY)
+    if Path(text).exists():
+        return _read(Path(text))
+    if colon and Path(place).exists():
+        runs = _read(Path(place))
+    elif study.exists():
+        place, deployment, runs = str(study), text, _read(study)
+    else:
+        raise BenchError(
+            f"{text}: no such file or folder; and no deployment of {study}, which is not here. Give a folder with results, a "
+            "summary.parquet, or one of them with :DEPLOYMENT behind it."
+        )
+    chosen = runs.filter(pl.col("deployment") == deployment)
+    if chosen.is_empty():
+        where = f"{text}: no such file or folder; and {place}" if place == str(study) and not colon else place
+        raise BenchError(f"{where} has no deployment {deployment!r}. There are: {', '.join(sorted(set(runs['deployment'])))}.")
+    return chosen
+
+
+def _read(path: Path) -> pl.DataFrame:
+    """The summary rows in a table, in a folder with one, or of the parsed runs below a folder."""
+    if path.is_dir():
+        tables = (path / "summary.parquet", path / Paths.SUMMARY)
+        table = next((table for table in tables if table.exists()), None)
+        return _of_parsed_runs(path) if table is None else _of_table(table)
+    return _of_table(path)
+
+
+def _of_table(path: Path) -> pl.DataFrame:
+    import polars as pl  # noqa: PLC0415 - as above
+
+    try:
+        runs = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise BenchError(f"{path}: is no summary table: {error}. `make figures` and `bench figures` write one.") from None
+    missing = [column for column in _NEEDED if column not in runs.columns]
+    if missing:
+        raise BenchError(
+            f"{path}: lacks {', '.join(missing)}: an older version wrote it, or another program. Make it again from its runs, with "
+            "`make figures` or `bench figures`."
+        )
+    return runs
+
+
+def _of_parsed_runs(folder: Path) -> pl.DataFrame:
+    from bench.analysis import summary_frame  # noqa: PLC0415 - as above
+    from bench.study.config import Thresholds  # noqa: PLC0415
+
+    runs = sorted(folder.rglob("summary.json"))
+    if not runs:
+        raise BenchError(
+            f"{folder}: neither summary.parquet, nor {Paths.SUMMARY}, nor a summary.json at any depth. `make figures` writes a study's "
+            "table, `bench parse` a run's summary."
+        )
+    facts = {
+        name: {told["deployment"]: told for told in map(_json, folder.rglob(name))}
+        for name in ("launch.json", "deployment.json")
+    }
+    return summary_frame([_json(run) for run in runs], facts["launch.json"], facts["deployment.json"], Thresholds())
+
+
+def _json(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content

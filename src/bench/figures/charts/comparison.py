@@ -1,0 +1,131 @@
+"""Each deployment against the study's baseline."""
+
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from bench.analysis import METRICS, Comparison
+from bench.figures.registry import figure
+from bench.figures.results import Results
+from bench.figures.theme import AXIS_TITLES, PALETTE, nothing_to_show
+
+_OVERALL = "all"
+_STEP = 17  # height of a row
+# Colour, shape and words say the same.
+_VERDICTS = {
+    "better": (PALETTE[0], "triangle-up"),
+    "worse": (PALETTE[1], "triangle-down"),
+    "no evidence": ("#777777", "circle"),
+}
+
+
+@figure(
+    "comparison",
+    title="Against the baseline",
+    question="Which deployment is better or worse than the baseline, in what, and is it more than chance?",
+    reading="Difference from the baseline's runs of the same load. Large, with its interval as a band: all loads together. It is "
+    "of 95 % confidence, widened for the number of metrics (Holm); better and worse need one on one side of 0. Small: each load by "
+    "itself, with the 95 % interval of its repeats (none for a single pair of runs; cut at the frame), of which one in twenty or more "
+    "looks better or worse by chance. How a server's next start would differ is in no interval.",
+    invalid="Left out",
+    by_axis=False,
+)
+def comparison(results: Results) -> alt.VConcatChart | alt.LayerChart:
+    """Differences in percent with their intervals: a panel a metric, a row a load, one such strip a deployment and kind of load.
+
+    Args:
+        results: `comparisons`.
+    """
+    strips = [
+        _strip(results, name, found, axis)
+        for name, found in results.comparisons.items()
+        for axis in found.configurations["axis"].unique(maintain_order=True)
+    ]
+    if not strips:
+        return nothing_to_show("no deployment has valid runs of a load that the baseline has too")
+    return alt.vconcat(*strips, spacing=24)
+
+
+def _strip(results: Results, name: str, found: Comparison, axis: str) -> alt.HConcatChart:
+    """One deployment's panels: its loads that are counted as `axis` says, and all that it has together."""
+    loads = found.configurations.filter(pl.col("axis") == axis)
+    load = pl.format("{} · {}", "workload", _level()) if results.several_workloads else _level()
+    loads = _percent(loads).with_columns(load=load)
+    order = [*loads["load"].unique(maintain_order=True), _OVERALL]
+    together = _percent(found.overall).with_columns(load=pl.lit(_OVERALL))
+    baseline = results.runs.filter("baseline")["deployment"][0]
+    panels = []
+    for i, metric in enumerate(together["metric"]):
+        y = alt.Y(
+            "load:N",
+            sort=order,
+            title=None,
+            axis=alt.Axis(labels=i == 0, ticks=i == 0, labelLimit=260, grid=False),
+            scale=alt.Scale(domain=order),
+        )
+        of_metric = pl.col("metric") == metric
+        panels.append(_panel(loads.filter(of_metric), together.filter(of_metric), y))
+    by = f"by {'workload and ' if results.several_workloads else ''}{AXIS_TITLES[axis]}"
+    heading = alt.TitleParams(f"{name} against {baseline}, {by}", fontSize=13, anchor="start", offset=8)
+    return alt.hconcat(*panels, spacing=10, title=heading)
+
+
+def _panel(loads: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerChart:
+    """One metric: each load, and all together."""
+    metric = METRICS[together["metric"][0]]
+    across: dict[str, Any] = {"title": "difference (%)", "scale": alt.Scale(domain=_domain(loads, together), nice=False)}
+    x, ends = alt.X("percent:Q", **across), {"x": alt.X("low:Q", **across), "x2": "high:Q"}
+    colour = alt.Color(
+        "verdict:N",
+        title="verdict",
+        sort=list(_VERDICTS),
+        scale=alt.Scale(domain=list(_VERDICTS), range=[colour for colour, _ in _VERDICTS.values()]),
+        legend=alt.Legend(orient="bottom", symbolOpacity=1),
+    )
+    shape = alt.Shape(
+        "verdict:N",
+        title="verdict",
+        sort=list(_VERDICTS),
+        scale=alt.Scale(domain=list(_VERDICTS), range=[shape for _, shape in _VERDICTS.values()]),
+    )
+    tooltip = [
+        "load:N",
+        *(alt.Tooltip(f"{key}:Q", format="+.1f") for key in ("percent", "low", "high")),
+        "verdict:N",
+        "pairs:Q",
+    ]
+    each, whole = alt.Chart(loads), alt.Chart(together)
+    heading = f"{metric.title} ({'more' if metric.higher_is_better else 'less'} is better)"
+    panel: Any = alt.layer(
+        whole.mark_rect(opacity=0.14, clip=True).encode(**ends, color=colour),
+        alt.Chart(pl.DataFrame({"percent": [0.0]})).mark_rule(color="#222222", strokeWidth=1).encode(x=x),
+        each.mark_rule(clip=True, strokeWidth=1.3).encode(**ends, y=y, color=colour),
+        whole.mark_rule(clip=True, strokeWidth=3).encode(**ends, y=y, color=colour),
+        each.mark_point(filled=True, opacity=1, size=45).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
+        whole.mark_point(filled=True, opacity=1, size=170).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
+    )
+    title = alt.TitleParams(heading, fontSize=11, fontWeight="normal", anchor="start")
+    return panel.properties(width=150, height=alt.Step(_STEP), title=title)  # type: ignore[no-any-return]
+
+
+def _domain(loads: pl.DataFrame, together: pl.DataFrame) -> list[float]:
+    """From below every point and every overall interval to above them, with 0 inside (%).
+
+    Intervals of a few are so wide that a frame around them would show nothing else: it ends at four times the furthest point.
+    """
+    points = [value for frame in (loads, together) for value in frame["percent"]]
+    reach = max(2.0, *(abs(value) for value in points))
+    ends = [max(-4 * reach, min(4 * reach, value)) for key in ("low", "high") for value in together[key].drop_nulls()]
+    low, high = min(0.0, *points, *ends), max(0.0, *points, *ends)
+    return [low - 0.25 * reach, high + 0.25 * reach]
+
+
+def _percent(effects: pl.DataFrame) -> pl.DataFrame:
+    """Ratios as differences in percent; `percent` is the mean's."""
+    return effects.rename({"ratio": "percent"}).with_columns((pl.col("percent", "low", "high") - 1) * 100)
+
+
+def _level() -> pl.Expr:
+    """A level without the .0 of a whole number."""
+    return pl.col("level").cast(pl.String).str.strip_suffix(".0")

@@ -1,0 +1,99 @@
+"""Each curve's regions: spare capacity, shared capacity, overload."""
+
+import textwrap
+
+import altair as alt
+import polars as pl
+
+from bench.figures.regions import point_layers, region_bands, region_colour, turning_points
+from bench.figures.registry import figure
+from bench.figures.results import Results
+from bench.figures.theme import (
+    curve_colour,
+    curve_column,
+    level_axis,
+    median_lines,
+    points,
+    predicted_rules,
+    with_curve,
+)
+
+_COLUMN = "throughput_tokens_per_s"
+_PANELS_A_ROW = 3
+_HEIGHT = 230
+_BLACK = alt.ColorValue("black")
+
+
+@figure(
+    "performance-profile",
+    title="Performance profile: spare, shared, overloaded",
+    question="How much load does each deployment take before it stops scaling, and before it saturates?",
+    reading="Output tokens/s of whole runs, a panel a curve, each with axes of its own. A, spare capacity: each request keeps 80 % or "
+    "more of the throughput that one has at the lowest level. B, shared: more load still buys more tokens. C, overload: it costs "
+    "some (or flat: it buys none). Diamonds: the equilibrium point A|B and the saturation point B|C, with their 95 % interval; "
+    "blank ground is where nothing is sure, and the words say why. Dashed: predicted KV saturation. Triangle: the lowest level that "
+    "filled the KV cache; circle: the lowest at which requests still wait once the load stands.",
+)
+def performance_profile(results: Results) -> alt.ConcatChart:
+    """Throughput over load for each curve, over its regions, with both points, the predicted saturation, and KV cache and queue.
+
+    Args:
+        results: `runs` with `level`, `throughput_tokens_per_s`, `predicted_saturation` and `valid`; `saturation`.
+    """
+    found = with_curve(results, results.saturation)
+    runs = with_curve(results, results.runs)
+    parts = [(runs.filter(here), found.filter(here)) for here in (pl.col("curve") == c for c in curve_column(results))]
+    words = [_words(row) for _, row in parts]
+    most = max(map(len, words))  # panels begin at one height
+    panels = [_panel(results, *part, lines + [""] * (most - len(lines))) for part, lines in zip(parts, words, strict=True)]
+    return alt.concat(*panels, columns=_PANELS_A_ROW)
+
+
+def _words(found: pl.DataFrame) -> list[str]:
+    """What was found, in lines that fit a panel."""
+    told = {"A|B": "equilibrium_told", "B|C": "saturation_told", "signals": "signals"}
+    return [
+        line
+        for head, column in told.items()
+        for line in textwrap.wrap(f"{head}: {next(iter(found[column]), 'no valid run')}", 58, subsequent_indent="      ")
+    ]
+
+
+def _panel(results: Results, runs: pl.DataFrame, found: pl.DataFrame, words: list[str]) -> alt.LayerChart:
+    """One curve.
+
+    Args:
+        runs: its rows, of `with_curve`. found: its row of `saturation`; none where no run is valid. words: below its name.
+    """
+    one = Results(runs.drop("curve", "curve_size", "curve_width"), results.timeseries, results.study)
+    x, colour = level_axis(one), curve_colour(results).legend(None)
+    highest = max(runs[_COLUMN].drop_nulls(), default=1.0)
+    y = alt.Y(f"{_COLUMN}:Q", title="output tokens/s", scale=alt.Scale(domain=[0, 1.15 * highest]))
+    bands = alt.Chart(region_bands(one, found))
+    letters = bands.mark_text(baseline="top", dy=5, fontSize=14, fontWeight="bold", color="#555555")
+    marks = [
+        alt.Chart(found.select(column).drop_nulls())
+        .mark_point(shape=shape, filled=True, color="black", size=80, opacity=1)
+        .encode(x=level_axis(one, column), y=alt.value(_HEIGHT - up), tooltip=[alt.Tooltip(column, title=said)])
+        for column, shape, up, said in (
+            ("measured", "triangle-up", 7, "KV cache full from"),
+            ("queue", "circle", 20, "requests wait from"),
+        )
+    ]
+    layers: alt.LayerChart = alt.layer(
+        bands.mark_rect().encode(x=level_axis(one, "begin"), x2="end:Q", color=region_colour()),
+        letters.encode(x=level_axis(one, "middle"), y=alt.value(0), text="region:N"),
+        predicted_rules(runs, x, colour),
+        median_lines(runs, _COLUMN, x, y, colour),
+        points(
+            alt.Chart(runs.select("curve", "level", _COLUMN, "valid", "run")),
+            y,
+            x,
+            colour,
+            tooltip=["run:N", "level:Q", alt.Tooltip(f"{_COLUMN}:Q", format=".0f")],
+        ),
+        *point_layers(one, turning_points(one, found, _COLUMN), y, _BLACK),
+        *marks,
+    ).resolve_scale(color="independent")
+    title = alt.TitleParams(runs["curve"][0], subtitle=words, fontSize=13, subtitleFontSize=11, anchor="start", offset=6)
+    return layers.properties(width=300, height=_HEIGHT, title=title)

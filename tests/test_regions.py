@@ -1,0 +1,262 @@
+"""Turning points of curves whose truth is known, and the reasons where there are none."""
+
+import numpy as np
+import polars as pl
+import pytest
+from benchmarks.planted import CURVES, TOP, ladder, measured
+from benchmarks.regions import METHODS, judge
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from bench.analysis import regions, saturation
+from bench.analysis.levels import Levels, studentized_range
+from bench.analysis.regions import Point
+from tests.test_analysis import ladder as summary_ladder
+
+THROUGHPUT = "throughput_tokens_per_s"
+BY_NAME = {curve.name: curve for curve in CURVES}
+
+
+def runs(name, *, levels=20, even=True, repeats=2, noise=0.01, seed=1):
+    return measured(BY_NAME[name], ladder(levels, even=even), repeats=repeats, noise=noise, random=np.random.default_rng(seed))
+
+
+def exact(throughput, *, axis="concurrency", repeats=2, wobble=0.01, **more):
+    """Runs of given levels, whose repeats lie evenly about what is given."""
+    rows = [
+        {"deployment": "a", "workload": "w", "axis": axis, "level": float(level), "repeat": repeat, "valid": True,
+         THROUGHPUT: told * (1 + wobble * (-1) ** (repeat + i)) if repeats > 1 else told, **more}
+        for repeat in range(1, repeats + 1) for i, (level, told) in enumerate(throughput.items())
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema_overrides={THROUGHPUT: pl.Float64})
+
+
+def told(frame, column=THROUGHPUT):
+    return regions(frame, column).row(0, named=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "left", "top"),
+    [
+        ("proportional throughout", "above", "above"),
+        ("bend at 16, slope 0.3", "left", "above"),
+        ("scalability law, peak beyond", "left", "above"),
+        ("flat from 20", "left", "flat"),
+        ("exponential to a flat top", "left", "flat"),
+        ("three lines, peak at 48", "left", "peak"),
+        ("scalability law, peak at 40", "left", "peak"),
+        ("cache full at 48, 25 % less", "left", "peak"),
+        ("burst, waves of 64", "left", "unknown"),  # falls by a little, and comes back
+        ("burst, waves of 40", "left", "unknown"),
+    ],
+)
+def test_what_is_told_of_a_planted_curve_is_so(name, left, top):
+    row, curve = told(runs(name)), BY_NAME[name]
+    assert (row["equilibrium_kind"], row["saturation_kind"]) == (left, top)
+    for point, truth in (("equilibrium", curve.equilibrium), ("saturation", curve.saturation)):
+        true = np.inf if truth is None else truth
+        assert (row[f"{point}_low"] or 0) <= true
+        assert true <= (row[f"{point}_high"] or np.inf)
+        if row[f"{point}_at"] is not None:
+            assert row[f"{point}_at"] == pytest.approx(truth, rel=0.15)
+
+
+def test_the_planted_truths_are_those_of_their_formulas():
+    law = BY_NAME["scalability law, peak at 40"]
+    load = np.linspace(1, TOP, 9_501)
+    assert load[np.argmax(law.throughput(load))] == pytest.approx(40, abs=0.5)
+    assert BY_NAME["bend at 16, slope 0.3"].equilibrium == pytest.approx(16 * 0.7 / 0.5, abs=0.01)  # 16 + 0.3 (N − 16) = 0.8 N
+    assert BY_NAME["flat from 20"].saturation == pytest.approx(18, abs=0.01)
+    assert BY_NAME["proportional throughout"].equilibrium is None
+
+
+def test_of_many_draws_nothing_is_invented():
+    """Forty draws each of a curve without any point, one without a fall, and one with both; 5 % may be wrong."""
+    cells = [
+        judge(METHODS["ours"][0], [BY_NAME[name]], 40, levels=12, even=True, repeats=2, noise=0.05)
+        for name in ("proportional throughout", "bend at 16, slope 0.3", "three lines, peak at 48")
+    ]
+    assert all(float(row[i].rstrip("%")) <= 5 for row in cells for i in (5, 11))
+    assert (cells[2][0], cells[2][6]) == ("100%", "100%")  # and what is there is found
+
+
+def test_a_fall_and_its_interval_by_hand():
+    row = told(exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70, 20: 70}))
+    assert row["saturation_told"] == "12 (8 to 16), then it falls"
+    # 8 keeps 75 % of what one request gets, 4 all; 12 keeps 83 % again.
+    assert row["equilibrium_told"] == "throughput a request falls below 80 % at 8 and is above it at 12"
+
+
+def test_the_equilibrium_by_hand():
+    row = told(exact({1: 10, 2: 20, 4: 40, 8: 60, 16: 70}))
+    # Load ÷ throughput: 0.1 at 4, 0.1333 at 8; 0.125 is three quarters of the way.
+    assert (row["equilibrium_at"], row["equilibrium_low"], row["equilibrium_high"]) == (pytest.approx(7, abs=0.1), 4, 8)
+    assert row["equilibrium_told"].endswith("(4 to 8)")
+
+
+def test_a_curve_that_is_proportional_until_it_falls_has_both_points_in_one_place():
+    row = told(exact({1: 10, 2: 20, 4: 40, 8: 80, 16: 60}))
+    assert (row["equilibrium_at"], row["saturation_at"]) == (8, 8)
+
+
+def test_too_few_levels_are_said():
+    row = told(exact({1: 10, 2: 20, 4: 30}))
+    assert row["saturation_told"] == row["equilibrium_told"] == "too few levels with a valid run: 3 of the 4 that are needed"
+    assert (row["noise"], row["noise_of"], row["levels"]) == (None, None, 3)
+
+
+def test_invalid_runs_are_kept_out():
+    good = exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70, 20: 70})
+    wild = pl.concat([good, good.with_columns(pl.lit(1.0).alias(THROUGHPUT), valid=pl.lit(False), repeat=3 + pl.col("repeat"))])
+    assert regions(wild).equals(regions(good))
+    assert told(good.with_columns(valid=pl.lit(False)))["saturation_told"].startswith("too few levels with a valid run: 0")
+
+
+def test_runs_without_throughput_are_kept_out():
+    good = exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70})
+    for nothing in (None, 0.0):
+        rows = good.with_columns(level=pl.lit(99.0), **{THROUGHPUT: pl.lit(nothing, dtype=pl.Float64)})
+        assert regions(pl.concat([good, rows])).equals(regions(good))
+
+
+def test_a_curve_that_still_rises_has_its_saturation_above():
+    row = told(runs("bend at 16, slope 0.3"))
+    assert row["saturation_at"] is None
+    assert row["saturation_told"] == f"above {row['saturation_low']:g}: still rising at 96, the highest level"
+    assert told(runs("proportional throughout"))["equilibrium_told"] == "above 96: still proportional at 96, the highest level"
+
+
+def test_a_lowest_level_beyond_the_proportional_part_is_said():
+    whole = exact({level: 100 * level / (20 + level) for level in (1, 2, 4, 8, 16, 40, 60, 80, 100)})
+    late = whole.filter(pl.col("level") >= 40)
+    assert told(whole)["equilibrium_at"] == pytest.approx(6.25, rel=0.1)  # 21 ÷ (20 + N) = 0.8
+    assert told(late)["equilibrium_told"] == "at or below 60: no level is surely in the proportional part"
+    # One request a second may well be beyond it, one request may not.
+    rates = exact({1: 10, 2: 15, 4: 20, 8: 22})
+    assert told(rates)["equilibrium_kind"] == "left"
+    assert told(rates.with_columns(axis=pl.lit("request_rate")))["equilibrium_kind"] == "below"
+
+
+def test_a_curve_that_only_falls_has_its_saturation_below():
+    assert (
+        told(exact({10: 90, 20: 80, 30: 70, 40: 60}))["saturation_told"] == "at or below 20: it falls from the lowest level on"
+    )
+
+
+def test_a_fall_that_comes_back_is_no_single_peak():
+    row = told(exact({1: 10, 10: 80, 20: 100, 25: 70, 30: 80, 40: 100}))
+    assert row["saturation_told"] == "throughput has fallen at 25 and is higher again beyond 30: no single peak"
+    assert row["saturation_at"] is row["saturation_low"] is row["saturation_high"] is None
+
+
+def test_noise_that_hides_the_points_is_said():
+    row = told(runs("three lines, peak at 48", levels=6, repeats=1, noise=0.1))
+    assert "with a noise of " in row["saturation_told"]
+    assert row["saturation_told"].endswith("a run the levels do not tell whether it still rises, is flat or falls")
+    wild = exact({1: 10, 2: 20, 4: 36, 8: 50}, wobble=0.4)
+    assert told(wild)["equilibrium_told"].endswith("a run the levels do not tell where growth stops being proportional")
+
+
+def test_noise_comes_from_repeats_without_what_a_repeat_has_in_common():
+    # ln: level means 0 and 1; the second repeat is 0.2 higher in all; what is left are ± 0.05 at each level.
+    logs = [(1, 1, 0.05), (2, 1, 0.95), (1, 2, 0.15), (2, 2, 1.25)]
+    frame = pl.DataFrame(logs, schema=["level", "repeat", "log"], orient="row").with_columns(valid=True, x=pl.col("log").exp())
+    levels = Levels.of(frame, "x")
+    assert (levels.noise_of, levels.freedom) == ("repeats", 1)
+    assert levels.noise == pytest.approx((4 * 0.05**2) ** 0.5)
+    # A repeat that lacks a level cannot be told apart from the level.
+    loose = Levels.of(frame.filter(~((pl.col("level") == 2) & (pl.col("repeat") == 2))), "x")
+    assert (loose.freedom, loose.noise) == (1, pytest.approx((2 * 0.05**2) ** 0.5))
+
+
+def test_a_curve_without_repeats_takes_the_noise_of_the_workload_s_others():
+    repeated = runs("flat from 20", noise=0.03)
+    single = runs("three lines, peak at 48", repeats=1, noise=0.03)
+    both = {row["deployment"]: row for row in regions(pl.concat([repeated, single])).to_dicts()}
+    lent = both["three lines, peak at 48"]
+    assert (lent["noise_of"], lent["noise"]) == ("others", both["flat from 20"]["noise"])
+    assert lent["saturation_kind"] == "peak"
+    apart = regions(pl.concat([repeated.with_columns(workload=pl.lit("v")), single])).row(1, named=True)
+    assert apart["noise_of"] == "neighbours"
+    assert told(single) == apart
+
+
+def test_noise_from_neighbours_is_that_of_the_runs_and_passes_over_a_turn():
+    found = [Levels.of(runs("bend at 16, slope 0.3", repeats=1, noise=0.05, seed=seed), THROUGHPUT) for seed in range(40)]
+    assert {levels.noise_of for levels in found} == {"neighbours"}
+    assert float(np.median([levels.noise for levels in found])) == pytest.approx(0.05, rel=0.3)
+
+
+@pytest.mark.parametrize(("means", "freedom"), [(4, 1), (4, 8), (9, 3), (9, 8), (20, 38)])
+def test_the_studentized_range_is_that_of_scipy(means, freedom):
+    assert studentized_range(means, freedom) == pytest.approx(stats.studentized_range.ppf(0.95, means, freedom), rel=0.03)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(1, 1000), min_size=4, max_size=12), st.floats(0.01, 100), st.integers(1, 3))
+def test_intervals_end_at_levels_hold_their_point_and_know_no_unit(heights, factor, repeats):
+    frame = exact({i + 1: height for i, height in enumerate(heights)}, repeats=repeats)
+    row, scaled = told(frame), told(frame.with_columns(factor * pl.col(THROUGHPUT)))
+    levels = {None, *frame["level"].to_list()}
+    for name in ("equilibrium", "saturation"):
+        at, low, high = (row[f"{name}_{key}"] for key in ("at", "low", "high"))
+        assert {low, high} <= levels
+        assert low is None or high is None or low < high
+        assert at is None or (low or 0) <= at <= (high or np.inf)
+        assert row[f"{name}_told"]
+        assert scaled[f"{name}_kind"] == row[f"{name}_kind"]
+
+
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [
+        (Point("peak", "then it falls", 48.0, 40.0, 56.0), "48 (40 to 56), then it falls"),
+        (Point("left", "", 3.3127, 2.0, 4.0), "3.31 (2 to 4)"),
+        (Point("peak", "then it falls", 4.0, None, 8.0), "4 (below 8), then it falls"),
+        (Point("flat", "then flat", 1.0), "1 (no bounds), then flat"),
+        (Point("below", "so it is", high=8.0), "at or below 8: so it is"),
+        (Point("above", "so it is", low=8.0), "above 8: so it is"),
+        (Point("unknown", "so it is", low=8.0), "above 8: so it is"),
+        (Point("unknown", "so it is"), "so it is"),
+    ],
+)
+def test_a_point_in_words(point, words):
+    assert point.told == words
+
+
+def signals(summary, **more):
+    usage = {1: 0.1, 2: 0.2, 4: 0.4, 8: 0.8, 10: 1.0, 12: 1.0}
+    proportional = {THROUGHPUT: [10.0 * level for level in usage]}
+    return saturation(summary_ladder(summary, usage, **{**proportional, **more})).row(0, named=True)
+
+
+def test_the_queue_is_a_signal_of_its_own(summary):
+    row = signals(summary, waiting_standing=[0.0, 3.0, 0.0, 1.0, 2.0, 9.0], waiting_peak=[0.0, 9.0, 9.0, 9.0, 9.0, 9.0])
+    assert (row["queue"], row["queue_below"]) == (8, 4)  # at 2 somebody waited, at 4 no longer
+    assert (row["measured"], row["below"]) == (10, 8)
+    assert row["signals"] == "KV cache and queue agree"  # both can be at 8
+    # A run too short for a scrape says nothing, neither that somebody waited nor that nobody did.
+    unseen = signals(summary, waiting_standing=[0.0, 0.0, None, 1.0, None, 9.0])
+    assert (unseen["queue"], unseen["queue_below"]) == (8, 2)
+    assert signals(summary, waiting_standing=[None] * 6)["queue"] is None
+
+
+def test_signals_that_differ_are_put_in_order(summary):
+    row = signals(summary, waiting_standing=[0.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    assert row["signals"] == "queue before KV cache"
+    assert signals(summary)["signals"] == "KV cache alone"
+    assert signals(summary, kv_usage_peak=[0.1] * 6)["signals"] == "none"
+
+
+def test_throughput_agrees_or_not(summary):
+    first = summary_ladder(
+        summary,
+        {1: 0.1, 2: 0.2, 4: 0.4, 8: 0.8, 10: 1.0, 12: 1.0},
+        throughput_tokens_per_s=[10.0, 20.0, 40.0, 80.0, 60.0, 50.0],
+    )
+    again = first.with_columns(repeat=pl.lit(2, dtype=pl.Int64), throughput_tokens_per_s=1.01 * pl.col(THROUGHPUT))
+    row = saturation(pl.concat([first, again])).row(0, named=True)
+    assert (row["saturation_told"], row["signals"]) == ("8 (4 to 10), then it falls", "throughput and KV cache agree")
+    early = pl.concat([first, again]).with_columns(pl.Series(THROUGHPUT, [10, 20, 15, 12, 10, 9] * 2, dtype=pl.Float64))
+    assert saturation(early)["signals"].to_list() == ["throughput before KV cache"]
