@@ -223,7 +223,11 @@ class Plan:
                 "level": float(run.level),
                 "prompt_fixed": run.workload.prompt_tokens.fixed if run.workload.prompt_tokens else None,
                 "output_fixed": run.workload.output_tokens.fixed if run.workload.output_tokens else None,
+                "arrival": run.workload.arrival,
                 "stream": run.workload.stream,
+                "endpoint": run.workload.endpoint,
+                "cache": run.workload.cache,
+                "turns": run.workload.turns.count if run.workload.turns else 1,
             }
             for run in self.runs
         ]
