@@ -62,7 +62,9 @@ def snakemake(folder: Path, *arguments: str, cores: int = 1) -> Cost:
         RuntimeError: it failed; the message has its last words.
     """
     command = [sys.executable, "-c", _TELLING, "--nolock", "--cores", str(cores), *arguments, Paths.MANIFEST]
-    return cost_of(["sh", "-c", 'exec "$@" > snakemake.out 2>&1 || { tail -c 3000 snakemake.out; exit 1; }', "sh", *command], cwd=folder)
+    return cost_of(
+        ["sh", "-c", 'exec "$@" > snakemake.out 2>&1 || { tail -c 3000 snakemake.out; exit 1; }', "sh", *command], cwd=folder
+    )
 
 
 def fill_store(plan: Plan, folder: Path, series: int) -> None:
@@ -146,7 +148,10 @@ def main() -> None:
 
 def table(result: dict[str, Any]) -> str:
     """The result to read."""
-    lines = ["| | seconds (range) | CPU s | peak MiB | exponent | CPU ms a run more | KiB a run more |", "|---|--:|--:|--:|--:|--:|--:|"]
+    lines = [
+        "| | seconds (range) | CPU s | peak MiB | exponent | CPU ms a run more | KiB a run more |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
     rows = [(f"dry run of {row['runs']:,}", row) for row in result["dry_runs"]]
     if rerun := result.get("rerun"):
         rows.append((f"rerun of {rerun['runs']:,}, nothing to do", rerun))

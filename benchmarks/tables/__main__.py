@@ -147,7 +147,11 @@ def table(result: dict[str, Any]) -> str:
     ]
 
     def row(stage: str, count: int, mine: dict[str, float], its: dict[str, float] | None) -> str:
-        peer = f"{its['wall_s']} | {its['cpu_s']} | {its['peak_mib']} | {its['wall_s'] / mine['wall_s']:.1f}" if its else "– | – | – | –"
+        peer = (
+            f"{its['wall_s']} | {its['cpu_s']} | {its['peak_mib']} | {its['wall_s'] / mine['wall_s']:.1f}"
+            if its
+            else "– | – | – | –"
+        )
         return f"| {stage} | {count} | {mine['wall_s']} | {mine['cpu_s']} | {mine['peak_mib']} | {peer} |"
 
     for stage in STAGES:
@@ -175,7 +179,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=150, help="runs, an even number (default: %(default)s)")
     parser.add_argument("--peer-runs", type=int, default=5, help="of these, how many both sides parse (default: %(default)s)")
-    parser.add_argument("--a-deployment", type=int, default=50, help="runs of each deployment, an even number (default: %(default)s)")
+    parser.add_argument(
+        "--a-deployment", type=int, default=50, help="runs of each deployment, an even number (default: %(default)s)"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="times that both sides do the few (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args()

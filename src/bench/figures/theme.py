@@ -173,9 +173,7 @@ def _config() -> alt.Config:
         view=alt.ViewConfig(stroke="#cccccc"),
         axis=alt.AxisConfig(**plain, titleFontSize=13, gridColor="#ececec", tickColor="#999999"),
         legend=alt.LegendConfig(**plain, titleFontSize=12, symbolStrokeWidth=2, labelLimit=260),
-        title=alt.TitleConfig(
-            fontSize=16, subtitleFontSize=12, subtitleColor="#555555", subtitlePadding=5, fontWeight="bold"
-        ),
+        title=alt.TitleConfig(fontSize=16, subtitleFontSize=12, subtitleColor="#555555", subtitlePadding=5, fontWeight="bold"),
         header=alt.HeaderConfig(labelFontSize=13, titleFontSize=13, labelFontWeight="bold"),
         line=alt.LineConfig(strokeWidth=2),
     )

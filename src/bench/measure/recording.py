@@ -151,6 +151,7 @@ def _client(result: LoadResult) -> dict[str, Any]:
         **{f"loop_lag_{key}_s": _worst(lag[key] for lag in lags) for key in ("p50", "p99", "max")},
         **{f"schedule_delay_{key}_s": late[key] for key in ("p50", "p99", "max")},
         "send_spread_s": round(max(sent) - min(sent), 6) if sent else None,
+        "realtime": all(process.realtime for process in result.processes),
         "clock_skew_s": round(max(process.clock_skew_s for process in result.processes), 6),
     }
 

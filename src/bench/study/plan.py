@@ -23,7 +23,7 @@ __all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "longest_r
 
 # The measuring protocol. Raise it when old runs no longer compare with new ones: every run is then measured again.
 # tests/test_protocol.py fails when the modules that decide it change and this number does not.
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 _AXIS_LETTER = {"request_rate": "q", "time_scale": "x"}
@@ -223,7 +223,11 @@ class Plan:
                 "level": float(run.level),
                 "prompt_fixed": run.workload.prompt_tokens.fixed if run.workload.prompt_tokens else None,
                 "output_fixed": run.workload.output_tokens.fixed if run.workload.output_tokens else None,
+                "arrival": run.workload.arrival,
                 "stream": run.workload.stream,
+                "endpoint": run.workload.endpoint,
+                "cache": run.workload.cache,
+                "turns": run.workload.turns.count if run.workload.turns else 1,
             }
             for run in self.runs
         ]
