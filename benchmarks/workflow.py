@@ -6,6 +6,7 @@ In a copy of the project, with an engine that costs nothing: runs are made up, a
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import shutil
@@ -88,7 +89,7 @@ def median(costs: Iterable[Cost]) -> dict[str, float]:
 
 def growth(rows: list[dict[str, Any]]) -> None:
     """Add to each row but the first how it grew from the one before: the exponent of CPU time, and its CPU ms for each run more."""
-    for before, row in zip(rows, rows[1:], strict=False):
+    for before, row in itertools.pairwise(rows):
         row["exponent"] = round(math.log(row["cpu_s"] / before["cpu_s"]) / math.log(row["runs"] / before["runs"]), 2)
         row["ms_a_run"] = round(1000 * (row["cpu_s"] - before["cpu_s"]) / (row["runs"] - before["runs"]), 2)
         row["kib_a_run"] = round(1024 * (row["peak_mib"] - before["peak_mib"]) / (row["runs"] - before["runs"]), 1)
@@ -162,8 +163,8 @@ def table(result: dict[str, Any]) -> str:
         )
     if first := result.get("first"):
         lines.append(
-            f"\nThe first call placed, parsed and drew them in {first['wall_s']} s on {first['cores']} cores, with {first['cpu_s']} s of CPU, "
-            f"{first['own_cpu_s']} s of them Snakemake's own."
+            f"\nThe first call placed, parsed and drew them in {first['wall_s']} s on {first['cores']} cores, "
+            f"with {first['cpu_s']} s of CPU, {first['own_cpu_s']} s of them Snakemake's own."
         )
     return "\n".join(lines)
 

@@ -166,13 +166,16 @@ def heading(title: str, notes: Sequence[str]) -> alt.TitleParams:
 
 
 def _config() -> alt.Config:
-    plain = {"labelFontSize": 12, "titleFontWeight": "normal"}
     return alt.Config(
         font=_FONT,
         background="white",
         view=alt.ViewConfig(stroke="#cccccc"),
-        axis=alt.AxisConfig(**plain, titleFontSize=13, gridColor="#ececec", tickColor="#999999"),
-        legend=alt.LegendConfig(**plain, titleFontSize=12, symbolStrokeWidth=2, labelLimit=260),
+        axis=alt.AxisConfig(
+            labelFontSize=12, titleFontSize=13, titleFontWeight="normal", gridColor="#ececec", tickColor="#999999"
+        ),
+        legend=alt.LegendConfig(
+            labelFontSize=12, titleFontSize=12, titleFontWeight="normal", symbolStrokeWidth=2, labelLimit=260
+        ),
         title=alt.TitleConfig(fontSize=16, subtitleFontSize=12, subtitleColor="#555555", subtitlePadding=5, fontWeight="bold"),
         header=alt.HeaderConfig(labelFontSize=13, titleFontSize=13, labelFontWeight="bold"),
         line=alt.LineConfig(strokeWidth=2),
