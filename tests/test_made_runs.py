@@ -98,6 +98,9 @@ def test_scheduling_is_left_to_what_happens(project):
     rules.write_text(rules.read_text() + "\n\nonsuccess:\n    print('limiter', workflow.scheduler.job_rate_limiter)\n")
     project.edit("figures/charts/ttft.py")
     done = subprocess.run(
-        [str(SNAKEMAKE), "--nolock", "--cores", "1", "results/figures/ttft.svg"], cwd=project.folder, capture_output=True, text=True
+        [str(SNAKEMAKE), "--nolock", "--cores", "1", "results/figures/ttft.svg"],
+        cwd=project.folder,
+        capture_output=True,
+        text=True,
     )
     assert "limiter None" in done.stdout + done.stderr

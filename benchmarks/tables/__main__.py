@@ -140,7 +140,8 @@ def table(result: dict[str, Any]) -> str:
     runs, subset = result["runs"], result["subset"]
     some = subset["runs"]
     lines = [
-        f"{runs} runs, {result['raw_mib']} MiB of raw files. Both sides' tables of {some} runs are equal ({subset['samples']:,} samples).",
+        f"{runs} runs, {result['raw_mib']} MiB of raw files. "
+        f"Both sides' tables of {some} runs are equal ({subset['samples']:,} samples).",
         "",
         "| stage | runs | ours: seconds | CPU s | peak MiB | pandas: seconds | CPU s | peak MiB | ÷ ours |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
@@ -167,7 +168,8 @@ def table(result: dict[str, Any]) -> str:
     start = alone["wall_s"] - alone["inside_s"]
     lines += [
         "",
-        f"pandas would parse {runs} runs in {its:,.0f} s, {its / whole['parse']['wall_s']:.1f} times as long: its time for {some}, in a line.",
+        f"pandas would parse {runs} runs in {its:,.0f} s, {its / whole['parse']['wall_s']:.1f} times as long: "
+        f"its time for {some}, in a line.",
         f"A run parsed in a process of its own, as a job of the workflow is: {alone['wall_s']} s, {start:.2f} of them Python's start, "
         f"and peak {alone['peak_mib']} MiB; in one process with the others {whole['parse']['inside_s'] / runs:.2f} s.",
     ]  # fmt: skip

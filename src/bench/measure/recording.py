@@ -23,7 +23,8 @@ import requests
 import bench
 from bench.http import get
 from bench.measure.metrics import metric_values
-from bench.telemetry import exposition_names, scraping
+from bench.telemetry import exposition_names
+from bench.telemetry.scraper import scraping
 from bench.workload import (
     Load,
     LoadResult,
