@@ -1,8 +1,9 @@
 """How often the factor analysis finds what was planted: `python -m benchmarks.factors`.
 
-Made studies of 144 runs (three batch sizes × three input × two output lengths × two models × one and two devices, twice each) with
-known effects: TTFT grows with batch size × input length, TTLT with output length above all, throughput with batch size, and the number
-of devices does nothing. Errors are lognormal.
+Made studies with known effects: TTFT is batch size × input length × √(model size), TTLT grows with output length above all, throughput
+with batch size, and the number of devices does nothing. Errors are lognormal. The largest has 144 runs: three batch sizes × three
+input × two output lengths × two models × one and two devices, twice each; the smaller ones lack the middle batch size, and the middle
+input length as well.
 """
 
 from __future__ import annotations
@@ -11,20 +12,40 @@ import argparse
 import itertools
 import math
 import random
+import statistics
+from dataclasses import dataclass, field
 
+import numpy as np
 import polars as pl
 
-from bench.analysis.factors import importances, with_metrics
+from bench.analysis.factors import FACTORS, correlations, with_metrics
+from bench.analysis.importance import importances
 
 FIRST = {"TTFT (s)": {"batch size", "input length"}, "TTLT (s)": {"output length"}, "throughput (tokens/s)": {"batch size"}}
+# Factors that move a metric by more than a hundredth of its variance.
+REAL = {
+    "TTFT (s)": {"batch size", "input length", "model"},
+    "TTLT (s)": {"output length", "batch size", "model"},
+    "throughput (tokens/s)": {"batch size", "model"},
+}
+BATCHES, PROMPTS, OUTPUTS = (1, 4, 16), (32, 128, 512), (16, 64)
+DESIGNS = {72: (BATCHES, PROMPTS), 48: ((1, 16), PROMPTS), 32: ((1, 16), (32, 512))}
 
 
-def planted(seed: int, noise: float) -> pl.DataFrame:
+def planted(
+    seed: int,
+    noise: float,
+    *,
+    batches: tuple[int, ...] = BATCHES,
+    prompts: tuple[int, ...] = PROMPTS,
+    outputs: tuple[int, ...] = OUTPUTS,
+    repeats: int = 2,
+) -> pl.DataFrame:
     """A made study: summary rows, with errors of `noise` (standard deviation of the logarithm)."""
     draw = random.Random(seed)  # noqa: S311 - errors, no secret
     rows = []
     for size, batch, prompt, output, devices, repeat in itertools.product(
-        (1e7, 6e7), (1, 4, 16), (32, 128, 512), (16, 64), (1, 2), (1, 2)
+        (1e7, 6e7), batches, prompts, outputs, (1, 2), range(1, repeats + 1)
     ):
         ttft = 1e-5 * prompt * batch * math.sqrt(size / 1e7) * math.exp(draw.gauss(0, noise))
         step = 0.01 * (size / 1e7) ** 0.3 * (1 + 0.05 * batch)
@@ -33,6 +54,7 @@ def planted(seed: int, noise: float) -> pl.DataFrame:
             {
                 "valid": True,
                 "axis": "concurrency",
+                "arrival": "burst",
                 "family": "crossed",
                 "workload": f"crossed-p{prompt}-o{output}",
                 "model": f"m{size:.0e}",
@@ -50,24 +72,96 @@ def planted(seed: int, noise: float) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
+def ttft_importances(runs: pl.DataFrame, noise: float) -> dict[str, float]:
+    """What shuffling does to R² of log TTFT where it is known exactly: twice a factor's share of the variance, as it is their sum.
+
+    Args:
+        runs: of `planted`. noise: of one run; repeats are averaged.
+    """
+    parts = {
+        "batch size": runs["level"].log(),
+        "input length": runs["prompt_fixed"].log(),
+        "model": runs["parameters"].log() / 2,
+    }
+    variances = {factor: float(values.var(ddof=0)) for factor, values in parts.items()}  # type: ignore[arg-type]
+    whole = sum(variances.values()) + noise**2 / runs["repeat"].n_unique()
+    return {factor: 2 * variances.get(factor, 0.0) / whole for factor in FACTORS.values()}
+
+
+@dataclass
+class Rates:
+    """What was told of made studies of one size and noise."""
+
+    scores: list[float] = field(default_factory=list)
+    told: list[bool] = field(default_factory=list)
+    first: list[bool] = field(default_factory=list)
+    found: list[bool] = field(default_factory=list)
+    invented: list[bool] = field(default_factory=list)
+    holds_zero: list[bool] = field(default_factory=list)
+    errors: list[float] = field(default_factory=list)
+
+    def add(self, runs: pl.DataFrame, noise: float) -> None:
+        """Judge one study."""
+        truth = ttft_importances(runs, noise)
+        for (metric,), rows in importances(with_metrics(runs)).group_by("metric", maintain_order=True):
+            by_factor = {row["factor"]: row for row in rows.to_dicts()}
+            self.scores.append(rows["score"][0])
+            self.told.append(rows["importance"].is_not_null().all())
+            if not self.told[-1]:
+                continue
+            self.first.append(max(by_factor, key=lambda name: by_factor[name]["importance"]) in FIRST[str(metric)])
+            self.found += [by_factor[name]["low"] > 0 for name in REAL[str(metric)]]
+            idle = by_factor["devices"]
+            self.invented.append(idle["low"] > 0)
+            self.holds_zero.append(idle["low"] <= 0 <= idle["high"])
+            if metric == "TTFT (s)":
+                self.errors += [abs(by_factor[name]["importance"] - truth[name]) for name in truth]
+
+    def line(self, cells: int, noise: float) -> str:
+        """A row of the table."""
+        shares = [_share(values) for values in (self.told, self.first, self.found, self.invented, self.holds_zero)]
+        worst = f"{max(self.errors):.2f}" if self.errors else "–"
+        return f"| {cells} | {noise:.0%} | {statistics.mean(self.scores):.2f} | " + " | ".join([*shares, worst]) + " |"
+
+
+def _share(values: list[bool]) -> str:
+    return f"{sum(values)} of {len(values)}" if values else "–"
+
+
+def interval_coverage(draws: int, configurations: int) -> str:
+    """How often the interval of r over configurations drawn at random holds r over the whole grid they are drawn from."""
+    lengths = (16, 32, 64, 128, 256, 512)
+    grid = with_metrics(planted(0, 0.05, batches=(1, 2, 4, 8, 16, 32, 64), prompts=lengths, outputs=lengths, repeats=1))
+    grid = grid.filter(pl.col("model") == grid["model"][0])
+    keys = ("factor", "metric")
+    truth = {row[:2]: row[2] for row in correlations(grid).select(*keys, "r").rows()}
+    inside: dict[bool, list[bool]] = {True: [], False: []}
+    for seed in range(draws):
+        for factor, metric, low, high in (
+            correlations(grid.sample(configurations, seed=seed)).select(*keys, "low", "high").rows()
+        ):
+            r = truth[factor, metric]
+            inside[abs(r) >= 0.1].append(low <= r <= high)
+    return f"| {configurations} | {np.mean(inside[True]):.1%} | {np.mean(inside[False]):.1%} |"
+
+
 def main() -> None:
     """Print the rates."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=10, help="made studies for each noise (default: %(default)s)")
+    parser.add_argument("--draws", type=int, default=4, help="made studies of each size and noise (default: %(default)s)")
     options = parser.parse_args()
-    print("noise | first factor is the planted one | 0 lies in the interval of the factor without effect | mean R²")
-    for noise in (0.02, 0.05, 0.1, 0.2):
-        found, without, scores = [], [], []
+    print("| configurations | noise | mean R² | importances told | first is the planted one | real effects found | invented "
+          "| 0 in the idle factor's interval | largest error (TTFT) |")  # fmt: skip
+    print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+    for (cells, (batches, prompts)), noise in itertools.product(DESIGNS.items(), (0.05, 0.2, 1.0)):
+        rates = Rates()
         for seed in range(options.draws):
-            told = importances(with_metrics(planted(seed, noise)))
-            for metric, first in FIRST.items():
-                rows = told.filter(pl.col("metric") == metric).sort("importance", descending=True)
-                found.append(rows["factor"][0] in first)
-                idle = rows.row(by_predicate=pl.col("factor") == "devices", named=True)
-                without.append(idle["low"] <= 0 <= idle["high"])
-                scores.append(idle["score"])
-        n = len(found)
-        print(f"{noise:.0%} | {sum(found)} of {n} | {sum(without)} of {n} | {sum(scores) / n:.3f}", flush=True)
+            rates.add(planted(seed, noise, batches=batches, prompts=prompts), noise)
+        print(rates.line(cells, noise), flush=True)
+    print("\n| configurations | 95 % interval of r holds it, where it is 0.1 or more | where it is less |")
+    print("|--:|--:|--:|")
+    for configurations in (20, 60):
+        print(interval_coverage(50 * options.draws, configurations), flush=True)
 
 
 if __name__ == "__main__":

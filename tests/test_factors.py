@@ -1,13 +1,25 @@
 """The factor analysis on made studies whose effects are known."""
 
 import math
+import random
 
 import polars as pl
 import pytest
-from benchmarks.factors import planted
+from benchmarks.factors import planted, ttft_importances
 
 from bench.analysis import summary_frame
-from bench.analysis.factors import band, cells, correlations, importances, marginal_means, with_metrics
+from bench.analysis.factors import (
+    FACTORS,
+    METRICS,
+    band,
+    cells,
+    confounded,
+    correlations,
+    marginal_means,
+    metrics_of,
+    with_metrics,
+)
+from bench.analysis.importance import importances
 from bench.figures import Results, figures_of
 from bench.figures.registry import load_figure
 from bench.study.config import Thresholds
@@ -41,11 +53,26 @@ def test_the_factor_that_decides_comes_first(told):
 
 
 def test_a_factor_without_effect_has_none(told):
+    """Shuffling what the trees had learned from noise may even help them: the interval reaches 0, or lies below it."""
     for metric in told["metric"].unique():
         idle = of(told, metric, "devices")
-        assert idle["low"] <= 0 <= idle["high"]
+        assert idle["low"] <= 0
         assert abs(idle["importance"]) < 0.01
     assert of(told, "TTFT (s)", "input length")["low"] > 0.1
+    assert of(told, "TTFT (s)", "output length")["low"] <= 0
+
+
+@pytest.mark.parametrize("batches", [(1, 4, 16), (1, 16)])
+def test_importances_are_those_of_the_planted_formula(batches):
+    """As far as shuffles of so few configurations can tell: log TTFT is a sum, of which each factor has a known share."""
+    study = planted(
+        2, 0.05, batches=batches, prompts=(32, 512) if len(batches) == 2 else (32, 128, 512)
+    )  # 32 or 72 configurations
+    told = importances(with_metrics(study)).filter(pl.col("metric") == "TTFT (s)")
+    for factor, importance in ttft_importances(study, 0.05).items():
+        row = of(told, "TTFT (s)", factor)
+        assert row["importance"] == pytest.approx(importance, abs=0.1)
+        assert row["low"] - 0.01 <= importance <= row["high"] + 0.01
 
 
 def test_the_same_runs_give_the_same_numbers(runs, told):
@@ -62,6 +89,16 @@ def test_no_importance_where_the_model_knows_nothing(runs):
 
 def test_too_few_configurations_have_no_importance(runs):
     assert importances(runs.filter((pl.col("tensor_parallel") == 1) & (pl.col("output_fixed") == 16))).is_empty()  # 18
+
+
+def test_no_configuration_is_told_by_a_model_that_has_learned_it(runs):
+    """Were a repeat of it among what was learned, noise would be known in advance: each configuration has a level of its own here."""
+    levels = random.Random(0).sample(range(1, 73), 72)
+    level = dict(zip(cells(runs).select(*FACTORS).rows(), map(float, levels), strict=True))
+    own = runs.with_columns(ttft_mean_s=pl.Series([level[row] for row in runs.select(*FACTORS).rows()]))
+    told = importances(pl.concat([own, own])).filter(pl.col("metric") == "TTFT (s)")
+    assert cells(pl.concat([own, own])).select(*FACTORS).is_unique().all()
+    assert told["score"].max() < 0.2
 
 
 def test_repeats_are_one_configuration(runs):
@@ -117,20 +154,122 @@ def test_panels_average_only_what_is_complete(runs):
     assert kept["mean"].to_list() == pytest.approx(again["mean"].to_list())
 
 
-def test_the_figures_of_a_factor_study(runs, summary):
-    rows = [
-        {**summary, **row, "run": str(i), "deployment": f"{row['model']}-{row['tensor_parallel']}", "host_busy_share": 0.5}
-        for i, row in enumerate(
-            runs.drop("ttlt_s", "per_token_s", "model", "parameters", "tensor_parallel", "valid").to_dicts()
+def test_a_repeat_that_is_missing_moves_no_panel():
+    exact = with_metrics(planted(1, 0.0))
+    holed = exact.filter(~((pl.col("repeat") == 2) & (pl.col("level") == 16) & (pl.col("prompt_fixed") == 512)))
+    assert len(holed) < len(exact)
+    for column in ("mean", "low", "high"):
+        assert marginal_means(holed, "level")[column].to_list() == pytest.approx(
+            marginal_means(exact, "level")[column].to_list()
         )
-        for row in [{**row, **runs.row(i, named=True)}]
+
+
+def test_panels_shade_the_spread_of_a_repeat():
+    """Two repeats a tenth apart in all configurations: the shade is theirs, however many configurations are averaged."""
+    exact = planted(1, 0.0).with_columns(pl.col("ttft_mean_s") * pl.when(pl.col("repeat") == 2).then(1.1).otherwise(1.0))
+    row = marginal_means(with_metrics(exact), "level").filter(pl.col("metric") == "TTFT (s)").row(0, named=True)
+    assert row["high"] / row["low"] == pytest.approx(1.1)
+    assert row["n"] == 12  # three input × two output lengths × two numbers of devices
+
+
+def test_a_closed_loop_has_no_batch():
+    assert with_metrics(planted(1, 0.0).with_columns(arrival=pl.lit("closed"))).is_empty()
+
+
+def test_models_and_devices_of_which_nothing_is_known_are_no_error():
+    unknown = planted(1, 0.05).with_columns(parameters=pl.lit(None, dtype=pl.Int64))
+    assert of(importances(with_metrics(unknown)), "TTFT (s)", "model")["low"] > 0  # in the order of their names
+    half = planted(1, 0.05).with_columns(tensor_parallel=pl.when(pl.col("tensor_parallel") == 2).then(2))
+    told = importances(with_metrics(half))
+    assert told["n"].unique().to_list() == [36]
+    assert "devices" not in told["factor"].to_list()
+
+
+def test_what_devices_and_memory_tell_is_analysed_where_it_is_told():
+    study = planted(1, 0.05).with_columns(
+        host_busy_share=1 / pl.col("tensor_parallel"),
+        kv_usage_peak=pl.lit(0.5),
+        gpu_memory_peak_bytes=pl.lit(None, dtype=pl.Float64),
+    )
+    told = importances(with_metrics(study))
+    assert of(told, "host utilisation (share)", "devices")["low"] > 0.9
+    assert "peak KV usage (share)" not in told["metric"].to_list()  # the same in all: nothing decides it
+    gpu = study.with_columns(gpu_utilisation_mean=pl.col("level") / 16, kv_usage_peak=pl.col("level") - 1.0)
+    assert [*metrics_of(gpu)] == [*METRICS, "gpu_utilisation_mean", "kv_usage_peak"]
+    assert of(correlations(with_metrics(gpu.filter(parameters=10**7))), "GPU utilisation (share)", "batch size")[
+        "r"
+    ] == pytest.approx(1)
+    assert of(importances(with_metrics(gpu)), "peak KV usage (share)", "batch size")["low"] > 1  # 0 among its values
+
+
+def test_factors_that_go_together_are_named():
+    runs = with_metrics(planted(1, 0.0))
+    assert confounded(cells(runs)) == []
+    large = pl.col("model") == "m6e+07"
+    assert confounded(cells(runs.filter(large == (pl.col("tensor_parallel") == 2)))) == [("model", "devices")]
+
+
+def as_results(runs, summary, **more):
+    """The made study as `aggregate` would write it."""
+    rows = [
+        {
+            **summary,
+            **row,
+            "run": str(i),
+            "deployment": f"{row['model']}-{row['tensor_parallel']}",
+            "host_busy_share": 0.5,
+            **more,
+        }
+        for i, row in enumerate(runs.to_dicts())
     ]
     launches = {
         row["deployment"]: {"deployment": row["deployment"], "model": row["model"], "engine": "e", "device": "cpu",
                             "tensor_parallel": row["tensor_parallel"], "plan": {"parameters": row["parameters"]}}
         for row in rows
     }  # fmt: skip
-    results = Results(summary_frame(rows, launches, {}, Thresholds()), pl.DataFrame())
-    assert [name for name in figures_of(results.runs.to_dicts()) if name in FIGURES] == FIGURES
+    plain = [{k: v for k, v in row.items() if k not in {"model", "parameters", "tensor_parallel", "valid"}} for row in rows]
+    return Results(summary_frame(plain, launches, {}, Thresholds()), pl.DataFrame())
+
+
+def figures_that_apply(results):
+    return [name for name in figures_of(results.runs.to_dicts()) if name in FIGURES]
+
+
+def test_the_figures_of_a_factor_study(summary):
+    results = as_results(planted(1, 0.05), summary)
+    assert figures_that_apply(results) == FIGURES
     for name in FIGURES:
         assert "Nothing to show" not in str(load_figure(name).draw(results).to_dict())
+
+
+def test_families_are_not_mixed(summary):
+    one = planted(1, 0.05)
+    other = one.with_columns(
+        family=pl.lit("other"), workload="other-" + pl.col("workload"), ttft_mean_s=100 * pl.col("ttft_mean_s")
+    )
+    alone, both = (
+        load_figure("factor-panels").draw(as_results(runs, summary)).to_dict() for runs in (one, pl.concat([one, other]))
+    )
+    assert [part["title"]["text"] for part in both["vconcat"]] == ["crossed", "other"]
+    assert {k: v for k, v in both["vconcat"][0].items() if k != "title"}["concat"] == alone["concat"]
+    # One length at a time is no factor study, and nothing of it counts here.
+    swept = one.filter((pl.col("output_fixed") == 16) & (pl.col("level") == 1)).with_columns(family=pl.lit("prefill"))
+    assert (
+        load_figure("factor-panels").draw(as_results(pl.concat([one, swept]), summary)).to_dict()["concat"] == alone["concat"]
+    )
+
+
+def test_a_study_with_too_little_says_so(summary):
+    few = planted(1, 0.05).filter((pl.col("tensor_parallel") == 1) & (pl.col("output_fixed") == 16))
+    text = str(load_figure("factor-importance").draw(as_results(few, summary)).to_dict())
+    assert "Nothing to show: 18 configurations have valid runs; 20 in which" in text
+    for name in FIGURES:
+        assert "Nothing to show" in str(load_figure(name).draw(as_results(few, summary, failed=1)).to_dict())
+    assert figures_that_apply(as_results(planted(1, 0.05), summary, arrival="closed")) == []
+
+
+def test_factors_that_cannot_be_told_apart_are_named_in_the_figure(summary):
+    large = pl.col("model") == "m6e+07"
+    tied = planted(1, 0.05).filter(large == (pl.col("tensor_parallel") == 2))
+    text = str(load_figure("factor-importance").draw(as_results(tied, summary)).to_dict())
+    assert "not to be told apart: model and devices" in text

@@ -20,6 +20,7 @@ rule figure:
             "figures",
             "analysis/compare.py",
             "analysis/factors.py",
+            "analysis/importance.py",
             "analysis/lengths.py",
             "analysis/levels.py",
             "analysis/regions.py",

@@ -1,7 +1,8 @@
-"""What decides latency and throughput: how factors and metrics go together, and what a model of a metric owes to each factor."""
+"""What decides latency and throughput: the configurations of a factor study, and how its factors and metrics go together."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import polars as pl
@@ -12,19 +13,21 @@ __all__ = [
     "METRICS",
     "band",
     "cells",
+    "confounded",
     "correlations",
-    "importances",
     "marginal_means",
+    "metrics_of",
     "varying",
     "with_metrics",
 ]
 
-# Summary column → what it is called. The model stands for its size: two models are two points of it, and no more.
+# Summary column → what it is called. Models are in the order of their sizes, and those of one size by name: two models are two points
+# of anything, and no more.
 FACTORS = {
     "level": "batch size",
     "prompt_fixed": "input length",
     "output_fixed": "output length",
-    "parameters": "model size",
+    "model_order": "model",
     "tensor_parallel": "devices",
 }
 METRICS = {
@@ -33,48 +36,74 @@ METRICS = {
     "throughput_tokens_per_s": "throughput (tokens/s)",
     "per_token_s": "normalised latency (s a token)",
 }
+_GPU = {"gpu_utilisation_mean": "GPU utilisation (share)", "gpu_memory_peak_bytes": "GPU memory (bytes)"}
+_HOST = {"host_busy_share": "host utilisation (share)"}
+_MEMORY = {"kv_usage_peak": "peak KV usage (share)"}
 # |r| from … on, as the factor study of 001 has them (DATAtab's table).
 BANDS = {0.7: "very high", 0.5: "high", 0.3: "medium", 0.1: "low", 0.0: "none"}
-FEWEST_CELLS = 20  # configurations: of fewer, five folds hold out less than four each
-FEWEST_SCORE = 0.5  # R² on configurations that the model has not seen; below it, what it owes to a factor says little
-_FOLDS, _ROUNDS, _SHUFFLES = 5, 2, 10
+_TOGETHER = 0.7  # |ρ| of two factors; from here on, what belongs to one is told of the other as well
 
 
 def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
     """The valid burst runs of swept lengths, with the factor study's own metrics.
 
     `ttlt_s` is the time from the first request sent to the last token of the batch; `per_token_s` = `ttlt_s` / (b · n), b the batch
-    size and n the output length. Throughput is b · n / TTLT, so that the two are each other's inverse.
+    size and n the output length. Throughput is b · n / TTLT, so that the two are each other's inverse. A closed loop has no batch.
 
     Args:
-        runs: summary rows with `valid`, `family`, `workload`, `axis`, `duration_s`, `throughput_tokens_per_s`, `ttft_mean_s` and the
-            factors; rows without a fixed length are left out.
+        runs: summary rows with `valid`, `family`, `workload`, `arrival`, `duration_s`, `throughput_tokens_per_s`, `ttft_mean_s`, the
+            factors, `model` and `parameters`; rows without a fixed length are left out.
     """
     kept = (
         runs.filter("valid")
-        .filter((pl.col("axis") == "concurrency") & (pl.col("workload") != pl.col("family")))
+        .filter((pl.col("arrival") == "burst") & (pl.col("workload") != pl.col("family")))
         .drop_nulls(["prompt_fixed", "output_fixed"])
     )
     return kept.with_columns(
-        ttlt_s=pl.col("duration_s"), per_token_s=pl.col("duration_s") / (pl.col("level") * pl.col("output_fixed"))
+        ttlt_s=pl.col("duration_s"),
+        per_token_s=pl.col("duration_s") / (pl.col("level") * pl.col("output_fixed")),
+        model_order=pl.struct("parameters", "model").rank("dense").cast(pl.Int64),
     )
+
+
+def metrics_of(runs: pl.DataFrame) -> dict[str, str]:
+    """The metrics that `runs` have, by column: the four of the study, and what they say of utilisation and memory.
+
+    The host's utilisation stands in where no GPU's is told.
+    """
+    known = {name for name in runs.columns if runs[name].is_not_null().any()}
+    device = _GPU if "gpu_utilisation_mean" in known else _HOST
+    return METRICS | {name: title for name, title in (device | _MEMORY).items() if name in known}
 
 
 def cells(runs: pl.DataFrame) -> pl.DataFrame:
     """One row a configuration, with the means of its repeats, which are no further samples of the factors; `n` repeats.
 
     Args:
-        runs: rows of `with_metrics`.
+        runs: rows of `with_metrics`, of one family.
     """
-    factors = [name for name in FACTORS if name in runs.columns]
-    return runs.group_by("model", *factors, maintain_order=True).agg(
-        pl.len().alias("n"), *(pl.col(metric).mean() for metric in METRICS)
+    return runs.group_by("model", *FACTORS, maintain_order=True).agg(
+        pl.len().alias("n"), *(pl.col(metric).mean() for metric in metrics_of(runs))
     )
 
 
 def varying(rows: pl.DataFrame) -> list[str]:
-    """The factors of which there is more than one value."""
-    return [name for name in FACTORS if name in rows.columns and rows[name].n_unique() > 1]
+    """The factors of which more than one value is known."""
+    return [name for name in FACTORS if rows[name].drop_nulls().n_unique() > 1]
+
+
+def confounded(rows: pl.DataFrame) -> list[tuple[str, str]]:
+    """Pairs of factors that go together (|Spearman's ρ| of 0.7 or more), so that no analysis can tell their effects apart.
+
+    Args:
+        rows: of `cells`.
+
+    Returns:
+        Their names, as in `FACTORS`.
+    """
+    pairs = itertools.combinations(varying(rows), 2)
+    together = {pair: rows.drop_nulls(pair).select(pl.corr(*pair, method="spearman")).item() for pair in pairs}
+    return [(FACTORS[one], FACTORS[other]) for (one, other), r in together.items() if r is not None and abs(r) >= _TOGETHER]
 
 
 def band(r: float) -> str:
@@ -87,18 +116,19 @@ def correlations(runs: pl.DataFrame) -> pl.DataFrame:
     """Pearson's and Spearman's correlation of each factor with each metric, over the configurations of each model.
 
     Args:
-        runs: rows of `with_metrics`.
+        runs: rows of `with_metrics`, of one family.
 
     Returns:
-        One row a model, factor and metric: `model`, `factor`, `metric` (names as in `FACTORS` and `METRICS`), `r`, `rank_r`, `low`,
-        `high` (95 % interval of r, Fisher's z, null below four configurations), `band`, `n` configurations.
+        One row a model, factor and metric that both vary in three configurations: `model`, `factor`, `metric` (names as in `FACTORS`
+        and `metrics_of`), `r`, `rank_r`, `low`, `high` (95 % interval of r, Fisher's z, null below four configurations), `band`, `n`
+        configurations.
     """
     rows = []
     for (model,), group in cells(runs).group_by("model", maintain_order=True):
         for factor in varying(group):
-            for metric, title in METRICS.items():
+            for metric, title in metrics_of(group).items():
                 known = group.select(factor, metric).drop_nulls()
-                if known.height < 3 or known[metric].n_unique() < 2:
+                if known.height < 3 or min(known[name].n_unique() for name in (factor, metric)) < 2:
                     continue
                 r = known.select(pl.corr(factor, metric)).item()
                 low, high = _fisher(r, known.height)
@@ -128,93 +158,31 @@ def _fisher(r: float, n: int) -> tuple[float | None, float | None]:
     return math.tanh(z - half), math.tanh(z + half)
 
 
-def importances(runs: pl.DataFrame) -> pl.DataFrame:
-    """How much worse a model tells a metric when one factor is shuffled, on configurations that it has not seen.
-
-    Gradient-boosted trees learn the logarithm of the metric from the logarithms of the factors. Five folds, twice; in each, a factor's
-    importance is R² less R² with the factor shuffled, ten times over (permutation importance). Repeats are averaged before, so that
-    none of a configuration's stands on both sides.
-
-    Args:
-        runs: rows of `with_metrics`.
-
-    Returns:
-        One row a metric and factor: `metric`, `factor`, `importance` (mean), `low`, `high` (2.5 % to 97.5 % of the shuffles in all
-        folds), `score` (mean R²), `score_low`, `score_high` (over folds), `n` configurations. `importance` and its spread are null
-        where `score` is below 0.5: of a model that does not know the metric, no factor's share is known. Empty below 20 configurations.
-
-    Source: Breiman 2001; scikit-learn's `permutation_importance`.
-    """
-    table = cells(runs)
-    factors = varying(table)
-    rows = []
-    for metric, title in METRICS.items() if factors else ():
-        known = table.drop_nulls([metric]).filter(pl.col(metric) > 0)
-        if known.height < FEWEST_CELLS:
-            continue
-        scores, shares = _shuffled(known, factors, metric)
-        score = sum(scores) / len(scores)
-        for factor, values in zip(factors, shares, strict=True):
-            told = pl.Series(values if score >= FEWEST_SCORE else [], dtype=pl.Float64)
-            rows.append(
-                {
-                    "metric": title,
-                    "factor": FACTORS[factor],
-                    "importance": told.mean(),
-                    "low": told.quantile(0.025, "linear"),
-                    "high": told.quantile(0.975, "linear"),
-                    "score": score,
-                    "score_low": min(scores),
-                    "score_high": max(scores),
-                    "n": known.height,
-                }
-            )
-    numbers = dict.fromkeys(("importance", "low", "high", "score", "score_low", "score_high"), pl.Float64)
-    return pl.DataFrame(rows, schema={"metric": pl.String, "factor": pl.String, **numbers, "n": pl.Int64})
-
-
-def _shuffled(known: pl.DataFrame, factors: list[str], metric: str) -> tuple[list[float], list[list[float]]]:
-    """R² of each fold, and the loss of R² by each shuffle of each factor."""
-    # Two seconds of imports, for the studies that have factors alone.
-    from sklearn.ensemble import GradientBoostingRegressor  # noqa: PLC0415
-    from sklearn.inspection import permutation_importance  # noqa: PLC0415
-    from sklearn.model_selection import RepeatedKFold  # noqa: PLC0415
-
-    x = known.select(pl.col(factors).cast(pl.Float64).log()).to_numpy()
-    y = known[metric].log().to_numpy()
-    scores: list[float] = []
-    shares: list[list[float]] = [[] for _ in factors]
-    for learn, test in RepeatedKFold(n_splits=_FOLDS, n_repeats=_ROUNDS, random_state=0).split(x):
-        model = GradientBoostingRegressor(random_state=0).fit(x[learn], y[learn])
-        scores.append(float(model.score(x[test], y[test])))
-        lost = permutation_importance(model, x[test], y[test], n_repeats=_SHUFFLES, random_state=0)
-        for share, values in zip(shares, lost.importances, strict=True):
-            share.extend(map(float, values))
-    return scores, shares
-
-
 def marginal_means(runs: pl.DataFrame, factor: str) -> pl.DataFrame:
     """Each metric over one factor, the others averaged: geometric means over the configurations that have every value of it.
 
+    The spread is that of repeats alone: each configuration's least and most, averaged as their means are. So a repeat that is missing
+    moves neither.
+
     Args:
-        runs: rows of `with_metrics`. factor: one of `FACTORS`.
+        runs: rows of `with_metrics`, of one family. factor: one of `FACTORS`, but the model.
 
     Returns:
-        One row a model, value and metric: `model`, `factor`, `value`, `metric`, `mean`, and `low`, `high`, the least and the most of
-        the repeats' own means; nothing where no configuration has every value.
+        One row a model, value and metric: `model`, `factor`, `value`, `metric`, `mean`, `low`, `high`, and `n`, the configurations
+        averaged; nothing where no configuration has every value.
     """
-    others = [name for name in FACTORS if name in runs.columns and name not in (factor, "parameters")]
-    complete = runs.with_columns(values=pl.col(factor).n_unique().over("model")).filter(
-        pl.col(factor).n_unique().over("model", *others) == pl.col("values")
-    )
-    long = complete.unpivot(
-        on=list(METRICS), index=["model", factor, "repeat"], variable_name="metric", value_name="number"
-    ).filter(pl.col("number") > 0)
-    each = long.group_by("model", factor, "metric", "repeat").agg(mean=pl.col("number").log().mean().exp())
+    others = [name for name in FACTORS if name != factor]
+    number = pl.col("number").log()
+    every = pl.col(factor).n_unique()
     return (
-        each.group_by("model", factor, "metric")
-        .agg(pl.col("mean").mean(), low=pl.col("mean").min(), high=pl.col("mean").max())
-        .sort("model", factor)
+        runs.unpivot(on=list(METRICS), index=["model", *FACTORS], variable_name="metric", value_name="number")
+        .filter(pl.col("number") > 0)
+        .group_by("model", "metric", *FACTORS, maintain_order=True)
+        .agg(mean=number.mean(), low=number.min(), high=number.max())
+        .filter(every.over("model", "metric", *others) == every.over("model", "metric"))
+        .group_by("model", factor, "metric", maintain_order=True)
+        .agg(pl.col("mean", "low", "high").mean().exp(), n=pl.len())
+        .sort("model", factor, "metric")
         .select(
             "model",
             pl.lit(FACTORS[factor]).alias("factor"),
@@ -223,5 +191,6 @@ def marginal_means(runs: pl.DataFrame, factor: str) -> pl.DataFrame:
             "mean",
             "low",
             "high",
+            "n",
         )
     )

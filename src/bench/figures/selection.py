@@ -76,10 +76,10 @@ def _on_gpus(rows: Rows) -> bool:
 
 
 def _factors(rows: Rows) -> bool:
-    """A family in which two of load and lengths are crossed, and three factors that vary in all."""
+    """A family of bursts in which two of load and lengths are crossed, and three factors that vary in all."""
     families = defaultdict(list)
     for row in rows:
-        if row["workload"] != row["family"]:
+        if row["workload"] != row["family"] and row["arrival"] == "burst":
             families[row["family"]].append(row)
     crossed = [row for family in families.values() if sum(_several(family, key) for key in _CROSSED) >= 2 for row in family]
     return sum(_several(crossed, key) for key in (*_CROSSED, "model", "tensor_parallel")) >= 3

@@ -219,6 +219,7 @@ class Plan:
                 "tensor_parallel": run.deployment.deployment.tensor_parallel,
                 "workload": run.workload_name,
                 "family": run.family,
+                "arrival": run.workload.arrival,
                 "axis": run.workload.axis,
                 "level": float(run.level),
                 "prompt_fixed": run.workload.prompt_tokens.fixed if run.workload.prompt_tokens else None,

@@ -3,11 +3,13 @@
 import altair as alt
 import polars as pl
 
-from bench.analysis.factors import FACTORS, METRICS, marginal_means, varying, with_metrics
+from bench.analysis.factors import FACTORS, METRICS, marginal_means, varying
+from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, nothing_to_show
 
+_WIDTH, _HEIGHT = 190, 140
 _UNITS = {"batch size": "batch size (requests)", "input length": "input (tokens)", "output length": "output (tokens)"}
 
 
@@ -16,18 +18,22 @@ _UNITS = {"batch size": "batch size (requests)", "input length": "input (tokens)
     title="Each metric over each factor",
     question="In which direction does each factor move each metric, and by how much?",
     reading="Geometric means over the other factors, of the configurations that have every value of the factor shown. Shaded: the "
-    "least and the most of the repeats' own means. Both axes are logarithmic: a straight line of slope 1 is proportion.",
+    "same means of each configuration's least and of its most repeat. Both axes are logarithmic: a straight line of slope 1 is "
+    "proportion.",
     invalid="Left out",
     by_axis=False,
 )
-def factor_panels(results: Results) -> alt.VConcatChart | alt.LayerChart:
+def factor_panels(results: Results) -> alt.TopLevelMixin:
     """Marginal means with the repeats' spread: a row a metric, a column a factor, a colour a model.
 
     Args:
         results: `runs` as `bench.analysis.factors.with_metrics` takes them.
     """
-    runs = with_metrics(results.runs)
-    factors = [name for name in varying(runs) if name != "parameters"]
+    return by_family(results, _drawn)
+
+
+def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
+    factors = [name for name in varying(runs) if name != "model_order"]
     tables = {name: marginal_means(runs, name) for name in factors}
     shown = {name: table for name, table in tables.items() if table["value"].n_unique() > 1}
     if not shown:
@@ -39,43 +45,39 @@ def factor_panels(results: Results) -> alt.VConcatChart | alt.LayerChart:
         sort=models,
         scale=alt.Scale(domain=models, range=[PALETTE[i % len(PALETTE)] for i in range(len(models))]),
     )
-    rows = []
+    panels = []
     for metric in METRICS.values():
         parts = {name: table.filter(pl.col("metric") == metric) for name, table in shown.items()}
         ends = [value for part in parts.values() for value in (*part["low"], *part["high"])]
         if not ends:
             continue
         scale = alt.Scale(type="log", domain=[0.9 * min(ends), 1.1 * max(ends)], nice=False)
-        axis = alt.Axis(tickCount=4, format="~g")
-        channels = [
-            tuple(alt.Y(f"{end}:Q", title=title, scale=scale, axis=axis) for end in ("mean", "low"))
-            for title in (metric, *[None] * (len(parts) - 1))  # named once a row
-        ]
-        rows.append(
-            alt.hconcat(
-                *(
-                    _panel(part, FACTORS[name], y, low, colour)
-                    for (name, part), (y, low) in zip(parts.items(), channels, strict=True)
-                )
-            )
-        )
-    return alt.VConcatChart(vconcat=rows)
+        for column, (name, part) in enumerate(parts.items()):
+            title = None if column else metric  # named once a row
+            panels.append(_panel(part, FACTORS[name], title, scale, colour) if len(part) else _empty())
+    return alt.ConcatChart(concat=panels, columns=len(shown))
 
 
-def _panel(rows: pl.DataFrame, factor: str, y: alt.Y, low: alt.Y, colour: alt.Color) -> alt.LayerChart:
-    values = rows["value"].unique().sort().to_list()
+def _empty() -> alt.LayerChart:
+    return nothing_to_show("incomplete").properties(width=_WIDTH, height=_HEIGHT)
+
+
+def _panel(rows: pl.DataFrame, factor: str, title: str | None, scale: alt.Scale, colour: alt.Color) -> alt.LayerChart:
     x = alt.X(
         "value:Q",
         title=_UNITS.get(factor, factor),
         scale=alt.Scale(type="log", base=2),
-        axis=alt.Axis(values=values, format="d"),
+        axis=alt.Axis(values=rows["value"].unique().sort().to_list(), format="d"),
     )
+    mean, low = (
+        alt.Y(f"{end}:Q", title=title, scale=scale, axis=alt.Axis(tickCount=4, format="~g")) for end in ("mean", "low")
+    )
+    tooltip = ["model:N", "value:Q", *(alt.Tooltip(f"{key}:Q", format=".4g") for key in ("mean", "low", "high")),
+               alt.Tooltip("n:Q", title="configurations")]  # fmt: skip
     base = alt.Chart(rows)
     return alt.LayerChart(
         layer=[
             base.mark_area(opacity=0.25).encode(x=x, y=low, y2="high:Q", color=colour),
-            base.mark_line(point=True).encode(
-                x=x, y=y, color=colour, tooltip=["model:N", "value:Q", alt.Tooltip("mean:Q", format=".4g")]
-            ),
+            base.mark_line(point=True).encode(x=x, y=mean, color=colour, tooltip=tooltip),
         ]
-    ).properties(width=190, height=140)
+    ).properties(width=_WIDTH, height=_HEIGHT)

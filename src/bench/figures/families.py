@@ -1,0 +1,40 @@
+"""Factor figures: one part a family of swept lengths, as two families are two studies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import altair as alt
+import polars as pl
+
+from bench.analysis.factors import with_metrics
+from bench.figures.results import Results
+from bench.figures.theme import nothing_to_show
+
+__all__ = ["by_family"]
+
+_CROSSED = ("level", "prompt_fixed", "output_fixed")
+
+
+def by_family(results: Results, draw: Callable[[pl.DataFrame], alt.TopLevelMixin]) -> alt.TopLevelMixin:
+    """`draw` of the runs of each family that crosses load and lengths, below one another with their names where there are several.
+
+    Args:
+        results: `runs` as `with_metrics` takes them. draw: takes rows of it.
+    """
+    families = [
+        family
+        for family in with_metrics(results.runs).partition_by("family", maintain_order=True)
+        if sum(family[factor].n_unique() > 1 for factor in _CROSSED) > 1
+    ]
+    if not families:
+        return nothing_to_show("no family of bursts in whose valid runs two of batch size, input and output length vary")
+    charts = [draw(family) for family in families]
+    if len(charts) == 1:
+        return charts[0]
+    return alt.vconcat(
+        *(
+            chart.properties(title=alt.TitleParams(family["family"][0], fontSize=14, anchor="start"))  # type: ignore[attr-defined]
+            for chart, family in zip(charts, families, strict=True)
+        )
+    ).resolve_scale(color="independent")
