@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import altair as alt
 import polars as pl
@@ -32,9 +33,9 @@ def by_family(results: Results, draw: Callable[[pl.DataFrame], alt.TopLevelMixin
     charts = [draw(family) for family in families]
     if len(charts) == 1:
         return charts[0]
-    return alt.vconcat(
-        *(
-            chart.properties(title=alt.TitleParams(family["family"][0], fontSize=14, anchor="start"))  # type: ignore[attr-defined]
-            for chart, family in zip(charts, families, strict=True)
-        )
-    ).resolve_scale(color="independent")
+    named: list[Any] = [
+        chart.properties(title=alt.TitleParams(family["family"][0], fontSize=14, anchor="start"))
+        for chart, family in zip(charts, families, strict=True)
+    ]
+    whole: alt.VConcatChart = alt.vconcat(*named).resolve_scale(color="independent")
+    return whole

@@ -224,7 +224,6 @@ class Plan:
                 "level": float(run.level),
                 "prompt_fixed": run.workload.prompt_tokens.fixed if run.workload.prompt_tokens else None,
                 "output_fixed": run.workload.output_tokens.fixed if run.workload.output_tokens else None,
-                "arrival": run.workload.arrival,
                 "stream": run.workload.stream,
                 "endpoint": run.workload.endpoint,
                 "cache": run.workload.cache,

@@ -66,7 +66,7 @@ def _panel(part: pl.DataFrame, x: alt.X, notes: list[str]) -> alt.LayerChart:
     base = alt.Chart(part.fill_null(0.0))
     y = alt.Y("factor:N", title=None, sort=list(FACTORS.values()))
     spread = alt.X("low:Q", title=_TITLE)
-    return alt.layer(
+    chart: alt.LayerChart = alt.layer(
         base.mark_bar(color=PALETTE[0], opacity=0.75, height=14).encode(
             x=x, y=y, tooltip=["factor:N", *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("importance", "low", "high"))]
         ),
@@ -75,4 +75,5 @@ def _panel(part: pl.DataFrame, x: alt.X, notes: list[str]) -> alt.LayerChart:
         width=330,
         height=alt.Step(28),
         title=alt.TitleParams(score["metric"].split(" (")[0], subtitle=[words, *notes], fontSize=13, anchor="start"),
-    )
+    )  # type: ignore[assignment]
+    return chart
