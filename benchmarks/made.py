@@ -163,9 +163,7 @@ def _requests(level: int, count: int, generator: random.Random) -> list[RequestR
     return records
 
 
-def _scrapes(
-    run: RunSpec, records: Sequence[RequestRecord], series: int, generator: random.Random
-) -> Iterator[dict[str, Any]]:
+def _scrapes(run: RunSpec, records: Sequence[RequestRecord], series: int, generator: random.Random) -> Iterator[dict[str, Any]]:
     """What the server would have said, scrape after scrape, in the scraper's form."""
     kv_tokens = _memory(run.deployment)["kv_tokens"]
     fitting = kv_tokens // (_PROMPT + _OUTPUT)

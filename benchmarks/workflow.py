@@ -6,9 +6,9 @@ In a copy of the project, with an engine that costs nothing: runs are made up, a
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
-import os
 import shutil
 import statistics
 import subprocess
@@ -28,6 +28,16 @@ from benchmarks.process import Cost, cost_of
 
 ROOT = Path(__file__).resolve().parent.parent
 SNAKEMAKE = Path(sys.executable).parent / "snakemake"
+# The same, and at its end it tells the CPU time that it took without its jobs.
+_TELLING = """
+import atexit, pathlib, resource, sys
+from snakemake.cli import main
+def tell():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    pathlib.Path("snakemake.cpu").write_text(str(used.ru_utime + used.ru_stime))
+atexit.register(tell)
+main(sys.argv[1:])
+"""
 
 
 def copy_project(folder: Path) -> None:
@@ -52,8 +62,10 @@ def snakemake(folder: Path, *arguments: str, cores: int = 1) -> Cost:
     Raises:
         RuntimeError: it failed; the message has its last words.
     """
-    command = [str(SNAKEMAKE), "--nolock", "--cores", str(cores), *arguments, Paths.MANIFEST]
-    return cost_of(["sh", "-c", 'exec "$@" > snakemake.out 2>&1 || { tail -c 3000 snakemake.out; exit 1; }', "sh", *command], cwd=folder)
+    command = [sys.executable, "-c", _TELLING, "--nolock", "--cores", str(cores), *arguments, Paths.MANIFEST]
+    return cost_of(
+        ["sh", "-c", 'exec "$@" > snakemake.out 2>&1 || { tail -c 3000 snakemake.out; exit 1; }', "sh", *command], cwd=folder
+    )
 
 
 def fill_store(plan: Plan, folder: Path, series: int) -> None:
@@ -77,7 +89,7 @@ def median(costs: Iterable[Cost]) -> dict[str, float]:
 
 def growth(rows: list[dict[str, Any]]) -> None:
     """Add to each row but the first how it grew from the one before: the exponent of CPU time, and its CPU ms for each run more."""
-    for before, row in zip(rows, rows[1:], strict=False):
+    for before, row in itertools.pairwise(rows):
         row["exponent"] = round(math.log(row["cpu_s"] / before["cpu_s"]) / math.log(row["runs"] / before["runs"]), 2)
         row["ms_a_run"] = round(1000 * (row["cpu_s"] - before["cpu_s"]) / (row["runs"] - before["runs"]), 2)
         row["kib_a_run"] = round(1024 * (row["peak_mib"] - before["peak_mib"]) / (row["runs"] - before["runs"]), 1)
@@ -92,6 +104,7 @@ def main() -> None:
     parser.add_argument("--rerun", type=int, default=150, help="runs of the rerun; 0: none (default: %(default)s)")
     parser.add_argument("--a-deployment", type=int, default=50, help="runs of each deployment (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="calls of each (default: %(default)s)")
+    parser.add_argument("--cores", type=int, default=2, help="cores of the call that parses and draws (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args()
     if any(n % 2 or n < 0 for n in (*options.runs, options.rerun, options.a_deployment)) or options.a_deployment < 2:
@@ -115,13 +128,19 @@ def main() -> None:
             say(f"making {options.rerun} runs")
             fill_store(plan, folder, series=350)
             say("placing, parsing and drawing them once")
-            first = snakemake(folder, cores=os.cpu_count() or 1)
+            first = snakemake(folder, cores=options.cores)
+            own_s = float((folder / "snakemake.cpu").read_text())
             say("again, with nothing to do")
             again = median(snakemake(folder) for _ in range(options.repeats))
             if "Nothing to be done" not in (folder / "snakemake.out").read_text():
                 raise RuntimeError(f"the rerun found something to do:\n{(folder / 'snakemake.out').read_text()[-3000:]}")
-            jobs = {"first_wall_s": round(first.wall_s, 1), "first_cpu_s": round(first.cpu_s, 1)}
-            result["rerun"] = {"runs": options.rerun, **again, **jobs}
+            result["rerun"] = {"runs": options.rerun, **again}
+            result["first"] = {
+                "cores": options.cores,
+                "wall_s": round(first.wall_s, 1),
+                "cpu_s": round(first.cpu_s, 1),
+                "own_cpu_s": round(own_s, 1),
+            }
     if options.json:
         print(json.dumps(result, indent=2))
     else:
@@ -130,7 +149,10 @@ def main() -> None:
 
 def table(result: dict[str, Any]) -> str:
     """The result to read."""
-    lines = ["| | seconds (range) | CPU s | peak MiB | exponent | CPU ms a run more | KiB a run more |", "|---|--:|--:|--:|--:|--:|--:|"]
+    lines = [
+        "| | seconds (range) | CPU s | peak MiB | exponent | CPU ms a run more | KiB a run more |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
     rows = [(f"dry run of {row['runs']:,}", row) for row in result["dry_runs"]]
     if rerun := result.get("rerun"):
         rows.append((f"rerun of {rerun['runs']:,}, nothing to do", rerun))
@@ -139,8 +161,11 @@ def table(result: dict[str, Any]) -> str:
         lines.append(
             f"| {what} | {row['wall_s']} ({row['fastest_s']}–{row['slowest_s']}) | {row['cpu_s']} | {row['peak_mib']:.0f} | {grown} |"
         )
-    if rerun:
-        lines.append(f"\nThe first call placed, parsed and drew them in {rerun['first_wall_s']} s ({rerun['first_cpu_s']} s of CPU).")
+    if first := result.get("first"):
+        lines.append(
+            f"\nThe first call placed, parsed and drew them in {first['wall_s']} s on {first['cores']} cores, "
+            f"with {first['cpu_s']} s of CPU, {first['own_cpu_s']} s of them Snakemake's own."
+        )
     return "\n".join(lines)
 
 

@@ -19,6 +19,7 @@ from bench.study.config import Thresholds
         ({"client_loop_lag_max_s": 0.6}, "stood still for 0.6 s"),
         ({"client_send_spread_s": 0.5}, "burst took too long"),
         ({"client_clock_skew_s": 0.005}, "clocks of our processes differ by 0.005 s"),
+        ({"host_other_share": 0.4}, "other processes took 40% of the cores' time, over 15%"),
         ({"client_cpu_share": 0.99}, "the client was the limit: 99% of a core"),
         (
             {"client_in_flight_mean": 8.0, "server_in_flight_mean": 12.0},

@@ -184,6 +184,14 @@ def test_several_processes_share_the_load_the_start_and_the_clock():
     assert len(closed.records) == 11
 
 
+def test_a_process_says_whether_it_ran_ahead_of_others():
+    asked = "import os; os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))"
+    permitted = subprocess.run([sys.executable, "-c", asked], capture_output=True).returncode == 0
+    with fake_server() as server:
+        result, _ = send(server, 2)
+    assert result.processes[0].realtime == permitted
+
+
 def test_a_process_whose_clock_is_off_is_found_out(monkeypatch):
     skewed = "import time; m = time.monotonic; time.monotonic = lambda: m() + 5; from bench.wire.__main__ import main; main()"
     monkeypatch.setattr(client, "WIRE", (sys.executable, "-c", skewed))

@@ -18,8 +18,9 @@ from bench.measure.session import measure
 from bench.measure.store import Store
 from bench.parse import device_figures, device_samples, parse_run, telemetry_table
 from bench.study import Plan, load_config
-from bench.telemetry import DEVICE_METRICS, nvml_problem, scraping
+from bench.telemetry import DEVICE_METRICS, nvml_problem
 from bench.telemetry.nvml import GpuReader, NvmlError
+from bench.telemetry.scraper import scraping
 from tests.conftest import ROOT
 from tests.fake_server import fake_server
 from tests.test_verdicts import CALM, exposition

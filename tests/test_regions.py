@@ -236,6 +236,9 @@ def test_the_queue_is_a_signal_of_its_own(summary):
     assert (row["queue"], row["queue_below"]) == (8, 4)  # at 2 somebody waited, at 4 no longer
     assert (row["measured"], row["below"]) == (10, 8)
     assert row["signals"] == "KV cache and queue agree"  # both can be at 8
+    # A run too short for a scrape says nothing, neither that somebody waited nor that nobody did.
+    unseen = signals(summary, waiting_standing=[0.0, 0.0, None, 1.0, None, 9.0])
+    assert (unseen["queue"], unseen["queue_below"]) == (8, 2)
     assert signals(summary, waiting_standing=[None] * 6)["queue"] is None
 
 

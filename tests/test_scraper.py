@@ -13,8 +13,8 @@ import time
 
 import pytest
 
-from bench.telemetry import scrape, scraping
 from bench.telemetry import scraper as module
+from bench.telemetry.scraper import scrape, scraping
 
 INTERVAL_S = 0.1
 DEAD = "http://127.0.0.1:9/metrics"

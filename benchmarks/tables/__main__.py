@@ -140,14 +140,19 @@ def table(result: dict[str, Any]) -> str:
     runs, subset = result["runs"], result["subset"]
     some = subset["runs"]
     lines = [
-        f"{runs} runs, {result['raw_mib']} MiB of raw files. Both sides' tables of {some} runs are equal ({subset['samples']:,} samples).",
+        f"{runs} runs, {result['raw_mib']} MiB of raw files. "
+        f"Both sides' tables of {some} runs are equal ({subset['samples']:,} samples).",
         "",
         "| stage | runs | ours: seconds | CPU s | peak MiB | pandas: seconds | CPU s | peak MiB | ÷ ours |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
 
     def row(stage: str, count: int, mine: dict[str, float], its: dict[str, float] | None) -> str:
-        peer = f"{its['wall_s']} | {its['cpu_s']} | {its['peak_mib']} | {its['wall_s'] / mine['wall_s']:.1f}" if its else "– | – | – | –"
+        peer = (
+            f"{its['wall_s']} | {its['cpu_s']} | {its['peak_mib']} | {its['wall_s'] / mine['wall_s']:.1f}"
+            if its
+            else "– | – | – | –"
+        )
         return f"| {stage} | {count} | {mine['wall_s']} | {mine['cpu_s']} | {mine['peak_mib']} | {peer} |"
 
     for stage in STAGES:
@@ -163,7 +168,8 @@ def table(result: dict[str, Any]) -> str:
     start = alone["wall_s"] - alone["inside_s"]
     lines += [
         "",
-        f"pandas would parse {runs} runs in {its:,.0f} s, {its / whole['parse']['wall_s']:.1f} times as long: its time for {some}, in a line.",
+        f"pandas would parse {runs} runs in {its:,.0f} s, {its / whole['parse']['wall_s']:.1f} times as long: "
+        f"its time for {some}, in a line.",
         f"A run parsed in a process of its own, as a job of the workflow is: {alone['wall_s']} s, {start:.2f} of them Python's start, "
         f"and peak {alone['peak_mib']} MiB; in one process with the others {whole['parse']['inside_s'] / runs:.2f} s.",
     ]  # fmt: skip
@@ -175,7 +181,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=150, help="runs, an even number (default: %(default)s)")
     parser.add_argument("--peer-runs", type=int, default=5, help="of these, how many both sides parse (default: %(default)s)")
-    parser.add_argument("--a-deployment", type=int, default=50, help="runs of each deployment, an even number (default: %(default)s)")
+    parser.add_argument(
+        "--a-deployment", type=int, default=50, help="runs of each deployment, an even number (default: %(default)s)"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="times that both sides do the few (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args()

@@ -23,7 +23,9 @@ def check_same(ours: Path, theirs: Path) -> int:
     Raises:
         AssertionError: they differ; it says in what.
     """
-    mine, its = (pl.read_parquet(results / "summary.parquet").select(_TOLD).sort("deployment", "run") for results in (ours, theirs))
+    mine, its = (
+        pl.read_parquet(results / "summary.parquet").select(_TOLD).sort("deployment", "run") for results in (ours, theirs)
+    )
     assert_frame_equal(mine, its, check_dtypes=False, rel_tol=1e-9)
     samples = 0
     for path in sorted(ours.glob("runs/*/*/telemetry.parquet")):

@@ -1,4 +1,4 @@
-"""Our stages over a folder of results, one after the other in this process: `python -m benchmarks.tables.ours STAGE RESULTS [FIGURE...]`."""
+"""Our stages over a folder of results: `python -m benchmarks.tables.ours STAGE RESULTS [FIGURE...]`."""
 
 from __future__ import annotations
 

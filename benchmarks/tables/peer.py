@@ -149,7 +149,9 @@ def aggregate(results: Path) -> None:
     summary["predicted_saturation"] = summary["kv_tokens"] / (128 + 64)
     summary.to_parquet(results / "summary.parquet", index=False)
     summary.to_csv(results / "summary.csv", index=False)
-    pd.concat([_course(folder) for folder in folders], ignore_index=True).to_parquet(results / "timeseries.parquet", index=False)
+    pd.concat([_course(folder) for folder in folders], ignore_index=True).to_parquet(
+        results / "timeseries.parquet", index=False
+    )
 
 
 def _course(folder: Path) -> pd.DataFrame:
@@ -158,7 +160,11 @@ def _course(folder: Path) -> pd.DataFrame:
     requests = pd.read_parquet(folder / "requests.parquet")
     chunks = _chunks(requests)
     last = chunks["time"].max()
-    per_bin = chunks.groupby((chunks["time"] // BIN_S).astype(int))["tokens"].sum().reindex(range(int(last // BIN_S) + 1), fill_value=0)
+    per_bin = (
+        chunks.groupby((chunks["time"] // BIN_S).astype(int))["tokens"]
+        .sum()
+        .reindex(range(int(last // BIN_S) + 1), fill_value=0)
+    )
     middle = (per_bin.index.to_numpy() + 0.5) * BIN_S
     parts = [pd.DataFrame({"elapsed_s": middle, "series": "throughput", "value": per_bin.to_numpy() / BIN_S})]
     ended = requests["last_token_s"].dropna().sort_values().to_numpy()

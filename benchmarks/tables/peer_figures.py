@@ -97,7 +97,9 @@ def saturation_by_kv_bytes(runs: pd.DataFrame, _courses: pd.DataFrame) -> plt.Fi
 def memory_pressure(runs: pd.DataFrame, courses: pd.DataFrame) -> plt.Figure:
     """Requests over KV usage at each deployment's highest level."""
     curves = list(_curves(runs))
-    figure, panels = plt.subplots(2, len(curves), figsize=(4 * len(curves), 5), sharex="col", squeeze=False, layout="constrained")
+    figure, panels = plt.subplots(
+        2, len(curves), figsize=(4 * len(curves), 5), sharex="col", squeeze=False, layout="constrained"
+    )
     for (above, below), (name, _, rows) in zip(panels.T, curves, strict=True):
         run = rows.sort_values(["level", "repeat"], ascending=[True, False]).iloc[-1]
         course = courses[(courses["deployment"] == name) & (courses["run"] == run["run"])].sort_values("elapsed_s")
@@ -115,13 +117,22 @@ def memory_pressure(runs: pd.DataFrame, courses: pd.DataFrame) -> plt.Figure:
 def throughput_over_time(runs: pd.DataFrame, courses: pd.DataFrame) -> plt.Figure:
     """The first repeat of each level, a panel a deployment."""
     curves = list(_curves(runs))
-    figure, panels = plt.subplots(1, len(curves), figsize=(4 * len(curves), 4), sharey=True, squeeze=False, layout="constrained")
+    figure, panels = plt.subplots(
+        1, len(curves), figsize=(4 * len(curves), 4), sharey=True, squeeze=False, layout="constrained"
+    )
     series = courses[(courses["series"] == "throughput") & (courses["repeat"] == 1)]
     colours = mpl.colormaps["viridis"].resampled(runs["level"].nunique())
     levels = sorted(runs["level"].unique())
     for axes, (name, _, _) in zip(panels[0], curves, strict=True):
         for level, line in series[series["deployment"] == name].groupby("level"):
-            axes.plot(line["elapsed_s"], line["value"], color=colours(levels.index(level)), marker=".", markersize=3, label=f"{level:g}")
+            axes.plot(
+                line["elapsed_s"],
+                line["value"],
+                color=colours(levels.index(level)),
+                marker=".",
+                markersize=3,
+                label=f"{level:g}",
+            )
         axes.set(title=name, xlabel="time since the run's start (s)", ylabel="output tokens/s")
         axes.grid(alpha=0.4)
     panels[0][-1].legend(fontsize=6)

@@ -6,7 +6,6 @@ rule aggregate:
         telemetry=of_runs(paths.TELEMETRY),
         launches=of_deployments(paths.LAUNCH),
         facts=of_deployments(paths.FACTS),
-        code=library("analysis", "parse/latency.py"),
     output:
         summary=paths.SUMMARY,
         csv=paths.SUMMARY_CSV,
@@ -16,6 +15,7 @@ rule aggregate:
     conda:
         "../envs/bench.yaml"
     params:
+        code=library("analysis", "parse/latency.py"),
         baseline=PLAN.config.study.baseline,
         thresholds=PLAN.config.thresholds.model_dump(),
         plan=PLAN.digest,

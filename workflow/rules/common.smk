@@ -1,5 +1,6 @@
 # The study's plan, and the input functions that the rules share. Everything else is in src/bench.
 import sys
+from functools import cache
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -11,7 +12,7 @@ from bench.errors import BenchError
 from bench.figures import figures_of
 from bench.study import Paths as paths
 from bench.study import Plan, load_config
-from bench.study.plan import PROTOCOL
+from bench.study.plan import PROTOCOL, digest
 from bench.workflow import announce_workflow, end_jobs_on_sigterm
 
 announce_workflow(Path(workflow.basedir) / "src")
@@ -48,11 +49,15 @@ wildcard_constraints:
     figure="[a-z0-9-]+",
 
 
+@cache
 def library(*parts):
-    """Files of src/bench that decide a rule's result: a change in one of them runs the rule again."""
-    root = Path("src/bench")
-    return [
-        str(file)
+    """Digest of the files of src/bench that decide a rule's result: a change in one of them runs the rule again.
+
+    A parameter and no input: Snakemake would look at each file for every one of thousands of jobs.
+    """
+    root = Path(workflow.basedir) / "src/bench"
+    files = [
+        file
         for part in parts
         for file in (
             [root / part]
@@ -60,6 +65,7 @@ def library(*parts):
             else sorted(f for f in (root / part).glob("*") if f.is_file())
         )
     ]
+    return digest({str(f.relative_to(root)): f.read_text() for f in files})
 
 
 def of_runs(pattern):

@@ -3,6 +3,19 @@ rule figure:
     input:
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
+    output:
+        svg=report(
+            paths.FIGURE_SVG,
+            category="Figures",
+            labels={"figure": "{figure}"},
+        ),
+        png=paths.FIGURE_PNG,
+        spec=paths.FIGURE_SPEC,
+    log:
+        "logs/figure/{figure}.log",
+    conda:
+        "../envs/bench.yaml"
+    params:
         code=library(
             "figures",
             "analysis/compare.py",
@@ -17,17 +30,5 @@ rule figure:
         chart=lambda wildcards: library(
             f"figures/charts/{wildcards.figure.replace('-', '_')}.py"
         ),
-    output:
-        svg=report(
-            paths.FIGURE_SVG,
-            category="Figures",
-            labels={"figure": "{figure}"},
-        ),
-        png=paths.FIGURE_PNG,
-        spec=paths.FIGURE_SPEC,
-    log:
-        "logs/figure/{figure}.log",
-    conda:
-        "../envs/bench.yaml"
     script:
         "../scripts/figure.py"

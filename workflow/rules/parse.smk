@@ -2,12 +2,6 @@ rule parse:
     """One run's raw records, as tidy tables and a summary."""
     input:
         record=paths.RECORD,
-        code=library(
-            "parse",
-            "telemetry/catalogue.py",
-            "telemetry/engines.toml",
-            "telemetry/devices.py",
-        ),
     output:
         requests=paths.REQUESTS,
         telemetry=paths.TELEMETRY,
@@ -17,5 +11,12 @@ rule parse:
         "logs/parse/{deployment}/{run}.log",
     conda:
         "../envs/bench.yaml"
+    params:
+        code=library(
+            "parse",
+            "telemetry/catalogue.py",
+            "telemetry/engines.toml",
+            "telemetry/devices.py",
+        ),
     script:
         "../scripts/parse.py"

@@ -5,6 +5,13 @@ rule report:
         facts=of_deployments(paths.FACTS),
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
+    output:
+        page=paths.REPORT,
+    log:
+        "logs/report.log",
+    conda:
+        "../envs/bench.yaml"
+    params:
         code=library(
             "report",
             "analysis/compare.py",
@@ -15,13 +22,6 @@ rule report:
             "analysis/saturation.py",
             "parse/percentiles.py",
         ),
-    output:
-        page=paths.REPORT,
-    log:
-        "logs/report.log",
-    conda:
-        "../envs/bench.yaml"
-    params:
         title=PLAN.config.study.title,
     script:
         "../scripts/report.py"

@@ -82,7 +82,7 @@ def compare(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[s
     """
     baseline, candidate = (side.with_columns(own=pl.col("deployment")) for side in (baseline, candidate))
     baseline = _called_alike(baseline, candidate)
-    ours, theirs = (_numbered(_with_columns(side.filter("valid"), metrics)) for side in (baseline, candidate))
+    ours, theirs = (_prepared(side, metrics) for side in (baseline, candidate))
     both = _in_order(ours.join(theirs, on=_RUN, suffix="_candidate", maintain_order="left"))
     pairs = pl.concat([_log_ratios(both, metric) for metric in metrics])
     found = set(pairs["metric"])
@@ -174,14 +174,10 @@ def _called_alike(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFra
     return baseline
 
 
-def _with_columns(runs: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
-    """The runs with a column for each metric: of nulls where nothing measured it."""
-    return runs.with_columns(pl.lit(None, pl.Float64).alias(metric) for metric in metrics if metric not in runs.columns)
-
-
-def _numbered(runs: pl.DataFrame) -> pl.DataFrame:
-    repeat = [*CONFIGURATION, "repeat"]
-    return runs.with_columns(nth=pl.int_range(pl.len(), dtype=pl.Int64).over(repeat))
+def _prepared(runs: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
+    """The valid runs with `nth`, and a column for each metric: of nulls where nothing measured it."""
+    nothing = [pl.lit(None, pl.Float64).alias(metric) for metric in metrics if metric not in runs.columns]
+    return runs.filter("valid").with_columns(*nothing, nth=pl.int_range(pl.len()).over(*CONFIGURATION, "repeat"))
 
 
 def _in_order(both: pl.DataFrame) -> pl.DataFrame:
@@ -236,20 +232,15 @@ def _intervals(effects: pl.DataFrame) -> pl.DataFrame:
     """
     asked = effects.filter(pl.col("error").is_not_null()).select("n", "confidence").unique()
     quantiles = [student_t(n - 1, confidence) for n, confidence in asked.rows()]
-    told = effects.join(
-        asked.with_columns(t=pl.Series(quantiles, dtype=pl.Float64)), on=["n", "confidence"], how="left", maintain_order="left"
-    )
+    t = asked.with_columns(t=pl.Series(quantiles, dtype=pl.Float64))
+    told = effects.join(t, on=["n", "confidence"], how="left", maintain_order="left")
     half = pl.col("t") * pl.col("error")
     ends = {"ratio": pl.col("mean"), "low": pl.col("mean") - half, "high": pl.col("mean") + half}
     higher, above, below = _higher_is_better(), pl.col("low") > 1, pl.col("high") < 1
     better, worse = pl.when(higher).then(above).otherwise(below), pl.when(higher).then(below).otherwise(above)
-    return (
-        told.with_columns(log.exp().alias(name) for name, log in ends.items())
-        .with_columns(
-            verdict=pl.when(better).then(pl.lit("better")).when(worse).then(pl.lit("worse")).otherwise(pl.lit("no evidence"))
-        )
-        .drop("mean", "error", "p", "t")
-    )
+    verdict = pl.when(better).then(pl.lit("better")).when(worse).then(pl.lit("worse")).otherwise(pl.lit("no evidence"))
+    told = told.with_columns(log.exp().alias(name) for name, log in ends.items()).with_columns(verdict=verdict)
+    return told.drop("mean", "error", "p", "t")
 
 
 def _higher_is_better() -> pl.Expr:

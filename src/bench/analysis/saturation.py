@@ -104,8 +104,9 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _from(group: pl.DataFrame, sign: pl.Expr) -> tuple[float | None, float | None]:
-    """The lowest level from which on all runs show `sign`, and the level below it; null where there is none."""
-    levels = group.group_by("level").agg(sign.fill_null(False).all().alias("sign")).sort("level")
+    """The lowest level from which on all runs that can tell show `sign`, and the level below it; null where there is none."""
+    told = group.select("level", sign=sign).drop_nulls()
+    levels = told.group_by("level").agg(pl.col("sign").all()).sort("level")
     ladder, signs = levels["level"].to_list(), levels["sign"].to_list()
     first = next((i for i in range(len(ladder)) if all(signs[i:])), None)
     return (None, None) if first is None else (ladder[first], ladder[first - 1] if first else None)

@@ -58,11 +58,7 @@ def verdict(run: Mapping[str, Any], thresholds: Thresholds) -> Verdict:
     if run["axis"] != "concurrency":
         over(timing, "client_schedule_delay_p99_s", thresholds.schedule_delay_p99_s, "requests left late: P99 of the delay")
     over(timing, "client_clock_skew_s", thresholds.clock_skew_s, "the clocks of our processes differ by")
-    share = run.get("client_cpu_share")
-    if share is not None and share > thresholds.client_cpu_share:
-        timing.append(
-            f"the client was the limit: {share:.0%} of a core in a load process, over {thresholds.client_cpu_share:.0%}"
-        )
+    timing += _cores(run, thresholds)
     over(content, "scrape_gap_max_s", thresholds.scrape_gap_s, "no scrape for")
     if run.get("scraped") is False:
         content.append("no scrape succeeded")
@@ -82,6 +78,19 @@ def verdict(run: Mapping[str, Any], thresholds: Thresholds) -> Verdict:
     content += _cache(run, thresholds)
     content += _in_flight(run, thresholds)
     return Verdict(content, timing)
+
+
+def _cores(run: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
+    """Whether the client lacked a core, or others took them."""
+    client, others = run.get("client_cpu_share"), run.get("host_other_share")
+    reasons = []
+    if client is not None and client > thresholds.client_cpu_share:
+        reasons.append(
+            f"the client was the limit: {client:.0%} of a core in a load process, over {thresholds.client_cpu_share:.0%}"
+        )
+    if others is not None and others > thresholds.other_share:
+        reasons.append(f"other processes took {others:.0%} of the cores' time, over {thresholds.other_share:.0%}")
+    return reasons
 
 
 def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> list[str]:

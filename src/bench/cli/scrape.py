@@ -59,7 +59,8 @@ def _fault(url: str) -> str | None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from bench.telemetry import is_nvml, scrape  # noqa: PLC0415 - --help must not pay for it
+    from bench.telemetry import is_nvml  # noqa: PLC0415 - --help must not pay for it
+    from bench.telemetry.scraper import scrape  # noqa: PLC0415
 
     if options.interval <= 0:
         raise BenchError(f"--interval is {options.interval}; it must be above 0.")

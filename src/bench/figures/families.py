@@ -30,10 +30,12 @@ def by_family(results: Results, draw: Callable[[pl.DataFrame], alt.TopLevelMixin
     ]
     if not families:
         return nothing_to_show("no family of bursts in whose valid runs two of batch size, input and output length vary")
-    charts: list[Any] = [draw(family) for family in families]
-    if len(charts) > 1:
-        for chart, family in zip(charts, families, strict=True):
-            chart.title = alt.TitleParams(family["family"][0], fontSize=14, anchor="start")
-        charts = [alt.vconcat(*charts).resolve_scale(color="independent")]
-    whole: alt.TopLevelMixin = charts[0]
+    charts = [draw(family) for family in families]
+    if len(charts) == 1:
+        return charts[0]
+    named: list[Any] = [
+        chart.properties(title=alt.TitleParams(family["family"][0], fontSize=14, anchor="start"))
+        for chart, family in zip(charts, families, strict=True)
+    ]
+    whole: alt.VConcatChart = alt.vconcat(*named).resolve_scale(color="independent")
     return whole

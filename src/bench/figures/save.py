@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import altair as alt
+import vl_convert
 
 from bench.figures.registry import load_figure
 from bench.figures.results import Results
-from bench.figures.theme import finish, invalid_note
+from bench.figures.theme import finish, heading, invalid_note
 
 __all__ = ["save_figure"]
 
@@ -28,15 +30,16 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
     note = invalid_note(results.runs.select(valid=drawn.judged), drawn.invalid)
     # Loads of different kinds stand below one another.
     chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts).resolve_scale(color="independent")  # type: ignore[arg-type]
+    whole: dict[str, Any] = finish(chart, drawn.title, [drawn.question, note]).to_dict()
     # A picture stands alone, so it says how to read it; the page says it in its own words beside the interactive one.
-    still = finish(chart, drawn.title, [drawn.question, *_wrapped(drawn.reading), note])
-    whole = finish(chart, drawn.title, [drawn.question, note])
+    still = {**whole, "title": heading(drawn.title, [drawn.question, *_wrapped(drawn.reading), note]).to_dict()}
+    svg = vl_convert.vegalite_to_svg(still)
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png", "json")]
-    assert isinstance(whole, alt.TopLevelMixin)
-    still.save(str(paths[0]))
-    still.save(str(paths[1]), scale_factor=_PIXELS_A_UNIT)
-    paths[2].write_text(json.dumps(whole.to_dict(), separators=(",", ":")))
+    paths[0].write_text(svg, encoding="utf-8")
+    # Out of the SVG it has the same pixels, and the figure is laid out once.
+    paths[1].write_bytes(vl_convert.svg_to_png(svg, scale=_PIXELS_A_UNIT))
+    paths[2].write_text(json.dumps(whole, separators=(",", ":")))
     return paths
 
 

@@ -6,10 +6,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["FIGURES", "figure_names", "figures_of"]
+__all__ = ["ALIKE", "FIGURES", "figure_names", "figures_of"]
 
 Rows = Sequence[Mapping[str, Any]]
 _FEWEST_LENGTHS = 3
+# Workloads that are alike in these differ by whether they stream, or not at all.
+ALIKE = ("deployment", "arrival", "axis", "level", "prompt_fixed", "output_fixed", "endpoint", "cache", "turns")
 _CROSSED = ("level", "prompt_fixed", "output_fixed")
 
 
@@ -61,7 +63,7 @@ def _lengths(key: str) -> Callable[[Rows], bool]:
 
 
 def _streaming(rows: Rows) -> bool:
-    return varied(rows, "stream", within=("deployment", "axis", "level", "prompt_fixed", "output_fixed")) == 2
+    return varied([row for row in rows if row["prompt_fixed"]], "stream", within=ALIKE) == 2
 
 
 def _tensor_parallel(rows: Rows) -> bool:

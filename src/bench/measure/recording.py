@@ -17,13 +17,14 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-import psutil
 import requests
 
 import bench
 from bench.http import get
+from bench.measure.host import HostWatch
 from bench.measure.metrics import metric_values
-from bench.telemetry import exposition_names, scraping
+from bench.telemetry import exposition_names
+from bench.telemetry.scraper import scraping
 from bench.workload import (
     Load,
     LoadResult,
@@ -63,6 +64,7 @@ def record_run(
     scrape_interval_s: float | None,
     endpoints: Sequence[str] = (),
     prefix_block_size: int | None = None,
+    descends: bool = False,
 ) -> Recording:
     """Send `load`, scrape the server meanwhile, and write `requests.jsonl`, `telemetry.jsonl.gz` and, last, `run.json`.
 
@@ -71,6 +73,7 @@ def record_run(
         header: what `run.json` says first: digest, protocol and definition of the run.
         scrape_interval_s: None leaves the telemetry out (a server without /metrics). endpoints: further ones beside the server's.
         prefix_block_size: tokens in a block of the server's prefix cache; None where it is off or unknown.
+        descends: whether the server's processes descend from this one.
 
     Raises:
         BenchError: the server does not accept connections, or a load process ended.
@@ -78,7 +81,7 @@ def record_run(
     prepared = PreparedLoad(target, load)
     primer = prepared.prime()
     started = datetime.now(UTC)
-    before = psutil.cpu_times()
+    host = HostWatch(whole=descends)
     metrics = None if scrape_interval_s is None else f"{target.base_url}/metrics"
     drain_s = 0.0
     with ExitStack() as stack:
@@ -103,7 +106,7 @@ def record_run(
             "primed_tokens": primer.prompt_asked if primer else 0,
             "expected_tokens": expected_cached_tokens(result.planned, prefix_block_size) if prefix_block_size else 0,
         },
-        "host": _host(before),
+        "host": host.told(),
         "versions": _versions(),
         "files": {
             name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in RECORD_FILES if (folder / name).exists()
@@ -150,6 +153,7 @@ def _client(result: LoadResult) -> dict[str, Any]:
         **{f"loop_lag_{key}_s": _worst(lag[key] for lag in lags) for key in ("p50", "p99", "max")},
         **{f"schedule_delay_{key}_s": late[key] for key in ("p50", "p99", "max")},
         "send_spread_s": round(max(sent) - min(sent), 6) if sent else None,
+        "realtime": all(process.realtime for process in result.processes),
         "clock_skew_s": round(max(process.clock_skew_s for process in result.processes), 6),
     }
 
@@ -165,17 +169,6 @@ def _centiles(values: Sequence[float]) -> dict[str, float | None]:
 
 def _worst(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _host(before: Any) -> dict[str, Any]:
-    """Shares of all cores' time since `before`: how busy the machine was, and how much another tenant took (steal)."""
-    after = psutil.cpu_times()
-    spent = {key: getattr(after, key) - getattr(before, key) for key in after._fields}
-    total = sum(v for k, v in spent.items() if k not in ("guest", "guest_nice")) or 1.0
-    return {
-        "busy_share": round(1 - (spent["idle"] + spent.get("iowait", 0.0)) / total, 4),
-        "steal_share": round(spent.get("steal", 0.0) / total, 4),
-    }
 
 
 def _versions() -> dict[str, str | None]:

@@ -152,11 +152,18 @@ def _measure_missing(
                     scrape_interval_s=settings.scrape_interval_s if scraped else None,
                     endpoints=endpoints,
                     prefix_block_size=facts["block_size"] if facts["prefix_caching"] else None,
+                    descends=_descends(spec),
                 )
                 if recording.failed:
                     _alive(server)  # a dead server's failures are not the run's
             say(clock.line(run, recording.requests, recording.tokens_per_s, recording.duration_s))
         say(f"{spec.name}: {clock.share(time.monotonic() - ready)}")
+
+
+def _descends(spec: DeploymentSpec) -> bool:
+    """Whether the server's processes descend from ours; those of docker and podman do not, an external server may run anywhere."""
+    engine = spec.engine
+    return engine.source in ("lock", "command") or (engine.source == "container" and engine.runtime == "apptainer")
 
 
 @contextmanager

@@ -18,7 +18,8 @@ _FEWEST_SCRAPES = 5  # fewer say little of a mean
 def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict[str, Any]:
     """What the run was to be, as plain columns: lengths as the mean of what was sent, whatever they were drawn from.
 
-    `prompt_fixed` and `output_fixed` are the lengths that were asked for as one number, null otherwise (tokens).
+    `prompt_fixed` and `output_fixed` are the lengths that were asked for as one number, null otherwise (tokens); `turns` the requests
+    of a conversation.
 
     Args:
         definition: the run's, from its record. requests: `prompt_asked`, `output_asked` (tokens).
@@ -30,6 +31,9 @@ def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict
         **plain,
         "family": definition.get("family", definition["workload"]),
         "stream": definition.get("stream", True),
+        "endpoint": definition.get("endpoint", "completions"),
+        "cache": definition.get("cache", "unique"),
+        "turns": (definition.get("turns") or {"count": 1})["count"],
         **{f"{key}_fixed": x.get("tokens") if isinstance(x, dict) else x for key, x in lengths.items()},
         "prompt_tokens": requests["prompt_asked"].mean(),
         "output_tokens": requests["output_asked"].mean(),

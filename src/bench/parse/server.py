@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, SHARES, find_catalogue
+from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, SHARES, exposition_names, find_catalogue
 
 __all__ = ["gauges", "server_figures"]
 
@@ -16,10 +16,11 @@ def gauges(telemetry: pl.DataFrame) -> pl.DataFrame:
 
     Of several label sets (engines behind one endpoint) the values add up; of shares the highest counts. NaN is no value.
     """
-    names = find_catalogue(telemetry["name"].unique().to_list()).names
+    told = telemetry.filter(pl.col("name").is_in(exposition_names(GAUGES)) & pl.col("value").is_not_nan())
+    names = find_catalogue(told["name"].unique().to_list()).names
     ours = {names[gauge]: gauge for gauge in GAUGES if gauge in names}
     return (
-        telemetry.filter(pl.col("name").is_in(list(ours)) & pl.col("value").is_not_nan())
+        told.filter(pl.col("name").is_in(list(ours)))
         .with_columns(gauge=pl.col("name").replace(ours))
         .group_by("scrape", "elapsed_s", "gauge")
         .agg(total=pl.col("value").sum(), highest=pl.col("value").max())
@@ -44,8 +45,10 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
         missing = find_catalogue((), version).missing if scraped else []
         return dict.fromkeys(_figures()) | {"metrics_missing": missing, "counters_fell": []}
     scrapes = telemetry["scrape"].unique()
-    told = telemetry.filter(pl.col("value").is_not_nan())
-    catalogue = find_catalogue(told["name"].unique().to_list(), version)
+    ours = exposition_names((*GAUGES, *COUNTERS, *HISTOGRAMS))
+    told = telemetry.filter(pl.col("name").is_in(ours) & pl.col("value").is_not_nan())
+    others = set(telemetry["name"].unique()) - set(ours)
+    catalogue = find_catalogue(others | set(told["name"].unique()), version)
     samples = catalogue.sample_names()
     told = told.filter(pl.col("name").is_in(list(samples.values())))
     seen = {name: (n, first) for name, n, first in
@@ -56,7 +59,7 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
         if n < (scrapes >= first).sum():
             missing.append(f"{metric} ({name} was there at first)")
     rises, fell = _rises(told.filter(~pl.col("name").is_in([samples[g] for g in GAUGES if g in samples])), scrapes)
-    peaks = dict(gauges(telemetry).group_by("gauge").agg(pl.col("value").max()).iter_rows())
+    peaks = dict(gauges(told).group_by("gauge").agg(pl.col("value").max()).iter_rows())
     figures: dict[str, Any] = {f"{gauge}_peak": peaks.get(gauge) for gauge in GAUGES}
     figures |= {name: 0.0 if name in catalogue.zero else rises.get(samples.get(name, "")) for name in COUNTERS}
     for name in HISTOGRAMS:

@@ -244,6 +244,11 @@ class Thresholds(Strict):
         default=0.95,
         description="CPU time of the busiest load process, as a share of the run's time; beyond it the client is the limit.",
     )
+    other_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.15,
+        description="Largest share of the time of the cores that we may use which went to processes other than the server and its load "
+        "(0–1); told where the server is started here.",
+    )
     clock_skew_s: float = Field(default=0.001, description="Largest difference between the clocks of our processes (s).")
     prefix_hit_error: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.05,

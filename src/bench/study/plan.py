@@ -23,7 +23,7 @@ __all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "longest_r
 
 # The measuring protocol. Raise it when old runs no longer compare with new ones: every run is then measured again.
 # tests/test_protocol.py fails when the modules that decide it change and this number does not.
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 _AXIS_LETTER = {"request_rate": "q", "time_scale": "x"}
@@ -188,7 +188,14 @@ class Plan:
 
     def runs_of(self, deployment: str) -> tuple[RunSpec, ...]:
         """The runs of one deployment, in the order in which they are measured."""
-        return tuple(run for run in self.runs if run.deployment.name == deployment)
+        return self._by_deployment.get(deployment, ())
+
+    @cached_property
+    def _by_deployment(self) -> dict[str, tuple[RunSpec, ...]]:
+        runs: dict[str, list[RunSpec]] = {name: [] for name in self.deployments}
+        for run in self.runs:
+            runs[run.deployment.name].append(run)
+        return {name: tuple(known) for name, known in runs.items()}
 
     def longest_request(self, deployment: str) -> int:
         """Tokens of the longest request that the study sends to a deployment, whatever `select` leaves of it."""
@@ -218,16 +225,22 @@ class Plan:
                 "prompt_fixed": run.workload.prompt_tokens.fixed if run.workload.prompt_tokens else None,
                 "output_fixed": run.workload.output_tokens.fixed if run.workload.output_tokens else None,
                 "stream": run.workload.stream,
+                "endpoint": run.workload.endpoint,
+                "cache": run.workload.cache,
+                "turns": run.workload.turns.count if run.workload.turns else 1,
             }
             for run in self.runs
         ]
 
     def run_at(self, record: Path) -> RunSpec:
         """The run whose record lies at `record`."""
-        for run in self.runs:
-            if run.record == record:
-                return run
-        raise BenchError(f"{record}: no run of this study has its record there; `bench runs` lists them.")
+        if record not in self._by_record:
+            raise BenchError(f"{record}: no run of this study has its record there; `bench runs` lists them.")
+        return self._by_record[record]
+
+    @cached_property
+    def _by_record(self) -> dict[Path, RunSpec]:
+        return {run.record: run for run in self.runs}
 
 
 def load_label(workload: Workload) -> str:

@@ -3,7 +3,6 @@
 from bench.telemetry.catalogue import COUNTERS, GAUGES, HISTOGRAMS, SHARES, Catalogue, exposition_names, find_catalogue
 from bench.telemetry.devices import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
 from bench.telemetry.nvml import nvml_endpoint, nvml_problem
-from bench.telemetry.scraper import scrape, scraping
 
 __all__ = [
     "COUNTERS",
@@ -19,6 +18,4 @@ __all__ = [
     "is_nvml",
     "nvml_endpoint",
     "nvml_problem",
-    "scrape",
-    "scraping",
 ]

@@ -49,13 +49,7 @@ class Catalogue:
 
     def sample_names(self) -> dict[str, str]:
         """The samples to read: of a gauge or a counter the one of its name, of a histogram `…_sum` and `…_count`."""
-        told: dict[str, str] = {}
-        for metric, name in self.names.items():
-            if metric in HISTOGRAMS:
-                told |= {f"{metric}_{part}": f"{name}_{part}" for part in ("sum", "count")}
-            else:
-                told[metric] = name
-        return told
+        return {ours: name for metric, family in self.names.items() for ours, name in _samples(metric, family).items()}
 
 
 def find_catalogue(exposed: Collection[str], version: str | None = None) -> Catalogue:
@@ -95,10 +89,17 @@ def find_catalogue(exposed: Collection[str], version: str | None = None) -> Cata
 
 
 def exposition_names(metrics: Iterable[str]) -> list[str]:
-    """Every name that any engine and version gives one of `metrics`."""
+    """Every sample that shows one of `metrics`, of any engine and version."""
     wanted = set(metrics)
     return sorted(
-        {row.name for engine in _engines() for metric, rows in engine.metrics.items() if metric in wanted for row in rows}
+        {
+            name
+            for engine in _engines()
+            for metric, rows in engine.metrics.items()
+            if metric in wanted
+            for row in rows
+            for name in _samples(metric, row.name).values()
+        }
     )
 
 
@@ -145,6 +146,13 @@ def _parsed(version: str | None) -> _Version | None:
     """A version to compare; None where there is none."""
     match = _VERSION.match(version or "")
     return tuple(int(part or 0) for part in match.groups()) if match else None
+
+
+def _samples(metric: str, name: str) -> dict[str, str]:
+    """The samples of a metric that has this name, by ours."""
+    if metric not in HISTOGRAMS:
+        return {metric: name}
+    return {f"{metric}_{part}": f"{name}_{part}" for part in ("sum", "count")}
 
 
 def _sample(metric: str, name: str) -> str:

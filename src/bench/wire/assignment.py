@@ -36,7 +36,7 @@ class Report:
     Attributes:
         records: one a request. end: when the last exchange had ended.
         lags: how late each tick of a 10 ms timer was served (s). cpu_s: CPU time between start and end.
-        reads: pieces of answers that were stamped.
+        reads: pieces of answers that were stamped. realtime: whether it was sent at real-time priority.
     """
 
     records: list[RequestRecord]
@@ -44,3 +44,4 @@ class Report:
     lags: list[float]
     cpu_s: float
     reads: int
+    realtime: bool

@@ -60,12 +60,14 @@ class ProcessFacts:
     Attributes:
         lags: how late each tick of a 10 ms timer was served (s). cpu_s: CPU time during the load. reads: pieces of answers stamped.
         clock_skew_s: by how much its clock lies outside what the session's allows (s); 0 on one machine.
+        realtime: whether the system let it run ahead of ordinary processes.
     """
 
     lags: list[float]
     cpu_s: float
     reads: int
     clock_skew_s: float
+    realtime: bool
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,10 @@ def _run(processes: Sequence[_Process], planned: list[PlannedRequest]) -> LoadRe
         process.start(start)
     reports = [process.report() for process in processes]
     records = sorted((record for report in reports for record in report.records), key=lambda record: record.index)
-    facts = [ProcessFacts(report.lags, report.cpu_s, report.reads, skew) for report, skew in zip(reports, skews, strict=True)]
+    facts = [
+        ProcessFacts(report.lags, report.cpu_s, report.reads, skew, report.realtime)
+        for report, skew in zip(reports, skews, strict=True)
+    ]
     return LoadResult(records, planned, start, max(report.end for report in reports), facts)
 
 

@@ -5,6 +5,7 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
+from bench.figures.selection import ALIKE
 from bench.figures.theme import PALETTE, nothing_to_show
 
 _KINDS = {True: "streaming", False: "whole answer"}
@@ -26,7 +27,7 @@ def streaming(results: Results) -> alt.FacetChart | alt.LayerChart:
     Args:
         results: `runs` with `stream`, `ttft_p50_s`, `e2e_p50_s` (s), `prompt_fixed`, `output_fixed` (tokens), `level` and `valid`.
     """
-    alike = ["deployment", "axis", "level", "prompt_fixed", "output_fixed"]
+    alike = [key for key in ALIKE if key in results.runs.columns]
     runs = results.runs.filter(
         pl.col("prompt_fixed").is_not_null() & (pl.col("stream").n_unique().over(alike) == 2)
     ).with_columns(first=pl.when("stream").then("ttft_p50_s").otherwise("e2e_p50_s"))

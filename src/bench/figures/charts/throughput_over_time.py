@@ -13,7 +13,8 @@ from bench.figures.theme import PANELS_A_ROW, curve_column, with_curve
     title="Throughput over time",
     question="Does a run keep its speed, and how does its end look?",
     reading="Output tokens a second at the client, in bins of half a second, a line a level. Beyond saturation a run has a plateau "
-    "that more load does not raise, and a tail in which the requests that had to wait run alone.",
+    "that more load does not raise, and a tail in which the requests that had to wait run alone. Each panel has a scale of "
+    "its own.",
     invalid="Dashed",
 )
 def throughput_over_time(results: Results) -> alt.FacetChart:
@@ -29,23 +30,24 @@ def throughput_over_time(results: Results) -> alt.FacetChart:
         .filter(pl.col("repeat") == pl.col("repeat").min().over("curve", "level"))
         .select("curve", "level", "elapsed_s", "value", "valid")
     )
-    levels = rows["level"].unique().sort().to_list()
+    low, high = rows["level"].min() or 1.0, rows["level"].max() or 1.0
+    wide = float(high) > 20 * float(low)  # type: ignore[arg-type]
+    scale = alt.Scale(scheme="viridis", reverse=True, type="log" if wide else "linear")
     chart: alt.FacetChart = (
         alt.Chart(rows)
         .mark_line(strokeWidth=1.6, point=alt.OverlayMarkDef(size=12))
         .encode(
             x=alt.X("elapsed_s:Q", title="time since the run's start (s)"),
             y=alt.Y("value:Q", title="output tokens/s"),
-            color=alt.Color(
-                "level:O", title=results.axis.replace("_", " "), sort=levels, scale=alt.Scale(scheme="viridis", reverse=True)
-            ),
+            detail="level:Q",
+            color=alt.Color("level:Q", title=results.axis.replace("_", " "), scale=scale),
             strokeDash=alt.StrokeDash(
                 "valid:N", title="valid", legend=None, scale=alt.Scale(domain=[True, False], range=[[1, 0], [3, 3]])
             ),
-            tooltip=["level:O", alt.Tooltip("elapsed_s:Q", format=".2f"), alt.Tooltip("value:Q", format=".0f")],
+            tooltip=["level:Q", alt.Tooltip("elapsed_s:Q", format=".2f"), alt.Tooltip("value:Q", format=".0f")],
         )
         .properties(width=280, height=260)
         .facet(facet=alt.Facet("curve:N", title=None, sort=curve_column(results)), columns=PANELS_A_ROW)
-        .resolve_scale(x="independent")
+        .resolve_scale(x="independent", y="independent")
     )
     return chart

@@ -24,9 +24,10 @@ _SHAPES = {
     "ttft",
     title="Time to first token against load",
     question="How long does a user wait for the first token as load rises?",
-    reading="Under a burst each request waits behind the others' prefill, so the time rises about in line with the load; a knee shows "
-    "under paced arrivals only. Hollow: fewer than 662 requests, the P99 is an estimate without a bound (below 100 requests, the "
-    "slowest of them). A filled P99 has a whisker up to the value that the true one does not exceed, at 99 % confidence.",
+    reading="Under a burst each request waits behind the others' prefill, so the time rises about in line with the load; a knee "
+    "shows under paced arrivals only. Hollow: fewer than 662 requests, the P99 is an estimate without a bound (below 100 "
+    "requests, the slowest of them). A filled P99 has a whisker up to the value that the true one does not exceed, at 99 % "
+    "confidence. Each panel has a scale of its own.",
 )
 def ttft(results: Results) -> alt.FacetChart:
     """Mean, P50 and P99 of TTFT at each level (medians over repeats), a panel a curve; hollow where a P99 has no bound.
@@ -93,8 +94,10 @@ def ttft(results: Results) -> alt.FacetChart:
         .mark_point(shape="cross", angle=45, size=60, strokeWidth=1.5)
         .encode(x=x, y=y, color=colour)
     )
-    return (
+    chart: alt.FacetChart = (
         alt.layer(line, whiskers, ground, dots, crosses)
         .properties(width=280, height=260)
         .facet(facet=alt.Facet("curve:N", title=None, sort=curve_column(results)), columns=PANELS_A_ROW)
+        .resolve_scale(y="independent")
     )
+    return chart
