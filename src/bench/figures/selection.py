@@ -63,7 +63,7 @@ def _lengths(key: str) -> Callable[[Rows], bool]:
 
 
 def _streaming(rows: Rows) -> bool:
-    return varied([row for row in rows if row["prompt_fixed"]], "stream", within=ALIKE) == 2
+    return varied([row for row in rows if row.get("prompt_fixed")], "stream", within=ALIKE) == 2
 
 
 def _tensor_parallel(rows: Rows) -> bool:
