@@ -45,10 +45,11 @@ def fitted(runs: pl.DataFrame, x: str, y: str, words: str | None) -> pl.DataFram
         found = line(group, x, y) if words else None
         if found and words:
             said = words.format(
-                intercept=f"{found.intercept:.3g} ± {found.intercept_half:.2g}",
-                slope=f"{found.slope:.3g} ± {found.slope_half:.2g}",
+                intercept=_with_half(found.intercept, found.intercept_half), slope=_with_half(found.slope, found.slope_half)
             )
-            named = pl.format("{}: {} (R² {})", "series", pl.lit(said), pl.lit(f"{found.r_squared:.3f}"))
+            named = pl.format(
+                "{}: {} (R² {}{})", "series", pl.lit(said), pl.lit(f"{found.r_squared:.3f}"), pl.lit(_bent(found))
+            )
             group = group.with_columns(series=named, fit=found.intercept + found.slope * pl.col(x))  # noqa: PLW2901
         else:
             group = group.with_columns(fit=pl.lit(None, dtype=pl.Float64))  # noqa: PLW2901
@@ -65,7 +66,7 @@ def length_chart(rows: pl.DataFrame, *, x: tuple[str, str], y: tuple[str, str], 
     if rows.is_empty():
         return nothing_to_show("no run with such lengths")
     order = rows["series"].unique(maintain_order=True).to_list()
-    below = alt.Legend(orient="bottom", columns=1, labelLimit=_WIDTH) if legend else None
+    below = alt.Legend(orient="bottom", columns=1, labelLimit=2 * _WIDTH) if legend else None
     colour = alt.Color(
         "series:N",
         title=legend,
@@ -95,4 +96,4 @@ def _with_half(value: float, half: float) -> str:
 def _bent(found: Line) -> str:
     if found.bend is None:
         return ""
-    return f"; bends by {found.bend:+.0%} at the longest, a parabola's intercept is {found.curved_intercept:.3g}"
+    return f"; bends by {found.bend:+.0%}, a parabola's intercept is {found.curved_intercept:.3g}"
