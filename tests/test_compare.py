@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtr, stdtrit
 
-from bench.analysis import METRICS, compare, compare_with_baseline, regressions, summary_frame
+from bench.analysis import METRICS, beyond, compare, compare_with_baseline, regressions, summary_frame
 from bench.analysis.compare import CONFIGURATION, overall
 from bench.cli import main
 from bench.errors import BenchError
 from bench.figures import figures_of
+from bench.study import Plan, load_config
 from bench.study.config import Thresholds
 
 TOKENS = "throughput_tokens_per_s"
@@ -124,6 +125,65 @@ def test_a_study_compares_each_deployment_that_shares_a_load(summary):
     assert list(found) == ["b"]
     assert (found["b"].matched, found["b"].overall["ratio"].to_list()) == (1, pytest.approx([1.1]))
     assert compare_with_baseline(study.with_columns(baseline=False)) == {}
+
+
+def test_a_verdict_lies_outside_of_what_sessions_of_the_baseline_differ_by(summary):
+    levels = (1, 2, 4, 8)
+
+    def measured(name, factor, **marks):
+        values = {level: [10 * level * factor * (1 + 0.001 * level)] for level in levels}
+        return runs(summary, values, deployment=name).with_columns(**{key: pl.lit(value) for key, value in marks.items()})
+
+    again = [measured(name, factor, replica=True) for name, factor in (("again", 0.98), ("third", 1.01))]
+    study = pl.concat([measured("a", 1.0, baseline=True), *again, measured("near", 0.95), measured("far", 0.7)])
+    found = compare_with_baseline(study, [TOKENS])
+    told = {name: only(comparison.overall)["verdict"] for name, comparison in found.items()}
+    assert told == {"again": "no evidence", "third": "no evidence", "near": "no evidence", "far": "worse"}
+    # By hand: t(2) at 95 % = 4.3027.
+    logs = np.log([1.0, 0.98, 1.01])
+    half = 4.3027 * logs.std(ddof=1) * math.sqrt(4 / 3)
+    row = only(found["far"].overall)
+    assert [row["same_low"], row["same_high"]] == pytest.approx(np.exp([logs.mean() - half, logs.mean() + half]), rel=1e-4)
+    alone = compare_with_baseline(study.with_columns(replica=pl.lit(False)), [TOKENS])
+    assert {only(comparison.overall)["verdict"] for comparison in alone.values()} == {"worse", "better"}  # intervals alone
+    assert only(alone["far"].overall)["same_low"] is None
+
+
+@pytest.mark.parametrize("sessions", [2, 3, 5])
+def test_sessions_that_differ_make_no_verdict_where_the_baseline_has_several(summary, sessions):
+    dice = np.random.default_rng(sessions)
+    false = 0
+    for _ in range(60):
+        off = np.exp(0.05 * dice.standard_normal(sessions + 1))  # no effect, but every session is off by 5 %
+        measured = [
+            runs(summary, {level: [10 * level * x * math.exp(0.002 * dice.standard_normal())] for level in (1, 2, 4, 8)}) for x in off
+        ]
+        again = [compare(measured[0], other, [TOKENS]) for other in measured[1:-1]]
+        found = compare(measured[0], measured[-1], [TOKENS])
+        false += only(beyond(found, again).overall)["verdict"] != "no evidence"
+    assert false / 60 <= 0.14  # 5 % by chance; by intervals alone, nine of ten
+
+
+def test_deployments_that_are_the_baseline_under_another_name_are_replicas(content):
+    content["deployments"]["b"] = {**content["deployments"]["a"]}
+    content["deployments"]["c"] = {**content["deployments"]["a"], "max_num_seqs": 3}
+    ladder = content["study"]["ladders"][0]
+    content["study"] |= {"ladders": [{**ladder, "deployment": name} for name in "abc"], "baseline": "a"}
+    assert Plan.of(load_config(content, source="test")).replicas == ["b"]
+    content["study"].pop("baseline")
+    assert Plan.of(load_config(content, source="test")).replicas == []
+
+
+@pytest.mark.parametrize(("slower", "told"), [(1.5, True), (1.05, False), (1 / 1.5, True)])
+def test_a_machine_that_was_slower_is_named(summary, slower, told):
+    values = {level: [10.0] for level in (1, 2, 4, 8)}
+    same, other = (
+        runs(summary, values, client_reads=1000).with_columns(client_cpu_s=factor * (1 + 0.01 * pl.col("level")))
+        for factor in (1.0, slower)
+    )
+    lines = [line for line in compare(same, other, [TOKENS]).differences if line.startswith("machine")]
+    assert bool(lines) is told
+    assert all(f"50% more CPU time beside the {'candidate' if slower > 1 else 'baseline'}" in line for line in lines)
 
 
 def test_what_should_be_alike_and_is_not_is_named(summary):

@@ -78,8 +78,8 @@ def test_factors_crosses_them_all_and_repeats_some():
         ("factors-small", 144),
         ("archetypes", 26),
         ("archetypes-small", 16),
-        ("engines", 120),
-        ("engines-small", 72),
+        ("engines", 132),
+        ("engines-small", 84),
     ],
 )
 def test_each_study_has_as_many_runs_as_it_says(name, runs):

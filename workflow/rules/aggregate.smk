@@ -17,6 +17,7 @@ rule aggregate:
     params:
         code=library("analysis", "parse/latency.py"),
         baseline=PLAN.config.study.baseline,
+        replicas=PLAN.replicas,
         thresholds=PLAN.config.thresholds.model_dump(),
         plan=PLAN.digest,
     script:

@@ -14,6 +14,7 @@ with job(snakemake.log[0]):
         facts=[Path(path) for path in snakemake.input.facts],
         thresholds=Thresholds(**snakemake.params.thresholds),
         baseline=snakemake.params.baseline,
+        replicas=snakemake.params.replicas,
         summary=Path(snakemake.output.summary),
         summary_csv=Path(snakemake.output.csv),
         timeseries=Path(snakemake.output.timeseries),

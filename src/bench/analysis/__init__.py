@@ -1,7 +1,7 @@
 """Across runs: the summary table, what may be trusted, and where each deployment saturates."""
 
 from bench.analysis.aggregate import aggregate, summary_frame, timeseries_frame
-from bench.analysis.compare import METRICS, Comparison, compare, compare_with_baseline, regressions
+from bench.analysis.compare import METRICS, Comparison, beyond, compare, compare_with_baseline, regressions
 from bench.analysis.regions import regions
 from bench.analysis.repeats import repeats
 from bench.analysis.saturation import saturation
@@ -11,6 +11,7 @@ __all__ = [
     "METRICS",
     "Comparison",
     "aggregate",
+    "beyond",
     "compare",
     "compare_with_baseline",
     "regions",

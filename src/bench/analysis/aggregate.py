@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ def aggregate(
     facts: Iterable[Path],
     thresholds: Thresholds,
     baseline: str | None = None,
+    replicas: Collection[str] = (),
     summary: Path,
     summary_csv: Path,
     timeseries: Path,
@@ -51,7 +52,8 @@ def aggregate(
     Args:
         runs: each run's `summary.json`; its tables lie beside it. expected: digest of each run by `deployment/run`; None takes
             runs as they are. launches, facts: `launch.json` and `deployment.json` of each
-            deployment. baseline: the deployment with which the others are compared, if there is one.
+            deployment. baseline: the deployment with which the others are compared, if there is one. replicas: those that are the
+            same under other names.
 
     Raises:
         BenchError: a run was measured under another definition than it has now.
@@ -66,7 +68,7 @@ def aggregate(
                 f"{key} was measured under another definition than the configuration gives it now. Forget it with "
                 f"`bench discard '{key}'`, and it is measured again."
             )
-    frame = summary_frame(summaries, by_deployment, known, thresholds, baseline)
+    frame = summary_frame(summaries, by_deployment, known, thresholds, baseline, replicas)
     summary.parent.mkdir(parents=True, exist_ok=True)
     frame.write_parquet(summary)
     frame.with_columns(pl.col("reasons").list.join("; ")).write_csv(summary_csv)
@@ -84,12 +86,13 @@ def summary_frame(
     facts: Mapping[str, Mapping[str, Any]],
     thresholds: Thresholds,
     baseline: str | None = None,
+    replicas: Collection[str] = (),
 ) -> pl.DataFrame:
     """One row a run: what was asked, every metric, the deployment's memory, the predicted saturation and the verdict.
 
     Args:
         runs: the runs' summaries. launches, facts: by deployment; a deployment without either has null there. baseline: the deployment
-            whose runs are marked in the column `baseline`.
+            whose runs are marked in the column `baseline`. replicas: those whose runs are marked in the column `replica`.
     """
     rows = []
     for run in runs:
@@ -113,6 +116,7 @@ def summary_frame(
                 "kv_blocks": fact.get("kv_blocks"),
                 "predicted_saturation": _predicted(run, plan, fact),
                 "baseline": run["deployment"] == baseline,
+                "replica": run["deployment"] in replicas,
                 "valid": not judged.reasons,
                 "content_valid": not judged.content,
                 "reasons": judged.reasons,

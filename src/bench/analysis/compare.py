@@ -6,7 +6,7 @@ Definitions, and how often a verdict is wrong or missed: docs/metrics.md, Compar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -14,7 +14,17 @@ from bench.analysis.locked import differences
 from bench.analysis.repeats import CONFIDENCE, student_p, student_t
 from bench.errors import BenchError
 
-__all__ = ["CONFIGURATION", "METRICS", "Comparison", "Metric", "compare", "compare_with_baseline", "overall", "regressions"]
+__all__ = [
+    "CONFIGURATION",
+    "METRICS",
+    "Comparison",
+    "Metric",
+    "beyond",
+    "compare",
+    "compare_with_baseline",
+    "overall",
+    "regressions",
+]
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,7 @@ METRICS = {
 }
 # What repeats have in common. A workload's name holds the lengths that a ladder gives it.
 CONFIGURATION = ("deployment", "workload", "axis", "level")
+_SAME = ("same_low", "same_high")
 # `nth` tells runs apart that have the same repeat, as those of `bench workload` do.
 _RUN = (*CONFIGURATION, "repeat", "nth")
 
@@ -46,7 +57,7 @@ class Comparison:
 
     Attributes:
         pairs: one row a metric and pair of runs: `CONFIGURATION`, `repeat`, `nth`, `metric`, `log_ratio` (ln candidate / baseline).
-        overall: one row a metric, see `overall`. configurations: one row a metric and configuration, likewise, of its repeats alone and
+        overall: one row a metric, see `overall`, and `same_low`, `same_high` of `beyond`. configurations: one row a metric and configuration, likewise, of its repeats alone and
             at 95 % each.
         runs, invalid: runs of the baseline and of the candidate; how many of them were left out as invalid.
         alone: valid runs without a counterpart: `side` (`baseline` or `candidate`) and what tells runs apart.
@@ -89,7 +100,7 @@ def compare(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[s
     each = _effects(pairs, ("metric", *CONFIGURATION)).with_columns(confidence=pl.lit(CONFIDENCE))
     return Comparison(
         pairs=pairs,
-        overall=overall(pairs),
+        overall=overall(pairs).with_columns(pl.lit(None, pl.Float64).alias(name) for name in _SAME),
         configurations=_intervals(each).rename({"n": "pairs"}),
         runs=(baseline.height, candidate.height),
         invalid=(baseline.height - ours.height, candidate.height - theirs.height),
@@ -107,8 +118,12 @@ def compare(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[s
 def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> dict[str, Comparison]:
     """Each deployment of a study that has a load in common with its baseline, compared with it.
 
+    Where the study measures the baseline's deployment under other names too, in sessions of their own, verdicts lie `beyond` what such
+    sessions differ by, and those have none.
+
     Args:
-        runs: summary rows, with `baseline` (true for the runs of the deployment that the study names so).
+        runs: summary rows, with `baseline` (true for the runs of the deployment that the study names so) and `replica` (for those of
+            a deployment that is the same).
 
     Returns:
         The comparisons by deployment, in the study's order; none where the study names no baseline.
@@ -116,7 +131,57 @@ def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(MET
     baseline, others = runs.filter("baseline"), runs.filter(~pl.col("baseline"))
     load = ["workload", "axis", "level"]
     names = others.join(baseline, on=load, how="semi", maintain_order="left")["deployment"].unique(maintain_order=True)
-    return {name: compare(baseline, others.filter(pl.col("deployment") == name), metrics) for name in names}
+    found = {name: compare(baseline, others.filter(pl.col("deployment") == name), metrics) for name in names}
+    replicas = set(others.filter("replica")["deployment"])
+    again = [comparison for name, comparison in found.items() if name in replicas]
+    return {name: _known_alike(told) if name in replicas else told for name, told in ((n, beyond(c, again)) for n, c in found.items())}
+
+
+def beyond(found: Comparison, again: Sequence[Comparison]) -> Comparison:
+    """`found` with verdicts only where the candidate lies outside of what one more session of the baseline would show.
+
+    No interval of runs knows what differs between one session and another (a server's start, a machine that is slower for a while).
+    Sessions of the same deployment do: of k of them, with the mean log ratio m to the first and the standard deviation s, one more lies
+    within m ± t · s · √(1 + 1/k), 95 times in 100 (Student's t for k − 1, the prediction interval of a normal sample). Of two, t is 12.7.
+
+    Args:
+        again: the baseline's k − 1 other sessions, compared with it; without any, nothing changes.
+
+    Returns:
+        `overall` has that range for each metric: `same_low` and `same_high`, as ratios.
+    """
+    if not again:
+        return found
+    count = len(again) + 1
+    sessions = pl.concat([found.overall.select("metric", log=pl.lit(0.0)), *(_logs(other) for other in again)])
+    log = pl.col("log")
+    half = student_t(count - 1) * log.std() * (1 + 1 / count) ** 0.5
+    ranges = (
+        sessions.group_by("metric")
+        .agg(n=pl.len(), same_low=(log.mean() - half).exp(), same_high=(log.mean() + half).exp())
+        .filter(n=count)
+        .drop("n")
+    )
+    same = pl.col("ratio").is_between("same_low", "same_high")
+    verdict = pl.when(same).then(pl.lit("no evidence")).otherwise("verdict")
+
+    def judged(effects: pl.DataFrame) -> pl.DataFrame:
+        known = effects.drop(*_SAME, strict=False).join(ranges, on="metric", how="left", maintain_order="left")
+        return known.with_columns(verdict=verdict)
+
+    return replace(found, overall=judged(found.overall), configurations=judged(found.configurations).drop(_SAME))
+
+
+def _known_alike(found: Comparison) -> Comparison:
+    """A comparison of a deployment with itself: whatever differs is no evidence of anything."""
+    verdict = pl.lit("no evidence").alias("verdict")
+    return replace(
+        found, overall=found.overall.with_columns(verdict), configurations=found.configurations.with_columns(verdict)
+    )
+
+
+def _logs(found: Comparison) -> pl.DataFrame:
+    return found.overall.select("metric", log=pl.col("ratio").log())
 
 
 def overall(pairs: pl.DataFrame, *, by: Sequence[str] = ("metric",)) -> pl.DataFrame:

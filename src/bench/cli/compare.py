@@ -46,6 +46,14 @@ Deployments are matched by name; where A and B are one each, whatever they are c
         help="only this column of the summary table, such as ttft_p50_s; repeatable. The fewer, the narrower their intervals "
         "(default: all that are there)",
     )
+    parser.add_argument(
+        "--again",
+        action="append",
+        default=[],
+        metavar="A2",
+        help="A measured once more, in another session; repeatable. Better and worse then lie outside of what one more session of A would "
+        "show; of two sessions in all that is wide, of four it is a third",
+    )
     parser.add_argument("--runs", action="store_true", help="each level too, with the interval of its repeats")
     parser.add_argument(
         "--fail-on-regression",
@@ -72,14 +80,20 @@ def _percent(text: str) -> float:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from bench.analysis import METRICS, compare, regressions  # noqa: PLC0415 - --help must not pay for it
+    from bench.analysis import METRICS, beyond, compare, regressions  # noqa: PLC0415 - --help must not pay for it
 
     for name in options.metric or []:
         if name not in METRICS:
             raise BenchError(f"--metric {name}: not among those that are compared: {', '.join(METRICS)}.")
     baseline, candidate = read_source(options.baseline), read_source(options.candidate)
-    found = compare(baseline, candidate, list(dict.fromkeys(options.metric or METRICS)))
+    metrics = list(dict.fromkeys(options.metric or METRICS))
+    found = compare(baseline, candidate, metrics)
     _refuse_nothing(found, options)
+    again = [compare(baseline, read_source(source), metrics) for source in options.again]
+    for source, other in zip(options.again, again, strict=True):
+        if not other.matched:
+            raise BenchError(f"--again {source}: has no valid run with the workload, load and repeat of one in {options.baseline}.")
+    found = beyond(found, again)
     limit = options.fail_on_regression
     if limit is not None and found.overall["low"].null_count() == found.overall.height:
         raise BenchError(
@@ -164,7 +178,12 @@ def _print(found: Comparison, options: argparse.Namespace) -> None:
     print(f"\nBetter and worse: the interval lies on one side of 0. It is of 95 % confidence{widened}.")
     if levels == 1:
         print("A single level: the interval knows its repeats alone, not whether other levels agree.")
-    print("What differs between one start of a server and the next is in the difference, and in no interval.")
+    if found.overall["same_low"].null_count() < found.overall.height:
+        print("They also lie outside of what one more session of the baseline would show:")
+        for row in found.overall.drop_nulls("same_low").iter_rows(named=True):
+            print(f"  {row['metric']:<28}{_percents(row['same_low'])} to {_percents(row['same_high'])} %")
+    else:
+        print("What differs between one start of a server and the next is in the difference, and in no interval (see --again).")
     if options.runs:
         for metric, rows in found.configurations.group_by("metric", maintain_order=True):
             print(f"\n{metric[0]!s:<28}{'difference':>12}   {'interval (95 % each)':<22}verdict       pairs")

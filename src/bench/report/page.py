@@ -42,6 +42,7 @@ def write_report(page: Path, *, title: str, results: Results, specs: Sequence[Pa
             saturation=results.saturation.to_dicts(),
             comparisons=results.comparisons,
             baseline=next(iter(results.runs.filter("baseline")["deployment"]), None),
+            replicas=results.runs.filter("replica")["deployment"].unique(maintain_order=True).to_list(),
             metrics=METRICS,
             repeats=repeats(runs, "throughput_tokens_per_s").filter(pl.col("n") > 1).to_dicts(),
             tail_text=tail_text,

@@ -206,6 +206,13 @@ class Plan:
             for _, workload in swept(ladder, self.config.workloads[ladder.workload])
         )
 
+    @cached_property
+    def replicas(self) -> list[str]:
+        """Deployments that are the study's baseline under another name: what it differs from itself, when measured once more."""
+        baseline = self.config.study.baseline
+        same = self.deployments[baseline].digest if baseline in self.deployments else None
+        return [name for name, spec in self.deployments.items() if spec.digest == same and name != baseline]
+
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Each run by what a study can vary, under the names of the summary table's columns."""

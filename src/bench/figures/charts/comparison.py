@@ -27,7 +27,9 @@ _VERDICTS = {
     reading="Difference from the baseline's runs of the same load. Large, with its interval as a band: all loads together. It is "
     "of 95 % confidence, widened for the number of metrics (Holm); better and worse need one on one side of 0. Small: each load by "
     "itself, with the 95 % interval of its repeats (none for a single pair of runs; cut at the frame), of which one in twenty or more "
-    "looks better or worse by chance. How a server's next start would differ is in no interval.",
+    "looks better or worse by chance. Dotted, where the study measures the baseline in several sessions: between "
+    "the lines one more of them would lie, and nothing there is evidence. Without, how a server's next start would differ is in no "
+    "interval.",
     invalid="Left out",
     by_axis=False,
 )
@@ -96,10 +98,14 @@ def _panel(loads: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerCh
         "pairs:Q",
     ]
     each, whole = alt.Chart(loads), alt.Chart(together)
+    itself = [100 * (edge - 1) for name in ("same_low", "same_high") for edge in together[name].drop_nulls()]
     heading = f"{metric.title} ({'more' if metric.higher_is_better else 'less'} is better)"
     panel: Any = alt.layer(
         whole.mark_rect(opacity=0.14, clip=True).encode(**ends, color=colour),
         alt.Chart(pl.DataFrame({"percent": [0.0]})).mark_rule(color="#222222", strokeWidth=1).encode(x=x),
+        alt.Chart(pl.DataFrame({"percent": itself}, schema={"percent": pl.Float64}))
+        .mark_rule(color="#222222", strokeWidth=1, strokeDash=[2, 2], clip=True)
+        .encode(x=x),
         each.mark_rule(clip=True, strokeWidth=1.3).encode(**ends, y=y, color=colour),
         whole.mark_rule(clip=True, strokeWidth=3).encode(**ends, y=y, color=colour),
         each.mark_point(filled=True, opacity=1, size=45).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),

@@ -45,9 +45,9 @@ def streaming(results: Results) -> alt.FacetChart | alt.LayerChart:
         )
     )
     y = alt.Y("answer:N", title=None, sort=list(_KINDS.values()))
-    x = alt.X(
-        "seconds:Q", title="time since the request was sent (s)", scale=alt.Scale(domainMin=0), axis=alt.Axis(tickCount=6)
-    )
+    longest = rows["seconds"].max() or 1.0
+    scale = alt.Scale(domain=[0, 1.15 * longest], nice=False)  # type: ignore[operator]  # room for the number beside its bar
+    x = alt.X("seconds:Q", title="time since the request was sent (s)", scale=scale, axis=alt.Axis(tickCount=6))
     base = alt.Chart()
     bars = base.mark_bar(height=18).encode(
         x=x,

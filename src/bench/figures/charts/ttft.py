@@ -99,5 +99,6 @@ def ttft(results: Results) -> alt.FacetChart:
         .properties(width=280, height=260)
         .facet(facet=alt.Facet("curve:N", title=None, sort=curve_column(results)), columns=PANELS_A_ROW)
         .resolve_scale(y="independent")
+        .resolve_axis(x="independent")
     )
     return chart
