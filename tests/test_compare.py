@@ -153,15 +153,16 @@ def test_a_verdict_lies_outside_of_what_sessions_of_the_baseline_differ_by(summa
 def test_sessions_that_differ_make_no_verdict_where_the_baseline_has_several(summary, sessions):
     dice = np.random.default_rng(sessions)
     false = 0
-    for _ in range(60):
+    for _ in range(40):
         off = np.exp(0.05 * dice.standard_normal(sessions + 1))  # no effect, but every session is off by 5 %
         measured = [
-            runs(summary, {level: [10 * level * x * math.exp(0.002 * dice.standard_normal())] for level in (1, 2, 4, 8)}) for x in off
+            runs(summary, {level: [10 * level * x * math.exp(0.002 * dice.standard_normal())] for level in (1, 2, 4, 8)})
+            for x in off
         ]
         again = [compare(measured[0], other, [TOKENS]) for other in measured[1:-1]]
         found = compare(measured[0], measured[-1], [TOKENS])
         false += only(beyond(found, again).overall)["verdict"] != "no evidence"
-    assert false / 60 <= 0.14  # 5 % by chance; by intervals alone, nine of ten
+    assert false / 40 <= 0.14  # 5 % by chance; by intervals alone, nine of ten
 
 
 def test_deployments_that_are_the_baseline_under_another_name_are_replicas(content):
@@ -229,7 +230,7 @@ def test_verdicts_are_those_of_holms_steps_and_of_the_intervals(logs):
 def test_metrics_that_say_the_same_are_told_the_same(summary):
     ours = runs(summary, {1: [10, 11], 2: [20, 23], 4: [40, 39]}).with_columns(throughput_requests_per_s=pl.col(TOKENS) / 64)
     theirs = ours.with_columns(pl.col(TOKENS, "throughput_requests_per_s") * (1 - 0.01 * pl.col("level")))
-    tokens, requests = compare(ours, theirs).overall.drop("metric", "verdict").rows()
+    tokens, requests = compare(ours, theirs).overall.drop("metric", "verdict", "same_low", "same_high").rows()
     assert tokens == pytest.approx(requests, rel=1e-9)
 
 

@@ -57,8 +57,8 @@ class Comparison:
 
     Attributes:
         pairs: one row a metric and pair of runs: `CONFIGURATION`, `repeat`, `nth`, `metric`, `log_ratio` (ln candidate / baseline).
-        overall: one row a metric, see `overall`, and `same_low`, `same_high` of `beyond`. configurations: one row a metric and configuration, likewise, of its repeats alone and
-            at 95 % each.
+        overall: one row a metric, see `overall`, and `same_low`, `same_high`, see `beyond`. configurations: one row a metric and
+            configuration, likewise, of its repeats alone and at 95 % each.
         runs, invalid: runs of the baseline and of the candidate; how many of them were left out as invalid.
         alone: valid runs without a counterpart: `side` (`baseline` or `candidate`) and what tells runs apart.
         absent: metrics that one side has, and no pair.
@@ -134,7 +134,10 @@ def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(MET
     found = {name: compare(baseline, others.filter(pl.col("deployment") == name), metrics) for name in names}
     replicas = set(others.filter("replica")["deployment"])
     again = [comparison for name, comparison in found.items() if name in replicas]
-    return {name: _known_alike(told) if name in replicas else told for name, told in ((n, beyond(c, again)) for n, c in found.items())}
+    return {
+        name: _known_alike(told) if name in replicas else told
+        for name, told in ((n, beyond(c, again)) for n, c in found.items())
+    }
 
 
 def beyond(found: Comparison, again: Sequence[Comparison]) -> Comparison:
@@ -142,7 +145,7 @@ def beyond(found: Comparison, again: Sequence[Comparison]) -> Comparison:
 
     No interval of runs knows what differs between one session and another (a server's start, a machine that is slower for a while).
     Sessions of the same deployment do: of k of them, with the mean log ratio m to the first and the standard deviation s, one more lies
-    within m ± t · s · √(1 + 1/k), 95 times in 100 (Student's t for k − 1, the prediction interval of a normal sample). Of two, t is 12.7.
+    within m ± t · s · √(1 + 1/k), 95 times in 100 (Student's t for k − 1: a normal sample's prediction interval). Of two, t is 12.7.
 
     Args:
         again: the baseline's k − 1 other sessions, compared with it; without any, nothing changes.

@@ -55,12 +55,14 @@ def differences(both: pl.DataFrame) -> list[str]:
 def _machine(both: pl.DataFrame) -> list[str]:
     """Whether the client's own work, which is the same in both, took more CPU time in one: then the machine was not as fast.
 
-    CPU time of the load processes ÷ pieces of answers that they stamped. Told where the 95 % interval of the mean log ratio leaves out 0,
-    and the mean is a tenth or more: docs/metrics.md, Comparison, has what it was worth on a machine whose speed changed.
+    CPU time of the load processes ÷ pieces of answers that they stamped. Told where the 95 % interval of the mean log ratio leaves out
+    0, and the mean is a tenth or more: docs/metrics.md, Comparison, has what it was worth on a machine whose speed changed.
     """
     if not {"client_cpu_s_candidate", "client_reads_candidate"} <= set(both.columns):
         return []
-    known = both.filter(pl.all_horizontal(pl.col(f"client_{key}{side}") > 0 for key in ("cpu_s", "reads") for side in ("", "_candidate")))
+    known = both.filter(
+        pl.all_horizontal(pl.col(f"client_{key}{side}") > 0 for key in ("cpu_s", "reads") for side in ("", "_candidate"))
+    )
     if len(known) < 3:
         return []
     ours, theirs = (pl.col(f"client_cpu_s{side}") / pl.col(f"client_reads{side}") for side in ("", "_candidate"))
@@ -69,7 +71,9 @@ def _machine(both: pl.DataFrame) -> list[str]:
     if abs(mean) <= half or abs(mean) < math.log(1 + _SLOWER):
         return []
     slower, share = "candidate" if mean > 0 else "baseline", math.exp(abs(mean)) - 1
-    return [f"machine: the client's own work took {share:.0%} more CPU time beside the {slower}: the machine was slower then, or shared"]
+    return [
+        f"machine: the client's own work took {share:.0%} more CPU time beside the {slower}: the machine was slower then, or shared"
+    ]
 
 
 def _loads(pairs: pl.DataFrame) -> str:

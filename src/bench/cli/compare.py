@@ -51,8 +51,8 @@ Deployments are matched by name; where A and B are one each, whatever they are c
         action="append",
         default=[],
         metavar="A2",
-        help="A measured once more, in another session; repeatable. Better and worse then lie outside of what one more session of A would "
-        "show; of two sessions in all that is wide, of four it is a third",
+        help="A measured once more, in another session; repeatable. Better and worse then lie outside of what one more session of A "
+        "would show; of two sessions in all that is wide, of four it is a third",
     )
     parser.add_argument("--runs", action="store_true", help="each level too, with the interval of its repeats")
     parser.add_argument(
@@ -92,7 +92,9 @@ def _run(options: argparse.Namespace) -> None:
     again = [compare(baseline, read_source(source), metrics) for source in options.again]
     for source, other in zip(options.again, again, strict=True):
         if not other.matched:
-            raise BenchError(f"--again {source}: has no valid run with the workload, load and repeat of one in {options.baseline}.")
+            raise BenchError(
+                f"--again {source}: has no valid run with the workload, load and repeat of one in {options.baseline}."
+            )
     found = beyond(found, again)
     limit = options.fail_on_regression
     if limit is not None and found.overall["low"].null_count() == found.overall.height:
@@ -174,9 +176,19 @@ def _print(found: Comparison, options: argparse.Namespace) -> None:
     print(f"\n{'metric':<28}{'difference':>12}   {'interval':<22}verdict")
     for row in found.overall.iter_rows(named=True):
         print(_line(row["metric"], row))
+    _print_meaning(found)
+    if options.runs:
+        for metric, rows in found.configurations.group_by("metric", maintain_order=True):
+            print(f"\n{metric[0]!s:<28}{'difference':>12}   {'interval (95 % each)':<22}verdict       pairs")
+            for row in rows.iter_rows(named=True):
+                print(f"{_line(_configuration(found, row), row):<77}{row['pairs']:>7}")
+
+
+def _print_meaning(found: Comparison) -> None:
+    """What the verdicts above rest on."""
     widened = ", widened for the number of metrics (Holm)" if found.overall.height > 1 else ""
     print(f"\nBetter and worse: the interval lies on one side of 0. It is of 95 % confidence{widened}.")
-    if levels == 1:
+    if found.overall["levels"].max() == 1:
         print("A single level: the interval knows its repeats alone, not whether other levels agree.")
     if found.overall["same_low"].null_count() < found.overall.height:
         print("They also lie outside of what one more session of the baseline would show:")
@@ -184,11 +196,6 @@ def _print(found: Comparison, options: argparse.Namespace) -> None:
             print(f"  {row['metric']:<28}{_percents(row['same_low'])} to {_percents(row['same_high'])} %")
     else:
         print("What differs between one start of a server and the next is in the difference, and in no interval (see --again).")
-    if options.runs:
-        for metric, rows in found.configurations.group_by("metric", maintain_order=True):
-            print(f"\n{metric[0]!s:<28}{'difference':>12}   {'interval (95 % each)':<22}verdict       pairs")
-            for row in rows.iter_rows(named=True):
-                print(f"{_line(_configuration(found, row), row):<77}{row['pairs']:>7}")
 
 
 def _configuration(found: Comparison, row: dict[str, Any]) -> str:

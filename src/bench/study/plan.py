@@ -209,9 +209,10 @@ class Plan:
     @cached_property
     def replicas(self) -> list[str]:
         """Deployments that are the study's baseline under another name: what it differs from itself, when measured once more."""
-        baseline = self.config.study.baseline
-        same = self.deployments[baseline].digest if baseline in self.deployments else None
-        return [name for name, spec in self.deployments.items() if spec.digest == same and name != baseline]
+        baseline = self.deployments.get(self.config.study.baseline or "")
+        return [
+            spec.name for spec in self.deployments.values() if baseline and spec.digest == baseline.digest and spec != baseline
+        ]
 
     @property
     def rows(self) -> list[dict[str, Any]]:

@@ -45,8 +45,8 @@ def streaming(results: Results) -> alt.FacetChart | alt.LayerChart:
         )
     )
     y = alt.Y("answer:N", title=None, sort=list(_KINDS.values()))
-    longest = rows["seconds"].max() or 1.0
-    scale = alt.Scale(domain=[0, 1.15 * longest], nice=False)  # type: ignore[operator]  # room for the number beside its bar
+    room = 1.15 * max(rows["seconds"], default=1.0)  # for the number beside its bar
+    scale = alt.Scale(domain=[0, room], nice=False)
     x = alt.X("seconds:Q", title="time since the request was sent (s)", scale=scale, axis=alt.Axis(tickCount=6))
     base = alt.Chart()
     bars = base.mark_bar(height=18).encode(
