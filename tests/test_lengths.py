@@ -52,7 +52,7 @@ def test_the_legend_says_line_interval_and_bend():
     straight = told(planted(16, 300.0, intercept=1234.0))
     assert re.fullmatch(r"m: 1,\d+ ± \d{3} ms \+ 0\.\d+ ± 0\.\d+ ms a token \(R² 0\.\d{3}\)", straight), straight
     curved = told(planted(16, 1.0).with_columns(y=pl.col("y") + 1e-4 * pl.col("x") ** 2))
-    assert re.search(r"\(R² 0\.\d{3}; bends by \+\d+%, a parabola's intercept is 1\d\.\d\)$", curved), curved
+    assert re.search(r"\(R² 0\.\d{3}; bends by \+\d+%, a parabola's intercept is 1\d\.\d ms\)$", curved), curved
 
 
 def test_two_lengths_and_invalid_runs_make_no_line():

@@ -15,7 +15,7 @@ rule aggregate:
     conda:
         "../envs/bench.yaml"
     params:
-        code=library("analysis", "parse/latency.py"),
+        code=library("analysis", "models", "parse/latency.py"),
         baseline=PLAN.config.study.baseline,
         replicas=PLAN.replicas,
         thresholds=PLAN.config.thresholds.model_dump(),

@@ -10,6 +10,7 @@ rule deploy:
     conda:
         "../envs/bench.yaml"
     params:
+        code=library("models", "engine/launch.py"),
         deployment=lambda wildcards: PLAN.deployments[wildcards.deployment].digest,
         protocol=PROTOCOL,
         longest=lambda wildcards: PLAN.longest_request(wildcards.deployment),

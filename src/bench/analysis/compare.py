@@ -148,23 +148,18 @@ def beyond(found: Comparison, again: Sequence[Comparison]) -> Comparison:
     within m ± t · s · √(1 + 1/k), 95 times in 100 (Student's t for k − 1: a normal sample's prediction interval). Of two, t is 12.7.
 
     Args:
-        again: the baseline's k − 1 other sessions, compared with it; without any, nothing changes.
+        again: the baseline's k − 1 other sessions, compared with it. A metric that none of them has is judged as without.
 
     Returns:
         `overall` has that range for each metric: `same_low` and `same_high`, as ratios.
     """
     if not again:
         return found
-    count = len(again) + 1
     sessions = pl.concat([found.overall.select("metric", log=pl.lit(0.0)), *(_logs(other) for other in again)])
-    log = pl.col("log")
-    half = student_t(count - 1) * log.std() * (1 + 1 / count) ** 0.5
-    ranges = (
-        sessions.group_by("metric")
-        .agg(n=pl.len(), same_low=(log.mean() - half).exp(), same_high=(log.mean() + half).exp())
-        .filter(n=count)
-        .drop("n")
-    )
+    known = sessions.group_by("metric").agg(n=pl.len(), mean=pl.col("log").mean(), spread=pl.col("log").std()).filter(pl.col("n") > 1)
+    t = pl.Series([student_t(n - 1) for n in known["n"]], dtype=pl.Float64)
+    half = t * known["spread"] * (1 + 1 / known["n"]).sqrt()
+    ranges = known.select("metric", same_low=(known["mean"] - half).exp(), same_high=(known["mean"] + half).exp())
     same = pl.col("ratio").is_between("same_low", "same_high")
     verdict = pl.when(same).then(pl.lit("no evidence")).otherwise("verdict")
 

@@ -25,7 +25,7 @@ _DEPLOYMENT = (
 )
 _RUN = ("arrival", "stream", "cache", "num_requests", "prompt_tokens", "output_tokens", "seed")
 _NAMED = 3  # loads named in one line
-_SLOWER = 0.10  # of the client's own CPU time for a piece of an answer; less says little of the machine
+_SLOWER = 0.20  # of the client's own CPU time for a piece of an answer; less says little of the machine
 
 
 def differences(both: pl.DataFrame) -> list[str]:
@@ -49,31 +49,37 @@ def differences(both: pl.DataFrame) -> list[str]:
         elif len(apart):
             first = apart.row(0, named=True)
             lines.append(f"{column}: {_text(first[column])} → {_text(first[f'{column}_candidate'])} ({_loads(apart)})")
-    return lines + _machine(both)
+    return lines + _machine(both, several)
 
 
-def _machine(both: pl.DataFrame) -> list[str]:
-    """Whether the client's own work, which is the same in both, took more CPU time in one: then the machine was not as fast.
+def _machine(both: pl.DataFrame, several: bool) -> list[str]:
+    """A line for each deployment beside which the client's own work took more CPU time on one side: the machine was slower then.
 
-    CPU time of the load processes ÷ pieces of answers that they stamped. Told where the 95 % interval of the mean log ratio leaves out
-    0, and the mean is a tenth or more: docs/metrics.md, Comparison, has what it was worth on a machine whose speed changed.
+    CPU time of the load processes ÷ pieces of answers that they stamped, over the means of the levels. Told where the 95 % interval of
+    their mean log ratio (Student's t) leaves out 0 and the mean is a fifth or more: a server that is slower, or answers in smaller
+    pieces, makes some more work too. docs/metrics.md, Comparison, has what it was worth on a machine whose speed changed.
     """
-    if not {"client_cpu_s_candidate", "client_reads_candidate"} <= set(both.columns):
-        return []
-    known = both.filter(
-        pl.all_horizontal(pl.col(f"client_{key}{side}") > 0 for key in ("cpu_s", "reads") for side in ("", "_candidate"))
-    )
-    if len(known) < 3:
+    columns = [f"client_{key}{side}" for key in ("cpu_s", "reads") for side in ("", "_candidate")]
+    if not set(columns) <= set(both.columns):
         return []
     ours, theirs = (pl.col(f"client_cpu_s{side}") / pl.col(f"client_reads{side}") for side in ("", "_candidate"))
-    ratios = known.select((theirs / ours).log()).to_series()
-    mean, half = float(ratios.mean()), student_t(len(ratios) - 1) * float(ratios.std()) / len(ratios) ** 0.5  # type: ignore[arg-type]
-    if abs(mean) <= half or abs(mean) < math.log(1 + _SLOWER):
-        return []
-    slower, share = "candidate" if mean > 0 else "baseline", math.exp(abs(mean)) - 1
-    return [
-        f"machine: the client's own work took {share:.0%} more CPU time beside the {slower}: the machine was slower then, or shared"
-    ]
+    levels = (
+        both.filter(pl.all_horizontal(pl.col(column) > 0 for column in columns))
+        .group_by("deployment", "workload", "axis", "level", maintain_order=True)
+        .agg(log=(theirs / ours).log().mean())
+    )
+    found = levels.group_by("deployment", maintain_order=True).agg(
+        n=pl.len(), mean=pl.col("log").mean(), spread=pl.col("log").std()
+    )
+    lines = []
+    for name, n, mean, spread in found.filter(pl.col("n") > 2).rows():
+        if abs(mean) > student_t(n - 1) * spread / n**0.5 and abs(mean) >= math.log(1 + _SLOWER):
+            side = "candidate" if mean > 0 else "baseline"
+            lines.append(
+                f"machine{f' of {name}' if several else ''}: the client's own work took {math.exp(abs(mean)) - 1:.0%} more CPU time beside "
+                f"the {side}: most likely the machine was slower then, or shared"
+            )
+    return lines
 
 
 def _loads(pairs: pl.DataFrame) -> str:

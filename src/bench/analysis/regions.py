@@ -139,7 +139,8 @@ def saturation_point(levels: Levels) -> Point:
             return Point("unknown", f"throughput has fallen at {high:g} and is higher again beyond {low:g}: no single peak")
         if after[0] == 1:
             return Point("below", "it falls from the lowest level on", high=high)
-        return Point("peak", "then it falls", float(load[np.argmax(levels.log)]), low, high)
+        between = (load < high) & (load >= (low or 0.0))
+        return Point("peak", "then it falls", float(load[between][np.argmax(levels.log[between])]), low, high)
     much = np.triu(levels.more(1 / FLAT))
     low, flat = _highest(load, much), _flat_from(levels)
     if flat is not None and top >= 2 * load[flat]:

@@ -38,7 +38,7 @@ def fitted(runs: pl.DataFrame, x: str, y: str, words: str | None) -> pl.DataFram
     """The runs that have a `y`, with `series` that ends in its line's equation, and `fit`, the line at `x`.
 
     Args:
-        words: the equation, with places for `{intercept}` and `{slope}`; None fits no line.
+        y: a time (ms). words: the equation, with places for `{intercept}` and `{slope}`; None fits no line.
     """
     parts = [runs.head(0).with_columns(fit=pl.lit(None, dtype=pl.Float64))]
     for (_,), group in runs.drop_nulls(y).group_by("series", maintain_order=True):
@@ -96,4 +96,4 @@ def _with_half(value: float, half: float) -> str:
 def _bent(found: Line) -> str:
     if found.bend is None:
         return ""
-    return f"; bends by {found.bend:+.0%}, a parabola's intercept is {found.curved_intercept:.3g}"
+    return f"; bends by {found.bend:+.0%}, a parabola's intercept is {found.curved_intercept:.3g} ms"

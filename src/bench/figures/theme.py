@@ -35,6 +35,7 @@ __all__ = [
 
 # Okabe and Ito's colours, which readers with any colour vision tell apart; yellow, too pale for lines on white, is left out.
 PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+_MANY = [*PALETTE, "#003C5E", "#6E3000", "#00523C", "#7A2E58", "#7A5400", "#1B5E86", "#8C8C8C"]  # the same once more, darker; black: grey
 WIDTH, HEIGHT = 460, 300
 PANELS_A_ROW = 4  # of small multiples
 INVALID = "invalid run"
@@ -73,7 +74,7 @@ def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
     """One colour a curve, the same one in every figure and every part of it."""
     order = curve_column(results)
     everywhere = _named(results, results.study)["curve"].unique(maintain_order=True).to_list()
-    colours = [PALETTE[everywhere.index(curve) % len(PALETTE)] for curve in order]
+    colours = [_MANY[everywhere.index(curve) % len(_MANY)] for curve in order]
     return alt.Color("curve:N", title=title, sort=order, scale=alt.Scale(domain=order, range=colours))
 
 

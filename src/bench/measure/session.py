@@ -84,7 +84,8 @@ def measure(
 
 
 def _facts_key(spec: DeploymentSpec) -> str:
-    return f"deployment-{spec.digest}"
+    # By name too: the same deployment under another name is another session, with facts of its own.
+    return f"deployment-{spec.name}-{spec.digest}"
 
 
 def _measure_missing(

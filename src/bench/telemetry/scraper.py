@@ -25,6 +25,7 @@ from typing import Any
 
 import requests
 
+from bench.errors import BenchError
 from bench.http import direct_session
 from bench.telemetry.devices import is_nvml
 from bench.telemetry.nvml import GpuReader, NvmlError
@@ -155,7 +156,7 @@ def scraping(urls: Sequence[str], interval_s: float, output: Path) -> Iterator[N
     assert process.stdout
     try:
         if not process.stdout.readline():
-            raise RuntimeError(f"the scraper ended before its first scrape: {' '.join(command)}")
+            raise BenchError(f"the scraper ended before its first scrape; what it said stands above, if anything: {' '.join(command)}")
         yield
     finally:
         process.stdin.close()  # what ends it; were this process killed, the pipe would close all the same

@@ -15,7 +15,7 @@ from bench.figures.results import Results
     reading="Median TTFT of each run. The line is least squares: its slope is what a prompt token costs in prefill, its intercept "
     "what every request pays whatever its length, each ± half of its 95 % interval. Where a parabola fits better than "
     "chance would, it says by how much the points bend: attention grows with the square of the length, and a line through "
-    "such points tells too low an intercept.",
+    "points that bend upwards tells too low an intercept.",
     by_axis=False,
 )
 def ttft_by_prompt_length(results: Results) -> alt.LayerChart:
