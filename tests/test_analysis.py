@@ -56,6 +56,13 @@ def test_hits_that_the_workload_implies_are_no_fault(summary):
     assert reasons == ["the prefix cache served 30.0% of the prompts' tokens, where the workload implies 50.0%"]
 
 
+def test_a_full_kv_cache_loses_what_was_cached_and_gains_nothing(summary):
+    full = {**summary, "prefix_hits": 50.0, "prefix_hit_rate_expected": 0.5, "kv_usage_peak": 0.99}
+    assert verdict({**full, "prefix_hit_rate": 0.02}, Thresholds()).reasons == []
+    assert verdict({**full, "prefix_hit_rate": 0.02, "kv_usage_peak": 0.5}, Thresholds()).reasons
+    assert verdict({**full, "prefix_hit_rate": 0.7}, Thresholds()).reasons  # more than there could be
+
+
 def test_a_few_requests_apart_are_no_fault(summary):
     """One request is in flight at the client for a moment before and after it is at the server."""
     told = {"client_in_flight_mean": 0.6, "server_in_flight_mean": 1.4, "client_in_flight_max": 2, "server_in_flight_max": 1.0}

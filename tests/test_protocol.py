@@ -32,7 +32,7 @@ MODULES = [
     "src/bench/measure/recording.py",
     "src/bench/measure/session.py",
 ]
-KNOWN = (3, "c3b31ca48673f7d5")
+KNOWN = (3, "33b443e378492928")
 
 
 def test_a_change_of_the_measuring_is_declared():

@@ -156,7 +156,11 @@ def beyond(found: Comparison, again: Sequence[Comparison]) -> Comparison:
     if not again:
         return found
     sessions = pl.concat([found.overall.select("metric", log=pl.lit(0.0)), *(_logs(other) for other in again)])
-    known = sessions.group_by("metric").agg(n=pl.len(), mean=pl.col("log").mean(), spread=pl.col("log").std()).filter(pl.col("n") > 1)
+    known = (
+        sessions.group_by("metric")
+        .agg(n=pl.len(), mean=pl.col("log").mean(), spread=pl.col("log").std())
+        .filter(pl.col("n") > 1)
+    )
     t = pl.Series([student_t(n - 1) for n in known["n"]], dtype=pl.Float64)
     half = t * known["spread"] * (1 + 1 / known["n"]).sqrt()
     ranges = known.select("metric", same_low=(known["mean"] - half).exp(), same_high=(known["mean"] + half).exp())

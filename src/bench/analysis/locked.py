@@ -76,8 +76,8 @@ def _machine(both: pl.DataFrame, several: bool) -> list[str]:
         if abs(mean) > student_t(n - 1) * spread / n**0.5 and abs(mean) >= math.log(1 + _SLOWER):
             side = "candidate" if mean > 0 else "baseline"
             lines.append(
-                f"machine{f' of {name}' if several else ''}: the client's own work took {math.exp(abs(mean)) - 1:.0%} more CPU time beside "
-                f"the {side}: most likely the machine was slower then, or shared"
+                f"machine{f' of {name}' if several else ''}: the client's own work took {math.exp(abs(mean)) - 1:.0%} more CPU time "
+                f"beside the {side}: most likely the machine was slower then, or shared"
             )
     return lines
 

@@ -10,6 +10,8 @@ from bench.study.config import Thresholds
 
 __all__ = ["Verdict", "verdict"]
 
+_FULL = 0.95  # of the KV cache in use: then hardly a block is left that holds only what was cached
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -94,11 +96,15 @@ def _cores(run: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
 
 
 def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
-    """What is wrong with the prefix cache's hits: any where the workload implies none, or a rate far from the implied one."""
+    """What is wrong with the prefix cache's hits: any where the workload implies none, or a rate far from the implied one.
+
+    Too few are the server's own doing where its KV cache was full: what was cached had to go, and that is what overload looks like.
+    """
     rate, expected = run.get("prefix_hit_rate"), run.get("prefix_hit_rate_expected") or 0.0
     if not expected and run.get("prefix_hits"):
         return [f"{run['prefix_hits']:.0f} tokens came from the prefix cache, where none should"]
-    if rate is not None and abs(rate - expected) > thresholds.prefix_hit_error:
+    evicted = rate is not None and rate < expected and (run.get("kv_usage_peak") or 0.0) >= _FULL
+    if rate is not None and abs(rate - expected) > thresholds.prefix_hit_error and not evicted:
         return [f"the prefix cache served {rate:.1%} of the prompts' tokens, where the workload implies {expected:.1%}"]
     return []
 

@@ -156,7 +156,9 @@ def scraping(urls: Sequence[str], interval_s: float, output: Path) -> Iterator[N
     assert process.stdout
     try:
         if not process.stdout.readline():
-            raise BenchError(f"the scraper ended before its first scrape; what it said stands above, if anything: {' '.join(command)}")
+            raise BenchError(
+                f"the scraper ended before its first scrape; what it said stands above, if anything: {' '.join(command)}"
+            )
         yield
     finally:
         process.stdin.close()  # what ends it; were this process killed, the pipe would close all the same

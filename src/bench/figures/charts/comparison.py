@@ -24,12 +24,12 @@ _VERDICTS = {
     "comparison",
     title="Against the baseline",
     question="Which deployment is better or worse than the baseline, in what, and is it more than chance?",
-    reading="Difference from the baseline's runs of the same load. Large, with its interval as a band: all loads together. It is "
-    "of 95 % confidence, widened for the number of metrics (Holm); better and worse need one on one side of 0. Small: each load by "
-    "itself, with the 95 % interval of its repeats (none for a single pair of runs; cut at the frame), of which one in twenty or more "
-    "looks better or worse by chance. Dotted, where the study measures the baseline in several sessions: between "
-    "the lines one more of them would lie, 95 times in 100, and nothing there is evidence. Without, how a server's next start would differ is in no "
-    "interval.",
+    reading="Difference from the baseline's runs of the same load. Large, with its interval as a band: all loads together. It is of"
+    " 95 % confidence, widened for the number of metrics (Holm); better and worse need one on one side of 0. Small: each "
+    "load by itself, with the 95 % interval of its repeats (none for a single pair of runs; cut at the frame), of which one"
+    " in twenty or more looks better or worse by chance. Dotted, where the study measures the baseline in several sessions:"
+    " between the lines one more of them would lie, 95 times in 100, and nothing there is evidence. Without, how a server's"
+    " next start would differ is in no interval.",
     invalid="Left out",
     by_axis=False,
 )
@@ -123,7 +123,10 @@ def _domain(loads: pl.DataFrame, together: pl.DataFrame) -> list[float]:
     points = [value for frame in (loads, together) for value in frame["percent"]]
     reach = max(2.0, *(abs(value) for value in points))
     same = [100 * (edge - 1) for name in ("same_low", "same_high") for edge in together[name].drop_nulls()]
-    ends = [max(-4 * reach, min(4 * reach, value)) for value in (*together["low"].drop_nulls(), *together["high"].drop_nulls(), *same)]
+    ends = [
+        max(-4 * reach, min(4 * reach, value))
+        for value in (*together["low"].drop_nulls(), *together["high"].drop_nulls(), *same)
+    ]
     low, high = min(0.0, *points, *ends), max(0.0, *points, *ends)
     return [low - 0.25 * reach, high + 0.25 * reach]
 

@@ -13,8 +13,8 @@ from bench.figures.results import Results
     title="Latency and speed against output length",
     question="How long does an answer take, and does it come more slowly as it grows?",
     reading="Left, E2E latency: the slope of the line (least squares, ± half of its 95 % interval) is what an output token costs; "
-    "where a parabola fits better than chance would, it says by how much the points bend. Right, 1 / TPOT, the speed at which the tokens after the first one come: where it falls with length, each step reads a"
-    " KV cache that grows.",
+    "where a parabola fits better than chance would, it says by how much the points bend. Right, 1 / TPOT, the speed at "
+    "which the tokens after the first one come: where it falls with length, each step reads a KV cache that grows.",
     by_axis=False,
 )
 def latency_by_output_length(results: Results) -> alt.HConcatChart:
