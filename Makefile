@@ -24,7 +24,7 @@ figures: .venv/ready
 # The results of another study replace those below results/, but not this copy.
 study:
 	@test -f 'config/studies/$(STUDY).yaml' || { echo "make study STUDY=NAME, with NAME one of:" config/studies/*.yaml | sed 's#config/studies/##g; s#\.yaml##g' >&2; exit 2; }
-	@$(MAKE) --no-print-directory figures CONFIG=config/studies/$(STUDY).yaml
+	@$(MAKE) --no-print-directory figures CONFIG=config/studies/$(STUDY).yaml SELECT=
 	@rm -rf results/studies/$(STUDY) && mkdir -p results/studies/$(STUDY)
 	@cp -r results/figures results/report.html results/summary.parquet results/summary.csv results/studies/$(STUDY)/
 	@echo "Kept: results/studies/$(STUDY)/"

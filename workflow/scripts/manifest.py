@@ -14,6 +14,7 @@ with job(snakemake.log[0]) as say:
     )
     if invalid := results.runs["valid"].not_().sum():
         say(
-            f"{invalid} of {results.runs.height} runs are invalid: `.venv/bin/bench runs` says why. Most often something else ran on "
-            "this machine; `.venv/bin/bench discard --invalid` and another `make figures` measure them again."
+            f"{invalid} of {results.runs.height} runs are invalid: the report and `.venv/bin/bench runs` say why. Most often something "
+            "else ran on this machine; `.venv/bin/bench discard --invalid` and the same make once more measure them again. Both take "
+            "--configfile for a study that is not config/config.yaml."
         )

@@ -176,12 +176,23 @@ def _print(found: Comparison, options: argparse.Namespace) -> None:
     print(f"\n{'metric':<28}{'difference':>12}   {'interval':<22}verdict")
     for row in found.overall.iter_rows(named=True):
         print(_line(row["metric"], row))
+    _print_levels(found)
     _print_meaning(found)
     if options.runs:
         for metric, rows in found.configurations.group_by("metric", maintain_order=True):
             print(f"\n{metric[0]!s:<28}{'difference':>12}   {'interval (95 % each)':<22}verdict       pairs")
             for row in rows.iter_rows(named=True):
                 print(f"{_line(_configuration(found, row), row):<77}{row['pairs']:>7}")
+
+
+def _print_levels(found: Comparison) -> None:
+    """Levels with a verdict of their own in metrics that have none over all: an effect that changes with the load is no single one."""
+    quiet = found.overall.filter(verdict="no evidence").select("metric")
+    own = found.configurations.join(quiet, on="metric", how="semi", maintain_order="left")
+    own = own.filter(own["verdict"] != "no evidence")
+    for (metric, verdict), rows in own.group_by("metric", "verdict", maintain_order=True):
+        levels = ", ".join(_configuration(found, row) for row in rows.iter_rows(named=True))
+        print(f"{'look at':<10} {metric}: {verdict} by itself at {levels} (--runs)")
 
 
 def _print_meaning(found: Comparison) -> None:

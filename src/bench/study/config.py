@@ -42,7 +42,7 @@ def parse_size(value: Any) -> int:
         raise ValueError("a size is a number of bytes or a text such as 64MiB or 1.5GiB")
     size = float(match[1]) * _UNITS[match[2] or ""]
     if not match[2] and not size.is_integer():
-        raise ValueError("a size is a whole number of bytes")
+        raise ValueError("a size without a unit is a whole number of bytes; with one, it is written as 64MiB or 1.5GiB")
     return round(size)
 
 
