@@ -131,13 +131,11 @@ def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(MET
     baseline, others = runs.filter("baseline"), runs.filter(~pl.col("baseline"))
     load = ["workload", "axis", "level"]
     names = others.join(baseline, on=load, how="semi", maintain_order="left")["deployment"].unique(maintain_order=True)
-    found = {name: compare(baseline, others.filter(pl.col("deployment") == name), metrics) for name in names}
     replicas = set(others.filter("replica")["deployment"])
-    again = [comparison for name, comparison in found.items() if name in replicas]
-    return {
-        name: _known_alike(told) if name in replicas else told
-        for name, told in ((n, beyond(c, again)) for n, c in found.items())
-    }
+    found = {name: compare(baseline, others.filter(pl.col("deployment") == name), metrics) for name in names}
+    again = [found[name] for name in names if name in replicas]
+    judged = {name: beyond(comparison, again) for name, comparison in found.items()}
+    return judged | {name: _known_alike(judged[name]) for name in names if name in replicas}
 
 
 def beyond(found: Comparison, again: Sequence[Comparison]) -> Comparison:
@@ -155,7 +153,8 @@ def beyond(found: Comparison, again: Sequence[Comparison]) -> Comparison:
     """
     if not again:
         return found
-    sessions = pl.concat([found.overall.select("metric", log=pl.lit(0.0)), *(_logs(other) for other in again)])
+    logs = [other.overall.select("metric", log=pl.col("ratio").log()) for other in again]
+    sessions = pl.concat([found.overall.select("metric", log=pl.lit(0.0)), *logs])
     known = (
         sessions.group_by("metric")
         .agg(n=pl.len(), mean=pl.col("log").mean(), spread=pl.col("log").std())
@@ -180,10 +179,6 @@ def _known_alike(found: Comparison) -> Comparison:
     return replace(
         found, overall=found.overall.with_columns(verdict), configurations=found.configurations.with_columns(verdict)
     )
-
-
-def _logs(found: Comparison) -> pl.DataFrame:
-    return found.overall.select("metric", log=pl.col("ratio").log())
 
 
 def overall(pairs: pl.DataFrame, *, by: Sequence[str] = ("metric",)) -> pl.DataFrame:

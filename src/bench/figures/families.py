@@ -10,11 +10,10 @@ import polars as pl
 
 from bench.analysis.factors import with_metrics
 from bench.figures.results import Results
+from bench.figures.selection import CROSSED
 from bench.figures.theme import nothing_to_show
 
 __all__ = ["by_family"]
-
-_CROSSED = ("level", "prompt_fixed", "output_fixed")
 
 
 def by_family(results: Results, draw: Callable[[pl.DataFrame], alt.TopLevelMixin]) -> alt.TopLevelMixin:
@@ -26,7 +25,7 @@ def by_family(results: Results, draw: Callable[[pl.DataFrame], alt.TopLevelMixin
     families = [
         family
         for family in with_metrics(results.runs).partition_by("family", maintain_order=True)
-        if sum(family[factor].n_unique() > 1 for factor in _CROSSED) > 1
+        if sum(family[factor].n_unique() > 1 for factor in CROSSED) > 1
     ]
     if not families:
         return nothing_to_show("no family of bursts in whose valid runs two of batch size, input and output length vary")

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["ALIKE", "FIGURES", "figure_names", "figures_of"]
+__all__ = ["ALIKE", "CROSSED", "FIGURES", "figure_names", "figures_of"]
 
 Rows = Sequence[Mapping[str, Any]]
 _FEWEST_LENGTHS = 3
 # Workloads that are alike in these differ by whether they stream, or not at all.
 ALIKE = ("deployment", "arrival", "axis", "level", "prompt_fixed", "output_fixed", "endpoint", "cache", "turns")
-_CROSSED = ("level", "prompt_fixed", "output_fixed")
+CROSSED = ("level", "prompt_fixed", "output_fixed")
 
 
 def figures_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -81,8 +81,8 @@ def _factors(rows: Rows) -> bool:
     for row in rows:
         if row["workload"] != row["family"] and row["arrival"] == "burst":
             families[row["family"]].append(row)
-    crossed = [row for family in families.values() if sum(_several(family, key) for key in _CROSSED) >= 2 for row in family]
-    return sum(_several(crossed, key) for key in (*_CROSSED, "model", "tensor_parallel")) >= 3
+    crossed = [row for family in families.values() if sum(_several(family, key) for key in CROSSED) >= 2 for row in family]
+    return sum(_several(crossed, key) for key in (*CROSSED, "model", "tensor_parallel")) >= 3
 
 
 def _several(rows: Rows, key: str) -> bool:

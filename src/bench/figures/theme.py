@@ -35,16 +35,9 @@ __all__ = [
 
 # Okabe and Ito's colours, which readers with any colour vision tell apart; yellow, too pale for lines on white, is left out.
 PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
-_MANY = [
-    *PALETTE,
-    "#003C5E",
-    "#6E3000",
-    "#00523C",
-    "#7A2E58",
-    "#7A5400",
-    "#1B5E86",
-    "#8C8C8C",
-]  # the same once more, darker; black: grey
+# The same once more, darker, and for black grey.
+_DARKER = ["#003C5E", "#6E3000", "#00523C", "#7A2E58", "#7A5400", "#1B5E86", "#8C8C8C"]
+_MANY = [*PALETTE, *_DARKER]
 WIDTH, HEIGHT = 460, 300
 PANELS_A_ROW = 4  # of small multiples
 INVALID = "invalid run"

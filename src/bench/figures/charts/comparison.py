@@ -98,12 +98,11 @@ def _panel(loads: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerCh
         "pairs:Q",
     ]
     each, whole = alt.Chart(loads), alt.Chart(together)
-    itself = [100 * (edge - 1) for name in ("same_low", "same_high") for edge in together[name].drop_nulls()]
     heading = f"{metric.title} ({'more' if metric.higher_is_better else 'less'} is better)"
     panel: Any = alt.layer(
         whole.mark_rect(opacity=0.14, clip=True).encode(**ends, color=colour),
         alt.Chart(pl.DataFrame({"percent": [0.0]})).mark_rule(color="#222222", strokeWidth=1).encode(x=x),
-        alt.Chart(pl.DataFrame({"percent": itself}, schema={"percent": pl.Float64}))
+        alt.Chart(pl.DataFrame({"percent": _edges(together, "same")}, schema={"percent": pl.Float64}))
         .mark_rule(color="#222222", strokeWidth=1, strokeDash=[2, 2], clip=True)
         .encode(x=x),
         each.mark_rule(clip=True, strokeWidth=1.3).encode(**ends, y=y, color=colour),
@@ -122,18 +121,20 @@ def _domain(loads: pl.DataFrame, together: pl.DataFrame) -> list[float]:
     """
     points = [value for frame in (loads, together) for value in frame["percent"]]
     reach = max(2.0, *(abs(value) for value in points))
-    same = [100 * (edge - 1) for name in ("same_low", "same_high") for edge in together[name].drop_nulls()]
-    ends = [
-        max(-4 * reach, min(4 * reach, value))
-        for value in (*together["low"].drop_nulls(), *together["high"].drop_nulls(), *same)
-    ]
+    edges = (edge for prefix in ("", "same") for edge in _edges(together, prefix))
+    ends = [max(-4 * reach, min(4 * reach, edge)) for edge in edges]
     low, high = min(0.0, *points, *ends), max(0.0, *points, *ends)
     return [low - 0.25 * reach, high + 0.25 * reach]
 
 
+def _edges(together: pl.DataFrame, prefix: str) -> list[float]:
+    """The known ends of an overall interval (%), or with `same` of the range of the baseline's sessions."""
+    return [edge for end in ("low", "high") for edge in together[f"{prefix}_{end}".lstrip("_")].drop_nulls()]
+
+
 def _percent(effects: pl.DataFrame) -> pl.DataFrame:
     """Ratios as differences in percent; `percent` is the mean's."""
-    return effects.rename({"ratio": "percent"}).with_columns((pl.col("percent", "low", "high") - 1) * 100)
+    return effects.rename({"ratio": "percent"}).with_columns((pl.col("percent", "^(same_)?(low|high)$") - 1) * 100)
 
 
 def _level() -> pl.Expr:
