@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.study import Plan, load_file
+from bench.study import Device, Plan, devices, load_file
+from bench.study.yaml_file import read_yaml
 
-__all__ = ["Commands", "add_config", "load_plan", "print_json", "refuse_missing_gpus"]
+__all__ = [
+    "Commands",
+    "add_config",
+    "add_hardware",
+    "at_least_one",
+    "hardware",
+    "load_plan",
+    "print_json",
+    "print_table",
+    "refuse_missing_gpus",
+]
 
 Commands = Any  # argparse's own class for subparsers has no public name
 
@@ -27,6 +38,38 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 def load_plan(options: argparse.Namespace) -> Plan:
     """The plan that the options name."""
     return Plan.of(load_file(options.configfile, **({"select": options.select} if options.select else {})))
+
+
+def add_hardware(parser: argparse.ArgumentParser) -> None:
+    """The option that overrides or adds devices."""
+    parser.add_argument(
+        "--hardware", type=Path, metavar="F", help="a YAML file like config/hardware.yaml whose keys replace or add to its own"
+    )
+
+
+def hardware(options: argparse.Namespace) -> dict[str, Device]:
+    """Every device, with the user's own."""
+    return devices(read_yaml(options.hardware) if options.hardware else None)
+
+
+def at_least_one(text: str) -> int:
+    """A whole number of 1 or more, for `type=`."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
+def print_table(rows: Sequence[Sequence[str]], align: str = "") -> None:
+    """Print rows, the head among them, in columns.
+
+    Args:
+        align: `<` or `>` for each column; without it, the first is left and the others right.
+    """
+    align = align or "<" + ">" * (len(rows[0]) - 1)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)).rstrip())
 
 
 def print_json(content: Any) -> None:

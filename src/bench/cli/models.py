@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from bench.cli.common import Commands, print_json
+from bench.cli.common import Commands, at_least_one, print_json, print_table
 from bench.errors import BenchError
 from bench.models import (
     Geometry,
@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--json", action="store_true", help="a JSON list, with hub id, source and published parameters")
     parser.add_argument(
         "--tokens",
-        type=_positive,
+        type=at_least_one,
         metavar="N",
         help="prompt + output of a request: KV bytes a token are those of such a sequence (they fall where layers have a window), and "
         "with --device-memory, the number of requests at which the KV cache is full",
@@ -58,26 +58,19 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--tensor-parallel",
-        type=_positive,
+        type=at_least_one,
         default=default["tensor_parallel"],
         metavar="N",
         help="GPUs that share each layer (default: %(default)s)",
     )
     parser.add_argument(
         "--max-num-seqs",
-        type=_positive,
+        type=at_least_one,
         default=default["max_num_seqs"],
         metavar="N",
         help="most sequences in one step, for which the sampler keeps memory (default: %(default)s)",
     )
     parser.set_defaults(run=_run)
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return number
 
 
 def _size(text: str) -> int:
@@ -96,12 +89,9 @@ def _run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(rows)
         return
-    table = [[head for head, _, _ in _columns(options)]]
-    table += [[text(row) for _, _, text in _columns(options)] for row in rows]
-    widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
-    for line in table:
-        cells = [f"{cell:{align}{width}}" for cell, width, (_, align, _) in zip(line, widths, _columns(options), strict=True)]
-        print("  ".join(cells).rstrip())
+    columns = _columns(options)
+    heads, sides, texts = zip(*columns, strict=True)
+    print_table([heads, *([text(row) for text in texts] for row in rows)], "".join(sides))
 
 
 def _row(key: str, entry: CatalogueEntry, options: argparse.Namespace) -> dict[str, Any]:

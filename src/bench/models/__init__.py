@@ -4,11 +4,18 @@ from bench.models.checkpoint import write_checkpoint
 from bench.models.config_json import config_of, geometry_of, geometry_of_model
 from bench.models.geometry import DTYPE_BYTES, Geometry, kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
 from bench.models.memory import KvPool, cuda_overhead_bytes, kv_pool, predicted_saturation
+from bench.models.plan import WEIGHTS, Demand, Setting, choices, plan
+from bench.models.roofline import Roofline
 
 __all__ = [
     "DTYPE_BYTES",
+    "WEIGHTS",
+    "Demand",
     "Geometry",
     "KvPool",
+    "Roofline",
+    "Setting",
+    "choices",
     "config_of",
     "cuda_overhead_bytes",
     "geometry_of",
@@ -16,6 +23,7 @@ __all__ = [
     "kv_bytes_of_sequence",
     "kv_bytes_per_token",
     "kv_pool",
+    "plan",
     "predicted_saturation",
     "weight_bytes",
     "write_checkpoint",

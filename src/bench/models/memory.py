@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bench.models.geometry import Geometry, layer_kv_bytes
 
-__all__ = ["KvPool", "cuda_overhead_bytes", "kv_pool", "predicted_saturation"]
+__all__ = ["KvPool", "cuda_overhead_bytes", "cuda_overhead_terms", "kv_pool", "predicted_saturation"]
 
 # Fitted to what the study's H100 runs left beside weights and KV cache; tests/test_capacity.py fits them again.
 _CUDA_BASE = int(2.84 * 2**30)
@@ -20,15 +20,25 @@ Groups = tuple[tuple[int | None, int], ...]
 
 
 def cuda_overhead_bytes(vocabulary: int, max_num_seqs: int, tensor_parallel: int) -> int:
-    """Memory that vLLM keeps on each GPU beside weights and KV cache: activations, sampler, libraries.
+    """Memory that vLLM keeps on each GPU beside weights and KV cache: the sum of `cuda_overhead_terms`."""
+    return sum(cuda_overhead_terms(vocabulary, max_num_seqs, tensor_parallel).values())
 
-    2.84 GiB + 37.7 bytes × vocabulary × max_num_seqs (+ 0.52 GiB where several GPUs share a layer). The middle term is the sampler in
-    vLLM's profiling run: it sorts the logits of `max_num_seqs` sequences, with values, indices and probabilities side by side.
+
+def cuda_overhead_terms(vocabulary: int, max_num_seqs: int, tensor_parallel: int) -> dict[str, int]:
+    """What that memory is made of (bytes).
+
+    `runtime`, 2.84 GiB: activations, CUDA graphs, libraries. `sampler`, 37.7 bytes × vocabulary × max_num_seqs: in vLLM's profiling run
+    it sorts the logits of `max_num_seqs` sequences, with values, indices and probabilities side by side. `parallel`, 0.52 GiB where
+    several GPUs share a layer.
 
     Source: fitted to the study's seven printed capacities, each of which it meets within 1 % (docs/models.md). Engines that sample
     with FlashInfer, which sorts nothing, keep less: there the capacity comes out too small, by 1.6 of 56 GiB in the one log seen.
     """
-    return _CUDA_BASE + round(_SAMPLER_BYTES * vocabulary * max_num_seqs) + (_PARALLEL_BYTES if tensor_parallel > 1 else 0)
+    return {
+        "runtime": _CUDA_BASE,
+        "sampler": round(_SAMPLER_BYTES * vocabulary * max_num_seqs),
+        "parallel": _PARALLEL_BYTES if tensor_parallel > 1 else 0,
+    }
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """A configuration file becomes a list of runs, each with a name, a path and a digest."""
 
 from bench.study.config import Config, Deployment, Engine
+from bench.study.hardware import Device, device_named, devices
 from bench.study.load import load_config, load_file, load_workload
 from bench.study.model import Architecture, Model
 from bench.study.paths import Paths
 from bench.study.plan import DeploymentSpec, Plan, RunSpec
-from bench.study.published import CatalogueEntry, catalogue, decoder_part
+from bench.study.published import CatalogueEntry, catalogue, catalogue_key, decoder_part
 from bench.study.workload import Workload
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Config",
     "Deployment",
     "DeploymentSpec",
+    "Device",
     "Engine",
     "Model",
     "Paths",
@@ -21,7 +23,10 @@ __all__ = [
     "RunSpec",
     "Workload",
     "catalogue",
+    "catalogue_key",
     "decoder_part",
+    "device_named",
+    "devices",
     "load_config",
     "load_file",
     "load_workload",

@@ -1,0 +1,135 @@
+"""From the operating point of one instance to a fleet: instances, GPUs, limits of admission, and cost.
+
+Formulas, and the documents' worked examples by number: docs/sizing.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+__all__ = ["DAYS_A_MONTH", "Fleet", "Limits", "OperatingPoint", "break_even", "cost_per_million_tokens", "cost_per_month", "fleet", "limits"]
+
+DAYS_A_MONTH = 30  # as the documents count; 730 hours would be 1.4 % more
+_HOURS_A_MONTH = 24 * DAYS_A_MONTH
+_SHED = (0.8, 0.9)  # of the longest queue: where the circuit breaker begins, and where it is open
+_KV_HEADROOM = (0.10, 0.15)
+_LITTLE = 2.0  # from this factor on, load and latency do not belong to each other
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """What one instance carries while it meets its SLOs.
+
+    Attributes:
+        usable_rps: requests/s. tensor_parallel: GPUs of an instance.
+        c_max: requests in flight there. latency_s: their mean E2E latency (s).
+        prompt_tokens, output_tokens: mean lengths (tokens). kv_tokens: capacity of the KV cache (tokens).
+    """
+
+    usable_rps: float
+    tensor_parallel: int = 1
+    c_max: float | None = None
+    latency_s: float | None = None
+    prompt_tokens: float | None = None
+    output_tokens: float | None = None
+    kv_tokens: int | None = None
+
+    @property
+    def little(self) -> float | None:
+        """Requests/s that Little's law gives for `c_max` and `latency_s`, ÷ `usable_rps`: 1 where all three were measured together."""
+        if self.c_max is None or not self.latency_s:
+            return None
+        return self.c_max / self.latency_s / self.usable_rps
+
+    @property
+    def consistent(self) -> bool | None:
+        """Whether that is within a factor of 2; None where it is unknown."""
+        return None if self.little is None else 1 / _LITTLE <= self.little <= _LITTLE
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """How many instances and GPUs; `utilisation` is the share of what they could carry that the peak asks for."""
+
+    instances: int
+    gpus: int
+    utilisation: float
+
+
+def fleet(point: OperatingPoint, peak_rps: float, *, safety: float = 1.3) -> Fleet:
+    """instances = ⌈peak ÷ usable⌉, GPUs = ⌈instances × GPUs of one × safety⌉.
+
+    Args:
+        peak_rps: requests/s of the busiest moment. safety: spare GPUs for failures and growth, 1.2 to 1.5.
+    """
+    instances = math.ceil(_exact(peak_rps / point.usable_rps))
+    gpus = math.ceil(_exact(instances * point.tensor_parallel * safety))
+    return Fleet(instances, gpus, peak_rps * point.tensor_parallel / (gpus * point.usable_rps))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one instance should refuse, so that what it accepts meets its SLO.
+
+    Attributes:
+        admission: requests in flight; None where `c_max` is unknown.
+        queue: longest queue (requests). shed_from, shed_at: queue lengths at which shedding begins, and by which all is shed.
+        input_tokens: longest prompt with which `admission` requests still fit the KV cache, 10 % of it left free.
+        kv_free_tokens: that headroom of 10 to 15 % (tokens).
+    """
+
+    admission: int | None
+    queue: int
+    shed_from: int
+    shed_at: int
+    input_tokens: int | None
+    kv_free_tokens: tuple[int, int] | None
+
+
+def limits(point: OperatingPoint, slo_s: float, *, arrival_rps: float | None = None) -> Limits:
+    """Limits of one instance.
+
+    The longest queue is SLO × arrival rate (Little's law: a request that finds more before it waits longer than the SLO).
+
+    Args:
+        slo_s: the TTFT that is promised (s). arrival_rps: requests/s that reach the instance; without it, what it can carry.
+    """
+    queue = slo_s * (point.usable_rps if arrival_rps is None else arrival_rps)
+    free = longest = None
+    if point.kv_tokens is not None:
+        free = (round(_KV_HEADROOM[0] * point.kv_tokens), round(_KV_HEADROOM[1] * point.kv_tokens))
+        if point.c_max and point.output_tokens is not None:
+            longest = max(0, math.floor((point.kv_tokens - free[0]) / point.c_max - point.output_tokens))
+    return Limits(
+        admission=None if point.c_max is None else math.floor(point.c_max),
+        queue=math.floor(_exact(queue)),
+        shed_from=math.floor(_exact(_SHED[0] * queue)),
+        shed_at=math.floor(_exact(_SHED[1] * queue)),
+        input_tokens=longest,
+        kv_free_tokens=free,
+    )
+
+
+def cost_per_million_tokens(price_per_hour: float, gpus: float, tokens_per_s: float, utilisation: float = 1.0) -> float:
+    """USD for 10⁶ tokens: price × GPUs ÷ (tokens an hour × utilisation).
+
+    Args:
+        price_per_hour: of one GPU (USD). tokens_per_s: what those GPUs give together. utilisation: share of it that is used.
+    """
+    return price_per_hour * gpus / (tokens_per_s * 3600 * utilisation) * 1e6
+
+
+def cost_per_month(price_per_hour: float, gpus: float, *, other: float = 0.0) -> float:
+    """USD a month of 30 days: GPUs around the clock, and what else there is to pay."""
+    return price_per_hour * gpus * _HOURS_A_MONTH + other
+
+
+def break_even(monthly_cost: float, api_price: float) -> float:
+    """Units (requests, or 10⁶ tokens) a month from which an API that takes `api_price` for one costs more than `monthly_cost`."""
+    return monthly_cost / api_price
+
+
+def _exact(value: float) -> float:
+    """Without the last digits, in which 10 × 4 × 1.3 would be 52.00000000000001."""
+    return round(value, 9)

@@ -1,0 +1,162 @@
+"""`bench plan`: what a model needs of a device, and what it could hold, before anything is spent."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bench.cli.common import Commands, add_hardware, at_least_one, hardware, print_json, print_table
+from bench.errors import BenchError
+from bench.models import DTYPE_BYTES, WEIGHTS, Demand, Geometry, Setting, choices, geometry_of, plan
+from bench.study import Deployment, Device, catalogue, catalogue_key, device_named
+
+__all__ = ["add"]
+
+_GIB = 2**30
+
+
+def add(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "plan",
+        help="what a model needs of a GPU, the load that it could hold, and the ceilings of its speed",
+        description="Before any GPU hour: weights, KV cache and overhead term by term, the KV capacity in tokens, the concurrency at "
+        "which it is full, the fewest GPUs, and the ceilings that bandwidth and FLOP/s set. Without --model, every model of the "
+        "catalogue; without --device, every device; without both, the fewest GPUs of each for each.",
+        epilog="example: bench plan --model llama-3.1-70b-fp8 --device h100-nvl --tensor-parallel 2 --prompt-length 1000 --output-length 128",
+    )
+    default = {name: field.default for name, field in Deployment.model_fields.items()}
+    parser.add_argument("--model", metavar="M", help="a model of the catalogue (`bench models`)")
+    parser.add_argument("--device", metavar="D", help="a device of config/hardware.yaml, such as h100 or rtx-4090")
+    parser.add_argument("--prompt-length", type=at_least_one, default=128, metavar="P", help="tokens (default: %(default)s)")
+    parser.add_argument("--output-length", type=at_least_one, default=512, metavar="O", help="tokens (default: %(default)s)")
+    parser.add_argument(
+        "--concurrency", type=at_least_one, default=1, metavar="N", help="requests to be held at once, for the fewest GPUs (default: %(default)s)"
+    )
+    parser.add_argument("--tensor-parallel", type=at_least_one, default=1, metavar="N", help="GPUs that share each layer (default: %(default)s)")
+    parser.add_argument("--dtype", choices=WEIGHTS, default="bfloat16", help="of the weights; a quantised checkpoint keeps its own (default: %(default)s)")
+    parser.add_argument("--kv-dtype", choices=DTYPE_BYTES, help="of the KV cache (default: 16 bit, or 32 with --dtype float32)")
+    parser.add_argument(
+        "--gpu-memory-utilization",
+        type=float,
+        default=default["gpu_memory_utilization"],
+        metavar="SHARE",
+        help="share of a GPU's memory that the engine may take (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-num-seqs", type=at_least_one, default=default["max_num_seqs"], metavar="N", help="most sequences in one step (default: %(default)s)"
+    )
+    add_hardware(parser)
+    parser.add_argument("--json", action="store_true", help="everything, as JSON; a list where several models or devices are meant")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> None:
+    if not 0 < options.gpu_memory_utilization <= 1:
+        raise BenchError(f"--gpu-memory-utilization is {options.gpu_memory_utilization:g}; it is a share, above 0 and at most 1.")
+    known = hardware(options)
+    devices = {options.device: device_named(options.device, known)} if options.device else known
+    models = {key: geometry_of(catalogue()[key].config) for key in ([_model(options.model)] if options.model else catalogue())}
+    demand = Demand(options.prompt_length, options.output_length, options.concurrency)
+    if options.model and options.device:
+        _one(options, models[options.model], devices[options.device], demand)
+        return
+    plans = [
+        {"model": model, "device": name, **plan(geometry, device, demand, _setting(options))}
+        for model, geometry in models.items()
+        for name, device in devices.items()
+    ]
+    if options.json:
+        print_json(plans)
+    elif options.model or options.device:
+        print_table(_side_by_side(plans, "device" if options.model else "model"))
+    else:
+        print_table(_fewest(plans, devices))
+
+
+def _model(key: str) -> str:
+    try:
+        return catalogue_key(key)
+    except ValueError as error:
+        raise BenchError(f"--model {key}: {error}.") from None
+
+
+def _setting(options: argparse.Namespace) -> Setting:
+    return Setting(
+        dtype=options.dtype,
+        kv_dtype=options.kv_dtype or ("float32" if options.dtype == "float32" else "bfloat16"),
+        tensor_parallel=options.tensor_parallel,
+        share=options.gpu_memory_utilization,
+        max_num_seqs=options.max_num_seqs,
+    )
+
+
+def _one(options: argparse.Namespace, geometry: Geometry, device: Device, demand: Demand) -> None:
+    setting = _setting(options)
+    told = plan(geometry, device, demand, setting)
+    rows = choices(geometry, device, demand, setting)
+    if options.json:
+        print_json({"model": options.model, "device": options.device, **told, "choices": rows})
+        return
+    terms, ceilings, rule = told["terms"], told["ceilings"], told["rule_of_thumb"]
+    n = setting.tensor_parallel
+    print(f"{options.model} on {n} × {device.title}, {demand.prompt} + {demand.output} tokens a request\n")
+    print_table(
+        [
+            ["memory a GPU", "GiB"],
+            ["told by the device", _gib(terms["device_memory_bytes"])],
+            [f"the engine's share, {setting.share:g}", _gib(terms["budget_bytes_per_gpu"])],
+            ["− weights", _gib(terms["weight_bytes_per_gpu"])],
+            ["− activations, graphs, libraries", _gib(terms["runtime_bytes_per_gpu"] + terms["parallel_bytes_per_gpu"])],
+            [f"− sampler of {setting.max_num_seqs} sequences", _gib(terms["sampler_bytes_per_gpu"])],
+            ["= KV cache", _gib(terms["kv_cache_bytes_per_gpu"])],
+        ]
+    )
+    print()
+    print_table(
+        [
+            ["KV bytes a token", f"{told['kv_bytes_per_token']:,}"],
+            ["KV capacity (tokens)", _number(told["kv_capacity_tokens"])],
+            ["predicted saturation (requests at once)", _number(told["predicted_saturation"])],
+            [f"fewest GPUs for {demand.concurrency} at once", _gpus(told["min_gpus"])],
+            ["with 30 % of the memory in use left free", _gpus(told["gpus_with_headroom"])],
+            ["the documents' rule of thumb: GPUs, with headroom", f"{rule['min_gpus']}, {rule['gpus_with_headroom']}"],
+            ["prefill ceiling (tokens/s)", _number(ceilings["prefill_tokens_per_s"])],
+            ["least TTFT (ms)", f"{1000 * ceilings['ttft_s']:.3g}"],
+            ["decode ceiling, one request (tokens/s)", _number(ceilings["decode_tokens_per_s_at_context"])],
+            ["decode ceiling at saturation (tokens/s)", _number(ceilings["decode_tokens_per_s_at_saturation"])],
+        ]
+    )
+    print()
+    print_table(_side_by_side(rows, "tensor_parallel"))
+
+
+def _side_by_side(plans: Iterable[Mapping[str, Any]], key: str) -> list[list[str]]:
+    head = [key.replace("_", " "), "KV tokens", "requests at once", "prefill/s", "decode/s, one", "decode/s, full"]
+    rows = []
+    for told in plans:
+        ceilings = told["ceilings"]
+        names = ("prefill_tokens_per_s", "decode_tokens_per_s_at_context", "decode_tokens_per_s_at_saturation")
+        numbers = [told["kv_capacity_tokens"], told["predicted_saturation"], *(ceilings[name] for name in names)]
+        cells = [str(told[key]), *map(_number, numbers)]
+        rows.append([*cells, _gpus(told["min_gpus"])] if "min_gpus" in told else cells)
+    return [[*head, "fewest GPUs"] if rows and len(rows[0]) > len(head) else head, *rows]
+
+
+def _fewest(plans: Sequence[Mapping[str, Any]], devices: Mapping[str, Device]) -> list[list[str]]:
+    rows: dict[str, list[str]] = {}
+    for told in plans:
+        rows.setdefault(told["model"], [told["model"]]).append(_gpus(told["min_gpus"]))
+    return [["fewest GPUs", *devices], *rows.values()]
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.2f}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def _gpus(count: int | None) -> str:
+    return "–" if count is None else str(count)

@@ -1,0 +1,88 @@
+"""Devices by name, from `config/hardware.yaml`: what `bench plan`, `bench size` and the report know of a GPU."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from bench.errors import BenchError
+from bench.study.config import Size
+from bench.study.strict import Strict
+from bench.study.yaml_file import read_yaml
+
+__all__ = ["Device", "device_named", "devices"]
+
+_FILE = Path(__file__).parents[3] / "config" / "hardware.yaml"
+_Positive = Annotated[float, Field(gt=0)]
+
+
+class Device(Strict):
+    """One kind of GPU."""
+
+    title: str = Field(description="What it is.")
+    memory: Size = Field(description="Bytes of memory, as `nvidia-smi` tells them.")
+    bandwidth_tb_s: _Positive = Field(description="Memory bandwidth (10¹² bytes/s).")
+    bf16_tflops: _Positive = Field(description="Dense BF16 (10¹² FLOP/s).")
+    fp8_tflops: _Positive | None = Field(default=None, description="Dense FP8 (10¹² FLOP/s); none where the device has none.")
+    power_w: _Positive = Field(description="Board power (W).")
+    source: str = Field(description="Where these are printed.")
+    price_per_hour: _Positive | None = Field(default=None, description="Price of one device for an hour (USD).")
+    price_source: str | None = Field(default=None, description="Where the price is printed, with its date.")
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes/s."""
+        return self.bandwidth_tb_s * 1e12
+
+    def flops(self, *, fp8: bool = False) -> float:
+        """Dense FLOP/s; those of BF16 where FP8 is asked for and the device has none, as engines then compute in 16 bit."""
+        return (self.fp8_tflops if fp8 and self.fp8_tflops else self.bf16_tflops) * 1e12
+
+
+@cache
+def _shipped() -> Mapping[str, Mapping[str, Any]]:
+    return read_yaml(_FILE)
+
+
+def devices(own: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Device]:
+    """Every device by its key.
+
+    Args:
+        own: entries that replace shipped ones key by key, or add to them. A price of one's own drops the shipped price's source.
+
+    Raises:
+        BenchError: an entry is wrong, or a new one lacks a key.
+    """
+    entries = {key: dict(entry) for key, entry in _shipped().items()}
+    for key, entry in (own or {}).items():
+        if not isinstance(entry, Mapping):
+            raise BenchError(f"hardware.{key} is {entry!r}; it is a mapping, such as `{{price_per_hour: 2.5}}`.")
+        priced = {"price_source": "your own"} if "price_per_hour" in entry else {}
+        entries[key] = {**entries.get(key, {}), **priced, **entry}
+    found = {}
+    for key, entry in entries.items():
+        try:
+            found[key] = Device.model_validate(entry)
+        except ValidationError as error:
+            told = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            raise BenchError(f"hardware.{key}: {told}. config/hardware.yaml says what each key means.") from None
+    return found
+
+
+def device_named(key: str, known: Mapping[str, Device]) -> Device:
+    """The device called `key`.
+
+    Raises:
+        BenchError: there is none; the message names those that are most like it.
+    """
+    if key in known:
+        return known[key]
+    close = difflib.get_close_matches(key.lower(), known, n=3, cutoff=0.4)
+    raise BenchError(
+        f"no device is called {key}; " + (f"the nearest are {', '.join(close)}" if close else f"there are {', '.join(known)}") + "."
+    )
