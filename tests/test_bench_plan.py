@@ -29,7 +29,19 @@ def test_the_studys_capacities(capsys, key, count, printed):
 
 
 def test_the_terms_add_up(capsys):
-    told = planned(capsys, "--model", "llama-3.1-70b-fp8", "--device", "h100-nvl", "--tensor-parallel", "2", "--prompt-length", "1000", "--output-length", "128")
+    told = planned(
+        capsys,
+        "--model",
+        "llama-3.1-70b-fp8",
+        "--device",
+        "h100-nvl",
+        "--tensor-parallel",
+        "2",
+        "--prompt-length",
+        "1000",
+        "--output-length",
+        "128",
+    )
     terms = told["terms"]
     overhead = sum(terms[f"{name}_bytes_per_gpu"] for name in ("runtime", "sampler", "parallel"))
     assert terms["overhead_bytes_per_gpu"] == overhead
@@ -58,7 +70,7 @@ def test_decode_at_batch_one_is_bandwidth_over_weights():
     geometry, h100 = geometry_of(catalogue()["deepseek-7b"].config), devices()["h100"]
     told = plan(geometry, h100, Demand(128, 512), Setting())
     # The documents' 238 tokens/s are of 7.0 B parameters and 3.35 TB/s: 239.3. This model has 6.91 B.
-    assert 3.35e12 / 14e9 == pytest.approx(239.3, abs=0.05)
+    assert round(3.35e12 / 14e9, 1) == 239.3
     assert told["ceilings"]["decode_tokens_per_s"] == pytest.approx(3.35e12 / told["weight_bytes"])
     assert told["ceilings"]["decode_tokens_per_s_at_context"] < told["ceilings"]["decode_tokens_per_s"]
     assert told["ceilings"]["prefill_tokens_per_s"] < h100.bf16_tflops * 1e12 / (2 * geometry.parameters)
@@ -71,7 +83,10 @@ def test_a_mixture_of_experts_reads_one_tokens_share_alone_and_all_for_many(caps
     assert told["decode_tokens_per_s"] > 2 * 4.8e12 / dense * 3
 
 
-@pytest.mark.parametrize(("model", "device", "gpus"), [("llama-3.1-70b-fp8", "h100", 1), ("llama-3.1-70b-fp8", "rtx-4090", 5), ("gpt2", "rtx-4090", 1)])
+@pytest.mark.parametrize(
+    ("model", "device", "gpus"),
+    [("llama-3.1-70b-fp8", "h100", 2), ("llama-3.1-70b-fp8", "rtx-4090", 4), ("gpt2", "rtx-4090", 1)],
+)
 def test_the_fewest_gpus_hold_one_request_and_one_less_do_not(capsys, model, device, gpus):
     told = planned(capsys, "--model", model, "--device", device)
     assert told["min_gpus"] == gpus
@@ -99,7 +114,9 @@ def test_a_request_beyond_the_context_fits_nowhere(capsys):
 
 def test_devices_of_ones_own(tmp_path, capsys):
     mine = tmp_path / "mine.yaml"
-    mine.write_text("h100: {price_per_hour: 2.5}\nbig: {title: Big, memory: 1000GiB, bandwidth_tb_s: 10, bf16_tflops: 1, power_w: 9, source: me}\n")
+    mine.write_text(
+        "h100: {price_per_hour: 2.5}\nbig: {title: Big, memory: 1000GiB, bandwidth_tb_s: 10, bf16_tflops: 1, power_w: 9, source: me}\n"
+    )
     known = devices({"h100": {"price_per_hour": 2.5}})
     assert (known["h100"].price_per_hour, known["h100"].price_source, known["h100"].power_w) == (2.5, "your own", 700)
     told = planned(capsys, "--model", "llama-3.1-70b-fp8", "--device", "big", "--hardware", str(mine))
@@ -109,7 +126,7 @@ def test_devices_of_ones_own(tmp_path, capsys):
 
 
 def test_a_name_that_is_none_names_the_nearest():
-    with pytest.raises(BenchError, match="no device is called h10; the nearest are .*h100"):
+    with pytest.raises(BenchError, match=r"no device is called h10; the nearest are .*h100"):
         device_named("h10", devices())
     assert main(["plan", "--model", "llama-3-9b", "--device", "h100"]) == 2
 

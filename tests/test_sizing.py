@@ -47,7 +47,9 @@ def test_the_longest_prompt_leaves_room_for_all_that_are_admitted():
     assert (found.admission, found.input_tokens, found.kv_free_tokens) == (10, 800, (1000, 1500))
 
 
-@pytest.mark.parametrize(("text", "slo"), [("ttft_p99=2s", Slo("ttft", "p99", 2.0)), ("TPOT_P95 <= 50ms", Slo("tpot", "p95", 0.05))])
+@pytest.mark.parametrize(
+    ("text", "slo"), [("ttft_p99=2s", Slo("ttft", "p99", 2.0)), ("TPOT_P95 <= 50ms", Slo("tpot", "p95", 0.05))]
+)
 def test_an_slo_in_words(text, slo):
     assert parse_slo(text) == slo
 
@@ -82,7 +84,9 @@ def test_c_max_outside_of_what_was_measured(curve, limit, kind, c_max):
 
 
 def test_goodput_counts_requests_that_met_every_limit():
-    requests = pl.DataFrame({"outcome": ["ok", "ok", "ok", "error"], "ttft_s": [0.1, 0.9, 0.1, 0.1], "tpot_s": [0.01, 0.01, 0.9, 0.01]})
+    requests = pl.DataFrame(
+        {"outcome": ["ok", "ok", "ok", "error"], "ttft_s": [0.1, 0.9, 0.1, 0.1], "tpot_s": [0.01, 0.01, 0.9, 0.01]}
+    )
     slos = [parse_slo("ttft_p99=500ms"), parse_slo("tpot_p99=100ms")]
     assert goodput(requests, slos, 2.0) == 0.5
 

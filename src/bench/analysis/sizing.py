@@ -8,7 +8,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["DAYS_A_MONTH", "Fleet", "Limits", "OperatingPoint", "break_even", "cost_per_million_tokens", "cost_per_month", "fleet", "limits"]
+__all__ = [
+    "DAYS_A_MONTH",
+    "Fleet",
+    "Limits",
+    "OperatingPoint",
+    "break_even",
+    "cost_per_million_tokens",
+    "cost_per_month",
+    "fleet",
+    "limits",
+]
 
 DAYS_A_MONTH = 30  # as the documents count; 730 hours would be 1.4 % more
 _HOURS_A_MONTH = 24 * DAYS_A_MONTH

@@ -92,7 +92,8 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo]) -> pl.DataFrame:
     rows = []
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
         levels = [
-            _level(level, at, slos) for (level,), at in group.filter("valid").sort("level").group_by("level", maintain_order=True)
+            _level(level, at, slos)
+            for (level,), at in group.filter("valid").sort("level").group_by("level", maintain_order=True)
         ]
         first = next((i for i, told in enumerate(levels) if told["missed"]), len(levels))
         sure = next((i for i, told in enumerate(levels) if not told["sure"]), len(levels))
@@ -132,7 +133,9 @@ def _level(level: float, runs: pl.DataFrame, slos: Sequence[Slo]) -> dict[str, A
     for slo in slos:
         value = runs[slo.column].mean()
         if value is None:
-            raise BenchError(f"{slo} cannot be judged at {level:g}: no run there has {slo.column}. An answer that is not streamed has no TTFT.")
+            raise BenchError(
+                f"{slo} cannot be judged at {level:g}: no run there has {slo.column}. An answer that is not streamed has no TTFT."
+            )
         if value > slo.limit_s:
             missed.append(f"{slo} ({value:.3g} s)")
         bounds = runs[slo.bound]

@@ -31,10 +31,21 @@ def add(commands: Commands) -> None:
     parser.add_argument("--prompt-length", type=at_least_one, default=128, metavar="P", help="tokens (default: %(default)s)")
     parser.add_argument("--output-length", type=at_least_one, default=512, metavar="O", help="tokens (default: %(default)s)")
     parser.add_argument(
-        "--concurrency", type=at_least_one, default=1, metavar="N", help="requests to be held at once, for the fewest GPUs (default: %(default)s)"
+        "--concurrency",
+        type=at_least_one,
+        default=1,
+        metavar="N",
+        help="requests to be held at once, for the fewest GPUs (default: %(default)s)",
     )
-    parser.add_argument("--tensor-parallel", type=at_least_one, default=1, metavar="N", help="GPUs that share each layer (default: %(default)s)")
-    parser.add_argument("--dtype", choices=WEIGHTS, default="bfloat16", help="of the weights; a quantised checkpoint keeps its own (default: %(default)s)")
+    parser.add_argument(
+        "--tensor-parallel", type=at_least_one, default=1, metavar="N", help="GPUs that share each layer (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=WEIGHTS,
+        default="bfloat16",
+        help="of the weights; a quantised checkpoint keeps its own (default: %(default)s)",
+    )
     parser.add_argument("--kv-dtype", choices=DTYPE_BYTES, help="of the KV cache (default: 16 bit, or 32 with --dtype float32)")
     parser.add_argument(
         "--gpu-memory-utilization",
@@ -44,16 +55,24 @@ def add(commands: Commands) -> None:
         help="share of a GPU's memory that the engine may take (default: %(default)s)",
     )
     parser.add_argument(
-        "--max-num-seqs", type=at_least_one, default=default["max_num_seqs"], metavar="N", help="most sequences in one step (default: %(default)s)"
+        "--max-num-seqs",
+        type=at_least_one,
+        default=default["max_num_seqs"],
+        metavar="N",
+        help="most sequences in one step (default: %(default)s)",
     )
     add_hardware(parser)
-    parser.add_argument("--json", action="store_true", help="everything, as JSON; a list where several models or devices are meant")
+    parser.add_argument(
+        "--json", action="store_true", help="everything, as JSON; a list where several models or devices are meant"
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> None:
     if not 0 < options.gpu_memory_utilization <= 1:
-        raise BenchError(f"--gpu-memory-utilization is {options.gpu_memory_utilization:g}; it is a share, above 0 and at most 1.")
+        raise BenchError(
+            f"--gpu-memory-utilization is {options.gpu_memory_utilization:g}; it is a share, above 0 and at most 1."
+        )
     known = hardware(options)
     devices = {options.device: device_named(options.device, known)} if options.device else known
     models = {key: geometry_of(catalogue()[key].config) for key in ([_model(options.model)] if options.model else catalogue())}

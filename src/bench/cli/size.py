@@ -27,16 +27,29 @@ def add(commands: Commands) -> None:
         epilog="examples: bench size results:tiny-mha --slo ttft_p99=2s --peak-rps 100 --device h100  |  "
         "bench size --usable-rps 12 --tensor-parallel 4 --safety 1.3 --peak-rps 120",
     )
-    parser.add_argument("results", nargs="?", metavar="RESULTS", help="measured results (default: the study in this folder, unless --usable-rps is given)")
+    parser.add_argument(
+        "results",
+        nargs="?",
+        metavar="RESULTS",
+        help="measured results (default: the study in this folder, unless --usable-rps is given)",
+    )
     parser.add_argument("--workload", metavar="W", help="the workload, where RESULTS has several")
     parser.add_argument(
-        "--slo", action="append", default=[], metavar="LIMIT", help="such as ttft_p99=2s or tpot_p95=50ms; repeatable, all have to be met"
+        "--slo",
+        action="append",
+        default=[],
+        metavar="LIMIT",
+        help="such as ttft_p99=2s or tpot_p95=50ms; repeatable, all have to be met",
     )
     parser.add_argument("--peak-rps", type=_positive, required=True, metavar="N", help="requests/s of the busiest moment")
     parser.add_argument("--usable-rps", type=_positive, metavar="N", help="requests/s of one instance, in place of RESULTS")
     parser.add_argument("--c-max", type=_positive, metavar="N", help="requests in flight there, with --usable-rps")
-    parser.add_argument("--tensor-parallel", type=at_least_one, metavar="N", help="GPUs of an instance (default: that of the results, else 1)")
-    parser.add_argument("--safety", type=_positive, default=1.3, metavar="F", help="spare GPUs for failures and growth (default: %(default)s)")
+    parser.add_argument(
+        "--tensor-parallel", type=at_least_one, metavar="N", help="GPUs of an instance (default: that of the results, else 1)"
+    )
+    parser.add_argument(
+        "--safety", type=_positive, default=1.3, metavar="F", help="spare GPUs for failures and growth (default: %(default)s)"
+    )
     parser.add_argument("--device", metavar="D", help="a device of config/hardware.yaml, for its price")
     parser.add_argument("--price-per-hour", type=_positive, metavar="USD", help="of one GPU; takes the place of the device's")
     parser.add_argument("--api-price", type=_positive, metavar="USD", help="of 10⁶ output tokens elsewhere, to break even with")
@@ -87,14 +100,18 @@ def _measured(options: argparse.Namespace, slos: list[Slo]) -> tuple[OperatingPo
     from bench.analysis.slo import operating_points  # noqa: PLC0415
 
     if not slos:
-        raise BenchError("--slo is missing: from results, the operating point is the highest load that meets one, such as ttft_p99=2s.")
+        raise BenchError(
+            "--slo is missing: from results, the operating point is the highest load that meets one, such as ttft_p99=2s."
+        )
     runs = read_source(options.results or "results")
     if options.workload is not None:
         runs = runs.filter(runs["workload"] == options.workload)
     points = operating_points(runs, slos)
     if points.height != 1:
         curves = ", ".join(f"{row['deployment']} with {row['workload']}" for row in points.iter_rows(named=True))
-        raise BenchError(f"one curve is sized at a time; name it as RESULTS:DEPLOYMENT and with --workload. There are: {curves or 'none'}.")
+        raise BenchError(
+            f"one curve is sized at a time; name it as RESULTS:DEPLOYMENT and with --workload. There are: {curves or 'none'}."
+        )
     row = points.row(0, named=True)
     if row["c_max"] is None:
         why = f"at {row['high']:g} it misses {row['missed']}" if row["kind"] == "below" else "it has no valid run"
@@ -143,8 +160,14 @@ def _sized(options: argparse.Namespace, point: OperatingPoint, slos: list[Slo], 
 def _print(told: dict[str, Any]) -> None:
     evidence = told["evidence"]
     if evidence["source"] == "measured":
-        more = f"; at {evidence['high']:g} it misses {evidence['missed']}" if evidence["high"] is not None else ", the highest level measured"
-        print(f"{evidence['deployment']} with {evidence['workload']} meets the SLOs up to {evidence['axis'].replace('_', ' ')} {evidence['c_max']:g}{more}.\n")
+        more = (
+            f"; at {evidence['high']:g} it misses {evidence['missed']}"
+            if evidence["high"] is not None
+            else ", the highest level measured"
+        )
+        print(
+            f"{evidence['deployment']} with {evidence['workload']} meets the SLOs up to {evidence['axis'].replace('_', ' ')} {evidence['c_max']:g}{more}.\n"
+        )
     rows = [
         ["instances", f"{told['instances']:,}"],
         ["GPUs", f"{told['gpus']:,}"],
@@ -153,11 +176,28 @@ def _print(told: dict[str, Any]) -> None:
     ]
     if told["limits"]:
         limit = told["limits"]
-        rows += [["longest queue of an instance", f"{limit['queue']:,}"], ["shed load from, and all at", f"{limit['shed_from']:,}, {limit['shed_at']:,}"]]
-        rows += [[name, f"{limit[key]:,}"] for name, key in (("requests in flight to admit", "admission"), ("longest prompt to admit (tokens)", "input_tokens")) if limit[key] is not None]
+        rows += [
+            ["longest queue of an instance", f"{limit['queue']:,}"],
+            ["shed load from, and all at", f"{limit['shed_from']:,}, {limit['shed_at']:,}"],
+        ]
+        rows += [
+            [name, f"{limit[key]:,}"]
+            for name, key in (
+                ("requests in flight to admit", "admission"),
+                ("longest prompt to admit (tokens)", "input_tokens"),
+            )
+            if limit[key] is not None
+        ]
     if "cost" in told:
-        names = {"hour": "USD an hour", "month": "USD a month", "million_output_tokens_at_peak": "USD a million output tokens, at peak all day", "break_even_million_tokens_a_month": "million output tokens a month to break even with the API"}
+        names = {
+            "hour": "USD an hour",
+            "month": "USD a month",
+            "million_output_tokens_at_peak": "USD a million output tokens, at peak all day",
+            "break_even_million_tokens_a_month": "million output tokens a month to break even with the API",
+        }
         rows += [[names[key], f"{value:,.2f}"] for key, value in told["cost"].items() if key in names]
     print_table(rows)
     if told["consistent"] is False:
-        print(f"\nLittle's law gives {told['little']:.2g} times the requests/s measured: load, latency and rate do not belong together.")
+        print(
+            f"\nLittle's law gives {told['little']:.2g} times the requests/s measured: load, latency and rate do not belong together."
+        )

@@ -1,4 +1,4 @@
-"""What a model takes of a device before anything is spent: memory term by term, the load that it holds, and the ceilings of its speed."""
+"""What a model takes of a device before anything is spent: memory term by term, the load that it holds, its speed's ceilings."""
 
 from __future__ import annotations
 
@@ -166,10 +166,10 @@ def _ceilings(
     geometry: Geometry, dtype: str, device: Device, demand: Demand, setting: Setting, saturation: float | None
 ) -> dict[str, Any]:
     """What the devices' bandwidth and FLOP/s allow at most (tokens/s, s)."""
-    idle = geometry.parameters - geometry.active_parameters  # experts that a token does not pass through, all of them linear layers
-    active = replace(
-        geometry, parameters=geometry.active_parameters, linear_parameters=geometry.linear_parameters - idle
-    )
+    idle = (
+        geometry.parameters - geometry.active_parameters
+    )  # experts that a token does not pass through, all of them linear layers
+    active = replace(geometry, parameters=geometry.active_parameters, linear_parameters=geometry.linear_parameters - idle)
     roofline = Roofline(
         geometry=geometry,
         weights=weight_bytes(geometry, dtype),

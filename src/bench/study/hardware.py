@@ -84,5 +84,7 @@ def device_named(key: str, known: Mapping[str, Device]) -> Device:
         return known[key]
     close = difflib.get_close_matches(key.lower(), known, n=3, cutoff=0.4)
     raise BenchError(
-        f"no device is called {key}; " + (f"the nearest are {', '.join(close)}" if close else f"there are {', '.join(known)}") + "."
+        f"no device is called {key}; "
+        + (f"the nearest are {', '.join(close)}" if close else f"there are {', '.join(known)}")
+        + "."
     )
