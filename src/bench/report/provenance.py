@@ -19,7 +19,7 @@ _LENGTHS = {"prompt_tokens": "prompt", "output_tokens": "output"}
 
 def overview(runs: pl.DataFrame, facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What a page says at its top: `models`, `engines` (with their versions), `hardware`, and when the first and the last run
-    `started` (a day and a minute of UTC; None where the runs do not tell it).
+    `started` (UTC; None where the runs do not tell it).
 
     Args:
         runs: rows of the summary table. facts: `deployment.json` of each deployment.
@@ -31,7 +31,7 @@ def overview(runs: pl.DataFrame, facts: Sequence[Mapping[str, Any]]) -> dict[str
         "models": _known(runs, "model"),
         "engines": [f"{engine or 'an endpoint'} {version or 'of unknown version'}" for engine, version in versions],
         "hardware": list(dict.fromkeys([*devices, *_known(runs, "hardware")])),
-        "started": [moment[:16].replace("T", " ") for moment in (started[0], started[-1])] if started else None,
+        "started": _span(started[0], started[-1]) if started else None,
     }
 
 
@@ -79,6 +79,12 @@ def workloads(runs: pl.DataFrame) -> list[dict[str, Any]]:
         }
         for family in runs.partition_by("family", maintain_order=True)
     ]
+
+
+def _span(first: str, last: str) -> str:
+    """Two ISO moments to the minute, the day once where it is the same."""
+    begin, end = (moment[:16].replace("T", " ") for moment in (first, last))
+    return begin if begin == end else f"{begin} to {end[11:] if begin[:10] == end[:10] else end}"
 
 
 def _known(runs: pl.DataFrame, column: str) -> list[Any]:

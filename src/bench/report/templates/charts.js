@@ -2,17 +2,22 @@
 // Nothing here touches the page; page.js does.
 "use strict";
 
-const ROOM = 75; // pixels beside a panel for its axis, before it was measured
+// Pixels, before anything is measured: beside a panel for its axis or none, beside all for a legend, and of a letter.
+const AXIS = 75;
+const NO_AXIS = 14;
+const LEGEND = 160;
+const LETTER = 6.5;
+const NARROW = 600; // a phone's room
 const PADDING = 7; // pixels between a panel's frame and its outermost marks, which panels that zoom would cut in half
 const PARTS = ["concat", "hconcat", "vconcat"];
 
 const partsOf = (view) => PARTS.find((key) => view[key]);
 
-/** Every object within a specification. */
+/** Every object within a specification, but for its data and its looks. */
 function* objectsIn(value) {
   if (!value || typeof value !== "object") return;
   if (!Array.isArray(value)) yield value;
-  for (const inner of Object.values(value)) yield* objectsIn(inner);
+  for (const [key, inner] of Object.entries(value)) if (key !== "datasets" && key !== "config") yield* objectsIn(inner);
 }
 
 /** The encodings of every unit within a view: channel and definition. */
@@ -55,7 +60,7 @@ function withoutEmpty(view, emptied) {
     view[key] = view[key].map((part) => withoutEmpty(part, emptied)).filter(Boolean);
     return view[key].length ? view : null;
   }
-  const known = [...objectsIn({ ...view, datasets: null })].map((object) => object.data?.name).filter((name) => emptied.has(name));
+  const known = [...objectsIn(view)].map((object) => object.data?.name).filter((name) => emptied.has(name));
   return known.length && known.every((name) => emptied.get(name)) ? null : view;
 }
 
@@ -94,16 +99,16 @@ function unfolded(spec) {
   };
 }
 
-/** A panel's width (px) by its specification, and that of the widest row of panels with how many they are. */
+/** Of the widest row of panels: the `width` (px) of these by their specification, and what their axes take `beside`. */
 function widthOf(view) {
-  const rows = { concat: () => view.concat.slice(0, view.columns), hconcat: () => view.hconcat };
   const key = partsOf(view);
-  if (key === "vconcat") return view.vconcat.map(widthOf).reduce((a, b) => (b.width > a.width ? b : a));
-  if (key) {
-    const parts = rows[key]().map(widthOf);
-    return { width: parts.reduce((sum, part) => sum + part.width, 0), panels: parts.reduce((sum, part) => sum + part.panels, 0) };
+  if (!key) {
+    const bare = [...encodingsIn(view)].some(([channel, { axis }]) => channel === "y" && axis?.labels === false);
+    return { width: typeof view.width === "number" ? view.width : 0, beside: bare ? NO_AXIS : AXIS };
   }
-  return { width: typeof view.width === "number" ? view.width : 0, panels: 1 };
+  const parts = (key === "concat" ? view.concat.slice(0, view.columns) : view[key]).map(widthOf);
+  if (key === "vconcat") return parts.reduce((a, b) => (b.width > a.width ? b : a));
+  return parts.reduce((a, b) => ({ width: a.width + b.width, beside: a.beside + b.beside }));
 }
 
 /** Put panels below one another, as far as there is no room beside. */
@@ -111,11 +116,11 @@ function stacked(view, room) {
   const key = partsOf(view);
   if (!key) return;
   const parts = view[key];
-  const { width, panels } = widthOf(parts[0]);
-  const wanted = key === "concat" ? (view.columns ?? parts.length) : parts.length;
-  const columns = Math.max(1, Math.min(wanted, Math.floor((room * 1.1) / (width + ROOM * panels))));
+  const { width, beside } = widthOf(parts[0]);
+  const most = Math.max(1, Math.min(view.columns ?? parts.length, Math.floor((room * 1.1) / (width + beside))));
+  const columns = Math.ceil(parts.length / Math.ceil(parts.length / most)); // rows as full as each other
   if (key === "concat") view.columns = columns;
-  if (key === "hconcat" && room < 600) {
+  if (key === "hconcat" && room < NARROW) {
     view.vconcat = parts;
     delete view.hconcat;
     // A panel that shared the labels of the one on its left.
@@ -125,9 +130,17 @@ function stacked(view, room) {
   for (const part of parts) stacked(part, key === "concat" ? room / columns : room);
 }
 
+/** Break the panels' headings so that they stay within `room`. */
+function wrapped(view, room) {
+  const letters = Math.floor(room / LETTER);
+  for (const object of objectsIn(view))
+    for (const [key, text] of [["text", object.title?.text], ["subtitle", object.title?.subtitle]])
+      if (text) object.title[key] = [text].flat().flatMap((line) => line.match(new RegExp(`.{1,${letters}}(\\s|$)`, "g")) ?? [line]);
+}
+
 /** Make every panel so many times as wide. */
 function widened(spec, factor) {
-  for (const object of objectsIn({ ...spec, datasets: null, config: null })) {
+  for (const object of objectsIn(spec)) {
     if (typeof object.width === "number" && (object.mark || object.layer || object.facet)) object.width *= factor;
     else if (object.width?.step) object.width = { step: object.width.step * factor };
   }
@@ -135,7 +148,7 @@ function widened(spec, factor) {
 
 /** Invisible points under lines and areas that have something to tell: else they would tell their first row everywhere. */
 function hoverable(view) {
-  for (const object of objectsIn({ ...view, datasets: null, config: null })) {
+  for (const object of objectsIn(view)) {
     const type = object.mark?.type;
     if (!["line", "area"].includes(type) || object.mark.point || !object.encoding?.tooltip) continue;
     const { x, y, tooltip } = object.encoding;
@@ -156,7 +169,7 @@ function zoomable(view, count = { panels: 0 }) {
     for (const part of view[key]) zoomable(part, count);
     return count.panels > 0;
   }
-  const units = [...objectsIn({ ...view, datasets: null, config: null })].filter(
+  const units = [...objectsIn(view)].filter(
     (object) => ["point", "line", "rule"].includes(object.mark?.type) && isNumber(object.encoding?.x),
   );
   const unit = units.find((object) => isNumber(object.encoding.y)) ?? units.find((object) => object.encoding.y);
@@ -177,18 +190,32 @@ function zoomable(view, count = { panels: 0 }) {
   ];
   for (const [channel, definition] of encodingsIn(view))
     if (encodings.includes(channel) && isNumber(definition) && definition.scale !== null)
-      definition.scale = { ...definition.scale, padding: PADDING };
+      definition.scale = { ...definition.scale, padding: PADDING, nice: false };
   return true;
 }
 
-/** The chart for `room` pixels: its specification, and whether it zooms. */
+/**
+ * The chart for `room` pixels: its specification, whether it zooms, and the factor by which its panels are wider than planned,
+ * guessed where it is not given.
+ */
 function fitted(spec, room, factor) {
   const { title, ...chart } = unfolded(spec);
-  if (room < 600)
-    chart.config = { ...chart.config, legend: { ...chart.config.legend, orient: "bottom", direction: "vertical", labelLimit: room - 60 } };
+  const narrow = room < NARROW;
+  if (narrow) {
+    const legend = { orient: "bottom", direction: "vertical", columns: 1, labelLimit: room - 60 };
+    chart.config = { ...chart.config, legend: { ...chart.config.legend, ...legend } };
+    for (const [, definition] of encodingsIn(chart)) if (definition.legend?.labelLimit) delete definition.legend.labelLimit;
+  }
   stacked(chart, room);
-  widened(chart, factor);
+  wrapped(chart, narrow ? room : 360);
+  const { width, beside } = widthOf(chart);
+  const guess = width ? within((room - beside - (narrow ? 0 : LEGEND)) / width) : 1;
+  widened(chart, factor ?? guess);
   hoverable(chart);
-  const zooms = zoomable(chart);
-  return { chart, zooms };
+  return { chart, zooms: zoomable(chart), factor: factor ?? guess };
+}
+
+/** How far panels may be narrowed and widened. */
+function within(factor) {
+  return Math.max(0.3, Math.min(1.7, factor));
 }

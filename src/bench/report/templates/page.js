@@ -39,7 +39,11 @@
     tip.style.top = `${roomBelow > height + 20 ? event.clientY + 14 : event.clientY - height - 10}px`;
   }
 
-  const viewOf = (spec, options) => new vega.View(vega.parse(vegaLite.compile(spec).spec), options);
+  const LOG_ERRORS = 1; // a layer without rows, such as that of invalid runs, is worth no warning
+  const OPTIONS = { actions: false, renderer: "svg", defaultStyle: false, logLevel: LOG_ERRORS, tooltip: showTip };
+
+  /** The Vega view of a specification, drawn in `place`. It waits for nothing but itself, so it is there before paper is printed. */
+  const viewOf = async (place, spec) => (await vegaEmbed(place, spec, OPTIONS)).view;
 
   class Figure {
     constructor(element) {
@@ -70,7 +74,7 @@
     async draw(room) {
       this.view?.finalize();
       this.place.style.minHeight = `${this.place.offsetHeight}px`; // what stands below keeps its place meanwhile
-      let factor = 1;
+      let wanted;
       for (let attempt = 0; attempt < 3; attempt++) {
         const spec = this.spec();
         this.zooming.hidden = !spec;
@@ -79,17 +83,15 @@
           this.place.replaceChildren(make("p", { className: "nothing" }, "Everything in this figure is hidden by the filter."));
           break;
         }
-        const { chart, zooms } = fitted(spec, room, factor);
+        const { chart, zooms, factor } = fitted(spec, room, wanted);
         this.zooming.hidden = !zooms;
-        this.place.replaceChildren();
-        this.view = viewOf(chart, { renderer: "svg", tooltip: showTip }).initialize(this.place);
-        await this.view.runAsync();
+        this.view = await viewOf(this.place, chart);
         const drawn = Number(this.place.querySelector("svg").getAttribute("width"));
         const panels = widthOf(chart).width;
-        const better = panels ? Math.min(factor * ((panels + room - drawn) / panels), 1.7) : (factor * room) / drawn;
-        if (drawn <= room && (better < 1.15 * factor || !panels)) break;
+        if (!performance.getEntriesByName("first-chart").length) performance.mark("first-chart");
+        wanted = within(factor * (panels ? (panels + room - drawn) / panels : room / drawn)) * 0.995;
+        if (drawn <= room && (!panels || wanted < 1.2 * factor)) break;
         this.view.finalize();
-        factor = Math.max(0.3, better * 0.995);
       }
       this.place.style.minHeight = "";
     }
@@ -112,7 +114,9 @@
     async save(kind) {
       const spec = this.spec();
       if (!spec) return;
-      const url = await viewOf(spec, { renderer: "none" }).toImageURL(kind, 2);
+      const view = await viewOf(make("div"), spec);
+      const url = await view.toImageURL(kind, 2);
+      view.finalize();
       make("a", { href: url, download: `${this.element.id}.${kind}` }).click();
     }
   }
@@ -147,7 +151,6 @@
       await new Promise((go) => setTimeout(go)); // lets the browser show what is drawn, and heed its reader
       if (mine !== turn) return;
       await figure.draw(figure.place.clientWidth);
-      if (!performance.getEntriesByName("first-chart").length) performance.mark("first-chart");
     }
     performance.mark("all-charts");
   }
