@@ -2,11 +2,11 @@
 // Nothing here touches the page; page.js does.
 "use strict";
 
-// Pixels, before anything is measured: beside a panel for its axis or none, beside all for a legend, and of a letter.
+// Pixels, before anything is measured: beside a panel for its axis or none, and beside all for a legend.
 const AXIS = 75;
 const NO_AXIS = 14;
 const LEGEND = 160;
-const LETTER = 6.5;
+const LETTER = 0.6; // of its font size, a letter's width
 const NARROW = 600; // a phone's room
 const PADDING = 7; // pixels between a panel's frame and its outermost marks, which panels that zoom would cut in half
 const PARTS = ["concat", "hconcat", "vconcat"];
@@ -130,12 +130,15 @@ function stacked(view, room) {
   for (const part of parts) stacked(part, key === "concat" ? room / columns : room);
 }
 
-/** Break the panels' headings so that they stay within `room`. */
+/** Break the panels' headings so that they stay within `room`; a line that is indented goes on the one before it. */
 function wrapped(view, room) {
-  const letters = Math.floor(room / LETTER);
-  for (const object of objectsIn(view))
-    for (const [key, text] of [["text", object.title?.text], ["subtitle", object.title?.subtitle]])
-      if (text) object.title[key] = [text].flat().flatMap((line) => line.match(new RegExp(`.{1,${letters}}(\\s|$)`, "g")) ?? [line]);
+  for (const { title } of objectsIn(view))
+    for (const [key, size] of [["text", title?.fontSize ?? 13], ["subtitle", title?.subtitleFontSize ?? 12]]) {
+      if (!title?.[key]) continue;
+      const lines = [title[key]].flat().join("\n").replace(/\n +/g, " ").split("\n");
+      const pieces = new RegExp(`.{1,${Math.floor(room / (LETTER * size))}}(\\s|$)`, "g");
+      title[key] = lines.flatMap((line) => line.match(pieces) ?? [line]);
+    }
 }
 
 /** Make every panel so many times as wide. */
@@ -207,7 +210,7 @@ function fitted(spec, room, factor) {
     for (const [, definition] of encodingsIn(chart)) if (definition.legend?.labelLimit) delete definition.legend.labelLimit;
   }
   stacked(chart, room);
-  wrapped(chart, narrow ? room : 360);
+  if (narrow) wrapped(chart, room - AXIS);
   const { width, beside } = widthOf(chart);
   const guess = width ? within((room - beside - (narrow ? 0 : LEGEND)) / width) : 1;
   widened(chart, factor ?? guess);
@@ -217,5 +220,5 @@ function fitted(spec, room, factor) {
 
 /** How far panels may be narrowed and widened. */
 function within(factor) {
-  return Math.max(0.3, Math.min(1.7, factor));
+  return Math.max(0.5, Math.min(1.7, factor));
 }

@@ -31,8 +31,10 @@
   function showTip(_handler, event, _item, value) {
     tip.hidden = value == null;
     if (tip.hidden) return;
-    const rows = typeof value === "object" ? Object.entries(value) : [["", value]];
-    tip.replaceChildren(...rows.flatMap(([name, text]) => [make("span", {}, name), make("span", {}, String(text))]));
+    const rows = typeof value === "object" ? Object.entries(value).filter(([, text]) => text !== "null") : [["", value]];
+    tip.replaceChildren(
+      ...rows.flatMap(([name, text]) => [make("span", {}, name.replaceAll("_", " ")), make("span", {}, String(text))]),
+    );
     const { offsetWidth: width, offsetHeight: height } = tip;
     const roomBelow = window.innerHeight - event.clientY;
     tip.style.left = `${Math.max(4, Math.min(event.clientX + 12, window.innerWidth - width - 8))}px`;
@@ -96,13 +98,15 @@
       this.place.style.minHeight = "";
     }
 
-    /** Send an event, made of coordinates, to the middle of each panel. */
+    /** Send an event, made of coordinates, to the middle of each panel: to the innermost of the groups that lie on one another. */
     toPanels(event) {
-      for (const panel of this.place.querySelectorAll(".background")) {
+      const middles = [];
+      for (const panel of [...this.place.querySelectorAll(".role-frame > g > .background, .role-scope > g > .background")].reverse()) {
         const { left, top, width, height } = panel.getBoundingClientRect();
-        panel.dispatchEvent(
-          event({ clientX: left + width / 2, clientY: top + height / 2, bubbles: true, cancelable: true, view: window }),
-        );
+        const [clientX, clientY] = [left + width / 2, top + height / 2];
+        if (panel.closest(".role-legend") || !width || !height || middles.some(([x, y]) => Math.hypot(x - clientX, y - clientY) < 8)) continue;
+        middles.push([clientX, clientY]);
+        panel.dispatchEvent(event({ clientX, clientY, bubbles: true, cancelable: true, view: window }));
       }
     }
 
