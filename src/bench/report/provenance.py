@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,10 @@ def overview(runs: pl.DataFrame, facts: Sequence[Mapping[str, Any]]) -> dict[str
 
 
 def deployments(facts: Sequence[Path], runs: pl.DataFrame) -> list[dict[str, Any]]:
-    """`deployment.json` of each deployment, with what was locked in it: `dtype`, `kv_dtype`, `max_model_len` as its command line and its
-    cache configuration tell them, `model` and `tensor_parallel` as the runs do, and `shell`, its command line with its environment.
+    """`deployment.json` of each deployment, with what was locked in it.
+
+    `dtype`, `kv_dtype` and `max_model_len` as its command line and its cache configuration tell them, `model` and `tensor_parallel` as
+    the runs do, and `shell`: its command line with its environment, as a shell takes it.
 
     Args:
         runs: rows of the summary table.
@@ -94,7 +97,7 @@ def _known(runs: pl.DataFrame, column: str) -> list[Any]:
 
 def _flag(command: Sequence[str], flag: str) -> str | None:
     """A flag's value, given as its own word or after an equals sign."""
-    for word, after in zip(command, [*command[1:], None], strict=True):
+    for word, after in zip_longest(command, command[1:]):
         if word == flag:
             return after
         if word.startswith(f"{flag}="):

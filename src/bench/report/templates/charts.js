@@ -54,14 +54,13 @@ function withoutHidden(spec, shown) {
   return left;
 }
 
+/** A view less its panels that have nothing left; null where that is all of it. */
 function withoutEmpty(view, emptied) {
-  const key = partsOf(view);
-  if (key) {
-    view[key] = view[key].map((part) => withoutEmpty(part, emptied)).filter(Boolean);
-    return view[key].length ? view : null;
-  }
   const known = [...objectsIn(view)].map((object) => object.data?.name).filter((name) => emptied.has(name));
-  return known.length && known.every((name) => emptied.get(name)) ? null : view;
+  if (known.length && known.every((name) => emptied.get(name))) return null;
+  const key = partsOf(view);
+  if (key) view[key] = view[key].map((part) => withoutEmpty(part, emptied)).filter(Boolean);
+  return view;
 }
 
 function withoutNames(definition, names) {
@@ -154,8 +153,9 @@ function hoverable(view) {
   for (const object of objectsIn(view)) {
     const type = object.mark?.type;
     if (!["line", "area"].includes(type) || object.mark.point || !object.encoding?.tooltip) continue;
-    const { x, y, tooltip } = object.encoding;
-    const line = { mark: object.mark, encoding: { ...object.encoding, tooltip: null } };
+    const { tooltip, ...encoding } = object.encoding;
+    const { x, y } = encoding;
+    const line = { mark: object.mark, encoding };
     object.layer = [line, { mark: { type: "point", filled: true, opacity: 0, size: 120, clip: true }, encoding: { x, y, tooltip } }];
     delete object.mark;
     delete object.encoding;

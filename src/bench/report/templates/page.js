@@ -104,7 +104,8 @@
       for (const panel of [...this.place.querySelectorAll(".role-frame > g > .background, .role-scope > g > .background")].reverse()) {
         const { left, top, width, height } = panel.getBoundingClientRect();
         const [clientX, clientY] = [left + width / 2, top + height / 2];
-        if (panel.closest(".role-legend") || !width || !height || middles.some(([x, y]) => Math.hypot(x - clientX, y - clientY) < 8)) continue;
+        const known = middles.some(([x, y]) => Math.hypot(x - clientX, y - clientY) < 8);
+        if (known || !width || !height || panel.closest(".role-legend")) continue;
         middles.push([clientX, clientY]);
         panel.dispatchEvent(event({ clientX, clientY, bubbles: true, cancelable: true, view: window }));
       }
@@ -121,7 +122,7 @@
       const view = await viewOf(make("div"), spec);
       const url = await view.toImageURL(kind, 2);
       view.finalize();
-      make("a", { href: url, download: `${this.element.id}.${kind}` }).click();
+      make("a", { href: url, download: `${this.element.dataset.name}.${kind}` }).click();
     }
   }
 
@@ -154,7 +155,10 @@
     for (const figure of [...figures].sort((a, b) => distance(a) - distance(b))) {
       await new Promise((go) => setTimeout(go)); // lets the browser show what is drawn, and heed its reader
       if (mine !== turn) return;
-      await figure.draw(figure.place.clientWidth);
+      await figure.draw(figure.place.clientWidth).catch((error) => {
+        figure.place.replaceChildren(make("p", { className: "nothing" }, `This figure could not be drawn: ${error.message}`));
+        console.error(error); // and the others still are
+      });
     }
     performance.mark("all-charts");
   }
