@@ -72,13 +72,18 @@ function withoutNames(definition, names) {
   if (Array.isArray(range) && range.length === domain.length) definition.scale.range = range.filter((_, i) => keep(domain[i]));
 }
 
-/** Small multiples as panels side by side, each of which has scales of its own to zoom. */
-function unfolded(spec) {
+/**
+ * Small multiples as panels side by side, each of which has scales of its own to zoom. Those in rows and columns, which have common
+ * headings, only where they must stand below one another.
+ */
+function unfolded(spec, narrow) {
   const { facet, spec: inner, ...rest } = spec;
-  if (!facet?.field) return spec;
+  if (!facet || !(facet.field || narrow)) return spec;
   const rows = spec.datasets[spec.data.name];
-  const names = new Set(rows.map((row) => row[facet.field]));
-  const order = (Array.isArray(facet.sort) ? facet.sort : [...names]).filter((name) => names.has(name));
+  const fields = facet.field ? [facet] : [facet.row, facet.column].filter(Boolean);
+  const place = (row) => fields.map(({ field, sort }) => (Array.isArray(sort) ? sort.indexOf(row[field]) : 0));
+  const order = new Map(rows.map((row) => [fields.map(({ field }) => row[field]).join(" · "), row]));
+  const panels = [...order].sort(([, a], [, b]) => place(a).reduce((known, at, i) => known || at - place(b)[i], 0));
   const shared = rest.resolve?.scale?.x !== "independent";
   for (const [channel, definition] of encodingsIn(inner)) {
     if (channel !== "x" || !shared || definition.type !== "quantitative" || definition.scale?.domain) continue;
@@ -89,11 +94,11 @@ function unfolded(spec) {
   delete rest.resolve;
   return {
     ...rest,
-    concat: order.map((name) => ({
+    concat: panels.map(([name, row]) => ({
       ...structuredClone(inner),
       title: { text: name, anchor: "start", fontSize: 13 },
       data: spec.data,
-      transform: [{ filter: { field: facet.field, equal: name } }, ...(inner.transform ?? [])],
+      transform: [...fields.map(({ field }) => ({ filter: { field, equal: row[field] } })), ...(inner.transform ?? [])],
     })),
   };
 }
@@ -129,13 +134,16 @@ function stacked(view, room) {
   for (const part of parts) stacked(part, key === "concat" ? room / columns : room);
 }
 
-/** Break the panels' headings so that they stay within `room`; a line that is indented goes on the one before it. */
-function wrapped(view, room) {
-  for (const { title } of objectsIn(view))
+/**
+ * Break headings so that they stay within `room`, those of panels within that of a `panel`; a line that is indented goes on the one
+ * before it.
+ */
+function wrapped(view, room, panel) {
+  for (const { title, ...object } of objectsIn(view))
     for (const [key, size] of [["text", title?.fontSize ?? 13], ["subtitle", title?.subtitleFontSize ?? 12]]) {
       if (!title?.[key]) continue;
       const lines = [title[key]].flat().join("\n").replace(/\n +/g, " ").split("\n");
-      const pieces = new RegExp(`.{1,${Math.floor(room / (LETTER * size))}}(\\s|$)`, "g");
+      const pieces = new RegExp(`.{1,${Math.floor((partsOf(object) ? room : panel) / (LETTER * size))}}(\\s|$)`, "g");
       title[key] = lines.flatMap((line) => line.match(pieces) ?? [line]);
     }
 }
@@ -202,17 +210,18 @@ function zoomable(view, count = { panels: 0 }) {
  * guessed where it is not given.
  */
 function fitted(spec, room, factor) {
-  const { title, ...chart } = unfolded(spec);
   const narrow = room < NARROW;
+  const { title, ...chart } = unfolded(spec, narrow);
   if (narrow) {
-    const legend = { orient: "bottom", direction: "vertical", columns: 1, labelLimit: room - 60 };
+    const legend = { orient: "bottom", direction: "vertical", columns: 1, labelLimit: room - 100 };
     chart.config = { ...chart.config, legend: { ...chart.config.legend, ...legend } };
     for (const [, definition] of encodingsIn(chart)) if (definition.legend?.labelLimit) delete definition.legend.labelLimit;
   }
   stacked(chart, room);
-  if (narrow) wrapped(chart, room - AXIS);
   const { width, beside } = widthOf(chart);
   const guess = width ? within((room - beside - (narrow ? 0 : LEGEND)) / width) : 1;
+  const panels = Math.max(1, Math.round(beside / AXIS));
+  wrapped(chart, room, ((factor ?? guess) * width) / panels + (narrow ? 0 : AXIS / 2) || room - AXIS);
   widened(chart, factor ?? guess);
   hoverable(chart);
   return { chart, zooms: zoomable(chart), factor: factor ?? guess };
