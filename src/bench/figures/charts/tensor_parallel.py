@@ -39,14 +39,18 @@ def tensor_parallel(results: Results) -> alt.HConcatChart | alt.LayerChart:
     y = alt.Y("throughput_tokens_per_s:Q", title="output tokens/s", scale=alt.Scale(domain=[0, 1.05 * highest]))
     columns = ["deployment", "run", "series", "level", "throughput_tokens_per_s", "kv_usage_peak", "valid"]
     every = alt.Chart(runs.select(columns))
+    told = [
+        "run:N",
+        "level:Q",
+        alt.Tooltip("throughput_tokens_per_s:Q", format=".0f"),
+        alt.Tooltip("kv_usage_peak:Q", format=".1%"),
+    ]
     medians = alt.Chart(
         runs.filter("valid")
         .group_by("series", "level", maintain_order=True)
         .agg(pl.col("deployment").first(), pl.col("throughput_tokens_per_s").median())
     )
-    left = alt.layer(
-        medians.mark_line().encode(x=x, y=y, color=colour), points(every, y, x, colour, tooltip=["run:N", "level:Q"])
-    )
+    left = alt.layer(medians.mark_line().encode(x=x, y=y, color=colour), points(every, y, x, colour, tooltip=told))
     gain = alt.Chart(_efficiency(runs))
     share = alt.Y("efficiency:Q", title="efficiency", axis=alt.Axis(format="%"), scale=alt.Scale(domainMin=0))
     middle = alt.layer(
@@ -69,7 +73,7 @@ def tensor_parallel(results: Results) -> alt.HConcatChart | alt.LayerChart:
     )
     right = alt.layer(
         course.mark_line(strokeWidth=1).encode(x=usage, y=y, color=colour, order="level:Q"),
-        points(every.transform_filter("datum.kv_usage_peak !== null"), y, usage, colour, tooltip=["run:N", "level:Q"]),
+        points(every.transform_filter("datum.kv_usage_peak !== null"), y, usage, colour, tooltip=told),
     )
     return alt.hconcat(*(panel.properties(width=300, height=HEIGHT) for panel in (left, middle, right)))
 

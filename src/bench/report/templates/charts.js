@@ -219,12 +219,18 @@ function fitted(spec, room, factor) {
   }
   stacked(chart, room);
   const { width, beside } = widthOf(chart);
-  const guess = width ? within((room - beside - (narrow ? 0 : LEGEND)) / width) : 1;
+  const guess = width ? within((room - beside - (narrow || !legendBeside(chart) ? 0 : LEGEND)) / width) : 1;
   const panels = Math.max(1, Math.round(beside / AXIS));
   wrapped(chart, room, ((factor ?? guess) * width) / panels + (narrow ? 0 : AXIS / 2) || room - AXIS);
   widened(chart, factor ?? guess);
   hoverable(chart);
   return { chart, zooms: zoomable(chart), factor: factor ?? guess };
+}
+
+/** Whether a legend stands at the right: there is one, and none was put below. */
+function legendBeside(chart) {
+  const told = [...encodingsIn(chart)].filter(([channel, { legend, scale }]) => ["color", "shape"].includes(channel) && legend !== null && scale !== null);
+  return told.length > 0 && !told.some(([, { legend }]) => legend?.orient === "bottom");
 }
 
 /** How far panels may be narrowed and widened. */

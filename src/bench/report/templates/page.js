@@ -143,18 +143,20 @@
   }
 
   const figures = [...document.querySelectorAll("main figure")].map((element) => new Figure(element));
-  const distance = ({ element }) => {
+  const inView = ({ element }) => {
     const { top, bottom } = element.getBoundingClientRect();
-    return top > window.innerHeight ? top - window.innerHeight : Math.max(0, -bottom);
+    return top < window.innerHeight && bottom > 0;
   };
   let turn = 0;
 
-  /** Draw all figures, those in view first. What was begun before and is not done yet is left. */
+  /** Draw all figures: what is in view, then what is soon done. What was begun before and is not done yet is left. */
   async function drawAll() {
     const mine = ++turn;
-    for (const figure of [...figures].sort((a, b) => distance(a) - distance(b))) {
+    const left = [...figures].sort((a, b) => a.text.length - b.text.length);
+    while (left.length) {
       await new Promise((go) => setTimeout(go)); // lets the browser show what is drawn, and heed its reader
       if (mine !== turn) return;
+      const [figure] = left.splice(Math.max(0, left.findIndex(inView)), 1);
       await figure.draw(figure.place.clientWidth).catch((error) => {
         figure.place.replaceChildren(make("p", { className: "nothing" }, `This figure could not be drawn: ${error.message}`));
         console.error(error); // and the others still are
