@@ -15,6 +15,7 @@ from bench.study import Slo
 __all__ = ["goodput", "meets", "operating_points"]
 
 _FEWEST_LEVELS = 4  # of a curve without repeats, whose noise its neighbours have to tell
+_ROUNDED = 1 + 1e-9  # what a mean of logarithms loses is no miss
 _CARRIED = {
     "usable_rps": "throughput_requests_per_s",
     "goodput_rps": "goodput_requests_per_s",
@@ -104,7 +105,7 @@ def _point(valid: pl.DataFrame, others: pl.DataFrame, slos: Sequence[Slo], name:
     for slo in slos:
         judged = _judge(valid, others, slo, name)
         for level, value, low, high in judged.iter_rows():
-            if value > slo.limit_s:
+            if value > slo.limit_s * _ROUNDED:
                 misses[level].append(f"{slo} ({value:.3g} s)")
             if high is None or high > slo.limit_s:
                 sure.discard(level)
@@ -137,7 +138,7 @@ def _judge(valid: pl.DataFrame, others: pl.DataFrame, slo: Slo, name: str) -> pl
             f"{slo} cannot be judged for {name} at {min(missing):g}: no valid run there has {slo.column}. An answer that is not "
             "streamed has no TTFT, and one of a single token no TPOT."
         )
-    levels = Levels.of(known, slo.column, others.partition_by("deployment"))
+    levels = Levels.of(known, slo.column, others.partition_by("deployment"), absolute=True)
     half = levels.sure * levels.noise / levels.runs**0.5
     noisy = levels.noise_of == "neighbours" and len(levels) < _FEWEST_LEVELS
     bound = pl.col(slo.bound) if slo.bound in known.columns else pl.lit(None, dtype=pl.Float64)

@@ -20,9 +20,11 @@ _PEAKS = 101  # points of a line
     "fleet",
     title="What one instance carries, and how many a peak takes",
     question="How do capacity and fleet change if the SLO or the peak turns out to be another one?",
-    reading="Left, a panel an SLO: requests/s of one instance at C_max, the highest measured load that meets all SLOs, if this one had "
-    "another limit; dashed, its limit now. A step is a level that was measured. Right: GPUs (machines, where the engine runs on a CPU) "
-    "for the SLOs as they are: ⌈⌈peak ÷ usable requests/s⌉ × GPUs of an instance × safety⌉; dashed, the peak that is planned for.",
+    reading="Left, a panel an SLO: requests/s of one instance at its operating point, were this SLO's limit another one; dashed, "
+    "the limit "
+    "as it is. A step is a level that was measured. Right: GPUs (machines, where the engine runs on a CPU) for the SLOs as they "
+    "are: peak ÷ "
+    "usable requests/s, rounded up, × GPUs of an instance × safety, rounded up; dashed, the peak that is planned for.",
     invalid="Left out",
     by_axis=False,
 )
@@ -51,6 +53,8 @@ def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
         "limit_s:Q", title=f"limit of {slo.name} (s)", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="~g")
     )
     y = alt.Y("usable_rps:Q", title="usable requests/s of an instance", scale=alt.Scale(domainMin=0))
+    same = pl.struct("c_max", "usable_rps").ne_missing(pl.struct("c_max", "usable_rps").shift().over("curve"))
+    rows = rows.filter(same | (pl.col("limit_s") == limits[-1]))
     told = ["curve:N", alt.Tooltip("limit_s:Q", title="limit (s)", format=".3g"), alt.Tooltip("c_max:Q", title="C_max"),
             alt.Tooltip("usable_rps:Q", title="usable requests/s", format=".3g")]  # fmt: skip
     base = alt.Chart(rows.select("curve", "limit_s", "c_max", "usable_rps"))
