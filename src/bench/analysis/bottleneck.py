@@ -35,9 +35,9 @@ class Bottleneck:
 def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) -> Bottleneck:
     """Why a curve does not carry more.
 
-    At the lowest level that misses an SLO: the KV cache, if a run filled it and requests wait or were preempted; else the engine's
-    bounds, if requests wait; else, if TTFT is missed, prefill; else decode. Evidence, not proof: what is full when the limit is passed
-    need not be all that bounds it.
+    At the level above the one at which an instance is operated: the KV cache, if a run filled it and requests wait or were preempted, or
+    if that is why it is operated below C_max; else the engine's bounds, if requests wait; else, if TTFT is missed, prefill; else decode.
+    Evidence, not proof: what is full when a limit is passed need not be all that bounds it.
 
     Args:
         runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for.
@@ -45,50 +45,36 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) ->
     valid = runs.filter("valid")
     if valid.is_empty():
         return Bottleneck("unknown", "It has no valid run.", "")
-    if point["kind"] == "above":
-        return _nothing_missed(valid, point)
-    there = valid.filter(pl.col("level") == point["missed_at"])
+    operated = point["operate_at"] or 0.0
+    there = valid.filter(pl.col("level") > operated).filter(pl.col("level") == pl.col("level").min())
+    if there.is_empty():
+        highest = valid.filter(pl.col("level") == operated)
+        why = f"No measured load misses: {operated:g} is the highest level that has a valid run."
+        return Bottleneck("none", why, "Measure higher levels to find the limit.", tuple(highest["run"].to_list()))
     names = tuple(there["run"].to_list())
-    at = f"At {point['missed_at']:g} {point['unit']}"
-    waiting, preempted = _mean(there, "waiting_standing"), _mean(there, "preemptions")
-    if there["saturated"].any() and ((waiting or 0) > 0 or (preempted or 0) > 0):
-        return Bottleneck(
-            "kv", f"{at} the KV cache is full{_room(there)}: {_waits(waiting, preempted)}.", _more_kv(there), names
-        )
-    if (waiting or 0) > 0:
+    at = f"At {there['level'][0]:g} {point['unit']}"
+    waiting, preempted = _mean(there, "waiting_standing") or 0.0, _mean(there, "preemptions") or 0.0
+    below = operated < (point["c_max"] or 0.0)
+    if there["saturated"].any() and (waiting or preempted or below):
+        return Bottleneck("kv", f"{at} the KV cache is full{_room(there)}{_waits(waiting, preempted)}.", _more_kv(there), names)
+    if waiting:
         usage = _mean(there, "kv_usage_peak")
         room = f"although {1 - usage:.0%} of the KV cache is free" if usage is not None else "and the KV cache is not told"
         why = f"{at} {waiting:.0f} requests wait {room}: the engine's own bounds hold them back."
         return Bottleneck("sequences", why, "Raise max_num_seqs, or the tokens of a step (max-num-batched-tokens).", names)
     if any(slo.metric == "ttft" and (_mean(there, slo.column) or 0) > slo.limit_s for slo in slos):
-        return Bottleneck(
-            "prefill",
-            f"{at} the KV cache has room and nothing waits: {_prefill(there, point['axis'])}.",
-            _FASTER_PREFILL,
-            names,
-        )
+        why = f"{at} the KV cache has room and nothing waits: {_prefill(there, point['axis'])}."
+        return Bottleneck("prefill", why, _FASTER_PREFILL, names)
     tpot = _mean(there, "tpot_p50_s")
     step = f": a step takes {1000 * tpot:.3g} ms (TPOT P50)" if tpot is not None else ""
     return Bottleneck("decode", f"{at} decoding is too slow{step}.", _FASTER_DECODE, names)
 
 
 _FASTER_PREFILL = (
-    "More arithmetic (a faster device, or more of them), shorter prompts or prefixes that the cache serves; a burst that arrives "
-    "spread "
-    "out waits less."
+    "More arithmetic (a faster device, or more of them), shorter prompts or prefixes that the cache serves; a burst that "
+    "arrives spread out waits less."
 )
 _FASTER_DECODE = "More memory bandwidth (a faster device, or more of them), smaller weights, or fewer requests in a step."
-
-
-def _nothing_missed(valid: pl.DataFrame, point: Mapping[str, Any]) -> Bottleneck:
-    highest = valid.filter(pl.col("level") == point["highest"])
-    full = " The KV cache is full there already." if highest["saturated"].any() else ""
-    return Bottleneck(
-        "none",
-        f"No measured load misses: {point['highest']:g} is the highest level that has a valid run.{full}",
-        "Measure higher levels to find the limit.",
-        tuple(highest["run"].to_list()),
-    )
 
 
 def _mean(runs: pl.DataFrame, column: str) -> float | None:
@@ -108,13 +94,15 @@ def _request(runs: pl.DataFrame) -> float:
     return (_mean(runs, "prompt_tokens") or 0.0) + (_mean(runs, "output_tokens") or 0.0)
 
 
-def _waits(waiting: float | None, preempted: float | None) -> str:
+def _waits(waiting: float, preempted: float) -> str:
     told = []
     if waiting:
-        told.append(f"{waiting:.0f} requests wait for room")
+        told.append(f"{waiting:.0f} request{'s wait' if round(waiting) != 1 else ' waits'} for room")
     if preempted:
-        told.append(f"{preempted:.0f} preemptions throw work away that is done again")
-    return ", and ".join(told)
+        told.append(
+            f"{preempted:.0f} preemption{'s throw' if round(preempted) != 1 else ' throws'} work away that is done again"
+        )
+    return f": {', and '.join(told)}" if told else ""
 
 
 def _more_kv(runs: pl.DataFrame) -> str:

@@ -65,12 +65,10 @@ class Curve:
         if point["kind"] == "below":
             at = f"{point['missed_at']:g} {point['unit']}"
             return f"No measured load meets the SLOs: at {at}, the lowest, it misses {point['missed']}."
-        lower = (
-            f", operated at {point['operate_at']:g} because its KV cache is full there"
-            if point["operate_at"] < point["c_max"]
-            else ""
-        )
-        return f"C_max {point['told']} {point['unit']}{lower}: {point['usable_rps']:.3g} requests/s of one instance."
+        said = f"Carries {point['usable_rps']:.3g} requests/s at {point['operate_at']:g} {point['unit']}"
+        if point["operate_at"] < point["c_max"]:
+            return f"{said}. C_max is {point['told']}, but the KV cache is full there."
+        return f"{said}: C_max is {point['told']}."
 
     def _unjudged(self) -> str:
         """Without SLOs: where it saturates."""
@@ -83,6 +81,14 @@ class Curve:
             else "No load filled its KV cache"
         )
         return full + (f"; throughput is highest at {row['peak_at']:g}." if row["peak_at"] is not None else ".")
+
+    @property
+    def why(self) -> str:
+        """Why it carries no more, with what it would miss."""
+        assert self.limit
+        assert self.point
+        missed = f" At {self.point['missed_at']:g} it misses {self.point['missed']}." if self.point["missed"] else ""
+        return self.limit.why + missed
 
     @property
     def takes(self) -> str:
