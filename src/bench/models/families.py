@@ -51,7 +51,8 @@ def _decoder(
 
     Args:
         attention: weights of one layer's attention. dense: those of one dense MLP. other: norms and biases of one layer.
-        once: norms and position embeddings outside the layers. tied: whether the output layer is the embeddings. attended: as in `Geometry`, where it is not 2 × head_dim.
+        once: norms and position embeddings outside the layers. tied: whether the output layer is the embeddings.
+        attended: as in `Geometry`, where it is not 2 × head_dim.
     """
     sparse = experts.layers * (experts.count * experts.each + experts.shared)
     linear = layers * attention + (layers - experts.layers) * dense + sparse

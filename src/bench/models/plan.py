@@ -17,7 +17,7 @@ from bench.study import Device
 __all__ = ["HEADROOM", "choices", "plan", "tensor_parallel_sizes"]
 
 HEADROOM = 0.3  # of the memory in use, left free: the documents' 30 to 50 %
-_MOST_DEVICES = 64
+_COUNTS = range(1, 65)
 _ONE_NODE = 8
 # The documents' rule of thumb, beside our own terms: activations as a share of the weights, the framework's share of a device.
 _ACTIVATIONS, _FRAMEWORK = 0.2, 0.075
@@ -28,11 +28,13 @@ class _Placed:
     """A model as loaded, on `setting.tensor_parallel` devices.
 
     Attributes:
-        geometry: with what the loaded dtype quantises. dtype: of the rest. memory: one device's, term by term (bytes).
+        geometry: with what the loaded dtype quantises. dtype: of the rest. fp8: whether the linear layers are FP8.
+        memory: one device's, term by term (bytes).
     """
 
     geometry: Geometry
     dtype: str
+    fp8: bool
     device: Device
     setting: Setting
     pool: KvPool
@@ -58,18 +60,18 @@ def plan(geometry: Geometry, device: Device, demand: Demand, setting: Setting) -
     slots = pool.tokens(memory["kv_cache_bytes_per_gpu"]) if setting.tensor_parallel in sizes else 0
     fits = slots > 0 and demand.tokens <= geometry.context
     held = placed.requests(demand.tokens, memory["kv_cache_bytes_per_gpu"]) if fits else None
-    needed = _fewest(geometry, device, demand, setting, range(1, _MOST_DEVICES + 1))
+    dealt = _fewest(geometry, device, demand, setting, sizes)
     return {
         "weight_bytes": weight_bytes(loaded, placed.dtype),
         "kv_bytes_per_token": kv_bytes_per_token(loaded, setting.kv_dtype),
         "kv_bytes_per_request": kv_bytes_of_sequence(loaded, demand.tokens, setting.kv_dtype),
         "kv_capacity_tokens": slots // sum(count for _, count in pool.groups) if slots else None,
         "predicted_saturation": held,
-        "min_gpus": needed,
-        "gpus_with_headroom": _fewest(geometry, device, demand, setting, range(1, _MOST_DEVICES + 1), headroom=HEADROOM),
-        "min_tensor_parallel": _fewest(geometry, device, demand, setting, sizes),
+        "min_gpus": _fewest(geometry, device, demand, setting, _COUNTS),
+        "gpus_with_headroom": _fewest(geometry, device, demand, setting, _COUNTS, headroom=HEADROOM),
+        "min_tensor_parallel": dealt,
         "tensor_parallel_sizes": sizes,
-        "why": why_not(geometry, demand, setting, memory, sizes, held, needed),
+        "why": why_not(geometry, demand, setting, memory, sizes, held, dealt),
         "notes": notes(geometry, device, demand, setting, held),
         "terms": {
             "device_memory_bytes": device.memory,
@@ -104,7 +106,7 @@ def tensor_parallel_sizes(geometry: Geometry) -> list[int]:
     Source: vLLM refuses other counts (`verify_with_parallel_config` for query heads, the models' own assertions for KV heads).
     """
     heads, kv_heads = geometry.heads, geometry.kv_heads
-    return [n for n in range(1, _MOST_DEVICES + 1) if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
+    return [n for n in _COUNTS if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
 
 
 def _fewest(
@@ -144,12 +146,11 @@ def _placed(geometry: Geometry, device: Device, setting: Setting) -> _Placed:
         "kv_cache_bytes_per_gpu": budget - weights - sum(engine.values()),
     }
     pool = kv_pool(loaded, dtype=setting.kv_dtype, tensor_parallel=setting.tensor_parallel, block_size=setting.block_size)
-    return _Placed(loaded, rest, device, setting, pool, memory)
+    return _Placed(loaded, rest, computes_in_fp8(geometry, setting), device, setting, pool, memory)
 
 
 def _rule_of_thumb(placed: _Placed, demand: Demand) -> dict[str, Any]:
-    """The documents': weights, KV cache of the demand, activations of 20 % of the weights and a framework of 7.5 % of each device, over
-    its memory; then 30 % more GPUs."""
+    """The documents': weights, KV cache, activations of 20 % of the weights, 7.5 % of each device; then 30 % more GPUs."""
     weights = weight_bytes(placed.geometry, placed.dtype)
     kv = demand.concurrency * kv_bytes_of_sequence(placed.geometry, demand.tokens, placed.setting.kv_dtype)
     activations = round(_ACTIVATIONS * weights)
@@ -179,7 +180,7 @@ def _ceilings(placed: _Placed, demand: Demand, saturation: float | None) -> dict
         kv_dtype=setting.kv_dtype,
         kv_copies=max(1, count / geometry.kv_heads),
         bandwidth=device.bandwidth * count,
-        flops=device.flops(fp8=computes_in_fp8(geometry, setting)) * count,
+        flops=device.flops(fp8=placed.fp8) * count,
     )
     middle = demand.prompt + demand.output / 2
     alone = roofline.decode(1, middle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bench.models.geometry import Geometry
-from bench.models.setting import Demand, Setting
+from bench.models.setting import Demand, Setting, computes_in_fp8
 from bench.study import Device
 
 __all__ = ["notes", "why_not"]
@@ -20,13 +20,13 @@ def why_not(
     memory: Mapping[str, int],
     sizes: Sequence[int],
     held: float | None,
-    needed: int | None,
+    dealt: int | None,
 ) -> str | None:
     """Why these devices hold not one request of the demand, and the mend; None where they do.
 
     Args:
         memory: one device's, term by term (bytes). sizes: counts of devices that divide the heads. held: requests that the KV cache
-        holds at once. needed: fewest devices that hold the demand.
+        holds at once. dealt: fewest of `sizes` that hold the demand.
     """
     count = setting.tensor_parallel
     if demand.tokens > geometry.context:
@@ -48,23 +48,26 @@ def why_not(
         found = f"{taken} GiB are more than {budget}."
     else:
         found = f"{taken} GiB leave {_gib(memory['kv_cache_bytes_per_gpu'])} of {budget}: the KV cache of {held:.2g} requests."
-    mend = f"It takes {needed} GPUs" if needed is not None and needed > count else "More GPUs alone do not mend it"
-    return f"{found} {mend}; fewer bits (--dtype, --kv-dtype) or fewer sequences (--max-num-seqs) take less."
+    more = (
+        f"--tensor-parallel {dealt} holds the demand"
+        if dealt
+        else f"No tensor parallelism of up to {sizes[-1]} holds the demand"
+    )
+    return f"{found} {more}; fewer bits (--dtype, --kv-dtype) and fewer sequences (--max-num-seqs) take less."
 
 
 def notes(geometry: Geometry, device: Device, demand: Demand, setting: Setting, held: float | None) -> list[str]:
     """What of the plan rests on an assumption, or is limited by something other than memory."""
-    quantised = geometry.quantised_bytes is not None
     found = []
     if not geometry.exact:
         found.append(
             f"nothing here reads model_type {geometry.family} whole: its weights are counted as those of a Llama of 16 bit "
             "and may be far off."
         )
-    if quantised and setting.dtype in ("fp8", "int8", "int4"):
+    if geometry.quantised_bytes is not None and setting.dtype in ("fp8", "int8", "int4"):
         found.append(f"the checkpoint is quantised already and keeps its own type; --dtype {setting.dtype} changes nothing.")
-    if device.fp8_tflops is None and (setting.dtype == "fp8" or quantised):
-        found.append("the device has no FP8 arithmetic: 8 bit weights take the memory of 8 bit and the time of 16 bit arithmetic.")
+    if device.fp8_tflops is None and computes_in_fp8(geometry, setting):
+        found.append("the device has no FP8 arithmetic: FP8 weights take half the memory, and are multiplied in 16 bit.")
     if setting.dtype == "float32":
         found.append("the arithmetic of float32 is slower than the 16 bit FLOP/s of which the ceilings are.")
     if demand.concurrency > setting.max_num_seqs:
@@ -78,4 +81,4 @@ def notes(geometry: Geometry, device: Device, demand: Demand, setting: Setting, 
 
 
 def _gib(size: int) -> str:
-    return f"{size / _GIB:.1f}"
+    return f"{size / _GIB:.2f}"

@@ -52,8 +52,9 @@ class Setting:
 
 
 def computes_in_fp8(geometry: Geometry, setting: Setting) -> bool:
-    """Whether the linear layers multiply in 8 bit, where the device can: those of FP8. `int8` and `int4` stand for weights alone, which
-    are multiplied in 16 bit; of a checkpoint quantised to 8 bit, FP8 is assumed."""
+    """Whether the linear layers are FP8, which devices that can multiply as such.
+
+    `int8` and `int4` stand for weights alone, multiplied in 16 bit. Of a checkpoint quantised to 8 bit FP8 is assumed.
+    """
     each = geometry.quantised_bytes
-    # What `setting.dtype` quantises has exactly the bytes of WEIGHTS; int8 is told from fp8 by its name alone.
-    return setting.dtype != "int8" and each is not None and 1 <= each < 2
+    return setting.dtype == "fp8" if each is None else 1 <= each < 2
