@@ -36,6 +36,7 @@ def test_the_studys_capacities(capsys, key, count, printed):
     assert told["kv_capacity_tokens"] == pytest.approx(printed, rel=0.01)
     assert told["predicted_saturation"] == pytest.approx(printed / 640, rel=0.01)
     assert all(name in told for name in KEYS) and told["why"] is None
+    assert told["demand"] == {"prompt": 128, "output": 512, "concurrency": 1} and told["setting"]["tensor_parallel"] == count
 
 
 def test_a_plan_by_hand():

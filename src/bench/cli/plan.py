@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +88,13 @@ def _run(options: argparse.Namespace) -> None:
     devices = {options.device: device_named(options.device, known)} if options.device else known
     models = {key: _geometry(key) for key in ([options.model] if options.model else catalogue())}
     demand = Demand(options.prompt_length, options.output_length, options.concurrency)
+    setting = _setting(options)
     if options.model and options.device:
-        _one(options, models[options.model], devices[options.device], demand)
+        _one(options, models[options.model], devices[options.device], demand, setting)
         return
+    asked = {"demand": asdict(demand), "setting": asdict(setting)}
     plans = [
-        {"model": model, "device": name, **plan(geometry, device, demand, _setting(options))}
+        {"model": model, "device": name, **asked, **plan(geometry, device, demand, setting)}
         for model, geometry in models.items()
         for name, device in devices.items()
     ]
@@ -130,12 +133,20 @@ def _setting(options: argparse.Namespace) -> Setting:
     )
 
 
-def _one(options: argparse.Namespace, geometry: Geometry, device: Device, demand: Demand) -> None:
-    setting = _setting(options)
+def _one(options: argparse.Namespace, geometry: Geometry, device: Device, demand: Demand, setting: Setting) -> None:
     told = plan(geometry, device, demand, setting)
     rows = choices(geometry, device, demand, setting)
     if options.json:
-        print_json({"model": options.model, "device": options.device, **told, "choices": rows})
+        print_json(
+            {
+                "model": options.model,
+                "device": options.device,
+                "demand": asdict(demand),
+                "setting": asdict(setting),
+                **told,
+                "choices": rows,
+            }
+        )
         return
     _print_one(options.model, device, demand, setting, told)
     print()
