@@ -14,6 +14,8 @@ rule report:
     params:
         code=library(
             "report",
+            "report/templates",
+            "report/templates/sections",
             "analysis/compare.py",
             "analysis/levels.py",
             "analysis/locked.py",

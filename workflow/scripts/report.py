@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from bench.figures import Results
-from bench.report import write_report
+from bench.report import commit_of, write_report
 from bench.workflow import job
 
 with job(snakemake.log[0]):
@@ -11,4 +11,5 @@ with job(snakemake.log[0]):
         results=Results.read(Path(snakemake.input.summary), Path(snakemake.input.timeseries)),
         specs=[Path(path) for path in snakemake.input.specs],
         facts=[Path(path) for path in snakemake.input.facts],
+        commit=commit_of(Path(snakemake.scriptdir)),
     )
