@@ -175,6 +175,13 @@ def test_fp8_where_the_device_has_none_saves_memory_and_no_arithmetic(capsys):
     assert quantised["ceilings"]["ridge_flop_per_byte"] == pytest.approx(1978.9 / 4.8)  # blocks of FP8 are FP8
 
 
+def test_dtypes_as_documents_write_them(capsys):
+    common = ("--model", "llama-3-8b", "--device", "h100")
+    assert planned(capsys, *common, "--dtype", "FP16", "--kv-dtype", "bf16") == planned(
+        capsys, *common, "--dtype", "float16", "--kv-dtype", "bfloat16"
+    )
+
+
 def test_why_there_is_no_answer(capsys):
     def why(*arguments):
         told = planned(capsys, *arguments)

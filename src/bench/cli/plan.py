@@ -16,6 +16,7 @@ from bench.study import Deployment, Device, catalogue, catalogue_key, device_nam
 __all__ = ["add"]
 
 _GIB = 2**30
+_SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def add(commands: Commands) -> None:
@@ -52,12 +53,15 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--dtype",
+        type=_dtype,
         choices=WEIGHTS,
         default="bfloat16",
         help="of the weights; int8 and int4 of the weights alone, computed in 16 bit; a quantised checkpoint keeps its own "
         "(default: %(default)s)",
     )
-    parser.add_argument("--kv-dtype", choices=DTYPE_BYTES, help="of the KV cache (default: 16 bit, or 32 with --dtype float32)")
+    parser.add_argument(
+        "--kv-dtype", type=_dtype, choices=DTYPE_BYTES, help="of the KV cache (default: 16 bit, or 32 with --dtype float32)"
+    )
     parser.add_argument(
         "--gpu-memory-utilization",
         type=float,
@@ -77,6 +81,11 @@ def add(commands: Commands) -> None:
         "--json", action="store_true", help="everything, as JSON; a list where several models or devices are meant"
     )
     parser.set_defaults(run=_run)
+
+
+def _dtype(text: str) -> str:
+    """`fp16`, as documents write it, is `float16`, as engines do."""
+    return _SHORT.get(text.lower(), text.lower())
 
 
 def _run(options: argparse.Namespace) -> None:
