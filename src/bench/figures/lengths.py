@@ -78,7 +78,7 @@ def length_chart(rows: pl.DataFrame, *, x: tuple[str, str], y: tuple[str, str], 
     highest = max([*rows[y[0]].drop_nulls(), *rows["fit"].drop_nulls()], default=1.0)
     scale = alt.Scale(domain=[0, 1.05 * highest])
     up, fit = (alt.Y(f"{field}:Q", title=y[1], scale=scale) for field in (y[0], "fit"))
-    base = alt.Chart(rows.select("series", "valid", "fit", "run", x[0], y[0]))
+    base = alt.Chart(rows.select("deployment", "series", "valid", "fit", "run", x[0], y[0]))
     if rows["fit"].is_not_null().any():
         lines = base.mark_line(strokeDash=[5, 4]).encode(x=across, y=fit, color=colour)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,45 +13,146 @@ import jinja2
 import polars as pl
 import vl_convert
 
-from bench.analysis import METRICS, repeats
+from bench import __version__
+from bench.analysis import BANDS, METRICS, Prices, repeats
 from bench.figures import Results
 from bench.figures.registry import load_figure
+from bench.figures.theme import with_curve
+from bench.models import Geometry
 from bench.parse import tail_text
+from bench.report import provenance
+from bench.report.findings import findings
+from bench.study import Deployment
 
 __all__ = ["write_manifest", "write_report"]
 
 _KINDS = ("svg", "png", "json")
+# In the page's order: each is a file in templates/sections, which sets its `title` and may come out empty where it does not apply.
+_SECTIONS = (
+    "verdicts",
+    "operating",
+    "figures",
+    "saturation",
+    "comparison",
+    "predictions",
+    "economics",
+    "recovery",
+    "advice",
+    "bands",
+    "runs",
+    "repeats",
+    "invalid",
+    "provenance",
+    "methods",
+)
 
 
-def write_report(page: Path, *, title: str, results: Results, specs: Sequence[Path], facts: Sequence[Path]) -> None:
+def write_report(
+    page: Path,
+    *,
+    title: str,
+    results: Results,
+    specs: Sequence[Path],
+    facts: Sequence[Path],
+    commit: str | None = None,
+    summary: Path | None = None,
+    geometries: Mapping[str, Geometry] | None = None,
+    settings: Mapping[str, Deployment] | None = None,
+) -> None:
     """Write the page: what was found, the figures (interactive, without a network), every run, and where it ran.
 
     Args:
+        summary: where its findings go in short, as Markdown for a pull request. geometries, settings: of each deployment, for the
+            ceilings of its speed.
         specs: the figures' Vega-Lite files, named after their figures. facts: `deployment.json` of each deployment.
+        commit: of the sources that draw it, as `commit_of` tells it.
     """
-    template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-        (files("bench.report") / "page.html.j2").read_text()
-    )
     runs = results.runs.sort("deployment", "workload", "level", "repeat", maintain_order=True)
+    deployments = provenance.deployments(facts, runs)
+    context: dict[str, Any] = {
+        "title": title,
+        "version": __version__,
+        "commit": commit,
+        "overview": provenance.overview(runs, deployments),
+        "figures": [_figure(spec) for spec in specs],
+        "curves": _json(_curves(results)),
+        "families": dict(runs.select("workload", "family").unique().iter_rows()),
+        "saturation": results.saturation.to_dicts(),
+        "comparisons": results.comparisons,
+        "baseline": next(iter(results.runs.filter("baseline")["deployment"]), None),
+        "replicas": results.runs.filter("replica")["deployment"].unique(maintain_order=True).to_list(),
+        "metrics": METRICS,
+        "repeats": repeats(runs, "throughput_tokens_per_s").filter(pl.col("n") > 1).to_dicts(),
+        "tail_text": tail_text,
+        "runs": runs.to_dicts(),
+        "invalid": runs.filter(~pl.col("valid")).to_dicts(),
+        "facts": deployments,
+        "workloads": provenance.workloads(runs),
+        "findings": findings(results, geometries or {}, settings or {}),
+        "slos": results.decision.slos,
+        "peak_rps": results.decision.peak_rps,
+        "safety": results.decision.safety,
+        "prices": Prices.of(results.decision, results.device),
+        "device": results.device,
+        "bands": BANDS,
+    }
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(
-        template.render(
-            title=title,
-            # A spec stands in a script element: no "</" may end it early.
-            figures=[(load_figure(spec.stem), spec.read_text().replace("</", "<\\/")) for spec in specs],
-            saturation=results.saturation.to_dicts(),
-            comparisons=results.comparisons,
-            baseline=next(iter(results.runs.filter("baseline")["deployment"]), None),
-            replicas=results.runs.filter("replica")["deployment"].unique(maintain_order=True).to_list(),
-            metrics=METRICS,
-            repeats=repeats(runs, "throughput_tokens_per_s").filter(pl.col("n") > 1).to_dicts(),
-            tail_text=tail_text,
-            runs=runs.to_dicts(),
-            invalid=runs.filter(~pl.col("valid")).to_dicts(),
-            facts=[json.loads(path.read_text()) for path in facts],
-            bundle=vl_convert.javascript_bundle(),  # type: ignore[call-arg]
-        )
+    page.write_text(_render(context), encoding="utf-8")
+    if summary is not None:
+        summary.write_text(_markdown(context), encoding="utf-8")
+
+
+def _markdown(context: Mapping[str, Any]) -> str:
+    """The findings in short."""
+    environment = jinja2.Environment(loader=jinja2.PackageLoader("bench.report"), trim_blocks=True, lstrip_blocks=True)  # noqa: S701
+    environment.filters["cell"] = lambda value, shape: "–" if value is None else shape % value
+    return environment.get_template("summary.md.j2").render(**context)
+
+
+def _render(context: Mapping[str, Any]) -> str:
+    """The page around those sections that have anything to say."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("bench.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    sections = [
+        {"name": name, "title": module.title, "body": body}
+        for name in _SECTIONS
+        for module in [environment.get_template(f"sections/{name}.html.j2").make_module(dict(context))]
+        if (body := module.__html__().strip())  # type: ignore[attr-defined]
+    ]
+    templates = files("bench.report") / "templates"
+    return environment.get_template("page.html.j2").render(
+        **context,
+        sections=sections,
+        style=(templates / "style.css").read_text(encoding="utf-8"),
+        scripts=[(templates / name).read_text(encoding="utf-8") for name in ("charts.js", "page.js")],
+        bundle=vl_convert.javascript_bundle(),  # type: ignore[call-arg]
+    )
+
+
+def _figure(spec: Path) -> dict[str, Any]:
+    """A figure's `name`, `title`, `question` and `reading`, its `note` about invalid runs, and its `spec` as JSON for a script element."""
+    drawn = load_figure(spec.stem)
+    content = json.loads(spec.read_text())
+    told = {key: getattr(drawn, key) for key in ("name", "title", "question", "reading")}
+    return {**told, "note": " ".join(content["title"].get("subtitle", [])[1:]), "spec": _json(content)}
+
+
+def _curves(results: Results) -> dict[str, Any]:
+    """What the page's filter knows: the families of workloads, and of each curve in charts its deployment, its model and its family."""
+    keys = ("deployment", "workload", "family", "model")
+    rows = with_curve(results, results.runs.select(keys).unique(maintain_order=True)).to_dicts()
+    return {
+        "deployments": {row["deployment"]: row["model"] for row in rows},
+        "families": list(dict.fromkeys(row["family"] for row in rows)),
+        "workloads": {row["workload"]: row["family"] for row in rows},
+        "curves": {row["curve"]: [row["deployment"], row["family"]] for row in rows},
+    }
+
+
+def _json(content: Any) -> str:
+    """JSON that may stand in a script element: nothing in it can end that early, or begin another."""
+    return json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def write_manifest(manifest: Path, *, figures: Sequence[Path], page: Path, results: Results) -> None:

@@ -55,7 +55,7 @@ def _strip(results: Results, name: str, found: Comparison, axis: str) -> alt.HCo
     load = pl.format("{} · {}", "workload", _level()) if results.several_workloads else _level()
     loads = _percent(loads).with_columns(load=load)
     order = [*loads["load"].unique(maintain_order=True), _OVERALL]
-    together = _percent(found.overall).with_columns(load=pl.lit(_OVERALL))
+    together = _percent(found.overall).with_columns(load=pl.lit(_OVERALL), deployment=pl.lit(name))
     baseline = results.runs.filter("baseline")["deployment"][0]
     panels = []
     for i, metric in enumerate(together["metric"]):

@@ -32,8 +32,10 @@ def memory_pressure(results: Results) -> alt.ConcatChart:
         rows = results.timeseries.filter((pl.col("deployment") == run["deployment"]) & (pl.col("run") == run["run"]))
         end = float(run["duration_s"] or 1.0)
         x = alt.X("elapsed_s:Q", title="time since the run's start (s)", scale=alt.Scale(domain=[0, end], nice=False))
-        counts = rows.filter(pl.col("series").is_in(list(_COUNTS))).select("series", "elapsed_s", "value")
-        usage = rows.filter(pl.col("series") == "kv_usage").select("elapsed_s", "value")
+        rows = rows.with_columns(curve=pl.lit(curve))
+        counts = rows.filter(pl.col("series").is_in(list(_COUNTS))).select("curve", "series", "elapsed_s", "value")
+        usage = rows.filter(pl.col("series") == "kv_usage").select("curve", "elapsed_s", "value")
+        when = alt.Tooltip("elapsed_s:Q", title="time (s)", format=".2f")
         colour = alt.Color(
             "series:N",
             title="requests",
@@ -51,7 +53,13 @@ def memory_pressure(results: Results) -> alt.ConcatChart:
         above = (
             alt.Chart(counts, title=alt.TitleParams(title, fontSize=13, anchor="start"))
             .mark_line(clip=True, interpolate="step-after")
-            .encode(x=x.title(None), y=alt.Y("value:Q", title="requests"), color=colour, strokeDash=dash)
+            .encode(
+                x=x.title(None),
+                y=alt.Y("value:Q", title="requests"),
+                color=colour,
+                strokeDash=dash,
+                tooltip=["series:N", alt.Tooltip("value:Q", title="requests"), when],
+            )
             .properties(width=280, height=180)
         )
         below = (
@@ -66,6 +74,7 @@ def memory_pressure(results: Results) -> alt.ConcatChart:
             .encode(
                 x=x,
                 y=alt.Y("value:Q", title="KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02])),
+                tooltip=[alt.Tooltip("value:Q", title="KV-cache usage", format=".1%"), when],
             )
             .properties(width=280, height=100)
         )

@@ -55,7 +55,9 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
                     size=curve_size(),
                     tooltip=["curve:N", "measured:Q", "predicted:Q", "below:Q"],
                 ),
-                base.mark_point(shape="diamond", size=190, strokeWidth=1.5).encode(x=x, y="predicted:Q", color=colour),
+                base.mark_point(shape="diamond", size=190, strokeWidth=1.5).encode(
+                    x=x, y="predicted:Q", color=colour, tooltip=["curve:N", "predicted:Q"]
+                ),
                 curve.mark_rule(strokeWidth=1.2).encode(
                     x=beside, y=alt.Y("saturation_low:Q", title=load), y2="saturation_high:Q", color=colour
                 ),

@@ -37,10 +37,12 @@ def tensor_parallel(results: Results) -> alt.HConcatChart | alt.LayerChart:
     x = level_axis(results)
     highest = max(runs["throughput_tokens_per_s"].drop_nulls(), default=1.0)
     y = alt.Y("throughput_tokens_per_s:Q", title="output tokens/s", scale=alt.Scale(domain=[0, 1.05 * highest]))
-    columns = ["run", "series", "level", "throughput_tokens_per_s", "kv_usage_peak", "valid"]
+    columns = ["deployment", "run", "series", "level", "throughput_tokens_per_s", "kv_usage_peak", "valid"]
     every = alt.Chart(runs.select(columns))
     medians = alt.Chart(
-        runs.filter("valid").group_by("series", "level", maintain_order=True).agg(pl.col("throughput_tokens_per_s").median())
+        runs.filter("valid")
+        .group_by("series", "level", maintain_order=True)
+        .agg(pl.col("deployment").first(), pl.col("throughput_tokens_per_s").median())
     )
     left = alt.layer(
         medians.mark_line().encode(x=x, y=y, color=colour), points(every, y, x, colour, tooltip=["run:N", "level:Q"])
@@ -63,7 +65,7 @@ def tensor_parallel(results: Results) -> alt.HConcatChart | alt.LayerChart:
         runs.filter("valid")
         .drop_nulls("kv_usage_peak")
         .group_by("series", "level", maintain_order=True)
-        .agg(pl.col("throughput_tokens_per_s", "kv_usage_peak").median())
+        .agg(pl.col("deployment").first(), pl.col("throughput_tokens_per_s", "kv_usage_peak").median())
     )
     right = alt.layer(
         course.mark_line(strokeWidth=1).encode(x=usage, y=y, color=colour, order="level:Q"),
@@ -73,12 +75,12 @@ def tensor_parallel(results: Results) -> alt.HConcatChart | alt.LayerChart:
 
 
 def _efficiency(runs: pl.DataFrame) -> pl.DataFrame:
-    """Throughput of n devices over n ÷ m times that of the fewest, m, at each level: `series`, `level`, `efficiency`."""
+    """Throughput of n devices over n ÷ m times that of the fewest, m, at each level: `deployment`, `series`, `level`, `efficiency`."""
     alike = ["model", "engine", "workload", "level"]
     levels = (
         runs.filter("valid")
         .group_by(*alike, "tensor_parallel", "series", maintain_order=True)
-        .agg(pl.col("throughput_tokens_per_s").median())
+        .agg(pl.col("deployment").first(), pl.col("throughput_tokens_per_s").median())
         .drop_nulls()
     )
     fewest = levels.filter(pl.col("tensor_parallel") == pl.col("tensor_parallel").min().over("model", "engine", "workload"))
@@ -86,6 +88,7 @@ def _efficiency(runs: pl.DataFrame) -> pl.DataFrame:
         levels.join(fewest.select(*alike, m="tensor_parallel", alone="throughput_tokens_per_s"), on=alike)
         .filter(pl.col("tensor_parallel") > pl.col("m"))
         .select(
+            "deployment",
             "series",
             "level",
             efficiency=pl.col("throughput_tokens_per_s") / pl.col("alone") * pl.col("m") / pl.col("tensor_parallel"),

@@ -92,7 +92,7 @@ def ttft(results: Results) -> alt.FacetChart:
         alt.Chart(long)
         .transform_filter("!datum.valid")
         .mark_point(shape="cross", angle=45, size=60, strokeWidth=1.5)
-        .encode(x=x, y=y, color=colour)
+        .encode(x=x, y=y, color=colour, tooltip=["measure:N", "level:Q", alt.Tooltip("seconds:Q", format=".3f")])
     )
     chart: alt.FacetChart = (
         alt.layer(line, whiskers, ground, dots, crosses)

@@ -1,0 +1,30 @@
+"""Which state of the sources drew a page."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+__all__ = ["commit_of"]
+
+
+def commit_of(folder: Path) -> str | None:
+    """The git commit that is checked out in `folder`, with a remark where tracked files were changed since.
+
+    Returns:
+        Such as `4c1ebdf…, with changes that are not committed`; None where there is no git, or `folder` is no checkout.
+    """
+    commit = _git(folder, "rev-parse", "HEAD")
+    if not commit:
+        return None
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return f"{commit}, with changes that are not committed" if changed else commit
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git says; None where it fails or is not there."""
+    try:
+        told = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
+    except OSError:
+        return None
+    return told.stdout.strip() if told.returncode == 0 else None
