@@ -1,5 +1,6 @@
 """Engines and launches: what is run, and what is refused because it cannot fit."""
 
+import hashlib
 import json
 from pathlib import Path
 

@@ -28,9 +28,7 @@ def closing_words(runs: pl.DataFrame, *, figures: int) -> list[str]:
     if not figures:
         lines.append("No figure: these runs answer no figure's question (most need two levels of load). The report lists them.")
     if invalid.height and invalid.height == runs.height:
-        lines.append(
-            f"Nothing to show: 0 of {runs.height} runs are valid. The report and the figures are kept, and mark them."
-        )
+        lines.append(f"Nothing to show: 0 of {runs.height} runs are valid. The report and the figures are kept, and mark them.")
         counts = Counter(reason for reasons in invalid["reasons"] for reason in reasons)
         lines += [f"    {reason} ({count} of {runs.height} runs)" for reason, count in counts.most_common(_REASONS)]
         if len(counts) > _REASONS:
