@@ -9,6 +9,8 @@ CONFIG ?=
 SELECT ?=
 STUDY ?=
 BIN := .venv/bin
+# Snakemake's own answer to a missing file is a traceback.
+$(foreach file,$(CONFIG),$(if $(wildcard $(file)),,$(error CONFIG=$(file): no such file. There are: $(sort $(wildcard config/config.yaml config/studies/*.yaml)))))
 # One workflow at a time, by a lock that the kernel releases however a workflow ends; Snakemake's own lock would outlive a kill.
 # The workflow gets SIGTERM when make is gone: nothing measures on for nobody.
 LOCKED := flock --nonblock --no-fork .snakemake.lock
