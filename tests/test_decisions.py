@@ -44,7 +44,7 @@ def frame(summary, curves):
                 "run": f"{workload}{level}",
             }
             defaults = {"throughput_requests_per_s": 2.0 * level, "ttft_p99_s": 0.1, "ttft_p50_s": 0.1, "e2e_mean_s": 0.5, "itl_p50_s": 0.01,
-                        "itl_p99_s": 0.01, "prefix_hit_rate": None}  # fmt: skip
+                        "itl_p99_s": 0.01, "prefix_hit_rate": None, "tpot_p50_s": 0.01, "e2e_p50_s": 0.5, "ttft_p99_bound_s": None, "ttft_n": 4}  # fmt: skip
             rows.append({**base, **defaults, **{key: values[i] for key, values in more.items()}})
     facts = {name: {"kv_tokens": 640, "kv_blocks": 20, "block_size": 32} for name in launches}
     return summary_frame(rows, launches, facts, Thresholds())

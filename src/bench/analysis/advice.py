@@ -10,6 +10,8 @@ from typing import Any, cast
 
 import polars as pl
 
+from bench.analysis.slo import load_text
+
 __all__ = ["Advice", "advice"]
 
 _APART = 1.5  # two loads of one server differ
@@ -121,7 +123,8 @@ def _admission(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
         beyond = f" (C_max is {row['c_max']:g}, but the KV cache is full there)" if row["operate_at"] < row["c_max"] else ""
         yield Advice(
             "Providers",
-            f"Admit at most {row['operate_at']:g} {row['unit']}{beyond} on an instance of {row['deployment']} ({row['workload']}), and "
+            f"Admit at most {load_text(row['operate_at'], row['unit'])}{beyond} on an instance of {row['deployment']} "
+            f"({row['workload']}), and "
             f"add instances beyond: at {row['missed_at']:g} it misses {row['missed']}.",
             _names(_of(valid, row, row["operate_at"], row["c_max"], row["missed_at"])),
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from bench.analysis.slo import load_text
 from bench.study import Slo
 
 __all__ = ["Bottleneck", "bottleneck"]
@@ -35,9 +36,9 @@ class Bottleneck:
 def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) -> Bottleneck:
     """Why a curve does not carry more.
 
-    At the level above the one at which an instance is operated: the KV cache, if a run filled it and requests wait or were preempted, or
-    if that is why it is operated below C_max; else the engine's bounds, if requests wait; else, if TTFT is missed, prefill; else decode.
-    Evidence, not proof: what is full when a limit is passed need not be all that bounds it.
+    At the level above the one at which an instance is operated: the KV cache, if a run filled it and requests wait or were
+    preempted, or if that is why it is operated below C_max; else the engine's bounds, if requests wait; else, if TTFT is missed,
+    prefill; else decode. Evidence, not proof: what is full when a limit is passed need not be all that bounds it.
 
     Args:
         runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for.
@@ -52,7 +53,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) ->
         why = f"No measured load misses: {operated:g} is the highest level that has a valid run."
         return Bottleneck("none", why, "Measure higher levels to find the limit.", tuple(highest["run"].to_list()))
     names = tuple(there["run"].to_list())
-    at = f"At {there['level'][0]:g} {point['unit']}"
+    at = f"At {load_text(there['level'][0], point['unit'])}"
     waiting, preempted = _mean(there, "waiting_standing") or 0.0, _mean(there, "preemptions") or 0.0
     below = operated < (point["c_max"] or 0.0)
     if there["saturated"].any() and (waiting or preempted or below):

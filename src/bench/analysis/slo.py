@@ -12,7 +12,7 @@ from bench.analysis.levels import Levels
 from bench.errors import BenchError
 from bench.study import Slo
 
-__all__ = ["goodput", "meets", "operating_points"]
+__all__ = ["goodput", "load_text", "meets", "operating_points"]
 
 _FEWEST_LEVELS = 4  # of a curve without repeats, whose noise its neighbours have to tell
 _ROUNDED = 1 + 1e-9  # what a mean of logarithms loses is no miss
@@ -88,6 +88,11 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo]) -> pl.DataFrame:
         unit = _unit(axis, "turns" in group.columns and bool((group["turns"] > 1).any()))
         rows.append({"deployment": deployment, "workload": workload, "axis": axis, "unit": unit, **row, "told": _told(row)})
     return pl.DataFrame(rows, schema={**_WORDS, **_NUMBERS})
+
+
+def load_text(level: float, unit: str) -> str:
+    """A load in words, such as `1 request in flight`."""
+    return f"{level:g} {unit.replace('s in flight', ' in flight') if level == 1 else unit}"
 
 
 def _unit(axis: str, conversations: bool) -> str:

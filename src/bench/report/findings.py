@@ -24,6 +24,7 @@ from bench.analysis import (
 )
 from bench.analysis.bands import Judged
 from bench.analysis.economics import Prices
+from bench.analysis.slo import load_text
 from bench.figures import Results
 from bench.models import Geometry
 from bench.study import Deployment
@@ -63,9 +64,9 @@ class Curve:
         if point["kind"] == "unknown":
             return "No valid run: nothing is told."
         if point["kind"] == "below":
-            at = f"{point['missed_at']:g} {point['unit']}"
+            at = load_text(point["missed_at"], point["unit"])
             return f"No measured load meets the SLOs: at {at}, the lowest, it misses {point['missed']}."
-        said = f"Carries {point['usable_rps']:.3g} requests/s at {point['operate_at']:g} {point['unit']}"
+        said = f"Carries {point['usable_rps']:.3g} requests/s at {load_text(point['operate_at'], point['unit'])}"
         if point["operate_at"] < point["c_max"]:
             return f"{said}. C_max is {point['told']}, but the KV cache is full there."
         return f"{said}: C_max is {point['told']}."
