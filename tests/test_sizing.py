@@ -2,6 +2,7 @@
 
 import json
 
+import polars as pl
 import pytest
 
 from bench.analysis import summary_frame
@@ -121,6 +122,18 @@ def test_the_command_from_results(tmp_path, curve, capsys):
     assert told["cost"]["break_even_million_tokens_a_month"] == 33 * 3 * 720 / 2
     assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "100"]) == 0
     assert "up to concurrency 2" in (text := capsys.readouterr().out) and "at 4 it misses TTFT P99 ≤ 2 s (3 s)" in text
+
+
+def test_goodput_is_that_of_the_slos_that_were_asked_for(tmp_path, curve, capsys):
+    curve.with_columns(goodput_requests_per_s=pl.lit(99.0), duration_s=pl.lit(2.0)).write_parquet(tmp_path / "summary.parquet")
+    arguments = (tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", 100)
+    assert size(capsys, *arguments)["evidence"]["goodput_rps"] is None
+    run = tmp_path / "runs/a/r2"
+    run.mkdir(parents=True)
+    pl.DataFrame({"outcome": ["ok", "ok"], "ttft_s": [1.0, 3.0], "tpot_s": [0.1, 0.1], "e2e_s": [1.0, 1.0]}).write_parquet(
+        run / "requests.parquet"
+    )
+    assert size(capsys, *arguments)["evidence"]["goodput_rps"] == 0.5
 
 
 def test_the_sensitivity_is_a_chart(tmp_path, curve, capsys):

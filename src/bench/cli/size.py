@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.cli.common import Commands, add_hardware, at_least_one, hardware, print_json, print_table
-from bench.cli.sources import read_source
+from bench.cli.sources import read_source, with_goodput
 from bench.errors import BenchError
 from bench.study import Decision, Slo, device_named, parse_slo
 
@@ -106,7 +106,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.usable_rps is not None:
         point, evidence = _given(options), {"source": "given"}
     else:
-        runs = _runs(options)
+        runs = with_goodput(_runs(options), options.results or "results", slos)
         point, evidence = _measured(options, runs, slos)
         if options.chart is not None:
             _draw(options, runs)
@@ -204,6 +204,7 @@ def _print(told: dict[str, Any]) -> None:
         ["instances", f"{told['instances']:,}"],
         ["GPUs", f"{told['gpus']:,}"],
         ["usable requests/s of an instance", f"{told['usable_rps']:.3g}"],
+        *([["of them within every SLO", f"{evidence['goodput_rps']:.3g}"]] if evidence.get("goodput_rps") is not None else []),
         ["load of the fleet at the peak (60–80 % is wanted)", f"{told['utilisation_at_peak']:.0%}"],
     ]
     if limit := told["limits"]:
