@@ -95,13 +95,13 @@ def _speeds(name: str, runs: pl.DataFrame, geometry: Geometry, deployment: Deplo
         prompt, output = (cast("float", part[f"{key}_tokens"].mean()) for key in ("prompt", "output"))
         ceilings = plan(geometry, device, Demand(round(prompt), round(output)), setting)["ceilings"]
         tpot, ttft = (cast("float | None", part[column].median()) for column in ("tpot_p50_s", "ttft_p50_s"))
-        for what, speed, key in (
-            ("decode", tpot and 1 / tpot, "decode_tokens_per_s_at_context"),
-            ("prefill", ttft and prompt / ttft, "prefill_tokens_per_s"),
+        for what, speed, ceiling in (
+            ("decode", tpot and 1 / tpot, ceilings["decode_tokens_per_s_at_context"]),
+            ("prefill", ttft and prompt / ttft, prompt / ceilings["ttft_s"]),
         ):
             if speed:
-                said = f"{speed / ceilings[key]:.0%} of the ceiling"
+                said = f"{speed / ceiling:.0%} of the ceiling"
                 found.append(
-                    Prediction(name, f"{what} of one request, {workload} (tokens/s)", ceilings[key], speed, said, ceiling=True)
+                    Prediction(name, f"{what} of one request, {workload} (tokens/s)", ceiling, speed, said, ceiling=True)
                 )
     return found
