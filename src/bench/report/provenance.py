@@ -88,7 +88,7 @@ def _known(runs: pl.DataFrame, column: str) -> list[Any]:
 
 def _flag(command: Sequence[str], flag: str) -> str | None:
     """A flag's value, given as its own word or after an equals sign."""
-    for word, after in zip(command, [*command[1:], None], strict=True):
+    for word, after in zip(command, [*command[1:], None], strict=False):  # a server that is not ours has no command
         if word == flag:
             return after
         if word.startswith(f"{flag}="):
