@@ -13,7 +13,6 @@ from bench.figures.regions import region_bands
 from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
 from bench.figures.theme import curve_colour
-from bench.report import write_manifest, write_report
 from bench.study import Decision
 from bench.study.config import Thresholds
 from tests.conftest import ROOT
@@ -90,32 +89,6 @@ def test_every_axis_has_a_title(name, summary):
     assert all('"title":' in axis or '"field": "predicted"' in axis for axis in axes)
 
 
-def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, summary):
-    study = results(summary, failed=[0, 0, 1])
-    paths = save_figure("kv-saturation", study, tmp_path / "kv-saturation")
-    svg, png, spec = paths
-    assert svg.read_text().startswith("<svg")
-    assert "invalid" in svg.read_text()
-    assert png.read_bytes().startswith(b"\x89PNG")
-    facts = tmp_path / "deployment.json"
-    facts.write_text(json.dumps({
-        "deployment": "a", "managed": True, "engine_version": "1", "ready_s": 3.0, "kv_tokens": 640, "kv_blocks": 20, "block_size": 32,
-        "command": ["vllm", "<serve>"], "hardware": {"cpu": "c", "cores": 2, "memory_bytes": 2**30, "gpus": [], "system": "Linux"},
-    }))  # fmt: skip
-    page = tmp_path / "report.html"
-    write_report(page, title="A <study>", results=study, specs=[spec], facts=[facts])
-    text = page.read_text()
-    assert "A &lt;study&gt;" in text
-    assert "1 of 4 requests failed" in text
-    assert "2 of 6 runs cannot be trusted" in text
-    assert "vllm &lt;serve&gt;" in text
-    assert not re.findall(r'(?:src|href)="https?:', text)
-    write_manifest(tmp_path / "all", figures=paths, page=page, results=study)
-    manifest = json.loads((tmp_path / "all").read_text())
-    assert set(manifest["figures"]) == {"kv-saturation.svg", "kv-saturation.png", "kv-saturation.json"}
-    assert len(manifest["runs"]) == 6
-
-
 def drawn_rows(spec, key):
     return [row for rows in spec["datasets"].values() for row in rows if key in row]
 
@@ -155,41 +128,9 @@ def test_levels_with_repeats_have_their_interval(summary):
     )
 
 
-def test_the_reports_tables_tell_estimates_from_bounds_and_repeats(tmp_path, summary):
-    study = results(
-        summary, levels=(1, 4, 4), deployments=("a",), ttft_n=[4, 4, 700], ttft_p99_bound_s=[None, None, 1.25],
-        throughput_tokens_per_s=[10.0, 40.0, 44.0],
-    )  # fmt: skip
-    write_report(tmp_path / "report.html", title="t", results=study, specs=[], facts=[])
-    text = (tmp_path / "report.html").read_text()
-    assert '<td title="an estimate: n = 4 carries no 99 % bound">~0.200</td>' in text
-    assert "<td>0.800 (≤ 1.250)</td>" in text
-    assert "<td>42</td><td>42</td><td>17 to 67</td>" in text
-
-
 def test_every_chart_has_its_place_in_the_selection():
     files = {path.stem.replace("_", "-") for path in (ROOT / "src/bench/figures/charts").glob("[a-z]*.py")}
     assert set(figure_names()) == files
-
-
-def test_the_report_compares_with_the_baseline(tmp_path, summary):
-    study = results(summary, deployments=("a", "b"), throughput_tokens_per_s=[10.0, 40.0, 160.0])
-    slower = pl.when(pl.col("deployment") == "b").then(0.9).otherwise(1.0)
-    for factor, told in (
-        (slower, "<td>−10.0 %</td>\n<td>−10.0 to −10.0 %</td>\n<td>worse</td>"),
-        (pl.lit(1.0), "<td>no evidence</td>"),
-    ):
-        runs = study.runs.with_columns(pl.col("throughput_tokens_per_s") * factor, engine_version=pl.col("deployment"))
-        write_report(tmp_path / "report.html", title="t", results=Results(runs, study.timeseries), specs=[], facts=[])
-        text = (tmp_path / "report.html").read_text()
-        assert "<h2>Against a</h2>" in text
-        assert told in text
-        assert "b differs from a in engine_version: a → b." in text
-    assert "worse</td>" not in text
-    write_report(tmp_path / "report.html", title="t", results=results(summary, baseline=None), specs=[], facts=[])
-    assert "Against" not in (tmp_path / "report.html").read_text()
-    write_report(tmp_path / "report.html", title="t", results=results(summary, failed=[1, 1, 1]), specs=[], facts=[])
-    assert "no pair of valid runs" in (tmp_path / "report.html").read_text()
 
 
 def test_a_comparison_shows_every_load_and_all_together(summary):
@@ -321,9 +262,3 @@ def test_the_profile_says_why_a_point_is_missing(summary):
     assert "A|B: too few levels with a valid run: 3 of the 4 that are" in text
     none = json.dumps(load_figure("performance-profile").draw(results(summary, failed=[1, 1, 1])).to_dict())
     assert "B|C: no valid run" in none
-
-
-def test_the_report_tells_the_points_or_why_there_are_none(tmp_path, summary):
-    for throughput, words in ((PEAK, "12 (8 to 16), then it falls"), ({1: 1, 2: 2}, "2 of the 4 that are needed")):
-        write_report(tmp_path / "report.html", title="t", results=planted(summary, throughput), specs=[], facts=[])
-        assert words in (tmp_path / "report.html").read_text()

@@ -114,12 +114,11 @@ def _render(context: Mapping[str, Any]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("bench.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    sections = [
-        {"name": name, "title": module.title, "body": body}
-        for name in _SECTIONS
-        for module in [environment.get_template(f"sections/{name}.html.j2").make_module(dict(context))]
-        if (body := module.__html__().strip())  # type: ignore[attr-defined]
-    ]
+    sections = []
+    for name in _SECTIONS:
+        section: Any = environment.get_template(f"sections/{name}.html.j2").make_module(dict(context))
+        if body := section.__html__().strip():
+            sections.append({"name": name, "title": section.title, "body": body})
     templates = files("bench.report") / "templates"
     return environment.get_template("page.html.j2").render(
         **context,
@@ -131,7 +130,7 @@ def _render(context: Mapping[str, Any]) -> str:
 
 
 def _figure(spec: Path) -> dict[str, Any]:
-    """A figure's `name`, `title`, `question` and `reading`, its `note` about invalid runs, and its `spec` as JSON for a script element."""
+    """A figure's `name`, `title`, `question` and `reading`, its `note` about invalid runs, and its `spec` for a script element."""
     drawn = load_figure(spec.stem)
     content = json.loads(spec.read_text())
     told = {key: getattr(drawn, key) for key in ("name", "title", "question", "reading")}

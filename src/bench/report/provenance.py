@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ _LENGTHS = {"prompt_tokens": "prompt", "output_tokens": "output"}
 
 def overview(runs: pl.DataFrame, facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What a page says at its top: `models`, `engines` (with their versions), `hardware`, and when the first and the last run
-    `started` (a day and a minute of UTC; None where the runs do not tell it).
+    `started` (UTC; None where the runs do not tell it).
 
     Args:
         runs: rows of the summary table. facts: `deployment.json` of each deployment.
@@ -31,13 +32,15 @@ def overview(runs: pl.DataFrame, facts: Sequence[Mapping[str, Any]]) -> dict[str
         "models": _known(runs, "model"),
         "engines": [f"{engine or 'an endpoint'} {version or 'of unknown version'}" for engine, version in versions],
         "hardware": list(dict.fromkeys([*devices, *_known(runs, "hardware")])),
-        "started": [moment[:16].replace("T", " ") for moment in (started[0], started[-1])] if started else None,
+        "started": _span(started[0], started[-1]) if started else None,
     }
 
 
 def deployments(facts: Sequence[Path], runs: pl.DataFrame) -> list[dict[str, Any]]:
-    """`deployment.json` of each deployment, with what was locked in it: `dtype`, `kv_dtype`, `max_model_len` as its command line and its
-    cache configuration tell them, `model` and `tensor_parallel` as the runs do, and `shell`, its command line with its environment.
+    """`deployment.json` of each deployment, with what was locked in it.
+
+    `dtype`, `kv_dtype` and `max_model_len` as its command line and its cache configuration tell them, `model` and `tensor_parallel` as
+    the runs do, and `shell`: its command line with its environment, as a shell takes it.
 
     Args:
         runs: rows of the summary table.
@@ -81,6 +84,12 @@ def workloads(runs: pl.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
+def _span(first: str, last: str) -> str:
+    """Two ISO moments to the minute, the day once where it is the same."""
+    begin, end = (moment[:16].replace("T", " ") for moment in (first, last))
+    return begin if begin == end else f"{begin} to {end[11:] if begin[:10] == end[:10] else end}"
+
+
 def _known(runs: pl.DataFrame, column: str) -> list[Any]:
     """The values of a column in the order of the runs; none where an older table lacks it."""
     return runs[column].drop_nulls().unique(maintain_order=True).to_list() if column in runs.columns else []
@@ -88,7 +97,7 @@ def _known(runs: pl.DataFrame, column: str) -> list[Any]:
 
 def _flag(command: Sequence[str], flag: str) -> str | None:
     """A flag's value, given as its own word or after an equals sign."""
-    for word, after in zip(command, [*command[1:], None], strict=False):  # a server that is not ours has no command
+    for word, after in zip_longest(command, command[1:]):
         if word == flag:
             return after
         if word.startswith(f"{flag}="):

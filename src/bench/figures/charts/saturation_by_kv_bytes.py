@@ -53,10 +53,10 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
                     y=y,
                     color=colour,
                     size=curve_size(),
-                    tooltip=["curve:N", "measured:Q", "predicted:Q", "below:Q"],
+                    tooltip=["curve:N", "measured:Q", alt.Tooltip("predicted:Q", format=".1f"), "below:Q"],
                 ),
                 base.mark_point(shape="diamond", size=190, strokeWidth=1.5).encode(
-                    x=x, y="predicted:Q", color=colour, tooltip=["curve:N", "predicted:Q"]
+                    x=x, y="predicted:Q", color=colour, tooltip=["curve:N", alt.Tooltip("predicted:Q", format=".1f")]
                 ),
                 curve.mark_rule(strokeWidth=1.2).encode(
                     x=beside, y=alt.Y("saturation_low:Q", title=load), y2="saturation_high:Q", color=colour

@@ -2,17 +2,22 @@
 // Nothing here touches the page; page.js does.
 "use strict";
 
-const ROOM = 75; // pixels beside a panel for its axis, before it was measured
+// Pixels, before anything is measured: beside a panel for its axis or none, and beside all for a legend.
+const AXIS = 75;
+const NO_AXIS = 14;
+const LEGEND = 160;
+const LETTER = 0.6; // of its font size, a letter's width
+const NARROW = 600; // a phone's room
 const PADDING = 7; // pixels between a panel's frame and its outermost marks, which panels that zoom would cut in half
 const PARTS = ["concat", "hconcat", "vconcat"];
 
 const partsOf = (view) => PARTS.find((key) => view[key]);
 
-/** Every object within a specification. */
+/** Every object within a specification, but for its data and its looks. */
 function* objectsIn(value) {
   if (!value || typeof value !== "object") return;
   if (!Array.isArray(value)) yield value;
-  for (const inner of Object.values(value)) yield* objectsIn(inner);
+  for (const [key, inner] of Object.entries(value)) if (key !== "datasets" && key !== "config") yield* objectsIn(inner);
 }
 
 /** The encodings of every unit within a view: channel and definition. */
@@ -49,14 +54,13 @@ function withoutHidden(spec, shown) {
   return left;
 }
 
+/** A view less its panels that have nothing left; null where that is all of it. */
 function withoutEmpty(view, emptied) {
+  const known = [...objectsIn(view)].map((object) => object.data?.name).filter((name) => emptied.has(name));
+  if (known.length && known.every((name) => emptied.get(name))) return null;
   const key = partsOf(view);
-  if (key) {
-    view[key] = view[key].map((part) => withoutEmpty(part, emptied)).filter(Boolean);
-    return view[key].length ? view : null;
-  }
-  const known = [...objectsIn({ ...view, datasets: null })].map((object) => object.data?.name).filter((name) => emptied.has(name));
-  return known.length && known.every((name) => emptied.get(name)) ? null : view;
+  if (key) view[key] = view[key].map((part) => withoutEmpty(part, emptied)).filter(Boolean);
+  return view;
 }
 
 function withoutNames(definition, names) {
@@ -68,13 +72,18 @@ function withoutNames(definition, names) {
   if (Array.isArray(range) && range.length === domain.length) definition.scale.range = range.filter((_, i) => keep(domain[i]));
 }
 
-/** Small multiples as panels side by side, each of which has scales of its own to zoom. */
-function unfolded(spec) {
+/**
+ * Small multiples as panels side by side, each of which has scales of its own to zoom. Those in rows and columns, which have common
+ * headings, only where they must stand below one another.
+ */
+function unfolded(spec, narrow) {
   const { facet, spec: inner, ...rest } = spec;
-  if (!facet?.field) return spec;
+  if (!facet || !(facet.field || narrow)) return spec;
   const rows = spec.datasets[spec.data.name];
-  const names = new Set(rows.map((row) => row[facet.field]));
-  const order = (Array.isArray(facet.sort) ? facet.sort : [...names]).filter((name) => names.has(name));
+  const fields = facet.field ? [facet] : [facet.row, facet.column].filter(Boolean);
+  const place = (row) => fields.map(({ field, sort }) => (Array.isArray(sort) ? sort.indexOf(row[field]) : 0));
+  const order = new Map(rows.map((row) => [fields.map(({ field }) => row[field]).join(" · "), row]));
+  const panels = [...order].sort(([, a], [, b]) => place(a).reduce((known, at, i) => known || at - place(b)[i], 0));
   const shared = rest.resolve?.scale?.x !== "independent";
   for (const [channel, definition] of encodingsIn(inner)) {
     if (channel !== "x" || !shared || definition.type !== "quantitative" || definition.scale?.domain) continue;
@@ -85,25 +94,25 @@ function unfolded(spec) {
   delete rest.resolve;
   return {
     ...rest,
-    concat: order.map((name) => ({
+    concat: panels.map(([name, row]) => ({
       ...structuredClone(inner),
       title: { text: name, anchor: "start", fontSize: 13 },
       data: spec.data,
-      transform: [{ filter: { field: facet.field, equal: name } }, ...(inner.transform ?? [])],
+      transform: [...fields.map(({ field }) => ({ filter: { field, equal: row[field] } })), ...(inner.transform ?? [])],
     })),
   };
 }
 
-/** A panel's width (px) by its specification, and that of the widest row of panels with how many they are. */
+/** Of the widest row of panels: the `width` (px) of these by their specification, and what their axes take `beside`. */
 function widthOf(view) {
-  const rows = { concat: () => view.concat.slice(0, view.columns), hconcat: () => view.hconcat };
   const key = partsOf(view);
-  if (key === "vconcat") return view.vconcat.map(widthOf).reduce((a, b) => (b.width > a.width ? b : a));
-  if (key) {
-    const parts = rows[key]().map(widthOf);
-    return { width: parts.reduce((sum, part) => sum + part.width, 0), panels: parts.reduce((sum, part) => sum + part.panels, 0) };
+  if (!key) {
+    const bare = [...encodingsIn(view)].some(([channel, { axis }]) => channel === "y" && axis?.labels === false);
+    return { width: typeof view.width === "number" ? view.width : 0, beside: bare ? NO_AXIS : AXIS };
   }
-  return { width: typeof view.width === "number" ? view.width : 0, panels: 1 };
+  const parts = (key === "concat" ? view.concat.slice(0, view.columns) : view[key]).map(widthOf);
+  if (key === "vconcat") return parts.reduce((a, b) => (b.width > a.width ? b : a));
+  return parts.reduce((a, b) => ({ width: a.width + b.width, beside: a.beside + b.beside }));
 }
 
 /** Put panels below one another, as far as there is no room beside. */
@@ -111,11 +120,11 @@ function stacked(view, room) {
   const key = partsOf(view);
   if (!key) return;
   const parts = view[key];
-  const { width, panels } = widthOf(parts[0]);
-  const wanted = key === "concat" ? (view.columns ?? parts.length) : parts.length;
-  const columns = Math.max(1, Math.min(wanted, Math.floor((room * 1.1) / (width + ROOM * panels))));
+  const { width, beside } = widthOf(parts[0]);
+  const most = Math.max(1, Math.min(view.columns ?? parts.length, Math.floor((room * 1.1) / (width + beside))));
+  const columns = Math.ceil(parts.length / Math.ceil(parts.length / most)); // rows as full as each other
   if (key === "concat") view.columns = columns;
-  if (key === "hconcat" && room < 600) {
+  if (key === "hconcat" && room < NARROW) {
     view.vconcat = parts;
     delete view.hconcat;
     // A panel that shared the labels of the one on its left.
@@ -125,9 +134,23 @@ function stacked(view, room) {
   for (const part of parts) stacked(part, key === "concat" ? room / columns : room);
 }
 
+/**
+ * Break headings so that they stay within `room`, those of panels within that of a `panel`; a line that is indented goes on the one
+ * before it.
+ */
+function wrapped(view, room, panel) {
+  for (const { title, ...object } of objectsIn(view))
+    for (const [key, size] of [["text", title?.fontSize ?? 13], ["subtitle", title?.subtitleFontSize ?? 12]]) {
+      if (!title?.[key]) continue;
+      const lines = [title[key]].flat().join("\n").replace(/\n +/g, " ").split("\n");
+      const pieces = new RegExp(`.{1,${Math.floor((partsOf(object) ? room : panel) / (LETTER * size))}}(\\s|$)`, "g");
+      title[key] = lines.flatMap((line) => line.match(pieces) ?? [line]);
+    }
+}
+
 /** Make every panel so many times as wide. */
 function widened(spec, factor) {
-  for (const object of objectsIn({ ...spec, datasets: null, config: null })) {
+  for (const object of objectsIn(spec)) {
     if (typeof object.width === "number" && (object.mark || object.layer || object.facet)) object.width *= factor;
     else if (object.width?.step) object.width = { step: object.width.step * factor };
   }
@@ -135,11 +158,12 @@ function widened(spec, factor) {
 
 /** Invisible points under lines and areas that have something to tell: else they would tell their first row everywhere. */
 function hoverable(view) {
-  for (const object of objectsIn({ ...view, datasets: null, config: null })) {
+  for (const object of objectsIn(view)) {
     const type = object.mark?.type;
     if (!["line", "area"].includes(type) || object.mark.point || !object.encoding?.tooltip) continue;
-    const { x, y, tooltip } = object.encoding;
-    const line = { mark: object.mark, encoding: { ...object.encoding, tooltip: null } };
+    const { tooltip, ...encoding } = object.encoding;
+    const { x, y } = encoding;
+    const line = { mark: object.mark, encoding };
     object.layer = [line, { mark: { type: "point", filled: true, opacity: 0, size: 120, clip: true }, encoding: { x, y, tooltip } }];
     delete object.mark;
     delete object.encoding;
@@ -156,7 +180,7 @@ function zoomable(view, count = { panels: 0 }) {
     for (const part of view[key]) zoomable(part, count);
     return count.panels > 0;
   }
-  const units = [...objectsIn({ ...view, datasets: null, config: null })].filter(
+  const units = [...objectsIn(view)].filter(
     (object) => ["point", "line", "rule"].includes(object.mark?.type) && isNumber(object.encoding?.x),
   );
   const unit = units.find((object) => isNumber(object.encoding.y)) ?? units.find((object) => object.encoding.y);
@@ -177,18 +201,33 @@ function zoomable(view, count = { panels: 0 }) {
   ];
   for (const [channel, definition] of encodingsIn(view))
     if (encodings.includes(channel) && isNumber(definition) && definition.scale !== null)
-      definition.scale = { ...definition.scale, padding: PADDING };
+      definition.scale = { ...definition.scale, padding: PADDING, nice: false };
   return true;
 }
 
-/** The chart for `room` pixels: its specification, and whether it zooms. */
+/**
+ * The chart for `room` pixels: its specification, whether it zooms, and the factor by which its panels are wider than planned,
+ * guessed where it is not given.
+ */
 function fitted(spec, room, factor) {
-  const { title, ...chart } = unfolded(spec);
-  if (room < 600)
-    chart.config = { ...chart.config, legend: { ...chart.config.legend, orient: "bottom", direction: "vertical", labelLimit: room - 60 } };
+  const narrow = room < NARROW;
+  const { title, ...chart } = unfolded(spec, narrow);
+  if (narrow) {
+    const legend = { orient: "bottom", direction: "vertical", columns: 1, labelLimit: room - 100 };
+    chart.config = { ...chart.config, legend: { ...chart.config.legend, ...legend } };
+    for (const [, definition] of encodingsIn(chart)) if (definition.legend?.labelLimit) delete definition.legend.labelLimit;
+  }
   stacked(chart, room);
-  widened(chart, factor);
+  const { width, beside } = widthOf(chart);
+  const guess = width ? within((room - beside - (narrow ? 0 : LEGEND)) / width) : 1;
+  const panels = Math.max(1, Math.round(beside / AXIS));
+  wrapped(chart, room, ((factor ?? guess) * width) / panels + (narrow ? 0 : AXIS / 2) || room - AXIS);
+  widened(chart, factor ?? guess);
   hoverable(chart);
-  const zooms = zoomable(chart);
-  return { chart, zooms };
+  return { chart, zooms: zoomable(chart), factor: factor ?? guess };
+}
+
+/** How far panels may be narrowed and widened. */
+function within(factor) {
+  return Math.max(0.5, Math.min(1.7, factor));
 }

@@ -31,15 +31,21 @@
   function showTip(_handler, event, _item, value) {
     tip.hidden = value == null;
     if (tip.hidden) return;
-    const rows = typeof value === "object" ? Object.entries(value) : [["", value]];
-    tip.replaceChildren(...rows.flatMap(([name, text]) => [make("span", {}, name), make("span", {}, String(text))]));
+    const rows = typeof value === "object" ? Object.entries(value).filter(([, text]) => text !== "null") : [["", value]];
+    tip.replaceChildren(
+      ...rows.flatMap(([name, text]) => [make("span", {}, name.replaceAll("_", " ")), make("span", {}, String(text))]),
+    );
     const { offsetWidth: width, offsetHeight: height } = tip;
     const roomBelow = window.innerHeight - event.clientY;
     tip.style.left = `${Math.max(4, Math.min(event.clientX + 12, window.innerWidth - width - 8))}px`;
     tip.style.top = `${roomBelow > height + 20 ? event.clientY + 14 : event.clientY - height - 10}px`;
   }
 
-  const viewOf = (spec, options) => new vega.View(vega.parse(vegaLite.compile(spec).spec), options);
+  const LOG_ERRORS = 1; // a layer without rows, such as that of invalid runs, is worth no warning
+  const OPTIONS = { actions: false, renderer: "svg", defaultStyle: false, logLevel: LOG_ERRORS, tooltip: showTip };
+
+  /** The Vega view of a specification, drawn in `place`. It waits for nothing but itself, so it is there before paper is printed. */
+  const viewOf = async (place, spec) => (await vegaEmbed(place, spec, OPTIONS)).view;
 
   class Figure {
     constructor(element) {
@@ -70,7 +76,7 @@
     async draw(room) {
       this.view?.finalize();
       this.place.style.minHeight = `${this.place.offsetHeight}px`; // what stands below keeps its place meanwhile
-      let factor = 1;
+      let wanted;
       for (let attempt = 0; attempt < 3; attempt++) {
         const spec = this.spec();
         this.zooming.hidden = !spec;
@@ -79,28 +85,29 @@
           this.place.replaceChildren(make("p", { className: "nothing" }, "Everything in this figure is hidden by the filter."));
           break;
         }
-        const { chart, zooms } = fitted(spec, room, factor);
+        const { chart, zooms, factor } = fitted(spec, room, wanted);
         this.zooming.hidden = !zooms;
-        this.place.replaceChildren();
-        this.view = viewOf(chart, { renderer: "svg", tooltip: showTip }).initialize(this.place);
-        await this.view.runAsync();
+        this.view = await viewOf(this.place, chart);
         const drawn = Number(this.place.querySelector("svg").getAttribute("width"));
         const panels = widthOf(chart).width;
-        const better = panels ? Math.min(factor * ((panels + room - drawn) / panels), 1.7) : (factor * room) / drawn;
-        if (drawn <= room && (better < 1.15 * factor || !panels)) break;
+        if (!performance.getEntriesByName("first-chart").length) performance.mark("first-chart");
+        wanted = within(factor * (panels ? (panels + room - drawn) / panels : room / drawn)) * 0.995;
+        if (drawn <= room && (!panels || wanted < 1.2 * factor)) break;
         this.view.finalize();
-        factor = Math.max(0.3, better * 0.995);
       }
       this.place.style.minHeight = "";
     }
 
-    /** Send an event, made of coordinates, to the middle of each panel. */
+    /** Send an event, made of coordinates, to the middle of each panel: to the innermost of the groups that lie on one another. */
     toPanels(event) {
-      for (const panel of this.place.querySelectorAll(".background")) {
+      const middles = [];
+      for (const panel of [...this.place.querySelectorAll(".role-frame > g > .background, .role-scope > g > .background")].reverse()) {
         const { left, top, width, height } = panel.getBoundingClientRect();
-        panel.dispatchEvent(
-          event({ clientX: left + width / 2, clientY: top + height / 2, bubbles: true, cancelable: true, view: window }),
-        );
+        const [clientX, clientY] = [left + width / 2, top + height / 2];
+        const known = middles.some(([x, y]) => Math.hypot(x - clientX, y - clientY) < 8);
+        if (known || !width || !height || panel.closest(".role-legend")) continue;
+        middles.push([clientX, clientY]);
+        panel.dispatchEvent(event({ clientX, clientY, bubbles: true, cancelable: true, view: window }));
       }
     }
 
@@ -112,8 +119,10 @@
     async save(kind) {
       const spec = this.spec();
       if (!spec) return;
-      const url = await viewOf(spec, { renderer: "none" }).toImageURL(kind, 2);
-      make("a", { href: url, download: `${this.element.id}.${kind}` }).click();
+      const view = await viewOf(make("div"), spec);
+      const url = await view.toImageURL(kind, 2);
+      view.finalize();
+      make("a", { href: url, download: `${this.element.dataset.name}.${kind}` }).click();
     }
   }
 
@@ -146,8 +155,10 @@
     for (const figure of [...figures].sort((a, b) => distance(a) - distance(b))) {
       await new Promise((go) => setTimeout(go)); // lets the browser show what is drawn, and heed its reader
       if (mine !== turn) return;
-      await figure.draw(figure.place.clientWidth);
-      if (!performance.getEntriesByName("first-chart").length) performance.mark("first-chart");
+      await figure.draw(figure.place.clientWidth).catch((error) => {
+        figure.place.replaceChildren(make("p", { className: "nothing" }, `This figure could not be drawn: ${error.message}`));
+        console.error(error); // and the others still are
+      });
     }
     performance.mark("all-charts");
   }

@@ -1,0 +1,232 @@
+"""The report's page: what it says, and that it is sound HTML that asks no network for anything. What it does in a browser was tried in one."""
+
+import json
+import re
+import subprocess
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import polars as pl
+import pytest
+
+from bench.figures import Results, figure_names
+from bench.figures.registry import load_figure
+from bench.figures.save import save_figure
+from bench.report import commit_of, write_manifest, write_report
+from bench.report.provenance import deployments, overview, workloads
+from tests.test_figures import PEAK, drawn_rows, planted, results
+
+VOID = {"meta", "link", "br", "input", "img", "hr"}
+FACTS = {
+    "deployment": "a", "managed": True, "engine_version": "1", "ready_s": 3.0, "kv_tokens": 640, "kv_blocks": 20, "block_size": 32,
+    "command": ["vllm", "<serve>", "--dtype", "float16", "--max-model-len=1024"], "environment": {"HF_HUB_OFFLINE": "1", "NOTE": "two words"},
+    "cache_config": {"cache_dtype": "fp8"}, "prefix_caching": False,
+    "hardware": {"cpu": "c", "cores": 2, "memory_bytes": 2**30, "gpus": [{"name": "NVIDIA X", "driver_version": "570.1"}], "system": "Linux"},
+}  # fmt: skip
+
+
+class Page(HTMLParser):
+    """The elements of a page, which must close in the order in which they opened."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.data, self.text = [], [], {}, text
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs), [name for name, _ in self.open]))
+        if tag not in VOID:
+            self.open.append((tag, len(self.elements) - 1))
+
+    def handle_endtag(self, tag):
+        name, _ = self.open.pop()
+        assert name == tag, f"</{tag}> ends <{name}> in line {self.getpos()[0]}"
+
+    def handle_data(self, data):
+        if self.open:
+            self.data.setdefault(self.open[-1][1], []).append(data)
+
+    def find(self, tag):
+        """Attributes and own text of each such element."""
+        return [(a, "".join(self.data.get(i, []))) for i, (name, a, _) in enumerate(self.elements) if name == tag]
+
+
+def drawn(folder, study, *, names=(), **more):
+    """The page of a study, read back."""
+    facts = folder / "deployment.json"
+    facts.write_text(json.dumps(FACTS))
+    specs = [save_figure(name, study, folder / name)[2] for name in names]
+    write_report(folder / "report.html", **{"title": "t", "results": study, "specs": specs, "facts": [facts], **more})
+    return Page((folder / "report.html").read_text())
+
+
+def cells(page):
+    """The text of the page's cells."""
+    return [text for _, text in page.find("td")]
+
+
+def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, summary):
+    study = results(summary, failed=[0, 0, 1])
+    paths = save_figure("kv-saturation", study, tmp_path / "kv-saturation")
+    svg, png, _ = paths
+    assert svg.read_text().startswith("<svg")
+    assert "invalid" in svg.read_text()
+    assert png.read_bytes().startswith(b"\x89PNG")
+    page = drawn(tmp_path, study, names=["kv-saturation"], title="A <study>")
+    assert "A &lt;study&gt;" in page.text
+    assert "1 of 4 requests failed" in page.text
+    assert "2 of 6 runs cannot be trusted" in page.text
+    assert "HF_HUB_OFFLINE=1 NOTE=&#39;two words&#39; vllm &#39;&lt;serve&gt;&#39;" in page.text
+    assert not re.findall(r'(?:src|href)="https?:', page.text)
+    write_manifest(tmp_path / "all", figures=paths, page=tmp_path / "report.html", results=study)
+    manifest = json.loads((tmp_path / "all").read_text())
+    assert set(manifest["figures"]) == {"kv-saturation.svg", "kv-saturation.png", "kv-saturation.json"}
+    assert len(manifest["runs"]) == 6
+
+
+def test_the_page_is_sound(tmp_path, summary):
+    study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2], workloads=("short", "long"), failed=[0, 0, 1])
+    page = drawn(tmp_path, study, names=["comparison", "kv-saturation", "ttft"])
+    ids = [attributes["id"] for _, attributes, _ in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for attributes, _ in page.find("a"):
+        assert attributes["href"].startswith("#") and attributes["href"][1:] in ids
+    for _, attributes, _ in page.elements:
+        assert not {"src", "action", "srcset", "ping", "background"} & set(attributes)
+        assert attributes.get("aria-labelledby", ids[0]) in ids
+    assert [a["href"] for a, _ in page.find("link")] == ["data:,"]
+    headings = [int(tag[1]) for tag, _, _ in page.elements if re.fullmatch("h[1-6]", tag)]
+    assert headings[0] == 1 and headings.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(headings))
+    assert dict(page.elements[0][1])["lang"] == "en"
+    tables, captions = page.find("table"), page.find("caption")
+    assert len(tables) == len(captions) > 3 and all(text.strip() for _, text in captions)
+    assert {a["scope"] for a, _ in page.find("th")} == {"col", "row"}
+    specs = [json.loads(text) for a, text in page.find("script") if a.get("type") == "application/json"]
+    assert [spec["title"]["text"] for spec in specs if "title" in spec] == [
+        load_figure(name).title for name in ("comparison", "kv-saturation", "ttft")
+    ]
+    charts = [a for a, _ in page.find("div") if a.get("class") == "chart"]
+    assert len(charts) == 3 and all(a["role"] == "img" and a["aria-label"] for a in charts)
+    # Nothing that a style or a policy could fetch.
+    assert not re.search(r"url\(|@import", page.find("style")[0][1])
+    policy = next(a["content"] for a, _ in page.find("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'") and "http" not in policy
+
+
+def test_each_section_is_there_and_named(tmp_path, summary):
+    study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2])
+    page = drawn(tmp_path, study, names=["ttft"])
+    sections = [a["id"] for a, _ in page.find("section")]
+    assert sections == ["saturation", "comparison", "invalid", "figures", "runs", "repeats", "provenance", "methods"]
+    assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[:2]] == ["#saturation", "#comparison"]
+    without = drawn(tmp_path, results(summary, baseline=None), facts=[])
+    assert [a["id"] for a, _ in without.find("section")] == ["saturation", "invalid", "runs", "provenance", "methods"]
+
+
+def test_names_end_no_script_and_open_no_element(tmp_path, summary):
+    nasty = "</script><b a='\"'>&"
+    page = drawn(
+        tmp_path, results(summary, deployments=(nasty,), known=False, baseline=None), names=["ttft", "memory-pressure"]
+    )
+    assert not page.find("b")
+    rows = [json.loads(text) for a, text in page.find("script") if a.get("type") == "application/json"]
+    assert rows[-1]["curves"] == {nasty: [nasty, "short"]}
+    assert {row["curve"] for row in drawn_rows(rows[0], "curve")} == {nasty}
+    assert any(a.get("data-deployment") == nasty for a, _ in page.find("tr"))
+
+
+@pytest.mark.parametrize("name", [name for name in figure_names() if name != "factor-importance"])  # which pools all models
+def test_the_filter_finds_its_rows_in_every_figure(name, summary, tmp_path):
+    swept = {
+        "prompt_fixed": [32, 64, 128], "ttft_p50_s": [0.1, 0.2, 0.4], "gpu_count_seen": [2] * 3, "gpu_utilisation_mean": [0.35] * 3, "gpu_power_mean_w": [300.0] * 3,
+    }  # fmt: skip
+    study = results(summary, levels=(1, 4, 16), **swept)
+    spec = json.loads(save_figure(name, study, tmp_path / name)[2].read_text())
+    told = {key: {row[key] for row in drawn_rows(spec, key)} for key in ("curve", "deployment", "model")}
+    assert (
+        "Nothing to show" in json.dumps(spec) or {"a", "b"} <= told["curve"] | told["deployment"] or "b" in told["deployment"]
+    )
+
+
+def test_every_mark_of_a_level_has_its_words_on_hover(summary, tmp_path):
+    for name in ("kv-saturation", "peak-throughput", "ttft", "memory-pressure", "throughput-over-time"):
+        text = save_figure(name, results(summary), tmp_path / name)[2].read_text()
+        assert '"tooltip":[' in text
+
+
+def test_the_reports_tables_tell_estimates_from_bounds_and_repeats(tmp_path, summary):
+    study = results(
+        summary, levels=(1, 4, 4), deployments=("a",), ttft_n=[4, 4, 700], ttft_p99_bound_s=[None, None, 1.25],
+        throughput_tokens_per_s=[10.0, 40.0, 44.0],
+    )  # fmt: skip
+    page = drawn(tmp_path, study)
+    assert ("an estimate: n = 4 carries no 99 % bound", "~0.200") in [(a.get("title"), text) for a, text in page.find("td")]
+    assert (None, "0.800 (≤ 1.250)") in [(a.get("title"), text) for a, text in page.find("td")]
+    assert re.search(r"<td[^>]*>42</td>\s*<td[^>]*>42</td>\s*<td[^>]*>17 to 67</td>", page.text)
+
+
+def test_a_table_sorts_by_numbers_and_marks_the_invalid_with_a_word(tmp_path, summary):
+    page = drawn(tmp_path, results(summary, deployments=("a",), failed=[0, 0, 1], tpot_p50_s=[0.01, None, 0.5]))
+    values = [(a["data-value"], text) for a, text in page.find("td") if text in ("0.010", "0.500", "16")]
+    assert {("0.01", "0.010"), ("0.5", "0.500"), ("16.0", "16")} <= set(values)
+    assert ("", "–") in [(a.get("data-value"), text) for a, text in page.find("td")]
+    assert [text for _, text in page.find("th") if text.startswith("✕ invalid")] == ["✕ invalid: a/short_16"]
+    assert [a["data-family"] for a, _ in page.find("tr") if a.get("class") == "invalid"] == ["short", "short"]
+
+
+def test_the_report_compares_with_the_baseline(tmp_path, summary):
+    study = results(summary, deployments=("a", "b"), throughput_tokens_per_s=[10.0, 40.0, 160.0])
+    slower = pl.when(pl.col("deployment") == "b").then(0.9).otherwise(1.0)
+    for factor, told in ((slower, ["−10.0 %", "−10.0 to −10.0 %", "▼ worse"]), (pl.lit(1.0), ["no evidence"])):
+        runs = study.runs.with_columns(pl.col("throughput_tokens_per_s") * factor, engine_version=pl.col("deployment"))
+        page = drawn(tmp_path, Results(runs, study.timeseries))
+        assert "Against a" in [text for _, text in page.find("h2")]
+        assert any(cells(page)[i : i + len(told)] == told for i in range(len(cells(page))))
+        assert "b differs from a in engine_version: a → b." in page.text
+    assert not [text for text in cells(page) if "worse" in text]
+    assert "Against" not in drawn(tmp_path, results(summary, baseline=None)).text
+    assert "no pair of valid runs" in drawn(tmp_path, results(summary, failed=[1, 1, 1])).text
+
+
+def test_the_report_tells_the_points_or_why_there_are_none(tmp_path, summary):
+    for throughput, words in ((PEAK, "12 (8 to 16), then it falls"), ({1: 1, 2: 2}, "2 of the 4 that are needed")):
+        assert words in drawn(tmp_path, planted(summary, throughput)).text
+
+
+def test_what_was_locked_is_read_from_the_records(tmp_path, summary):
+    file = tmp_path / "deployment.json"
+    file.write_text(json.dumps(FACTS))
+    study = results(summary, prompt_tokens=[32, 40.0, 48])
+    (found,) = deployments([file], study.runs)
+    assert (found["dtype"], found["kv_dtype"], found["max_model_len"]) == ("float16", "fp8", "1024")
+    file.write_text(json.dumps({**FACTS, "command": None, "cache_config": {}}))
+    (unknown,) = deployments([file], study.runs)
+    assert (unknown["dtype"], unknown["kv_dtype"], unknown["shell"]) == (None, None, None)
+    (sent,) = workloads(study.runs)
+    assert (sent["arrival"], sent["prompt"], sent["output"], sent["stream"]) == ("burst", "32 to 48", "32", "yes")
+
+
+def test_the_page_says_what_measured_when_and_from_which_sources(tmp_path, summary):
+    moments = ["2026-01-31T23:10:00.000+00:00", "2026-02-01T00:20:00.000+00:00", "2026-01-31T22:00:30.000+00:00"]
+    study = results(summary, started=moments, deployments=("a",))
+    assert overview(study.runs, [FACTS])["started"] == "2026-01-31 22:00 to 2026-02-01 00:20"
+    page = drawn(tmp_path, study, commit="0123456789abcdef, with changes that are not committed")
+    told = " ".join(text for _, text in page.find("dd"))
+    assert "2026-01-31 22:00 to 2026-02-01 00:20 UTC" in told and "NVIDIA X" in told and "commit 0123456789ab" in told
+    assert "driver 570.1" in page.text
+    assert "0123456789abcdef, with changes" in page.text
+
+
+def test_a_commit_is_told_with_what_changed_since(tmp_path):
+    assert commit_of(tmp_path) is None
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e"]
+    (tmp_path / "file").write_text("1")
+    for arguments in (["init", "-q"], ["add", "file"], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *arguments], check=True)
+    clean = commit_of(tmp_path)
+    assert re.fullmatch("[0-9a-f]{40}", clean)
+    (tmp_path / "file").write_text("2")
+    assert commit_of(tmp_path) == f"{clean}, with changes that are not committed"
+    assert commit_of(tmp_path / "absent") is None
