@@ -157,16 +157,12 @@ def _judge(valid: pl.DataFrame, others: pl.DataFrame, slo: Slo, name: str) -> pl
 
 
 def _told(row: dict[str, Any]) -> str:
-    """C_max in words, such as `16 (15 to below 20)`."""
+    """C_max in words, such as `16 (at least 15, below 20)`."""
     if row["kind"] == "unknown":
         return "no valid run"
-    low, high = row["low"], row["high"]
-    sides = [text for text in (low is not None and f"{low:g}", high is not None and f"below {high:g}") if text]
-    between = " to ".join(sides) if low is not None else f"at most {sides[0]}" if sides else "no interval"
-    if high is None and low is not None:
-        between = f"{low:g} or more"
+    sides = [f"{word} {row[key]:g}" for word, key in (("at least", "low"), ("below", "high")) if row[key] is not None]
     if row["kind"] == "below":
         return f"below {row['missed_at']:g}, the lowest level"
     if row["kind"] == "above":
-        return f"{row['c_max']:g} or more, the highest level"
-    return f"{row['c_max']:g} ({between})"
+        return f"{row['c_max']:g} or more"
+    return f"{row['c_max']:g} ({', '.join(sides) or 'no interval'})"
