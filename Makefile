@@ -9,6 +9,8 @@ CONFIG ?=
 SELECT ?=
 STUDY ?=
 BIN := .venv/bin
+# Snakemake's own answer to a missing file is a traceback.
+$(foreach file,$(CONFIG),$(if $(wildcard $(file)),,$(error CONFIG=$(file): no such file. There are: $(sort $(wildcard config/config.yaml config/studies/*.yaml)))))
 # One workflow at a time, by a lock that the kernel releases however a workflow ends; Snakemake's own lock would outlive a kill.
 # The workflow gets SIGTERM when make is gone: nothing measures on for nobody.
 LOCKED := flock --nonblock --no-fork .snakemake.lock
@@ -19,14 +21,14 @@ SNAKEMAKE := exec setpriv --pdeathsig TERM $(LOCKED) $(BIN)/snakemake --nolock -
 figures: .venv/ready
 	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
 	@$(SNAKEMAKE) results/figures/all $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--config select='$(SELECT)')
-	@echo "The report: results/report.html  The figures: results/figures/"
+	@echo "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
 
 # The results of another study replace those below results/, but not this copy.
 study:
 	@test -f 'config/studies/$(STUDY).yaml' || { echo "make study STUDY=NAME, with NAME one of:" config/studies/*.yaml | sed 's#config/studies/##g; s#\.yaml##g' >&2; exit 2; }
 	@$(MAKE) --no-print-directory figures CONFIG=config/studies/$(STUDY).yaml SELECT=
 	@rm -rf results/studies/$(STUDY) && mkdir -p results/studies/$(STUDY)
-	@cp -r results/figures results/report.html results/summary.parquet results/summary.csv results/studies/$(STUDY)/
+	@cp -r results/figures results/report.html results/report.md results/summary.parquet results/summary.csv results/studies/$(STUDY)/
 	@echo "Kept: results/studies/$(STUDY)/"
 
 test: check

@@ -1,11 +1,13 @@
-"""The KV capacities that the study printed (94 GB H100 NVL, 93.6 GiB usable), against those that geometry and the overhead predict."""
+"""KV capacities against those predicted: what the study printed (94 GB H100 NVL, 93.6 GiB usable), and what vLLM told on a CPU."""
 
 import numpy as np
 import pytest
 
-from bench.models import cuda_overhead_bytes, geometry_of, kv_pool, weight_bytes
+from bench.engine.launch import memory_plan
+from bench.models import cuda_overhead_bytes, geometry_of, geometry_of_model, kv_pool, weight_bytes
 from bench.models import memory as memory_module
-from bench.study import catalogue
+from bench.study import Plan, catalogue, load_file
+from tests.conftest import ROOT
 
 GIB = 2**30
 BUDGET = 0.9 * 93.6 * GIB
@@ -71,3 +73,26 @@ def test_an_fp8_cache_does_not_explain_the_70b_models_capacities():
 def test_fewer_sequences_need_less():
     many, few = (cuda_overhead_bytes(128_256, sequences, 1) for sequences in (1024, 256))
     assert many - few == pytest.approx(37.7 * 128_256 * 768, abs=2)
+
+
+# KV tokens that vLLM 0.32 (0.30 where the deployment says so) told on a CPU, in the default study and its small families.
+MEASURED = {
+    "config.yaml": {"tiny-mha": 3072, "tiny-mqa": 12_288, "wide-mqa": 12_288},
+    "studies/archetypes-small.yaml": {"llama-8b-small": 8192},
+    "studies/concurrency-small.yaml": {
+        "gpt2-xl-small": 4096, "deepseek-7b-small": 2112, "qwen1.5-14b-small": 1920, "falcon-40b-small": 576,
+    },
+    "studies/engines-small.yaml": {"v0.32": 8192, "v0.30": 8192, "prefix-caching": 8192},
+    "studies/factors-small.yaml": {
+        "gpt2-small-w1": 24_576, "gpt2-small-w2": 49_152, "llama-small-w1": 32_768, "llama-small-w2": 65_536,
+    },
+    "studies/sequence-length-small.yaml": {"mistral-7b-small": 8192},
+    "studies/tensor-parallel-small.yaml": {"llama-70b-small-tp1": 2880, "llama-70b-small-tp2": 23_040},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("study", MEASURED)
+def test_capacities_that_were_measured_are_those_planned(study):
+    deployments = Plan.of(load_file(ROOT / "config" / study)).deployments
+    planned = {name: memory_plan(deployments[name], geometry_of_model(deployments[name].model)) for name in MEASURED[study]}
+    assert {name: plan["kv_tokens"] for name, plan in planned.items()} == MEASURED[study]

@@ -103,8 +103,12 @@ def test_quantised_weights_by_hand():
     assert weight_bytes(llama, "bfloat16") == (llama.parameters - embeddings - norms) + 2 * (embeddings + norms)
     # Blocks of 128 × 128 have a float32 scale each.
     assert geometry("deepseek-v3").quantised_bytes == 1 + 4 / 128**2
-    unknown = geometry_of({**catalogue()["qwen3-8b"].config, "quantization_config": {"quant_method": "awq", "bits": 4}})
-    assert not unknown.exact
+    # Groups of 128 have a float16 scale and a packed zero point each; a scale a column weighs nothing.
+    qwen = catalogue()["qwen3-8b"].config
+    for method, group, expected in (("awq", 128, 0.5 + 2.5 / 128), ("gptq", -1, 0.5)):
+        quantised = geometry_of({**qwen, "quantization_config": {"quant_method": method, "bits": 4, "group_size": group}})
+        assert quantised.quantised_bytes == expected and quantised.exact
+    assert not geometry_of({**qwen, "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}).exact
 
 
 def test_a_sequence_longer_than_the_window():

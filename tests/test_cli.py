@@ -315,6 +315,7 @@ def test_models_predicts_what_a_gpu_holds(capsys):
     assert rows["gpt2-xl"]["predicted_saturation"] == pytest.approx(419, abs=1)
     assert rows["falcon-40b"]["predicted_saturation"] == pytest.approx(29, abs=0.5)
     assert rows["llama-3.3-70b"]["kv_tokens"] is None
+    assert (rows["gpt2-xl"]["at_once"], rows["gpt2"]["at_once"]) == (rows["gpt2-xl"]["predicted_saturation"], 1024)
     # Two GPUs hold it; a request beyond gpt2's context has no saturation; Gemma's windows make long sequences cheap.
     assert main([*asked, "--tensor-parallel", "2", "--tokens", "8192"]) == 0
     rows = {row["key"]: row for row in json.loads(capsys.readouterr().out)}
@@ -323,3 +324,15 @@ def test_models_predicts_what_a_gpu_holds(capsys):
     assert rows["gemma-3-27b"]["kv_bytes_per_token"] < 507_904 / 3
     assert main(["models", "--gpu-memory-utilization", "90"]) == 2
     assert "it is a share" in capsys.readouterr().err
+
+
+def test_models_says_where_the_sequences_of_a_step_bound_the_requests_at_once(capsys):
+    asked = ["models", "--device-memory", "93.6GiB", "--tokens", "640", "--max-num-seqs"]
+    main([*asked, "300"])
+    told = capsys.readouterr().out
+    cells = {line.split()[0]: line for line in told.splitlines() if line}
+    assert re.search(r" 42\d > 300 ", cells["gpt2-xl"])
+    assert re.search(r"  109 ", cells["qwen1.5-14b"])
+    assert "> 300: the KV cache would hold more requests than --max-num-seqs lets run at once" in told
+    main([*asked, "100000"])
+    assert " > " not in capsys.readouterr().out

@@ -4,26 +4,22 @@ The tests build on one another, in this order; each states what the ones before 
 """
 
 import json
-import os
 import re
-import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import polars as pl
-import psutil
 import pytest
 import yaml
 
+from bench.figures import Results, figures_of
+from bench.figures.registry import load_figure
 from tests.conftest import ROOT
+from tests.project import LENIENT, Project
 
 pytestmark = pytest.mark.engine
 
-SNAKEMAKE = Path(sys.executable).parent / "snakemake"
 ARCHITECTURE = {
     "layers": 2, "hidden_size": 256, "heads": 4, "kv_heads": 4, "head_dim": 64, "intermediate_size": 512,
     "vocabulary": 512, "context": 512,
@@ -44,116 +40,13 @@ CONFIG = {
         "burst": {"arrival": "burst", "prompt_tokens": 32, "output_tokens": 64},
         "closed": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": 6},
     },
-    # What is tested here is the path; a busy machine must not make its runs invalid.
-    "thresholds": {
-        **dict.fromkeys(("loop_lag_p99_s", "loop_lag_max_s", "send_spread_s", "schedule_delay_p99_s", "scrape_gap_s"), 60.0),
-        **{"clock_skew_s": 1.0, "in_flight_error": 10.0, "scrape_share": 0.0, "other_share": 1.0},
-    },
+    "thresholds": LENIENT,
 }
-
-
-class Project:
-    """A copy of the project's tracked and new files, with a configuration of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ended = 0  # workflows ended by force
-        self.config = json.loads(json.dumps(CONFIG))
-        listed = subprocess.run(
-            ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        for name in listed.stdout.splitlines():
-            if (ROOT / name).is_file():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, folder / name)
-        # The environment is built once, in the project itself, and shared.
-        (ROOT / "results/engines").mkdir(parents=True, exist_ok=True)
-        (folder / "results").mkdir()
-        (folder / "results/engines").symlink_to(ROOT / "results/engines")
-        (folder / ".venv").symlink_to(Path(sys.executable).parent.parent)
-
-    def command(self, *arguments: str) -> list[str]:
-        (self.folder / "config/config.yaml").write_text(yaml.safe_dump(self.config, sort_keys=False))
-        return [str(SNAKEMAKE), "--nolock", "--cores", "1", *arguments, "results/figures/all"]
-
-    def start(self) -> subprocess.Popen:
-        """`make figures` in the background; what it says goes to a file, since a full pipe would stop it."""
-        self.command()
-        with (self.folder / "workflow.out").open("w") as out:
-            return subprocess.Popen(
-                ["make", "figures"], cwd=self.folder, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-            )
-
-    def said(self) -> str:
-        return (self.folder / "workflow.out").read_text()
-
-    def run(self, *arguments: str, status: int = 0) -> list[str]:
-        """Run the workflow; the jobs that it ran, as `rule` or `rule:wildcards`."""
-        done = subprocess.run(self.command(*arguments), cwd=self.folder, capture_output=True, text=True)
-        self.told = done.stdout + done.stderr
-        assert done.returncode == status, self.told[-6000:]
-        return [
-            rule + (f":{wildcards}" if wildcards else "")
-            for rule, wildcards in re.findall(
-                r"^(?:local)?rule (\w+):\n(?:    (?!wildcards).*\n)*(?:    wildcards: (.*)\n)?", self.told, re.M
-            )
-        ]
-
-    def server_starts(self, deployment: str) -> int:
-        log = self.folder / f"results/deployments/{deployment}/server.log"
-        return log.read_text(errors="replace").count("\n--- ") if log.exists() else 0
-
-    def records(self) -> dict[str, float]:
-        """When each run was measured, by its name."""
-        return {
-            path.parent.name.rsplit("_", 1)[0] + "@" + path.parent.parent.name: json.loads(path.read_text())["clock_start_s"]
-            for path in self.folder.glob("results/runs/*/*/run.json")
-        }
-
-    def stored(self) -> int:
-        return len([d for d in self.folder.glob("results/.store/*") if not d.name.startswith(("deployment-", "."))])
-
-    def stored_at(self) -> dict[str, float]:
-        """When each run in the store was measured, by its digest."""
-        records = (json.loads(path.read_text()) for path in self.folder.glob("results/.store/*/run.json"))
-        return {record["digest"]: record["clock_start_s"] for record in records}
-
-    def processes(self) -> list[psutil.Process]:
-        """What runs in this folder, or serves a model of it."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.pid != os.getpid() and (
-                    Path(process.cwd()) == self.folder or str(self.folder) in " ".join(process.cmdline())
-                ):
-                    found.append(process)
-            except (psutil.Error, OSError):
-                continue
-        return found
-
-    def wait_for_stored(self, count: int, workflow: subprocess.Popen, within: float = 300) -> None:
-        end = time.monotonic() + within
-        while self.stored() < count:
-            assert workflow.poll() is None, self.said()[-6000:]
-            assert time.monotonic() < end, f"{self.stored()} of {count} runs after {within} s"
-            time.sleep(0.05)
-
-    def nothing_left(self, within: float = 45) -> bool:
-        end = time.monotonic() + within
-        while self.processes():
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.2)
-        return True
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    project = Project(tmp_path_factory.mktemp("project").resolve())
+    project = Project(tmp_path_factory.mktemp("project").resolve(), CONFIG)
     yield project
     for process in project.processes():
         process.kill()
@@ -195,67 +88,121 @@ def test_a_second_time_nothing_is_done(project):
     assert "Nothing to be done" in project.told
 
 
-def test_a_level_more_is_one_run_with_one_server_start(project):
-    before, starts = project.records(), project.server_starts("one")
-    project.config["study"]["ladders"][0]["concurrency"].append(4)
-    jobs = project.run()
-    after = project.records()
-    assert {name for name in after if after[name] != before.get(name)} == {"burst_burst_p32_o64_c0004_r1@one"}
-    assert project.server_starts("one") == starts + 1
-    assert jobs.count("measure_one") == 1
-    assert not [job for job in jobs if job.startswith(("engine", "checkpoint", "deploy"))]
-
-
-def test_a_model_more_runs_only_its_jobs(project):
-    before, starts = project.records(), project.server_starts("one")
-    project.config["models"]["two"] = {"architecture": {**ARCHITECTURE, "kv_heads": 1}}
-    project.config["deployments"]["two"] = {"model": "two", "engine": "vllm-cpu", "kv_cache_memory": "4MiB"}
-    project.config["study"]["ladders"].append({"deployment": "two", "workload": "burst", "concurrency": [2]})
-    jobs = project.run()
-    of_the_study = {"aggregate", "report", "manifest"}
-    mine = [job for job in jobs if job.split(":")[0] not in of_the_study | {"figure"}]
-    assert len(mine) == 4
-    assert mine[:3] == ["checkpoint:model=two", "deploy:deployment=two", "measure_two"]
-    assert mine[3].startswith("parse:deployment=two")
-    assert {name: at for name, at in project.records().items() if name.endswith("@one")} == before
-    assert (project.server_starts("one"), project.server_starts("two")) == (starts, 1)
-
-
 def test_an_edit_of_a_figure_redraws_figures_only(project):
     chart = project.folder / "src/bench/figures/charts/ttft.py"
     chart.write_text(chart.read_text() + "# an edit\n")
     assert project.run() == ["figure:figure=ttft", "report", "manifest"]
     theme = project.folder / "src/bench/figures/theme.py"
-    theme.write_text(theme.read_text() + "# an edit\n")
-    assert {job.split(":")[0] for job in project.run()} == {"figure", "report", "manifest"}
+    before = theme.read_text()
+    theme.write_text(before + "# an edit\n")
+    jobs = project.run("--dry-run")
+    theme.write_text(before)
+    assert sorted(job.split(":")[0] for job in jobs) == ["figure"] * 6 + ["manifest", "report"]
 
 
-def test_a_discarded_run_is_measured_again_and_no_other(project):
-    before = project.records()
-    subprocess.run(
-        [Path(sys.executable).parent / "bench", "discard", "one/*_c0004_*"], cwd=project.folder, check=True, capture_output=True
-    )
-    project.run()
-    after = project.records()
-    assert {name for name in after if after[name] != before[name]} == {"burst_burst_p32_o64_c0004_r1@one"}
+LENGTHS = {"prompt_tokens": 96, "output_tokens": 16}
+LOADS = {
+    "paced": {"arrival": "poisson", "duration_s": 3, **LENGTHS},
+    "stepped": {"arrival": "constant", "num_requests": 90, "step": {"factor": 4, "start_s": 2, "duration_s": 1}, **LENGTHS},
+    "spread": {
+        "arrival": "gamma", "burstiness": 0.5, "num_requests": 12, "output_tokens": 8,
+        "prompt_tokens": {"distribution": "lognormal", "median": 60, "sigma": 0.5, "max": 200},
+    },
+    "replayed": {"arrival": "trace", "trace": "trace.csv"},
+    "talk": {"arrival": "burst", "endpoint": "chat", **LENGTHS},
+    "whole": {"arrival": "burst", "stream": False, **LENGTHS},
+    "alike": {"arrival": "burst", "cache": "shared", "shared_prefix": 0.7, **LENGTHS},
+    "same": {"arrival": "closed", "num_requests": 6, "cache": "repeated", **LENGTHS},
+    "turns": {"arrival": "closed", "num_requests": 4, "turns": {"count": 3, "new_tokens": 40}, **LENGTHS},
+}  # fmt: skip
+LEVELS = {"request_rate": [10], "time_scale": [2], "concurrency": [2]}
+AXES = {"paced": "request_rate", "stepped": "request_rate", "spread": "request_rate", "replayed": "time_scale"}
 
 
-def more_levels(project, *levels):
-    """Ask for levels that take a while each, so that there is a middle in which to end something."""
-    project.config["study"]["ladders"][1]["concurrency"] += levels
-    project.config["workloads"]["closed"]["num_requests"] = 150
+@pytest.fixture(scope="module")
+def grown(project):
+    """One workflow for all that a study grows by: a level more, a run discarded, and a model more, whose prefix cache is on and which
+    gets every kind of load. What the jobs were, and what there was before.
+    """
+    before, starts = project.records(), project.server_starts("one")
+    project.config["study"]["ladders"][0]["concurrency"].append(4)
+    project.bench("discard", "one/closed_*_c0002_*")
+    (project.folder / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,40,4\n0.5,50,5\n1.5,60,6\n")
+    project.config["models"]["two"] = {"architecture": {**ARCHITECTURE, "kv_heads": 1}}
+    project.config["deployments"]["two"] = {
+        "model": "two", "engine": "vllm-cpu", "kv_cache_memory": "4MiB", "prefix_caching": True,
+    }  # fmt: skip
+    project.config["workloads"] |= LOADS
+    project.config["study"]["ladders"] += [
+        {"deployment": "two", "workload": name, axis: LEVELS[axis]}
+        for name in LOADS
+        for axis in [AXES.get(name, "concurrency")]
+    ]
+    return project.run(target="results/summary.parquet"), before, starts
+
+
+def test_a_level_more_and_a_discarded_run_are_all_that_is_measured(project, grown):
+    jobs, before, starts = grown
+    after = {name: at for name, at in project.records().items() if name.endswith("@one")}
+    assert {name for name in after if after[name] != before.get(name)} == {
+        "burst_burst_p32_o64_c0004_r1@one",
+        "closed_closed_p32_o32_c0002_r1@one",
+    }
+    assert before.keys() < after.keys()
+    assert project.server_starts("one") == starts + 1
+    of_one = [job.split(",")[0] for job in jobs if re.search("[_=]one", job)]
+    assert of_one == ["measure_one"] + ["parse:deployment=one"] * len(after)
+
+
+def test_a_model_more_runs_only_its_jobs(project, grown):
+    jobs, _, _ = grown
+    of_two = [job.split(",")[0] for job in jobs if re.search("[_=]two", job)]
+    assert of_two == ["checkpoint:model=two", "deploy:deployment=two", "measure_two"] + ["parse:deployment=two"] * len(LOADS)
+    others = {job.split(":")[0] for job in jobs if not re.search("[_=](one|two)", job)}
+    assert others == {"aggregate"}
+    assert {job.split(":")[0] for job in project.run("--dry-run")} == {"figure", "report", "manifest"}
+    assert project.server_starts("two") == 1
+
+
+@pytest.mark.usefixtures("grown")
+def test_every_kind_of_load_is_what_it_says_on_a_real_engine(project):
+    """Paced, stepped, chat, whole answers, conversations, and prompts that are alike."""
+    summary = pl.read_parquet(project.folder / "results/summary.parquet")
+    rows = {row["workload"]: row for row in summary.filter(deployment="two").to_dicts()}
+    assert rows.keys() == LOADS.keys()
+    assert {name: row["reasons"] for name, row in rows.items() if not row["valid"]} == {}
+    assert all(row["failed"] == row["wrong_prompt_tokens"] == row["wrong_output_tokens"] == 0 for row in rows.values())
+    assert rows["replayed"]["prompt_tokens"] == 50
+    assert rows["replayed"]["offered_rate"] == pytest.approx(2 / 0.75)
+    assert (rows["whole"]["ttft_n"], rows["whole"]["e2e_n"]) == (0, 2)
+    assert (rows["talk"]["ttft_n"], rows["talk"]["prompt_tokens"]) == (2, 96)
+    assert rows["stepped"]["recovered"] is not None  # there is load after the step; how long it takes is the machine's affair
+    # Blocks of 32: 67 of 96 tokens are two blocks; a repeated prompt keeps its last block to compute; turns reuse 96 and 152 of 152 and 208.
+    assert rows["alike"]["prefix_hit_rate"] == pytest.approx(64 / 96)
+    assert rows["same"]["prefix_hit_rate"] == pytest.approx(64 / 96)
+    assert rows["turns"]["prefix_hit_rate"] == pytest.approx((96 + 128) / (96 + 152 + 208))
+    assert rows["paced"]["prefix_hit_rate"] == 0
+    # Its figures are drawn from nothing like the study's that the workflow drew: three axes, no first token of some.
+    results = Results.read(project.folder / "results/summary.parquet", project.folder / "results/timeseries.parquet")
+    for name in figures_of(summary.to_dicts()):
+        drawn = load_figure(name)
+        assert all(drawn.draw(part).to_dict() for part in (results.by_axis() if drawn.by_axis else [results]))
+
+
+@pytest.fixture(scope="module")
+def long_runs(project):
+    """Four runs that take a while each, so that there is a middle in which to end something; `two` is done with."""
     project.config["study"]["ladders"] = [x for x in project.config["study"]["ladders"] if x["deployment"] == "one"]
+    project.config["study"]["ladders"][1]["concurrency"] += [3, 4, 5]
+    project.config["workloads"]["closed"]["num_requests"] = 60
 
 
+@pytest.mark.usefixtures("long_runs")
 @pytest.mark.parametrize(
-    ("whom", "number"),
-    [("make", signal.SIGTERM), ("snakemake", signal.SIGKILL), ("make", signal.SIGKILL)],
-    ids=["SIGTERM", "SIGKILL", "SIGKILL of make"],
+    ("whom", "number"), [("make", signal.SIGTERM), ("snakemake", signal.SIGKILL)], ids=["SIGTERM", "SIGKILL"]
 )
 def test_the_workflow_ended_in_a_run_leaves_nothing_and_keeps_what_is_done(project, whom, number):
-    if not project.ended:
-        more_levels(project, 3, 4, 5, 6)
-    project.ended += 1
+    """`make` ended by SIGKILL, which for the workflow is a SIGTERM: tests/test_workflow.py."""
     known = project.stored()
     workflow = project.start()
     project.wait_for_stored(known + 1, workflow)
@@ -276,7 +223,7 @@ def test_the_workflow_ended_in_a_run_leaves_nothing_and_keeps_what_is_done(proje
 def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(project):
     known, starts = project.stored(), project.server_starts("one")
     kept = project.stored_at()
-    project.config["study"]["ladders"][1]["concurrency"] += [7, 8]
+    project.config["study"]["ladders"][1]["concurrency"] += [6, 7]
     workflow = project.start()
     project.wait_for_stored(known + 1, workflow)
     time.sleep(0.3)
@@ -293,7 +240,7 @@ def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(pro
     assert project.nothing_left()
     summary = pl.read_parquet(project.folder / "results/summary.parquet")
     assert summary["failed"].sum() == 0  # the dead server's failures are no run's
-    assert len(summary) == 10
+    assert len(summary) == 9
     assert project.run() == []
 
 
@@ -305,54 +252,8 @@ def test_a_server_that_will_not_start_ends_the_workflow_with_its_last_words(proj
     assert "runs are measured and kept" in project.told
     assert project.nothing_left()
     del project.config["deployments"]["one"]["flags"]
-    jobs = project.run()  # back to the deployment whose runs are in the store: nothing is measured again
-    assert "10 of 10 runs are measured already" in project.told
+    # Back to the deployment whose runs are in the store: nothing is measured again.
+    jobs = project.run(target="results/summary.parquet")
+    assert "9 of 9 runs are measured already" in project.told
     assert project.server_starts("one") == starts
     assert jobs.count("measure_one") == 1
-
-
-def test_every_kind_of_load_is_what_it_says_on_a_real_engine(project):
-    """One more deployment, whose prefix cache is on: paced, chat, whole answers, conversations, and prompts that are alike."""
-    lengths = {"prompt_tokens": 96, "output_tokens": 16}
-    loads = {
-        "paced": {"arrival": "poisson", "duration_s": 3, **lengths},
-        "stepped": {"arrival": "constant", "num_requests": 90, "step": {"factor": 4, "start_s": 2, "duration_s": 1}, **lengths},
-        "spread": {
-            "arrival": "gamma", "burstiness": 0.5, "num_requests": 12, "output_tokens": 8,
-            "prompt_tokens": {"distribution": "lognormal", "median": 60, "sigma": 0.5, "max": 200},
-        },
-        "replayed": {"arrival": "trace", "trace": "trace.csv"},
-        "talk": {"arrival": "burst", "endpoint": "chat", **lengths},
-        "whole": {"arrival": "burst", "stream": False, **lengths},
-        "alike": {"arrival": "burst", "cache": "shared", "shared_prefix": 0.7, **lengths},
-        "same": {"arrival": "closed", "num_requests": 6, "cache": "repeated", **lengths},
-        "turns": {"arrival": "closed", "num_requests": 4, "turns": {"count": 3, "new_tokens": 40}, **lengths},
-    }  # fmt: skip
-    levels = {"request_rate": [10], "time_scale": [2], "concurrency": [2]}
-    axes = {"paced": "request_rate", "stepped": "request_rate", "spread": "request_rate", "replayed": "time_scale"}
-    (project.folder / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,40,4\n0.5,50,5\n1.5,60,6\n")
-    project.config["deployments"]["cached"] = {
-        **project.config["deployments"]["one"],
-        "prefix_caching": True,
-        "kv_cache_memory": "16MiB",
-    }
-    project.config["workloads"] |= loads
-    project.config["study"]["ladders"] = [
-        {"deployment": "cached", "workload": name, axis: levels[axis]}
-        for name in loads
-        for axis in [axes.get(name, "concurrency")]
-    ]
-    project.run()
-    rows = {row["workload"]: row for row in pl.read_parquet(project.folder / "results/summary.parquet").to_dicts()}
-    assert {name: row["reasons"] for name, row in rows.items() if not row["valid"]} == {}
-    assert all(row["failed"] == row["wrong_prompt_tokens"] == row["wrong_output_tokens"] == 0 for row in rows.values())
-    assert rows["replayed"]["prompt_tokens"] == 50
-    assert rows["replayed"]["offered_rate"] == pytest.approx(2 / 0.75)
-    assert (rows["whole"]["ttft_n"], rows["whole"]["e2e_n"]) == (0, 2)
-    assert (rows["talk"]["ttft_n"], rows["talk"]["prompt_tokens"]) == (2, 96)
-    assert rows["stepped"]["recovered"] is not None  # there is load after the step; how long it takes is the machine's affair
-    # Blocks of 32: 67 of 96 tokens are two blocks; a repeated prompt keeps its last block to compute; turns reuse 96 and 152 of 152 and 208.
-    assert rows["alike"]["prefix_hit_rate"] == pytest.approx(64 / 96)
-    assert rows["same"]["prefix_hit_rate"] == pytest.approx(64 / 96)
-    assert rows["turns"]["prefix_hit_rate"] == pytest.approx((96 + 128) / (96 + 152 + 208))
-    assert rows["paced"]["prefix_hit_rate"] == 0

@@ -1,5 +1,6 @@
 """Engines and launches: what is run, and what is refused because it cannot fit."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -185,6 +186,29 @@ def write(tmp_path, content):
 
 def test_what_fits_is_written(tmp_path, content):
     assert write(tmp_path, content)["deployment"] == "a"
+
+
+def test_an_environment_of_other_locks_is_refused(tmp_path, content, monkeypatch):
+    """As a checkout finds it that was given another's folder of engines."""
+    monkeypatch.chdir(tmp_path)
+    lock, record = tmp_path / "one.lock", tmp_path / "engine.json"
+    lock.write_text("# nothing\n")
+    content["engines"]["e"] = {"source": "lock", "locks": ["one.lock"]}
+    (tmp_path / "checkpoint.json").write_text(json.dumps(CHECKPOINT))
+    built = {"one.lock": hashlib.sha256(lock.read_bytes()).hexdigest()}
+
+    def launched():
+        spec = Plan.of(load_config(content, source="t"), root=tmp_path).deployments["a"]
+        write_launch(spec, 64, engine=record, checkpoint=tmp_path / "checkpoint.json", launch=tmp_path / "launch.json")
+
+    for known in ({"locks": built}, {}):  # {}: built before records said it
+        record.write_text(json.dumps({"command": ["x"], **known}))
+        launched()
+    lock.write_text("# something\n")
+    launched()
+    record.write_text(json.dumps({"command": ["x"], "locks": built}))
+    with pytest.raises(BenchError, match=r"engine\.json was built from other locks than engines\.e\.locks: remove that file"):
+        launched()
 
 
 def test_a_cache_too_small_for_one_request_is_refused_with_the_sum(tmp_path, content):

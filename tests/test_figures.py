@@ -13,10 +13,12 @@ from bench.figures.regions import region_bands
 from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
 from bench.figures.theme import curve_colour
+from bench.study import Decision
 from bench.study.config import Thresholds
 from tests.conftest import ROOT
 from tests.test_analysis import FACTS, LAUNCH
 
+DECISION = Decision(slo=["ttft_p99=1s"], peak_rps=10, price_per_hour=1, price_per_million_tokens=10)
 LAUNCHES = {name: {**LAUNCH["a"], "deployment": name} for name in ("a", "b")}
 KNOWN = {name: {**FACTS["a"], "deployment": name} for name in ("a", "b")}
 SERIES = {"throughput": 50.0, "completed": 1.0, "running": 2.0, "waiting": 1.0, "kv_usage": 0.5}
@@ -26,7 +28,7 @@ def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("s
     runs = [
         {
             **summary, "deployment": d, "workload": w, "family": w, "run": f"{w}_{level}", "axis": "concurrency", "level": float(level), "concurrency": level, "kv_usage_peak": min(1.0, level / 10),
-            "throughput_peak_tokens_per_s": 20.0 * level, "throughput_tokens_per_s": 10.0 * level, "duration_s": 2.0,
+            "throughput_peak_tokens_per_s": 20.0 * level, "throughput_tokens_per_s": 10.0 * level, "throughput_requests_per_s": 0.5 * level, "duration_s": 2.0, "e2e_mean_s": 1.0,
             "ttft_mean_s": 0.1 * level, "ttft_p50_s": 0.1 * level, "ttft_p99_s": 0.2 * level, "ttft_n": 4,
             "ttft_p99_bound_s": None, "tpot_p50_s": 0.01, "e2e_p50_s": 1.0,
             "digest": f"{d}{w}{level}", **{key: values[i] for key, values in changes.items()},
@@ -40,7 +42,7 @@ def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("s
         for run in runs for name, value in series.items() for t in (0.5, 1.0, 1.5)
     ]  # fmt: skip
     frame = summary_frame(runs, LAUNCHES if known else {}, KNOWN if known else {}, Thresholds(), baseline)
-    return Results(frame, pl.DataFrame(rows))
+    return Results(frame, pl.DataFrame(rows), None, DECISION)
 
 
 GPUS = {
@@ -144,7 +146,7 @@ def test_a_comparison_shows_every_load_and_all_together(summary):
 
 
 def test_a_wrong_name_lists_the_right_ones():
-    with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: comparison, kv-saturation"):
+    with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: comparison, fleet, kv-saturation"):
         load_figure("pie")
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
 from bench.report import commit_of, write_manifest, write_report
 from bench.report.provenance import deployments, overview, workloads
+from bench.study import Decision
 from tests.test_figures import PEAK, drawn_rows, planted, results
 
 VOID = {"meta", "link", "br", "input", "img", "hr"}
@@ -119,10 +121,13 @@ def test_each_section_is_there_and_named(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2])
     page = drawn(tmp_path, study, names=["ttft"])
     sections = [a["id"] for a, _ in page.find("section")]
-    assert sections == ["saturation", "comparison", "invalid", "figures", "runs", "repeats", "provenance", "methods"]
-    assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[:2]] == ["#saturation", "#comparison"]
-    without = drawn(tmp_path, results(summary, baseline=None), facts=[])
-    assert [a["id"] for a, _ in without.find("section")] == ["saturation", "invalid", "runs", "provenance", "methods"]
+    decided = ["verdicts", "operating", "figures", "saturation", "comparison", "predictions", "economics", "bands"]
+    assert sections == [*decided, "runs", "repeats", "invalid", "provenance", "methods"]
+    assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[:2]] == ["#verdicts", "#operating"]
+    undecided = replace(results(summary, known=False, baseline=None, kv_usage_peak=[None] * 3), decision=Decision())
+    without = drawn(tmp_path, undecided, facts=[])
+    left = ["verdicts", "saturation", "bands", "runs", "invalid", "provenance", "methods"]
+    assert [a["id"] for a, _ in without.find("section")] == left
 
 
 def test_names_end_no_script_and_open_no_element(tmp_path, summary):
@@ -172,8 +177,8 @@ def test_a_table_sorts_by_numbers_and_marks_the_invalid_with_a_word(tmp_path, su
     values = [(a["data-value"], text) for a, text in page.find("td") if text in ("0.010", "0.500", "16")]
     assert {("0.01", "0.010"), ("0.5", "0.500"), ("16.0", "16")} <= set(values)
     assert ("", "–") in [(a.get("data-value"), text) for a, text in page.find("td")]
-    assert [text for _, text in page.find("th") if text.startswith("✕ invalid")] == ["✕ invalid: a/short_16"]
-    assert [a["data-family"] for a, _ in page.find("tr") if a.get("class") == "invalid"] == ["short", "short"]
+    assert [text for _, text in page.find("th") if text.startswith("✕ invalid")] == 2 * ["✕ invalid: a/short_16"]
+    assert {a["data-family"] for a, _ in page.find("tr") if a.get("class") == "invalid"} == {"short"}
 
 
 def test_the_report_compares_with_the_baseline(tmp_path, summary):

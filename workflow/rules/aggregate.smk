@@ -18,6 +18,7 @@ rule aggregate:
         code=library("analysis", "models", "parse/latency.py"),
         baseline=PLAN.config.study.baseline,
         replicas=PLAN.replicas,
+        slo=PLAN.config.decision.slo,
         thresholds=PLAN.config.thresholds.model_dump(),
         plan=PLAN.digest,
     script:

@@ -85,6 +85,12 @@ def engine_of(wildcards):
     )
 
 
+def locks_of(wildcards):
+    """The digest of each lock of an engine."""
+    specs = PLAN.deployments.values()
+    return next(dict(s.locks) for s in specs if s.deployment.engine == wildcards.engine)
+
+
 def checkpoint_of(wildcards):
     """The checkpoint's record of a deployment; none where the server is not ours to start."""
     spec = PLAN.deployments[wildcards.deployment]

@@ -16,19 +16,11 @@ rule figure:
     conda:
         "../envs/bench.yaml"
     params:
-        code=library(
-            "figures",
-            "analysis/compare.py",
-            "analysis/factors.py",
-            "analysis/importance.py",
-            "analysis/lengths.py",
-            "analysis/levels.py",
-            "analysis/regions.py",
-            "analysis/repeats.py",
-            "analysis/saturation.py",
-        ),
+        code=library("figures", "analysis"),
         chart=lambda wildcards: library(
             f"figures/charts/{wildcards.figure.replace('-', '_')}.py"
         ),
+        decision=PLAN.config.decision.model_dump(),
+        device=PLAN.device.model_dump() if PLAN.device else None,
     script:
         "../scripts/figure.py"

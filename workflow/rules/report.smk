@@ -7,6 +7,7 @@ rule report:
         timeseries=paths.TIMESERIES,
     output:
         page=paths.REPORT,
+        markdown=paths.REPORT_MARKDOWN,
     log:
         "logs/report.log",
     conda:
@@ -16,15 +17,13 @@ rule report:
             "report",
             "report/templates",
             "report/templates/sections",
-            "analysis/compare.py",
-            "analysis/levels.py",
-            "analysis/locked.py",
-            "analysis/regions.py",
-            "analysis/repeats.py",
-            "analysis/saturation.py",
+            "analysis",
+            "models",
             "parse/percentiles.py",
         ),
         title=PLAN.config.study.title,
+        decision=PLAN.config.decision.model_dump(),
+        device=PLAN.device.model_dump() if PLAN.device else None,
     script:
         "../scripts/report.py"
 

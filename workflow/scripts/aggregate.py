@@ -15,6 +15,7 @@ with job(snakemake.log[0]):
         thresholds=Thresholds(**snakemake.params.thresholds),
         baseline=snakemake.params.baseline,
         replicas=snakemake.params.replicas,
+        slos=plan.config.decision.slos,
         summary=Path(snakemake.output.summary),
         summary_csv=Path(snakemake.output.csv),
         timeseries=Path(snakemake.output.timeseries),

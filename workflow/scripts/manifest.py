@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from bench.figures import Results
-from bench.report import write_manifest
+from bench.report import closing_words, write_manifest
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:
@@ -12,9 +12,5 @@ with job(snakemake.log[0]) as say:
         page=Path(snakemake.input.page),
         results=results,
     )
-    if invalid := results.runs["valid"].not_().sum():
-        say(
-            f"{invalid} of {results.runs.height} runs are invalid: the report and `.venv/bin/bench runs` say why. Most often something "
-            "else ran on this machine; `.venv/bin/bench discard --invalid` and the same make once more measure them again. Both take "
-            "--configfile for a study that is not config/config.yaml."
-        )
+    for line in closing_words(results.runs, figures=len(snakemake.input.figures)):
+        say(line)

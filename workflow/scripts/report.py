@@ -1,15 +1,24 @@
 from pathlib import Path
 
 from bench.figures import Results
+from bench.models import geometry_of_model
 from bench.report import commit_of, write_report
+from bench.study import Plan, load_config
 from bench.workflow import job
 
 with job(snakemake.log[0]):
+    plan = Plan.of(load_config(snakemake.config, source="the workflow's configuration"))
+    specs = plan.deployments.values()
     write_report(
         Path(snakemake.output.page),
+        summary=Path(snakemake.output.markdown),
         title=snakemake.params.title,
-        results=Results.read(Path(snakemake.input.summary), Path(snakemake.input.timeseries)),
+        results=Results.read(
+            Path(snakemake.input.summary), Path(snakemake.input.timeseries), plan.config.decision, plan.device
+        ),
         specs=[Path(path) for path in snakemake.input.specs],
         facts=[Path(path) for path in snakemake.input.facts],
         commit=commit_of(Path(snakemake.scriptdir)),
+        geometries={spec.name: shape for spec in specs if (shape := geometry_of_model(spec.model))},
+        settings={spec.name: spec.deployment for spec in specs},
     )

@@ -12,16 +12,19 @@ import polars as pl
 from polars import selectors as cs
 
 from bench.analysis.saturation import saturated
+from bench.analysis.slo import goodput
 from bench.analysis.validity import verdict
 from bench.errors import BenchError
 from bench.models import predicted_saturation
 from bench.parse import DEVICE_FIGURES, DEVICE_SERIES, device_samples, gauges, throughput_series
+from bench.study import Slo
 from bench.study.config import Thresholds
 from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
 
 __all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame"]
 
 BIN_S = 0.5
+_LATENCIES = ["outcome", "ttft_s", "tpot_s", "e2e_s"]
 _COURSE = {"elapsed_s": pl.Float64, "value": pl.Float64}
 _TIMESERIES_SCHEMA = {
     "deployment": pl.String,
@@ -43,6 +46,7 @@ def aggregate(
     thresholds: Thresholds,
     baseline: str | None = None,
     replicas: Collection[str] = (),
+    slos: Sequence[Slo] = (),
     summary: Path,
     summary_csv: Path,
     timeseries: Path,
@@ -53,7 +57,7 @@ def aggregate(
         runs: each run's `summary.json`; its tables lie beside it. expected: digest of each run by `deployment/run`; None takes
             runs as they are. launches, facts: `launch.json` and `deployment.json` of each
             deployment. baseline: the deployment with which the others are compared, if there is one. replicas: those that are the
-            same under other names.
+            same under other names. slos: of the goodput; without any it is null.
 
     Raises:
         BenchError: a run was measured under another definition than it has now.
@@ -61,13 +65,15 @@ def aggregate(
     by_deployment = {content["deployment"]: content for content in map(_read, launches)}
     known = {content["deployment"]: content for content in map(_read, facts)}
     summaries = [_read(path) for path in runs]
-    for run in summaries:
+    for run, path in zip(summaries, runs, strict=True):
         key = f"{run['deployment']}/{run['run']}"
         if expected is not None and expected[key] != run["digest"]:
             raise BenchError(
                 f"{key} was measured under another definition than the configuration gives it now. Forget it with "
                 f"`bench discard '{key}'`, and it is measured again."
             )
+        if slos:
+            run.update(goodput(pl.read_parquet(path.parent / "requests.parquet", columns=_LATENCIES), slos, run["duration_s"]))
     frame = summary_frame(summaries, by_deployment, known, thresholds, baseline, replicas)
     summary.parent.mkdir(parents=True, exist_ok=True)
     frame.write_parquet(summary)
@@ -101,7 +107,7 @@ def summary_frame(
         judged = verdict(run, thresholds)
         rows.append(
             {
-                **dict.fromkeys(DEVICE_FIGURES),
+                **dict.fromkeys((*DEVICE_FIGURES, "goodput_requests_per_s", "slo_share")),
                 **{k: v for k, v in run.items() if k not in ("metrics_missing", "counters_fell", "scrape_gaps")},
                 "model": launch.get("model"),
                 "engine": launch.get("engine"),
@@ -127,6 +133,7 @@ def summary_frame(
         "waiting_standing": pl.Float64,
         "preemptions": pl.Float64, "predicted_saturation": pl.Float64, "kv_bytes_per_token": pl.Int64, "parameters": pl.Int64,
         "concurrency": pl.Int64, "request_rate": pl.Float64, "level": pl.Float64, "recovered": pl.Boolean,
+        "goodput_requests_per_s": pl.Float64, "slo_share": pl.Float64,
         "model": pl.String, "engine": pl.String, "device": pl.String, "tensor_parallel": pl.Int64, "family": pl.String,
         "prompt_fixed": pl.Int64, "output_fixed": pl.Int64, "stream": pl.Boolean,
         "engine_version": pl.String, "hardware": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64,

@@ -40,21 +40,22 @@ class Levels:
     noise_of: str
 
     @classmethod
-    def of(cls, runs: pl.DataFrame, column: str, others: Iterable[pl.DataFrame] = ()) -> Levels:
+    def of(cls, runs: pl.DataFrame, column: str, others: Iterable[pl.DataFrame] = (), *, absolute: bool = False) -> Levels:
         """The levels of the valid runs of one curve.
 
         Args:
             runs: summary rows of one deployment and workload: `level`, `repeat`, `valid` and `column` (above 0; others are left out).
-            others: the same of the workload's other curves.
+            others: the same of the workload's other curves. absolute: levels are compared with a limit and not with one another,
+                so that what the runs of a repeat have in common is noise too.
         """
         known = _known(runs, column)
         levels = known.group_by("level", maintain_order=True).agg(pl.col("log").mean(), runs=pl.len())
         load, log = levels["level"].to_numpy(), levels["log"].to_numpy()
         count = levels["runs"].to_numpy().astype(float)
         neighbours = max(1, (len(load) - 2) // 2)
-        squares, freedom, noise_of = *_from_repeats(known), "repeats"
+        squares, freedom, noise_of = *_from_repeats(known, absolute), "repeats"
         if freedom < neighbours:
-            apart = [_from_repeats(_known(other, column)) for other in others]
+            apart = [_from_repeats(_known(other, column), absolute) for other in others]
             squares, freedom, noise_of = sum(s for s, _ in apart), sum(f for _, f in apart), "others"
         if freedom < neighbours:
             squares, freedom, noise_of = neighbours * _from_neighbours(load, log, count), neighbours, "neighbours"
@@ -91,16 +92,16 @@ def _known(runs: pl.DataFrame, column: str) -> pl.DataFrame:
     )
 
 
-def _from_repeats(known: pl.DataFrame) -> tuple[float, int]:
+def _from_repeats(known: pl.DataFrame, absolute: bool) -> tuple[float, int]:
     """Squares of ln throughput about its level's mean, and their degrees of freedom: 0 where no level was repeated.
 
     A ladder is repeated as a whole, so what a repeat has in common (the machine was slower then) says nothing of how levels differ:
-    where each level has the same repeats, it is taken out.
+    where each level has the same repeats, it is taken out, unless `absolute`.
     """
     off = known.with_columns(off=pl.col("log") - pl.col("log").mean().over("level"))
     levels, repeats = known["level"].n_unique(), known["repeat"].n_unique()
     freedom = len(known) - levels
-    if levels > 1 and len(known) == levels * repeats == known.select("level", "repeat").n_unique():
+    if not absolute and levels > 1 and len(known) == levels * repeats == known.select("level", "repeat").n_unique():
         off = off.with_columns(pl.col("off") - pl.col("off").mean().over("repeat"))
         freedom = (levels - 1) * (repeats - 1)
     return float((off["off"] ** 2).sum()), freedom

@@ -6,7 +6,11 @@ Formulas, and the documents' worked examples by number: docs/sizing.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bench.study import Slo
 
 __all__ = [
     "DAYS_A_MONTH",
@@ -17,7 +21,9 @@ __all__ = [
     "cost_per_million_tokens",
     "cost_per_month",
     "fleet",
+    "gpus_of",
     "limits",
+    "sized",
 ]
 
 DAYS_A_MONTH = 30  # as the documents count; 730 hours would be 1.4 % more
@@ -33,7 +39,7 @@ class OperatingPoint:
 
     Attributes:
         usable_rps: requests/s. tensor_parallel: GPUs of an instance.
-        c_max: requests in flight there. latency_s: their mean E2E latency (s).
+        c_max: requests in flight there, which are what it may admit. latency_s: their mean E2E latency (s).
         prompt_tokens, output_tokens: mean lengths (tokens). kv_tokens: capacity of the KV cache (tokens).
     """
 
@@ -44,6 +50,30 @@ class OperatingPoint:
     prompt_tokens: float | None = None
     output_tokens: float | None = None
     kv_tokens: int | None = None
+
+    @classmethod
+    def of(
+        cls, point: Mapping[str, Any], run: Mapping[str, Any], *, tensor_parallel: int | None = None
+    ) -> OperatingPoint | None:
+        """A measured one.
+
+        Args:
+            point: row of `operating_points`. run: a summary row of its curve. tensor_parallel: GPUs of an instance, if not the run's.
+
+        Returns:
+            None where no measured load meets the SLOs, or nothing came at it.
+        """
+        if point["c_max"] is None or not point["usable_rps"]:
+            return None
+        return cls(
+            usable_rps=point["usable_rps"],
+            tensor_parallel=tensor_parallel or gpus_of(run),
+            c_max=point["operate_at"] if point["axis"] == "concurrency" else point["in_flight"],
+            latency_s=point["latency_s"],
+            prompt_tokens=point["prompt_tokens"],
+            output_tokens=point["output_tokens"],
+            kv_tokens=run.get("kv_tokens"),
+        )
 
     @property
     def little(self) -> float | None:
@@ -85,7 +115,7 @@ class Limits:
     Attributes:
         admission: requests in flight; None where `c_max` is unknown.
         queue: longest queue (requests). shed_from, shed_at: queue lengths at which shedding begins, and by which all is shed.
-        input_tokens: longest prompt with which `admission` requests still fit the KV cache, 10 % of it left free.
+        input_tokens: longest prompt that still fits the KV cache beside all others that are admitted.
         kv_free_tokens: that headroom of 10 to 15 % (tokens).
     """
 
@@ -109,8 +139,9 @@ def limits(point: OperatingPoint, slo_s: float, *, arrival_rps: float | None = N
     free = longest = None
     if point.kv_tokens is not None:
         free = (round(_KV_HEADROOM[0] * point.kv_tokens), round(_KV_HEADROOM[1] * point.kv_tokens))
-        if point.c_max and point.output_tokens is not None:
-            longest = max(0, math.floor((point.kv_tokens - free[0]) / point.c_max - point.output_tokens))
+        if point.c_max and point.prompt_tokens is not None and point.output_tokens is not None:
+            others = (point.c_max - 1) * (point.prompt_tokens + point.output_tokens)
+            longest = max(0, math.floor(point.kv_tokens - others - point.output_tokens))
     return Limits(
         admission=None if point.c_max is None else math.floor(point.c_max),
         queue=math.floor(_exact(queue)),
@@ -119,6 +150,55 @@ def limits(point: OperatingPoint, slo_s: float, *, arrival_rps: float | None = N
         input_tokens=longest,
         kv_free_tokens=free,
     )
+
+
+def gpus_of(run: Mapping[str, Any]) -> int:
+    """GPUs of an instance; 1, the machine, where the engine runs on a CPU, whose workers share it."""
+    return 1 if run.get("device") == "cpu" else run.get("tensor_parallel") or 1
+
+
+def sized(
+    point: OperatingPoint,
+    peak_rps: float,
+    *,
+    safety: float = 1.3,
+    slos: Sequence[Slo] = (),
+    gpu_hour: float | None = None,
+    token_price: float | None = None,
+) -> dict[str, Any]:
+    """Everything about a fleet as plain data: `bench size` prints it, the report shows it.
+
+    Args:
+        slos: the smallest TTFT among them bounds the queue. gpu_hour: USD of one GPU. token_price: USD of 10⁶ output tokens elsewhere.
+
+    Returns:
+        `instances`, `gpus`, `utilisation_at_peak` (0–1), what was asked, the operating point, `little`, `consistent`, `limits` (null
+        without a TTFT), `cost` (null without a price): USD an `hour`, a `month`, `million_output_tokens_at_peak`,
+        `break_even_million_tokens_a_month`.
+    """
+    found = fleet(point, peak_rps, safety=safety)
+    ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft"), default=None)
+    cost: dict[str, float] | None = None
+    if gpu_hour is not None:
+        month = cost_per_month(gpu_hour, found.gpus)
+        cost = {"price_per_hour": gpu_hour, "hour": gpu_hour * found.gpus, "month": month}
+        if point.output_tokens:
+            tokens = peak_rps * point.output_tokens
+            cost["million_output_tokens_at_peak"] = cost_per_million_tokens(gpu_hour, found.gpus, tokens)
+        if token_price is not None:
+            cost["break_even_million_tokens_a_month"] = break_even(month, token_price)
+    return {
+        "instances": found.instances,
+        "gpus": found.gpus,
+        "utilisation_at_peak": found.utilisation,
+        "peak_rps": peak_rps,
+        "safety": safety,
+        **asdict(point),
+        "little": point.little,
+        "consistent": point.consistent,
+        "limits": None if ttft is None else asdict(limits(point, ttft)),
+        "cost": cost,
+    }
 
 
 def cost_per_million_tokens(price_per_hour: float, gpus: float, tokens_per_s: float, utilisation: float = 1.0) -> float:

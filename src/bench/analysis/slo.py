@@ -1,144 +1,168 @@
-"""What load meets the SLOs: goodput, C_max with its interval, usable requests/s, and the knee of the tail."""
+"""What load meets the SLOs: goodput, and C_max with its interval."""
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
+from bench.analysis.levels import Levels
 from bench.errors import BenchError
+from bench.study import Slo
 
-__all__ = ["Slo", "goodput", "operating_points", "parse_slo"]
+__all__ = ["goodput", "load_text", "meets", "operating_points"]
 
-_METRICS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
-_PERCENTILES = ("p50", "p90", "p95", "p99")
-_UNITS = {"s": 1.0, "ms": 1e-3}
-
-
-@dataclass(frozen=True)
-class Slo:
-    """A limit on a percentile of a latency.
-
-    Attributes:
-        metric: `ttft`, `tpot` or `e2e`. percentile: `p50`, `p90`, `p95` or `p99`. limit_s: seconds.
-    """
-
-    metric: str
-    percentile: str
-    limit_s: float
-
-    @property
-    def column(self) -> str:
-        """The summary's column."""
-        return f"{self.metric}_{self.percentile}_s"
-
-    @property
-    def bound(self) -> str:
-        """The column of its bound, which the true percentile does not exceed at 99 % confidence."""
-        return f"{self.metric}_{self.percentile}_bound_s"
-
-    def __str__(self) -> str:
-        limit = f"{self.limit_s:g} s" if self.limit_s >= 1 else f"{1000 * self.limit_s:g} ms"
-        return f"{_METRICS[self.metric]} {self.percentile.upper()} ≤ {limit}"
-
-
-def parse_slo(text: str) -> Slo:
-    """An SLO from `ttft_p99=2s` or `tpot_p95=50ms`.
-
-    Raises:
-        BenchError: it is not one.
-    """
-    match = re.fullmatch(r"(ttft|tpot|e2e)_(p50|p90|p95|p99)\s*(?:=|<=)\s*(\d+(?:\.\d+)?)\s*(s|ms)", text.strip().lower())
-    if match is None or float(match[3]) == 0:
-        raise BenchError(
-            f"{text!r} is no SLO: name {', '.join(_METRICS)}, one of {', '.join(_PERCENTILES)} and a limit, as in ttft_p99=2s or tpot_p95=50ms."
-        )
-    return Slo(match[1], match[2], float(match[3]) * _UNITS[match[4]])
-
-
-def goodput(requests: pl.DataFrame, slos: Sequence[Slo], duration_s: float) -> float:
-    """Requests/s that met every limit, each by itself: a percentile says which share has to, and not which request.
-
-    Args:
-        requests: one run's, with `outcome` and the metrics' columns (s); a request that failed met none.
-        duration_s: of the run (s).
-    """
-    met = pl.lit(True)
-    for slo in slos:
-        met &= pl.col(f"{slo.metric}_s").is_null() | (pl.col(f"{slo.metric}_s") <= slo.limit_s)
-    return requests.filter((pl.col("outcome") == "ok") & met).height / duration_s
-
-
-def operating_points(runs: pl.DataFrame, slos: Sequence[Slo]) -> pl.DataFrame:
-    """`C_max` of each curve: the highest load of which neither it nor a lower one misses an SLO, and what is carried there.
-
-    A level meets an SLO where the mean of its valid repeats' percentiles is within the limit. It surely meets it where the bound of
-    each repeat is, and surely misses it where its interval (Student's t) is beyond, or, of a single run, the percentile itself. Nothing
-    is told of loads between those that were measured: `C_max` lies between `low` and `high`.
-
-    Args:
-        runs: summary rows (`deployment`, `workload`, `axis`, `level`, `valid`, `throughput_requests_per_s`, `e2e_mean_s` and the SLOs'
-            columns); invalid runs are left out.
-
-    Returns:
-        One row a deployment and workload: `kind` (`found`; `above` all levels, `below` all of them; `unknown`: nothing valid), `c_max`
-        (the level; null unless found or above), `low` (highest level up to which all surely meet; null where no bound says so), `high`
-        (lowest level that misses), `missed` (the SLOs that it misses, in words), and of the runs at `c_max` the means `usable_rps`
-        (requests/s), `tokens_per_s`, `latency_s` (E2E, s), `prompt_tokens`, `output_tokens`, `in_flight` (requests).
-    """
-    rows = []
-    for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
-        levels = [
-            _level(level, at, slos)
-            for (level,), at in group.filter("valid").sort("level").group_by("level", maintain_order=True)
-        ]
-        first = next((i for i, told in enumerate(levels) if told["missed"]), len(levels))
-        sure = next((i for i, told in enumerate(levels) if not told["sure"]), len(levels))
-        kind = "unknown" if not levels else "above" if first == len(levels) else "found" if first else "below"
-        point = levels[first - 1] if first else {}
-        rows.append(
-            {
-                "deployment": deployment,
-                "workload": workload,
-                "axis": group["axis"][0],
-                "kind": kind,
-                "c_max": point.get("level"),
-                "low": levels[min(sure, first) - 1]["level"] if min(sure, first) else None,
-                "high": levels[first]["level"] if first < len(levels) else None,
-                "missed": ", ".join(levels[first]["missed"]) if first < len(levels) else None,
-                **{name: point.get(name) for name in _CARRIED},
-            }
-        )
-    words = dict.fromkeys(("deployment", "workload", "axis", "kind", "missed"), pl.String)
-    numbers = dict.fromkeys(("c_max", "low", "high", *_CARRIED), pl.Float64)
-    return pl.DataFrame(rows, schema_overrides={**words, **numbers})
-
-
+_FEWEST_LEVELS = 4  # of a curve without repeats, whose noise its neighbours have to tell
+_ROUNDED = 1 + 1e-9  # what a mean of logarithms loses is no miss
 _CARRIED = {
     "usable_rps": "throughput_requests_per_s",
+    "goodput_rps": "goodput_requests_per_s",
     "tokens_per_s": "throughput_tokens_per_s",
     "latency_s": "e2e_mean_s",
     "prompt_tokens": "prompt_tokens",
     "output_tokens": "output_tokens",
     "in_flight": "client_in_flight_mean",
 }
+_WORDS = dict.fromkeys(("deployment", "workload", "axis", "unit", "kind", "missed", "told"), pl.String)
+_NUMBERS = dict.fromkeys(("c_max", "operate_at", "low", "high", "missed_at", "highest", *_CARRIED), pl.Float64)
 
 
-def _level(level: float, runs: pl.DataFrame, slos: Sequence[Slo]) -> dict[str, Any]:
-    """One level: which SLOs it misses, whether it surely meets all, and what it carries."""
-    missed, sure = [], True
+def meets(slos: Sequence[Slo]) -> pl.Expr:
+    """Whether a request met every limit, each by itself: a percentile says which share has to, and not which request.
+
+    A request that failed met none. What a request does not have, as an answer of one token has no TPOT, it does not miss.
+
+    Args (columns):
+        `outcome`, and of each SLO `ttft_s`, `tpot_s` or `e2e_s` (s).
+    """
+    met = pl.col("outcome") == "ok"
     for slo in slos:
-        value = runs[slo.column].mean()
-        if value is None:
-            raise BenchError(
-                f"{slo} cannot be judged at {level:g}: no run there has {slo.column}. An answer that is not streamed has no TTFT."
-            )
-        if value > slo.limit_s:
-            missed.append(f"{slo} ({value:.3g} s)")
-        bounds = runs[slo.bound]
-        sure = sure and bounds.null_count() == 0 and bounds.max() <= slo.limit_s
-    carried = {name: runs[column].mean() if column in runs.columns else None for name, column in _CARRIED.items()}
-    return {"level": level, "missed": missed, "sure": sure and not missed, **carried}
+        met &= pl.col(f"{slo.metric}_s").is_null() | (pl.col(f"{slo.metric}_s") <= slo.limit_s)
+    return met
+
+
+def goodput(requests: pl.DataFrame, slos: Sequence[Slo], duration_s: float | None) -> dict[str, float | None]:
+    """Of one run: `goodput_requests_per_s`, those that met every limit, and `slo_share`, their share of all (0–1).
+
+    Args:
+        requests: the columns of `meets`. duration_s: of the run (s); null where nothing came.
+    """
+    if requests.is_empty():
+        return {"goodput_requests_per_s": None, "slo_share": None}
+    met = requests.filter(meets(slos)).height
+    return {"goodput_requests_per_s": met / duration_s if duration_s else None, "slo_share": met / requests.height}
+
+
+def operating_points(runs: pl.DataFrame, slos: Sequence[Slo]) -> pl.DataFrame:
+    """`C_max` of each curve: the highest level below the first that misses an SLO, and what is carried there.
+
+    A level meets an SLO where the geometric mean of its valid runs' percentiles is within the limit. It surely meets it where that
+    mean's 95 % interval, by the noise of a run as `Levels` has it, ends within the limit, and so does the bound of each run that has
+    one; it surely misses it where the interval begins beyond. Nothing is told of loads between those that were measured.
+
+    An instance is operated at `C_max`, or, where the KV cache is full there, at the highest level below at which it is not: beyond,
+    requests wait or are preempted, and more of them at once bring nothing.
+
+    Args:
+        runs: summary rows (`deployment`, `workload`, `axis`, `turns`, `level`, `repeat`, `valid`, `saturated`,
+            `throughput_requests_per_s`, `e2e_mean_s` and the SLOs' columns); invalid runs are left out.
+
+    Returns:
+        One row a deployment and workload: `unit` (of the level); `kind` (`found`; `above`: all levels meet them; `below`: the lowest
+        misses; `unknown`: no valid run); `c_max` (the level; null unless found or above); `low`, `high`: C_max lies from the highest
+        level up to which all surely meet to below the lowest that surely misses, null where a side is open; `missed_at` (the lowest
+        level that misses), `missed` (what it misses, in words), `highest` (level with a valid run), `told` (C_max in words);
+        `operate_at`, and of the runs there the means `usable_rps` and `goodput_rps` (requests/s), `tokens_per_s`, `latency_s` (E2E,
+        s), `prompt_tokens`, `output_tokens`, `in_flight` (requests).
+
+    Raises:
+        BenchError: no run has an SLO's latency.
+    """
+    rows = []
+    for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
+        others = runs.filter((pl.col("workload") == workload) & (pl.col("deployment") != deployment))
+        row = _point(group.filter("valid"), others, slos, f"{deployment} with {workload}")
+        axis = group["axis"][0]
+        unit = _unit(axis, "turns" in group.columns and bool((group["turns"] > 1).any()))
+        rows.append({"deployment": deployment, "workload": workload, "axis": axis, "unit": unit, **row, "told": _told(row)})
+    return pl.DataFrame(rows, schema={**_WORDS, **_NUMBERS})
+
+
+def load_text(level: float, unit: str) -> str:
+    """A load in words, such as `1 request in flight`."""
+    return f"{level:g} {unit.replace('s in flight', ' in flight') if level == 1 else unit}"
+
+
+def _unit(axis: str, conversations: bool) -> str:
+    what = "conversations" if conversations else "requests"
+    return {"concurrency": f"{what} in flight", "request_rate": f"{what}/s"}.get(axis, "times the trace's speed")
+
+
+def _point(valid: pl.DataFrame, others: pl.DataFrame, slos: Sequence[Slo], name: str) -> dict[str, Any]:
+    """One curve."""
+    ladder: list[float] = valid["level"].unique().sort().to_list()
+    if not ladder:
+        return {"kind": "unknown"}
+    misses: dict[float, list[str]] = {level: [] for level in ladder}
+    sure, surely_missed = set(ladder), set()
+    for slo in slos:
+        judged = _judge(valid, others, slo, name)
+        for level, value, low, high in judged.iter_rows():
+            if value > slo.limit_s * _ROUNDED:
+                misses[level].append(f"{slo} ({value:.3g} s)")
+            if high is None or high > slo.limit_s:
+                sure.discard(level)
+            if low is not None and low > slo.limit_s:
+                surely_missed.add(level)
+    first = next((i for i, level in enumerate(ladder) if misses[level]), len(ladder))
+    unsure = next((i for i, level in enumerate(ladder) if level not in sure), len(ladder))
+    meeting = ladder[:first]
+    roomy = [level for level in meeting if not valid.filter((pl.col("level") == level) & pl.col("saturated")).height]
+    operate = (roomy or meeting)[-1] if meeting else None
+    there = valid.filter(pl.lit(operate).is_not_null() & (pl.col("level") == pl.lit(operate, dtype=pl.Float64)))
+    return {
+        "kind": "above" if first == len(ladder) else "found" if first else "below",
+        "c_max": meeting[-1] if meeting else None,
+        "operate_at": operate,
+        "low": ladder[unsure - 1] if unsure else None,
+        "high": min(surely_missed, default=None),
+        "missed_at": ladder[first] if first < len(ladder) else None,
+        "missed": ", ".join(misses[ladder[first]]) if first < len(ladder) else None,
+        "highest": ladder[-1],
+        **{key: there[column].mean() if column in there.columns else None for key, column in _CARRIED.items()},
+    }
+
+
+def _judge(valid: pl.DataFrame, others: pl.DataFrame, slo: Slo, name: str) -> pl.DataFrame:
+    """Each level's `value` of the SLO's percentile, and its interval, `low` and `high` (s; null where the noise is not known)."""
+    known = valid.drop_nulls(slo.column) if slo.column in valid.columns else valid.clear()
+    if missing := set(valid["level"]) - set(known["level"] if len(known) else []):
+        raise BenchError(
+            f"{slo} cannot be judged for {name} at {min(missing):g}: no valid run there has {slo.column}. An answer that is not "
+            "streamed has no TTFT, and one of a single token no TPOT."
+        )
+    levels = Levels.of(known, slo.column, others.partition_by("deployment"), absolute=True)
+    half = levels.sure * levels.noise / levels.runs**0.5
+    noisy = levels.noise_of == "neighbours" and len(levels) < _FEWEST_LEVELS
+    bound = pl.col(slo.bound) if slo.bound in known.columns else pl.lit(None, dtype=pl.Float64)
+    bounds = known.group_by("level").agg(bound=bound.max()).sort("level")["bound"].to_list()
+    rows = []
+    for i, (level, log) in enumerate(zip(levels.load, levels.log, strict=True)):
+        value = math.exp(log)
+        low, high = (None, None) if noisy else (value * math.exp(-half[i]), value * math.exp(half[i]))
+        rows.append((float(level), value, low, None if high is None else max(high, bounds[i] or 0.0)))
+    return pl.DataFrame(rows, schema=["level", "value", "low", "high"], orient="row")
+
+
+def _told(row: dict[str, Any]) -> str:
+    """C_max in words, such as `16 (at least 15, below 20)`."""
+    if row["kind"] == "unknown":
+        return "no valid run"
+    sides = [f"{word} {row[key]:g}" for word, key in (("at least", "low"), ("below", "high")) if row[key] is not None]
+    if row["kind"] == "below":
+        return f"below {row['missed_at']:g}, the lowest level"
+    if row["kind"] == "above":
+        return f"{row['c_max']:g} or more"
+    return f"{row['c_max']:g} ({', '.join(sides) or 'no interval'})"

@@ -48,7 +48,13 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
 
 
 def hardware(options: argparse.Namespace) -> dict[str, Device]:
-    """Every device, with the user's own."""
+    """Every device, with the user's own.
+
+    Raises:
+        BenchError: the file is missing, or an entry is wrong.
+    """
+    if options.hardware and not options.hardware.is_file():
+        raise BenchError(f"--hardware {options.hardware}: no such file.")
     return devices(read_yaml(options.hardware) if options.hardware else None)
 
 

@@ -68,7 +68,7 @@ def add(commands: Commands) -> None:
         type=at_least_one,
         default=default["max_num_seqs"],
         metavar="N",
-        help="most sequences in one step, for which the sampler keeps memory (default: %(default)s)",
+        help="most sequences in one step, for which the sampler keeps memory, and a bound on requests at once (default: %(default)s)",
     )
     parser.set_defaults(run=_run)
 
@@ -92,6 +92,11 @@ def _run(options: argparse.Namespace) -> None:
     columns = _columns(options)
     heads, sides, texts = zip(*columns, strict=True)
     print_table([heads, *([text(row) for text in texts] for row in rows)], "".join(sides))
+    if any(map(_bounded, rows)):
+        print(
+            f"\n> {options.max_num_seqs:,}: the KV cache would hold more requests than --max-num-seqs lets run at once; the others "
+            "wait in the queue, and the cache never fills."
+        )
 
 
 def _row(key: str, entry: CatalogueEntry, options: argparse.Namespace) -> dict[str, Any]:
@@ -136,6 +141,7 @@ def _capacity(g: Geometry, options: argparse.Namespace) -> dict[str, Any]:
     if options.tokens:
         full = predicted_saturation(slots, options.tokens, pool.block_size, pool.groups)
         capacity["predicted_saturation"] = full if slots and options.tokens <= g.context else None
+        capacity["at_once"] = None if capacity["predicted_saturation"] is None else min(full, options.max_num_seqs)
     return capacity
 
 
@@ -173,4 +179,12 @@ def _attention(row: dict[str, Any]) -> str:
 
 def _saturation(row: dict[str, Any]) -> str:
     full = row["predicted_saturation"]
-    return "–" if full is None else f"{full:,.0f}" if full >= 10 else f"{full:.1f}"
+    if full is None:
+        return "–"
+    text = f"{full:,.0f}" if full >= 10 else f"{full:.1f}"
+    return f"{text} > {row['at_once']:,}" if _bounded(row) else text
+
+
+def _bounded(row: dict[str, Any]) -> bool:
+    """Whether `max_num_seqs` bounds the requests at once, and not the KV cache."""
+    return row.get("predicted_saturation") is not None and row["predicted_saturation"] > row["at_once"]

@@ -4,32 +4,43 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from bench.cli.common import Commands, add_hardware, at_least_one, hardware, print_json, print_table
 from bench.errors import BenchError
-from bench.models import DTYPE_BYTES, WEIGHTS, Demand, Geometry, Setting, choices, geometry_of, plan
+from bench.models import DTYPE_BYTES, WEIGHTS, Demand, Geometry, Setting, choices, geometry_at, geometry_of, plan
 from bench.study import Deployment, Device, catalogue, catalogue_key, device_named
 
 __all__ = ["add"]
 
 _GIB = 2**30
+_SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "plan",
         help="what a model needs of a GPU, the load that it could hold, and the ceilings of its speed",
-        description="Before any GPU hour: weights, KV cache and overhead term by term, the KV capacity in tokens, the concurrency at "
-        "which it is full, the fewest GPUs, and the ceilings that bandwidth and FLOP/s set. Without --model, every model of the "
-        "catalogue; without --device, every device; without both, the fewest GPUs of each for each.",
-        epilog="example: bench plan --model llama-3.1-70b-fp8 --device h100-nvl --tensor-parallel 2 --prompt-length 1000 --output-length 128",
+        description="Before any GPU hour: weights, activations, overhead and KV cache term by term, the KV capacity in tokens, the "
+        "concurrency at which it is full, the fewest GPUs, and the ceilings that bandwidth and FLOP/s set. Without --model, every "
+        "model of the catalogue; without --device, every device; without both, the fewest GPUs of each for each. "
+        "What each number means: docs/sizing.md.",
+        epilog="example: bench plan --model llama-3.1-70b-fp8 --device h100-nvl --tensor-parallel 2 --prompt-length 1000 "
+        "--output-length 128",
     )
     default = {name: field.default for name, field in Deployment.model_fields.items()}
-    parser.add_argument("--model", metavar="M", help="a model of the catalogue (`bench models`)")
-    parser.add_argument("--device", metavar="D", help="a device of config/hardware.yaml, such as h100 or rtx-4090")
-    parser.add_argument("--prompt-length", type=at_least_one, default=128, metavar="P", help="tokens (default: %(default)s)")
-    parser.add_argument("--output-length", type=at_least_one, default=512, metavar="O", help="tokens (default: %(default)s)")
+    parser.add_argument(
+        "--model", metavar="M", help="a model of the catalogue (`bench models`), a config.json, or a folder with one"
+    )
+    parser.add_argument("--device", metavar="D", help="a device of config/hardware.yaml or --hardware, such as h100")
+    parser.add_argument(
+        "--prompt-length", type=at_least_one, default=128, metavar="P", help="of a request (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output-length", type=at_least_one, default=512, metavar="O", help="of a request (default: %(default)s)"
+    )
     parser.add_argument(
         "--concurrency",
         type=at_least_one,
@@ -42,11 +53,15 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--dtype",
+        type=_dtype,
         choices=WEIGHTS,
         default="bfloat16",
-        help="of the weights; a quantised checkpoint keeps its own (default: %(default)s)",
+        help="of the weights; int8 and int4 of the weights alone, computed in 16 bit; a quantised checkpoint keeps its own "
+        "(default: %(default)s)",
     )
-    parser.add_argument("--kv-dtype", choices=DTYPE_BYTES, help="of the KV cache (default: 16 bit, or 32 with --dtype float32)")
+    parser.add_argument(
+        "--kv-dtype", type=_dtype, choices=DTYPE_BYTES, help="of the KV cache (default: 16 bit, or 32 with --dtype float32)"
+    )
     parser.add_argument(
         "--gpu-memory-utilization",
         type=float,
@@ -68,6 +83,11 @@ def add(commands: Commands) -> None:
     parser.set_defaults(run=_run)
 
 
+def _dtype(text: str) -> str:
+    """`fp16`, as documents write it, is `float16`, as engines do."""
+    return _SHORT.get(text.lower(), text.lower())
+
+
 def _run(options: argparse.Namespace) -> None:
     if not 0 < options.gpu_memory_utilization <= 1:
         raise BenchError(
@@ -75,29 +95,41 @@ def _run(options: argparse.Namespace) -> None:
         )
     known = hardware(options)
     devices = {options.device: device_named(options.device, known)} if options.device else known
-    models = {key: geometry_of(catalogue()[key].config) for key in ([_model(options.model)] if options.model else catalogue())}
+    models = {key: _geometry(key) for key in ([options.model] if options.model else catalogue())}
     demand = Demand(options.prompt_length, options.output_length, options.concurrency)
+    setting = _setting(options)
     if options.model and options.device:
-        _one(options, models[options.model], devices[options.device], demand)
+        _one(options, models[options.model], devices[options.device], demand, setting)
         return
+    asked = {"demand": asdict(demand), "setting": asdict(setting)}
     plans = [
-        {"model": model, "device": name, **plan(geometry, device, demand, _setting(options))}
+        {"model": model, "device": name, **asked, **plan(geometry, device, demand, setting)}
         for model, geometry in models.items()
         for name, device in devices.items()
     ]
     if options.json:
         print_json(plans)
     elif options.model or options.device:
+        count = f"{options.tensor_parallel} GPU" + "s" * (options.tensor_parallel > 1)
+        print(
+            f"{options.model or devices[options.device].title}, {count}, {demand.prompt:,} + {demand.output:,} tokens a request\n"
+        )
         print_table(_side_by_side(plans, "device" if options.model else "model"))
     else:
-        print_table(_fewest(plans, devices))
+        _print_fewest(plans, devices, demand)
 
 
-def _model(key: str) -> str:
+def _geometry(name: str) -> Geometry:
+    """That of a model of the catalogue, or of a config.json."""
+    if name in catalogue():
+        return geometry_of(catalogue()[name].config)
+    if Path(name).exists():
+        return geometry_at(Path(name))
     try:
-        return catalogue_key(key)
+        catalogue_key(name)
     except ValueError as error:
-        raise BenchError(f"--model {key}: {error}.") from None
+        raise BenchError(f"--model {name}: {error}. Nor is there a file or folder of that name.") from None
+    raise AssertionError(name)
 
 
 def _setting(options: argparse.Namespace) -> Setting:
@@ -110,63 +142,89 @@ def _setting(options: argparse.Namespace) -> Setting:
     )
 
 
-def _one(options: argparse.Namespace, geometry: Geometry, device: Device, demand: Demand) -> None:
-    setting = _setting(options)
+def _one(options: argparse.Namespace, geometry: Geometry, device: Device, demand: Demand, setting: Setting) -> None:
     told = plan(geometry, device, demand, setting)
     rows = choices(geometry, device, demand, setting)
     if options.json:
-        print_json({"model": options.model, "device": options.device, **told, "choices": rows})
+        print_json(
+            {
+                "model": options.model,
+                "device": options.device,
+                "demand": asdict(demand),
+                "setting": asdict(setting),
+                **told,
+                "choices": rows,
+            }
+        )
         return
+    _print_one(options.model, device, demand, setting, told)
+    print()
+    print_table(_side_by_side(rows, "tensor_parallel"))
+    for note in told["notes"]:
+        print(f"note: {note}")
+
+
+def _print_one(model: str, device: Device, demand: Demand, setting: Setting, told: Mapping[str, Any]) -> None:
     terms, ceilings, rule = told["terms"], told["ceilings"], told["rule_of_thumb"]
-    n = setting.tensor_parallel
-    print(f"{options.model} on {n} × {device.title}, {demand.prompt} + {demand.output} tokens a request\n")
+    print(f"{model} on {setting.tensor_parallel} × {device.title}, {demand.prompt:,} + {demand.output:,} tokens a request\n")
     print_table(
         [
-            ["memory a GPU", "GiB"],
-            ["told by the device", _gib(terms["device_memory_bytes"])],
-            [f"the engine's share, {setting.share:g}", _gib(terms["budget_bytes_per_gpu"])],
+            ["memory of each GPU", "GiB"],
+            [f"{setting.share:g} of {_gib(terms['device_memory_bytes'])} for the engine", _gib(terms["budget_bytes_per_gpu"])],
             ["− weights", _gib(terms["weight_bytes_per_gpu"])],
-            ["− activations, graphs, libraries", _gib(terms["runtime_bytes_per_gpu"] + terms["parallel_bytes_per_gpu"])],
-            [f"− sampler of {setting.max_num_seqs} sequences", _gib(terms["sampler_bytes_per_gpu"])],
+            [f"− activations, {setting.max_num_seqs} sequences", _gib(terms["activation_bytes_per_gpu"])],
+            ["− overhead: graphs, libraries, exchange", _gib(terms["overhead_bytes_per_gpu"])],
             ["= KV cache", _gib(terms["kv_cache_bytes_per_gpu"])],
         ]
     )
     print()
+    if told["why"]:
+        print(f"{told['why']}\n")
     print_table(
         [
             ["KV bytes a token", f"{told['kv_bytes_per_token']:,}"],
             ["KV capacity (tokens)", _number(told["kv_capacity_tokens"])],
             ["predicted saturation (requests at once)", _number(told["predicted_saturation"])],
-            [f"fewest GPUs for {demand.concurrency} at once", _gpus(told["min_gpus"])],
-            ["with 30 % of the memory in use left free", _gpus(told["gpus_with_headroom"])],
-            ["the documents' rule of thumb: GPUs, with headroom", f"{rule['min_gpus']}, {rule['gpus_with_headroom']}"],
+            [f"fewest GPUs for {demand.concurrency:,} at once", _fewest(told)],
+            ["  with 30 % of the memory in use left free", _gpus(told["gpus_with_headroom"])],
+            ["  by the documents' rule of thumb, with headroom", f"{rule['min_gpus']}, {rule['gpus_with_headroom']}"],
             ["prefill ceiling (tokens/s)", _number(ceilings["prefill_tokens_per_s"])],
             ["least TTFT (ms)", f"{1000 * ceilings['ttft_s']:.3g}"],
             ["decode ceiling, one request (tokens/s)", _number(ceilings["decode_tokens_per_s_at_context"])],
-            ["decode ceiling at saturation (tokens/s)", _number(ceilings["decode_tokens_per_s_at_saturation"])],
+            ["decode ceiling, full cache (tokens/s)", _number(ceilings["decode_tokens_per_s_at_saturation"])],
         ]
     )
-    print()
-    print_table(_side_by_side(rows, "tensor_parallel"))
 
 
 def _side_by_side(plans: Iterable[Mapping[str, Any]], key: str) -> list[list[str]]:
-    head = [key.replace("_", " "), "KV tokens", "requests at once", "prefill/s", "decode/s, one", "decode/s, full"]
-    rows = []
+    """A row a plan; `key` is what they differ in."""
+    plans = list(plans)
+    names = ("prefill_tokens_per_s", "decode_tokens_per_s_at_context", "decode_tokens_per_s_at_saturation")
+    rows = [[key.replace("_", " "), "KV tokens", "requests at once", "prefill tokens/s", "decode tokens/s, one", "full cache"]]
     for told in plans:
-        ceilings = told["ceilings"]
-        names = ("prefill_tokens_per_s", "decode_tokens_per_s_at_context", "decode_tokens_per_s_at_saturation")
-        numbers = [told["kv_capacity_tokens"], told["predicted_saturation"], *(ceilings[name] for name in names)]
-        cells = [str(told[key]), *map(_number, numbers)]
-        rows.append([*cells, _gpus(told["min_gpus"])] if "min_gpus" in told else cells)
-    return [[*head, "fewest GPUs"] if rows and len(rows[0]) > len(head) else head, *rows]
+        numbers = [told["kv_capacity_tokens"], told["predicted_saturation"], *(told["ceilings"][name] for name in names)]
+        rows.append([str(told[key]), *map(_number, numbers)])
+    if all("min_gpus" in told for told in plans):
+        rows = [[*row, last] for row, last in zip(rows, ["fewest GPUs", *map(_fewest, plans)], strict=True)]
+    return rows
 
 
-def _fewest(plans: Sequence[Mapping[str, Any]], devices: Mapping[str, Device]) -> list[list[str]]:
+def _print_fewest(plans: Sequence[Mapping[str, Any]], devices: Mapping[str, Device], demand: Demand) -> None:
+    """A row a model, a column a device."""
     rows: dict[str, list[str]] = {}
     for told in plans:
-        rows.setdefault(told["model"], [told["model"]]).append(_gpus(told["min_gpus"]))
-    return [["fewest GPUs", *devices], *rows.values()]
+        rows.setdefault(told["model"], [told["model"]]).append(_fewest(told))
+    at_once = "one request" if demand.concurrency == 1 else f"{demand.concurrency:,} requests at once"
+    print(f"fewest GPUs that hold {at_once} of {demand.prompt:,} + {demand.output:,} tokens\n")
+    print_table([["model", *devices], *rows.values()])
+    print("\n3→4: three have the memory; four are the next that divide the heads (--tensor-parallel).")
+    print("–: more than 64, or a request is beyond the context.")
+
+
+def _fewest(told: Mapping[str, Any]) -> str:
+    """The fewest GPUs, and where the heads cannot be dealt out over so many, the fewest over which they can."""
+    fewest, dealt = told["min_gpus"], told["min_tensor_parallel"]
+    return _gpus(fewest) if fewest == dealt else f"{_gpus(fewest)}→{_gpus(dealt)}"
 
 
 def _gib(size: int) -> str:
@@ -174,7 +232,7 @@ def _gib(size: int) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+    return "–" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _gpus(count: int | None) -> str:

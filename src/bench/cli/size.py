@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.cli.common import Commands, add_hardware, at_least_one, hardware, print_json, print_table
-from bench.cli.sources import read_source
+from bench.cli.sources import read_source, with_goodput
 from bench.errors import BenchError
-from bench.study import device_named
+from bench.study import Decision, Slo, device_named, parse_slo
 
 if TYPE_CHECKING:
-    from bench.analysis.sizing import OperatingPoint
-    from bench.analysis.slo import Slo
+    import polars as pl
+
+    from bench.analysis import OperatingPoint
 
 __all__ = ["add"]
+
+_CHARTS = (".svg", ".png", ".json")
 
 
 def add(commands: Commands) -> None:
@@ -31,7 +34,7 @@ def add(commands: Commands) -> None:
         "results",
         nargs="?",
         metavar="RESULTS",
-        help="measured results (default: the study in this folder, unless --usable-rps is given)",
+        help="measured results (default: the study in this folder, unless --usable-rps)",
     )
     parser.add_argument("--workload", metavar="W", help="the workload, where RESULTS has several")
     parser.add_argument(
@@ -43,16 +46,34 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--peak-rps", type=_positive, required=True, metavar="N", help="requests/s of the busiest moment")
     parser.add_argument("--usable-rps", type=_positive, metavar="N", help="requests/s of one instance, in place of RESULTS")
-    parser.add_argument("--c-max", type=_positive, metavar="N", help="requests in flight there, with --usable-rps")
+    parser.add_argument("--c-max", type=_positive, metavar="N", help="with --usable-rps: requests in flight there")
+    parser.add_argument(
+        "--latency", type=_positive, metavar="S", help="with --usable-rps: mean E2E latency there, for Little's law"
+    )
+    parser.add_argument("--prompt-length", type=_positive, metavar="N", help="with --usable-rps: mean tokens of a prompt")
+    parser.add_argument(
+        "--output-length", type=_positive, metavar="N", help="with --usable-rps: mean tokens of an output, for costs"
+    )
+    parser.add_argument("--kv-tokens", type=at_least_one, metavar="N", help="with --usable-rps: KV capacity of an instance")
     parser.add_argument(
         "--tensor-parallel", type=at_least_one, metavar="N", help="GPUs of an instance (default: that of the results, else 1)"
     )
     parser.add_argument(
-        "--safety", type=_positive, default=1.3, metavar="F", help="spare GPUs for failures and growth (default: %(default)s)"
+        "--safety",
+        type=_safety,
+        default=1.3,
+        metavar="F",
+        help="GPUs as a multiple of what the peak takes (default: %(default)s)",
     )
     parser.add_argument("--device", metavar="D", help="a device of config/hardware.yaml, for its price")
     parser.add_argument("--price-per-hour", type=_positive, metavar="USD", help="of one GPU; takes the place of the device's")
     parser.add_argument("--api-price", type=_positive, metavar="USD", help="of 10⁶ output tokens elsewhere, to break even with")
+    parser.add_argument(
+        "--chart",
+        type=Path,
+        metavar="FILE",
+        help="draw how fleet and capacity move with the SLO and the peak (.svg, .png or .json)",
+    )
     add_hardware(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(run=_run)
@@ -65,47 +86,86 @@ def _positive(text: str) -> float:
     return value
 
 
+def _safety(text: str) -> float:
+    value = float(text)
+    if not 1 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is less than 1, which is no spare GPU")
+    return value
+
+
 def _run(options: argparse.Namespace) -> None:
-    from bench.analysis.slo import parse_slo  # noqa: PLC0415 - --help must not pay for it
+    from bench.analysis import sized  # noqa: PLC0415 - --help must not pay for it
 
     slos = [parse_slo(text) for text in options.slo]
-    if options.usable_rps is not None and options.results is not None:
-        raise BenchError("RESULTS and --usable-rps both say what one instance carries; give one of them.")
-    price = _price(options)
-    point, evidence = _given(options) if options.usable_rps is not None else _measured(options, slos)
-    told = _sized(options, point, slos, price) | {"evidence": evidence}
+    _refuse_contradictions(options)
+    price = options.price_per_hour
+    if price is None and options.device is not None:
+        price = device_named(options.device, hardware(options)).price_per_hour
+        if price is None:
+            raise BenchError(f"--device {options.device} has no price here; give --price-per-hour.")
+    if options.usable_rps is not None:
+        point, evidence = _given(options), {"source": "given"}
+    else:
+        runs = with_goodput(_runs(options), options.results or "results", slos)
+        point, evidence = _measured(options, runs, slos)
+        if options.chart is not None:
+            _draw(options, runs)
+    told = sized(point, options.peak_rps, safety=options.safety, slos=slos, gpu_hour=price, token_price=options.api_price) | {
+        "evidence": evidence
+    }
     if options.json:
         print_json(told)
     else:
         _print(told)
 
 
-def _price(options: argparse.Namespace) -> float | None:
-    if options.price_per_hour is not None:
-        return float(options.price_per_hour)
-    if options.device is None:
-        return None
-    return device_named(options.device, hardware(options)).price_per_hour
+def _refuse_contradictions(options: argparse.Namespace) -> None:
+    if options.usable_rps is not None and options.results is not None:
+        raise BenchError("RESULTS and --usable-rps both say what one instance carries; give one of them.")
+    if options.usable_rps is None:
+        for name in ("c_max", "latency", "prompt_length", "output_length", "kv_tokens"):
+            if getattr(options, name) is not None:
+                raise BenchError(f"--{name.replace('_', '-')} belongs to --usable-rps; from results it is read.")
+        if not options.slo:
+            raise BenchError(
+                "--slo is missing: from results, the operating point is the highest load that meets one, such as ttft_p99=2s."
+            )
+    elif options.chart is not None:
+        raise BenchError("--chart is drawn from measured curves; give RESULTS in place of --usable-rps.")
+    if options.chart is not None and options.chart.suffix not in _CHARTS:
+        raise BenchError(f"--chart {options.chart}: its name ends in {', '.join(_CHARTS[:2])} or {_CHARTS[2]}.")
+    if options.api_price is not None and options.price_per_hour is None and options.device is None:
+        raise BenchError("--api-price needs what our own GPUs cost: --price-per-hour or --device.")
 
 
-def _given(options: argparse.Namespace) -> tuple[OperatingPoint, dict[str, Any]]:
-    from bench.analysis.sizing import OperatingPoint  # noqa: PLC0415 - as above
+def _given(options: argparse.Namespace) -> OperatingPoint:
+    from bench.analysis import OperatingPoint  # noqa: PLC0415 - as above
 
-    point = OperatingPoint(options.usable_rps, options.tensor_parallel or 1, c_max=options.c_max)
-    return point, {"source": "given"}
+    return OperatingPoint(
+        options.usable_rps,
+        options.tensor_parallel or 1,
+        c_max=options.c_max,
+        latency_s=options.latency,
+        prompt_tokens=options.prompt_length,
+        output_tokens=options.output_length,
+        kv_tokens=options.kv_tokens,
+    )
 
 
-def _measured(options: argparse.Namespace, slos: list[Slo]) -> tuple[OperatingPoint, dict[str, Any]]:
-    from bench.analysis.sizing import OperatingPoint  # noqa: PLC0415 - as above
-    from bench.analysis.slo import operating_points  # noqa: PLC0415
-
-    if not slos:
-        raise BenchError(
-            "--slo is missing: from results, the operating point is the highest load that meets one, such as ttft_p99=2s."
-        )
+def _runs(options: argparse.Namespace) -> pl.DataFrame:
+    """The rows of one curve's workload; those of its other deployments too, whose repeats tell of noise."""
     runs = read_source(options.results or "results")
     if options.workload is not None:
+        if options.workload not in runs["workload"]:
+            known = ", ".join(runs["workload"].unique(maintain_order=True))
+            raise BenchError(f"--workload {options.workload}: the results have {known}.")
         runs = runs.filter(runs["workload"] == options.workload)
+    return runs
+
+
+def _measured(options: argparse.Namespace, runs: pl.DataFrame, slos: list[Slo]) -> tuple[OperatingPoint, dict[str, Any]]:
+    from bench.analysis import OperatingPoint, operating_points  # noqa: PLC0415 - as above
+
     points = operating_points(runs, slos)
     if points.height != 1:
         curves = ", ".join(f"{row['deployment']} with {row['workload']}" for row in points.iter_rows(named=True))
@@ -113,91 +173,63 @@ def _measured(options: argparse.Namespace, slos: list[Slo]) -> tuple[OperatingPo
             f"one curve is sized at a time; name it as RESULTS:DEPLOYMENT and with --workload. There are: {curves or 'none'}."
         )
     row = points.row(0, named=True)
-    if row["c_max"] is None:
-        why = f"at {row['high']:g} it misses {row['missed']}" if row["kind"] == "below" else "it has no valid run"
+    point = OperatingPoint.of(row, runs.row(0, named=True), tensor_parallel=options.tensor_parallel)
+    if point is None:
+        why = f"at {row['missed_at']:g} it misses {row['missed']}" if row["kind"] == "below" else "it has no valid run"
         raise BenchError(f"{row['deployment']} with {row['workload']}: no measured load meets the SLOs: {why}.")
-    first = runs.row(0, named=True)
-    point = OperatingPoint(
-        usable_rps=row["usable_rps"],
-        tensor_parallel=options.tensor_parallel or first.get("tensor_parallel") or 1,
-        c_max=row["c_max"] if row["axis"] == "concurrency" else row["in_flight"],
-        latency_s=row["latency_s"],
-        prompt_tokens=row["prompt_tokens"],
-        output_tokens=row["output_tokens"],
-        kv_tokens=first.get("kv_tokens"),
-    )
     return point, {"source": "measured", **row}
 
 
-def _sized(options: argparse.Namespace, point: OperatingPoint, slos: list[Slo], price: float | None) -> dict[str, Any]:
-    """The fleet as plain data."""
-    from bench.analysis.sizing import break_even, cost_per_million_tokens, cost_per_month, fleet, limits  # noqa: PLC0415 - as above
+def _draw(options: argparse.Namespace, runs: pl.DataFrame) -> None:
+    """The figure `fleet` of the curve."""
+    import polars as pl  # noqa: PLC0415 - as above
 
-    found = fleet(point, options.peak_rps, safety=options.safety)
-    ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft"), default=None)
-    told: dict[str, Any] = {
-        "instances": found.instances,
-        "gpus": found.gpus,
-        "utilisation_at_peak": found.utilisation,
-        "peak_rps": options.peak_rps,
-        "safety": options.safety,
-        **asdict(point),
-        "little": point.little,
-        "consistent": point.consistent,
-        "limits": None if ttft is None else asdict(limits(point, ttft)),
-    }
-    if price is not None:
-        month = cost_per_month(price, found.gpus)
-        told["cost"] = {"price_per_hour": price, "hour": price * found.gpus, "month": month}
-        if point.output_tokens:
-            tokens = options.peak_rps * point.output_tokens
-            told["cost"]["million_output_tokens_at_peak"] = cost_per_million_tokens(price, found.gpus, tokens)
-            if options.api_price is not None:
-                told["cost"]["break_even_million_tokens_a_month"] = break_even(month, options.api_price)
-    return told
+    from bench.figures import Results  # noqa: PLC0415
+    from bench.figures.save import save_figure  # noqa: PLC0415
+
+    decision = Decision(slo=options.slo, peak_rps=options.peak_rps, safety=options.safety)
+    paths = save_figure("fleet", Results(runs, pl.DataFrame(), None, decision), options.chart.with_suffix(""))
+    for path in paths:
+        if path.suffix != options.chart.suffix:
+            path.unlink()
 
 
 def _print(told: dict[str, Any]) -> None:
     evidence = told["evidence"]
     if evidence["source"] == "measured":
-        more = (
-            f"; at {evidence['high']:g} it misses {evidence['missed']}"
-            if evidence["high"] is not None
-            else ", the highest level measured"
-        )
-        print(
-            f"{evidence['deployment']} with {evidence['workload']} meets the SLOs up to {evidence['axis'].replace('_', ' ')} {evidence['c_max']:g}{more}.\n"
-        )
+        where = f"{evidence['deployment']} with {evidence['workload']}"
+        more = f"; at {evidence['missed_at']:g} it misses {evidence['missed']}" if evidence["missed_at"] is not None else ""
+        print(f"{where} meets the SLOs up to {evidence['axis'].replace('_', ' ')} {evidence['told']}{more}.\n")
     rows = [
         ["instances", f"{told['instances']:,}"],
         ["GPUs", f"{told['gpus']:,}"],
         ["usable requests/s of an instance", f"{told['usable_rps']:.3g}"],
-        ["load of the fleet at the peak", f"{told['utilisation_at_peak']:.0%}"],
+        *([["of them within every SLO", f"{evidence['goodput_rps']:.3g}"]] if evidence.get("goodput_rps") is not None else []),
+        ["load of the fleet at the peak (60–80 % is wanted)", f"{told['utilisation_at_peak']:.0%}"],
     ]
-    if told["limits"]:
-        limit = told["limits"]
+    if limit := told["limits"]:
         rows += [
             ["longest queue of an instance", f"{limit['queue']:,}"],
             ["shed load from, and all at", f"{limit['shed_from']:,}, {limit['shed_at']:,}"],
         ]
-        rows += [
-            [name, f"{limit[key]:,}"]
-            for name, key in (
-                ("requests in flight to admit", "admission"),
-                ("longest prompt to admit (tokens)", "input_tokens"),
-            )
-            if limit[key] is not None
-        ]
-    if "cost" in told:
-        names = {
-            "hour": "USD an hour",
-            "month": "USD a month",
-            "million_output_tokens_at_peak": "USD a million output tokens, at peak all day",
-            "break_even_million_tokens_a_month": "million output tokens a month to break even with the API",
-        }
-        rows += [[names[key], f"{value:,.2f}"] for key, value in told["cost"].items() if key in names]
+        if limit["admission"] is not None:
+            rows.append(["requests in flight to admit", f"{limit['admission']:,}"])
+        if limit["input_tokens"] is not None:
+            rows.append(["longest prompt to admit (tokens)", f"{limit['input_tokens']:,}"])
+        if limit["kv_free_tokens"] is not None:
+            rows.append(["KV tokens to keep free, 10 to 15 %", "{:,} to {:,}".format(*limit["kv_free_tokens"])])
+    rows += [[_COSTS[key], f"{value:,.2f}"] for key, value in (told["cost"] or {}).items() if key in _COSTS]
     print_table(rows)
     if told["consistent"] is False:
         print(
-            f"\nLittle's law gives {told['little']:.2g} times the requests/s measured: load, latency and rate do not belong together."
+            f"\nLittle's law gives {told['little']:.2g} times the requests/s: load, latency and rate do not belong together. Were they "
+            "measured under one load?"
         )
+
+
+_COSTS = {
+    "hour": "USD an hour",
+    "month": "USD a month",
+    "million_output_tokens_at_peak": "USD a million output tokens, at the peak all day",
+    "break_even_million_tokens_a_month": "million output tokens a month to break even with the API",
+}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
-from bench.study import Paths
+from bench.study import Paths, Slo
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["read_source"]
+__all__ = ["read_source", "with_goodput"]
 
 _NEEDED = ("deployment", "workload", "axis", "level", "repeat", "valid")
 
@@ -46,6 +47,29 @@ def read_source(text: str) -> pl.DataFrame:
         where = f"{text}: no such file or folder; and {place}" if place == str(study) and not colon else place
         raise BenchError(f"{where} has no deployment {deployment!r}. There are: {', '.join(sorted(set(runs['deployment'])))}.")
     return chosen
+
+
+def with_goodput(runs: pl.DataFrame, text: str, slos: Sequence[Slo]) -> pl.DataFrame:
+    """The rows with their goodput under `slos`, from each run's requests beside the table; null where those are not kept.
+
+    What the table tells is of the SLOs of its study.
+
+    Args:
+        runs: summary rows of `read_source`. text: what they were read from.
+    """
+    import polars as pl  # noqa: PLC0415 - as above
+
+    from bench.analysis import goodput  # noqa: PLC0415
+
+    place = Path(text) if Path(text).exists() else Path(text.rpartition(":")[0] or Paths.SUMMARY)
+    root = (place if place.is_dir() else place.parent) / "runs"
+    told = []
+    for run in runs.iter_rows(named=True):
+        table = root / run["deployment"] / run["run"] / "requests.parquet"
+        known = table.exists()
+        met = goodput(pl.read_parquet(table), slos, run["duration_s"]) if known else {"goodput_requests_per_s": None}
+        told.append(met["goodput_requests_per_s"])
+    return runs.with_columns(goodput_requests_per_s=pl.Series(told, dtype=pl.Float64))
 
 
 def _read(path: Path) -> pl.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -40,6 +41,7 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
         folder = record.parent / "env"
         python = _build(name, engine, folder, say)
         facts["command"] = [str(python), *_SERVER]
+        facts["locks"] = {lock: hashlib.sha256(Path(lock).read_bytes()).hexdigest() for lock in engine.locks}
         facts["freeze"] = _run([str(python), "-m", "pip", "list", "--format=freeze"], name).split()
     elif engine.source == "command":
         assert engine.command is not None

@@ -40,7 +40,8 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
         engine: the engine's record. checkpoint: the model's record; None for an external engine.
 
     Raises:
-        BenchError: the deployment cannot fit; the message gives the sum and what to change.
+        BenchError: the deployment cannot fit (the message gives the sum and what to change), or its engine's environment is of other
+            locks: a folder of engines that came from elsewhere, of which the workflow does not know what it was built from.
     """
     facts = json.loads(checkpoint.read_text()) if checkpoint else None
     context = geometry_of(facts["config"]).context if facts else None
@@ -49,7 +50,13 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
             f"deployments.{spec.name}: a request of {longest} tokens is beyond the context of models.{spec.deployment.model}, "
             f"{context} tokens as its checkpoint says. Shorten the workload, or take it off that model's ladder."
         )
-    content = resolve_launch(spec, json.loads(engine.read_text()), facts)
+    record = json.loads(engine.read_text())
+    if record.get("locks", spec.locks) != spec.locks:
+        raise BenchError(
+            f"{engine} was built from other locks than engines.{spec.deployment.engine}.locks: remove that file, and the environment "
+            "beside it is built anew."
+        )
+    content = resolve_launch(spec, record, facts)
     _refuse_misfit(spec, content["plan"], longest)
     launch.parent.mkdir(parents=True, exist_ok=True)
     launch.write_text(json.dumps(content, indent=2) + "\n")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from bench.study import Decision, Device
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,18 +23,21 @@ class Results:
 
     Attributes:
         whole: the runs of the study that these are a part of; None where they are all.
+        decision: what is to be decided from them. device: that they ran on; None where it is not known.
     """
 
     runs: pl.DataFrame
     timeseries: pl.DataFrame
     whole: pl.DataFrame | None = None
+    decision: Decision = field(default_factory=Decision)
+    device: Device | None = None
 
     @classmethod
-    def read(cls, summary: Path, timeseries: Path) -> Results:
+    def read(cls, summary: Path, timeseries: Path, decision: Decision | None = None, device: Device | None = None) -> Results:
         """The results in the files that `aggregate` wrote."""
         import polars as pl  # noqa: PLC0415 - the workflow asks which figures there are without it
 
-        return cls(pl.read_parquet(summary), pl.read_parquet(timeseries))
+        return cls(pl.read_parquet(summary), pl.read_parquet(timeseries), None, decision or Decision(), device)
 
     @property
     def axis(self) -> str:
@@ -49,8 +54,11 @@ class Results:
         plain = self.runs.filter(pl.col("workload") == pl.col("family"))
         shown = self.runs if plain.is_empty() else plain
         return [
-            Results(
-                runs, self.timeseries.join(runs.select("deployment", "run"), on=["deployment", "run"], how="semi"), self.runs
+            replace(
+                self,
+                runs=runs,
+                timeseries=self.timeseries.join(runs.select("deployment", "run"), on=["deployment", "run"], how="semi"),
+                whole=self.runs,
             )
             for runs in shown.partition_by("axis", maintain_order=True)
         ]
@@ -61,6 +69,20 @@ class Results:
         from bench.analysis import saturation  # noqa: PLC0415 - as above
 
         return saturation(self.runs)
+
+    @cached_property
+    def points(self) -> pl.DataFrame:
+        """One row a deployment and workload: `C_max` under the decision's SLOs, and what is carried there; no rows without any."""
+        from bench.analysis import operating_points  # noqa: PLC0415 - as above
+
+        return operating_points(self.runs if self.decision.slo else self.runs.clear(), self.decision.slos)
+
+    @cached_property
+    def priced(self) -> pl.DataFrame:
+        """The runs with what their load would cost and earn an hour."""
+        from bench.analysis import Prices, economics  # noqa: PLC0415 - as above
+
+        return economics(self.runs, Prices.of(self.decision, self.device))
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:

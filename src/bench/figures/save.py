@@ -29,7 +29,10 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
     charts = [drawn.draw(part) for part in (results.by_axis() if drawn.by_axis else [results])]
     note = invalid_note(results.runs.select(valid=drawn.judged), drawn.invalid)
     # Loads of different kinds stand below one another.
-    chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts).resolve_scale(color="independent")  # type: ignore[arg-type]
+    apart = alt.Resolve(
+        scale=alt.ScaleResolveMap(color="independent")
+    )  # given at once: a step more would copy every chart, deeply
+    chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts, resolve=apart)  # type: ignore[arg-type]
     whole: dict[str, Any] = finish(chart, drawn.title, [drawn.question, note]).to_dict()
     # A picture stands alone, so it says how to read it; the page says it in its own words beside the interactive one.
     still = {**whole, "title": heading(drawn.title, [drawn.question, *_wrapped(drawn.reading), note]).to_dict()}

@@ -102,14 +102,22 @@ def _compared(rows: Rows) -> bool:
     return bool(sides[True] & sides[False])
 
 
+def _flag(key: str) -> Callable[[Rows], bool]:
+    """Whether the study's decision asks for it, and there is a curve."""
+    curve = _levels(2)
+    return lambda rows: any(row.get(key) for row in rows) and curve(rows)
+
+
 FIGURES: dict[str, Callable[[Rows], bool]] = {
     "comparison": _compared,
+    "fleet": _flag("slo"),
     "kv-saturation": _levels(2),
     "peak-throughput": _levels(2),
     "performance-profile": _levels(4),
     "ttft": _levels(2),
     "saturation-by-kv-bytes": _levels(2),
     "memory-pressure": _levels(2),
+    "economics": _flag("priced"),
     "throughput-over-time": _over_time,
     "tensor-parallel": _tensor_parallel,
     "gpu-balance": _on_gpus,

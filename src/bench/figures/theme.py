@@ -158,9 +158,9 @@ def nothing_to_show(why: str) -> alt.LayerChart:
 
 
 def finish(chart: Any, title: str, notes: Sequence[str]) -> alt.TopLevelMixin:
-    """Give a figure its title, the notes below it, and the theme."""
-    # At once: each step of a chain would copy every chart in it, deeply.
-    return chart.properties(title=heading(title, notes), config=_config())  # type: ignore[no-any-return]
+    """Give a figure its title, the notes below it, and the theme; in place, as `properties` would copy every chart in it, deeply."""
+    chart.title, chart.config = heading(title, notes), _config()
+    return chart  # type: ignore[no-any-return]
 
 
 def heading(title: str, notes: Sequence[str]) -> alt.TitleParams:

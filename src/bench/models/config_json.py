@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
@@ -10,7 +12,7 @@ from bench.models.families import READERS, Config, llama
 from bench.models.geometry import Geometry
 from bench.study import Architecture, Model, decoder_part
 
-__all__ = ["config_of", "geometry_of", "geometry_of_model"]
+__all__ = ["config_of", "geometry_at", "geometry_of", "geometry_of_model"]
 
 
 def geometry_of_model(model: Model) -> Geometry | None:
@@ -22,6 +24,27 @@ def geometry_of_model(model: Model) -> Geometry | None:
     if model.architecture:
         return geometry_of(config_of(model.architecture))
     return geometry_of(model.config) if model.config else None
+
+
+def geometry_at(path: Path) -> Geometry:
+    """The geometry of a config.json, or of the checkpoint's folder that holds one.
+
+    Raises:
+        BenchError: there is none, it is not JSON, or it lacks a key that its family needs.
+    """
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BenchError(f"{path} holds no config.json; name the folder of a checkpoint, or the file itself.") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise BenchError(f"{file} cannot be read as JSON: {error}. Name a model's config.json.") from None
+    if not isinstance(config, dict):
+        raise BenchError(f"{file} holds no JSON object. Name a model's config.json.")
+    try:
+        return geometry_of(config)
+    except BenchError as error:
+        raise BenchError(f"{file}: {error}. Name the config.json of a decoder.") from None
 
 
 def geometry_of(config: Config) -> Geometry:
@@ -87,7 +110,11 @@ def _encoder_parameters(config: Config) -> tuple[int, bool]:
 
 
 def _quantised_bytes(quantisation: Config | None) -> tuple[float | None, bool]:
-    """Bytes of a quantised parameter with its share of a block's scale (float32); and whether the method is known here."""
+    """Bytes of a quantised parameter with its share of what a block or group of them has in common; and whether the method is known.
+
+    That is a float32 scale for a block of FP8, a float16 scale for a group of compressed-tensors, and a packed zero point beside it
+    in GPTQ and AWQ. A scale of a whole matrix or column weighs nothing against it.
+    """
     if quantisation is None:
         return None, True
     method = quantisation.get("quant_method")
@@ -95,6 +122,10 @@ def _quantised_bytes(quantisation: Config | None) -> tuple[float | None, bool]:
         rows, columns = quantisation.get("weight_block_size") or (0, 0)
         return 1 + (4 / (rows * columns) if rows else 0), True
     if method == "compressed-tensors":
-        group = next(iter(quantisation["config_groups"].values()))
-        return group["weights"]["num_bits"] / 8, True
+        weights = next(iter(quantisation["config_groups"].values()))["weights"]
+        group = weights.get("group_size") or 0
+        return weights["num_bits"] / 8 + (2 / group if group > 0 else 0), True
+    if method in ("awq", "gptq"):
+        each, group = quantisation["bits"] / 8, quantisation.get("group_size") or 0
+        return each + ((2 + each) / group if group > 0 else 0), True
     return None, False

@@ -45,12 +45,14 @@ def _decoder(
     tied: bool,
     experts: _Experts = _Experts(),
     latent: bool = False,
+    attended: tuple[int, int] | None = None,
 ) -> Geometry:
     """Add up a decoder.
 
     Args:
         attention: weights of one layer's attention. dense: those of one dense MLP. other: norms and biases of one layer.
         once: norms and position embeddings outside the layers. tied: whether the output layer is the embeddings.
+        attended: as in `Geometry`, where it is not 2 × head_dim.
     """
     sparse = experts.layers * (experts.count * experts.each + experts.shared)
     linear = layers * attention + (layers - experts.layers) * dense + sparse
@@ -72,6 +74,7 @@ def _decoder(
         linear_parameters=linear,
         windows=_windows(c, layers),
         latent=latent,
+        attended=attended or (2 * head_dim, 2 * head_dim),
     )
 
 
@@ -222,6 +225,7 @@ def _deepseek(c: Config) -> Geometry:
         tied=c.get("tie_word_embeddings", False),
         experts=experts,
         latent=True,
+        attended=(nope + rope + value, rank + rope + rank),
     )
 
 

@@ -22,7 +22,9 @@ class Geometry:
         vocabulary: rows of the embeddings. context: longest sequence (tokens).
         parameters: all, an image encoder's too. active_parameters: those that one token passes through.
         linear_parameters: those in the linear layers of the decoder's layers, which are what a quantised checkpoint quantises.
-        quantised_bytes: bytes of one of those in a quantised checkpoint; None where they have the dtype of the rest.
+        attended: multiply-adds of one query head with one earlier token, in prefill and in decode: 2 × head_dim, for query · key and
+            weight × value. Latent attention unfolds keys and values in prefill, and works on the compressed vector in decode.
+        quantised_bytes: bytes of one of the linear parameters in a quantised checkpoint; None where they have the dtype of the rest.
         exact: whether a reader of its own family counted; otherwise it was taken for Llama-shaped, and only the KV cache is sure.
     """
 
@@ -39,6 +41,7 @@ class Geometry:
     active_parameters: int
     linear_parameters: int
     windows: tuple[int | None, ...]
+    attended: tuple[int, int]
     latent: bool = False
     quantised_bytes: float | None = None
     exact: bool = True

@@ -27,16 +27,16 @@ def cuda_overhead_bytes(vocabulary: int, max_num_seqs: int, tensor_parallel: int
 def cuda_overhead_terms(vocabulary: int, max_num_seqs: int, tensor_parallel: int) -> dict[str, int]:
     """What that memory is made of (bytes).
 
-    `runtime`, 2.84 GiB: activations, CUDA graphs, libraries. `sampler`, 37.7 bytes × vocabulary × max_num_seqs: in vLLM's profiling run
-    it sorts the logits of `max_num_seqs` sequences, with values, indices and probabilities side by side. `parallel`, 0.52 GiB where
-    several GPUs share a layer.
+    `activation`, 37.7 bytes × vocabulary × max_num_seqs: the peak of the activations, where vLLM's profiling run sorts the logits of
+    `max_num_seqs` sequences, with values, indices and probabilities side by side. `runtime`, 2.84 GiB: CUDA graphs, libraries, and what
+    else does not follow the vocabulary. `parallel`, 0.52 GiB where several GPUs share a layer.
 
     Source: fitted to the study's seven printed capacities, each of which it meets within 1 % (docs/models.md). Engines that sample
     with FlashInfer, which sorts nothing, keep less: there the capacity comes out too small, by 1.6 of 56 GiB in the one log seen.
     """
     return {
+        "activation": round(_SAMPLER_BYTES * vocabulary * max_num_seqs),
         "runtime": _CUDA_BASE,
-        "sampler": round(_SAMPLER_BYTES * vocabulary * max_num_seqs),
         "parallel": _PARALLEL_BYTES if tensor_parallel > 1 else 0,
     }
 

@@ -3,191 +3,194 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.models.geometry import Geometry, kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
-from bench.models.memory import cuda_overhead_terms, kv_pool, predicted_saturation
+from bench.models.memory import KvPool, cuda_overhead_terms, kv_pool, predicted_saturation
+from bench.models.remarks import notes, why_not
 from bench.models.roofline import Roofline
+from bench.models.setting import WEIGHTS, Demand, Setting, computes_in_fp8
 from bench.study import Device
 
-__all__ = ["HEADROOM", "WEIGHTS", "Demand", "Setting", "choices", "fewest_devices", "plan"]
+__all__ = ["HEADROOM", "choices", "plan", "tensor_parallel_sizes"]
 
-# Weights as they are loaded → the dtype of what is not quantised, and bytes of a quantised parameter.
-WEIGHTS: Mapping[str, tuple[str, float | None]] = {
-    "bfloat16": ("bfloat16", None),
-    "float16": ("float16", None),
-    "float32": ("float32", None),
-    "fp8": ("bfloat16", 1.0),
-    "int8": ("bfloat16", 1.0),
-    "int4": ("bfloat16", 0.5),
-}
 HEADROOM = 0.3  # of the memory in use, left free: the documents' 30 to 50 %
-_MOST_DEVICES = 64
-_CHOICES = (1, 2, 4, 8)
+_COUNTS = range(1, 65)
+_ONE_NODE = 8
 # The documents' rule of thumb, beside our own terms: activations as a share of the weights, the framework's share of a device.
 _ACTIVATIONS, _FRAMEWORK = 0.2, 0.075
 
 
 @dataclass(frozen=True)
-class Demand:
-    """What is to be held: `concurrency` requests of `prompt` + `output` tokens."""
-
-    prompt: int
-    output: int
-    concurrency: int = 1
-
-    @property
-    def tokens(self) -> int:
-        """Of one request."""
-        return self.prompt + self.output
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How the model is served.
+class _Placed:
+    """A model as loaded, on `setting.tensor_parallel` devices.
 
     Attributes:
-        dtype: of the weights, a key of `WEIGHTS`; a quantised checkpoint keeps its own. kv_dtype: of the KV cache.
-        share: of a device's memory that the engine may take. max_num_seqs: most sequences in a step. block_size: tokens in a block.
+        geometry: with what the loaded dtype quantises. dtype: of the rest. fp8: whether the linear layers are FP8.
+        memory: one device's, term by term (bytes).
     """
 
-    dtype: str = "bfloat16"
-    kv_dtype: str = "bfloat16"
-    tensor_parallel: int = 1
-    share: float = 0.9
-    max_num_seqs: int = 256
-    block_size: int = 16
+    geometry: Geometry
+    dtype: str
+    fp8: bool
+    device: Device
+    setting: Setting
+    pool: KvPool
+    memory: Mapping[str, int]
+
+    def requests(self, tokens: int, kv_bytes: int) -> float:
+        """Requests of `tokens` that `kv_bytes` of a device hold at once."""
+        return predicted_saturation(self.pool.tokens(kv_bytes), tokens, self.pool.block_size, self.pool.groups)
 
 
 def plan(geometry: Geometry, device: Device, demand: Demand, setting: Setting) -> dict[str, Any]:
     """The plan of a model on `setting.tensor_parallel` devices, as plain data.
 
     Returns:
-        Bytes and tokens, of all devices together unless a name says `_per_gpu`. `kv_capacity_tokens` and what follows from it are null
-        where the weights leave nothing. `terms` are what they are made of, `rule_of_thumb` the documents' estimate.
+        Bytes and tokens, of all devices together unless a name says `_per_gpu`. `kv_capacity_tokens` and `predicted_saturation` are
+        null where there is no answer, and `why` says in words why, or why the answer is below one request. `min_gpus` is of any count,
+        `min_tensor_parallel` of those that divide the heads. In `terms`, weights, activations, overhead and KV cache add up to the
+        budget; a negative KV cache is what is missing. `rule_of_thumb` is the documents' estimate.
     """
-    quantised, dtype = _as_loaded(geometry, setting.dtype)
-    pool = kv_pool(quantised, dtype=setting.kv_dtype, tensor_parallel=setting.tensor_parallel, block_size=setting.block_size)
-    memory = _memory(quantised, dtype, device, setting)
-    slots = pool.tokens(memory["kv_cache_bytes_per_gpu"])
-    held = predicted_saturation(slots, demand.tokens, pool.block_size, pool.groups) if slots else None
-    fits = bool(held) and demand.tokens <= geometry.context
-    needed = fewest_devices(geometry, device, demand, setting)
+    placed = _placed(geometry, device, setting)
+    memory, pool, loaded = placed.memory, placed.pool, placed.geometry
+    sizes = tensor_parallel_sizes(geometry)
+    slots = pool.tokens(memory["kv_cache_bytes_per_gpu"]) if setting.tensor_parallel in sizes else 0
+    fits = slots > 0 and demand.tokens <= geometry.context
+    held = placed.requests(demand.tokens, memory["kv_cache_bytes_per_gpu"]) if fits else None
+    dealt = _fewest(geometry, device, demand, setting, sizes)
     return {
-        "weight_bytes": weight_bytes(quantised, dtype),
-        "kv_bytes_per_token": kv_bytes_per_token(quantised, setting.kv_dtype),
-        "kv_bytes_per_request": kv_bytes_of_sequence(quantised, demand.tokens, setting.kv_dtype),
+        "weight_bytes": weight_bytes(loaded, placed.dtype),
+        "kv_bytes_per_token": kv_bytes_per_token(loaded, setting.kv_dtype),
+        "kv_bytes_per_request": kv_bytes_of_sequence(loaded, demand.tokens, setting.kv_dtype),
         "kv_capacity_tokens": slots // sum(count for _, count in pool.groups) if slots else None,
-        "predicted_saturation": held if fits else None,
-        "min_gpus": needed,
-        "gpus_with_headroom": fewest_devices(geometry, device, demand, setting, headroom=HEADROOM),
-        "terms": {"device_memory_bytes": device.memory, "share": setting.share, "headroom": HEADROOM, **memory},
-        "rule_of_thumb": _rule_of_thumb(quantised, dtype, device, demand, setting),
-        "ceilings": _ceilings(quantised, dtype, device, demand, setting, held if fits else None),
+        "predicted_saturation": held,
+        "min_gpus": _fewest(geometry, device, demand, setting, _COUNTS),
+        "gpus_with_headroom": _fewest(geometry, device, demand, setting, _COUNTS, headroom=HEADROOM),
+        "min_tensor_parallel": dealt,
+        "tensor_parallel_sizes": sizes,
+        "why": why_not(geometry, demand, setting, memory, sizes, held, dealt),
+        "notes": notes(geometry, device, demand, setting, held),
+        "terms": {
+            "device_memory_bytes": device.memory,
+            "share": setting.share,
+            **memory,
+            "kv_bytes_per_token_per_gpu": pool.bytes_per_token,
+            "block_size": pool.block_size,
+            "headroom": HEADROOM,
+        },
+        "rule_of_thumb": _rule_of_thumb(placed, demand),
+        "ceilings": _ceilings(placed, demand, held),
     }
 
 
 def choices(geometry: Geometry, device: Device, demand: Demand, setting: Setting) -> list[dict[str, Any]]:
-    """1, 2, 4 and 8 devices, where they divide the heads: what each holds, and how fast it could be."""
+    """Each tensor-parallel size of up to 8 devices that divides the heads: what it holds, and how fast it could be."""
+    names = ("kv_capacity_tokens", "predicted_saturation", "why", "ceilings")
     rows = []
-    for count in _CHOICES:
-        if geometry.heads % count == 0:
+    for count in tensor_parallel_sizes(geometry):
+        if count <= _ONE_NODE:
             told = plan(geometry, device, demand, replace(setting, tensor_parallel=count))
-            names = ("kv_capacity_tokens", "predicted_saturation", "ceilings")
             rows.append({"tensor_parallel": count, **{name: told[name] for name in names}})
     return rows
 
 
-def fewest_devices(
-    geometry: Geometry, device: Device, demand: Demand, setting: Setting, *, headroom: float = 0.0
+def tensor_parallel_sizes(geometry: Geometry) -> list[int]:
+    """Counts of devices, up to 64, among which the heads can be dealt out evenly.
+
+    Query heads divide by the count; KV heads do, or the count divides by them and each is held more than once. A latent vector is one
+    head, which every device holds.
+
+    Source: vLLM refuses other counts (`verify_with_parallel_config` for query heads, the models' own assertions for KV heads).
+    """
+    heads, kv_heads = geometry.heads, geometry.kv_heads
+    return [n for n in _COUNTS if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
+
+
+def _fewest(
+    geometry: Geometry, device: Device, demand: Demand, setting: Setting, counts: Sequence[int], *, headroom: float = 0.0
 ) -> int | None:
-    """The fewest devices whose memory holds weights, overhead and the KV cache of the whole demand.
+    """The first of `counts` devices whose memory holds weights, overhead and the KV cache of the whole demand.
 
     Args:
         headroom: of what is in use, left free beside it.
 
     Returns:
-        None where 64 are too few, or a request is beyond the model's context.
+        None where none of them does, or a request is beyond the model's context.
     """
-    quantised, dtype = _as_loaded(geometry, setting.dtype)
     if demand.tokens > geometry.context:
         return None
-    for count in range(1, _MOST_DEVICES + 1):
-        shared = replace(setting, tensor_parallel=count)
-        pool = kv_pool(quantised, dtype=setting.kv_dtype, tensor_parallel=count, block_size=setting.block_size)
-        memory = _memory(quantised, dtype, device, shared)
-        used = memory["weight_bytes_per_gpu"] + memory["overhead_bytes_per_gpu"]
-        free = math.floor(memory["budget_bytes_per_gpu"] / (1 + headroom)) - used
-        held = predicted_saturation(pool.tokens(free), demand.tokens, pool.block_size, pool.groups)
-        if held >= demand.concurrency:
+    for count in counts:
+        placed = _placed(geometry, device, replace(setting, tensor_parallel=count))
+        budget = placed.memory["budget_bytes_per_gpu"]
+        free = placed.memory["kv_cache_bytes_per_gpu"] - budget + math.floor(budget / (1 + headroom))
+        if placed.requests(demand.tokens, free) >= demand.concurrency:
             return count
     return None
 
 
-def _as_loaded(geometry: Geometry, dtype: str) -> tuple[Geometry, str]:
-    """The geometry with what `dtype` quantises, and the dtype of the rest. A quantised checkpoint stays what it is."""
-    rest, each = WEIGHTS[dtype]
-    return (replace(geometry, quantised_bytes=each) if each and geometry.quantised_bytes is None else geometry), rest
-
-
-def _memory(geometry: Geometry, dtype: str, device: Device, setting: Setting) -> dict[str, Any]:
-    """One device's memory, term by term (bytes)."""
-    overhead = cuda_overhead_terms(geometry.vocabulary, setting.max_num_seqs, setting.tensor_parallel)
-    weights = weight_bytes(geometry, dtype) // setting.tensor_parallel
+def _placed(geometry: Geometry, device: Device, setting: Setting) -> _Placed:
+    """The model as loaded. A quantised checkpoint stays what it is."""
+    rest, each = WEIGHTS[setting.dtype]
+    loaded = replace(geometry, quantised_bytes=each) if each and geometry.quantised_bytes is None else geometry
+    engine = cuda_overhead_terms(geometry.vocabulary, setting.max_num_seqs, setting.tensor_parallel)
+    weights = weight_bytes(loaded, rest) // setting.tensor_parallel
     budget = int(device.memory * setting.share)
-    return {
+    memory = {
         "budget_bytes_per_gpu": budget,
         "weight_bytes_per_gpu": weights,
-        "overhead_bytes_per_gpu": sum(overhead.values()),
-        **{f"{name}_bytes_per_gpu": size for name, size in overhead.items()},
-        "kv_cache_bytes_per_gpu": budget - weights - sum(overhead.values()),
+        "activation_bytes_per_gpu": engine["activation"],
+        "overhead_bytes_per_gpu": engine["runtime"] + engine["parallel"],
+        "kv_cache_bytes_per_gpu": budget - weights - sum(engine.values()),
     }
+    pool = kv_pool(loaded, dtype=setting.kv_dtype, tensor_parallel=setting.tensor_parallel, block_size=setting.block_size)
+    return _Placed(loaded, rest, computes_in_fp8(geometry, setting), device, setting, pool, memory)
 
 
-def _rule_of_thumb(geometry: Geometry, dtype: str, device: Device, demand: Demand, setting: Setting) -> dict[str, Any]:
-    """Weights, KV cache of the demand, activations of 20 % of the weights and a framework of 7.5 % of each device, over its memory."""
-    weights = weight_bytes(geometry, dtype)
-    kv = demand.concurrency * kv_bytes_of_sequence(geometry, demand.tokens, setting.kv_dtype)
+def _rule_of_thumb(placed: _Placed, demand: Demand) -> dict[str, Any]:
+    """The documents': weights, KV cache, activations of 20 % of the weights, 7.5 % of each device; then 30 % more GPUs."""
+    weights = weight_bytes(placed.geometry, placed.dtype)
+    kv = demand.concurrency * kv_bytes_of_sequence(placed.geometry, demand.tokens, placed.setting.kv_dtype)
     activations = round(_ACTIVATIONS * weights)
-    total = weights + kv + activations
-    usable = (1 - _FRAMEWORK) * device.memory
+    framework = round(_FRAMEWORK * placed.device.memory)
+    gpus = math.ceil((weights + kv + activations) / (placed.device.memory - framework))
     return {
-        "activation_bytes": activations,
+        "weight_bytes": weights,
         "kv_cache_bytes": kv,
-        "framework_bytes_per_gpu": round(_FRAMEWORK * device.memory),
-        "min_gpus": math.ceil(total / usable),
-        "gpus_with_headroom": math.ceil(total * (1 + HEADROOM) / usable),
+        "activation_bytes": activations,
+        "framework_bytes_per_gpu": framework,
+        "min_gpus": gpus,
+        "gpus_with_headroom": math.ceil(gpus * (1 + HEADROOM)),
     }
 
 
-def _ceilings(
-    geometry: Geometry, dtype: str, device: Device, demand: Demand, setting: Setting, saturation: float | None
-) -> dict[str, Any]:
+def _ceilings(placed: _Placed, demand: Demand, saturation: float | None) -> dict[str, Any]:
     """What the devices' bandwidth and FLOP/s allow at most (tokens/s, s)."""
-    idle = (
-        geometry.parameters - geometry.active_parameters
-    )  # experts that a token does not pass through, all of them linear layers
+    geometry, setting, device = placed.geometry, placed.setting, placed.device
+    # Experts that a token does not pass through; all of them are linear layers.
+    idle = geometry.parameters - geometry.active_parameters
     active = replace(geometry, parameters=geometry.active_parameters, linear_parameters=geometry.linear_parameters - idle)
+    count = setting.tensor_parallel
     roofline = Roofline(
         geometry=geometry,
-        weights=weight_bytes(geometry, dtype),
-        active_weights=weight_bytes(active, dtype),
+        weights=weight_bytes(geometry, placed.dtype),
+        active_weights=weight_bytes(active, placed.dtype),
         kv_dtype=setting.kv_dtype,
-        bandwidth=device.bandwidth * setting.tensor_parallel,
-        flops=device.flops(fp8=geometry.quantised_bytes == 1) * setting.tensor_parallel,
+        kv_copies=max(1, count / geometry.kv_heads),
+        bandwidth=device.bandwidth * count,
+        flops=device.flops(fp8=placed.fp8) * count,
     )
     middle = demand.prompt + demand.output / 2
     alone = roofline.decode(1, middle)
-    prefill = roofline.prefill(demand.prompt)
-    full = roofline.decode(saturation, middle) if saturation and saturation >= 1 else None
+    together = min(saturation, setting.max_num_seqs) if saturation and saturation >= 1 else None
     return {
         "ridge_flop_per_byte": roofline.ridge,
-        "prefill_tokens_per_s": prefill,
-        "ttft_s": demand.prompt / prefill,
+        "prefill_tokens_per_s": roofline.prefill(demand.prompt),
+        "ttft_s": roofline.first_token(demand.prompt),
         "decode_tokens_per_s": roofline.decode(),
         "decode_tokens_per_s_at_context": alone,
         "tpot_s": 1 / alone,
-        "decode_tokens_per_s_at_saturation": full,
+        "decode_tokens_per_s_at_saturation": roofline.decode(together, middle) if together else None,
     }

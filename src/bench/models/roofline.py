@@ -1,11 +1,12 @@
 """The fastest that a device could prefill and decode a model, from its bandwidth and FLOP/s: ceilings, never forecasts.
 
 Decode reads the weights once a step, and each sequence's KV cache; prefill multiplies. Whatever else an engine does comes on top.
-Source: Williams, Waterman and Patterson 2009 (roofline); the counting of FLOPs is that of Kaplan et al. 2020.
+Source: Williams, Waterman and Patterson 2009 (roofline); FLOPs are counted as by Kaplan et al. 2020, without embeddings.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from bench.models.geometry import Geometry, kv_bytes_of_sequence
@@ -19,13 +20,15 @@ class Roofline:
 
     Attributes:
         geometry: the model's. weights: bytes of all its weights. active_weights: bytes of those that one token passes through.
-        kv_dtype: of the KV cache. bandwidth: bytes/s of all devices together. flops: FLOP/s of all together, for the weights' dtype.
+        kv_dtype: of the KV cache. kv_copies: how often the devices together hold it: more than once where they outnumber KV heads.
+        bandwidth: bytes/s of all devices together. flops: FLOP/s of all together, for the weights' dtype.
     """
 
     geometry: Geometry
     weights: int
     active_weights: int
     kv_dtype: str
+    kv_copies: float
     bandwidth: float
     flops: float
 
@@ -35,28 +38,56 @@ class Roofline:
         return self.flops / self.bandwidth
 
     def decode(self, sequences: float = 1, context: float = 0) -> float:
-        """Output tokens/s of a batch.
+        """Output tokens/s of a batch: the larger of two times is a step's, that of reading and that of the arithmetic.
 
-        The larger of two times is a step's: that of reading the weights (of a mixture of experts: one token's share for one sequence,
-        all of them for more, which so many tokens touch between them) and every sequence's KV cache, and that of the arithmetic.
+        A step reads the weights and every sequence's KV cache. Of a mixture of experts it reads one token's share for each sequence,
+        and no more than all; tokens that choose the same experts read less.
 
         Args:
             sequences: in the batch. context: tokens that each holds.
         """
-        weights = self.active_weights if sequences <= 1 else self.weights
-        reading = (weights + sequences * self._kv_bytes(context)) / self.bandwidth
-        computing = sequences * self._flop(context) / self.flops
-        return sequences / max(reading, computing)
+        kv_bytes = self.kv_copies * kv_bytes_of_sequence(self.geometry, round(context), self.kv_dtype)
+        reading = (self._read(sequences) + sequences * kv_bytes) / self.bandwidth
+        attended = sum(layers * _held(context, window) for window, layers in self._layers())
+        flop = self._linear_flop() + self._output_flop() + 2 * self.geometry.heads * self.geometry.attended[1] * attended
+        return sequences / max(reading, sequences * flop / self.flops)
 
     def prefill(self, tokens: int) -> float:
-        """Prompt tokens/s of prompts of `tokens`: a token attends to half of the prompt in the mean."""
-        return self.flops / self._flop(tokens / 2)
+        """Prompt tokens/s of many prompts of `tokens` together, which the arithmetic alone limits."""
+        return tokens * self.flops / self._prompt_flop(tokens)
 
-    def _flop(self, context: float) -> float:
-        """Of one token: 2 a parameter that it passes through, and 4 × heads × head_dim a layer for each token that it attends to."""
+    def first_token(self, tokens: int) -> float:
+        """Least time (s) until one prompt of `tokens` is computed: of the arithmetic, or of reading the weights once."""
+        return max(self._prompt_flop(tokens) / self.flops, self._read(tokens) / self.bandwidth)
+
+    def _read(self, tokens: float) -> float:
+        """Bytes of weights that `tokens` pass through between them, at most."""
+        return min(self.weights, tokens * self.active_weights)
+
+    def _prompt_flop(self, tokens: int) -> float:
+        """Of one prompt. The output layer is computed for its last token alone."""
         g = self.geometry
-        attended = sum(context if window is None else min(context, window) for window in g.windows)
-        return 2 * g.active_parameters + 4 * g.heads * g.head_dim * attended
+        attended = sum(layers * _attended(tokens, window) for window, layers in self._layers())
+        return tokens * self._linear_flop() + self._output_flop() + 2 * g.heads * g.attended[0] * attended
 
-    def _kv_bytes(self, context: float) -> int:
-        return kv_bytes_of_sequence(self.geometry, round(context), self.kv_dtype)
+    def _linear_flop(self) -> int:
+        """Of one token: two for each linear parameter that it passes through."""
+        g = self.geometry
+        return 2 * (g.linear_parameters - (g.parameters - g.active_parameters))
+
+    def _output_flop(self) -> int:
+        return 2 * self.geometry.vocabulary * self.geometry.hidden_size
+
+    def _layers(self) -> list[tuple[int | None, int]]:
+        """Each window, with the number of layers that have it."""
+        return list(Counter(self.geometry.windows).items())
+
+
+def _held(tokens: float, window: int | None) -> float:
+    return tokens if window is None else min(tokens, window)
+
+
+def _attended(tokens: int, window: int | None) -> float:
+    """Pairs of a prompt's tokens and those that they see, themselves among them: 1 + 2 + … up to the window, then the window."""
+    held = _held(tokens, window)
+    return held * (held + 1) / 2 + (tokens - held) * held

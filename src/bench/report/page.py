@@ -14,26 +14,56 @@ import polars as pl
 import vl_convert
 
 from bench import __version__
-from bench.analysis import METRICS, repeats
+from bench.analysis import BANDS, METRICS, Prices, repeats
 from bench.figures import Results
 from bench.figures.registry import load_figure
 from bench.figures.theme import with_curve
+from bench.models import Geometry
 from bench.parse import tail_text
 from bench.report import provenance
+from bench.report.findings import findings
+from bench.study import Deployment
 
 __all__ = ["write_manifest", "write_report"]
 
 _KINDS = ("svg", "png", "json")
 # In the page's order: each is a file in templates/sections, which sets its `title` and may come out empty where it does not apply.
-_SECTIONS = ("saturation", "comparison", "invalid", "figures", "runs", "repeats", "provenance", "methods")
+_SECTIONS = (
+    "verdicts",
+    "operating",
+    "figures",
+    "saturation",
+    "comparison",
+    "predictions",
+    "economics",
+    "recovery",
+    "advice",
+    "bands",
+    "runs",
+    "repeats",
+    "invalid",
+    "provenance",
+    "methods",
+)
 
 
 def write_report(
-    page: Path, *, title: str, results: Results, specs: Sequence[Path], facts: Sequence[Path], commit: str | None = None
+    page: Path,
+    *,
+    title: str,
+    results: Results,
+    specs: Sequence[Path],
+    facts: Sequence[Path],
+    commit: str | None = None,
+    summary: Path | None = None,
+    geometries: Mapping[str, Geometry] | None = None,
+    settings: Mapping[str, Deployment] | None = None,
 ) -> None:
     """Write the page: what was found, the figures (interactive, without a network), every run, and where it ran.
 
     Args:
+        summary: where its findings go in short, as Markdown for a pull request. geometries, settings: of each deployment, for the
+            ceilings of its speed.
         specs: the figures' Vega-Lite files, named after their figures. facts: `deployment.json` of each deployment.
         commit: of the sources that draw it, as `commit_of` tells it.
     """
@@ -58,9 +88,25 @@ def write_report(
         "invalid": runs.filter(~pl.col("valid")).to_dicts(),
         "facts": deployments,
         "workloads": provenance.workloads(runs),
+        "findings": findings(results, geometries or {}, settings or {}),
+        "slos": results.decision.slos,
+        "peak_rps": results.decision.peak_rps,
+        "safety": results.decision.safety,
+        "prices": Prices.of(results.decision, results.device),
+        "device": results.device,
+        "bands": BANDS,
     }
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(_render(context), encoding="utf-8")
+    if summary is not None:
+        summary.write_text(_markdown(context), encoding="utf-8")
+
+
+def _markdown(context: Mapping[str, Any]) -> str:
+    """The findings in short."""
+    environment = jinja2.Environment(loader=jinja2.PackageLoader("bench.report"), trim_blocks=True, lstrip_blocks=True)  # noqa: S701
+    environment.filters["cell"] = lambda value, shape: "–" if value is None else shape % value
+    return environment.get_template("summary.md.j2").render(**context)
 
 
 def _render(context: Mapping[str, Any]) -> str:

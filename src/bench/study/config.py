@@ -16,12 +16,14 @@ from pydantic import (
     model_validator,
 )
 
+from bench.study.decision import Decision
 from bench.study.model import Model
 from bench.study.strict import Count, Strict
 from bench.study.workload import Workload
 
 __all__ = [
     "Config",
+    "Decision",
     "Deployment",
     "Engine",
     "Ladder",
@@ -286,6 +288,11 @@ class Config(Strict):
     workloads: dict[Name, Workload] = Field(description="Workloads by name.")
     measurement: Measurement = Field(default=Measurement(), description="How a session measures.")
     thresholds: Thresholds = Field(default=Thresholds(), description="When a run is invalid.")
+    decision: Decision = Field(default=Decision(), description="What is to be decided from the runs.")
+    hardware: dict[Name, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="Devices of your own: entries like those of `config/hardware.yaml`, which override it key by key or add to it.",
+    )
     select: str = Field(
         default="*",
         description="Only runs whose `deployment/run` matches this shell pattern; `--config select='*c0020*'` sets it for one call.",

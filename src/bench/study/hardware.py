@@ -27,8 +27,10 @@ class Device(Strict):
     title: str = Field(description="What it is.")
     memory: Size = Field(description="Bytes of memory, as `nvidia-smi` tells them.")
     bandwidth_tb_s: _Positive = Field(description="Memory bandwidth (10¹² bytes/s).")
-    bf16_tflops: _Positive = Field(description="Dense BF16 (10¹² FLOP/s).")
-    fp8_tflops: _Positive | None = Field(default=None, description="Dense FP8 (10¹² FLOP/s); none where the device has none.")
+    bf16_tflops: _Positive = Field(description="Dense BF16 with float32 sums (10¹² FLOP/s).")
+    fp8_tflops: _Positive | None = Field(
+        default=None, description="Dense FP8 likewise (10¹² FLOP/s); none where the device has none."
+    )
     power_w: _Positive = Field(description="Board power (W).")
     source: str = Field(description="Where these are printed.")
     price_per_hour: _Positive | None = Field(default=None, description="Price of one device for an hour (USD).")

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from bench.errors import BenchError
 from bench.study.config import Config, Ladder
+from bench.study.hardware import device_named, devices
 from bench.study.plan import longest_request, swept
 from bench.study.workload import Workload
 from bench.study.yaml_file import read_yaml
@@ -151,6 +152,7 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
                     )
                 asked[key3] = i
     yield from _baseline(config.study.baseline, config, asked)
+    yield from _hardware(config)
 
 
 def _baseline(name: str | None, config: Config, asked: Iterable[tuple[str, str, float]]) -> typing.Iterator[str]:
@@ -170,6 +172,16 @@ def _baseline(name: str | None, config: Config, asked: Iterable[tuple[str, str, 
             f"study.baseline is {name!r}, and no other deployment shares a workload and a level with it. Give another one's ladder "
             f"such a load (level {level:g} of {workload}, say), or remove baseline."
         )
+
+
+def _hardware(config: Config) -> typing.Iterator[str]:
+    """Devices that are wrong, or that `decision` means and nobody knows."""
+    try:
+        known = devices(config.hardware)
+        if config.decision.device is not None:
+            device_named(config.decision.device, known)
+    except BenchError as error:
+        yield str(error)
 
 
 def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typing.Iterator[str]:

@@ -30,3 +30,4 @@ class Paths:
     FIGURE_SPEC = "results/figures/{figure}.json"
     MANIFEST = "results/figures/all"
     REPORT = "results/report.html"
+    REPORT_MARKDOWN = "results/report.md"

@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.errors import BenchError
 from bench.study.config import Config, Deployment, Engine, Ladder, Measurement
+from bench.study.hardware import Device, device_named, devices
 from bench.study.model import Model
 from bench.study.paths import Paths
 from bench.study.trace import read_trace
@@ -214,6 +215,12 @@ class Plan:
             spec.name for spec in self.deployments.values() if baseline and spec.digest == baseline.digest and spec != baseline
         ]
 
+    @cached_property
+    def device(self) -> Device | None:
+        """The device that the study's decision names, with the study's own facts."""
+        name = self.config.decision.device
+        return None if name is None else device_named(name, devices(self.config.hardware))
+
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Each run by what a study can vary, under the names of the summary table's columns."""
@@ -236,6 +243,8 @@ class Plan:
                 "endpoint": run.workload.endpoint,
                 "cache": run.workload.cache,
                 "turns": run.workload.turns.count if run.workload.turns else 1,
+                "slo": bool(self.config.decision.slo),
+                "priced": self.config.decision.price_per_million_tokens is not None,
             }
             for run in self.runs
         ]

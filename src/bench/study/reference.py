@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from bench.study import config, workload
+from bench.study.hardware import Device
 from bench.study.lengths import LengthDistribution
 from bench.study.model import Architecture, Model
 
@@ -48,6 +49,8 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`workloads.NAME.ramp`", workload.Ramp),
     ("`measurement`", config.Measurement),
     ("`thresholds`", config.Thresholds),
+    ("`decision`", config.Decision),
+    ("`hardware.NAME`", Device),
 )
 
 

@@ -99,7 +99,7 @@ def _panel(loads: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerCh
     ]
     each, whole = alt.Chart(loads), alt.Chart(together)
     heading = f"{metric.title} ({'more' if metric.higher_is_better else 'less'} is better)"
-    panel: Any = alt.layer(
+    layers = [
         whole.mark_rect(opacity=0.14, clip=True).encode(**ends, color=colour),
         alt.Chart(pl.DataFrame({"percent": [0.0]})).mark_rule(color="#222222", strokeWidth=1).encode(x=x),
         alt.Chart(pl.DataFrame({"percent": _edges(together, "same")}, schema={"percent": pl.Float64}))
@@ -109,9 +109,9 @@ def _panel(loads: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerCh
         whole.mark_rule(clip=True, strokeWidth=3).encode(**ends, y=y, color=colour),
         each.mark_point(filled=True, opacity=1, size=45).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
         whole.mark_point(filled=True, opacity=1, size=170).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
-    )
+    ]
     title = alt.TitleParams(heading, fontSize=11, fontWeight="normal", anchor="start")
-    return panel.properties(width=150, height=alt.Step(_STEP), title=title)  # type: ignore[no-any-return]
+    return alt.LayerChart(layer=layers, width=150, height=alt.Step(_STEP), title=title)
 
 
 def _domain(loads: pl.DataFrame, together: pl.DataFrame) -> list[float]:

@@ -1,0 +1,240 @@
+"""Recommendations by role, each with the numbers and the runs that carry it; where the data does not, there is none."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import polars as pl
+
+from bench.analysis.slo import load_text
+
+__all__ = ["Advice", "advice"]
+
+_APART = 1.5  # two loads of one server differ
+_LARGER = 1.2  # one model is larger than another
+_STALLED = 3.0  # ITL's P99 ÷ P50: others' prefill stands in between
+_LOST_HITS = 0.2  # of the prefix cache's hit rate
+_ROLES = ("Developers", "System architects", "Providers", "Hardware makers")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One recommendation.
+
+    Attributes:
+        role: `Developers`, `System architects`, `Providers` or `Hardware makers`. sentence: with its numbers. runs: `deployment/run`.
+    """
+
+    role: str
+    sentence: str
+    runs: tuple[str, ...]
+
+
+def advice(runs: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> list[Advice]:
+    """What the runs advise, by role.
+
+    Args:
+        runs: summary rows. saturation: of `saturation`. points: of `operating_points`; empty without SLOs.
+
+    Source: the roles and what may be advised are the study's (section 6.4); that it is said only where measured is ours.
+    """
+    valid = runs.filter("valid")
+    found = [
+        *_kv_bytes(valid, saturation),
+        *_pools(valid, points),
+        *_admission(valid, points),
+        *_headroom(valid, saturation),
+        *_memory_bound(valid, saturation),
+        *_second_device(valid),
+        *_stalls(valid),
+        *_evicted(valid),
+    ]
+    return sorted(found, key=lambda each: _ROLES.index(each.role))
+
+
+def _names(runs: pl.DataFrame) -> tuple[str, ...]:
+    return tuple(runs.select(pl.format("{}/{}", "deployment", "run")).to_series().to_list())
+
+
+def _of(runs: pl.DataFrame, row: dict[str, Any], *levels: float | None) -> pl.DataFrame:
+    """The runs of a curve, at some levels."""
+    return runs.filter(
+        (pl.col("deployment") == row["deployment"])
+        & (pl.col("workload") == row["workload"])
+        & pl.col("level").is_in([level for level in levels if level is not None])
+    )
+
+
+def _throughput(runs: pl.DataFrame) -> float | None:
+    """Median output tokens/s."""
+    return cast("float | None", runs["throughput_tokens_per_s"].median())
+
+
+def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
+    """The largest model that holds more requests than a smaller one."""
+    known = saturation.filter(pl.col("axis") == "concurrency").drop_nulls(["measured", "parameters", "kv_bytes_per_token"])
+    pairs = [
+        (a, b)
+        for workload in known.partition_by("workload", maintain_order=True)
+        for a, b in itertools.permutations(workload.to_dicts(), 2)
+        if a["parameters"] >= _LARGER * b["parameters"]
+        and a["measured"] > b["measured"]
+        and a["kv_bytes_per_token"] < b["kv_bytes_per_token"]
+    ]
+    if pairs:
+        a, b = max(
+            pairs, key=lambda pair: pair[0]["measured"] / pair[1]["measured"] * pair[0]["parameters"] / pair[1]["parameters"]
+        )
+        yield Advice(
+            "Developers",
+            f"Choose a model by its KV bytes a token, not by its parameters: {a['deployment']} has "
+            f"{a['parameters'] / b['parameters']:.2g} times the parameters of {b['deployment']}, and its KV cache is full at "
+            f"{a['measured']:g} requests "
+            f"instead of {b['measured']:g}, because a token takes {a['kv_bytes_per_token']:,} bytes instead of "
+            f"{b['kv_bytes_per_token']:,}.",
+            _names(pl.concat([_of(valid, row, row["below"], row["measured"]) for row in (a, b)])),
+        )
+
+
+def _pools(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
+    """Workloads that differ by how much of them one server carries."""
+    for part in points.drop_nulls("usable_rps").partition_by("deployment", maintain_order=True):
+        rows = part.sort("usable_rps").to_dicts()
+        if len(rows) > 1 and rows[-1]["usable_rps"] >= _APART * rows[0]["usable_rps"]:
+            more = {"above": "at least "}
+            carried = ", ".join(
+                f"{more.get(row['kind'], '')}{row['usable_rps']:.3g} of {row['workload']}" for row in reversed(rows)
+            )
+            yield Advice(
+                "System architects",
+                f"Give each type of workload a pool of its own: within its SLOs one {rows[0]['deployment']} carries, in "
+                f"requests/s, {carried}. A mixed "
+                "pool is sized by the heaviest.",
+                _names(pl.concat([_of(valid, row, row["c_max"]) for row in rows])),
+            )
+
+
+def _admission(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
+    for row in points.filter(pl.col("kind") == "found").iter_rows(named=True):
+        beyond = f" (C_max is {row['c_max']:g}, but the KV cache is full there)" if row["operate_at"] < row["c_max"] else ""
+        yield Advice(
+            "Providers",
+            f"Admit at most {load_text(row['operate_at'], row['unit'])}{beyond} on an instance of {row['deployment']} "
+            f"({row['workload']}), and "
+            f"add instances beyond: at {row['missed_at']:g} it misses {row['missed']}.",
+            _names(_of(valid, row, row["operate_at"], row["c_max"], row["missed_at"])),
+        )
+
+
+def _headroom(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
+    """What a full cache costs, and the headroom that avoids it."""
+    for row in (
+        saturation.filter(pl.col("axis") == "concurrency").drop_nulls(["measured", "below", "predicted"]).iter_rows(named=True)
+    ):
+        before = _throughput(_of(valid, row, row["peak_at"]))
+        after = _throughput(_of(valid, row, row["saturation_high"]))
+        cost, where = "", None
+        if row["saturation_kind"] == "peak" and before and after:
+            where = row["saturation_high"]
+            cost = f"; at {where:g} throughput is {1 - after / before:.0%} below its highest"
+        yield Advice(
+            "Providers",
+            f"Keep 10 to 15 % of the KV cache of {row['deployment']} free: admit "
+            f"{_range(0.85 * row['predicted'], 0.9 * row['predicted'])} requests of {row['workload']}. It is full at "
+            f"{row['measured']:g} and was not at {row['below']:g}{cost}.",
+            _names(_of(valid, row, row["below"], row["measured"], where)),
+        )
+
+
+def _range(low: float, high: float) -> str:
+    """Whole requests, such as `13 to 14`."""
+    return f"{math.floor(low)}" + (f" to {math.floor(high)}" if math.floor(high) > math.floor(low) else "")
+
+
+def _memory_bound(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
+    """Curves whose throughput surely grew until the KV cache was full."""
+    for row in saturation.filter(pl.col("axis") == "concurrency").drop_nulls(["measured", "below"]).iter_rows(named=True):
+        low = row["saturation_low"]
+        ended = row["saturation_kind"] in ("peak", "flat") and row["saturation_high"] is not None and low is not None
+        if ended and low <= row["measured"] and row["below"] <= row["saturation_high"]:
+            yield Advice(
+                "Hardware makers",
+                f"Memory ends the growth of {row['deployment']} ({row['workload']}): its throughput peaks at "
+                f"{row['saturation_at']:.3g} requests, between "
+                f"{low:g} and {row['saturation_high']:g}, and its KV cache is full between {row['below']:g} and "
+                f"{row['measured']:g}. Memory that is pooled, or a "
+                "cheaper tier of it, would carry it further.",
+                _names(_of(valid, row, low, row["below"], row["measured"], row["saturation_high"])),
+            )
+
+
+def _second_device(valid: pl.DataFrame) -> Iterator[Advice]:
+    """Loads at which n devices bring more than n times as much, because one alone was out of memory."""
+    alike = ["model", "engine", "workload", "level"]
+    levels = valid.group_by(*alike, "tensor_parallel", maintain_order=True).agg(
+        pl.col("throughput_tokens_per_s").median(), pl.col("saturated").any(), runs=pl.format("{}/{}", "deployment", "run")
+    )
+    for _, part in levels.group_by("model", "engine", "workload", maintain_order=True):
+        if part["tensor_parallel"].n_unique() < 2:
+            continue
+        few = part.filter(pl.col("tensor_parallel") == pl.col("tensor_parallel").min())
+        both = (
+            few.join(part, on=alike, suffix="_many")
+            .filter(pl.col("tensor_parallel_many") > pl.col("tensor_parallel"))
+            .with_columns(
+                gain=pl.col("throughput_tokens_per_s_many") / pl.col("throughput_tokens_per_s"),
+                devices=pl.col("tensor_parallel_many") / pl.col("tensor_parallel"),
+            )
+            .filter(pl.col("saturated") & ~pl.col("saturated_many") & (pl.col("gain") > pl.col("devices")))
+            .sort("gain")
+        )
+        if len(both):
+            best = both.row(-1, named=True)
+            yield Advice(
+                "Hardware makers",
+                f"Devices were bought for their memory: at {best['level']:g} requests of {best['workload']}, "
+                f"{best['tensor_parallel_many']} of them give "
+                f"{best['gain']:.2g} times the throughput of {best['tensor_parallel']}, whose KV cache is full there. Pooled "
+                "memory would do.",
+                tuple(best["runs"] + best["runs_many"]),
+            )
+
+
+def _stalls(valid: pl.DataFrame) -> Iterator[Advice]:
+    """Loads with paced arrivals and free memory at which others' prefill stands between tokens."""
+    if "itl_p99_s" not in valid.columns:
+        return
+    paced = valid.filter((pl.col("arrival") != "burst") & ~pl.col("saturated") & (pl.col("waiting_standing").fill_null(0) == 0))
+    stalled = (
+        paced.with_columns(stall=pl.col("itl_p99_s") / pl.col("itl_p50_s")).filter(pl.col("stall") >= _STALLED).sort("stall")
+    )
+    if len(stalled):
+        worst = stalled.row(-1, named=True)
+        yield Advice(
+            "Hardware makers",
+            f"On {worst['deployment']} ({worst['workload']}, {worst['level']:g}) one gap between tokens in a hundred is "
+            f"{worst['stall']:.2g} times the median ({1000 * worst['itl_p99_s']:.3g} against {1000 * worst['itl_p50_s']:.3g} ms) while "
+            "nothing waits: prompts of other requests are computed in between. Prefill and decode on devices of their own would "
+            "not meet.",
+            _names(stalled.tail(1)),
+        )
+
+
+def _evicted(valid: pl.DataFrame) -> Iterator[Advice]:
+    """Curves whose prefix cache loses its hits as load rises."""
+    known = valid.drop_nulls("prefix_hit_rate") if "prefix_hit_rate" in valid.columns else valid.clear()
+    for _, part in known.group_by("deployment", "workload", maintain_order=True):
+        levels = part.sort("level")
+        first, last = levels.row(0, named=True), levels.row(-1, named=True)
+        if first["prefix_hit_rate"] - last["prefix_hit_rate"] >= _LOST_HITS and last["saturated"]:
+            yield Advice(
+                "Hardware makers",
+                f"Tiered KV memory would keep what is shared: in {first['workload']} on {first['deployment']} the prefix cache serves "
+                f"{first['prefix_hit_rate']:.0%} of the prompts' tokens at {first['level']:g} and {last['prefix_hit_rate']:.0%} "
+                f"at {last['level']:g}, where it is full.",
+                _names(pl.concat([levels.head(1), levels.tail(1)])),
+            )

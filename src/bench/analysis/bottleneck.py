@@ -1,0 +1,127 @@
+"""Why a curve's operating point is not higher, and what would raise it: what the server told at the load that missed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from bench.analysis.slo import load_text
+from bench.study import Slo
+
+__all__ = ["Bottleneck", "bottleneck"]
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """What ends a curve's operating range.
+
+    Attributes:
+        cause: `kv` (its KV cache is full), `sequences` (requests wait while it has room), `prefill` (prompts queue for arithmetic),
+            `decode` (steps take too long), `none` (nothing measured misses) or `unknown`.
+        why, mend: in words, each a sentence or two.
+        runs: those that carry it.
+    """
+
+    cause: str
+    why: str
+    mend: str
+    runs: tuple[str, ...] = ()
+
+
+def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) -> Bottleneck:
+    """Why a curve does not carry more.
+
+    At the level above the one at which an instance is operated: the KV cache, if a run filled it and requests wait or were
+    preempted, or if that is why it is operated below C_max; else the engine's bounds, if requests wait; else, if TTFT is missed,
+    prefill; else decode. Evidence, not proof: what is full when a limit is passed need not be all that bounds it.
+
+    Args:
+        runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for.
+    """
+    valid = runs.filter("valid")
+    if valid.is_empty():
+        return Bottleneck("unknown", "It has no valid run.", "")
+    operated = point["operate_at"] or 0.0
+    there = valid.filter(pl.col("level") > operated).filter(pl.col("level") == pl.col("level").min())
+    if there.is_empty():
+        highest = valid.filter(pl.col("level") == operated)
+        why = f"No measured load misses: {operated:g} is the highest level that has a valid run."
+        return Bottleneck("none", why, "Measure higher levels to find the limit.", tuple(highest["run"].to_list()))
+    names = tuple(there["run"].to_list())
+    at = f"At {load_text(there['level'][0], point['unit'])}"
+    waiting, preempted = _mean(there, "waiting_standing") or 0.0, _mean(there, "preemptions") or 0.0
+    below = operated < (point["c_max"] or 0.0)
+    if there["saturated"].any() and (waiting or preempted or below):
+        return Bottleneck("kv", f"{at} the KV cache is full{_room(there)}{_waits(waiting, preempted)}.", _more_kv(there), names)
+    if waiting:
+        usage = _mean(there, "kv_usage_peak")
+        room = f"although {1 - usage:.0%} of the KV cache is free" if usage is not None else "and the KV cache is not told"
+        why = f"{at} {waiting:.0f} requests wait {room}: the engine's own bounds hold them back."
+        return Bottleneck("sequences", why, "Raise max_num_seqs, or the tokens of a step (max-num-batched-tokens).", names)
+    if any(slo.metric == "ttft" and (_mean(there, slo.column) or 0) > slo.limit_s for slo in slos):
+        why = f"{at} the KV cache has room and nothing waits: {_prefill(there, point['axis'])}."
+        return Bottleneck("prefill", why, _FASTER_PREFILL, names)
+    tpot = _mean(there, "tpot_p50_s")
+    step = f": a step takes {1000 * tpot:.3g} ms (TPOT P50)" if tpot is not None else ""
+    return Bottleneck("decode", f"{at} decoding is too slow{step}.", _FASTER_DECODE, names)
+
+
+_FASTER_PREFILL = (
+    "More arithmetic (a faster device, or more of them), shorter prompts or prefixes that the cache serves; a burst that "
+    "arrives spread out waits less."
+)
+_FASTER_DECODE = "More memory bandwidth (a faster device, or more of them), smaller weights, or fewer requests in a step."
+
+
+def _mean(runs: pl.DataFrame, column: str) -> float | None:
+    return runs[column].mean() if column in runs.columns else None  # type: ignore[return-value]
+
+
+def _room(runs: pl.DataFrame) -> str:
+    """What the cache holds, as the division that it is."""
+    tokens, request = _mean(runs, "kv_tokens"), _request(runs)
+    predicted = _mean(runs, "predicted_saturation")
+    if tokens is None or predicted is None or runs["axis"][0] != "concurrency":
+        return f" ({tokens:,.0f} tokens)" if tokens is not None else ""
+    return f" ({tokens:,.0f} tokens ÷ {request:,.0f} of a request: {predicted:.3g} fit)"
+
+
+def _request(runs: pl.DataFrame) -> float:
+    return (_mean(runs, "prompt_tokens") or 0.0) + (_mean(runs, "output_tokens") or 0.0)
+
+
+def _waits(waiting: float, preempted: float) -> str:
+    told = []
+    if waiting:
+        told.append(f"{waiting:.0f} request{'s wait' if round(waiting) != 1 else ' waits'} for room")
+    if preempted:
+        told.append(
+            f"{preempted:.0f} preemption{'s throw' if round(preempted) != 1 else ' throws'} work away that is done again"
+        )
+    return f": {', and '.join(told)}" if told else ""
+
+
+def _more_kv(runs: pl.DataFrame) -> str:
+    """What would make room."""
+    each = _mean(runs, "kv_bytes_per_token")
+    one = f": {each * _request(runs) / _MIB:.3g} MiB hold one request more" if each is not None else ""
+    return (
+        f"More KV memory{one}. A KV type of half the bytes, or a model with half the KV bytes a token, holds twice as many; so "
+        "do requests of half "
+        "the tokens."
+    )
+
+
+def _prefill(runs: pl.DataFrame, axis: str) -> str:
+    prompts, level = _mean(runs, "prompt_tokens"), _mean(runs, "level")
+    slowest = _mean(runs, "ttft_p99_s")
+    if axis == "concurrency" and prompts and level and slowest:
+        return (
+            f"{level:g} prompts of {prompts:,.0f} tokens take {slowest:.3g} s, {level * prompts / slowest:,.0f} prompt tokens/s"
+        )
+    return "prompts wait for the arithmetic of others'"

@@ -1,0 +1,124 @@
+"""What a run's load costs and earns an hour, and the load at which the most is left. Formulas: docs/sizing.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from bench.study import Decision, Device
+
+__all__ = ["Prices", "best_points", "economics"]
+
+_HOUR = 3600.0
+_KWH = 3.6e6  # joules
+_SCHEMA = {
+    "deployment": pl.String,
+    "workload": pl.String,
+    "best_at": pl.Float64,
+    "best_profit": pl.Float64,
+    "best_tokens_per_s": pl.Float64,
+    "break_even_at": pl.Float64,
+    "break_even_tokens_per_s": pl.Float64,
+    "cost_per_million_tokens": pl.Float64,
+}
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What things cost (USD).
+
+    Attributes:
+        gpu_hour: of one GPU, or of the machine where the engine runs on a CPU; None where nobody told. kwh: energy that is not in it.
+        million_requests: whatever else they cost. million_tokens: what 10⁶ output tokens sell for; None without revenue.
+        power_w: of one GPU, where none was measured; None where unknown.
+    """
+
+    gpu_hour: float | None = None
+    kwh: float = 0.0
+    million_requests: float = 0.0
+    million_tokens: float | None = None
+    power_w: float | None = None
+
+    @classmethod
+    def of(cls, decision: Decision, device: Device | None) -> Prices:
+        """The decision's prices, and the device's where the decision gives none."""
+        return cls(
+            gpu_hour=decision.price_per_hour or (device.price_per_hour if device else None),
+            kwh=decision.energy_price_per_kwh,
+            million_requests=decision.cost_per_million_requests,
+            million_tokens=decision.price_per_million_tokens,
+            power_w=device.power_w if device else None,
+        )
+
+
+def economics(runs: pl.DataFrame, prices: Prices) -> pl.DataFrame:
+    """Each run with what its load would cost and earn, were it there for an hour.
+
+    Revenue R = price ÷ 10⁶ × output tokens/s × 3,600. Cost C = fixed (GPUs × price an hour) + energy (W ÷ 1,000 × price a kWh) +
+    requests/s × 3,600 × price ÷ 10⁶. Energy: the mean power measured of all GPUs; else GPUs × the device's board power, which is
+    the most that they draw; of a CPU without either, none. Profit Π = R − C.
+
+    Args:
+        runs: summary rows (`throughput_tokens_per_s`, `throughput_requests_per_s`, `tensor_parallel`, `device`, `gpu_power_mean_w`).
+
+    Returns:
+        The rows with `fixed_per_h`, `energy_per_h`, `requests_per_h`, `cost_per_h`, `revenue_per_h`, `profit_per_h` (USD an hour; cost
+        and what follows null without a price of the GPU, revenue and profit without one of tokens), `cost_per_million_tokens` (USD).
+
+    Source: the study's section on economics (R, C, Π).
+    """
+    # A CPU engine's workers share one machine; on GPUs each has its own.
+    gpus = pl.when(pl.col("device") == "cpu").then(1).otherwise(pl.col("tensor_parallel").fill_null(1))
+    board = pl.lit(prices.power_w, dtype=pl.Float64) * gpus
+    watts = pl.coalesce(pl.col("gpu_power_mean_w"), board).fill_null(0.0)
+    tokens = pl.col("throughput_tokens_per_s") * _HOUR
+    return (
+        runs.with_columns(
+            fixed_per_h=gpus * pl.lit(prices.gpu_hour, dtype=pl.Float64),
+            energy_per_h=watts * _HOUR / _KWH * prices.kwh,
+            requests_per_h=pl.col("throughput_requests_per_s") * _HOUR * prices.million_requests / 1e6,
+            revenue_per_h=tokens * pl.lit(prices.million_tokens, dtype=pl.Float64) / 1e6,
+        )
+        .with_columns(cost_per_h=pl.sum_horizontal("energy_per_h", "requests_per_h") + pl.col("fixed_per_h"))
+        .with_columns(
+            profit_per_h=pl.col("revenue_per_h") - pl.col("cost_per_h"),
+            cost_per_million_tokens=pl.col("cost_per_h") / tokens * 1e6,
+        )
+    )
+
+
+def best_points(priced: pl.DataFrame) -> pl.DataFrame:
+    """The level of each curve that leaves the most profit, and the lowest from which on it earns its cost.
+
+    Args:
+        priced: rows of `economics`; invalid runs are left out, repeats of a level stand for it by their mean.
+
+    Returns:
+        One row a deployment and workload that has a profit: `best_at` (level), `best_profit` (USD an hour), `best_tokens_per_s`,
+        `break_even_at` (the lowest level that earns its cost; null where none does), `break_even_tokens_per_s` (output tokens/s at
+        which R = C with the costs of the best level), `cost_per_million_tokens` (USD, at the best level).
+    """
+    rows = []
+    known = priced.filter("valid").drop_nulls("profit_per_h")
+    for (deployment, workload), group in known.group_by("deployment", "workload", maintain_order=True):
+        levels = (
+            group.group_by("level")
+            .agg(pl.col("profit_per_h", "cost_per_h", "revenue_per_h", "throughput_tokens_per_s").mean())
+            .sort("level")
+        )
+        best = levels.sort("profit_per_h", "level", descending=[True, False]).row(0, named=True)
+        earns = levels.filter(pl.col("profit_per_h") >= 0)["level"]
+        rows.append(
+            {
+                "deployment": deployment,
+                "workload": workload,
+                "best_at": best["level"],
+                "best_profit": best["profit_per_h"],
+                "best_tokens_per_s": best["throughput_tokens_per_s"],
+                "break_even_at": earns[0] if len(earns) else None,
+                "break_even_tokens_per_s": best["cost_per_h"] / best["revenue_per_h"] * best["throughput_tokens_per_s"],
+                "cost_per_million_tokens": best["cost_per_h"] / (best["throughput_tokens_per_s"] * _HOUR) * 1e6,
+            }
+        )
+    return pl.DataFrame(rows, schema=_SCHEMA)

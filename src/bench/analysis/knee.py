@@ -1,0 +1,61 @@
+"""The knee of a curve: where the tail of TTFT leaves the median while throughput flattens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import polars as pl
+
+__all__ = ["APART", "FLATTENS", "knees"]
+
+APART = 3.0  # P99 ÷ P50: under a burst that is computed in order it is 2, as TTFT rises in a line from the first request to the last
+FLATTENS = 0.5  # of the throughput that load in proportion would bring
+_SCHEMA = {"deployment": pl.String, "workload": pl.String, "knee": pl.Float64, "knee_below": pl.Float64}
+
+
+def knees(runs: pl.DataFrame) -> pl.DataFrame:
+    """The knee of each curve.
+
+    It is the lowest level from which on TTFT's P99 is three times its P50 or more, and at which the step of load from the level
+    before brought less than half of its share of requests/s: ln(throughput ratio) ÷ ln(load ratio) < 0.5. Medians of valid runs.
+    It lies above `knee_below`, the level before it, and not above `knee`; both are null where the tail stays with the median,
+    where only the lowest level is beyond it, or where throughput still grows.
+
+    Args:
+        runs: summary rows (`deployment`, `workload`, `level`, `valid`, `ttft_p50_s`, `ttft_p99_s`, `throughput_requests_per_s`).
+
+    Returns:
+        One row a deployment and workload: `knee`, `knee_below` (in the load's unit).
+
+    Source: the documents' description (P99 TTFT departs from P50 TTFT while throughput flattens); both numbers are ours.
+    """
+    rows = []
+    for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
+        levels = (
+            group.filter("valid")
+            .group_by("level")
+            .agg(pl.col("ttft_p50_s", "ttft_p99_s", "throughput_requests_per_s").median())
+            .drop_nulls()
+            .filter(pl.all_horizontal(pl.exclude("level") > 0))
+            .sort("level")
+        )
+        at, below = _knee(
+            levels["level"].to_list(),
+            (levels["ttft_p99_s"] / levels["ttft_p50_s"]).to_list(),
+            levels["throughput_requests_per_s"].to_list(),
+        )
+        rows.append((deployment, workload, at, below))
+    return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+
+
+def _knee(
+    load: Sequence[float], spread: Sequence[float], throughput: Sequence[float]
+) -> tuple[float, float] | tuple[None, None]:
+    """The knee and the level before it. Args: of each level, ascending: its load, P99 ÷ P50, and throughput."""
+    first = next((i for i in range(len(load)) if all(x >= APART for x in spread[i:])), len(load))
+    for i in range(max(first, 1), len(load)):
+        grown = math.log(throughput[i] / throughput[i - 1]) / math.log(load[i] / load[i - 1])
+        if grown < FLATTENS:
+            return load[i], load[i - 1]
+    return None, None

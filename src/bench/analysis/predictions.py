@@ -1,0 +1,107 @@
+"""Predicted beside measured: KV capacity, saturation, and the ceilings of speed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import polars as pl
+
+from bench.models import DTYPE_BYTES, Demand, Geometry, Setting, plan
+from bench.study import Deployment, Device
+
+__all__ = ["Prediction", "predictions"]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One quantity of one deployment.
+
+    Attributes:
+        what: in words, with its unit. predicted, measured: its values. said: how the two compare, in words. ceiling: whether the
+            prediction is one that nothing can exceed, and `ratio` a share of it.
+    """
+
+    deployment: str
+    what: str
+    predicted: float
+    measured: float
+    said: str
+    ceiling: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """Measured ÷ predicted."""
+        return self.measured / self.predicted
+
+
+def predictions(
+    runs: pl.DataFrame,
+    saturation: pl.DataFrame,
+    *,
+    geometries: Mapping[str, Geometry],
+    deployments: Mapping[str, Deployment],
+    device: Device | None,
+) -> list[Prediction]:
+    """What was predicted before the runs and measured in them; nothing where either is not known.
+
+    KV capacity: of the launch plan, and as the server tells it. Saturation: KV tokens ÷ tokens a request, and the lowest level that
+    filled the cache. Ceilings: of `bench plan`, for `device`, beside the speed of a request that was alone: 1 ÷ TPOT P50, and
+    prompt ÷ TTFT P50.
+
+    Args:
+        runs: summary rows. saturation: of `saturation`. geometries, deployments: by deployment. device: that all of them ran on.
+    """
+    found = []
+    for name, part in ((str(key[0]), group) for key, group in runs.group_by("deployment", maintain_order=True)):
+        planned, told = part["kv_tokens_planned"].drop_nulls(), part["kv_tokens"].drop_nulls()
+        if len(planned) and len(told):
+            off = told[0] / planned[0] - 1
+            said = "the same" if off == 0 else f"{off:+.1%}"
+            found.append(Prediction(name, "KV capacity (tokens)", planned[0], told[0], said))
+        for row in saturation.filter((pl.col("deployment") == name) & pl.col("predicted").is_not_null()).iter_rows(named=True):
+            if row["measured"] is not None:
+                what = f"saturation with {row['workload']} (requests)"
+                found.append(Prediction(name, what, row["predicted"], row["measured"], _between(row)))
+        if device is not None and name in geometries:
+            found += _speeds(name, part, geometries[name], deployments[name], device)
+    return found
+
+
+def _between(row: Mapping[str, Any]) -> str:
+    """Whether the prediction lies between the level that did not fill the cache and the one that did."""
+    low, high = row["below"], row["measured"]
+    if row["predicted"] <= high and (low is None or row["predicted"] > low):
+        return f"within the levels: full at {high:g}" + (f", not at {low:g}" if low is not None else "")
+    apart = row["levels_apart"]
+    return (
+        f"{abs(apart)} level{'s' if abs(apart) > 1 else ''} {'above' if apart > 0 else 'below'}"
+        if apart
+        else f"full at {high:g}"
+    )
+
+
+def _speeds(name: str, runs: pl.DataFrame, geometry: Geometry, deployment: Deployment, device: Device) -> list[Prediction]:
+    """Of requests that were alone."""
+    alone = runs.filter(pl.col("valid") & (pl.col("axis") == "concurrency") & (pl.col("level") == 1))
+    weights = "bfloat16" if deployment.dtype == "auto" else deployment.dtype
+    cache = weights if deployment.kv_cache_dtype == "auto" else deployment.kv_cache_dtype
+    setting = Setting(
+        dtype=weights, kv_dtype=cache if cache in DTYPE_BYTES else weights, tensor_parallel=deployment.tensor_parallel
+    )
+    found = []
+    for workload, part in ((str(key[0]), group) for key, group in alone.group_by("workload", maintain_order=True)):
+        prompt, output = (cast("float", part[f"{key}_tokens"].mean()) for key in ("prompt", "output"))
+        ceilings = plan(geometry, device, Demand(round(prompt), round(output)), setting)["ceilings"]
+        tpot, ttft = (cast("float | None", part[column].median()) for column in ("tpot_p50_s", "ttft_p50_s"))
+        for what, speed, ceiling in (
+            ("decode", tpot and 1 / tpot, ceilings["decode_tokens_per_s_at_context"]),
+            ("prefill", ttft and prompt / ttft, prompt / ceilings["ttft_s"]),
+        ):
+            if speed:
+                said = f"{speed / ceiling:.0%} of the ceiling"
+                found.append(
+                    Prediction(name, f"{what} of one request, {workload} (tokens/s)", ceiling, speed, said, ceiling=True)
+                )
+    return found

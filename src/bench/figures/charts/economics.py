@@ -1,0 +1,66 @@
+"""Revenue, cost and profit against demand."""
+
+from __future__ import annotations
+
+import altair as alt
+import polars as pl
+
+from bench.analysis import best_points
+from bench.figures.registry import figure
+from bench.figures.results import Results
+from bench.figures.theme import PALETTE, PANELS_A_ROW, curve_column, level_axis, nothing_to_show, with_curve
+
+_LINES = {"revenue_per_h": "revenue", "cost_per_h": "cost", "profit_per_h": "profit"}
+_DASHES = {"revenue": [1, 0], "cost": [6, 3], "profit": [2, 2]}
+
+
+@figure(
+    "economics",
+    title="Revenue, cost and profit against demand",
+    question="From which load on does an instance earn what it costs, and at which load does it earn the most?",
+    reading="USD an hour of one instance under each load: revenue from output tokens/s, cost of its GPUs (or machine), energy and "
+    "requests, and profit, what is left; means of a level's valid runs. Diamond: the load that leaves the most. Beyond saturation "
+    "throughput falls and cost stays. Prices are those of the study's `decision`. Each panel has a scale of its own.",
+    invalid="Left out",
+)
+def economics_chart(results: Results) -> alt.FacetChart | alt.LayerChart:
+    """R, C and Π over load, a panel a curve.
+
+    Args:
+        results: `runs` with `level`, `throughput_tokens_per_s` and `valid`; `decision` with its prices.
+    """
+    priced = results.priced.filter("valid").drop_nulls("profit_per_h")
+    if priced.is_empty():
+        return nothing_to_show("no price of an hour and of tokens is given, or no run is valid")
+    levels = (
+        with_curve(results, priced)
+        .group_by("curve", "level", maintain_order=True)
+        .agg(pl.col(*_LINES).mean())
+        .unpivot(on=list(_LINES), index=["curve", "level"], variable_name="line", value_name="usd")
+        .with_columns(pl.col("line").replace(_LINES))
+    )
+    best = with_curve(results, best_points(priced)).select(
+        "curve", level="best_at", usd="best_profit", line=pl.lit("profit"), best=pl.lit(True)
+    )
+    rows = pl.concat([levels.with_columns(best=pl.lit(False)), best.select("curve", "level", "line", "usd", "best")])
+    names = list(_DASHES)
+    x, y = level_axis(results), alt.Y("usd:Q", title="USD an hour")
+    colour = alt.Color("line:N", title=None, sort=names, scale=alt.Scale(domain=names, range=PALETTE[: len(names)]))
+    dash = alt.StrokeDash("line:N", title=None, sort=names, scale=alt.Scale(domain=names, range=list(_DASHES.values())))
+    told = ["curve:N", "line:N", "level:Q", alt.Tooltip("usd:Q", title="USD an hour", format=".4f")]
+    base = alt.Chart(rows)
+    plain = base.transform_filter("!datum.best")
+    chart: alt.FacetChart = (
+        alt.layer(
+            plain.mark_line().encode(x=x, y=y, color=colour, strokeDash=dash),
+            plain.mark_point(filled=True, size=35, opacity=1).encode(x=x, y=y, color=colour, tooltip=told),
+            base.transform_filter("datum.best")
+            .mark_point(shape="diamond", fill="white", size=130, strokeWidth=2, opacity=1)
+            .encode(x=x, y=y, color=colour, tooltip=told),
+        )
+        .properties(width=280, height=260)
+        .facet(facet=alt.Facet("curve:N", title=None, sort=curve_column(results)), columns=PANELS_A_ROW)
+        .resolve_scale(y="independent")
+        .resolve_axis(x="independent")
+    )
+    return chart

@@ -1,0 +1,84 @@
+"""What a plan says in words: why there is no answer, and what its numbers leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bench.models.geometry import Geometry
+from bench.models.setting import Demand, Setting, computes_in_fp8
+from bench.study import Device
+
+__all__ = ["notes", "why_not"]
+
+_GIB = 2**30
+
+
+def why_not(
+    geometry: Geometry,
+    demand: Demand,
+    setting: Setting,
+    memory: Mapping[str, int],
+    sizes: Sequence[int],
+    held: float | None,
+    dealt: int | None,
+) -> str | None:
+    """Why these devices hold not one request of the demand, and the mend; None where they do.
+
+    Args:
+        memory: one device's, term by term (bytes). sizes: counts of devices that divide the heads. held: requests that the KV cache
+        holds at once. dealt: fewest of `sizes` that hold the demand.
+    """
+    count = setting.tensor_parallel
+    if demand.tokens > geometry.context:
+        return (
+            f"a request of {demand.prompt:,} + {demand.output:,} tokens is beyond the model's context of {geometry.context:,}. "
+            "Shorten it."
+        )
+    if count not in sizes:
+        return (
+            f"{count} GPUs cannot share {geometry.heads} query heads and {geometry.kv_heads} KV heads evenly. "
+            f"--tensor-parallel may be {', '.join(map(str, sizes))}."
+        )
+    if held is not None and held >= 1:
+        return None
+    engine = memory["activation_bytes_per_gpu"] + memory["overhead_bytes_per_gpu"]
+    taken = f"weights {_gib(memory['weight_bytes_per_gpu'])} + activations and overhead {_gib(engine)}"
+    budget = f"the {_gib(memory['budget_bytes_per_gpu'])} GiB that the engine may take of each GPU"
+    if held is None:
+        found = f"{taken} GiB are more than {budget}."
+    else:
+        found = f"{taken} GiB leave {_gib(memory['kv_cache_bytes_per_gpu'])} of {budget}: the KV cache of {held:.2g} requests."
+    more = (
+        f"--tensor-parallel {dealt} holds the demand"
+        if dealt
+        else f"No tensor parallelism of up to {sizes[-1]} holds the demand"
+    )
+    return f"{found} {more}; fewer bits (--dtype, --kv-dtype) and fewer sequences (--max-num-seqs) take less."
+
+
+def notes(geometry: Geometry, device: Device, demand: Demand, setting: Setting, held: float | None) -> list[str]:
+    """What of the plan rests on an assumption, or is limited by something other than memory."""
+    found = []
+    if not geometry.exact:
+        found.append(
+            f"nothing here reads model_type {geometry.family} whole: its weights are counted as those of a Llama of 16 bit "
+            "and may be far off."
+        )
+    if geometry.quantised_bytes is not None and setting.dtype in ("fp8", "int8", "int4"):
+        found.append(f"the checkpoint is quantised already and keeps its own type; --dtype {setting.dtype} changes nothing.")
+    if device.fp8_tflops is None and computes_in_fp8(geometry, setting):
+        found.append("the device has no FP8 arithmetic: FP8 weights take half the memory, and are multiplied in 16 bit.")
+    if setting.dtype == "float32":
+        found.append("the arithmetic of float32 is slower than the 16 bit FLOP/s of which the ceilings are.")
+    if demand.concurrency > setting.max_num_seqs:
+        found.append(
+            f"{demand.concurrency:,} requests are held, but at most {setting.max_num_seqs} run in a step; raise --max-num-seqs, or "
+            "count the others as waiting."
+        )
+    elif held is not None and held > setting.max_num_seqs:
+        found.append(f"at most {setting.max_num_seqs} sequences run in a step (--max-num-seqs): the KV cache does not fill up.")
+    return found
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.2f}"

@@ -1,0 +1,60 @@
+"""How a model is to be served, and what is asked of it: the inputs of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bench.models.geometry import Geometry
+
+__all__ = ["WEIGHTS", "Demand", "Setting", "computes_in_fp8"]
+
+# Weights as they are loaded → the dtype of what is not quantised, and bytes of a quantised parameter.
+WEIGHTS: Mapping[str, tuple[str, float | None]] = {
+    "bfloat16": ("bfloat16", None),
+    "float16": ("float16", None),
+    "float32": ("float32", None),
+    "fp8": ("bfloat16", 1.0),
+    "int8": ("bfloat16", 1.0),
+    "int4": ("bfloat16", 0.5),
+}
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What is to be held: `concurrency` requests of `prompt` + `output` tokens."""
+
+    prompt: int
+    output: int
+    concurrency: int = 1
+
+    @property
+    def tokens(self) -> int:
+        """Of one request."""
+        return self.prompt + self.output
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the model is served.
+
+    Attributes:
+        dtype: of the weights, a key of `WEIGHTS`; a quantised checkpoint keeps its own. kv_dtype: of the KV cache.
+        share: of a device's memory that the engine may take. max_num_seqs: most sequences in a step. block_size: tokens in a block.
+    """
+
+    dtype: str = "bfloat16"
+    kv_dtype: str = "bfloat16"
+    tensor_parallel: int = 1
+    share: float = 0.9
+    max_num_seqs: int = 256
+    block_size: int = 16
+
+
+def computes_in_fp8(geometry: Geometry, setting: Setting) -> bool:
+    """Whether the linear layers are FP8, which devices that can multiply as such.
+
+    `int8` and `int4` stand for weights alone, multiplied in 16 bit. Of a checkpoint quantised to 8 bit FP8 is assumed.
+    """
+    each = geometry.quantised_bytes
+    return setting.dtype == "fp8" if each is None else 1 <= each < 2

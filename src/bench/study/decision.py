@@ -1,0 +1,62 @@
+"""What is to be decided from the runs: the SLOs, the peak, and what things cost. None of it changes what is measured."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from bench.errors import BenchError
+from bench.study.slo import Slo, parse_slo
+from bench.study.strict import Strict
+
+__all__ = ["Decision"]
+
+_Positive = Annotated[float, Field(gt=0)]
+_Amount = Annotated[float, Field(ge=0)]
+
+
+def _slo(text: str) -> str:
+    try:
+        parse_slo(text)
+    except BenchError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+class Decision(Strict):
+    """What is to be decided from the runs. A change of it draws and reports anew; nothing is measured again."""
+
+    slo: list[Annotated[str, AfterValidator(_slo)]] = Field(
+        default_factory=list,
+        description="Limits that an instance has to meet, all of them, such as `[ttft_p99=1s, tpot_p95=50ms]`: `ttft`, `tpot` or "
+        "`e2e`, at `p50`, `p90`, `p95` or `p99`. They give `C_max`, usable requests/s, goodput and the fleet.",
+    )
+    peak_rps: _Positive | None = Field(
+        default=None, description="Requests/s of the busiest moment, for which the fleet is sized."
+    )
+    safety: Annotated[float, Field(ge=1)] = Field(
+        default=1.3,
+        description="GPUs of the fleet, as a multiple of what the peak takes: 1.2 for a load that is known, 1.5 for a new one.",
+    )
+    device: str | None = Field(
+        default=None,
+        description="Device of `config/hardware.yaml` or `hardware` that the runs were on: its price, power and ceilings.",
+    )
+    price_per_hour: _Positive | None = Field(
+        default=None,
+        description="USD an hour of one GPU, in place of the device's; of the whole machine where the engine runs on a CPU.",
+    )
+    energy_price_per_kwh: _Amount = Field(
+        default=0.0, description="USD a kWh, where energy is not in the price: on measured power, or else the device's."
+    )
+    cost_per_million_requests: _Amount = Field(default=0.0, description="USD for whatever else a request costs, times 10⁶.")
+    price_per_million_tokens: _Positive | None = Field(
+        default=None,
+        description="USD that 10⁶ output tokens sell for, or cost at an API: revenue, profit and the break-even point.",
+    )
+
+    @property
+    def slos(self) -> list[Slo]:
+        """The limits."""
+        return [parse_slo(text) for text in self.slo]

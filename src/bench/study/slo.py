@@ -1,0 +1,61 @@
+"""A service-level objective: a limit on a percentile of a latency."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from bench.errors import BenchError
+
+__all__ = ["Slo", "parse_slo"]
+
+_METRICS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
+_PERCENTILES = ("p50", "p90", "p95", "p99")
+_UNITS = {"s": 1.0, "ms": 1e-3}
+
+
+@dataclass(frozen=True)
+class Slo:
+    """A limit on a percentile of a latency.
+
+    Attributes:
+        metric: `ttft`, `tpot` or `e2e`. percentile: `p50`, `p90`, `p95` or `p99`. limit_s: seconds.
+    """
+
+    metric: str
+    percentile: str
+    limit_s: float
+
+    @property
+    def column(self) -> str:
+        """The summary's column."""
+        return f"{self.metric}_{self.percentile}_s"
+
+    @property
+    def bound(self) -> str:
+        """The column of its bound, which the true percentile does not exceed at 99 % confidence."""
+        return f"{self.metric}_{self.percentile}_bound_s"
+
+    @property
+    def name(self) -> str:
+        """Without the limit, such as `TTFT P99`."""
+        return f"{_METRICS[self.metric]} {self.percentile.upper()}"
+
+    def __str__(self) -> str:
+        limit = f"{self.limit_s:g} s" if self.limit_s >= 1 else f"{1000 * self.limit_s:g} ms"
+        return f"{self.name} ≤ {limit}"
+
+
+def parse_slo(text: str) -> Slo:
+    """An SLO from `ttft_p99=2s` or `tpot_p95=50ms`.
+
+    Raises:
+        BenchError: it is not one.
+    """
+    match = re.fullmatch(r"(ttft|tpot|e2e)_(p50|p90|p95|p99)\s*(?:=|<=|≤)\s*(\d+(?:\.\d+)?)\s*(s|ms)", text.strip().lower())
+    if match is None or float(match[3]) == 0:
+        raise BenchError(
+            f"{text!r} is no SLO: name {', '.join(_METRICS)}, one of {', '.join(_PERCENTILES)} and a limit in s or ms, "
+            "as in ttft_p99=2s or tpot_p95=50ms."
+        )
+    return Slo(match[1], match[2], float(match[3]) * _UNITS[match[4]])

@@ -1,0 +1,128 @@
+"""A copy of the project in which workflows run, are watched and ended."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from tests.conftest import ROOT
+
+BIN = Path(sys.executable).parent
+# What is tested is the path; a busy machine must not make its runs invalid.
+LENIENT = {
+    **dict.fromkeys(("loop_lag_p99_s", "loop_lag_max_s", "send_spread_s", "schedule_delay_p99_s", "scrape_gap_s"), 60.0),
+    **{"clock_skew_s": 1.0, "in_flight_error": 10.0, "scrape_share": 0.0, "other_share": 1.0},
+}
+
+
+class Project:
+    """A copy of the project's tracked and new files, with a configuration of its own."""
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        self.folder = folder
+        self.config = json.loads(json.dumps(config))
+        listed = subprocess.run(
+            ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for name in listed.stdout.splitlines():
+            if (ROOT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, folder / name)
+        # The environment is built once, in the project itself, and shared.
+        (ROOT / "results/engines").mkdir(parents=True, exist_ok=True)
+        (folder / "results").mkdir()
+        (folder / "results/engines").symlink_to(ROOT / "results/engines")
+        (folder / ".venv").symlink_to(BIN.parent)
+        for name in ("requirements.lock", "pyproject.toml"):
+            os.utime(
+                folder / name, (0, 0)
+            )  # this environment is the tests' own: make must not set it up anew, whatever the times
+
+    def command(self, *arguments: str, target: str = "results/figures/all") -> list[str]:
+        (self.folder / "config/config.yaml").write_text(yaml.safe_dump(self.config, sort_keys=False))
+        return [str(BIN / "snakemake"), "--nolock", "--cores", "1", *arguments, target]
+
+    def start(self) -> subprocess.Popen:
+        """`make figures` in the background; what it says goes to a file, since a full pipe would stop it."""
+        self.command()
+        with (self.folder / "workflow.out").open("w") as out:
+            return subprocess.Popen(
+                ["make", "figures"], cwd=self.folder, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def said(self) -> str:
+        return (self.folder / "workflow.out").read_text()
+
+    def run(self, *arguments: str, target: str = "results/figures/all", status: int = 0) -> list[str]:
+        """Run the workflow; the jobs that it ran, or with `--dry-run` would run, as `rule` or `rule:wildcards`."""
+        done = subprocess.run(self.command(*arguments, target=target), cwd=self.folder, capture_output=True, text=True)
+        self.told = done.stdout + done.stderr
+        assert done.returncode == status, self.told[-6000:]
+        return [
+            rule + (f":{wildcards}" if wildcards else "")
+            for rule, wildcards in re.findall(
+                r"^(?:local)?rule (\w+):\n(?:    (?!wildcards).*\n)*(?:    wildcards: (.*)\n)?", self.told, re.M
+            )
+        ]
+
+    def server_starts(self, deployment: str) -> int:
+        log = self.folder / f"results/deployments/{deployment}/server.log"
+        return log.read_text(errors="replace").count("\n--- ") if log.exists() else 0
+
+    def records(self) -> dict[str, float]:
+        """When each run was measured, by its name."""
+        return {
+            path.parent.name.rsplit("_", 1)[0] + "@" + path.parent.parent.name: json.loads(path.read_text())["clock_start_s"]
+            for path in self.folder.glob("results/runs/*/*/run.json")
+        }
+
+    def stored(self) -> int:
+        return len([d for d in self.folder.glob("results/.store/*") if not d.name.startswith(("deployment-", "."))])
+
+    def stored_at(self) -> dict[str, float]:
+        """When each run in the store was measured, by its digest."""
+        records = (json.loads(path.read_text()) for path in self.folder.glob("results/.store/*/run.json"))
+        return {record["digest"]: record["clock_start_s"] for record in records}
+
+    def processes(self) -> list[psutil.Process]:
+        """What runs in this folder, or serves a model of it."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.pid != os.getpid() and (
+                    Path(process.cwd()) == self.folder or str(self.folder) in " ".join(process.cmdline())
+                ):
+                    found.append(process)
+            except (psutil.Error, OSError):
+                continue
+        return found
+
+    def bench(self, *arguments: str) -> None:
+        subprocess.run([BIN / "bench", *arguments], cwd=self.folder, check=True, capture_output=True)
+
+    def wait_for_stored(self, count: int, workflow: subprocess.Popen, within: float = 300) -> None:
+        end = time.monotonic() + within
+        while self.stored() < count:
+            assert workflow.poll() is None, self.said()[-6000:]
+            assert time.monotonic() < end, f"{self.stored()} of {count} runs after {within} s"
+            time.sleep(0.05)
+
+    def nothing_left(self, within: float = 45) -> bool:
+        end = time.monotonic() + within
+        while self.processes():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.2)
+        return True

@@ -1,0 +1,103 @@
+"""The workflow where no engine of ours is needed: a server that runs already, faults of what is asked for, and what is built anew."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import polars as pl
+import pytest
+
+from bench.report import closing_words
+from tests.conftest import CONTENT, ROOT
+from tests.fake_server import fake_server
+from tests.project import LENIENT, Project
+
+EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A study of a server that runs already: two levels of a closed loop, seconds each."""
+    with fake_server(metrics=EXPOSITION, pages={"/version": '{"version": "0.32.0"}'}, gap_s=0.01) as server:
+        study = {"title": "A study", "ladders": [{"deployment": "a", "workload": "loop", "concurrency": [1, 2]}]}
+        project = Project(
+            tmp_path.resolve(),
+            {
+                **CONTENT,
+                "study": study,
+                "engines": {"e": {"source": "external", "base_url": server.base_url}},
+                "workloads": {"loop": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": 8}},
+                "measurement": {"warmup_requests": 3},
+                "thresholds": LENIENT,
+            },
+        )
+        yield project
+        for process in project.processes():
+            process.kill()
+
+
+def test_make_killed_in_a_run_leaves_nothing_and_keeps_what_is_done(project):
+    """SIGKILL reaches make alone; its workflow and all below it end by themselves."""
+    project.config["workloads"]["loop"]["num_requests"] = 20
+    workflow = project.start()
+    project.wait_for_stored(1, workflow)
+    time.sleep(0.3)  # into the next run
+    workflow.send_signal(signal.SIGKILL)
+    workflow.wait(10)
+    assert project.nothing_left()
+    assert project.stored() == 1
+
+
+def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
+    project.config["study"]["ladders"][0]["concurrency"] = [2]
+    project.config["thresholds"]["loop_lag_max_s"] = 0.0
+    project.run()
+    ending = project.told[project.told.index("rule manifest:") :]
+    assert "Nothing to show: 0 of 1 runs are valid." in ending
+    assert "the client's event loop stood still for" in ending
+    assert (project.folder / "results/report.html").exists()
+    assert list((project.folder / "results/figures").glob("*.svg"))
+
+
+@pytest.mark.parametrize(
+    ("reasons", "figures", "said"),
+    [
+        ([[], []], 3, []),
+        ([["late"], []], 3, ["1 of 2 runs are invalid"]),
+        ([["late"], ["late", "lost"]], 3, ["Nothing to show: 0 of 2 runs are valid", "    late (2 of 2 runs)", "    lost (1 of 2 runs)", "Most often"]),
+        ([[str(i) for i in range(7)]], 3, ["Nothing to show", *(f"    {i} (1 of 1 runs)" for i in range(5)), "    and 2 more reasons", "Most often"]),
+        ([[]], 0, ["No figure: these runs answer no figure's question"]),
+    ],
+)  # fmt: skip
+def test_what_a_workflow_says_last(reasons, figures, said):
+    runs = pl.DataFrame(
+        {"valid": [not r for r in reasons], "reasons": reasons}, schema_overrides={"reasons": pl.List(pl.String)}
+    )
+    lines = closing_words(runs, figures=figures)
+    assert len(lines) == len(said)
+    assert all(line.startswith(start) for line, start in zip(lines, said, strict=True))
+
+
+def test_an_engine_is_built_anew_by_what_its_locks_hold_and_not_by_their_times(project):
+    folder, record = project.folder, "results/engines/e/engine.json"
+    (folder / "results/engines").unlink()
+    lock = folder / "empty.lock"
+    lock.write_text("# nothing\n")
+    project.config["engines"]["e"] = {"source": "lock", "locks": ["empty.lock"], "device": "cuda"}
+    assert project.run(target=record) == ["engine:engine=e"]
+    newer = time.time() + 60
+    os.utime(lock, (newer, newer))
+    assert project.run("--dry-run", target=record) == []
+    lock.write_text("# something\n")
+    assert project.run("--dry-run", target=record) == ["engine:engine=e"]
+    shutil.rmtree(folder / ".snakemake")  # a checkout that knows nothing of what was built; deploy looks into the record
+    assert project.run("--dry-run", target=record) == []
+
+
+def test_a_configuration_that_is_missing_is_named_beside_those_that_are_there():
+    told = subprocess.run(["make", "figures", "CONFIG=nope.yaml"], cwd=ROOT, capture_output=True, text=True)
+    assert told.returncode == 2
+    assert "CONFIG=nope.yaml: no such file. There are: config/config.yaml config/studies/archetypes-small.yaml" in told.stderr
+    assert "Traceback" not in told.stderr
