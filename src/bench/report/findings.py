@@ -88,7 +88,8 @@ class Curve:
         """Why it carries no more, with what it would miss."""
         assert self.limit
         assert self.point
-        missed = f" At {self.point['missed_at']:g} it misses {self.point['missed']}." if self.point["missed"] else ""
+        told = self.point["kind"] == "found"
+        missed = f" At {self.point['missed_at']:g} it misses {self.point['missed']}." if told else ""
         return self.limit.why + missed
 
     @property
