@@ -92,6 +92,10 @@ def test_c_max_is_the_highest_level_below_the_first_that_misses(summary):
     assert (row["operate_at"], row["usable_rps"], row["missed"]) == (2, 4.0, "TTFT P99 ≤ 2 s (3 s)")
 
 
+def test_a_narrow_miss_has_the_digits_that_show_it(summary):
+    assert point(curve(summary, (1, 2), ttft_p99_s=[0.5, 2.00004]))["missed"] == "TTFT P99 ≤ 2 s (2.00004 s)"
+
+
 @pytest.mark.parametrize(("limit", "kind", "c_max"), [("100ms", "below", None), ("9s", "above", 8)])
 def test_c_max_outside_of_what_was_measured(summary, limit, kind, c_max):
     row = point(curve(summary, (1, 2, 4, 8), ttft_p99_s=[0.5, 1.0, 3.0, 4.0]), [parse_slo(f"ttft_p99={limit}")])

@@ -90,6 +90,11 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={**_WORDS, **_NUMBERS})
 
 
+def _beyond(value: float, limit: float) -> str:
+    """A value with as many digits as show that it is over the limit."""
+    return next((text for digits in range(3, 9) if float(text := f"{value:.{digits}g}") > limit), f"{value:.9g}")
+
+
 def load_text(level: float, unit: str) -> str:
     """A load in words, such as `1 request in flight`."""
     return f"{level:g} {unit.replace('s in flight', ' in flight') if level == 1 else unit}"
@@ -111,7 +116,7 @@ def _point(valid: pl.DataFrame, others: pl.DataFrame, slos: Sequence[Slo], name:
         judged = _judge(valid, others, slo, name)
         for level, value, low, high in judged.iter_rows():
             if value > slo.limit_s * _ROUNDED:
-                misses[level].append(f"{slo} ({value:.3g} s)")
+                misses[level].append(f"{slo} ({_beyond(value, slo.limit_s)} s)")
             if high is None or high > slo.limit_s:
                 sure.discard(level)
             if low is not None and low > slo.limit_s:
