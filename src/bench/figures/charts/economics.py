@@ -20,7 +20,7 @@ _DASHES = {"revenue": [1, 0], "cost": [6, 3], "profit": [2, 2]}
     question="From which load on does an instance earn what it costs, and at which load does it earn the most?",
     reading="USD an hour of one instance under each load: revenue from output tokens/s, cost of its GPUs (or machine), energy and "
     "requests, and profit, what is left; means of a level's valid runs. Diamond: the load that leaves the most. Beyond saturation "
-    "throughput falls and cost stays. Prices are those of the study's `decision`. Each panel has a scale of its own.",
+    "throughput falls and cost stays. Prices are those of the study's decision. Each panel has a scale of its own.",
     invalid="Left out",
 )
 def economics_chart(results: Results) -> alt.FacetChart | alt.LayerChart:
@@ -45,8 +45,12 @@ def economics_chart(results: Results) -> alt.FacetChart | alt.LayerChart:
     rows = pl.concat([levels.with_columns(best=pl.lit(False)), best.select("curve", "level", "line", "usd", "best")])
     names = list(_DASHES)
     x, y = level_axis(results), alt.Y("usd:Q", title="USD an hour")
-    colour = alt.Color("line:N", title=None, sort=names, scale=alt.Scale(domain=names, range=PALETTE[: len(names)]))
-    dash = alt.StrokeDash("line:N", title=None, sort=names, scale=alt.Scale(domain=names, range=list(_DASHES.values())))
+    strokes = alt.Legend(symbolType="stroke")
+    colour = alt.Color(
+        "line:N", title=None, sort=names, legend=strokes, scale=alt.Scale(domain=names, range=PALETTE[: len(names)])
+    )
+    dashes = list(_DASHES.values())
+    dash = alt.StrokeDash("line:N", title=None, sort=names, legend=strokes, scale=alt.Scale(domain=names, range=dashes))
     told = ["curve:N", "line:N", "level:Q", alt.Tooltip("usd:Q", title="USD an hour", format=".4f")]
     base = alt.Chart(rows)
     plain = base.transform_filter("!datum.best")

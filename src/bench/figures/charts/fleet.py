@@ -20,11 +20,10 @@ _PEAKS = 101  # points of a line
     "fleet",
     title="What one instance carries, and how many a peak takes",
     question="How do capacity and fleet change if the SLO or the peak turns out to be another one?",
-    reading="Left, a panel an SLO: requests/s of one instance at its operating point, were this SLO's limit another one; dashed, "
-    "the limit "
-    "as it is. A step is a level that was measured. Right: GPUs (machines, where the engine runs on a CPU) for the SLOs as they "
-    "are: peak ÷ "
-    "usable requests/s, rounded up, × GPUs of an instance × safety, rounded up; dashed, the peak that is planned for.",
+    reading="Left, a panel an SLO: requests/s of one instance at its operating point, were this SLO's limit another one; dashed, the "
+    "limit as it is. A step is a level that was measured; where a line falls, a higher level carried less. Right: GPUs (machines, "
+    "where the engine runs on a CPU) for the SLOs as they are: peak ÷ usable requests/s, rounded up, × GPUs of an instance × safety, "
+    "rounded up; dashed, the peak that is planned for.",
     invalid="Left out",
     by_axis=False,
 )
