@@ -151,9 +151,14 @@ def test_the_interval_holds_the_true_point_19_times_in_20(summary):
     assert inside >= 54
 
 
-def test_a_latency_that_no_run_has_is_named(summary):
-    with pytest.raises(BenchError, match=r"TPOT P99 ≤ 2 s cannot be judged for a with short at 1"):
-        operating_points(curve(summary, (1, 2), ttft_p99_s=[1, 1]), [parse_slo("tpot_p99=2s")])
+def test_a_latency_that_no_run_has_is_no_verdict(summary):
+    runs = pl.concat(
+        [curve(summary, (1, 2), ttft_p99_s=[1, None]), curve(summary, (1, 2), deployment="b", ttft_p99_s=[1, 1])],
+        how="diagonal_relaxed",
+    )
+    a, b = operating_points(runs, TTFT).iter_rows(named=True)
+    assert (a["kind"], a["told"]) == ("unjudged", "TTFT P99 ≤ 2 s cannot be judged: no run at 2 has that latency")
+    assert b["kind"] == "above"
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=2, max_size=8), st.floats(0.01, 10), st.floats(1, 3))

@@ -124,8 +124,7 @@ def _admission(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
         yield Advice(
             "Providers",
             f"Admit at most {load_text(row['operate_at'], row['unit'])}{beyond} on an instance of {row['deployment']} "
-            f"({row['workload']}), and "
-            f"add instances beyond: at {row['missed_at']:g} it misses {row['missed']}.",
+            f"({row['workload']}), and add instances beyond: at {row['missed_at']:g} it misses {row['missed']}.",
             _names(_of(valid, row, row["operate_at"], row["c_max"], row["missed_at"])),
         )
 
@@ -164,8 +163,8 @@ def _memory_bound(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Adv
             yield Advice(
                 "Hardware makers",
                 f"Memory ends the growth of {row['deployment']} ({row['workload']}): its throughput peaks at "
-                f"{row['saturation_at']:.3g} requests, between "
-                f"{low:g} and {row['saturation_high']:g}, and its KV cache is full between {row['below']:g} and "
+                f"{row['saturation_at']:.3g} requests, between {low:g} and {row['saturation_high']:g}, and its KV cache is full "
+                f"between {row['below']:g} and "
                 f"{row['measured']:g}. Memory that is pooled, or a "
                 "cheaper tier of it, would carry it further.",
                 _names(_of(valid, row, low, row["below"], row["measured"], row["saturation_high"])),

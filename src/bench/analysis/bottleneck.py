@@ -46,6 +46,8 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) ->
     valid = runs.filter("valid")
     if valid.is_empty():
         return Bottleneck("unknown", "It has no valid run.", "")
+    if point["kind"] == "unjudged":
+        return Bottleneck("unknown", "Its SLOs cannot be judged.", "")
     operated = point["operate_at"] or 0.0
     there = valid.filter(pl.col("level") > operated).filter(pl.col("level") == pl.col("level").min())
     if there.is_empty():
@@ -111,9 +113,8 @@ def _more_kv(runs: pl.DataFrame) -> str:
     each = _mean(runs, "kv_bytes_per_token")
     one = f": {each * _request(runs) / _MIB:.3g} MiB hold one request more" if each is not None else ""
     return (
-        f"More KV memory{one}. A KV type of half the bytes, or a model with half the KV bytes a token, holds twice as many; so "
-        "do requests of half "
-        "the tokens."
+        f"More KV memory{one}. A KV type of half the bytes, or a model with half the KV bytes a token, holds twice as many; "
+        "so do requests of half the tokens."
     )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import polars as pl
 
 from bench.analysis.levels import Levels
-from bench.errors import BenchError
 from bench.study import Slo
 
 __all__ = ["goodput", "load_text", "meets", "operating_points"]
@@ -71,19 +70,16 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo]) -> pl.DataFrame:
 
     Returns:
         One row a deployment and workload: `unit` (of the level); `kind` (`found`; `above`: all levels meet them; `below`: the lowest
-        misses; `unknown`: no valid run); `c_max` (the level; null unless found or above); `low`, `high`: C_max lies from the highest
-        level up to which all surely meet to below the lowest that surely misses, null where a side is open; `missed_at` (the lowest
-        level that misses), `missed` (what it misses, in words), `highest` (level with a valid run), `told` (C_max in words);
-        `operate_at`, and of the runs there the means `usable_rps` and `goodput_rps` (requests/s), `tokens_per_s`, `latency_s` (E2E,
-        s), `prompt_tokens`, `output_tokens`, `in_flight` (requests).
-
-    Raises:
-        BenchError: no run has an SLO's latency.
+        misses; `unknown`: no valid run; `unjudged`: a level is without an SLO's latency); `c_max` (the level; null unless found or
+        above); `low`, `high`: C_max lies from the highest level up to which all surely meet to below the lowest that surely misses,
+        null where a side is open; `missed_at` (the lowest level that misses), `missed` (what it misses, in words), `highest` (level
+        with a valid run), `told` (C_max in words); `operate_at`, and of the runs there the means `usable_rps` and `goodput_rps`
+        (requests/s), `tokens_per_s`, `latency_s` (E2E, s), `prompt_tokens`, `output_tokens`, `in_flight` (requests).
     """
     rows = []
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
         others = runs.filter((pl.col("workload") == workload) & (pl.col("deployment") != deployment))
-        row = _point(group.filter("valid"), others, slos, f"{deployment} with {workload}")
+        row = _point(group.filter("valid"), others, slos)
         axis = group["axis"][0]
         unit = _unit(axis, "turns" in group.columns and bool((group["turns"] > 1).any()))
         rows.append({"deployment": deployment, "workload": workload, "axis": axis, "unit": unit, **row, "told": _told(row)})
@@ -105,7 +101,7 @@ def _unit(axis: str, conversations: bool) -> str:
     return {"concurrency": f"{what} in flight", "request_rate": f"{what}/s"}.get(axis, "times the trace's speed")
 
 
-def _point(valid: pl.DataFrame, others: pl.DataFrame, slos: Sequence[Slo], name: str) -> dict[str, Any]:
+def _point(valid: pl.DataFrame, others: pl.DataFrame, slos: Sequence[Slo]) -> dict[str, Any]:
     """One curve."""
     ladder: list[float] = valid["level"].unique().sort().to_list()
     if not ladder:
@@ -113,8 +109,9 @@ def _point(valid: pl.DataFrame, others: pl.DataFrame, slos: Sequence[Slo], name:
     misses: dict[float, list[str]] = {level: [] for level in ladder}
     sure, surely_missed = set(ladder), set()
     for slo in slos:
-        judged = _judge(valid, others, slo, name)
-        for level, value, low, high in judged.iter_rows():
+        if missing := _without(valid, slo):
+            return {"kind": "unjudged", "missed_at": missing[0], "missed": f"{slo} cannot be judged"}
+        for level, value, low, high in _judge(valid, others, slo).iter_rows():
             if value > slo.limit_s * _ROUNDED:
                 misses[level].append(f"{slo} ({_beyond(value, slo.limit_s)} s)")
             if high is None or high > slo.limit_s:
@@ -140,14 +137,17 @@ def _point(valid: pl.DataFrame, others: pl.DataFrame, slos: Sequence[Slo], name:
     }
 
 
-def _judge(valid: pl.DataFrame, others: pl.DataFrame, slo: Slo, name: str) -> pl.DataFrame:
+def _without(valid: pl.DataFrame, slo: Slo) -> list[float]:
+    """Levels of which no run has the SLO's latency: answers that are not streamed have no TTFT, those of a single token no TPOT."""
+    if slo.column not in valid.columns:
+        return valid["level"].unique().sort().to_list()
+    told = valid.group_by("level").agg(known=pl.col(slo.column).is_not_null().any())
+    return told.filter(~pl.col("known"))["level"].sort().to_list()
+
+
+def _judge(valid: pl.DataFrame, others: pl.DataFrame, slo: Slo) -> pl.DataFrame:
     """Each level's `value` of the SLO's percentile, and its interval, `low` and `high` (s; null where the noise is not known)."""
-    known = valid.drop_nulls(slo.column) if slo.column in valid.columns else valid.clear()
-    if missing := set(valid["level"]) - set(known["level"] if len(known) else []):
-        raise BenchError(
-            f"{slo} cannot be judged for {name} at {min(missing):g}: no valid run there has {slo.column}. An answer that is not "
-            "streamed has no TTFT, and one of a single token no TPOT."
-        )
+    known = valid.drop_nulls(slo.column)
     levels = Levels.of(known, slo.column, others.partition_by("deployment"), absolute=True)
     half = levels.sure * levels.noise / levels.runs**0.5
     noisy = levels.noise_of == "neighbours" and len(levels) < _FEWEST_LEVELS
@@ -165,6 +165,8 @@ def _told(row: dict[str, Any]) -> str:
     """C_max in words, such as `16 (at least 15, below 20)`."""
     if row["kind"] == "unknown":
         return "no valid run"
+    if row["kind"] == "unjudged":
+        return f"{row['missed']}: no run at {row['missed_at']:g} has that latency"
     sides = [f"{word} {row[key]:g}" for word, key in (("at least", "low"), ("below", "high")) if row[key] is not None]
     if row["kind"] == "below":
         return f"below {row['missed_at']:g}, the lowest level"

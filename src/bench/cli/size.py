@@ -175,7 +175,7 @@ def _measured(options: argparse.Namespace, runs: pl.DataFrame, slos: list[Slo]) 
     row = points.row(0, named=True)
     point = OperatingPoint.of(row, runs.row(0, named=True), tensor_parallel=options.tensor_parallel)
     if point is None:
-        why = f"at {row['missed_at']:g} it misses {row['missed']}" if row["kind"] == "below" else "it has no valid run"
+        why = f"at {row['missed_at']:g} it misses {row['missed']}" if row["kind"] == "below" else row["told"]
         raise BenchError(f"{row['deployment']} with {row['workload']}: no measured load meets the SLOs: {why}.")
     return point, {"source": "measured", **row}
 

@@ -63,6 +63,8 @@ class Curve:
             return self._unjudged()
         if point["kind"] == "unknown":
             return "No valid run: nothing is told."
+        if point["kind"] == "unjudged":
+            return f"{point['told']}. Answers that are not streamed have no TTFT, those of a single token no TPOT."
         if point["kind"] == "below":
             at = load_text(point["missed_at"], point["unit"])
             return f"No measured load meets the SLOs: at {at}, the lowest, it misses {point['missed']}."
