@@ -120,6 +120,12 @@ def test_where_the_kv_cache_is_full_at_c_max_the_instance_is_operated_below(summ
     assert full["operate_at"] == 1  # there is none below
 
 
+def test_an_open_loop_carries_what_comes_unless_requests_stand(summary):
+    told = {"axis": ["request_rate"] * 2, "achieved_rate": [1.9, 3.8], "ttft_p99_s": [0.1, 0.2]}
+    assert point(curve(summary, (2, 4), **told))["usable_rps"] == 3.8
+    assert point(curve(summary, (2, 4), **told, waiting_standing=[0.0, 3.0]))["usable_rps"] == 8.0  # of the whole run
+
+
 def test_repeats_give_the_interval(summary):
     quiet = [(0.50, 0.51, 0.49), (1.00, 1.01, 0.99), (1.98, 2.02, 1.97), (3.0, 3.02, 2.98)]
     row = point(curve(summary, (1, 2, 4, 8), repeats=3, ttft_p99_s=quiet))

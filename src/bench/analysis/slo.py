@@ -16,7 +16,6 @@ __all__ = ["goodput", "load_text", "meets", "operating_points"]
 _FEWEST_LEVELS = 4  # of a curve without repeats, whose noise its neighbours have to tell
 _ROUNDED = 1 + 1e-9  # what a mean of logarithms loses is no miss
 _CARRIED = {
-    "usable_rps": "throughput_requests_per_s",
     "goodput_rps": "goodput_requests_per_s",
     "tokens_per_s": "throughput_tokens_per_s",
     "latency_s": "e2e_mean_s",
@@ -25,7 +24,7 @@ _CARRIED = {
     "in_flight": "client_in_flight_mean",
 }
 _WORDS = dict.fromkeys(("deployment", "workload", "axis", "unit", "kind", "missed", "told"), pl.String)
-_NUMBERS = dict.fromkeys(("c_max", "operate_at", "low", "high", "missed_at", "highest", *_CARRIED), pl.Float64)
+_NUMBERS = dict.fromkeys(("c_max", "operate_at", "usable_rps", "low", "high", "missed_at", "highest", *_CARRIED), pl.Float64)
 
 
 def meets(slos: Sequence[Slo]) -> pl.Expr:
@@ -128,6 +127,7 @@ def _point(valid: pl.DataFrame, others: pl.DataFrame, slos: Sequence[Slo]) -> di
         "kind": "above" if first == len(ladder) else "found" if first else "below",
         "c_max": meeting[-1] if meeting else None,
         "operate_at": operate,
+        "usable_rps": _usable(there) if operate is not None else None,
         "low": ladder[unsure - 1] if unsure else None,
         "high": min(surely_missed, default=None),
         "missed_at": ladder[first] if first < len(ladder) else None,
@@ -135,6 +135,19 @@ def _point(valid: pl.DataFrame, others: pl.DataFrame, slos: Sequence[Slo]) -> di
         "highest": ladder[-1],
         **{key: there[column].mean() if column in there.columns else None for key, column in _CARRIED.items()},
     }
+
+
+def _usable(runs: pl.DataFrame) -> float | None:
+    """Requests/s that the runs of a level carried, in the mean.
+
+    Of an open loop without a standing queue, those that came: its end, in which answers are only drained, is no load. Else those of the
+    whole run, as a burst's tail is part of it.
+    """
+    carried = pl.col("throughput_requests_per_s")
+    if {"achieved_rate", "waiting_standing"} <= set(runs.columns):
+        keeps_up = (pl.col("axis") != "concurrency") & (pl.col("waiting_standing") == 0)
+        carried = pl.when(keeps_up).then(pl.coalesce("achieved_rate", carried)).otherwise(carried)
+    return runs.select(carried.mean()).item()  # type: ignore[no-any-return]
 
 
 def _without(valid: pl.DataFrame, slo: Slo) -> list[float]:

@@ -71,11 +71,19 @@ class Results:
         return saturation(self.runs)
 
     @cached_property
+    def curves(self) -> pl.DataFrame:
+        """The runs from which an instance's capacity may be read: of workloads whose lengths no ladder sweeps, at two loads or more."""
+        import polars as pl  # noqa: PLC0415 - as above
+
+        several = pl.col("level").n_unique().over("deployment", "workload") > 1
+        return self.runs.filter((pl.col("workload") == pl.col("family")) & several)
+
+    @cached_property
     def points(self) -> pl.DataFrame:
-        """One row a deployment and workload: `C_max` under the decision's SLOs, and what is carried there; no rows without any."""
+        """One row a curve: `C_max` under the decision's SLOs, and what is carried there; no rows without any."""
         from bench.analysis import operating_points  # noqa: PLC0415 - as above
 
-        return operating_points(self.runs if self.decision.slo else self.runs.clear(), self.decision.slos)
+        return operating_points(self.curves if self.decision.slo else self.curves.clear(), self.decision.slos)
 
     @cached_property
     def priced(self) -> pl.DataFrame:

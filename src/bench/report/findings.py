@@ -143,7 +143,7 @@ def findings(results: Results, geometries: Mapping[str, Geometry], deployments: 
         ),
         bands=bands,
         band_names=[name for name in BANDS if any(name in judged for judged in bands.values())],
-        economics=best_points(results.priced).to_dicts(),
+        economics=best_points(results.priced.join(results.curves, on=["deployment", "run"], how="semi")).to_dicts(),
         recovery=runs.filter(pl.col("recovered").is_not_null()).to_dicts() if "recovered" in runs.columns else [],
     )
 
@@ -152,9 +152,9 @@ def _curves(results: Results) -> list[Curve]:
     key = ("deployment", "workload")
     points = {tuple(row[k] for k in key): row for row in results.points.iter_rows(named=True)}
     told = {tuple(row[k] for k in key): row for row in results.saturation.iter_rows(named=True)}
-    bent = {tuple(row[k] for k in key): row for row in knees(results.runs).iter_rows(named=True)}
+    bent = {tuple(row[k] for k in key): row for row in knees(results.curves).iter_rows(named=True)}
     curves = []
-    for at, rows in results.runs.group_by(*key, maintain_order=True):
+    for at, rows in results.curves.group_by(*key, maintain_order=True):
         deployment, workload = map(str, at)
         first, point = rows.row(0, named=True), points.get(at)
         measured = OperatingPoint.of(point, first) if point else None

@@ -45,9 +45,9 @@ def fleet_chart(results: Results) -> alt.HConcatChart | alt.LayerChart:
 
 
 def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
-    ends = steps_of(results.runs, slo)
+    ends = steps_of(results.curves, slo)
     limits = sorted({*ends, slo.limit_s, 2 * max(ends), *([slo.limit_s * 2] if slo.limit_s > max(ends) else [])})
-    rows = with_curve(results, sensitivity(results.runs, results.decision.slos, slo, limits))
+    rows = with_curve(results, sensitivity(results.curves, results.decision.slos, slo, limits))
     x = alt.X(
         "limit_s:Q", title=f"limit of {slo.name} (s)", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="~g")
     )
