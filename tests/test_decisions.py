@@ -94,7 +94,7 @@ FULL = {"kv_usage_peak": [0.3, 0.6, 1.0], "waiting_standing": [0.0, 0.0, 4.0], "
 @pytest.mark.parametrize(
     ("told", "cause", "words"),
     [
-        (FULL, "kv", "640 tokens ÷ 64 of a request: 10 fit): 4 requests wait for room, and 3 preemptions"),
+        (FULL, "kv", "640 tokens ÷ 64 of a request = 10): 4 requests wait for room, and 3 preemptions"),
         ({"waiting_standing": [0.0, 0.0, 4.0]}, "sequences", "4 requests wait although 50% of the KV cache is free"),
         ({}, "prefill", "4 prompts of 32 tokens take 3 s, 43 prompt tokens/s"),
     ],

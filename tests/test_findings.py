@@ -27,8 +27,8 @@ def study(summary, decision=SLO, **curves):
     ("told", "decision", "words"),
     [
         ({}, SLO, "Carries 4 requests/s at 2 requests in flight: C_max is 2 (no interval)."),
-        ({"kv_usage_peak": [0.2, 1.0, 1.0]}, SLO, "Carries 2 requests/s at 1 request in flight. C_max is 2 (no interval), but the KV cache is full there."),
-        ({"ttft_p99_s": [0.1] * 3}, SLO, "Carries 4 requests/s at 2 requests in flight. C_max is 4 or more, but"),
+        ({"kv_usage_peak": [0.2, 1.0, 1.0]}, SLO, "Carries 2 requests/s at 1 request in flight, the most up to C_max, which is 2 (no interval)."),
+        ({"ttft_p99_s": [0.1] * 3}, SLO, "Carries 4 requests/s at 2 requests in flight, the most up to C_max, which is 4 or more."),
         ({"ttft_p99_s": [2.0] * 3}, SLO, "No measured load meets the SLOs: at 1 request in flight, the lowest, it misses TTFT P99 ≤ 1 s (2 s)."),
         ({"failed": [1, 1, 1]}, SLO, "No valid run: nothing is told."),
         ({}, Decision(), "Its KV cache is full from 4 on; throughput is highest at 1."),
@@ -42,7 +42,7 @@ def test_a_curve_in_a_sentence(summary, told, decision, words):
 
 def test_the_fleet_in_a_sentence(summary):
     told = findings(study(summary), {}, {}).curves[0]
-    assert told.takes == "25 instances for 100 requests/s; 33 GPUs with the safety factor 1.3."
+    assert told.takes == "25 instances for 100 requests/s; with the safety factor 1.3, 33 GPUs."
     assert told.fleet["cost"]["hour"] == 66
     alone = Decision(slo=["ttft_p99=1s"])
     assert findings(study(summary, alone), {}, {}).curves[0].takes == ""
@@ -54,7 +54,7 @@ def test_the_page_says_it_all(tmp_path, summary):
     text = page.read_text()
     for words in (
         "C_max is 2",
-        "At 4 requests in flight the KV cache is full (640 tokens ÷ 64 of a request: 10 fit): 4 requests wait for room",
+        "At 4 requests in flight the KV cache is full (640 tokens ÷ 64 of a request = 10): 4 requests wait for room",
         "At 4 it misses TTFT P99 ≤ 1 s (3 s).",
         "More KV memory",
         "25 instances for 100 requests/s",

@@ -25,6 +25,10 @@ def test_120_requests_a_second_take_10_instances_and_52_gpus():
     assert found.utilisation == pytest.approx(10 / 13)  # within the 60 to 80 % that are wanted
 
 
+def test_no_instance_lacks_some_of_its_gpus():
+    assert fleet(OperatingPoint(usable_rps=12, tensor_parallel=4), 84, safety=1.3).gpus == 40  # 7 × 4 × 1.3 is 36.4
+
+
 def test_a_queue_of_two_seconds_at_50_a_second_is_100():
     found = limits(OperatingPoint(usable_rps=50), 2.0)
     assert (found.queue, found.shed_from, found.shed_at) == (100, 80, 90)
@@ -104,7 +108,7 @@ def test_the_command_from_numbers(capsys):
         ],
     )
     assert (told["instances"], told["gpus"], told["cost"]["hour"], told["cost"]["month"]) == (10, 52, 520, 374_400)
-    assert (told["little"], told["limits"]) == (2, None)
+    assert (told["little"], told["limits"]["admission"], told["limits"]["queue"]) == (2, 48, None)
 
 
 def test_the_command_from_results(tmp_path, curve, capsys):
@@ -162,6 +166,13 @@ def test_the_sensitivity_is_a_chart(tmp_path, curve, capsys):
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --chart x.pdf", "its name ends in .svg, .png or .json"),
         ("--usable-rps 1 --peak-rps 100 --chart x.svg", "drawn from measured curves"),
         ("--usable-rps 1 --peak-rps 100 --api-price 2", "--price-per-hour or --device"),
+        ("--usable-rps 1 --peak-rps 100 --workload x", "--workload chooses among results"),
+        (
+            "--usable-rps 1 --peak-rps 9 --c-max 48 --prompt-length 128 --output-length 64 --kv-tokens 1000",
+            "are 9,216, more than --kv-tokens",
+        ),
+        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --tensor-parallel 4", "--tensor-parallel belongs to --usable-rps"),
+        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --chart /no/where.svg", "there is no folder /no"),
         ("--usable-rps 1 --peak-rps 100 --device l4", "l4 has no price here"),
     ],
 )

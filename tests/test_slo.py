@@ -41,6 +41,7 @@ def test_what_is_no_slo_says_how_one_looks(text):
     [
         ({"slo": ["ttft_p99=2"]}, "decision.slo[0] is 'ttft_p99=2': 'ttft_p99=2' is no SLO"),
         ({"device": "h10"}, "no device is called h10"),
+        ({"device": "h100"}, "decision.device is 'h100', but every engine of this study runs on a CPU"),
         ({"safety": 0.5}, "decision.safety is 0.5"),
     ],
 )
@@ -52,7 +53,7 @@ def test_a_decision_that_is_wrong_is_refused(content, decision, told):
 def test_devices_of_ones_own_are_checked(content):
     with pytest.raises(BenchError, match=r"hardware\.mine: title: Field required"):
         load_config({**content, "hardware": {"mine": {"memory": "8GiB"}}}, source="test")
-    own = {**content, "hardware": {"h100": {"price_per_hour": 2.5}}, "decision": {"device": "h100"}}
+    own = {**content, "hardware": {"h100": {"price_per_hour": 2.5}}, "decision": {"price_per_hour": 3}}
     assert load_config(own, source="test").hardware == {"h100": {"price_per_hour": 2.5}}
 
 

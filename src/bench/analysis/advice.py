@@ -44,10 +44,10 @@ def advice(runs: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -
     """
     valid = runs.filter("valid")
     found = [
-        *_kv_bytes(valid, saturation),
+        *_kv_bytes(valid, saturation, points),
         *_pools(valid, points),
         *_admission(valid, points),
-        *_headroom(valid, saturation),
+        *_headroom(valid, saturation, points),
         *_memory_bound(valid, saturation),
         *_second_device(valid),
         *_stalls(valid),
@@ -74,7 +74,7 @@ def _throughput(runs: pl.DataFrame) -> float | None:
     return cast("float | None", runs["throughput_tokens_per_s"].median())
 
 
-def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
+def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
     """The largest model that holds more requests than a smaller one."""
     known = saturation.filter(pl.col("axis") == "concurrency").drop_nulls(["measured", "parameters", "kv_bytes_per_token"])
     pairs = [
@@ -89,13 +89,21 @@ def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]
         a, b = max(
             pairs, key=lambda pair: pair[0]["measured"] / pair[1]["measured"] * pair[0]["parameters"] / pair[1]["parameters"]
         )
+        carried = {
+            row["deployment"]: row["usable_rps"] for row in points.filter(pl.col("workload") == a["workload"]).to_dicts()
+        }
+        within = [carried.get(row["deployment"]) for row in (a, b)]
+        but = (
+            f" Within the SLOs it carries {within[0]:.3g} requests/s against {within[1]:.3g}: look at both."
+            if all(within)
+            else ""
+        )
         yield Advice(
             "Developers",
-            f"Choose a model by its KV bytes a token, not by its parameters: {a['deployment']} has "
+            f"How many requests fit is a matter of a model's KV bytes a token, not of its parameters: {a['deployment']} has "
             f"{a['parameters'] / b['parameters']:.2g} times the parameters of {b['deployment']}, and its KV cache is full at "
-            f"{a['measured']:g} requests "
-            f"instead of {b['measured']:g}, because a token takes {a['kv_bytes_per_token']:,} bytes instead of "
-            f"{b['kv_bytes_per_token']:,}.",
+            f"{a['measured']:g} requests instead of {b['measured']:g}, because a token takes {a['kv_bytes_per_token']:,} bytes instead "
+            f"of {b['kv_bytes_per_token']:,}.{but}",
             _names(pl.concat([_of(valid, row, row["below"], row["measured"]) for row in (a, b)])),
         )
 
@@ -120,7 +128,7 @@ def _pools(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
 
 def _admission(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
     for row in points.filter(pl.col("kind") == "found").iter_rows(named=True):
-        beyond = f" (C_max is {row['c_max']:g}, but the KV cache is full there)" if row["operate_at"] < row["c_max"] else ""
+        beyond = f" (C_max is {row['c_max']:g}, and carries no more)" if row["operate_at"] < row["c_max"] else ""
         yield Advice(
             "Providers",
             f"Admit at most {load_text(row['operate_at'], row['unit'])}{beyond} on an instance of {row['deployment']} "
@@ -129,11 +137,14 @@ def _admission(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
         )
 
 
-def _headroom(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
-    """What a full cache costs, and the headroom that avoids it."""
+def _headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
+    """What a full cache costs, and the headroom that avoids it; not where an SLO ends the range before memory does."""
+    operated = {(row["deployment"], row["workload"]): row["operate_at"] for row in points.to_dicts()}
     for row in (
         saturation.filter(pl.col("axis") == "concurrency").drop_nulls(["measured", "below", "predicted"]).iter_rows(named=True)
     ):
+        if (operated.get((row["deployment"], row["workload"])) or row["predicted"]) < 0.85 * row["predicted"]:
+            continue
         before = _throughput(_of(valid, row, row["peak_at"]))
         after = _throughput(_of(valid, row, row["saturation_high"]))
         cost, where = "", None
@@ -142,8 +153,9 @@ def _headroom(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]
             cost = f"; at {where:g} throughput is {1 - after / before:.0%} below its highest"
         yield Advice(
             "Providers",
-            f"Keep 10 to 15 % of the KV cache of {row['deployment']} free: admit "
-            f"{_range(0.85 * row['predicted'], 0.9 * row['predicted'])} requests of {row['workload']}. It is full at "
+            f"{_range(0.85 * row['predicted'], 0.9 * row['predicted'])} requests of {row['workload']} in flight leave 10 to 15 % "
+            "of the KV "
+            f"cache of {row['deployment']} free, for requests that are longer than these. It is full at "
             f"{row['measured']:g} and was not at {row['below']:g}{cost}.",
             _names(_of(valid, row, row["below"], row["measured"], where)),
         )

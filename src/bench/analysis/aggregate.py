@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -119,6 +120,7 @@ def summary_frame(
                 "kv_bytes_per_token": plan.get("kv_bytes_per_token"),
                 "kv_tokens_planned": plan.get("kv_tokens"),
                 "kv_tokens": fact.get("kv_tokens"),
+                "max_model_len": _max_model_len(launch.get("argv") or []),
                 "kv_blocks": fact.get("kv_blocks"),
                 "predicted_saturation": _predicted(run, plan, fact),
                 "baseline": run["deployment"] == baseline,
@@ -137,12 +139,19 @@ def summary_frame(
         "model": pl.String, "engine": pl.String, "device": pl.String, "tensor_parallel": pl.Int64, "family": pl.String,
         "prompt_fixed": pl.Int64, "output_fixed": pl.Int64, "stream": pl.Boolean,
         "engine_version": pl.String, "hardware": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64,
+        "max_model_len": pl.Int64,
         **DEVICE_FIGURES,
     })  # fmt: skip
     # A time that no run has (a bound, say) is still a number.
     return frame.with_columns((cs.ends_with("_s") & cs.by_dtype(pl.Null)).cast(pl.Float64)).with_columns(
         saturated=saturated().fill_null(False)
     )
+
+
+def _max_model_len(argv: Sequence[str]) -> int | None:
+    """Tokens of the longest request that a server takes, as its command line says it."""
+    said = [after for word, after in itertools.pairwise(argv) if word == "--max-model-len"]
+    return int(said[0]) if said else None
 
 
 def _hardware(machine: Mapping[str, Any]) -> str | None:

@@ -14,6 +14,7 @@ from bench.study import Slo
 __all__ = ["Bottleneck", "bottleneck"]
 
 _MIB = 2**20
+_NEAR = 0.5  # of the limit
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,17 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) ->
     waiting, preempted = _mean(there, "waiting_standing") or 0.0, _mean(there, "preemptions") or 0.0
     below = operated < (point["c_max"] or 0.0)
     if there["saturated"].any() and (waiting or preempted or below):
-        return Bottleneck("kv", f"{at} the KV cache is full{_room(there)}{_waits(waiting, preempted)}.", _more_kv(there), names)
+        why = f"{at} the KV cache is full{_room(there)}{_waits(waiting, preempted)}."
+        return Bottleneck("kv", why, _more_kv(there) + _next(there, slos), names)
     if waiting:
         usage = _mean(there, "kv_usage_peak")
         room = f"although {1 - usage:.0%} of the KV cache is free" if usage is not None else "and the KV cache is not told"
         why = f"{at} {waiting:.0f} requests wait {room}: the engine's own bounds hold them back."
         return Bottleneck("sequences", why, "Raise max_num_seqs, or the tokens of a step (max-num-batched-tokens).", names)
-    if any(slo.metric == "ttft" and (_mean(there, slo.column) or 0) > slo.limit_s for slo in slos):
-        why = f"{at} the KV cache has room and nothing waits: {_prefill(there, point['axis'])}."
+    missed = {slo.metric for slo in slos if (_mean(there, slo.column) or 0.0) > slo.limit_s}
+    if "ttft" in missed or ("e2e" in missed and _grew_before_the_first_token(valid.filter(pl.col("level") == operated), there)):
+        told = _prefill(there, point["axis"])
+        why = f"{at} the KV cache has room, and requests wait for the arithmetic of one another's prompts{told}."
         return Bottleneck("prefill", why, _FASTER_PREFILL, names)
     tpot = _mean(there, "tpot_p50_s")
     step = f": a step takes {1000 * tpot:.3g} ms (TPOT P50)" if tpot is not None else ""
@@ -90,7 +94,8 @@ def _room(runs: pl.DataFrame) -> str:
     predicted = _mean(runs, "predicted_saturation")
     if tokens is None or predicted is None or runs["axis"][0] != "concurrency":
         return f" ({tokens:,.0f} tokens)" if tokens is not None else ""
-    return f" ({tokens:,.0f} tokens ÷ {request:,.0f} of a request: {predicted:.3g} fit)"
+    kept = ", and vLLM keeps a block for itself" if predicted == runs["level"][0] else ""
+    return f" ({tokens:,.0f} tokens ÷ {request:,.0f} of a request = {predicted:.3g}{kept})"
 
 
 def _request(runs: pl.DataFrame) -> float:
@@ -118,11 +123,29 @@ def _more_kv(runs: pl.DataFrame) -> str:
     )
 
 
+def _grew_before_the_first_token(before: pl.DataFrame, after: pl.DataFrame) -> bool:
+    """Whether half or more of what mean E2E grew by, from one level to the next, is TTFT."""
+    grown = {key: (_mean(after, f"{key}_mean_s") or 0.0) - (_mean(before, f"{key}_mean_s") or 0.0) for key in ("ttft", "e2e")}
+    return grown["e2e"] > 0 and grown["ttft"] >= grown["e2e"] / 2
+
+
+def _next(runs: pl.DataFrame, slos: list[Slo]) -> str:
+    """Whether prefill would be the limit soon after: TTFT's median is no matter of memory."""
+    limit = min((slo.limit_s for slo in slos if slo.metric == "ttft"), default=None)
+    median = _mean(runs, "ttft_p50_s")
+    if limit is None or median is None or median < _NEAR * limit:
+        return ""
+    return (
+        f" But the median TTFT is {median:.3g} s there already, which is the prompts' arithmetic: without faster prefill, room "
+        "for more "
+        "requests raises C_max little."
+    )
+
+
 def _prefill(runs: pl.DataFrame, axis: str) -> str:
     prompts, level = _mean(runs, "prompt_tokens"), _mean(runs, "level")
     slowest = _mean(runs, "ttft_p99_s")
     if axis == "concurrency" and prompts and level and slowest:
-        return (
-            f"{level:g} prompts of {prompts:,.0f} tokens take {slowest:.3g} s, {level * prompts / slowest:,.0f} prompt tokens/s"
-        )
-    return "prompts wait for the arithmetic of others'"
+        told = f"{level:g} prompts of {prompts:,.0f} tokens take" if level > 1 else f"a prompt of {prompts:,.0f} tokens takes"
+        return f": {told} {slowest:.4g} s, {level * prompts / slowest:,.0f} prompt tokens/s"
+    return ""

@@ -17,10 +17,10 @@ _SCHEMA = {"deployment": pl.String, "workload": pl.String, "knee": pl.Float64, "
 def knees(runs: pl.DataFrame) -> pl.DataFrame:
     """The knee of each curve.
 
-    It is the lowest level from which on TTFT's P99 is three times its P50 or more, and at which the step of load from the level
-    before brought less than half of its share of requests/s: ln(throughput ratio) ÷ ln(load ratio) < 0.5. Medians of valid runs.
-    It lies above `knee_below`, the level before it, and not above `knee`; both are null where the tail stays with the median,
-    where only the lowest level is beyond it, or where throughput still grows.
+    It is the lowest level from which on TTFT's P99 is three times its P50 or more, and at which the load above that of the best lower
+    level brought less than half of its share of requests/s: ln(throughput ratio) ÷ ln(load ratio) < 0.5. Medians of valid runs. It lies
+    above `knee_below`, the level before it, and not above `knee`; both are null where the tail stays with the median, where only the
+    lowest level is beyond it, or where throughput still grows.
 
     Args:
         runs: summary rows (`deployment`, `workload`, `level`, `valid`, `ttft_p50_s`, `ttft_p99_s`, `throughput_requests_per_s`).
@@ -55,7 +55,7 @@ def _knee(
     """The knee and the level before it. Args: of each level, ascending: its load, P99 ÷ P50, and throughput."""
     first = next((i for i in range(len(load)) if all(x >= APART for x in spread[i:])), len(load))
     for i in range(max(first, 1), len(load)):
-        grown = math.log(throughput[i] / throughput[i - 1]) / math.log(load[i] / load[i - 1])
-        if grown < FLATTENS:
+        best = max(range(i), key=lambda j: throughput[j])
+        if math.log(throughput[i] / throughput[best]) / math.log(load[i] / load[best]) < FLATTENS:
             return load[i], load[i - 1]
     return None, None

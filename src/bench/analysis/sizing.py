@@ -41,6 +41,7 @@ class OperatingPoint:
         usable_rps: requests/s. tensor_parallel: GPUs of an instance.
         c_max: requests in flight there, which are what it may admit. latency_s: their mean E2E latency (s).
         prompt_tokens, output_tokens: mean lengths (tokens). kv_tokens: capacity of the KV cache (tokens).
+        max_model_len: longest request that the server takes (tokens).
     """
 
     usable_rps: float
@@ -50,10 +51,13 @@ class OperatingPoint:
     prompt_tokens: float | None = None
     output_tokens: float | None = None
     kv_tokens: int | None = None
+    max_model_len: int | None = None
 
     @classmethod
     def of(
-        cls, point: Mapping[str, Any], run: Mapping[str, Any], *, tensor_parallel: int | None = None
+        cls,
+        point: Mapping[str, Any],
+        run: Mapping[str, Any],
     ) -> OperatingPoint | None:
         """A measured one.
 
@@ -67,12 +71,13 @@ class OperatingPoint:
             return None
         return cls(
             usable_rps=point["usable_rps"],
-            tensor_parallel=tensor_parallel or gpus_of(run),
+            tensor_parallel=gpus_of(run),
             c_max=point["operate_at"] if point["axis"] == "concurrency" else point["in_flight"],
             latency_s=point["latency_s"],
             prompt_tokens=point["prompt_tokens"],
             output_tokens=point["output_tokens"],
             kv_tokens=run.get("kv_tokens"),
+            max_model_len=run.get("max_model_len"),
         )
 
     @property
@@ -98,13 +103,15 @@ class Fleet:
 
 
 def fleet(point: OperatingPoint, peak_rps: float, *, safety: float = 1.3) -> Fleet:
-    """instances = ⌈peak ÷ usable⌉, GPUs = ⌈instances × GPUs of one × safety⌉.
+    """instances = ⌈peak ÷ usable⌉, GPUs = ⌈instances × safety⌉ × GPUs of one: no instance is left without some of its GPUs.
 
     Args:
-        peak_rps: requests/s of the busiest moment. safety: spare GPUs for failures and growth, 1.2 to 1.5.
+        peak_rps: requests/s of the busiest moment. safety: spare instances for failures and growth, 1.2 to 1.5.
+
+    Source: the documents' instances × GPUs of one × safety, in whole instances.
     """
     instances = math.ceil(_exact(peak_rps / point.usable_rps))
-    gpus = math.ceil(_exact(instances * point.tensor_parallel * safety))
+    gpus = math.ceil(_exact(instances * safety)) * point.tensor_parallel
     return Fleet(instances, gpus, peak_rps * point.tensor_parallel / (gpus * point.usable_rps))
 
 
@@ -120,33 +127,34 @@ class Limits:
     """
 
     admission: int | None
-    queue: int
-    shed_from: int
-    shed_at: int
+    queue: int | None
+    shed_from: int | None
+    shed_at: int | None
     input_tokens: int | None
     kv_free_tokens: tuple[int, int] | None
 
 
-def limits(point: OperatingPoint, slo_s: float, *, arrival_rps: float | None = None) -> Limits:
+def limits(point: OperatingPoint, slo_s: float | None, *, arrival_rps: float | None = None) -> Limits:
     """Limits of one instance.
 
     The longest queue is SLO × arrival rate (Little's law: a request that finds more before it waits longer than the SLO).
 
     Args:
-        slo_s: the TTFT that is promised (s). arrival_rps: requests/s that reach the instance; without it, what it can carry.
+        slo_s: the TTFT that is promised (s); without it, no queue is told. arrival_rps: requests/s that reach the instance; without it,
+            what it can carry.
     """
-    queue = slo_s * (point.usable_rps if arrival_rps is None else arrival_rps)
     free = longest = None
     if point.kv_tokens is not None:
         free = (round(_KV_HEADROOM[0] * point.kv_tokens), round(_KV_HEADROOM[1] * point.kv_tokens))
         if point.c_max and point.prompt_tokens is not None and point.output_tokens is not None:
             others = (point.c_max - 1) * (point.prompt_tokens + point.output_tokens)
-            longest = max(0, math.floor(point.kv_tokens - others - point.output_tokens))
+            longest = max(0, math.floor(min(point.kv_tokens - others, point.max_model_len or math.inf) - point.output_tokens))
+    queue = None if slo_s is None else slo_s * (point.usable_rps if arrival_rps is None else arrival_rps)
     return Limits(
         admission=None if point.c_max is None else math.floor(point.c_max),
-        queue=math.floor(_exact(queue)),
-        shed_from=math.floor(_exact(_SHED[0] * queue)),
-        shed_at=math.floor(_exact(_SHED[1] * queue)),
+        queue=None if queue is None else math.floor(_exact(queue)),
+        shed_from=None if queue is None else math.floor(_exact(_SHED[0] * queue)),
+        shed_at=None if queue is None else math.floor(_exact(_SHED[1] * queue)),
         input_tokens=longest,
         kv_free_tokens=free,
     )
@@ -172,9 +180,9 @@ def sized(
         slos: the smallest TTFT among them bounds the queue. gpu_hour: USD of one GPU. token_price: USD of 10⁶ output tokens elsewhere.
 
     Returns:
-        `instances`, `gpus`, `utilisation_at_peak` (0–1), what was asked, the operating point, `little`, `consistent`, `limits` (null
-        without a TTFT), `cost` (null without a price): USD an `hour`, a `month`, `million_output_tokens_at_peak`,
-        `break_even_million_tokens_a_month`.
+        `instances`, `gpus`, `utilisation_at_peak` (0–1), what was asked, the operating point, `little`, `consistent`, `limits` (of a
+        queue: null without a TTFT), `cost` (null without a price): USD an `hour`, a `month`, `million_output_tokens_at_peak`,
+        `break_even_million_tokens_a_month`, `worth_of_tokens_an_hour_at_peak` (what the peak's output tokens sell for, or cost there).
     """
     found = fleet(point, peak_rps, safety=safety)
     ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft"), default=None)
@@ -187,6 +195,8 @@ def sized(
             cost["million_output_tokens_at_peak"] = cost_per_million_tokens(gpu_hour, found.gpus, tokens)
         if token_price is not None:
             cost["break_even_million_tokens_a_month"] = break_even(month, token_price)
+            if point.output_tokens:
+                cost["worth_of_tokens_an_hour_at_peak"] = peak_rps * point.output_tokens * 3600 / 1e6 * token_price
     return {
         "instances": found.instances,
         "gpus": found.gpus,
@@ -196,7 +206,7 @@ def sized(
         **asdict(point),
         "little": point.little,
         "consistent": point.consistent,
-        "limits": None if ttft is None else asdict(limits(point, ttft)),
+        "limits": asdict(limits(point, ttft)),
         "cost": cost,
     }
 

@@ -23,8 +23,24 @@ _CARRIED = {
     "output_tokens": "output_tokens",
     "in_flight": "client_in_flight_mean",
 }
-_WORDS = dict.fromkeys(("deployment", "workload", "axis", "unit", "kind", "missed", "told"), pl.String)
-_NUMBERS = dict.fromkeys(("c_max", "operate_at", "usable_rps", "low", "high", "missed_at", "highest", *_CARRIED), pl.Float64)
+_WORDS = dict.fromkeys(("deployment", "workload", "axis", "unit", "kind", "missed", "told", "noise_of"), pl.String)
+_NUMBERS = dict.fromkeys(
+    (
+        "c_max",
+        "operate_at",
+        "usable_rps",
+        "usable_low",
+        "low",
+        "high",
+        "missed_at",
+        "highest",
+        "noise",
+        "runs",
+        "runs_met",
+        *_CARRIED,
+    ),
+    pl.Float64,
+)
 
 
 def meets(slos: Sequence[Slo]) -> pl.Expr:
@@ -60,8 +76,8 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo]) -> pl.DataFrame:
     mean's 95 % interval, by the noise of a run as `Levels` has it, ends within the limit, and so does the bound of each run that has
     one; it surely misses it where the interval begins beyond. Nothing is told of loads between those that were measured.
 
-    An instance is operated at `C_max`, or, where the KV cache is full there, at the highest level below at which it is not: beyond,
-    requests wait or are preempted, and more of them at once bring nothing.
+    An instance is operated at the level up to `C_max` that carries the most requests/s, of those at which the KV cache is not
+    full: where it is, requests wait or are preempted, and a laxer SLO must never lower what an instance carries.
 
     Args:
         runs: summary rows (`deployment`, `workload`, `axis`, `turns`, `level`, `repeat`, `valid`, `saturated`,
@@ -72,8 +88,10 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo]) -> pl.DataFrame:
         misses; `unknown`: no valid run; `unjudged`: a level is without an SLO's latency); `c_max` (the level; null unless found or
         above); `low`, `high`: C_max lies from the highest level up to which all surely meet to below the lowest that surely misses,
         null where a side is open; `missed_at` (the lowest level that misses), `missed` (what it misses, in words), `highest` (level
-        with a valid run), `told` (C_max in words); `operate_at`, and of the runs there the means `usable_rps` and `goodput_rps`
-        (requests/s), `tokens_per_s`, `latency_s` (E2E, s), `prompt_tokens`, `output_tokens`, `in_flight` (requests).
+        with a valid run), `told` (C_max in words); `noise` of a run (relative; of the noisiest SLO) and `noise_of`, as `Levels` has
+        them; `runs` at C_max and `runs_met`, those of them that meet all by themselves; `operate_at`, `usable_low` (requests/s at
+        `low`, where that is below it), and of the runs there the means `usable_rps` and `goodput_rps` (requests/s),
+        `tokens_per_s`, `latency_s` (E2E, s), `prompt_tokens`, `output_tokens`, `in_flight` (requests).
     """
     rows = []
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
@@ -106,11 +124,15 @@ def _point(valid: pl.DataFrame, others: pl.DataFrame, slos: Sequence[Slo]) -> di
     if not ladder:
         return {"kind": "unknown"}
     misses: dict[float, list[str]] = {level: [] for level in ladder}
-    sure, surely_missed = set(ladder), set()
+    sure, surely_missed, noises = set(ladder), set(), []
+    met = pl.lit(True)
     for slo in slos:
         if missing := _without(valid, slo):
             return {"kind": "unjudged", "missed_at": missing[0], "missed": f"{slo} cannot be judged"}
-        for level, value, low, high in _judge(valid, others, slo).iter_rows():
+        levels, judged = _judge(valid, others, slo)
+        noises.append((levels.noise, levels.noise_of))
+        met &= pl.col(slo.column).is_null() | (pl.col(slo.column) <= slo.limit_s * _ROUNDED)
+        for level, value, low, high in judged.iter_rows():
             if value > slo.limit_s * _ROUNDED:
                 misses[level].append(f"{slo} ({_beyond(value, slo.limit_s)} s)")
             if high is None or high > slo.limit_s:
@@ -120,21 +142,34 @@ def _point(valid: pl.DataFrame, others: pl.DataFrame, slos: Sequence[Slo]) -> di
     first = next((i for i, level in enumerate(ladder) if misses[level]), len(ladder))
     unsure = next((i for i, level in enumerate(ladder) if level not in sure), len(ladder))
     meeting = ladder[:first]
-    roomy = [level for level in meeting if not valid.filter((pl.col("level") == level) & pl.col("saturated")).height]
-    operate = (roomy or meeting)[-1] if meeting else None
-    there = valid.filter(pl.lit(operate).is_not_null() & (pl.col("level") == pl.lit(operate, dtype=pl.Float64)))
+    operate = _operated(valid, meeting)
+    there, top = (valid.filter(pl.col("level").is_in([level])) for level in (operate, meeting[-1] if meeting else None))
+    low = ladder[unsure - 1] if unsure else None
+    noise, noise_of = max(noises, default=(None, None))
     return {
         "kind": "above" if first == len(ladder) else "found" if first else "below",
         "c_max": meeting[-1] if meeting else None,
         "operate_at": operate,
         "usable_rps": _usable(there) if operate is not None else None,
-        "low": ladder[unsure - 1] if unsure else None,
+        "usable_low": _usable(valid.filter(pl.col("level") == low)) if low is not None and low < (operate or 0) else None,
+        "low": low,
         "high": min(surely_missed, default=None),
         "missed_at": ladder[first] if first < len(ladder) else None,
         "missed": ", ".join(misses[ladder[first]]) if first < len(ladder) else None,
         "highest": ladder[-1],
+        "noise": noise,
+        "noise_of": noise_of,
+        "runs": top.height or None,
+        "runs_met": top.filter(met).height if top.height else None,
         **{key: there[column].mean() if column in there.columns else None for key, column in _CARRIED.items()},
     }
+
+
+def _operated(valid: pl.DataFrame, meeting: Sequence[float]) -> float | None:
+    """The level among those that meet the SLOs, without a full KV cache if there is one, that carries the most; None without any."""
+    by_level = {level: valid.filter(pl.col("level") == level) for level in meeting}
+    roomy = [level for level, runs in by_level.items() if not runs["saturated"].any()]
+    return max(roomy or meeting, key=lambda level: _usable(by_level[level]) or 0.0, default=None)
 
 
 def _usable(runs: pl.DataFrame) -> float | None:
@@ -158,8 +193,9 @@ def _without(valid: pl.DataFrame, slo: Slo) -> list[float]:
     return told.filter(~pl.col("known"))["level"].sort().to_list()
 
 
-def _judge(valid: pl.DataFrame, others: pl.DataFrame, slo: Slo) -> pl.DataFrame:
-    """Each level's `value` of the SLO's percentile, and its interval, `low` and `high` (s; null where the noise is not known)."""
+def _judge(valid: pl.DataFrame, others: pl.DataFrame, slo: Slo) -> tuple[Levels, pl.DataFrame]:
+    """The levels with their noise, and of each the `value` of the SLO's percentile, and its interval, `low` and `high` (s; null "
+    "where the noise is not known)."""
     known = valid.drop_nulls(slo.column)
     levels = Levels.of(known, slo.column, others.partition_by("deployment"), absolute=True)
     half = levels.sure * levels.noise / levels.runs**0.5
@@ -171,7 +207,7 @@ def _judge(valid: pl.DataFrame, others: pl.DataFrame, slo: Slo) -> pl.DataFrame:
         value = math.exp(log)
         low, high = (None, None) if noisy else (value * math.exp(-half[i]), value * math.exp(half[i]))
         rows.append((float(level), value, low, None if high is None else max(high, bounds[i] or 0.0)))
-    return pl.DataFrame(rows, schema=["level", "value", "low", "high"], orient="row")
+    return levels, pl.DataFrame(rows, schema=["level", "value", "low", "high"], orient="row")
 
 
 def _told(row: dict[str, Any]) -> str:

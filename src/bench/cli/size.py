@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.cli.common import Commands, add_hardware, at_least_one, hardware, print_json, print_table
-from bench.cli.sources import read_source, with_goodput
+from bench.cli.sources import read_named, with_goodput
 from bench.errors import BenchError
 from bench.study import Decision, Slo, device_named, parse_slo
 
@@ -56,7 +57,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--kv-tokens", type=at_least_one, metavar="N", help="with --usable-rps: KV capacity of an instance")
     parser.add_argument(
-        "--tensor-parallel", type=at_least_one, metavar="N", help="GPUs of an instance (default: that of the results, else 1)"
+        "--tensor-parallel", type=at_least_one, metavar="N", help="with --usable-rps: GPUs of an instance (default: 1)"
     )
     parser.add_argument(
         "--safety",
@@ -104,14 +105,24 @@ def _run(options: argparse.Namespace) -> None:
         if price is None:
             raise BenchError(f"--device {options.device} has no price here; give --price-per-hour.")
     if options.usable_rps is not None:
-        point, evidence = _given(options), {"source": "given"}
+        point, evidence, device = _given(options), {"source": "given"}, None
     else:
-        runs = with_goodput(_runs(options), options.results or "results", slos)
-        point, evidence = _measured(options, runs, slos)
+        runs, deployment = _runs(options)
+        runs = with_goodput(runs, options.results or "results", slos)
+        point, evidence = _measured(runs, deployment, slos)
+        runs = runs.filter(runs["deployment"] == evidence["deployment"])
+        device = runs["device"][0] if "device" in runs.columns else None
+        if options.device is not None and device == "cpu":
+            raise BenchError(
+                f"--device {options.device}: the results are of an engine on a CPU, and a GPU's price is not theirs. Give "
+                "--price-per-hour, of the machine."
+            )
         if options.chart is not None:
             _draw(options, runs)
-    told = sized(point, options.peak_rps, safety=options.safety, slos=slos, gpu_hour=price, token_price=options.api_price) | {
-        "evidence": evidence
+    told = {
+        **sized(point, options.peak_rps, safety=options.safety, slos=slos, gpu_hour=price, token_price=options.api_price),
+        "device": device,
+        "evidence": evidence,
     }
     if options.json:
         print_json(told)
@@ -123,15 +134,19 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
     if options.usable_rps is not None and options.results is not None:
         raise BenchError("RESULTS and --usable-rps both say what one instance carries; give one of them.")
     if options.usable_rps is None:
-        for name in ("c_max", "latency", "prompt_length", "output_length", "kv_tokens"):
+        for name in ("tensor_parallel", "c_max", "latency", "prompt_length", "output_length", "kv_tokens"):
             if getattr(options, name) is not None:
                 raise BenchError(f"--{name.replace('_', '-')} belongs to --usable-rps; from results it is read.")
         if not options.slo:
             raise BenchError(
                 "--slo is missing: from results, the operating point is the highest load that meets one, such as ttft_p99=2s."
             )
+    elif options.workload is not None:
+        raise BenchError("--workload chooses among results; it says nothing beside --usable-rps.")
     elif options.chart is not None:
         raise BenchError("--chart is drawn from measured curves; give RESULTS in place of --usable-rps.")
+    if options.chart is not None and not options.chart.parent.is_dir():
+        raise BenchError(f"--chart {options.chart}: there is no folder {options.chart.parent}.")
     if options.chart is not None and options.chart.suffix not in _CHARTS:
         raise BenchError(f"--chart {options.chart}: its name ends in {', '.join(_CHARTS[:2])} or {_CHARTS[2]}.")
     if options.api_price is not None and options.price_per_hour is None and options.device is None:
@@ -140,6 +155,14 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
 
 def _given(options: argparse.Namespace) -> OperatingPoint:
     from bench.analysis import OperatingPoint  # noqa: PLC0415 - as above
+
+    if None not in (options.c_max, options.prompt_length, options.output_length, options.kv_tokens):
+        held = options.c_max * (options.prompt_length + options.output_length)
+        if held > options.kv_tokens:
+            raise BenchError(
+                f"--c-max {options.c_max:g} requests of {options.prompt_length:g} + {options.output_length:g} tokens are {held:,.0f}, "
+                f"more than --kv-tokens {options.kv_tokens:,}: they were never in flight at once."
+            )
 
     return OperatingPoint(
         options.usable_rps,
@@ -152,28 +175,29 @@ def _given(options: argparse.Namespace) -> OperatingPoint:
     )
 
 
-def _runs(options: argparse.Namespace) -> pl.DataFrame:
-    """The rows of one curve's workload; those of its other deployments too, whose repeats tell of noise."""
-    runs = read_source(options.results or "results")
+def _runs(options: argparse.Namespace) -> tuple[pl.DataFrame, str | None]:
+    """The rows of a workload, with all deployments, whose repeats tell of noise; and the deployment that is meant."""
+    runs, deployment = read_named(options.results or "results")
     if options.workload is not None:
         if options.workload not in runs["workload"]:
             known = ", ".join(runs["workload"].unique(maintain_order=True))
             raise BenchError(f"--workload {options.workload}: the results have {known}.")
         runs = runs.filter(runs["workload"] == options.workload)
-    return runs
+    return runs, deployment
 
 
-def _measured(options: argparse.Namespace, runs: pl.DataFrame, slos: list[Slo]) -> tuple[OperatingPoint, dict[str, Any]]:
+def _measured(runs: pl.DataFrame, deployment: str | None, slos: list[Slo]) -> tuple[OperatingPoint, dict[str, Any]]:
     from bench.analysis import OperatingPoint, operating_points  # noqa: PLC0415 - as above
 
     points = operating_points(runs, slos)
+    points = points if deployment is None else points.filter(points["deployment"] == deployment)
     if points.height != 1:
         curves = ", ".join(f"{row['deployment']} with {row['workload']}" for row in points.iter_rows(named=True))
         raise BenchError(
             f"one curve is sized at a time; name it as RESULTS:DEPLOYMENT and with --workload. There are: {curves or 'none'}."
         )
     row = points.row(0, named=True)
-    point = OperatingPoint.of(row, runs.row(0, named=True), tensor_parallel=options.tensor_parallel)
+    point = OperatingPoint.of(row, runs.filter(runs["deployment"] == row["deployment"]).row(0, named=True))
     if point is None:
         why = f"at {row['missed_at']:g} it misses {row['missed']}" if row["kind"] == "below" else row["told"]
         raise BenchError(f"{row['deployment']} with {row['workload']}: no measured load meets the SLOs: {why}.")
@@ -200,24 +224,30 @@ def _print(told: dict[str, Any]) -> None:
         where = f"{evidence['deployment']} with {evidence['workload']}"
         more = f"; at {evidence['missed_at']:g} it misses {evidence['missed']}" if evidence["missed_at"] is not None else ""
         print(f"{where} meets the SLOs up to {evidence['axis'].replace('_', ' ')} {evidence['told']}{more}.\n")
+    machine = evidence["source"] == "measured" and told["device"] == "cpu"
     rows = [
         ["instances", f"{told['instances']:,}"],
-        ["GPUs", f"{told['gpus']:,}"],
+        [f"{'machines' if machine else 'GPUs'}, with the safety factor {told['safety']:g}", f"{told['gpus']:,}"],
         ["usable requests/s of an instance", f"{told['usable_rps']:.3g}"],
-        *([["of them within every SLO", f"{evidence['goodput_rps']:.3g}"]] if evidence.get("goodput_rps") is not None else []),
-        ["load of the fleet at the peak (60–80 % is wanted)", f"{told['utilisation_at_peak']:.0%}"],
     ]
-    if limit := told["limits"]:
+    if evidence.get("goodput_rps") is not None:
+        rows.append(["goodput of an instance there, requests/s", f"{evidence['goodput_rps']:.3g}"])
+    if evidence.get("usable_low"):
+        count = math.ceil(told["peak_rps"] / evidence["usable_low"])
+        rows.append([f"instances, if C_max is {evidence['low']:g}", f"{count:,}"])
+    rows.append(["load of the fleet at the peak (60–80 % is wanted)", f"{told['utilisation_at_peak']:.0%}"])
+    limit = told["limits"]
+    if limit["queue"] is not None:
         rows += [
             ["longest queue of an instance", f"{limit['queue']:,}"],
             ["shed load from, and all at", f"{limit['shed_from']:,}, {limit['shed_at']:,}"],
         ]
-        if limit["admission"] is not None:
-            rows.append(["requests in flight to admit", f"{limit['admission']:,}"])
-        if limit["input_tokens"] is not None:
-            rows.append(["longest prompt to admit (tokens)", f"{limit['input_tokens']:,}"])
-        if limit["kv_free_tokens"] is not None:
-            rows.append(["KV tokens to keep free, 10 to 15 %", "{:,} to {:,}".format(*limit["kv_free_tokens"])])
+    if limit["admission"] is not None:
+        rows.append(["requests in flight to admit", f"{limit['admission']:,}"])
+    if limit["input_tokens"] is not None:
+        rows.append(["longest prompt to admit (tokens)", f"{limit['input_tokens']:,}"])
+    if limit["kv_free_tokens"] is not None:
+        rows.append(["10 to 15 % of the KV tokens", "{:,} to {:,}".format(*limit["kv_free_tokens"])])
     rows += [[_COSTS[key], f"{value:,.2f}"] for key, value in (told["cost"] or {}).items() if key in _COSTS]
     print_table(rows)
     if told["consistent"] is False:
@@ -230,6 +260,7 @@ def _print(told: dict[str, Any]) -> None:
 _COSTS = {
     "hour": "USD an hour",
     "month": "USD a month",
+    "worth_of_tokens_an_hour_at_peak": "USD an hour that the API would take at the peak",
     "million_output_tokens_at_peak": "USD a million output tokens, at the peak all day",
     "break_even_million_tokens_a_month": "million output tokens a month to break even with the API",
 }

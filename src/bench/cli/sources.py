@@ -13,7 +13,7 @@ from bench.study import Paths, Slo
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["read_source", "with_goodput"]
+__all__ = ["read_named", "read_source", "with_goodput"]
 
 _NEEDED = ("deployment", "workload", "axis", "level", "repeat", "valid")
 
@@ -27,12 +27,20 @@ def read_source(text: str) -> pl.DataFrame:
     Raises:
         BenchError: there is nothing of that name, or it holds no runs.
     """
-    import polars as pl  # noqa: PLC0415 - --help must not pay for it
+    runs, deployment = read_named(text)
+    return runs if deployment is None else runs.filter(runs["deployment"] == deployment)
 
+
+def read_named(text: str) -> tuple[pl.DataFrame, str | None]:
+    """All summary rows of the place that `text` names, and the deployment that it names there; None where it means all.
+
+    Raises:
+        BenchError: as `read_source`.
+    """
     place, colon, deployment = text.rpartition(":")
     study = Path(Paths.SUMMARY)
     if Path(text).exists():
-        return _read(Path(text))
+        return _read(Path(text)), None
     if colon and Path(place).exists():
         runs = _read(Path(place))
     elif study.exists():
@@ -42,11 +50,10 @@ def read_source(text: str) -> pl.DataFrame:
             f"{text}: no such file or folder; and no deployment of {study}, which is not here. Give a folder with results, a "
             "summary.parquet, or one of them with :DEPLOYMENT behind it."
         )
-    chosen = runs.filter(pl.col("deployment") == deployment)
-    if chosen.is_empty():
+    if deployment not in runs["deployment"]:
         where = f"{text}: no such file or folder; and {place}" if place == str(study) and not colon else place
         raise BenchError(f"{where} has no deployment {deployment!r}. There are: {', '.join(sorted(set(runs['deployment'])))}.")
-    return chosen
+    return runs, deployment
 
 
 def with_goodput(runs: pl.DataFrame, text: str, slos: Sequence[Slo]) -> pl.DataFrame:

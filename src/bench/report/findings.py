@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,13 @@ from bench.study import Deployment
 __all__ = ["Curve", "Findings", "findings"]
 
 
+_NOISE = {
+    "repeats": "from this curve's repeats",
+    "others": "from repeats of the workload's other deployments",
+    "neighbours": "from how far levels lie off their neighbours",
+}
+
+
 @dataclass(frozen=True)
 class Curve:
     """One deployment under one workload.
@@ -39,7 +47,8 @@ class Curve:
     Attributes:
         point: row of `operating_points`; None without SLOs. saturation: row of `saturation`; None where no run can be trusted.
         limit: why it carries no more; None without SLOs. fleet: of `sized`; None without a peak, or where no load meets the SLOs.
-        knee: row of `knees`. there: means at the operating point of `ttft_p50_s`, `ttft_p99_s` and `slo_share`. gpu: what a GPU of the
+        knee: row of `knees`. there: means at the operating point of `ttft_p50_s`, `ttft_p99_s`, its bound (null unless each run has
+            one), `requests` of a run, `runs`, and `profit_per_h` (USD). burst: whether its arrivals are bursts. gpu: what a GPU of the
             fleet is called: a machine, where the engine runs on a CPU. measured: the operating point, for Little's law.
     """
 
@@ -54,6 +63,7 @@ class Curve:
     there: Mapping[str, float | None]
     gpu: str
     measured: OperatingPoint | None
+    burst: bool
 
     @property
     def carries(self) -> str:
@@ -70,8 +80,28 @@ class Curve:
             return f"No measured load meets the SLOs: at {at}, the lowest, it misses {point['missed']}."
         said = f"Carries {point['usable_rps']:.3g} requests/s at {load_text(point['operate_at'], point['unit'])}"
         if point["operate_at"] < point["c_max"]:
-            return f"{said}. C_max is {point['told']}, but the KV cache is full there."
+            return f"{said}, the most up to C_max, which is {point['told']}."
         return f"{said}: C_max is {point['told']}."
+
+    @property
+    def sure(self) -> str:
+        """How sure C_max is, in a sentence or two; empty where there is none."""
+        point = self.point
+        if point is None or point["c_max"] is None:
+            return ""
+        runs, met = int(point["runs"]), int(point["runs_met"])
+        share = (
+            f"{met} of {runs} runs there met"
+            if runs > 1
+            else "One run there, which met"
+            if met
+            else "One run there, which missed"
+        )
+        told = f"{share} the SLOs by {'themselves' if runs > 1 else 'itself'}."
+        if point["high"] is None or (point["missed_at"] is not None and point["high"] > point["missed_at"]):
+            told += f" {point['missed_at']:g} is not surely too much." if point["missed_at"] is not None else ""
+        noise = f" A run's noise: {point['noise']:.0%}, {_NOISE[point['noise_of']]}." if point["low"] is not None else ""
+        return told + noise
 
     def _unjudged(self) -> str:
         """Without SLOs: where it saturates."""
@@ -101,9 +131,19 @@ class Curve:
             return ""
         count, gpus = self.fleet["instances"], self.fleet["gpus"]
         return (
-            f"{count} instance{'s' if count > 1 else ''} for {self.fleet['peak_rps']:g} requests/s; {gpus} {self.gpu}"
-            f"{'s' if gpus > 1 else ''} with the safety factor {self.fleet['safety']:g}."
+            f"{count} instance{'s' if count > 1 else ''} for {self.fleet['peak_rps']:g} requests/s{self.at_most}; with the "
+            "safety factor "
+            f"{self.fleet['safety']:g}, {gpus} {self.gpu}{'s' if gpus > 1 else ''}."
         )
+
+    @property
+    def at_most(self) -> str:
+        """How many instances it takes if C_max is the lower end of its interval, in brackets; empty where that is no other number."""
+        low = self.point["usable_low"] if self.point else None
+        if self.fleet is None or not low:
+            return ""
+        count = math.ceil(self.fleet["peak_rps"] / low)
+        return f" ({count} if C_max is {self.point['low']:g})" if self.point and count > self.fleet["instances"] else ""
 
 
 @dataclass(frozen=True)
@@ -153,8 +193,9 @@ def _curves(results: Results) -> list[Curve]:
     points = {tuple(row[k] for k in key): row for row in results.points.iter_rows(named=True)}
     told = {tuple(row[k] for k in key): row for row in results.saturation.iter_rows(named=True)}
     bent = {tuple(row[k] for k in key): row for row in knees(results.curves).iter_rows(named=True)}
+    priced = results.priced.join(results.curves, on=["deployment", "run"], how="semi", maintain_order="left")
     curves = []
-    for at, rows in results.curves.group_by(*key, maintain_order=True):
+    for at, rows in priced.group_by(*key, maintain_order=True):
         deployment, workload = map(str, at)
         first, point = rows.row(0, named=True), points.get(at)
         measured = OperatingPoint.of(point, first) if point else None
@@ -171,6 +212,7 @@ def _curves(results: Results) -> list[Curve]:
                 there=_there(rows, point),
                 gpu="machine" if first["device"] == "cpu" else "GPU",
                 measured=measured,
+                burst=first["arrival"] == "burst",
             )
         )
     return curves
@@ -191,8 +233,14 @@ def _fleet(results: Results, measured: OperatingPoint) -> dict[str, Any] | None:
 
 
 def _there(rows: pl.DataFrame, point: Mapping[str, Any] | None) -> dict[str, float | None]:
-    columns = ("ttft_p50_s", "ttft_p99_s", "slo_share")
-    if point is None or point["operate_at"] is None:
-        return dict.fromkeys(columns)
-    at = rows.filter(pl.col("valid") & (pl.col("level") == point["operate_at"]))
-    return {column: at[column].mean() if column in at.columns else None for column in columns}  # type: ignore[misc]
+    """Means of a curve's runs at its operating point.
+
+    Args:
+        rows: of `economics`, of the curve.
+    """
+    columns = ("ttft_p50_s", "ttft_p99_s", "ttft_p99_bound_s", "requests", "profit_per_h")
+    at = rows.filter(pl.col("valid") & pl.col("level").is_in([point["operate_at"] if point else None]))
+    told: dict[str, Any] = {column: at[column].mean() if column in at.columns else None for column in columns}
+    if "ttft_p99_bound_s" in at.columns and at["ttft_p99_bound_s"].null_count():
+        told["ttft_p99_bound_s"] = None
+    return {**told, "runs": at.height}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from bench.errors import BenchError
 from bench.study.slo import Slo, parse_slo
@@ -24,10 +24,14 @@ def _slo(text: str) -> str:
     return text
 
 
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
 class Decision(Strict):
     """What is to be decided from the runs. A change of it draws and reports anew; nothing is measured again."""
 
-    slo: list[Annotated[str, AfterValidator(_slo)]] = Field(
+    slo: Annotated[list[Annotated[str, AfterValidator(_slo)]], BeforeValidator(_listed)] = Field(
         default_factory=list,
         description="Limits that an instance has to meet, all of them, such as `[ttft_p99=1s, tpot_p95=50ms]`: `ttft`, `tpot` or "
         "`e2e`, at `p50`, `p90`, `p95` or `p99`. They give `C_max`, usable requests/s, goodput and the fleet.",

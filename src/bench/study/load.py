@@ -180,6 +180,12 @@ def _hardware(config: Config) -> typing.Iterator[str]:
         known = devices(config.hardware)
         if config.decision.device is not None:
             device_named(config.decision.device, known)
+            engines = [config.engines[each.engine] for each in config.deployments.values() if each.engine in config.engines]
+            if engines and all(engine.device == "cpu" for engine in engines):
+                yield (
+                    f"decision.device is {config.decision.device!r}, but every engine of this study runs on a CPU: a GPU's price and "
+                    "ceilings are not theirs. Give price_per_hour, of the machine, in its place."
+                )
     except BenchError as error:
         yield str(error)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import altair as alt
 import polars as pl
 
@@ -13,7 +15,6 @@ from bench.figures.theme import HEIGHT, curve_colour, nothing_to_show, with_curv
 from bench.study import Slo
 
 _WIDTH = 380
-_PEAKS = 101  # points of a line
 
 
 @figure(
@@ -21,9 +22,8 @@ _PEAKS = 101  # points of a line
     title="What one instance carries, and how many a peak takes",
     question="How do capacity and fleet change if the SLO or the peak turns out to be another one?",
     reading="Left, a panel an SLO: requests/s of one instance at its operating point, were this SLO's limit another one; dashed, the "
-    "limit as it is. A step is a level that was measured; where a line falls, a higher level carried less. Right: GPUs (machines, "
-    "where the engine runs on a CPU) for the SLOs as they are: peak ÷ usable requests/s, rounded up, × GPUs of an instance × safety, "
-    "rounded up; dashed, the peak that is planned for.",
+    "limit as it is. A step is a level that was measured. Right: GPUs (machines, where the engine runs on a CPU) for the SLOs as they "
+    "are: peak ÷ usable requests/s, rounded up, × safety, rounded up, × GPUs of an instance; dashed, the peak that is planned for.",
     invalid="Left out",
     by_axis=False,
 )
@@ -70,9 +70,9 @@ def _by_peak(results: Results, planned: float) -> alt.LayerChart:
         point = OperatingPoint.of(row, first[row["deployment"], row["workload"]])
         if point is None:
             continue
-        for i in range(1, _PEAKS):
-            peak = 2 * planned * i / (_PEAKS - 1)
-            found = fleet(point, peak, safety=results.decision.safety)
+        ends = [i * point.usable_rps for i in range(1, math.floor(2 * planned / point.usable_rps) + 1)]
+        for peak in [0.0, *ends, 2 * planned]:
+            found = fleet(point, peak or min([*ends, planned]), safety=results.decision.safety)
             rows.append((row["deployment"], row["workload"], peak, found.gpus, found.instances))
     frame = with_curve(
         results, pl.DataFrame(rows, schema=["deployment", "workload", "peak", "gpus", "instances"], orient="row")

@@ -27,7 +27,7 @@ _SHAPES = {
     reading="Under a burst each request waits behind the others' prefill, so the time rises about in line with the load; a knee "
     "shows under paced arrivals only. Hollow: fewer than 662 requests, the P99 is an estimate without a bound (below 100 "
     "requests, the slowest of them). A filled P99 has a whisker up to the value that the true one does not exceed, at 99 % "
-    "confidence. Each panel has a scale of its own.",
+    "confidence. Grey, dashed: the limits of the study's SLOs. Each panel has a scale of its own.",
 )
 def ttft(results: Results) -> alt.FacetChart:
     """Mean, P50 and P99 of TTFT at each level (medians over repeats), a panel a curve; hollow where a P99 has no bound.
@@ -94,8 +94,16 @@ def ttft(results: Results) -> alt.FacetChart:
         .mark_point(shape="cross", angle=45, size=60, strokeWidth=1.5)
         .encode(x=x, y=y, color=colour, tooltip=["measure:N", "level:Q", alt.Tooltip("seconds:Q", format=".3f")])
     )
+    limits = [
+        alt.Chart(long)
+        .transform_aggregate(groupby=["curve"])
+        .mark_rule(strokeDash=[5, 4], color="#777777")
+        .encode(y=alt.YDatum(slo.limit_s))
+        for slo in results.decision.slos
+        if slo.metric == "ttft"
+    ]
     chart: alt.FacetChart = (
-        alt.layer(line, whiskers, ground, dots, crosses)
+        alt.layer(*limits, line, whiskers, ground, dots, crosses)
         .properties(width=280, height=260)
         .facet(facet=alt.Facet("curve:N", title=None, sort=curve_column(results)), columns=PANELS_A_ROW)
         .resolve_scale(y="independent")
