@@ -347,3 +347,19 @@ def test_devices_are_those_of_the_documents_table(key, memory, bandwidth, price)
     assert device.title.endswith(f" {memory} GB")
     assert abs(device.bandwidth_tb_s - bandwidth) <= 0.05 + 1e-9  # H100: 3.35, which the documents also round to 3.4
     assert device.price_per_hour == price
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [({"memory": 80}, "less than 1 GiB is no GPU's memory"), ({"bandwidth_tb_s": 1000}, "less than or equal to 100")],
+)
+def test_a_device_in_other_units_is_refused(entry, told):
+    with pytest.raises(BenchError, match=told):
+        devices({"h100": entry})
+    assert device_named("H100", devices()) == devices()["h100"]
+
+
+def test_a_context_that_the_cache_does_not_hold_needs_max_model_len(capsys):
+    told = planned(capsys, "--model", "llama-3.1-70b-fp8", "--device", "a100-80g")
+    assert f"--max-model-len {told['kv_capacity_tokens']} or less" in " ".join(told["notes"])
+    assert "--max-model-len" not in " ".join(planned(capsys, "--model", "gpt2", "--device", "h100")["notes"])

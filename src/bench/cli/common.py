@@ -55,7 +55,10 @@ def hardware(options: argparse.Namespace) -> dict[str, Device]:
     """
     if options.hardware and not options.hardware.is_file():
         raise BenchError(f"--hardware {options.hardware}: no such file.")
-    return devices(read_yaml(options.hardware) if options.hardware else None)
+    try:
+        return devices(read_yaml(options.hardware) if options.hardware else None)
+    except BenchError as error:
+        raise BenchError(f"--hardware {options.hardware}: {error}" if options.hardware else str(error)) from None
 
 
 def at_least_one(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -184,12 +185,15 @@ def _print_one(model: str, device: Device, demand: Demand, setting: Setting, tol
         [
             ["KV bytes a token", f"{told['kv_bytes_per_token']:,}"],
             ["KV capacity (tokens)", _number(told["kv_capacity_tokens"])],
-            ["predicted saturation (requests at once)", _number(told["predicted_saturation"])],
+            ["predicted saturation (requests at once)", _requests(told["predicted_saturation"])],
             [f"fewest GPUs for {demand.concurrency:,} at once", _fewest(told)],
-            ["  with 30 % of the memory in use left free", _gpus(told["gpus_with_headroom"])],
+            [
+                "  with 30 % of the memory in use left free",
+                _dealt(told["gpus_with_headroom"], told["tensor_parallel_with_headroom"]),
+            ],
             ["  by the documents' rule of thumb, with headroom", f"{rule['min_gpus']}, {rule['gpus_with_headroom']}"],
             ["prefill ceiling (tokens/s)", _number(ceilings["prefill_tokens_per_s"])],
-            ["least TTFT (ms)", f"{1000 * ceilings['ttft_s']:.3g}"],
+            ["least TTFT (ms)", _number(1000 * ceilings["ttft_s"])],
             ["decode ceiling, one request (tokens/s)", _number(ceilings["decode_tokens_per_s_at_context"])],
             ["decode ceiling, full cache (tokens/s)", _number(ceilings["decode_tokens_per_s_at_saturation"])],
         ]
@@ -202,8 +206,8 @@ def _side_by_side(plans: Iterable[Mapping[str, Any]], key: str) -> list[list[str
     names = ("prefill_tokens_per_s", "decode_tokens_per_s_at_context", "decode_tokens_per_s_at_saturation")
     rows = [[key.replace("_", " "), "KV tokens", "requests at once", "prefill tokens/s", "decode tokens/s, one", "full cache"]]
     for told in plans:
-        numbers = [told["kv_capacity_tokens"], told["predicted_saturation"], *(told["ceilings"][name] for name in names)]
-        rows.append([str(told[key]), *map(_number, numbers)])
+        held = [_number(told["kv_capacity_tokens"]), _requests(told["predicted_saturation"])]
+        rows.append([str(told[key]), *held, *(_number(told["ceilings"][name]) for name in names)])
     if all("min_gpus" in told for told in plans):
         rows = [[*row, last] for row, last in zip(rows, ["fewest GPUs", *map(_fewest, plans)], strict=True)]
     return rows
@@ -223,7 +227,10 @@ def _print_fewest(plans: Sequence[Mapping[str, Any]], devices: Mapping[str, Devi
 
 def _fewest(told: Mapping[str, Any]) -> str:
     """The fewest GPUs, and where the heads cannot be dealt out over so many, the fewest over which they can."""
-    fewest, dealt = told["min_gpus"], told["min_tensor_parallel"]
+    return _dealt(told["min_gpus"], told["min_tensor_parallel"])
+
+
+def _dealt(fewest: int | None, dealt: int | None) -> str:
     return _gpus(fewest) if fewest == dealt else f"{_gpus(fewest)}→{_gpus(dealt)}"
 
 
@@ -232,7 +239,12 @@ def _gib(size: int) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _requests(value: float | None) -> str:
+    """Requests that fit: a part of one does not."""
+    return _number(value if value is None or value < 10 else math.floor(value))  # 121.65 hold 121
 
 
 def _gpus(count: int | None) -> str:

@@ -51,8 +51,9 @@ def plan(geometry: Geometry, device: Device, demand: Demand, setting: Setting) -
     Returns:
         Bytes and tokens, of all devices together unless a name says `_per_gpu`. `kv_capacity_tokens` and `predicted_saturation` are
         null where there is no answer, and `why` says in words why, or why the answer is below one request. `min_gpus` is of any count,
-        `min_tensor_parallel` of those that divide the heads. In `terms`, weights, activations, overhead and KV cache add up to the
-        budget; a negative KV cache is what is missing. `rule_of_thumb` is the documents' estimate.
+        `min_tensor_parallel` of those that divide the heads; so are `gpus_with_headroom` and `tensor_parallel_with_headroom`. In
+        `terms`, weights, activations, overhead and KV cache add up to the budget; a negative KV cache is what is missing.
+        `rule_of_thumb` is the documents' estimate.
     """
     placed = _placed(geometry, device, setting)
     memory, pool, loaded = placed.memory, placed.pool, placed.geometry
@@ -61,18 +62,20 @@ def plan(geometry: Geometry, device: Device, demand: Demand, setting: Setting) -
     fits = slots > 0 and demand.tokens <= geometry.context
     held = placed.requests(demand.tokens, memory["kv_cache_bytes_per_gpu"]) if fits else None
     dealt = _fewest(geometry, device, demand, setting, sizes)
+    capacity = slots // sum(count for _, count in pool.groups) if slots else None
     return {
         "weight_bytes": weight_bytes(loaded, placed.dtype),
         "kv_bytes_per_token": kv_bytes_per_token(loaded, setting.kv_dtype),
         "kv_bytes_per_request": kv_bytes_of_sequence(loaded, demand.tokens, setting.kv_dtype),
-        "kv_capacity_tokens": slots // sum(count for _, count in pool.groups) if slots else None,
+        "kv_capacity_tokens": capacity,
         "predicted_saturation": held,
         "min_gpus": _fewest(geometry, device, demand, setting, _COUNTS),
         "gpus_with_headroom": _fewest(geometry, device, demand, setting, _COUNTS, headroom=HEADROOM),
+        "tensor_parallel_with_headroom": _fewest(geometry, device, demand, setting, sizes, headroom=HEADROOM),
         "min_tensor_parallel": dealt,
         "tensor_parallel_sizes": sizes,
         "why": why_not(geometry, demand, setting, memory, sizes, held, dealt),
-        "notes": notes(geometry, device, demand, setting, held),
+        "notes": notes(geometry, device, demand, setting, held, capacity),
         "terms": {
             "device_memory_bytes": device.memory,
             "share": setting.share,

@@ -56,9 +56,20 @@ def why_not(
     return f"{found} {more}; fewer bits (--dtype, --kv-dtype) and fewer sequences (--max-num-seqs) take less."
 
 
-def notes(geometry: Geometry, device: Device, demand: Demand, setting: Setting, held: float | None) -> list[str]:
-    """What of the plan rests on an assumption, or is limited by something other than memory."""
+def notes(
+    geometry: Geometry, device: Device, demand: Demand, setting: Setting, held: float | None, capacity: int | None
+) -> list[str]:
+    """What of the plan rests on an assumption, or is limited by something other than memory.
+
+    Args:
+        held: requests that the KV cache holds at once. capacity: its tokens.
+    """
     found = []
+    if capacity is not None and capacity < geometry.context and all(window is None for window in geometry.windows):
+        found.append(
+            f"vLLM starts only where one request of the whole context ({geometry.context:,} tokens) fits: give it --max-model-len "
+            f"{capacity} or less."
+        )
     if not geometry.exact:
         found.append(
             f"nothing here reads model_type {geometry.family} whole: its weights are counted as those of a Llama of 16 bit "

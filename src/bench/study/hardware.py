@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from bench.errors import BenchError
 from bench.study.config import Size
@@ -19,14 +19,21 @@ __all__ = ["Device", "device_named", "devices"]
 
 _FILE = Path(__file__).parents[3] / "config" / "hardware.yaml"
 _Positive = Annotated[float, Field(gt=0)]
+_LEAST = 2**30
+
+
+def _whole(size: int) -> int:
+    if size < _LEAST:
+        raise ValueError("less than 1 GiB is no GPU's memory; a number alone counts bytes, so write 80GiB")
+    return size
 
 
 class Device(Strict):
     """One kind of GPU."""
 
     title: str = Field(description="What it is.")
-    memory: Size = Field(description="Bytes of memory, as `nvidia-smi` tells them.")
-    bandwidth_tb_s: _Positive = Field(description="Memory bandwidth (10¹² bytes/s).")
+    memory: Annotated[Size, AfterValidator(_whole)] = Field(description="Memory, as `nvidia-smi` tells it, such as `79.65GiB`.")
+    bandwidth_tb_s: Annotated[float, Field(gt=0, le=100)] = Field(description="Memory bandwidth (10¹² bytes/s).")
     bf16_tflops: _Positive = Field(description="Dense BF16 with float32 sums (10¹² FLOP/s).")
     fp8_tflops: _Positive | None = Field(
         default=None, description="Dense FP8 likewise (10¹² FLOP/s); none where the device has none."
@@ -82,8 +89,8 @@ def device_named(key: str, known: Mapping[str, Device]) -> Device:
     Raises:
         BenchError: there is none; the message names those that are most like it.
     """
-    if key in known:
-        return known[key]
+    if key.lower() in known:
+        return known[key.lower()]
     close = difflib.get_close_matches(key.lower(), known, n=3, cutoff=0.4)
     raise BenchError(
         f"no device is called {key}; "

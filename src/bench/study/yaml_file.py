@@ -49,5 +49,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise BenchError(f"{path}: not valid YAML: {error}") from None
     if not isinstance(content, dict):
-        raise BenchError(f"{path}: holds no mapping; a configuration starts with `study:`.")
+        raise BenchError(
+            f"{path}: holds no mapping; a configuration starts with `study:`, and a file of devices with the name of one."
+        )
     return content

@@ -19,8 +19,9 @@ _DASHES = {"revenue": [1, 0], "cost": [6, 3], "profit": [2, 2]}
     title="Revenue, cost and profit against demand",
     question="From which load on does an instance earn what it costs, and at which load does it earn the most?",
     reading="USD an hour of one instance under each load: revenue from output tokens/s, cost of its GPUs (or machine), energy and "
-    "requests, and profit, what is left; means of a level's valid runs. Diamond: the load that leaves the most. Beyond saturation "
-    "throughput falls and cost stays. Prices are those of the study's decision. Each panel has a scale of its own.",
+    "requests, and profit, what is left; means of a level's valid runs. Diamond: the load that leaves the most, whether it meets "
+    "the SLOs or not; grey, dashed: the operating point, within them. Beyond saturation throughput falls and cost stays. Prices "
+    "are those of the study's decision. Each panel has a scale of its own.",
     invalid="Left out",
 )
 def economics_chart(results: Results) -> alt.FacetChart | alt.LayerChart:
@@ -43,6 +44,12 @@ def economics_chart(results: Results) -> alt.FacetChart | alt.LayerChart:
         "curve", level="best_at", usd="best_profit", line=pl.lit("profit"), best=pl.lit(True)
     )
     rows = pl.concat([levels.with_columns(best=pl.lit(False)), best.select("curve", "level", "line", "usd", "best")])
+    operated = (
+        with_curve(results, results.points)
+        .drop_nulls("operate_at")
+        .select("curve", level="operate_at", line=pl.lit("operated"))
+    )
+    rows = pl.concat([rows, operated], how="diagonal")
     names = list(_DASHES)
     x, y = level_axis(results), alt.Y("usd:Q", title="USD an hour")
     strokes = alt.Legend(symbolType="stroke")
@@ -53,9 +60,10 @@ def economics_chart(results: Results) -> alt.FacetChart | alt.LayerChart:
     dash = alt.StrokeDash("line:N", title=None, sort=names, legend=strokes, scale=alt.Scale(domain=names, range=dashes))
     told = ["curve:N", "line:N", "level:Q", alt.Tooltip("usd:Q", title="USD an hour", format=".4f")]
     base = alt.Chart(rows)
-    plain = base.transform_filter("!datum.best")
+    plain = base.transform_filter("datum.best === false")
     chart: alt.FacetChart = (
         alt.layer(
+            base.transform_filter("datum.line == 'operated'").mark_rule(strokeDash=[5, 4], color="#777777").encode(x=x),
             plain.mark_line().encode(x=x, y=y, color=colour, strokeDash=dash),
             plain.mark_point(filled=True, size=35, opacity=1).encode(x=x, y=y, color=colour, tooltip=told),
             base.transform_filter("datum.best")
