@@ -106,6 +106,16 @@ def test_why_a_curve_carries_no_more(summary, told, cause, words):
     assert words in found.why
 
 
+def test_a_load_that_brings_no_more_is_neither_memory_nor_an_slo(summary):
+    runs = frame(
+        summary,
+        {"a": {"levels": (1, 2, 4, 8), "throughput_requests_per_s": [1.0, 2.0, 1.8, 1.5], "ttft_p99_s": [0.1, 0.2, 0.3, 9.0]}},
+    )
+    found = bottleneck(runs, operating_points(runs, SLOS).row(0, named=True), SLOS)
+    assert (found.cause, found.runs) == ("throughput", ("4",))
+    assert "carries no more: 1.8 requests/s" in found.why
+
+
 def test_slow_steps_are_told_from_slow_prompts(summary):
     runs = frame(summary, {"a": {"levels": (1, 2), "tpot_p95_s": [0.01, 0.2], "tpot_p50_s": [0.01, 0.15]}})
     slos = [*SLOS, parse_slo("tpot_p95=100ms")]

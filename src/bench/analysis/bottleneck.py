@@ -23,7 +23,8 @@ class Bottleneck:
 
     Attributes:
         cause: `kv` (its KV cache is full), `sequences` (requests wait while it has room), `prefill` (prompts queue for arithmetic),
-            `decode` (steps take too long), `none` (nothing measured misses) or `unknown`.
+            `decode` (steps take too long), `throughput` (more
+            load brings nothing, though nothing is missed), `none` (nothing measured misses) or `unknown`.
         why, mend: in words, each a sentence or two.
         runs: those that carry it.
     """
@@ -67,6 +68,10 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) ->
         room = f"although {1 - usage:.0%} of the KV cache is free" if usage is not None else "and the KV cache is not told"
         why = f"{at} {waiting:.0f} requests wait {room}: the engine's own bounds hold them back."
         return Bottleneck("sequences", why, "Raise max_num_seqs, or the tokens of a step (max-num-batched-tokens).", names)
+    if there["level"][0] <= (point["c_max"] or 0.0):
+        carried = _mean(there, "throughput_requests_per_s") or 0.0
+        why = f"{at} it carries no more: {carried:.3g} requests/s. Neither memory nor an SLO ends it there."
+        return Bottleneck("throughput", why, _FASTER, names)
     missed = {slo.metric for slo in slos if (_mean(there, slo.column) or 0.0) > slo.limit_s}
     if "ttft" in missed or ("e2e" in missed and _grew_before_the_first_token(valid.filter(pl.col("level") == operated), there)):
         told = _prefill(there, point["axis"])
@@ -77,6 +82,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) ->
     return Bottleneck("decode", f"{at} decoding is too slow{step}.", _FASTER_DECODE, names)
 
 
+_FASTER = "A faster device, or more of them; or repeats, where the difference is no more than the noise of a run."
 _FASTER_PREFILL = (
     "More arithmetic (a faster device, or more of them), shorter prompts or prefixes that the cache serves; a burst that "
     "arrives spread out waits less."
