@@ -22,6 +22,7 @@ _CARRIED = {
     "prompt_tokens": "prompt_tokens",
     "output_tokens": "output_tokens",
     "in_flight": "client_in_flight_mean",
+    "in_flight_peak": "in_flight_peak",
 }
 _WORDS = dict.fromkeys(("deployment", "workload", "axis", "unit", "kind", "missed", "told", "noise_of"), pl.String)
 _NUMBERS = dict.fromkeys(
@@ -91,7 +92,7 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo]) -> pl.DataFrame:
         with a valid run), `told` (C_max in words); `noise` of a run (relative; of the noisiest SLO) and `noise_of`, as `Levels` has
         them; `runs` at C_max and `runs_met`, those of them that meet all by themselves; `operate_at`, `usable_low` (requests/s at
         `low`, where that is below it), and of the runs there the means `usable_rps` and `goodput_rps` (requests/s),
-        `tokens_per_s`, `latency_s` (E2E, s), `prompt_tokens`, `output_tokens`, `in_flight` (requests).
+        `tokens_per_s`, `latency_s` (E2E, s), `prompt_tokens`, `output_tokens`, `in_flight`, `in_flight_peak` (requests).
     """
     rows = []
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
