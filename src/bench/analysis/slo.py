@@ -195,9 +195,9 @@ def _without(valid: pl.DataFrame, slo: Slo) -> list[float]:
 
 
 def _judge(valid: pl.DataFrame, others: pl.DataFrame, slo: Slo) -> tuple[Levels, pl.DataFrame]:
-    """The levels with their noise, and of each the `value` of the SLO's percentile, and its interval, `low` and `high` (s; null "
-    "where the noise is not known)."""
-    known = valid.drop_nulls(slo.column)
+    """The levels with their noise, and of each the `value` of the SLO's percentile, and its interval, `low` and `high` (s; null
+    where the noise is not known)."""
+    known = valid.filter(pl.col(slo.column) > 0)  # 0, of tokens that came in one piece, misses nothing
     levels = Levels.of(known, slo.column, others.partition_by("deployment"), absolute=True)
     half = levels.sure * levels.noise / levels.runs**0.5
     noisy = levels.noise_of == "neighbours" and len(levels) < _FEWEST_LEVELS
