@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) ->
         return Bottleneck("none", why, "Measure higher levels to find the limit.", tuple(highest["run"].to_list()))
     names = tuple(there["run"].to_list())
     at = f"At {load_text(there['level'][0], point['unit'])}"
-    waiting, preempted = _mean(there, "waiting_standing") or 0.0, _mean(there, "preemptions") or 0.0
+    waiting, preempted = (math.ceil(_mean(there, column) or 0.0) for column in ("waiting_standing", "preemptions"))
     below = operated < (point["c_max"] or 0.0)
     if there["saturated"].any() and (waiting or preempted or below):
         why = f"{at} the KV cache is full{_room(there)}{_waits(waiting, preempted)}."
@@ -65,7 +66,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) ->
     if waiting:
         usage = _mean(there, "kv_usage_peak")
         room = f"although {1 - usage:.0%} of the KV cache is free" if usage is not None else "and the KV cache is not told"
-        why = f"{at} {waiting:.0f} requests wait {room}: the engine's own bounds hold them back."
+        why = f"{at} {waiting} request{'s wait' if waiting > 1 else ' waits'} {room}: the engine's own bounds hold them back."
         return Bottleneck("sequences", why, "Raise max_num_seqs, or the tokens of a step (max-num-batched-tokens).", names)
     missed = {slo.metric for slo in slos if (_mean(there, slo.column) or 0.0) > slo.limit_s}
     if "ttft" in missed or ("e2e" in missed and _grew_before_the_first_token(valid.filter(pl.col("level") == operated), there)):
