@@ -154,8 +154,10 @@ def test_goodput_is_that_of_the_slos_that_were_asked_for(tmp_path, curve, capsys
 
 def test_the_sensitivity_is_a_chart(tmp_path, curve, capsys):
     curve.write_parquet(tmp_path / "summary.parquet")
+    (tmp_path / "fleet.svg").write_text("drawn before")
     size(capsys, tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", 100, "--chart", tmp_path / "fleet.json")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["fleet.json", "summary.parquet"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fleet.json", "fleet.svg", "summary.parquet"]
+    assert (tmp_path / "fleet.svg").read_text() == "drawn before"
     spec = json.loads((tmp_path / "fleet.json").read_text())
     rows = [row for data in spec["datasets"].values() for row in data]
     steps = [(round(row["limit_s"], 6), row["usable_rps"]) for row in rows if "usable_rps" in row]
