@@ -41,6 +41,7 @@ def frame(summary, curves):
                 "deployment": deployment,
                 "workload": workload or "short",
                 "level": float(level),
+                "in_flight_peak": level,
                 "run": f"{workload}{level}",
             }
             defaults = {"throughput_requests_per_s": 2.0 * level, "ttft_p99_s": 0.1, "ttft_p50_s": 0.1, "e2e_mean_s": 0.5, "itl_p50_s": 0.01,
@@ -126,6 +127,11 @@ def test_slow_steps_are_told_from_slow_prompts(summary):
     )
 
 
+def test_a_queue_of_half_a_request_is_one_that_stands_half_of_the_time(summary):
+    runs = frame(summary, {"a": {"levels": (1, 2), "ttft_p99_s": [0.1, 3.0], "waiting_standing": [0.0, 0.4]}})
+    assert "1 request waits although" in bottleneck(runs, operating_points(runs, SLOS).row(0, named=True), SLOS).why
+
+
 def test_a_curve_without_a_limit_says_so(summary):
     runs = frame(summary, {"a": {"levels": (1, 2)}})
     assert bottleneck(runs, operating_points(runs, SLOS).row(0, named=True), SLOS).cause == "none"
@@ -200,6 +206,12 @@ def test_stalls_and_lost_hits_are_advice_for_makers(summary):
     ]
 
 
+def test_a_request_that_is_alone_is_stalled_by_no_others_prompt(summary):
+    stalled = {"levels": (1,), "arrival": ["closed"], "itl_p99_s": [0.09], "itl_p50_s": [0.02]}
+    assert said(frame(summary, {"a": {**stalled, "in_flight_peak": [1]}}), []) == []
+    assert len(said(frame(summary, {"a": {**stalled, "in_flight_peak": [2]}}), [])) == 1
+
+
 def test_without_anything_to_say_there_is_no_advice(summary):
     assert said(frame(summary, {"a": {"levels": (1, 2)}}), []) == []
     assert said(frame(summary, {"a": {"levels": (1, 2), **{k: v[1:] for k, v in FULL.items()}, "failed": [1, 1]}})) == []
@@ -233,6 +245,11 @@ def test_predicted_and_measured_stand_side_by_side(summary):
     ]
     assert all(each.ratio < 1 for each in found[2:])
     assert len(predictions(runs, saturation(runs), geometries={}, deployments={}, device=None)) == 2
+    cached = runs.with_columns(prefix_hit_rate=pl.lit(0.5))  # half of each prompt was not computed, which no ceiling allows for
+    told = predictions(
+        cached, saturation(cached), geometries={"a": geometry}, deployments={"a": deployment}, device=devices()["h100"]
+    )
+    assert [each.what.split()[0] for each in told] == ["KV", "saturation", "decode"]
 
 
 def test_runs_of_other_programs_have_no_facts(summary):

@@ -65,6 +65,18 @@ def test_the_longest_prompt_leaves_room_for_all_others_that_are_admitted():
     assert found.input_tokens == 10_000 - 9 * 500 - 100
 
 
+def test_a_load_by_rate_admits_the_most_that_were_in_flight_and_not_their_mean():
+    row = {"c_max": 12.0, "operate_at": 12.0, "usable_rps": 10.2, "latency_s": 0.47, "prompt_tokens": 331.0, "output_tokens": 14.0,
+           "in_flight": 4.8, "in_flight_peak": 20.0, "unit": "requests/s"}  # fmt: skip
+    found = OperatingPoint.of(row, {"kv_tokens": 8192})
+    assert found.little == pytest.approx(1, abs=0.01)
+    assert (limits(found, 1.0).admission, limits(found, 1.0).input_tokens) == (20, 8192 - 3.8 * 345 - 14)
+    held = OperatingPoint.of({**row, "unit": "requests in flight"}, {"kv_tokens": 8192})
+    assert (held.c_max, limits(held, 1.0).admission) == (12, 12)
+    quiet = OperatingPoint.of({**row, "in_flight": 0.4, "in_flight_peak": 0.6}, {"kv_tokens": 8192})
+    assert (limits(quiet, 1.0).admission, limits(quiet, 1.0).input_tokens) == (1, 8192 - 14)
+
+
 @pytest.mark.parametrize(
     ("run", "gpus"), [({"device": "cuda", "tensor_parallel": 2}, 2), ({"device": "cpu", "tensor_parallel": 2}, 1), ({}, 1)]
 )
@@ -142,8 +154,10 @@ def test_goodput_is_that_of_the_slos_that_were_asked_for(tmp_path, curve, capsys
 
 def test_the_sensitivity_is_a_chart(tmp_path, curve, capsys):
     curve.write_parquet(tmp_path / "summary.parquet")
+    (tmp_path / "fleet.svg").write_text("drawn before")
     size(capsys, tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", 100, "--chart", tmp_path / "fleet.json")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["fleet.json", "summary.parquet"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fleet.json", "fleet.svg", "summary.parquet"]
+    assert (tmp_path / "fleet.svg").read_text() == "drawn before"
     spec = json.loads((tmp_path / "fleet.json").read_text())
     rows = [row for data in spec["datasets"].values() for row in data]
     steps = [(round(row["limit_s"], 6), row["usable_rps"]) for row in rows if "usable_rps" in row]

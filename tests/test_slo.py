@@ -148,14 +148,22 @@ def test_few_levels_without_repeats_have_no_interval(summary):
 
 
 def test_the_interval_holds_the_true_point_19_times_in_20(summary):
-    """Curves with 8 % of noise whose true C_max is known."""
-    levels, draw, inside = (1, 2, 4, 8, 12, 16, 20, 24), random.Random(4), 0
-    true = [0.1 * level for level in levels]  # the limit of 1 s is met up to 8, and missed from 12
+    """Curves with 8 % of noise whose true C_max is known, and so near to the limit that C_max alone is often another level."""
+    levels, draw, inside, right = (1, 2, 4, 8, 12, 16, 20, 24), random.Random(4), 0, 0
+    true = [0.1, 0.2, 0.5, 0.97, 1.03, 1.5, 2.0, 3.0]  # the limit of 1 s is met up to 8, and missed from 12
     for _ in range(60):
         told = [tuple(x * draw.lognormvariate(0, 0.08) for _ in range(3)) for x in true]
         row = point(curve(summary, levels, repeats=3, ttft_p99_s=told), [parse_slo("ttft_p99=1s")])
         inside += (row["low"] or 0) <= 8 and (row["high"] or 99) >= 12
+        right += row["c_max"] == 8
     assert inside >= 54
+    assert right < 45  # an interval without width would fail
+
+
+def test_a_latency_of_0_is_met_and_moves_no_bound_to_another_level(summary):
+    told = {"tpot_p99_s": [(0.0, 0.0), (0.1, 0.101), (0.2, 0.201), (3.0, 3.1)], "tpot_p99_bound_s": [0.0, 9.0, 0.3, 9.0]}
+    row = point(curve(summary, (1, 2, 4, 8), repeats=2, **told), [parse_slo("tpot_p99=2s")])
+    assert (row["c_max"], row["low"]) == (4, 1)
 
 
 def test_a_latency_that_no_run_has_is_no_verdict(summary):

@@ -217,9 +217,15 @@ def _second_device(valid: pl.DataFrame) -> Iterator[Advice]:
 
 def _stalls(valid: pl.DataFrame) -> Iterator[Advice]:
     """Loads with paced arrivals and free memory at which others' prefill stands between tokens."""
-    if "itl_p99_s" not in valid.columns:
+    if not {"itl_p99_s", "in_flight_peak"} <= set(valid.columns):
         return
-    paced = valid.filter((pl.col("arrival") != "burst") & ~pl.col("saturated") & (pl.col("waiting_standing").fill_null(0) == 0))
+    paced = valid.filter(
+        (pl.col("arrival") != "burst")
+        & ~pl.col("saturated")
+        & (pl.col("waiting_standing").fill_null(0) == 0)
+        & (pl.col("in_flight_peak") > 1)  # a request that is alone meets no other's prompt
+        & (pl.col("itl_p50_s") > 0)
+    )
     stalled = (
         paced.with_columns(stall=pl.col("itl_p99_s") / pl.col("itl_p50_s")).filter(pl.col("stall") >= _STALLED).sort("stall")
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,9 +39,10 @@ class Bottleneck:
 def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) -> Bottleneck:
     """Why a curve does not carry more.
 
-    At the level above the one at which an instance is operated: the KV cache, if a run filled it and requests wait or were
-    preempted, or if that is why it is operated below C_max; else the engine's bounds, if requests wait; else, if TTFT is missed,
-    prefill; else decode. Evidence, not proof: what is full when a limit is passed need not be all that bounds it.
+    At the level above the one at which an instance is operated: the KV cache, if a run filled it and requests wait or were preempted,
+    or if that is why it is operated below C_max; else the engine's bounds, if requests wait; else throughput, if that level meets the
+    SLOs; else prefill, if TTFT is missed, or E2E and most of its growth lies before the first token; else decode. Evidence, not proof:
+    what is full when a limit is passed need not be all that bounds it.
 
     Args:
         runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for.
@@ -58,7 +60,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) ->
         return Bottleneck("none", why, "Measure higher levels to find the limit.", tuple(highest["run"].to_list()))
     names = tuple(there["run"].to_list())
     at = f"At {load_text(there['level'][0], point['unit'])}"
-    waiting, preempted = _mean(there, "waiting_standing") or 0.0, _mean(there, "preemptions") or 0.0
+    waiting, preempted = (math.ceil(_mean(there, column) or 0.0) for column in ("waiting_standing", "preemptions"))
     below = operated < (point["c_max"] or 0.0)
     if there["saturated"].any() and (waiting or preempted or below):
         why = f"{at} the KV cache is full{_room(there)}{_waits(waiting, preempted)}."
@@ -66,7 +68,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) ->
     if waiting:
         usage = _mean(there, "kv_usage_peak")
         room = f"although {1 - usage:.0%} of the KV cache is free" if usage is not None else "and the KV cache is not told"
-        why = f"{at} {waiting:.0f} requests wait {room}: the engine's own bounds hold them back."
+        why = f"{at} {waiting} request{'s wait' if waiting > 1 else ' waits'} {room}: the engine's own bounds hold them back."
         return Bottleneck("sequences", why, "Raise max_num_seqs, or the tokens of a step (max-num-batched-tokens).", names)
     if there["level"][0] <= (point["c_max"] or 0.0):
         carried = _mean(there, "throughput_requests_per_s") or 0.0

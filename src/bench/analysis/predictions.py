@@ -48,7 +48,7 @@ def predictions(
 
     KV capacity: of the launch plan, and as the server tells it. Saturation: KV tokens ÷ tokens a request, and the lowest level that
     filled the cache. Ceilings: of `bench plan`, for `device`, beside the speed of a request that was alone: 1 ÷ TPOT P50, and
-    prompt ÷ TTFT P50.
+    prompt ÷ TTFT P50, where no prefix came from the cache.
 
     Args:
         runs: summary rows. saturation: of `saturation`. geometries, deployments: by deployment. device: that all of them ran on.
@@ -85,6 +85,8 @@ def _between(row: Mapping[str, Any]) -> str:
 def _speeds(name: str, runs: pl.DataFrame, geometry: Geometry, deployment: Deployment, device: Device) -> list[Prediction]:
     """Of requests that were alone."""
     alone = runs.filter(pl.col("valid") & (pl.col("axis") == "concurrency") & (pl.col("level") == 1))
+    if "prefix_hit_rate" in alone.columns:
+        alone = alone.with_columns(ttft_p50_s=pl.when(pl.col("prefix_hit_rate").fill_null(0) == 0).then("ttft_p50_s"))
     weights = "bfloat16" if deployment.dtype == "auto" else deployment.dtype
     cache = weights if deployment.kv_cache_dtype == "auto" else deployment.kv_cache_dtype
     setting = Setting(

@@ -25,7 +25,8 @@ def sensitivity(runs: pl.DataFrame, slos: Sequence[Slo], slo: Slo, limits_s: Seq
     """`C_max` and usable requests/s of each curve where `slo` has another limit and the other SLOs stay.
 
     Args:
-        runs: summary rows, as `operating_points` takes them. slo: one of `slos`. limits_s: its limits (s).
+        runs: summary rows, as `operating_points` takes them; other curves change nothing. slo: one of `slos`. limits_s: its
+            limits (s).
 
     Returns:
         One row a curve and limit at which a measured load meets all: `deployment`, `workload`, `limit_s`, `c_max`, `usable_rps`.

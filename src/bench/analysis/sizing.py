@@ -42,6 +42,8 @@ class OperatingPoint:
         c_max: requests in flight there, which are what it may admit. latency_s: their mean E2E latency (s).
         prompt_tokens, output_tokens: mean lengths (tokens). kv_tokens: capacity of the KV cache (tokens).
         max_model_len: longest request that the server takes (tokens).
+        admit: most requests in flight there, where the load does not hold `c_max` of them: they came by a rate and met the SLOs, and a
+            limit at their mean would refuse much of it.
     """
 
     usable_rps: float
@@ -52,6 +54,7 @@ class OperatingPoint:
     output_tokens: float | None = None
     kv_tokens: int | None = None
     max_model_len: int | None = None
+    admit: float | None = None
 
     @classmethod
     def of(
@@ -62,22 +65,24 @@ class OperatingPoint:
         """A measured one.
 
         Args:
-            point: row of `operating_points`. run: a summary row of its curve. tensor_parallel: GPUs of an instance, if not the run's.
+            point: row of `operating_points`. run: a summary row of its curve.
 
         Returns:
             None where no measured load meets the SLOs, or nothing came at it.
         """
         if point["c_max"] is None or not point["usable_rps"]:
             return None
+        held = point["unit"] == "requests in flight"  # not by a rate, nor of conversations, some of which think
         return cls(
             usable_rps=point["usable_rps"],
             tensor_parallel=gpus_of(run),
-            c_max=point["operate_at"] if point["axis"] == "concurrency" else point["in_flight"],
+            c_max=point["operate_at"] if held else point["in_flight"],
             latency_s=point["latency_s"],
             prompt_tokens=point["prompt_tokens"],
             output_tokens=point["output_tokens"],
             kv_tokens=run.get("kv_tokens"),
             max_model_len=run.get("max_model_len"),
+            admit=None if held else point["in_flight_peak"],
         )
 
     @property
@@ -147,11 +152,12 @@ def limits(point: OperatingPoint, slo_s: float | None, *, arrival_rps: float | N
     if point.kv_tokens is not None:
         free = (round(_KV_HEADROOM[0] * point.kv_tokens), round(_KV_HEADROOM[1] * point.kv_tokens))
         if point.c_max and point.prompt_tokens is not None and point.output_tokens is not None:
-            others = (point.c_max - 1) * (point.prompt_tokens + point.output_tokens)
+            others = max(0.0, point.c_max - 1) * (point.prompt_tokens + point.output_tokens)
             longest = max(0, math.floor(min(point.kv_tokens - others, point.max_model_len or math.inf) - point.output_tokens))
+    admission = point.c_max if point.admit is None else point.admit
     queue = None if slo_s is None else slo_s * (point.usable_rps if arrival_rps is None else arrival_rps)
     return Limits(
-        admission=None if point.c_max is None else math.floor(point.c_max),
+        admission=None if admission is None else max(1, math.floor(admission)),
         queue=None if queue is None else math.floor(_exact(queue)),
         shed_from=None if queue is None else math.floor(_exact(_SHED[0] * queue)),
         shed_at=None if queue is None else math.floor(_exact(_SHED[1] * queue)),

@@ -22,6 +22,7 @@ _CARRIED = {
     "prompt_tokens": "prompt_tokens",
     "output_tokens": "output_tokens",
     "in_flight": "client_in_flight_mean",
+    "in_flight_peak": "in_flight_peak",
 }
 _WORDS = dict.fromkeys(("deployment", "workload", "axis", "unit", "kind", "missed", "told", "noise_of"), pl.String)
 _NUMBERS = dict.fromkeys(
@@ -91,7 +92,7 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo]) -> pl.DataFrame:
         with a valid run), `told` (C_max in words); `noise` of a run (relative; of the noisiest SLO) and `noise_of`, as `Levels` has
         them; `runs` at C_max and `runs_met`, those of them that meet all by themselves; `operate_at`, `usable_low` (requests/s at
         `low`, where that is below it), and of the runs there the means `usable_rps` and `goodput_rps` (requests/s),
-        `tokens_per_s`, `latency_s` (E2E, s), `prompt_tokens`, `output_tokens`, `in_flight` (requests).
+        `tokens_per_s`, `latency_s` (E2E, s), `prompt_tokens`, `output_tokens`, `in_flight`, `in_flight_peak` (requests).
     """
     rows = []
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
@@ -194,9 +195,9 @@ def _without(valid: pl.DataFrame, slo: Slo) -> list[float]:
 
 
 def _judge(valid: pl.DataFrame, others: pl.DataFrame, slo: Slo) -> tuple[Levels, pl.DataFrame]:
-    """The levels with their noise, and of each the `value` of the SLO's percentile, and its interval, `low` and `high` (s; null "
-    "where the noise is not known)."""
-    known = valid.drop_nulls(slo.column)
+    """The levels with their noise, and of each the `value` of the SLO's percentile, and its interval, `low` and `high` (s; null
+    where the noise is not known)."""
+    known = valid.filter(pl.col(slo.column) > 0)  # 0, of tokens that came in one piece, misses nothing
     levels = Levels.of(known, slo.column, others.partition_by("deployment"), absolute=True)
     half = levels.sure * levels.noise / levels.runs**0.5
     noisy = levels.noise_of == "neighbours" and len(levels) < _FEWEST_LEVELS

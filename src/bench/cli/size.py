@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from bench.cli.common import Commands, add_hardware, at_least_one, hardware, print_json, print_table
@@ -212,10 +214,10 @@ def _draw(options: argparse.Namespace, runs: pl.DataFrame) -> None:
     from bench.figures.save import save_figure  # noqa: PLC0415
 
     decision = Decision(slo=options.slo, peak_rps=options.peak_rps, safety=options.safety)
-    paths = save_figure("fleet", Results(runs, pl.DataFrame(), None, decision), options.chart.with_suffix(""))
-    for path in paths:
-        if path.suffix != options.chart.suffix:
-            path.unlink()
+    with TemporaryDirectory() as folder:  # a figure is several files; others beside the one that is wanted are not ours
+        paths = save_figure("fleet", Results(runs, pl.DataFrame(), None, decision), Path(folder, "fleet"))
+        options.chart.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(next(path for path in paths if path.suffix == options.chart.suffix), options.chart)
 
 
 def _print(told: dict[str, Any]) -> None:

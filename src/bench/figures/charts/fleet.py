@@ -45,15 +45,18 @@ def fleet_chart(results: Results) -> alt.HConcatChart | alt.LayerChart:
 
 
 def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
-    ends = steps_of(results.curves, slo)
-    limits = sorted({*ends, slo.limit_s, 2 * max(ends), *([slo.limit_s * 2] if slo.limit_s > max(ends) else [])})
-    rows = with_curve(results, sensitivity(results.curves, results.decision.slos, slo, limits))
+    last = 2 * max(*steps_of(results.curves, slo), slo.limit_s)
+    parts = [  # each at its own steps: at those of all curves together, the time would grow with their square
+        sensitivity(runs, results.decision.slos, slo, sorted({*steps_of(runs, slo), slo.limit_s, last}))
+        for runs in results.curves.partition_by("deployment", "workload", maintain_order=True)
+    ]
+    rows = with_curve(results, pl.concat(parts))
     x = alt.X(
         "limit_s:Q", title=f"limit of {slo.name} (s)", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="~g")
     )
     y = alt.Y("usable_rps:Q", title="usable requests/s of an instance", scale=alt.Scale(domainMin=0))
     same = pl.struct("c_max", "usable_rps").ne_missing(pl.struct("c_max", "usable_rps").shift().over("curve"))
-    rows = rows.filter(same | (pl.col("limit_s") == limits[-1]))
+    rows = rows.filter(same | (pl.col("limit_s") == last))
     told = ["curve:N", alt.Tooltip("limit_s:Q", title="limit (s)", format=".3g"), alt.Tooltip("c_max:Q", title="C_max"),
             alt.Tooltip("usable_rps:Q", title="usable requests/s", format=".3g")]  # fmt: skip
     base = alt.Chart(rows.select("curve", "limit_s", "c_max", "usable_rps"))
