@@ -28,7 +28,7 @@ def study(summary, decision=SLO, **curves):
     [
         ({}, SLO, "Carries 4 requests/s at 2 requests in flight: C_max is 2 (no interval)."),
         ({"kv_usage_peak": [0.2, 1.0, 1.0]}, SLO, "Carries 2 requests/s at 1 request in flight, the most up to C_max, which is 2 (no interval)."),
-        ({"ttft_p99_s": [0.1] * 3}, SLO, "Carries 4 requests/s at 2 requests in flight, the most up to C_max, which is 4 or more."),
+        ({"ttft_p99_s": [0.1] * 3}, SLO, "Carries 4 requests/s at 2 requests in flight, the most up to C_max, which is 4 or more (no interval)."),
         ({"ttft_p99_s": [2.0] * 3}, SLO, "No measured load meets the SLOs: at 1 request in flight, the lowest, it misses TTFT P99 ≤ 1 s (2 s)."),
         ({"failed": [1, 1, 1]}, SLO, "No valid run: nothing is told."),
         ({}, Decision(), "Its KV cache is full from 4 on; throughput is highest at 1."),

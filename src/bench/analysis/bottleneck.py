@@ -74,6 +74,9 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) ->
         carried = _mean(there, "throughput_requests_per_s") or 0.0
         why = f"{at} it carries no more: {carried:.3g} requests/s. Neither memory nor an SLO ends it there."
         return Bottleneck("throughput", why, _FASTER, names)
+    if _mean(there, "ttft_mean_s") is None and "ttft" not in {slo.metric for slo in slos}:
+        why = f"{at} it takes too long; answers that are not streamed do not tell whether prefill or decode does."
+        return Bottleneck("unknown", why, "", names)
     missed = {slo.metric for slo in slos if (_mean(there, slo.column) or 0.0) > slo.limit_s}
     if "ttft" in missed or ("e2e" in missed and _grew_before_the_first_token(valid.filter(pl.col("level") == operated), there)):
         told = _prefill(there, point["axis"])

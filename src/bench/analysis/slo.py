@@ -221,5 +221,8 @@ def _told(row: dict[str, Any]) -> str:
     if row["kind"] == "below":
         return f"below {row['missed_at']:g}, the lowest level"
     if row["kind"] == "above":
-        return f"{row['c_max']:g} or more"
+        low = row["low"]
+        return f"{row['c_max']:g} or more" + (
+            " (no interval)" if low is None else f" (surely {low:g})" if low < row["c_max"] else ""
+        )
     return f"{row['c_max']:g} ({', '.join(sides) or 'no interval'})"
