@@ -107,14 +107,13 @@ def test_why_a_curve_carries_no_more(summary, told, cause, words):
     assert words in found.why
 
 
-def test_a_load_that_brings_no_more_is_neither_memory_nor_an_slo(summary):
-    runs = frame(
-        summary,
-        {"a": {"levels": (1, 2, 4, 8), "throughput_requests_per_s": [1.0, 2.0, 1.8, 1.5], "ttft_p99_s": [0.1, 0.2, 0.3, 9.0]}},
-    )
-    found = bottleneck(runs, operating_points(runs, SLOS).row(0, named=True), SLOS)
-    assert (found.cause, found.runs) == ("throughput", ("4",))
-    assert "carries no more: 1.8 requests/s" in found.why
+def test_the_limit_is_looked_for_above_all_levels_with_room_whichever_carries_the_most(summary):
+    told = {"levels": (1, 2, 4, 8), "throughput_requests_per_s": [1.0, 2.0, 1.8, 1.5], "kv_usage_peak": [0.2, 0.5, 0.9, 1.0],
+            "preemptions": [0, 0, 0, 2]}  # fmt: skip
+    runs = frame(summary, {"a": told})
+    point = operating_points(runs, SLOS).row(0, named=True)
+    assert (point["operate_at"], point["room_at"], point["c_max"]) == (2, 4, 8)
+    assert (bottleneck(runs, point, SLOS).cause, bottleneck(runs, point, SLOS).runs) == ("kv", ("8",))
 
 
 def test_slow_steps_are_told_from_slow_prompts(summary):

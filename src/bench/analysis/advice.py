@@ -139,7 +139,7 @@ def _admission(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
 
 def _headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
     """What a full cache costs, and the headroom that avoids it; not where an SLO ends the range before memory does."""
-    operated = {(row["deployment"], row["workload"]): row["operate_at"] for row in points.to_dicts()}
+    operated = {(row["deployment"], row["workload"]): row["room_at"] for row in points.to_dicts()}
     for row in (
         saturation.filter(pl.col("axis") == "concurrency").drop_nulls(["measured", "below", "predicted"]).iter_rows(named=True)
     ):

@@ -24,8 +24,7 @@ class Bottleneck:
 
     Attributes:
         cause: `kv` (its KV cache is full), `sequences` (requests wait while it has room), `prefill` (prompts queue for arithmetic),
-            `decode` (steps take too long), `throughput` (more
-            load brings nothing, though nothing is missed), `none` (nothing measured misses) or `unknown`.
+            `decode` (steps take too long), `none` (nothing measured misses) or `unknown`.
         why, mend: in words, each a sentence or two.
         runs: those that carry it.
     """
@@ -39,10 +38,10 @@ class Bottleneck:
 def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) -> Bottleneck:
     """Why a curve does not carry more.
 
-    At the level above the one at which an instance is operated: the KV cache, if a run filled it and requests wait or were preempted,
-    or if that is why it is operated below C_max; else the engine's bounds, if requests wait; else throughput, if that level meets the
-    SLOs; else prefill, if TTFT is missed, or E2E and most of its growth lies before the first token; else decode. Evidence, not proof:
-    what is full when a limit is passed need not be all that bounds it.
+    At the level above the highest that meets the SLOs with room in its KV cache: the KV cache, if a run filled it and requests wait or
+    were preempted, or if it was full up to C_max; else the engine's bounds, if requests wait; else prefill, if TTFT is missed, or E2E
+    and most of its growth lies before the first token; else decode. Evidence, not proof: what is full when a limit is passed need not
+    be all that bounds it.
 
     Args:
         runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for.
@@ -52,7 +51,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) ->
         return Bottleneck("unknown", "It has no valid run.", "")
     if point["kind"] == "unjudged":
         return Bottleneck("unknown", "Its SLOs cannot be judged.", "")
-    operated = point["operate_at"] or 0.0
+    operated = point["room_at"] or 0.0
     there = valid.filter(pl.col("level") > operated).filter(pl.col("level") == pl.col("level").min())
     if there.is_empty():
         highest = valid.filter(pl.col("level") == operated)
@@ -70,10 +69,6 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) ->
         room = f"although {1 - usage:.0%} of the KV cache is free" if usage is not None else "and the KV cache is not told"
         why = f"{at} {waiting} request{'s wait' if waiting > 1 else ' waits'} {room}: the engine's own bounds hold them back."
         return Bottleneck("sequences", why, "Raise max_num_seqs, or the tokens of a step (max-num-batched-tokens).", names)
-    if there["level"][0] <= (point["c_max"] or 0.0):
-        carried = _mean(there, "throughput_requests_per_s") or 0.0
-        why = f"{at} it carries no more: {carried:.3g} requests/s. Neither memory nor an SLO ends it there."
-        return Bottleneck("throughput", why, _FASTER, names)
     if _mean(there, "ttft_mean_s") is None and "ttft" not in {slo.metric for slo in slos}:
         why = f"{at} it takes too long; answers that are not streamed do not tell whether prefill or decode does."
         return Bottleneck("unknown", why, "", names)
@@ -87,7 +82,6 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) ->
     return Bottleneck("decode", f"{at} decoding is too slow{step}.", _FASTER_DECODE, names)
 
 
-_FASTER = "A faster device, or more of them; or repeats, where the difference is no more than the noise of a run."
 _FASTER_PREFILL = (
     "More arithmetic (a faster device, or more of them), shorter prompts or prefixes that the cache serves; a burst that "
     "arrives spread out waits less."

@@ -29,6 +29,7 @@ _NUMBERS = dict.fromkeys(
     (
         "c_max",
         "operate_at",
+        "room_at",
         "usable_rps",
         "usable_low",
         "low",
@@ -90,7 +91,8 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo]) -> pl.DataFrame:
         above); `low`, `high`: C_max lies from the highest level up to which all surely meet to below the lowest that surely misses,
         null where a side is open; `missed_at` (the lowest level that misses), `missed` (what it misses, in words), `highest` (level
         with a valid run), `told` (C_max in words); `noise` of a run (relative; of the noisiest SLO) and `noise_of`, as `Levels` has
-        them; `runs` at C_max and `runs_met`, those of them that meet all by themselves; `operate_at`, `usable_low` (requests/s at
+        them; `runs` at C_max and `runs_met`, those of them that meet all by themselves; `operate_at`, `room_at` (the highest
+        level up to C_max without a full KV cache), `usable_low` (requests/s at
         `low`, where that is below it), and of the runs there the means `usable_rps` and `goodput_rps` (requests/s),
         `tokens_per_s`, `latency_s` (E2E, s), `prompt_tokens`, `output_tokens`, `in_flight`, `in_flight_peak` (requests).
     """
@@ -143,7 +145,8 @@ def _point(valid: pl.DataFrame, others: pl.DataFrame, slos: Sequence[Slo]) -> di
     first = next((i for i, level in enumerate(ladder) if misses[level]), len(ladder))
     unsure = next((i for i, level in enumerate(ladder) if level not in sure), len(ladder))
     meeting = ladder[:first]
-    operate = _operated(valid, meeting)
+    roomy = _with_room(valid, meeting)
+    operate = max(roomy, key=lambda level: _usable(valid.filter(pl.col("level") == level)) or 0.0, default=None)
     there, top = (valid.filter(pl.col("level").is_in([level])) for level in (operate, meeting[-1] if meeting else None))
     low = ladder[unsure - 1] if unsure else None
     noise, noise_of = max(noises, default=(None, None))
@@ -151,6 +154,7 @@ def _point(valid: pl.DataFrame, others: pl.DataFrame, slos: Sequence[Slo]) -> di
         "kind": "above" if first == len(ladder) else "found" if first else "below",
         "c_max": meeting[-1] if meeting else None,
         "operate_at": operate,
+        "room_at": roomy[-1] if roomy else None,
         "usable_rps": _usable(there) if operate is not None else None,
         "usable_low": _usable(valid.filter(pl.col("level") == low)) if low is not None and low < (operate or 0) else None,
         "low": low,
@@ -166,11 +170,10 @@ def _point(valid: pl.DataFrame, others: pl.DataFrame, slos: Sequence[Slo]) -> di
     }
 
 
-def _operated(valid: pl.DataFrame, meeting: Sequence[float]) -> float | None:
-    """The level among those that meet the SLOs, without a full KV cache if there is one, that carries the most; None without any."""
-    by_level = {level: valid.filter(pl.col("level") == level) for level in meeting}
-    roomy = [level for level, runs in by_level.items() if not runs["saturated"].any()]
-    return max(roomy or meeting, key=lambda level: _usable(by_level[level]) or 0.0, default=None)
+def _with_room(valid: pl.DataFrame, meeting: Sequence[float]) -> list[float]:
+    """The levels among those that meet the SLOs at which the KV cache is not full; all of them where it always is."""
+    full = valid.filter("saturated")["level"].unique().to_list()
+    return [level for level in meeting if level not in full] or list(meeting)
 
 
 def _usable(runs: pl.DataFrame) -> float | None:
