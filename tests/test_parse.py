@@ -114,7 +114,7 @@ def run(tmp_path):
             file.write(json.dumps({**scrape, "text": exposition(slot)}) + "\n")
         file.write(json.dumps({"slot": 3, "endpoint": "u", "sent": 102.0, "received": 103.0, "error": "timed out"}) + "\n")
     record = {
-        "digest": "d",
+        "digest": "d", "commit": "c0ffee",
         "definition": {"deployment": "a", "run": "r", "workload": "w", "arrival": "burst", "prompt_tokens": 4,
                        "output_tokens": 3, "num_requests": 2, "axis": "concurrency", "level": 2, "repeat": 1, "seed": 0},
         "started": "2026-01-01T00:00:00+00:00", "clock_start_s": 100.0, "drain_s": 0.0, "scrape_interval_s": 0.2, "scrape_endpoint": "u",
@@ -138,6 +138,7 @@ def parse(folder):
 def test_a_runs_summary_by_hand(run):
     told = parse(run)
     assert (told["requests"], told["ok"], told["failed"], told["wrong_output_tokens"]) == (2, 2, 0, 0)
+    assert told["commit"] == "c0ffee"
     assert told["duration_s"] == 1.5  # first sent at 0, last token at 1.5
     assert told["throughput_tokens_per_s"] == 6 / 1.5
     # Windows end at a token: (−0.7, 0.3] holds four, (−0.5, 0.5] five, (0.5, 1.5] one.

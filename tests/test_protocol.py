@@ -32,7 +32,7 @@ MODULES = [
     "src/bench/measure/recording.py",
     "src/bench/measure/session.py",
 ]
-KNOWN = (3, "bbcad4691f09c70d")
+KNOWN = (3, "a35f64329d6ef8fc")
 
 
 def test_a_change_of_the_measuring_is_declared():

@@ -10,10 +10,11 @@ from itertools import pairwise
 import polars as pl
 import pytest
 
+from bench.commit import commit_of
 from bench.figures import Results, figure_names
 from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
-from bench.report import commit_of, write_manifest, write_report
+from bench.report import write_manifest, write_report
 from bench.report.provenance import deployments, overview, workloads
 from bench.study import Decision
 from tests.test_figures import PEAK, drawn_rows, planted, results
@@ -222,6 +223,10 @@ def test_the_page_says_what_measured_when_and_from_which_sources(tmp_path, summa
     assert "2026-01-31 22:00 to 2026-02-01 00:20 UTC" in told and "NVIDIA X" in told and "commit 0123456789ab" in told
     assert "driver 570.1" in page.text
     assert "0123456789abcdef, with changes" in page.text
+    assert "Which commit measured the runs is not recorded" in page.text
+    measured = results(summary, commit=["fedcba9876543210", "fedcba9876543210", "aaaa"], deployments=("a",))
+    text = drawn(tmp_path, measured).text
+    assert "The runs were measured by the commits" in text and "fedcba9876543210" in text
 
 
 def test_a_commit_is_told_with_what_changed_since(tmp_path):

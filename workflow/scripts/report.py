@@ -1,8 +1,9 @@
 from pathlib import Path
 
+from bench.commit import commit_of
 from bench.figures import Results
 from bench.models import geometry_of_model
-from bench.report import commit_of, write_report
+from bench.report import write_report
 from bench.study import Plan, load_config
 from bench.workflow import job
 
@@ -18,7 +19,7 @@ with job(snakemake.log[0]):
         ),
         specs=[Path(path) for path in snakemake.input.specs],
         facts=[Path(path) for path in snakemake.input.facts],
-        commit=commit_of(Path(snakemake.scriptdir)),
+        commit=commit_of(),
         geometries={spec.name: shape for spec in specs if (shape := geometry_of_model(spec.model))},
         settings={spec.name: spec.deployment for spec in specs},
     )

@@ -108,7 +108,7 @@ def summary_frame(
         judged = verdict(run, thresholds)
         rows.append(
             {
-                **dict.fromkeys((*DEVICE_FIGURES, "goodput_requests_per_s", "slo_share")),
+                **dict.fromkeys((*DEVICE_FIGURES, "goodput_requests_per_s", "slo_share", "commit")),
                 **{k: v for k, v in run.items() if k not in ("metrics_missing", "counters_fell", "scrape_gaps")},
                 "model": launch.get("model"),
                 "engine": launch.get("engine"),
@@ -135,7 +135,7 @@ def summary_frame(
         "waiting_standing": pl.Float64,
         "preemptions": pl.Float64, "predicted_saturation": pl.Float64, "kv_bytes_per_token": pl.Int64, "parameters": pl.Int64,
         "concurrency": pl.Int64, "request_rate": pl.Float64, "level": pl.Float64, "recovered": pl.Boolean,
-        "goodput_requests_per_s": pl.Float64, "slo_share": pl.Float64,
+        "goodput_requests_per_s": pl.Float64, "slo_share": pl.Float64, "commit": pl.String,
         "model": pl.String, "engine": pl.String, "device": pl.String, "tensor_parallel": pl.Int64, "family": pl.String,
         "prompt_fixed": pl.Int64, "output_fixed": pl.Int64, "stream": pl.Boolean,
         "engine_version": pl.String, "hardware": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.cli.common import Commands, print_json, refuse_missing_gpus
+from bench.commit import commit_of
 from bench.errors import BenchError
 from bench.study.archetypes import ARCHETYPES
 from bench.study.workload import OPEN
@@ -238,7 +239,13 @@ def _run(options: argparse.Namespace) -> None:
     print(f"sending {len(planned)} requests to {base_url}{_at_least(planned)}", file=sys.stderr, flush=True)
     # Which metrics a server tells depends on its version.
     version = {"engine_version": server_info(base_url).get("version")} if options.scrape else {}
-    header = {"digest": digest([base_url, definition]), "protocol": PROTOCOL, **version, "definition": definition}
+    header = {
+        "digest": digest([base_url, definition]),
+        "protocol": PROTOCOL,
+        **version,
+        "commit": commit_of(),
+        "definition": definition,
+    }
     output: Path = options.output_dir
     output.mkdir(parents=True, exist_ok=True)
     # Aside at first, so that a run that fails leaves what was there before it.

@@ -13,6 +13,7 @@ from typing import Any
 
 import requests
 
+from bench.commit import commit_of
 from bench.engine import Server, ServerDied, gather_facts, server_info
 from bench.errors import BenchError
 from bench.http import get
@@ -100,6 +101,7 @@ def _measure_missing(
     settings, d = plan.measurement, spec.deployment
     say(f"{spec.name}: starting {spec.deployment.engine} for {len(missing)} runs" if spec.engine.source != "external"
         else f"{spec.name}: measuring {spec.engine.base_url}, {len(missing)} runs")  # fmt: skip
+    commit = commit_of()
     server = Server(
         launch,
         cores=d.cores,
@@ -142,6 +144,7 @@ def _measure_missing(
                 "protocol": PROTOCOL,
                 "deployment_digest": spec.digest,
                 "engine_version": facts["engine_version"],
+                "commit": commit,
                 "definition": run.definition,
             }
             with store.adding(run.digest) as folder, _blaming(server):

@@ -131,6 +131,7 @@ def summarise(
     content: dict[str, Any] = {
         **asked_figures(record["definition"], requests),
         "digest": record["digest"],
+        "commit": record.get("commit"),
         "started": record["started"],
         "requests": len(requests),
         "ok": len(ok),

@@ -20,7 +20,8 @@ _LENGTHS = {"prompt_tokens": "prompt", "output_tokens": "output"}
 
 def overview(runs: pl.DataFrame, facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What a page says at its top: `models`, `engines` (with their versions), `hardware`, and when the first and the last run
-    `started` (UTC; None where the runs do not tell it); `random_weights`, whether a server was given no others.
+    `started` (UTC; None where the runs do not tell it); `commits`, of the sources that
+    measured; `random_weights`, whether a server was given no others.
 
     Args:
         runs: rows of the summary table. facts: `deployment.json` of each deployment.
@@ -32,6 +33,7 @@ def overview(runs: pl.DataFrame, facts: Sequence[Mapping[str, Any]]) -> dict[str
         "models": _known(runs, "model"),
         "engines": [f"{engine or 'an endpoint'} {version or 'of unknown version'}" for engine, version in versions],
         "hardware": list(dict.fromkeys([*devices, *_known(runs, "hardware")])),
+        "commits": _known(runs, "commit"),
         "random_weights": any(
             _flag([str(part) for part in fact.get("command") or []], "--load-format") == "dummy" for fact in facts
         ),

@@ -1,4 +1,4 @@
-"""Which state of the sources drew a page."""
+"""Which state of the sources measured a run, or drew a page."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from pathlib import Path
 __all__ = ["commit_of"]
 
 
-def commit_of(folder: Path) -> str | None:
+def commit_of(folder: Path | None = None) -> str | None:
     """The git commit that is checked out in `folder`, with a remark where tracked files were changed since.
+
+    Args:
+        folder: a checkout; by default, that of this package.
 
     Returns:
         Such as `4c1ebdf…, with changes that are not committed`; None where there is no git, or `folder` is no checkout.
     """
+    folder = folder or Path(__file__).parent
     commit = _git(folder, "rev-parse", "HEAD")
     if not commit:
         return None
