@@ -11,7 +11,7 @@ from bench.analysis.predictions import Prediction, predictions
 from bench.analysis.regions import regions
 from bench.analysis.repeats import repeats
 from bench.analysis.saturation import saturation
-from bench.analysis.sizing import OperatingPoint, sized
+from bench.analysis.sizing import OperatingPoint, instances_for, sized
 from bench.analysis.slo import goodput, operating_points
 from bench.analysis.validity import verdict
 
@@ -33,6 +33,7 @@ __all__ = [
     "compare_with_baseline",
     "economics",
     "goodput",
+    "instances_for",
     "judge",
     "knees",
     "operating_points",

@@ -22,6 +22,7 @@ __all__ = [
     "cost_per_month",
     "fleet",
     "gpus_of",
+    "instances_for",
     "limits",
     "sized",
 ]
@@ -115,9 +116,14 @@ def fleet(point: OperatingPoint, peak_rps: float, *, safety: float = 1.3) -> Fle
 
     Source: the documents' instances × GPUs of one × safety, in whole instances.
     """
-    instances = math.ceil(_exact(peak_rps / point.usable_rps))
+    instances = instances_for(peak_rps, point.usable_rps)
     gpus = math.ceil(_exact(instances * safety)) * point.tensor_parallel
     return Fleet(instances, gpus, peak_rps * point.tensor_parallel / (gpus * point.usable_rps))
+
+
+def instances_for(peak_rps: float, usable_rps: float) -> int:
+    """⌈peak ÷ usable⌉ (both requests/s)."""
+    return math.ceil(_exact(peak_rps / usable_rps))
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.study import Device, Plan, devices, load_file
+from bench.study import Deployment, Device, Plan, devices, load_file
 from bench.study.yaml_file import read_yaml
 
 __all__ = [
     "Commands",
     "add_config",
+    "add_engine_memory",
     "add_hardware",
     "at_least_one",
     "hardware",
@@ -22,6 +23,7 @@ __all__ = [
     "print_json",
     "print_table",
     "refuse_missing_gpus",
+    "refuse_wrong_share",
 ]
 
 Commands = Any  # argparse's own class for subparsers has no public name
@@ -59,6 +61,44 @@ def hardware(options: argparse.Namespace) -> dict[str, Device]:
         return devices(read_yaml(options.hardware) if options.hardware else None)
     except BenchError as error:
         raise BenchError(f"--hardware {options.hardware}: {error}" if options.hardware else str(error)) from None
+
+
+def add_engine_memory(parser: argparse.ArgumentParser) -> None:
+    """Options that decide what an engine leaves for the KV cache, with a deployment's defaults."""
+    default = {name: field.default for name, field in Deployment.model_fields.items()}
+    parser.add_argument(
+        "--gpu-memory-utilization",
+        type=float,
+        default=default["gpu_memory_utilization"],
+        metavar="SHARE",
+        help="share of a GPU's memory that the engine may take (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tensor-parallel",
+        type=at_least_one,
+        default=default["tensor_parallel"],
+        metavar="N",
+        help="GPUs that share each layer (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-num-seqs",
+        type=at_least_one,
+        default=default["max_num_seqs"],
+        metavar="N",
+        help="most sequences in one step, for which the sampler keeps memory, and a bound on requests at once (default: %(default)s)",
+    )
+
+
+def refuse_wrong_share(options: argparse.Namespace) -> None:
+    """Refuse a memory share that is none.
+
+    Raises:
+        BenchError: it is not above 0 and at most 1.
+    """
+    if not 0 < options.gpu_memory_utilization <= 1:
+        raise BenchError(
+            f"--gpu-memory-utilization is {options.gpu_memory_utilization:g}; it is a share, above 0 and at most 1."
+        )
 
 
 def at_least_one(text: str) -> int:

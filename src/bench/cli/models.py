@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from bench.cli.common import Commands, at_least_one, print_json, print_table
-from bench.errors import BenchError
+from bench.cli.common import Commands, add_engine_memory, at_least_one, print_json, print_table, refuse_wrong_share
 from bench.models import (
     Geometry,
     cuda_overhead_bytes,
@@ -18,7 +17,7 @@ from bench.models import (
     predicted_saturation,
     weight_bytes,
 )
-from bench.study import CatalogueEntry, Deployment, catalogue
+from bench.study import CatalogueEntry, catalogue
 from bench.study.config import parse_size
 
 __all__ = ["add"]
@@ -37,7 +36,6 @@ def add(commands: Commands) -> None:
         epilog="example: the study's table, 94 GB H100 NVL, vLLM's own 1,024 sequences, requests of 128 + 512 tokens: "
         "bench models --device-memory 93.6GiB --max-num-seqs 1024 --tokens 640",
     )
-    default = {name: field.default for name, field in Deployment.model_fields.items()}
     parser.add_argument("--json", action="store_true", help="a JSON list, with hub id, source and published parameters")
     parser.add_argument(
         "--tokens",
@@ -49,27 +47,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--device-memory", type=_size, metavar="SIZE", help="memory of one GPU, such as 80GiB: adds its KV cache in tokens"
     )
-    parser.add_argument(
-        "--gpu-memory-utilization",
-        type=float,
-        default=default["gpu_memory_utilization"],
-        metavar="SHARE",
-        help="share of it that the engine may take (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--tensor-parallel",
-        type=at_least_one,
-        default=default["tensor_parallel"],
-        metavar="N",
-        help="GPUs that share each layer (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-num-seqs",
-        type=at_least_one,
-        default=default["max_num_seqs"],
-        metavar="N",
-        help="most sequences in one step, for which the sampler keeps memory, and a bound on requests at once (default: %(default)s)",
-    )
+    add_engine_memory(parser)
     parser.set_defaults(run=_run)
 
 
@@ -81,10 +59,7 @@ def _size(text: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    if not 0 < options.gpu_memory_utilization <= 1:
-        raise BenchError(
-            f"--gpu-memory-utilization is {options.gpu_memory_utilization:g}; it is a share, above 0 and at most 1."
-        )
+    refuse_wrong_share(options)
     rows = [_row(key, entry, options) for key, entry in catalogue().items()]
     if options.json:
         print_json(rows)

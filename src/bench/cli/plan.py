@@ -9,10 +9,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.cli.common import Commands, add_hardware, at_least_one, hardware, print_json, print_table
+from bench.cli.common import (
+    Commands,
+    add_engine_memory,
+    add_hardware,
+    at_least_one,
+    hardware,
+    print_json,
+    print_table,
+    refuse_wrong_share,
+)
 from bench.errors import BenchError
 from bench.models import DTYPE_BYTES, WEIGHTS, Demand, Geometry, Setting, choices, geometry_at, geometry_of, plan
-from bench.study import Deployment, Device, catalogue, catalogue_key, device_named
+from bench.study import Device, catalogue, catalogue_key, device_named
 
 __all__ = ["add"]
 
@@ -31,7 +40,6 @@ def add(commands: Commands) -> None:
         epilog="example: bench plan --model llama-3.1-70b-fp8 --device h100-nvl --tensor-parallel 2 --prompt-length 1000 "
         "--output-length 128",
     )
-    default = {name: field.default for name, field in Deployment.model_fields.items()}
     parser.add_argument(
         "--model", metavar="M", help="a model of the catalogue (`bench models`), a config.json, or a folder with one"
     )
@@ -50,9 +58,6 @@ def add(commands: Commands) -> None:
         help="requests to be held at once, for the fewest GPUs (default: %(default)s)",
     )
     parser.add_argument(
-        "--tensor-parallel", type=at_least_one, default=1, metavar="N", help="GPUs that share each layer (default: %(default)s)"
-    )
-    parser.add_argument(
         "--dtype",
         type=_dtype,
         choices=WEIGHTS,
@@ -63,20 +68,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--kv-dtype", type=_dtype, choices=DTYPE_BYTES, help="of the KV cache (default: 16 bit, or 32 with --dtype float32)"
     )
-    parser.add_argument(
-        "--gpu-memory-utilization",
-        type=float,
-        default=default["gpu_memory_utilization"],
-        metavar="SHARE",
-        help="share of a GPU's memory that the engine may take (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-num-seqs",
-        type=at_least_one,
-        default=default["max_num_seqs"],
-        metavar="N",
-        help="most sequences in one step (default: %(default)s)",
-    )
+    add_engine_memory(parser)
     add_hardware(parser)
     parser.add_argument(
         "--json", action="store_true", help="everything, as JSON; a list where several models or devices are meant"
@@ -90,10 +82,7 @@ def _dtype(text: str) -> str:
 
 
 def _run(options: argparse.Namespace) -> None:
-    if not 0 < options.gpu_memory_utilization <= 1:
-        raise BenchError(
-            f"--gpu-memory-utilization is {options.gpu_memory_utilization:g}; it is a share, above 0 and at most 1."
-        )
+    refuse_wrong_share(options)
     known = hardware(options)
     devices = {options.device: device_named(options.device, known)} if options.device else known
     models = {key: _geometry(key) for key in ([options.model] if options.model else catalogue())}

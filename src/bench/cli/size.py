@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -221,6 +220,8 @@ def _draw(options: argparse.Namespace, runs: pl.DataFrame) -> None:
 
 
 def _print(told: dict[str, Any]) -> None:
+    from bench.analysis import instances_for  # noqa: PLC0415 - as above
+
     evidence = told["evidence"]
     if evidence["source"] == "measured":
         where = f"{evidence['deployment']} with {evidence['workload']}"
@@ -235,7 +236,7 @@ def _print(told: dict[str, Any]) -> None:
     if evidence.get("goodput_rps") is not None:
         rows.append(["goodput of an instance there, requests/s", f"{evidence['goodput_rps']:.3g}"])
     if evidence.get("usable_low"):
-        count = math.ceil(told["peak_rps"] / evidence["usable_low"])
+        count = instances_for(told["peak_rps"], evidence["usable_low"])
         rows.append([f"instances, if C_max is {evidence['low']:g}", f"{count:,}"])
     rows.append(["load of the fleet at the peak (60–80 % is wanted)", f"{told['utilisation_at_peak']:.0%}"])
     limit = told["limits"]

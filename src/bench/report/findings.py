@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from bench.analysis import (
     advice,
     best_points,
     bottleneck,
+    instances_for,
     judge,
     knees,
     predictions,
@@ -132,8 +132,7 @@ class Curve:
         count, gpus = self.fleet["instances"], self.fleet["gpus"]
         return (
             f"{count} instance{'s' if count > 1 else ''} for {self.fleet['peak_rps']:g} requests/s{self.at_most}; with the "
-            "safety factor "
-            f"{self.fleet['safety']:g}, {gpus} {self.gpu}{'s' if gpus > 1 else ''}."
+            f"safety factor {self.fleet['safety']:g}, {gpus} {self.gpu}{'s' if gpus > 1 else ''}."
         )
 
     @property
@@ -142,7 +141,7 @@ class Curve:
         low = self.point["usable_low"] if self.point else None
         if self.fleet is None or not low:
             return ""
-        count = math.ceil(self.fleet["peak_rps"] / low)
+        count = instances_for(self.fleet["peak_rps"], low)
         return f" ({count} if C_max is {self.point['low']:g})" if self.point and count > self.fleet["instances"] else ""
 
 
