@@ -1,5 +1,7 @@
 # make figures   set up, then run the study in config/config.yaml to its figures and report
 # make study STUDY=concurrency-small   a study of config/studies; its figures, report and summary are kept in results/studies/NAME too
+# make pack CONFIG=config/studies/x.yaml   measure alone, and put the runs into results/packs/x.tar.gz; `bench unpack` takes them in elsewhere
+# make pack WHEELS=wheels ...   the same without network, from the folder that `bench wheels` filled
 # make benchmark-client   compare load clients (benchmarks/README.md)
 # make test      set up, then every check and every test, the real engine's included
 SHELL := bash
@@ -8,19 +10,29 @@ PYTHON ?= python3
 CONFIG ?=
 SELECT ?=
 STUDY ?=
+WHEELS ?=
 BIN := .venv/bin
 # Snakemake's own answer to a missing file is a traceback.
 $(foreach file,$(CONFIG),$(if $(wildcard $(file)),,$(error CONFIG=$(file): no such file. There are: $(sort $(wildcard config/config.yaml config/studies/*.yaml)))))
+# With WHEELS every installer, those of the workflow too, finds packages in that folder alone.
+ifneq ($(WHEELS),)
+$(if $(wildcard $(WHEELS)/*.whl),,$(error WHEELS=$(WHEELS): no wheel is there. `bench wheels` fetches them, on a machine with network))
+export PIP_NO_INDEX := 1
+export PIP_FIND_LINKS := $(abspath $(WHEELS))
+export UV_OFFLINE := 1
+export UV_FIND_LINKS := $(abspath $(WHEELS))
+endif
 # One workflow at a time, by a lock that the kernel releases however a workflow ends; Snakemake's own lock would outlive a kill.
 # The workflow gets SIGTERM when make is gone: nothing measures on for nobody.
 LOCKED := flock --nonblock --no-fork .snakemake.lock
+STUDIED = $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--config select='$(SELECT)')
 SNAKEMAKE := exec setpriv --pdeathsig TERM $(LOCKED) $(BIN)/snakemake --nolock --cores 1
 
-.PHONY: figures study benchmark-client test check format lock help
+.PHONY: figures study pack benchmark-client test check format lock help
 
 figures: .venv/ready
 	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
-	@$(SNAKEMAKE) results/figures/all $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--config select='$(SELECT)')
+	@$(SNAKEMAKE) results/figures/all $(STUDIED)
 	@echo "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
 
 # The results of another study replace those below results/, but not this copy.
@@ -30,6 +42,12 @@ study:
 	@rm -rf results/studies/$(STUDY) && mkdir -p results/studies/$(STUDY)
 	@cp -r results/figures results/report.html results/report.md results/summary.parquet results/summary.csv results/studies/$(STUDY)/
 	@echo "Kept: results/studies/$(STUDY)/"
+
+# What is measured is packed, also when a session failed.
+pack: .venv/ready
+	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
+	@($(SNAKEMAKE) measured --keep-going $(STUDIED)); status=$$?; \
+		$(BIN)/bench pack $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--select '$(SELECT)') && exit $$status
 
 test: check
 	$(BIN)/python -m pytest

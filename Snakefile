@@ -25,3 +25,10 @@ rule all:
     default_target: True
     input:
         paths.MANIFEST,
+
+
+rule measured:
+    """Every run, measured and not looked at: for a machine that measures for another one."""
+    input:
+        of_deployments(paths.FACTS),
+        of_runs(paths.RECORD),

@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from bench.measure.state import facts_key
 from bench.measure.store import Store
 from bench.study import Paths, Plan, load_config
 from benchmarks.made import made_facts, made_study, make_run
@@ -72,7 +73,7 @@ def fill_store(plan: Plan, folder: Path, series: int) -> None:
     """Every run and every deployment's facts, as finished sessions leave them."""
     store = Store(folder / Paths.STORE)
     for spec in plan.deployments.values():
-        with store.adding(f"deployment-{spec.name}-{spec.digest}") as place:
+        with store.adding(facts_key(spec)) as place:
             (place / "deployment.json").write_text(json.dumps(made_facts(spec), indent=2) + "\n")
     for run in plan.runs:
         with store.adding(run.digest) as place:

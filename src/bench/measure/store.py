@@ -29,7 +29,11 @@ class Store:
 
     def holds(self, digest: str) -> bool:
         """Whether a finished measurement has this digest."""
-        return (self.root / digest).is_dir()
+        return self.folder(digest).is_dir()
+
+    def folder(self, digest: str) -> Path:
+        """Where the measurement of `digest` lies, if it is held."""
+        return self.root / digest
 
     @contextmanager
     def adding(self, digest: str) -> Iterator[Path]:
@@ -39,7 +43,7 @@ class Store:
         try:
             yield folder
             self.discard(digest)
-            folder.rename(self.root / digest)
+            folder.rename(self.folder(digest))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -60,7 +64,7 @@ class Store:
     def place(self, digest: str, folder: Path, last: str) -> None:
         """Put the files of `digest` into `folder`, as links where the file system has them; `last` follows the others."""
         folder.mkdir(parents=True, exist_ok=True)
-        files = sorted((self.root / digest).iterdir(), key=lambda file: file.name == last)
+        files = sorted(self.folder(digest).iterdir(), key=lambda file: file.name == last)
         for file in files:
             target = folder / file.name
             target.unlink(missing_ok=True)
@@ -69,7 +73,7 @@ class Store:
 
     def discard(self, digest: str) -> None:
         """Forget a measurement."""
-        shutil.rmtree(self.root / digest, ignore_errors=True)
+        shutil.rmtree(self.folder(digest), ignore_errors=True)
 
     def sweep(self) -> None:
         """Remove what killed sessions of this owner left unfinished."""

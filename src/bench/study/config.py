@@ -293,7 +293,8 @@ class Config(Strict):
         default_factory=dict,
         description="Devices of your own: entries like those of `config/hardware.yaml`, which override it key by key or add to it.",
     )
-    select: str = Field(
+    select: str | list[str] = Field(
         default="*",
-        description="Only runs whose `deployment/run` matches this shell pattern; `--config select='*c0020*'` sets it for one call.",
+        description="Only runs whose `deployment/run` matches this shell pattern, or one of these; `--config select='*c0020*'` sets it "
+        "for one call.",
     )

@@ -168,7 +168,8 @@ class Plan:
             name: _deployment(config, name, root) for name in dict.fromkeys(x.deployment for x in config.study.ladders)
         }
         every = list(_runs(config, deployments))
-        runs = tuple(run for run in every if fnmatchcase(run.key, config.select))
+        patterns = [config.select] if isinstance(config.select, str) else config.select
+        runs = tuple(run for run in every if any(fnmatchcase(run.key, pattern) for pattern in patterns))
         if not runs:
             raise BenchError(
                 f"select is {config.select!r}, which matches none of the study's {len(every)} runs. "

@@ -1,0 +1,55 @@
+"""`bench wheels`: the packages that a study needs on a machine without network."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from pathlib import Path
+
+from bench.cli.common import Commands, add_config, load_plan
+from bench.engine.wheels import fetch_wheels
+
+__all__ = ["add"]
+
+_OWN_LOCK = Path(__file__).parents[3] / "requirements.lock"
+
+
+def add(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "wheels",
+        help="fetch the packages that a study needs on a machine without network",
+        description="Download the wheels of Saturate's own environment and of the engines that the study builds from locks, checked "
+        "against the locks' hashes, for a Linux machine without network; `make pack WHEELS=DIR` installs them there.",
+    )
+    add_config(parser)
+    parser.add_argument("--output-dir", type=Path, default=Path("wheels"), metavar="DIR", help="(default: %(default)s)")
+    parser.add_argument(
+        "--python-version",
+        default=f"{sys.version_info.major}.{sys.version_info.minor}",
+        metavar="X.Y",
+        help="Python of that machine (default: this one's, %(default)s)",
+    )
+    parser.add_argument(
+        "--machine", default=platform.machine(), help="architecture of that machine (default: this one's, %(default)s)"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> None:
+    engines = {spec.deployment.engine: spec.engine for spec in load_plan(options).deployments.values()}
+    locks: dict[Path, str | None] = {_OWN_LOCK: None}
+    for engine in engines.values():
+        locks |= {Path(lock): engine.index if lock == engine.locks[-1] else None for lock in engine.locks}
+    wheels = fetch_wheels(
+        list(locks.items()),
+        options.output_dir,
+        python=options.python_version,
+        machine=options.machine,
+        say=lambda text: print(text, file=sys.stderr, flush=True),
+    )
+    size = sum(wheel.stat().st_size for wheel in wheels)
+    print(f"{options.output_dir}: {len(wheels)} wheels, {size / 2**30:.2f} GiB")
+    for name, engine in engines.items():
+        if engine.source != "lock":
+            print(f"Engine {name} is a {engine.source}: that machine has to have it.")

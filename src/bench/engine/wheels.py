@@ -1,0 +1,105 @@
+"""Fetch every package that a machine without network will need, as wheels: for its Python, not for the one that runs here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from bench.engine.environment import requirements
+from bench.errors import BenchError
+
+__all__ = ["fetch_wheels"]
+
+_BATCH = 20  # packages a call of pip: a progress line every few seconds
+_OLDEST_GLIBC, _NEWEST_GLIBC = 5, 39  # of manylinux tags, 2.x
+
+
+def fetch_wheels(
+    locks: Sequence[tuple[Path, str | None]], folder: Path, *, python: str, machine: str, say: Callable[[str], None]
+) -> list[Path]:
+    """Download the wheels that `locks` name into `folder`, checked against the hashes there; what lies there already is kept.
+
+    Args:
+        locks: requirement files with hashes, each with a further package index or None.
+        python: the target's version, such as `3.12`. machine: its architecture, such as `x86_64`; its system is Linux.
+        say: takes progress lines.
+
+    Returns:
+        The wheels in `folder`.
+
+    Raises:
+        BenchError: a package cannot be had, or has no wheel for the target.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for lock, index in locks:
+        wanted = [entry for entry in requirements(lock) if _applies(entry, python, machine)]
+        for done in range(0, len(wanted), _BATCH):
+            _download([_unconditional(entry) for entry in wanted[done : done + _BATCH]], index, folder, python, machine)
+            say(f"{lock}: {min(done + _BATCH, len(wanted))} of {len(wanted)} packages")
+    return sorted(folder.glob("*.whl"))
+
+
+def _applies(entry: str, python: str, machine: str) -> bool:
+    """Whether the target needs a requirement. pip would evaluate its marker for the Python that runs here."""
+    marker = Requirement(_named(entry)).marker
+    target = {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "os_name": "posix",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": machine,
+    }
+    return marker is None or marker.evaluate(target)
+
+
+def _named(entry: str) -> str:
+    return entry.splitlines()[0].rstrip("\\ \n")
+
+
+def _unconditional(entry: str) -> str:
+    """A requirement with its hashes and without its marker, which was looked at."""
+    first, *hashes = entry.splitlines()
+    pin = _named(first).partition(";")[0].rstrip()
+    return "\n".join([f"{pin} \\" if hashes else pin, *hashes]) + "\n"
+
+
+def _download(entries: Sequence[str], index: str | None, folder: Path, python: str, machine: str) -> None:
+    # The first platform that has a wheel is taken: the oldest glibc, which runs on the most machines. pip matches each name alone.
+    platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(_OLDEST_GLIBC, _NEWEST_GLIBC + 1)]
+    old = [f"manylinux{name}_{machine}" for name in ("1", "2010", "2014")]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("".join(entries))
+        file.flush()
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--require-hashes",
+        ]
+        command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", python, "--dest", str(folder)]
+        command += [word for platform in (*old, *platforms) for word in ("--platform", platform)]
+        command += ["--find-links", str(folder), "--requirement", file.name]
+        further = ["--extra-index-url", index] if index else []
+        # The default indexes alone first: a further one that cannot be reached costs seconds of retries for each package.
+        for attempt in ([*command], [*command, *further])[: 2 if further else 1]:
+            done = subprocess.run(attempt, capture_output=True, text=True, env=os.environ)
+            if done.returncode == 0:
+                return
+    last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
+    raise BenchError(
+        f"pip download failed for Python {python} on {machine}:\n{last}\nWhat was fetched is kept; run again to go on. "
+        "A package without a wheel for the target has to be built there."
+    )
