@@ -41,15 +41,17 @@ def _run(options: argparse.Namespace) -> None:
     locks: dict[Path, str | None] = {_OWN_LOCK: None}
     for engine in engines.values():
         locks |= {Path(lock): engine.index if lock == engine.locks[-1] else None for lock in engine.locks}
-    wheels = fetch_wheels(
+    files = fetch_wheels(
         list(locks.items()),
         options.output_dir,
         python=options.python_version,
         machine=options.machine,
         say=lambda text: print(text, file=sys.stderr, flush=True),
     )
-    size = sum(wheel.stat().st_size for wheel in wheels)
-    print(f"{options.output_dir}: {len(wheels)} wheels, {size / 2**30:.2f} GiB")
+    size = sum(file.stat().st_size for file in files)
+    print(f"{options.output_dir}: {len(files)} packages, {size / 2**30:.2f} GiB")
+    if sources := [file.name for file in files if file.suffix != ".whl"]:
+        print(f"Built there, as they have no wheel for it: {', '.join(sources)}")
     for name, engine in engines.items():
         if engine.source != "lock":
             print(f"Engine {name} is a {engine.source}: that machine has to have it.")

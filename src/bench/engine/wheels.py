@@ -1,4 +1,4 @@
-"""Fetch every package that a machine without network will need, as wheels: for its Python, not for the one that runs here."""
+"""Fetch every package that a machine without network will need: for its Python, not for the one that runs here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OLDEST_GLIBC, _NEWEST_GLIBC = 5, 39  # of manylinux tags, 2.x
 def fetch_wheels(
     locks: Sequence[tuple[Path, str | None]], folder: Path, *, python: str, machine: str, say: Callable[[str], None]
 ) -> list[Path]:
-    """Download the wheels that `locks` name into `folder`, checked against the hashes there; what lies there already is kept.
+    """Download what `locks` name into `folder`, checked against the hashes there; what lies there already is kept.
 
     Args:
         locks: requirement files with hashes, each with a further package index or None.
@@ -31,10 +31,10 @@ def fetch_wheels(
         say: takes progress lines.
 
     Returns:
-        The wheels in `folder`.
+        What lies in `folder`: wheels, and the sources of packages that have none for the target, which are built there.
 
     Raises:
-        BenchError: a package cannot be had, or has no wheel for the target.
+        BenchError: a package cannot be had.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for lock, index in locks:
@@ -42,7 +42,7 @@ def fetch_wheels(
         for done in range(0, len(wanted), _BATCH):
             _download([_unconditional(entry) for entry in wanted[done : done + _BATCH]], index, folder, python, machine)
             say(f"{lock}: {min(done + _BATCH, len(wanted))} of {len(wanted)} packages")
-    return sorted(folder.glob("*.whl"))
+    return sorted(file for file in folder.iterdir() if file.is_file())
 
 
 def _applies(entry: str, python: str, machine: str) -> bool:
@@ -89,17 +89,16 @@ def _download(entries: Sequence[str], index: str | None, folder: Path, python: s
             "--no-deps",
             "--require-hashes",
         ]
-        command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", python, "--dest", str(folder)]
+        command += ["--implementation", "cp", "--python-version", python, "--dest", str(folder)]
         command += [word for platform in (*old, *platforms) for word in ("--platform", platform)]
         command += ["--find-links", str(folder), "--requirement", file.name]
         further = ["--extra-index-url", index] if index else []
         # The default indexes alone first: a further one that cannot be reached costs seconds of retries for each package.
-        for attempt in ([*command], [*command, *further])[: 2 if further else 1]:
+        for attempt in (command, [*command, *further])[: 2 if further else 1]:
             done = subprocess.run(attempt, capture_output=True, text=True, env=os.environ)
             if done.returncode == 0:
                 return
     last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
     raise BenchError(
-        f"pip download failed for Python {python} on {machine}:\n{last}\nWhat was fetched is kept; run again to go on. "
-        "A package without a wheel for the target has to be built there."
+        f"pip download failed for Python {python} on {machine}:\n{last}\nWhat was fetched is kept; run again to go on."
     )

@@ -193,8 +193,9 @@ def _runs_of(plan: Plan, index: Mapping[str, Any], file: Path) -> list[RunSpec]:
     if here != index["runs"]:
         differing = len(here.items() ^ index["runs"].items()) // 2
         raise BenchError(
-            f"{file}: {differing} of its {len(index['runs'])} runs are defined otherwise by these sources (a lock, a default, the "
-            f"protocol), which would measure them again. It was packed by commit {index['commit'] or 'unknown'}: unpack it in a clone of it."
+            f"{file}: {differing} of its {len(index['runs'])} runs are defined otherwise by these sources (a lock, a default or the "
+            "protocol), which would measure them again. Unpack it in a clone of the commit that packed it, "
+            f"{index['commit'] or 'which is unknown'}."
         )
     return list(plan.runs)
 
