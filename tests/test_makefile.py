@@ -30,3 +30,28 @@ def test_a_study_that_is_none_lists_those_that_are():
     told = subprocess.run(["make", "study", "STUDY=nope"], cwd=ROOT, capture_output=True, text=True)
     assert told.returncode != 0
     assert "NAME one of: archetypes-small archetypes concurrency-small" in told.stderr
+
+
+def test_a_pack_measures_alone_and_packs_what_was_measured():
+    told = subprocess.run(
+        ["make", "-n", "pack", "CONFIG=config/studies/h100-small.yaml"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert "snakemake --nolock --cores 1 measured --keep-going --configfile config/studies/h100-small.yaml" in told
+    assert "bench pack --configfile config/studies/h100-small.yaml" in told
+
+
+def test_without_network_every_installer_looks_in_one_folder(tmp_path):
+    told = subprocess.run(["make", "-n", "pack", f"WHEELS={tmp_path}"], cwd=ROOT, capture_output=True, text=True)
+    assert told.returncode != 0
+    assert "no wheel is there. `bench wheels` fetches them" in told.stderr
+    (tmp_path / "x-1-py3-none-any.whl").touch()
+    mine = tmp_path / "mine.mk"
+    mine.write_text("tell:\n\t@env\n")
+    told = subprocess.run(
+        ["make", "-f", ROOT / "Makefile", "-f", mine, "tell", f"WHEELS={tmp_path}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert {f"PIP_FIND_LINKS={tmp_path}", "PIP_NO_INDEX=1", f"UV_FIND_LINKS={tmp_path}", "UV_OFFLINE=1"} <= set(told)

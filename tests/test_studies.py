@@ -80,6 +80,8 @@ def test_factors_crosses_them_all_and_repeats_some():
         ("archetypes-small", 16),
         ("engines", 132),
         ("engines-small", 84),
+        ("h100", 54),
+        ("h100-small", 54),
     ],
 )
 def test_each_study_has_as_many_runs_as_it_says(name, runs):
@@ -91,7 +93,7 @@ def test_each_study_has_as_many_runs_as_it_says(name, runs):
 def test_every_study_is_tested_and_has_a_twin():
     names = {path.stem for path in STUDIES.glob("*.yaml")}
     assert {name for name in names if not name.endswith("-small")} == {
-        "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines"
+        "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines", "h100"
     }  # fmt: skip
     assert {f"{name}-small" for name in names if not name.endswith("-small")} <= names
 
