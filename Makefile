@@ -45,6 +45,7 @@ study:
 
 # What is measured is packed, also when a session failed.
 pack: .venv/ready
+	$(if $(word 2,$(CONFIG)),$(error make pack takes one CONFIG))
 	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
 	@($(SNAKEMAKE) measured --keep-going $(STUDIED)); status=$$?; \
 		$(BIN)/bench pack $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--select '$(SELECT)') && exit $$status

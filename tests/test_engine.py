@@ -8,7 +8,7 @@ import pytest
 
 from bench.engine import environment, prepare_engine, resolve_launch, write_launch
 from bench.engine import launch as launch_module
-from bench.engine.environment import _batches
+from bench.engine.environment import requirements
 from bench.errors import BenchError
 from bench.models import config_of, cuda_overhead_bytes
 from bench.study import Architecture, Engine, Plan, load_config
@@ -33,10 +33,22 @@ def test_a_command_on_path_is_found(tmp_path):
         prepare_engine("e", Engine(source="command", command=["no-such-thing"]), record, print)
 
 
+def test_a_cuda_engine_without_a_compiler_is_refused_before_anything_is_installed(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho /nowhere/include\n")
+    python.chmod(0o755)
+    engine = Engine(source="lock", device="cuda", locks=["x.lock"], python=str(python))
+    with pytest.raises(
+        BenchError, match=r"needs .*Python's headers \(/nowhere/include/Python\.h\); on Debian: apt-get install gcc"
+    ):
+        prepare_engine("e", engine, tmp_path / "e/engine.json", print)
+    assert list((tmp_path / "e").iterdir()) == []
+
+
 def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     """Two small packages from the project's own lock; the second one is interrupted at first."""
     monkeypatch.chdir(tmp_path)
-    entries = {entry.split("==")[0]: entry for batch in _batches(ROOT / "requirements.lock") for entry in batch}
+    entries = {entry.split("==")[0]: entry for entry in requirements(ROOT / "requirements.lock")}
     Path("one.lock").write_text(entries["idna"])
     Path("two.lock").write_text(entries["sniffio"])
     engine, record, said = Engine(source="lock", locks=["one.lock", "two.lock"]), Path("e/engine.json"), []
@@ -88,7 +100,7 @@ def test_a_container_has_all_that_the_server_needs_and_a_name_to_be_removed_by(t
 
 def test_every_package_of_the_locks_has_a_hash():
     for lock in sorted((ROOT / "workflow/envs").glob("*.lock")):
-        entries = [entry for batch in _batches(lock) for entry in batch]
+        entries = requirements(lock)
         assert entries
         assert all("==" in entry and "--hash=sha256:" in entry for entry in entries)
 

@@ -38,6 +38,8 @@ def test_a_pack_measures_alone_and_packs_what_was_measured():
     ).stdout
     assert "snakemake --nolock --cores 1 measured --keep-going --configfile config/studies/h100-small.yaml" in told
     assert "bench pack --configfile config/studies/h100-small.yaml" in told
+    told = subprocess.run(["make", "-n", "pack", "CONFIG=Makefile README.md"], cwd=ROOT, capture_output=True, text=True)
+    assert (told.returncode, "make pack takes one CONFIG" in told.stderr) == (2, True)
 
 
 def test_without_network_every_installer_looks_in_one_folder(tmp_path):

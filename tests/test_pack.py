@@ -1,7 +1,10 @@
 """What is measured on one machine is drawn on another, whole or not at all."""
 
+import fcntl
+import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 import tarfile
@@ -9,13 +12,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+from benchmarks.made import made_study
 from benchmarks.workflow import SNAKEMAKE, copy_project, fill_store, write_study
 
 import bench.study.plan
 from bench.cli import main
-from bench.measure.pack import pack, unpack
-from bench.measure.state import facts_key, run_states
+from bench.errors import BenchError
+from bench.measure.pack import pack
+from bench.measure.state import run_states
 from bench.measure.store import Store
+from bench.measure.unpack import unpack
 from bench.study import Paths, Plan, load_file
 
 CONFIG = Path("config/config.yaml")
@@ -58,6 +64,15 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def copy(there, tmp_path, monkeypatch):
+    """A copy of the project that measured, to damage."""
+    folder = tmp_path / "copy"
+    shutil.copytree(there, folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
 def states(study):
     return {run.key: state for run, state in run_states(Plan.of(load_file(study)), Store(STORE), {})}
 
@@ -89,9 +104,8 @@ def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tm
     assert json.loads((beside / "pack.json").read_text())["protocol"] == bench.study.plan.PROTOCOL
 
 
-def test_a_study_that_was_interrupted_is_packed_without_what_is_missing(there, tmp_path, monkeypatch, capsys):
-    shutil.copytree(there, tmp_path / "copy")
-    monkeypatch.chdir(tmp_path / "copy")
+@pytest.mark.usefixtures("copy")
+def test_a_study_that_was_interrupted_is_packed_without_what_is_missing(capsys):
     plan = Plan.of(load_file(CONFIG))
     lost, unplaced = plan.runs[1], plan.runs[2]  # one never measured, one of a session that did not end: in the store alone
     for run in (lost, unplaced):
@@ -114,6 +128,14 @@ def test_a_selection_is_packed_as_such(there, monkeypatch, here):
     assert yaml.safe_load(done.study.read_text())["select"] == "d001/*"
 
 
+def without(members, name, key):
+    """A pack that agrees with itself and lacks a file of a run."""
+    index = json.loads(members["pack.json"])
+    lost = next(n for n in members if n.endswith(name))
+    del index[key][lost]
+    return {n: json.dumps(index).encode() if n == "pack.json" else c for n, c in members.items() if n != lost}
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -124,20 +146,32 @@ def test_a_selection_is_packed_as_such(there, monkeypatch, here):
         (lambda m: {n: c for n, c in m.items() if not n.endswith("launch.json")}, "2 of its files are missing"),
         (lambda m: {**m, "runs/more.txt": b""}, "1 of its files are missing or are not what was packed, such as runs/more.txt"),
         (lambda m: {**m, "../evil": b""}, "no pack, or not whole"),
-        (lambda m: {**m, "pack.json": b'{"format": 2, "files": {}}'}, "a pack of format 2, and this version reads 1"),
+        (
+            lambda m: {**m, "pack.json": b'{"format": 2, "files": {}, "runs": {}}'},
+            "a pack of format 2, and this version reads 1",
+        ),
         (lambda m: {n: c for n, c in m.items() if n != "pack.json"}, "it has no pack.json"),
+        (lambda m: without(m, "run.json", "files"), "run.json is missing, or is not what the pack's study defines"),
+        (lambda m: without(m, "requests.jsonl", "files"), "run.json is missing, or is not what the pack's study defines"),
+        (lambda m: without(m, "launch.json", "files"), "launch.json is missing, or is not what the pack's study defines"),
     ],
 )
 def test_what_is_not_as_it_was_packed_is_refused_and_changes_nothing(packed, here, capsys, change, told):
     assert main(["unpack", str(rewritten(packed, here / "wrong.tar.gz", change))]) == 2
     assert told in capsys.readouterr().err
-    assert sorted(p.name for p in here.iterdir()) == ["results", "wrong.tar.gz"]
-    assert list((here / "results").iterdir()) == []
+    assert [p for p in (here / "results").rglob("*") if p.is_file()] == []
 
 
 def test_a_file_that_is_no_pack_is_named(packed, here, capsys):
     (here / "half.tar.gz").write_bytes(packed.read_bytes()[:2000])
-    for name, told in (("half.tar.gz", "half.tar.gz: no pack, or not whole"), ("none.tar.gz", "none.tar.gz: no such file")):
+    shutil.copy(packed, here / "h100")
+    shutil.copy(packed, here / "...tar.gz")
+    for name, told in (
+        ("half.tar.gz", "half.tar.gz: no pack, or not whole"),
+        ("none.tar.gz", "none.tar.gz: no such file"),
+        ("h100", "rename it to something like h100.tar.gz"),
+        ("...tar.gz", "rename it to something like h100.tar.gz"),
+    ):
         assert main(["unpack", name]) == 2
         assert told in capsys.readouterr().err
 
@@ -145,31 +179,106 @@ def test_a_file_that_is_no_pack_is_named(packed, here, capsys):
 @pytest.mark.usefixtures("here")
 def test_runs_that_these_sources_define_otherwise_are_refused(packed, monkeypatch):
     monkeypatch.setattr(bench.study.plan, "PROTOCOL", 99)
-    with pytest.raises(bench.errors.BenchError, match=r"4 of its 4 runs are defined otherwise.*clone of the commit"):
+    with pytest.raises(BenchError, match=r"4 of its 4 runs are defined otherwise.*clone of the commit"):
         unpack(packed, Store(STORE))
 
 
+def test_a_study_that_these_sources_do_not_take_names_the_commit(packed, here):
+    def older(members):
+        index = json.loads(members["pack.json"])
+        study = members["study.yaml"].replace(b"kv_cache_memory", b"kv_memory")
+        index["files"]["study.yaml"] = hashlib.sha256(study).hexdigest()
+        return {**members, "study.yaml": study, "pack.json": json.dumps({**index, "commit": "4c1ebdf"}).encode()}
+
+    with pytest.raises(BenchError, match=r"(?s)do not take its study:.*kv_memory.*clone of the commit that packed it, 4c1ebdf"):
+        unpack(rewritten(packed, here / "older.tar.gz", older), Store(STORE))
+
+
+@pytest.mark.parametrize("what", ["run.json", "launch.json", "deployment.json"])
 @pytest.mark.usefixtures("here")
-def test_another_measurement_is_replaced_only_when_told(packed, capsys):
-    store = Store(STORE)
-    done = unpack(packed, store)
-    plan = Plan.of(load_file(done.study))
+def test_two_measurements_of_a_deployment_are_never_mixed(packed, capsys, what):
+    done = unpack(packed, Store(STORE))
     assert main(["unpack", str(packed)]) == 0  # the same once more is no other
-    run = plan.runs[0]
-    own = json.loads(run.record.read_text()) | {"started": "2026-01-01T00:00:00+00:00"}
-    run.record.unlink()
-    run.record.write_text(json.dumps(own))
+    run = Plan.of(load_file(done.study)).runs[0]
+    own = run.record if what == "run.json" else Path("results/deployments/d000") / what
+    other = own.read_text() + " "
+    own.unlink()  # in place of the link that it is
+    own.write_text(other)
+    capsys.readouterr()
     assert main(["unpack", str(packed)]) == 2
-    assert f"1 of its 4 runs are here in another measurement, such as {run.key}" in capsys.readouterr().err
-    assert json.loads(run.record.read_text()) == own
-    assert main(["unpack", str(packed), "--replace"]) == 0
-    assert json.loads(run.record.read_text()) != own
-    assert (store.folder(run.digest) / "run.json").read_bytes() == run.record.read_bytes()
-    assert store.holds(facts_key(run.deployment))
+    assert f"deployment d000 is here in another measurement ({own}), and two are never mixed." in capsys.readouterr().err
+    assert own.read_text() == other
+
+
+def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path, monkeypatch, capsys):
+    """What the workflow knows of its own deployments would have it start an engine for those of the pack."""
+    copy_project(tmp_path)
+    content = made_study(4, 2)
+    content["deployments"] = {name: {**d, "kv_cache_memory": "48MiB"} for name, d in content["deployments"].items()}
+    (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(content))
+    monkeypatch.chdir(tmp_path)
+    fill_store(Plan.of(load_file(CONFIG)), tmp_path, series=350)
+    workflow("measured")
+    before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
+    assert main(["unpack", str(packed)]) == 2
+    assert "deployment d000 is here in another measurement" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
+
+
+def test_packs_of_one_name_do_not_replace_each_other(there, here, monkeypatch, capsys):
+    monkeypatch.chdir(there)
+    for name in ("d000", "d001"):
+        assert main(["pack", "--select", f"{name}/*", "--output", str(here / name / "h100.tar.gz")]) == 0
+    monkeypatch.chdir(here)
+    assert main(["unpack", "d000/h100.tar.gz"]) == 0
+    assert main(["unpack", "d001/h100.tar.gz"]) == 2
+    assert "results/packs/h100 holds another pack of that name; rename this one" in capsys.readouterr().err
+    shutil.move("d001/h100.tar.gz", "second.tar.gz")
+    assert main(["unpack", "second.tar.gz"]) == 0
+    assert set(states(there / CONFIG).values()) == {"measured"}
+
+
+def test_no_pack_is_taken_in_while_a_workflow_runs(packed, here, capsys):
+    with (here / ".snakemake.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert main(["unpack", str(packed)]) == 2
+    assert "a workflow runs in this folder" in capsys.readouterr().err
 
 
 def test_nothing_measured_is_nothing_to_pack(there, here):
     shutil.copy(there / CONFIG, here / "study.yaml")
-    with pytest.raises(bench.errors.BenchError, match="no run of this study is measured here"):
+    with pytest.raises(BenchError, match="no run of this study is measured here"):
         pack(Plan.of(load_file(here / "study.yaml")), {}, here / "x.tar.gz", Store(STORE))
     assert not (here / "x.tar.gz").exists()
+
+
+@pytest.mark.usefixtures("copy")
+def test_a_run_that_is_damaged_is_packed_like_one_that_is_missing(capsys):
+    run = Plan.of(load_file(CONFIG)).runs[1]
+    with (run.record.parent / "requests.jsonl").open("r+b") as file:
+        file.truncate(100)
+    assert main(["pack", "--output", "x.tar.gz"]) == 0
+    assert f"1 of the study are not measured, such as {run.key}" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("copy")
+def test_another_study_s_launch_is_not_packed(capsys):
+    launch = Path("results/deployments/d001/launch.json")
+    launch.write_text(json.dumps(json.loads(launch.read_text()) | {"digest": "0" * 64}))
+    assert main(["pack", "--output", "x.tar.gz"]) == 2
+    assert f"{launch} is missing, or of another study that has a deployment d001 too" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("copy")
+def test_make_packs_what_was_measured_when_a_session_fails():
+    """Two deployments, one of which cannot be deployed: the other is packed, and make says that something failed."""
+    content = yaml.safe_load(CONFIG.read_text())
+    content["deployments"]["d001"]["kv_cache_memory"] = "1MiB"  # not one request
+    CONFIG.write_text(yaml.safe_dump(content))
+    Path(".venv").symlink_to(SNAKEMAKE.parent.parent)
+    for name in ("requirements.lock", "pyproject.toml"):
+        os.utime(name, (0, 0))  # this environment is the tests' own: make must not set it up anew
+    done = subprocess.run(["make", "pack"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "leave" in done.stdout + done.stderr
+    assert "results/packs/config.tar.gz: 2 runs; 2 of the study are not measured, such as d001/" in done.stdout

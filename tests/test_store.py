@@ -1,6 +1,7 @@
 """What is finished is kept, whole or not at all."""
 
 import hashlib
+import json
 
 import pytest
 
@@ -39,14 +40,15 @@ def test_what_a_killed_session_left_is_swept(tmp_path):
 def test_results_from_elsewhere_are_taken_when_they_are_whole(tmp_path):
     store, folder = Store(tmp_path / "store"), tmp_path / "run"
     folder.mkdir()
-    (folder / "run.json").write_text("{}")
     (folder / "requests.jsonl").write_text("r")
     right = hashlib.sha256(b"r").hexdigest()
-    store.adopt("d", folder, {"requests.jsonl": "0" * 64}, last="run.json")
-    store.adopt("d", folder, {"requests.jsonl": right, "telemetry.jsonl.gz": right}, last="run.json")
-    assert not store.holds("d")
-    store.adopt("d", folder, {"requests.jsonl": right}, last="run.json")
-    assert store.holds("d")
+    for files in ({"requests.jsonl": "0" * 64}, {"requests.jsonl": right, "telemetry.jsonl.gz": right}):
+        (folder / "run.json").write_text(json.dumps({"files": files}))
+        store.adopt("d", folder, last="run.json")
+        assert not store.holds("d")
+    (folder / "run.json").write_text(json.dumps({"files": {"requests.jsonl": right}}))
+    store.adopt("d", folder, last="run.json")
+    assert sorted(p.name for p in store.folder("d").iterdir()) == ["requests.jsonl", "run.json"]
 
 
 def test_placing_puts_the_record_last_and_over_what_was_there(tmp_path):

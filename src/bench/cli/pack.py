@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench.cli.common import Commands, add_config, load_plan
-from bench.measure.pack import Packed, pack, unpack
+from bench.errors import BenchError
+from bench.measure.pack import Packed, pack
 from bench.measure.store import Store
+from bench.measure.unpack import unpack
 from bench.study import Paths
 from bench.study.yaml_file import read_yaml
 
@@ -31,21 +36,36 @@ def add(commands: Commands) -> None:
         "and draws them, and measures nothing.",
     )
     unpacking.add_argument("files", nargs="+", type=Path, metavar="FILE", help="what `bench pack` wrote")
-    unpacking.add_argument("--replace", action="store_true", help="put it over other measurements of the same runs")
     unpacking.set_defaults(run=_unpack)
 
 
 def _pack(options: argparse.Namespace) -> None:
     file: Path = options.configfile
     output: Path = options.output or Path(Paths.STORE).parent / "packs" / f"{file.stem}.tar.gz"
-    done = pack(load_plan(options), read_yaml(file), output, Store(Path(Paths.STORE), owner="pack"))
+    done = pack(load_plan(options), read_yaml(file), output, Store(Path(Paths.STORE)))
     print(f"{output}: {_runs(done)}, {output.stat().st_size / 2**20:.1f} MiB")
 
 
 def _unpack(options: argparse.Namespace) -> None:
-    for file in options.files:
-        done = unpack(file, Store(Path(Paths.STORE), owner="unpack"), replace=options.replace)
-        print(f"{file}: {_runs(done)}\nNow: make figures CONFIG={done.study}")
+    with _no_workflow():
+        for file in options.files:
+            done = unpack(file, Store(Path(Paths.STORE), owner="unpack"))
+            print(f"{file}: {_runs(done)}\nNow: make figures CONFIG={done.study}")
+
+
+@contextmanager
+def _no_workflow() -> Iterator[None]:
+    """Hold the lock of this folder's workflows, which make takes too.
+
+    Raises:
+        BenchError: one runs.
+    """
+    with Path(".snakemake.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BenchError("a workflow runs in this folder; wait for it, or end it.") from None
+        yield
 
 
 def _runs(packed: Packed) -> str:

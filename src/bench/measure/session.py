@@ -62,8 +62,7 @@ def measure(
     store.sweep()
     for run in runs:
         if not store.holds(run.digest) and record_digest(run.record) == run.digest:
-            files = json.loads(run.record.read_text()).get("files", {})
-            store.adopt(run.digest, run.record.parent, files, last=run.record.name)
+            store.adopt(run.digest, run.record.parent, last=run.record.name)
     missing = [run for run in runs if not store.holds(run.digest)]
     if len(missing) < len(runs):
         say(f"{deployment}: {len(runs) - len(missing)} of {len(runs)} runs are measured already")

@@ -7,14 +7,15 @@ output, named by the digest of what it measured, and its place among the results
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["Store"]
+__all__ = ["Store", "files_of", "whole"]
 
 
 class Store:
@@ -47,18 +48,16 @@ class Store:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def adopt(self, digest: str, folder: Path, files: Mapping[str, str], last: str) -> None:
+    def adopt(self, digest: str, folder: Path, last: str) -> None:
         """Take a measurement that lies in `folder` but not here (results copied from elsewhere); one that is not whole is left.
 
         Args:
-            files: SHA-256 of each file. last: the record, which has none.
+            last: the record, which names the others.
         """
-        for name, expected in files.items():
-            file = folder / name
-            if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != expected:
-                return
+        if not whole(folder, last):
+            return
         with self.adding(digest) as target:
-            for name in (*files, last):
+            for name in (*files_of(folder / last), last):
                 _link(folder / name, target / name)
 
     def place(self, digest: str, folder: Path, last: str) -> None:
@@ -79,6 +78,20 @@ class Store:
         """Remove what killed sessions of this owner left unfinished."""
         for folder in self.root.glob(f"{self._prefix}*"):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def files_of(record: Path) -> dict[str, str]:
+    """The files that a run's record names, each with its SHA-256."""
+    files: dict[str, str] = json.loads(record.read_text()).get("files", {})
+    return files
+
+
+def whole(folder: Path, last: str) -> bool:
+    """Whether each file that the record `last` in `folder` names is there, as it was measured."""
+    return all(
+        (folder / name).is_file() and hashlib.sha256((folder / name).read_bytes()).hexdigest() == expected
+        for name, expected in files_of(folder / last).items()
+    )
 
 
 def _link(file: Path, target: Path) -> None:

@@ -1,0 +1,172 @@
+"""Take in what `pack` wrote: all of it or nothing, and never into another measurement."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError
+from bench.measure.pack import FORMAT, INDEX, STUDY, Packed
+from bench.measure.state import facts_key, record_digest
+from bench.measure.store import Store, files_of, whole
+from bench.study import DeploymentSpec, Paths, Plan, RunSpec, load_file
+
+__all__ = ["unpack"]
+
+_PARTS = ("launch.json", "deployment.json")
+_BESIDE = (INDEX, STUDY, "engines", "logs")  # what has no place among the results: `engines` would say that one is built here
+
+
+def unpack(file: Path, store: Store) -> Packed:
+    """Put the runs of a pack among the results, as if they had been measured here; the next workflow parses and draws them.
+
+    They go through the store, as a session's do. The workflow has no record of such files, looks at their times, and has nothing to do.
+
+    Raises:
+        BenchError: it is no pack, or not whole; these sources define its runs otherwise; or a deployment of the same name, in another
+            measurement, is here. Nothing is changed then.
+    """
+    results = Path(Paths.STORE).parent
+    for left in results.glob(".unpacking-*"):  # of a killed one
+        shutil.rmtree(left)
+    store.sweep()
+    results.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=results) as name:
+        folder = Path(name)
+        index = _extract(file, folder)
+        plan = _plan_of(folder, index, file)
+        beside = _beside(file, folder)
+        for spec in plan.deployments.values():
+            _refuse_another(spec, plan.runs_of(spec.name), folder, store, file)
+        for spec in plan.deployments.values():
+            _place_deployment(spec, folder / "deployments" / spec.name, store)
+        for run in plan.runs:
+            _place(run.digest, folder / "runs" / run.key, run.record, store)
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        for part in _BESIDE:
+            if (folder / part).exists():
+                shutil.move(folder / part, beside / part)
+    return Packed(tuple(run.key for run in plan.runs), tuple(index["missing"]), beside / STUDY)
+
+
+def _extract(file: Path, folder: Path) -> dict[str, Any]:
+    """Unpack a tar file whose every member its index names, with its digest; the index."""
+    try:
+        with tarfile.open(file) as tar:
+            tar.extractall(folder, filter="data")
+        index: dict[str, Any] = json.loads((folder / INDEX).read_text())
+        known, expected, _ = index["format"], dict(index["files"]), dict(index["runs"])
+    except FileNotFoundError:
+        what = f"it has no {INDEX}" if file.is_file() else "no such file"
+        raise BenchError(f"{file}: {what}; `bench pack` writes such files.") from None
+    except (OSError, tarfile.TarError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise BenchError(f"{file}: no pack, or not whole ({error}); `bench pack` writes such files. Copy it again.") from None
+    if known != FORMAT:
+        raise BenchError(
+            f"{file}: a pack of format {known}, and this version reads {FORMAT}; unpack it with the version that packed it."
+        )
+    paths = [path for path in folder.rglob("*") if not path.is_dir()]
+    found = {str(path.relative_to(folder)): _sha256(path) for path in paths if path != folder / INDEX}
+    if wrong := {name for name, _ in found.items() ^ expected.items()}:
+        raise BenchError(
+            f"{file}: {len(wrong)} of its files are missing or are not what was packed, such as {min(wrong)}. Copy it again."
+        )
+    return index
+
+
+def _sha256(path: Path) -> str:
+    return "no regular file" if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _plan_of(folder: Path, index: Mapping[str, Any], file: Path) -> Plan:
+    """The plan of the pack's study, if these sources define its runs as those did that measured, and each of them is there."""
+    elsewhere = f"Unpack it in a clone of the commit that packed it, {index['commit'] or 'which is unknown'}."
+    try:
+        plan = Plan.of(load_file(folder / STUDY))
+    except BenchError as error:
+        raise BenchError(f"{file}: these sources do not take its study:\n{error}\n{elsewhere}") from None
+    here = {run.key: run.digest for run in plan.runs}
+    if differing := {key for key, _ in here.items() ^ index["runs"].items()}:
+        raise BenchError(
+            f"{file}: {len(differing)} of its {len(index['runs'])} runs are defined otherwise by these sources (a lock, a default, "
+            f"the protocol), which would measure them again. {elsewhere}"
+        )
+    for spec in plan.deployments.values():
+        for part in _PARTS:
+            name = f"deployments/{spec.name}/{part}"
+            _expect(record_digest(folder / name) == spec.digest, name, file)
+    for run in plan.runs:
+        name = f"runs/{run.key}/{run.record.name}"
+        record = folder / name
+        _expect(record_digest(record) == run.digest, name, file)
+        there = {path.name for path in record.parent.iterdir()}
+        _expect(there == {record.name, *files_of(record)} and whole(record.parent, record.name), name, file)
+    return plan
+
+
+def _expect(right: bool, name: str, file: Path) -> None:
+    if not right:
+        raise BenchError(
+            f"{file}: {name} is missing, or is not what the pack's study defines. Pack it again where it was measured."
+        )
+
+
+def _beside(file: Path, folder: Path) -> Path:
+    """Where the pack's study, logs and engines go."""
+    name = file.name.removesuffix(".tar.gz")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or name == file.name:
+        raise BenchError(
+            f"{file}: its study goes into results/packs by the pack's name; rename it to something like h100.tar.gz."
+        )
+    beside = Path(Paths.STORE).parent / "packs" / name
+    if beside.exists() and not _same(beside / INDEX, folder / INDEX):
+        raise BenchError(f"{file}: {beside} holds another pack of that name; rename this one, or remove that folder.")
+    return beside
+
+
+def _refuse_another(spec: DeploymentSpec, runs: tuple[RunSpec, ...], folder: Path, store: Store, file: Path) -> None:
+    """Refuse a deployment of which anything is here that the pack does not have just so: its runs would stand beside another session's
+    facts, or be drawn with another study's launch.
+    """
+    facts = Path(Paths.FACTS.format(deployment=spec.name))
+    packed = folder / "deployments" / spec.name
+    pairs = [(facts.with_name(part), packed / part) for part in _PARTS]
+    pairs.append((store.folder(facts_key(spec)) / facts.name, packed / facts.name))
+    for run in runs:
+        record = folder / "runs" / run.key / run.record.name
+        pairs += [(run.record, record), (store.folder(run.digest) / run.record.name, record)]
+    if others := [own for own, packed_file in pairs if own.exists() and not _same(own, packed_file)]:
+        raise BenchError(
+            f"{file}: deployment {spec.name} is here in another measurement ({others[0]}), and two are never mixed. Unpack it "
+            "in another clone."
+        )
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.is_file() and other.is_file() and one.read_bytes() == other.read_bytes()
+
+
+def _place_deployment(spec: DeploymentSpec, folder: Path, store: Store) -> None:
+    """The launch, the log, and then the facts: each younger than what the workflow makes it from."""
+    facts = Path(Paths.FACTS.format(deployment=spec.name))
+    facts.parent.mkdir(parents=True, exist_ok=True)
+    for name in ("launch.json", "server.log"):
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, facts.with_name(name))
+            (folder / name).unlink()
+    _place(facts_key(spec), folder, facts, store)
+
+
+def _place(key: str, folder: Path, last: Path, store: Store) -> None:
+    with store.adding(key) as target:
+        for file in folder.iterdir():
+            file.rename(target / file.name)
+    store.place(key, last.parent, last=last.name)
