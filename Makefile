@@ -1,3 +1,4 @@
+# make setup     build .venv alone, with the commands bench and snakemake
 # make figures   set up, then run the study in config/config.yaml to its figures and report
 # make study STUDY=concurrency-small   a study of config/studies; its figures, report and summary are kept in results/studies/NAME too
 # make pack CONFIG=config/studies/x.yaml   measure alone, and put the runs into results/packs/x.tar.gz; `bench unpack` takes them in elsewhere
@@ -28,7 +29,9 @@ LOCKED := flock --nonblock --no-fork .snakemake.lock
 STUDIED = $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--config select='$(SELECT)')
 SNAKEMAKE := exec setpriv --pdeathsig TERM $(LOCKED) $(BIN)/snakemake --nolock --cores 1
 
-.PHONY: figures study pack benchmark-client test check format lock help
+.PHONY: setup figures study pack benchmark-client test check format lock help
+
+setup: .venv/ready
 
 figures: .venv/ready
 	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
@@ -47,6 +50,7 @@ study:
 pack: .venv/ready
 	$(if $(word 2,$(CONFIG)),$(error make pack takes one CONFIG))
 	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
+	@rm -f results/packs/$(basename $(notdir $(or $(CONFIG),config.yaml))).tar.gz
 	@($(SNAKEMAKE) measured --keep-going $(STUDIED)); status=$$?; \
 		$(BIN)/bench pack $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--select '$(SELECT)') && exit $$status
 
@@ -74,7 +78,8 @@ format: .venv/ready
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Saturate needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@$(PYTHON) -m venv --clear .venv || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@awk '/^uv==/ {on = 1} on {print} on && !/\\$$/ {exit}' requirements.lock > .venv/uv.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r .venv/uv.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r .venv/uv.txt \
+		|| { echo "Without network, WHEELS=... names a folder of packages: README, Measure there, draw here." >&2; exit 1; }
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock \
 		|| $(BIN)/python -m pip install --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

@@ -50,7 +50,7 @@ def test_the_fleet_in_a_sentence(summary):
 
 def test_the_page_says_it_all(tmp_path, summary):
     page, short = tmp_path / "report.html", tmp_path / "report.md"
-    write_report(page, title="t", results=study(summary), specs=[], facts=[], summary=short)
+    write_report(page, title="t", results=study(summary), specs=[], facts=[], summary=short, of_study=4)
     text = page.read_text()
     for words in (
         "C_max is 2",
@@ -69,6 +69,8 @@ def test_the_page_says_it_all(tmp_path, summary):
     assert "recovery" not in sections
     lines = short.read_text().splitlines()
     assert lines[0] == "## t"
+    assert lines[2].startswith("3 of the study's 4 runs, all valid; ")
+    assert "3 of the study's 4, all valid" in text
     assert "| a | 2 (no interval) | 4 | – | 0.200 | 10 | 4 | 25 |" in lines
 
 

@@ -19,7 +19,7 @@ import bench.study.plan
 from bench.cli import main
 from bench.errors import BenchError
 from bench.measure.pack import pack
-from bench.measure.state import run_states
+from bench.measure.state import facts_key, run_states
 from bench.measure.store import Store
 from bench.measure.unpack import unpack
 from bench.study import Paths, Plan, load_file
@@ -201,6 +201,8 @@ def test_two_measurements_of_a_deployment_are_never_mixed(packed, capsys, what):
     assert main(["unpack", str(packed)]) == 0  # the same once more is no other
     run = Plan.of(load_file(done.study)).runs[0]
     own = run.record if what == "run.json" else Path("results/deployments/d000") / what
+    if what != "run.json":
+        shutil.rmtree("results/runs/d000")  # with every run of the pack in place, its launch and facts would be put in place too
     other = own.read_text() + " "
     own.unlink()  # in place of the link that it is
     own.write_text(other)
@@ -208,6 +210,28 @@ def test_two_measurements_of_a_deployment_are_never_mixed(packed, capsys, what):
     assert main(["unpack", str(packed)]) == 2
     assert f"deployment d000 is here in another measurement ({own}), and two are never mixed." in capsys.readouterr().err
     assert own.read_text() == other
+
+
+def test_a_later_pack_of_a_session_that_went_on_replaces_the_earlier_one(copy, here, monkeypatch, capsys):
+    """New facts, the same runs and one more; but never into runs that the pack does not have."""
+    monkeypatch.chdir(copy)
+    assert main(["pack", "--select", "d000/*c0002_r1*", "--output", str(here / "first.tar.gz")]) == 0
+    spec = Plan.of(load_file(CONFIG)).deployments["d000"]
+    facts = Store(STORE).folder(facts_key(spec)) / "deployment.json"
+    told = json.loads(facts.read_text()) | {"ready_s": 99.0}
+    facts.unlink()
+    facts.write_text(json.dumps(told))
+    for name, select in (("whole", "d000/*"), ("other", "d000/*c0002_r2*")):
+        assert main(["pack", "--select", select, "--output", str(here / f"{name}.tar.gz")]) == 0
+    monkeypatch.chdir(here)
+    assert main(["unpack", "first.tar.gz"]) == 0
+    assert main(["unpack", "other.tar.gz"]) == 2
+    assert (
+        "deployment d000 is here in another measurement (results/deployments/d000/deployment.json)" in capsys.readouterr().err
+    )
+    assert main(["unpack", "whole.tar.gz"]) == 0
+    assert json.loads(Path("results/deployments/d000/deployment.json").read_text())["ready_s"] == 99.0
+    assert set(states(Path("results/packs/whole/study.yaml")).values()) == {"measured"}
 
 
 def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path, monkeypatch, capsys):

@@ -59,7 +59,12 @@ def test_another_model_leaves_the_first_ones_digests(content):
 
 
 def test_select_narrows_and_refuses_what_matches_nothing(content):
+    whole = plan_of(content)
+    assert len(whole.runs) == whole.of_study
+    two = [whole.runs[0].key, whole.runs[-1].key]
+    assert [run.key for run in plan_of(content, select=two).runs] == two
     plan = plan_of(content, select="*c0002*")
+    assert plan.of_study == whole.of_study > len(plan.runs)
     assert [run.level for run in plan.runs] == [2]
     with pytest.raises(BenchError, match=r"matches none of the study's 3 runs\. A run is called like a/short_burst"):
         plan_of(content, select="*c0009*")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import platform
 import re
 import sys
 from pathlib import Path
@@ -35,7 +34,7 @@ def add(commands: Commands) -> None:
         help="Python of that machine (default: this one's, %(default)s)",
     )
     parser.add_argument(
-        "--machine", default=platform.machine(), help="architecture of that machine (default: this one's, %(default)s)"
+        "--machine", choices=("x86_64", "aarch64"), default="x86_64", help="processor of that machine (default: %(default)s)"
     )
     parser.set_defaults(run=_run)
 

@@ -17,6 +17,7 @@ from bench.commit import commit_of
 from bench.engine import Server, ServerDied, gather_facts, server_info
 from bench.errors import BenchError
 from bench.http import get
+from bench.measure.comparable import refuse_another_machine, refuse_another_version
 from bench.measure.devices import further_endpoints
 from bench.measure.metrics import kv_facts, metric_names
 from bench.measure.progress import Clock
@@ -95,6 +96,7 @@ def _measure_missing(
     settings, d = plan.measurement, spec.deployment
     say(f"{spec.name}: starting {spec.deployment.engine} for {len(missing)} runs" if spec.engine.source != "external"
         else f"{spec.name}: measuring {spec.engine.base_url}, {len(missing)} runs")  # fmt: skip
+    refuse_another_machine(plan, spec, store)
     commit = commit_of()
     server = Server(
         launch,
@@ -127,7 +129,7 @@ def _measure_missing(
         served = any(ttft is not None for ttft in warmup["ttft_s"])
         scraped = _tells_enough(server, exposition, facts["engine_version"], served, say)
         endpoints = further_endpoints(spec, server, settings.telemetry.values(), lambda text: say(f"{spec.name}: {text}"))
-        _refuse_another_version(plan, spec, store, facts["engine_version"])
+        refuse_another_version(plan, spec, store, facts["engine_version"])
         with store.adding(facts_key(spec)) as folder:
             (folder / "deployment.json").write_text(json.dumps(facts, indent=2) + "\n")
         clock = Clock(missing)
@@ -272,19 +274,3 @@ def _warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, 
         known = sorted(value for value in latest if value is not None)
         stable = len(known) == 3 and known[2] - known[0] <= settings.warmup_spread * known[1]
     return {"ttft_s": told + send("burst", _AT_ONCE), "stable": stable}
-
-
-def _refuse_another_version(plan: Plan, spec: DeploymentSpec, store: Store, version: str | None) -> None:
-    """A curve of two engine versions is none. Only a command, an image's tag or an endpoint can change behind its name.
-
-    Raises:
-        BenchError: runs of this deployment were measured on another version.
-    """
-    for run in plan.runs_of(spec.name):
-        record = store.root / run.digest / "run.json"
-        then = json.loads(record.read_text()).get("engine_version") if record.exists() else version
-        if then != version:
-            raise BenchError(
-                f"{spec.name}: the engine is now version {version}, but {run.key} was measured on {then}. Forget the older runs with "
-                f"`bench discard '{spec.name}/*'`, or give the new version a deployment of its own."
-            )

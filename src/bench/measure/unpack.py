@@ -68,7 +68,8 @@ def _extract(file: Path, folder: Path) -> dict[str, Any]:
         what = f"it has no {INDEX}" if file.is_file() else "no such file"
         raise BenchError(f"{file}: {what}; `bench pack` writes such files.") from None
     except (OSError, tarfile.TarError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise BenchError(f"{file}: no pack, or not whole ({error}); `bench pack` writes such files. Copy it again.") from None
+        told = str(error).partition("\n")[0]
+        raise BenchError(f"{file}: no pack, or not whole ({told}); `bench pack` writes such files. Copy it again.") from None
     if known != FORMAT:
         raise BenchError(
             f"{file}: a pack of format {known}, and this version reads {FORMAT}; unpack it with the version that packed it."
@@ -133,19 +134,27 @@ def _beside(file: Path, folder: Path) -> Path:
 
 
 def _refuse_another(spec: DeploymentSpec, runs: tuple[RunSpec, ...], folder: Path, store: Store, file: Path) -> None:
-    """Refuse a deployment of which anything is here that the pack does not have just so: its runs would stand beside another session's
-    facts, or be drawn with another study's launch.
+    """Refuse a deployment that is here in another measurement: its runs would stand beside another machine's, or be drawn with another
+    study's launch.
+
+    What is here is the pack's own where launch and facts are the same, to the byte, or every run is (a session that went on since has
+    new facts).
     """
-    facts = Path(Paths.FACTS.format(deployment=spec.name))
-    packed = folder / "deployments" / spec.name
-    pairs = [(facts.with_name(part), packed / part) for part in _PARTS]
-    pairs.append((store.folder(facts_key(spec)) / facts.name, packed / facts.name))
-    for run in runs:
-        record = folder / "runs" / run.key / run.record.name
-        pairs += [(run.record, record), (store.folder(run.digest) / run.record.name, record)]
-    if others := [own for own, packed_file in pairs if own.exists() and not _same(own, packed_file)]:
+    facts, packed = Path(Paths.FACTS.format(deployment=spec.name)), folder / "deployments" / spec.name
+    places = [(facts.with_name(part), packed / part) for part in _PARTS]
+    places.append((store.folder(facts_key(spec)) / facts.name, packed / facts.name))
+    strange = [own for own, theirs in places if own.exists() and not _same(own, theirs)]
+    here = {
+        own: folder / "runs" / spec.name / own.parent.name / own.name
+        for own in facts.parents[2].glob(f"runs/{spec.name}/*/run.json")
+    }
+    if here and all(_same(own, theirs) for own, theirs in here.items()):
+        strange = []
+    here |= {store.folder(run.digest) / run.record.name: folder / "runs" / run.key / run.record.name for run in runs}
+    strange += [own for own, theirs in here.items() if own.exists() and theirs.exists() and not _same(own, theirs)]
+    if strange:
         raise BenchError(
-            f"{file}: deployment {spec.name} is here in another measurement ({others[0]}), and two are never mixed. Unpack it "
+            f"{file}: deployment {spec.name} is here in another measurement ({strange[0]}), and two are never mixed. Unpack it "
             "in another clone."
         )
 

@@ -56,6 +56,7 @@ def write_report(
     facts: Sequence[Path],
     commit: str | None = None,
     summary: Path | None = None,
+    of_study: int | None = None,
     geometries: Mapping[str, Geometry] | None = None,
     settings: Mapping[str, Deployment] | None = None,
 ) -> None:
@@ -65,7 +66,7 @@ def write_report(
         summary: where its findings go in short, as Markdown for a pull request. geometries, settings: of each deployment, for the
             ceilings of its speed.
         specs: the figures' Vega-Lite files, named after their figures. facts: `deployment.json` of each deployment.
-        commit: of the sources that draw it, as `commit_of` tells it.
+        commit: of the sources that draw it, as `commit_of` tells it. of_study: how many runs the whole study has.
     """
     runs = results.runs.sort("deployment", "workload", "level", "repeat", maintain_order=True)
     deployments = provenance.deployments(facts, runs)
@@ -85,6 +86,7 @@ def write_report(
         "repeats": repeats(runs, "throughput_tokens_per_s").filter(pl.col("n") > 1).to_dicts(),
         "tail_text": tail_text,
         "runs": runs.to_dicts(),
+        "of_study": of_study if of_study and of_study > runs.height else None,
         "invalid": runs.filter(~pl.col("valid")).to_dicts(),
         "facts": deployments,
         "workloads": provenance.workloads(runs),

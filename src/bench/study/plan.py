@@ -151,11 +151,16 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of a configuration, narrowed by its `select`."""
+    """The runs of a configuration, narrowed by its `select`.
+
+    Attributes:
+        runs: those that are selected. of_study: how many there are without `select`.
+    """
 
     config: Config
     deployments: Mapping[str, DeploymentSpec]
     runs: tuple[RunSpec, ...]
+    of_study: int
 
     @classmethod
     def of(cls, config: Config, *, root: Path = Path()) -> Plan:
@@ -176,7 +181,7 @@ class Plan:
                 f"A run is called like {every[0].key}; `bench runs` lists them all."
             )
         kept = {run.deployment.name for run in runs}
-        return cls(config, {n: d for n, d in deployments.items() if n in kept}, runs)
+        return cls(config, {n: d for n, d in deployments.items() if n in kept}, runs, len(every))
 
     @property
     def digest(self) -> str:
