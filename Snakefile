@@ -10,10 +10,19 @@ if "study" not in config:
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/engine.smk"
-include: "workflow/rules/checkpoint.smk"
-include: "workflow/rules/deploy.smk"
-include: "workflow/rules/measure.smk"
+
+
+# A pack was measured elsewhere: whatever this folder did before, nothing of it is deployed or measured here.
+if not any(
+    Path(file).match("results/packs/*/study.yaml") for file in workflow.configfiles
+):
+
+    include: "workflow/rules/engine.smk"
+    include: "workflow/rules/checkpoint.smk"
+    include: "workflow/rules/deploy.smk"
+    include: "workflow/rules/measure.smk"
+
+
 include: "workflow/rules/parse.smk"
 include: "workflow/rules/aggregate.smk"
 include: "workflow/rules/figure.smk"

@@ -1,58 +1,61 @@
-"""A deployment's runs come from one machine and one engine version."""
+"""A deployment's runs come from one device and one engine version."""
 
 import json
 
 import pytest
-from benchmarks.made import made_facts, made_study, make_run
+from benchmarks.made import made_study, make_run
 
 from bench.engine import hardware
 from bench.errors import BenchError
-from bench.measure.comparable import refuse_another_machine, refuse_another_version
-from bench.measure.state import facts_key
+from bench.measure.comparable import device_of, refuse_another_device, refuse_another_version
+from bench.measure.session import measure
 from bench.measure.store import Store
 from bench.study import Plan, load_config
 
-GPU = {"name": "NVIDIA H100 80GB HBM3", "driver_version": "580"}
 
-
-def held(folder, told, **engine):
-    """A plan, and a store with one run and the facts of a machine."""
+def held(folder, select="*", **told):
+    """A plan of which the first run is in a store, with what its record tells."""
     content = made_study(4, 4)
-    content["engines"]["none"] |= engine
-    plan = Plan.of(load_config(content, source="made"))
-    run, store = plan.runs[0], Store(folder)
+    run, store = Plan.of(load_config(content, source="made")).runs[0], Store(folder)
     with store.adding(run.digest) as place:
         make_run(run, place)
-    with store.adding(facts_key(run.deployment)) as place:
-        (place / "deployment.json").write_text(json.dumps(made_facts(run.deployment) | {"hardware": hardware() | told}))
-    return plan, run, store
+        record = json.loads((place / "run.json").read_text())
+        (place / "run.json").write_text(json.dumps(record | told))
+    return Plan.of(load_config(content | {"select": select}, source="made")), run, store
 
 
-@pytest.mark.parametrize(
-    ("told", "engine", "then"),
-    [
-        ({"cpu": "Another CPU"}, {}, "Another CPU"),
-        ({"gpus": [GPU, GPU]}, {"device": "cuda"}, "NVIDIA H100 80GB HBM3"),
-    ],
-)
-def test_a_level_more_on_another_machine_is_refused(tmp_path, told, engine, then):
-    plan, run, store = held(tmp_path, told, **engine)
+@pytest.mark.parametrize("select", ["*", "*_c0004_*"])
+def test_a_level_more_on_another_device_is_refused_before_any_server_starts(tmp_path, select):
+    plan, run, store = held(tmp_path / "store", select, device="Another CPU")
+    launch = tmp_path / "launch.json"
+    launch.write_text(json.dumps({"deployment": "d000", "argv": ["true"], "digest": run.deployment.digest}))
     with pytest.raises(
-        BenchError, match=rf"d000: its runs so far were measured on {then}, and this is .*`bench discard 'd000/\*'`"
+        BenchError, match=r"d000: this is .*, but d000/.* was measured on Another CPU.*`bench discard 'd000/\*'`"
     ):
-        refuse_another_machine(plan, run.deployment, store)
+        measure(plan, "d000", plan.runs, launch=launch, facts=tmp_path / "deployment.json", store=store, say=print)
     store.discard(run.digest)
-    refuse_another_machine(plan, run.deployment, store)  # nothing left that would not compare
+    refuse_another_device(plan, run.deployment, store, device_of(run.deployment))  # nothing left that would not compare
 
 
-def test_the_same_machine_after_an_update_goes_on(tmp_path):
-    plan, run, store = held(tmp_path, {"system": "Linux 99", "memory_bytes": 1, "python": "3.99"})
-    refuse_another_machine(plan, run.deployment, store)
+def test_a_level_more_on_the_same_device_goes_on(tmp_path):
+    plan, run, store = held(tmp_path, device=hardware()["cpu"])
+    refuse_another_device(plan, run.deployment, store, device_of(run.deployment))
+    plan, run, store = held(tmp_path / "older")  # of a version that did not tell
+    refuse_another_device(plan, run.deployment, store, device_of(run.deployment))
 
 
 def test_a_level_more_on_another_version_is_refused(tmp_path):
-    plan, run, store = held(tmp_path, {})
-    version = json.loads((store.folder(run.digest) / "run.json").read_text())["engine_version"]
-    refuse_another_version(plan, run.deployment, store, version)
-    with pytest.raises(BenchError, match=rf"d000: the engine is now version 99, but .* was measured on {version}"):
+    plan, run, store = held(tmp_path, engine_version="0.26.0")
+    refuse_another_version(plan, run.deployment, store, "0.26.0")
+    with pytest.raises(BenchError, match=r"d000: the engine is now version 99, but d000/.* was measured on 0\.26\.0"):
         refuse_another_version(plan, run.deployment, store, "99")
+
+
+def test_a_launch_of_another_machine_is_named_and_not_started(tmp_path):
+    plan, _, store = held(tmp_path / "store", "*_c0004_*")
+    launch = tmp_path / "launch.json"
+    launch.write_text(json.dumps({"deployment": "d000", "argv": ["results/engines/none/env/bin/python", "-m", "x"]}))
+    with pytest.raises(
+        BenchError, match=r"d000: results/engines/none/env/bin/python is not here; .*remove results/deployments/d000"
+    ):
+        measure(plan, "d000", plan.runs, launch=launch, facts=tmp_path / "deployment.json", store=store, say=print)

@@ -112,7 +112,7 @@ def test_a_study_that_was_interrupted_is_packed_without_what_is_missing(capsys):
         shutil.rmtree(run.record.parent)
     shutil.rmtree(STORE / lost.digest)
     assert main(["pack", "--output", "partial.tar.gz"]) == 0
-    assert f"3 runs; 1 of the study are not measured, such as {lost.key}, and are left out" in capsys.readouterr().out
+    assert f"3 runs; 1 of the study are left out, not measured or damaged, such as {lost.key}" in capsys.readouterr().out
     shutil.rmtree("results")
     assert main(["unpack", "partial.tar.gz"]) == 0
     assert states(Path("results/packs/partial/study.yaml")) == {run.key: "measured" for run in plan.runs if run != lost}
@@ -202,7 +202,8 @@ def test_two_measurements_of_a_deployment_are_never_mixed(packed, capsys, what):
     run = Plan.of(load_file(done.study)).runs[0]
     own = run.record if what == "run.json" else Path("results/deployments/d000") / what
     if what != "run.json":
-        shutil.rmtree("results/runs/d000")  # with every run of the pack in place, its launch and facts would be put in place too
+        # With all its runs in place, the pack would put its launch and facts there too.
+        shutil.rmtree("results/runs/d000")
     other = own.read_text() + " "
     own.unlink()  # in place of the link that it is
     own.write_text(other)
@@ -229,9 +230,10 @@ def test_a_later_pack_of_a_session_that_went_on_replaces_the_earlier_one(copy, h
     assert (
         "deployment d000 is here in another measurement (results/deployments/d000/deployment.json)" in capsys.readouterr().err
     )
-    assert main(["unpack", "whole.tar.gz"]) == 0
+    shutil.move("whole.tar.gz", "first.tar.gz")  # as `make pack` names both
+    assert main(["unpack", "first.tar.gz"]) == 0
     assert json.loads(Path("results/deployments/d000/deployment.json").read_text())["ready_s"] == 99.0
-    assert set(states(Path("results/packs/whole/study.yaml")).values()) == {"measured"}
+    assert set(states(Path("results/packs/first/study.yaml")).values()) == {"measured"}
 
 
 def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path, monkeypatch, capsys):
@@ -247,6 +249,27 @@ def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path
     assert main(["unpack", str(packed)]) == 2
     assert "deployment d000 is here in another measurement" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
+    shutil.rmtree("results")  # what Snakemake remembers of its own launch, engine and runs stays
+    assert main(["unpack", str(packed)]) == 0
+    assert workflow("--dry-run", "--configfile", "results/packs/config/study.yaml", "--", "results/figures/ttft.svg") == {
+        "parse",
+        "aggregate",
+        "figure",
+    }
+
+
+def test_an_own_engine_of_the_same_name_is_left_alone(packed, tmp_path, monkeypatch):
+    copy_project(tmp_path)
+    content = made_study(2, 2)
+    content["engines"]["none"]["command"] = ["false"]
+    text = yaml.safe_dump(content).replace("d000", "mine")
+    (tmp_path / "config/config.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    fill_store(Plan.of(load_file(CONFIG)), tmp_path, series=350)
+    workflow("measured")
+    assert main(["unpack", str(packed)]) == 0
+    jobs = workflow("--dry-run", "--configfile", "results/packs/config/study.yaml", "--", "results/figures/ttft.svg")
+    assert jobs == {"parse", "aggregate", "figure"}
 
 
 def test_packs_of_one_name_do_not_replace_each_other(there, here, monkeypatch, capsys):
@@ -256,7 +279,7 @@ def test_packs_of_one_name_do_not_replace_each_other(there, here, monkeypatch, c
     monkeypatch.chdir(here)
     assert main(["unpack", "d000/h100.tar.gz"]) == 0
     assert main(["unpack", "d001/h100.tar.gz"]) == 2
-    assert "results/packs/h100 holds another pack of that name; rename this one" in capsys.readouterr().err
+    assert "results/packs/h100 holds a pack of that name with other runs; rename this one" in capsys.readouterr().err
     shutil.move("d001/h100.tar.gz", "second.tar.gz")
     assert main(["unpack", "second.tar.gz"]) == 0
     assert set(states(there / CONFIG).values()) == {"measured"}
@@ -282,7 +305,7 @@ def test_a_run_that_is_damaged_is_packed_like_one_that_is_missing(capsys):
     with (run.record.parent / "requests.jsonl").open("r+b") as file:
         file.truncate(100)
     assert main(["pack", "--output", "x.tar.gz"]) == 0
-    assert f"1 of the study are not measured, such as {run.key}" in capsys.readouterr().out
+    assert f"1 of the study are left out, not measured or damaged, such as {run.key}" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("copy")
@@ -305,4 +328,7 @@ def test_make_packs_what_was_measured_when_a_session_fails():
     done = subprocess.run(["make", "pack"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "leave" in done.stdout + done.stderr
-    assert "results/packs/config.tar.gz: 2 runs; 2 of the study are not measured, such as d001/" in done.stdout
+    assert (
+        "results/packs/config.tar.gz: 2 runs; 2 of the study are left out, not measured or damaged, such as d001/"
+        in done.stdout
+    )

@@ -71,5 +71,5 @@ def _no_workflow() -> Iterator[None]:
 def _runs(packed: Packed) -> str:
     told = f"{len(packed.runs)} runs"
     if packed.missing:
-        told += f"; {len(packed.missing)} of the study are not measured, such as {packed.missing[0]}, and are left out"
+        told += f"; {len(packed.missing)} of the study are left out, not measured or damaged, such as {packed.missing[0]}"
     return told

@@ -96,7 +96,7 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
 def _find_compiler(name: str, interpreter: str) -> None:
     """vLLM's CUDA build compiles kernels with Triton while it starts; told now, before gigabytes are installed."""
     include = _run([interpreter, "-c", "import sysconfig; print(sysconfig.get_path('include'))"], name).strip()
-    lacking = [] if any(map(shutil.which, ("gcc", "clang", "cc"))) else ["a C compiler (gcc)"]
+    lacking = [] if os.environ.get("CC") or any(map(shutil.which, ("gcc", "clang"))) else ["a C compiler (gcc)"]
     lacking += [] if (Path(include) / "Python.h").is_file() else [f"Python's headers ({include}/Python.h)"]
     if lacking:
         raise BenchError(

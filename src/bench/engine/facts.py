@@ -82,4 +82,6 @@ def _gpus() -> list[dict[str, str]]:
     told = subprocess.run(
         ["nvidia-smi", f"--query-gpu={','.join(keys)}", "--format=csv,noheader"], capture_output=True, text=True
     )
+    if told.returncode:
+        return []
     return [dict(zip(keys, line.split(", "), strict=False)) for line in told.stdout.splitlines()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -92,10 +91,9 @@ def _download(entries: Sequence[str], index: str | None, folder: Path, python: s
         command += ["--implementation", "cp", "--python-version", python, "--dest", str(folder)]
         command += [word for platform in (*old, *platforms) for word in ("--platform", platform)]
         command += ["--find-links", str(folder), "--requirement", file.name]
-        further = ["--extra-index-url", index] if index else []
         # The default indexes alone first: a further one that cannot be reached costs seconds of retries for each package.
-        for attempt in (command, [*command, *further])[: 2 if further else 1]:
-            done = subprocess.run(attempt, capture_output=True, text=True, env=os.environ)
+        for attempt in [command, [*command, "--extra-index-url", index]] if index else [command]:
+            done = subprocess.run(attempt, capture_output=True, text=True)
             if done.returncode == 0:
                 return
     last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])

@@ -3,43 +3,39 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from bench.engine import hardware
 from bench.errors import BenchError
-from bench.measure.state import facts_key
 from bench.measure.store import Store
-from bench.study import DeploymentSpec, Plan
+from bench.study import DeploymentSpec, Paths, Plan
 
-__all__ = ["refuse_another_machine", "refuse_another_version"]
+__all__ = ["device_of", "refuse_another_device", "refuse_another_version", "refuse_strange_launch"]
 
 
-def refuse_another_machine(plan: Plan, spec: DeploymentSpec, store: Store) -> None:
-    """A curve of two machines is none. Runs that were unpacked, or came with a copied folder, are of another.
+def device_of(spec: DeploymentSpec) -> str | None:
+    """What a server that is started here runs on, by name; None for one that is not."""
+    if spec.engine.source == "external":
+        return None
+    here = hardware()
+    names = dict.fromkeys(gpu["name"] for gpu in here["gpus"]) if spec.engine.device == "cuda" else None
+    return " and ".join(names) if names else str(here["cpu"])
+
+
+def refuse_another_device(plan: Plan, spec: DeploymentSpec, store: Store, device: str | None) -> None:
+    """A curve of two devices is none. Runs that were unpacked, or came with a copied folder, are of another.
 
     Raises:
-        BenchError: runs of this deployment were measured by a server on another device.
+        BenchError: runs of this deployment were measured on another device.
     """
-    facts = store.folder(facts_key(spec)) / "deployment.json"
-    if (
-        spec.engine.source == "external"
-        or not facts.exists()
-        or not any(store.holds(run.digest) for run in plan.runs_of(spec.name))
-    ):
-        return
-    then, now = (_device(spec, told) for told in (json.loads(facts.read_text())["hardware"], hardware()))
-    if then != now:
-        raise BenchError(
-            f"{spec.name}: its runs so far were measured on {then}, and this is {now}. Measure what is missing there too, narrow the "
-            f"study to what there is (`select`), or forget the runs with `bench discard '{spec.name}/*'` to measure all of them here."
-        )
-
-
-def _device(spec: DeploymentSpec, told: dict[str, Any]) -> str:
-    """What a managed server runs on, by name."""
-    if spec.engine.device == "cpu":
-        return str(told["cpu"])
-    return " and ".join(dict.fromkeys(gpu["name"] for gpu in told["gpus"])) or f"a machine without a GPU ({told['cpu']})"
+    for key, then in _told(plan, spec, store, "device"):
+        if then != device:
+            raise BenchError(
+                f"{spec.name}: this is {device}, but {key} was measured on {then}. Measure what is missing there too, narrow the "
+                f"study to what there is (`select`), or forget the runs with `bench discard '{spec.name}/*'` to measure all here."
+            )
 
 
 def refuse_another_version(plan: Plan, spec: DeploymentSpec, store: Store, version: str | None) -> None:
@@ -48,11 +44,32 @@ def refuse_another_version(plan: Plan, spec: DeploymentSpec, store: Store, versi
     Raises:
         BenchError: runs of this deployment were measured on another version.
     """
-    for run in plan.runs_of(spec.name):
-        record = store.root / run.digest / "run.json"
-        then = json.loads(record.read_text()).get("engine_version") if record.exists() else version
+    for key, then in _told(plan, spec, store, "engine_version"):
         if then != version:
             raise BenchError(
-                f"{spec.name}: the engine is now version {version}, but {run.key} was measured on {then}. Forget the older runs with "
+                f"{spec.name}: the engine is now version {version}, but {key} was measured on {then}. Forget the older runs with "
                 f"`bench discard '{spec.name}/*'`, or give the new version a deployment of its own."
             )
+
+
+def refuse_strange_launch(launch: dict[str, Any]) -> None:
+    """A launch that came with a pack names a program of the machine that measured.
+
+    Raises:
+        BenchError: that program is not here.
+    """
+    program = (launch["argv"] or [""])[0]
+    if "/" in program and not Path(program).exists():
+        raise BenchError(
+            f"{launch['deployment']}: {program} is not here; its launch is of another machine. Measure what is missing there, "
+            f"or remove {Paths.LAUNCH.format(deployment=launch['deployment'])}, and the next workflow builds the engine here."
+        )
+
+
+def _told(plan: Plan, spec: DeploymentSpec, store: Store, key: str) -> Iterator[tuple[str, Any]]:
+    """What the records of a deployment's runs tell under `key`, if they do, whatever `select` leaves of the study."""
+    for run in Plan.of(plan.config.model_copy(update={"select": "*"})).runs_of(spec.name):
+        record = store.folder(run.digest) / "run.json"
+        told = json.loads(record.read_text()) if record.exists() else {}
+        if key in told:
+            yield run.key, told[key]

@@ -17,7 +17,7 @@ from bench.commit import commit_of
 from bench.engine import Server, ServerDied, gather_facts, server_info
 from bench.errors import BenchError
 from bench.http import get
-from bench.measure.comparable import refuse_another_machine, refuse_another_version
+from bench.measure.comparable import device_of, refuse_another_device, refuse_another_version, refuse_strange_launch
 from bench.measure.devices import further_endpoints
 from bench.measure.metrics import kv_facts, metric_names
 from bench.measure.progress import Clock
@@ -64,6 +64,8 @@ def measure(
     for run in runs:
         if not store.holds(run.digest) and record_digest(run.record) == run.digest:
             store.adopt(run.digest, run.record.parent, last=run.record.name)
+    if not store.holds(facts_key(spec)) and record_digest(facts) == spec.digest:
+        store.adopt(facts_key(spec), facts.parent, last=facts.name)
     missing = [run for run in runs if not store.holds(run.digest)]
     if len(missing) < len(runs):
         say(f"{deployment}: {len(runs) - len(missing)} of {len(runs)} runs are measured already")
@@ -96,7 +98,9 @@ def _measure_missing(
     settings, d = plan.measurement, spec.deployment
     say(f"{spec.name}: starting {spec.deployment.engine} for {len(missing)} runs" if spec.engine.source != "external"
         else f"{spec.name}: measuring {spec.engine.base_url}, {len(missing)} runs")  # fmt: skip
-    refuse_another_machine(plan, spec, store)
+    refuse_strange_launch(launch)
+    device = device_of(spec)
+    refuse_another_device(plan, spec, store, device)
     commit = commit_of()
     server = Server(
         launch,
@@ -140,6 +144,7 @@ def _measure_missing(
                 "protocol": PROTOCOL,
                 "deployment_digest": spec.digest,
                 "engine_version": facts["engine_version"],
+                "device": device,
                 "commit": commit,
                 "definition": run.definition,
             }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
+import os
 import re
 import shutil
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bench.errors import BenchError
@@ -27,7 +30,7 @@ _BESIDE = (INDEX, STUDY, "engines", "logs")  # what has no place among the resul
 def unpack(file: Path, store: Store) -> Packed:
     """Put the runs of a pack among the results, as if they had been measured here; the next workflow parses and draws them.
 
-    They go through the store, as a session's do. The workflow has no record of such files, looks at their times, and has nothing to do.
+    They go through the store, as a session's do: there is nothing left to measure of them, whatever asks for them.
 
     Raises:
         BenchError: it is no pack, or not whole; these sources define its runs otherwise; or a deployment of the same name, in another
@@ -58,24 +61,36 @@ def unpack(file: Path, store: Store) -> Packed:
 
 
 def _extract(file: Path, folder: Path) -> dict[str, Any]:
-    """Unpack a tar file whose every member its index names, with its digest; the index."""
+    """Unpack a tar file whose every member its index names, with its digest; the index.
+
+    Member by member: what is no plain file, or has a name outside of the folder, is never written.
+    """
+    found: dict[str, str] = {}
     try:
         with tarfile.open(file) as tar:
-            tar.extractall(folder, filter="data")
+            for member in tar:
+                content, name = tar.extractfile(member), PurePosixPath(member.name)
+                if content is None or not member.isfile() or name.is_absolute() or ".." in name.parts:
+                    raise ValueError(f"{member.name} is no file of a pack")
+                target = folder / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content.read())
+                found[member.name] = hashlib.sha256(target.read_bytes()).hexdigest()
         index: dict[str, Any] = json.loads((folder / INDEX).read_text())
         known, expected, _ = index["format"], dict(index["files"]), dict(index["runs"])
     except FileNotFoundError:
         what = f"it has no {INDEX}" if file.is_file() else "no such file"
         raise BenchError(f"{file}: {what}; `bench pack` writes such files.") from None
-    except (OSError, tarfile.TarError, EOFError, ValueError, KeyError, TypeError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, KeyError, TypeError) as error:
         told = str(error).partition("\n")[0]
         raise BenchError(f"{file}: no pack, or not whole ({told}); `bench pack` writes such files. Copy it again.") from None
+    except OSError as error:
+        raise BenchError(f"{file}: cannot be unpacked: {error.strerror or error}.") from None
     if known != FORMAT:
         raise BenchError(
             f"{file}: a pack of format {known}, and this version reads {FORMAT}; unpack it with the version that packed it."
         )
-    paths = [path for path in folder.rglob("*") if not path.is_dir()]
-    found = {str(path.relative_to(folder)): _sha256(path) for path in paths if path != folder / INDEX}
+    found.pop(INDEX)
     if wrong := {name for name, _ in found.items() ^ expected.items()}:
         raise BenchError(
             f"{file}: {len(wrong)} of its files are missing or are not what was packed, such as {min(wrong)}. Copy it again."
@@ -83,13 +98,9 @@ def _extract(file: Path, folder: Path) -> dict[str, Any]:
     return index
 
 
-def _sha256(path: Path) -> str:
-    return "no regular file" if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def _plan_of(folder: Path, index: Mapping[str, Any], file: Path) -> Plan:
     """The plan of the pack's study, if these sources define its runs as those did that measured, and each of them is there."""
-    elsewhere = f"Unpack it in a clone of the commit that packed it, {index['commit'] or 'which is unknown'}."
+    elsewhere = f"Unpack it in a clone of the commit that packed it, {index.get('commit') or 'which is unknown'}."
     try:
         plan = Plan.of(load_file(folder / STUDY))
     except BenchError as error:
@@ -128,9 +139,14 @@ def _beside(file: Path, folder: Path) -> Path:
             f"{file}: its study goes into results/packs by the pack's name; rename it to something like h100.tar.gz."
         )
     beside = Path(Paths.STORE).parent / "packs" / name
-    if beside.exists() and not _same(beside / INDEX, folder / INDEX):
-        raise BenchError(f"{file}: {beside} holds another pack of that name; rename this one, or remove that folder.")
+    if not _runs_in(beside / INDEX) <= _runs_in(folder / INDEX):
+        raise BenchError(f"{file}: {beside} holds a pack of that name with other runs; rename this one, or remove that folder.")
     return beside
+
+
+def _runs_in(index: Path) -> set[tuple[str, str]]:
+    """A pack's runs with their digests; none where there is no pack."""
+    return set(json.loads(index.read_text())["runs"].items()) if index.exists() else set()
 
 
 def _refuse_another(spec: DeploymentSpec, runs: tuple[RunSpec, ...], folder: Path, store: Store, file: Path) -> None:
@@ -155,7 +171,7 @@ def _refuse_another(spec: DeploymentSpec, runs: tuple[RunSpec, ...], folder: Pat
     if strange:
         raise BenchError(
             f"{file}: deployment {spec.name} is here in another measurement ({strange[0]}), and two are never mixed. Unpack it "
-            "in another clone."
+            "in another clone; or, if one machine made both, pack all of its runs there."
         )
 
 
@@ -169,8 +185,8 @@ def _place_deployment(spec: DeploymentSpec, folder: Path, store: Store) -> None:
     facts.parent.mkdir(parents=True, exist_ok=True)
     for name in ("launch.json", "server.log"):
         if (folder / name).is_file():
-            shutil.copyfile(folder / name, facts.with_name(name))
-            (folder / name).unlink()
+            os.utime(folder / name)
+            (folder / name).replace(facts.with_name(name))
     _place(facts_key(spec), folder, facts, store)
 
 
