@@ -13,9 +13,7 @@ include: "workflow/rules/common.smk"
 
 
 # A pack was measured elsewhere: whatever this folder did before, nothing of it is deployed or measured here.
-if not any(
-    Path(file).match("results/packs/*/study.yaml") for file in workflow.configfiles
-):
+if not PACKED:
 
     include: "workflow/rules/engine.smk"
     include: "workflow/rules/checkpoint.smk"

@@ -99,6 +99,10 @@ def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tm
     jobs = workflow("--configfile", study, "--", "results/figures/ttft.svg", "results/report.html")
     assert jobs == {"parse", "aggregate", "figure", "report"}
     assert workflow("--dry-run", "--configfile", study, "--", "results/figures/ttft.svg", "results/report.html") == set()
+    shutil.rmtree(Plan.of(load_file(Path(study))).runs[1].record.parent)
+    done = subprocess.run([str(SNAKEMAKE), "--nolock", "--cores", "1", "--configfile", study], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "1 of 4 runs are not in the pack, such as d000/" in done.stdout + done.stderr
     beside = Path("results/packs/config")
     assert sorted(p.name for p in beside.iterdir()) == ["engines", "logs", "pack.json", "study.yaml"]
     assert json.loads((beside / "pack.json").read_text())["protocol"] == bench.study.plan.PROTOCOL

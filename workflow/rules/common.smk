@@ -37,6 +37,16 @@ try:
 except BenchError as error:
     raise WorkflowError(f"the configuration is refused\n{error}")
 
+# Whether it is a pack's study. Snakemake would draw what a summary has already, and be silent about runs that cannot be had.
+PACKED = any(
+    Path(file).match("results/packs/*/study.yaml") for file in workflow.configfiles
+)
+if absent := [run.key for run in PLAN.runs if PACKED and not run.record.exists()]:
+    raise WorkflowError(
+        f"{len(absent)} of {len(PLAN.runs)} runs are not in the pack, such as {absent[0]}, and a pack's study measures nothing. "
+        "Unpack one that has them, or narrow SELECT."
+    )
+
 RUNS = [(run.deployment.name, run.name) for run in PLAN.runs]
 FIGURES = figures_of(PLAN.rows)
 
