@@ -132,11 +132,11 @@ def test_a_selection_is_packed_as_such(there, monkeypatch, here):
     assert yaml.safe_load(done.study.read_text())["select"] == "d001/*"
 
 
-def without(members, name, key):
+def without(members, name):
     """A pack that agrees with itself and lacks a file of a run."""
     index = json.loads(members["pack.json"])
     lost = next(n for n in members if n.endswith(name))
-    del index[key][lost]
+    del index["files"][lost]
     return {n: json.dumps(index).encode() if n == "pack.json" else c for n, c in members.items() if n != lost}
 
 
@@ -155,9 +155,9 @@ def without(members, name, key):
             "a pack of format 2, and this version reads 1",
         ),
         (lambda m: {n: c for n, c in m.items() if n != "pack.json"}, "it has no pack.json"),
-        (lambda m: without(m, "run.json", "files"), "run.json is missing, or is not what the pack's study defines"),
-        (lambda m: without(m, "requests.jsonl", "files"), "run.json is missing, or is not what the pack's study defines"),
-        (lambda m: without(m, "launch.json", "files"), "launch.json is missing, or is not what the pack's study defines"),
+        (lambda m: without(m, "run.json"), "run.json is missing, or is not what the pack's study defines"),
+        (lambda m: without(m, "requests.jsonl"), "run.json is missing, or is not what the pack's study defines"),
+        (lambda m: without(m, "launch.json"), "launch.json is missing, or is not what the pack's study defines"),
     ],
 )
 def test_what_is_not_as_it_was_packed_is_refused_and_changes_nothing(packed, here, capsys, change, told):
