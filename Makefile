@@ -29,12 +29,16 @@ LOCKED := flock --nonblock --no-fork .snakemake.lock
 STUDIED = $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--config select='$(SELECT)')
 SNAKEMAKE := exec setpriv --pdeathsig TERM $(LOCKED) $(BIN)/snakemake --nolock --cores 1
 
+# Snakemake's own answer to a file that is not UTF-8, or nested without end, is a traceback.
+READABLE := $(BIN)/python -m bench.study $(or $(CONFIG),config/config.yaml)
+
 .PHONY: setup figures study pack benchmark-client test check format lock help
 
 setup: .venv/ready
 
 figures: .venv/ready
 	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
+	@$(READABLE)
 	@$(SNAKEMAKE) results/figures/all $(STUDIED)
 	@echo "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
 
@@ -50,6 +54,7 @@ study:
 pack: .venv/ready
 	$(if $(word 2,$(CONFIG)),$(error make pack takes one CONFIG))
 	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
+	@$(READABLE)
 	@rm -f results/packs/$(basename $(notdir $(or $(CONFIG),config.yaml))).tar.gz
 	@($(SNAKEMAKE) measured --keep-going $(STUDIED)); status=$$?; \
 		$(BIN)/bench pack $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--select '$(SELECT)') && exit $$status

@@ -1,7 +1,9 @@
-"""How often `bench compare` is right, over repeated draws: false verdicts without an effect, and planted regressions found.
+"""How often a comparison is right, on made studies: false verdicts of a baseline against itself, and planted effects found.
 
-A run's log is off by its noise; by what all repeats of a level in a session share (noise × `--shared`); and, where said so, by what all
-runs of a session share. Verdicts are of the library's own code, six metrics drawn independently, of which the regression hits one.
+A study is measured as the workflow measures it: sessions of both sides in ABBA order, each with every level in a shuffled order,
+`repeats` times. The machine's speed wanders (an Ornstein-Uhlenbeck process whose correlation lasts as long as six sessions), so that
+sessions next to each other are alike; each start of a server is off by 1 % of its own; the noise of a run is 0.7 to 1.3 times its mean
+from the lowest to the highest level, 1.5 and 3 times as large of TTFT P50 and P99, and half of its variance is common to all metrics.
 """
 
 from __future__ import annotations
@@ -10,171 +12,222 @@ import argparse
 import itertools
 import json
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from bench.analysis import METRICS, regressions
-from bench.analysis.compare import CONFIGURATION, overall
+from bench.analysis import METRICS, Noise, visible
+from bench.analysis.effects import effects
+from bench.analysis.repeats import student_p
 
-NOISES = (0.01, 0.02, 0.05, 0.10)
-LEVELS = (3, 6, 12)
-REPEATS = (1, 2, 3, 5)
-SESSIONS = (0.0, 0.005, 0.01, 0.02, 0.05)
-HIT = "throughput_tokens_per_s"
+LADDER = (2.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 NAMES = [name for name in METRICS if name != "tokens_per_joule"]  # what there is without a GPU
-BY = ("draw", "metric")
-SET = ("session", "shared", "repeats", "hit")  # what a row was drawn with; the rest of it are rates
+TOKENS, TPOT = NAMES[0], NAMES[4]
+_SIGNS = np.array([1.0 if METRICS[name].higher_is_better else -1.0 for name in NAMES])
+_SCALES = np.array([1.0, 1.0, 1.5, 3.0, 1.0, 1.2])
+_MEMORY = 6.0  # sessions over which the machine's speed is correlated (1 / e)
+_START = 0.01
+_TPOT_S = 0.008 + 0.0014 * np.array(LADDER)  # of the made server: a step's cost, and what each sequence adds
+_COLUMNS = ["deployment", "workload", "axis", "level", "session", "repeat", "nth", "metric", "log_ratio"]
+Effect = np.ndarray[Any, Any]  # [metric, level] ln ratio
 
 
-def draw(
-    generator: np.random.Generator,
-    *,
-    draws: int,
-    levels: int,
-    repeats: int,
-    noise: float,
-    shared: float,
-    session: float = 0.0,
-    percent: float = 0.0,
-    hit: tuple[str, ...] = (HIT,),
-) -> pl.DataFrame:
-    """Pairs of `draws` comparisons, as `overall` takes them. The metrics in `hit` are `percent` worse."""
-    shape = (draws, len(NAMES), levels, repeats, 2)
+@dataclass(frozen=True)
+class Study:
+    """What is measured: sessions of each side, runs of a level in a session; noise of a run, and of the machine's speed (relative)."""
 
-    def component(deviation: float, *axes: int) -> Any:
-        return generator.normal(0, deviation, [1 if axis in axes else size for axis, size in enumerate(shape)])
+    sessions: int
+    repeats: int
+    noise: float = 0.045
+    speed: float = 0.07
 
-    logs = component(noise) + component(noise * shared, 3) + component(session, 2, 3)
-    ratios = logs[..., 1] - logs[..., 0]
-    for i, name in enumerate(NAMES):
-        if name in hit:
-            ratios[:, i] += math.log1p((-1 if METRICS[name].higher_is_better else 1) * percent / 100)
-    index = np.indices(shape[:-1])
+    @property
+    def spread(self) -> float:
+        """True standard deviation of the ln ratio of two sessions next to each other: of the process, and of the starts."""
+        a = 1 / _MEMORY
+        within = 2 * (a - 1 + math.exp(-a)) / a**2  # mean correlation inside a session
+        across = (1 - math.exp(-a)) ** 2 / a**2  # of one with the next
+        return math.sqrt(2 * self.speed**2 * (within - across) + 2 * _START**2)
+
+    @property
+    def visible(self) -> float:
+        """The difference over all levels that the plan says it finds in 8 of 10 cases."""
+        return visible(Noise(self.noise, self.spread), self.sessions, len(LADDER), self.repeats, len(NAMES))
+
+
+def draw(generator: np.random.Generator, study: Study, effect: Effect | None = None) -> pl.DataFrame:
+    """The pairs of one study, as `effects` takes them; the candidate is off by `effect`."""
+    levels, k, r = len(LADDER), study.sessions, study.repeats
+    runs = 2 * k * r * levels
+    speed = _wander(generator, runs, study.speed, math.exp(-1 / (_MEMORY * r * levels)))
+    logs = np.zeros((2, k, r, levels, len(NAMES)))
+    run = 0
+    for pair in range(k):
+        for side in (0, 1) if pair % 2 == 0 else (1, 0):
+            start = generator.normal(0, _START)
+            for repeat in range(r):
+                for level in generator.permutation(levels):
+                    logs[side, pair, repeat, level] = _SIGNS * (speed[run] + start)
+                    run += 1
+    rise = np.linspace(0.7, 1.3, levels)[:, None] * study.noise * _SCALES
+    common = generator.standard_normal((*logs.shape[:-1], 1)) * _SIGNS
+    own = generator.standard_normal(logs.shape)
+    own[..., 1] = own[..., 0]  # requests/s are tokens/s where answers are as long
+    logs += rise * math.sqrt(0.5) * (common + own)
+    ratios = logs[1] - logs[0] + (0.0 if effect is None else effect.T)
+    s, n, lvl, m = (axis.ravel() for axis in np.indices(ratios.shape))
     return pl.DataFrame(
         {
-            "draw": index[0].ravel(),
-            "metric": np.array(NAMES)[index[1].ravel()],
-            "level": index[2].ravel().astype(float),
-            "log_ratio": ratios.ravel(),
+            "deployment": "candidate", "workload": "mixed", "axis": "concurrency", "level": np.array(LADDER)[lvl], "session": s + 1,
+            "repeat": n + 1, "nth": 0, "metric": np.array(NAMES)[m], "log_ratio": ratios.ravel(),
         }
-    ).with_columns(pl.lit(name).alias(name) for name in CONFIGURATION if name != "level")
+    ).select(_COLUMNS)  # fmt: skip
 
 
-def rates(told: pl.DataFrame) -> tuple[float, float]:
-    """Shares of the draws: with any verdict but `no evidence`; with `worse` for the metric that is hit."""
-    draws = told["draw"].n_unique()
-    any_verdict = told.filter(pl.col("verdict") != "no evidence")["draw"].n_unique()
-    found = told.filter((pl.col("metric") == HIT) & (pl.col("verdict") == "worse"))["draw"].n_unique()
-    return any_verdict / draws, found / draws
+def _wander(generator: np.random.Generator, steps: int, deviation: float, kept: float) -> Effect:
+    speed = np.empty(steps)
+    speed[0] = generator.normal(0, deviation)
+    pushes = generator.normal(0, deviation * math.sqrt(1 - kept**2), steps)
+    for i in range(1, steps):
+        speed[i] = kept * speed[i - 1] + pushes[i]
+    return speed
 
 
-def table(generator: np.random.Generator, draws: int, shared: float, percent: float) -> list[dict[str, Any]]:
-    """False verdicts of six metrics, and the regression found among six and by itself, for each noise, number of levels and repeats."""
+def planted(change: Effect | float, *names: str) -> Effect:
+    """An effect by level on the `names`, worse in each by ln ratio `change`."""
+    effect = np.zeros((len(NAMES), len(LADDER)))
+    for i, name in enumerate(NAMES):
+        if name in (names or NAMES):
+            effect[i] = -_SIGNS[i] * np.asarray(change)
+    return effect
+
+
+def halved() -> Effect:
+    """Throughput halves from the middle of the ladder on, and with it the others but for TTFT."""
+    step = np.where(np.array(LADDER) > LADDER[2], math.log(2), 0.0)
+    return planted(step, *(name for name in NAMES if not name.startswith("ttft")))
+
+
+def delayed(difference: float) -> Effect:
+    """A fixed delay a token, such that the mean ln ratio of TPOT is ln (1 + difference): the more at low loads."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.log1p(middle / _TPOT_S).mean() < math.log1p(difference) else (low, middle)
+    return planted(np.log1p(high / _TPOT_S), *(name for name in NAMES if not name.startswith("ttft")))
+
+
+def worse(judged: pl.DataFrame, metric: str) -> bool:
+    """Whether the metric's verdict is worse, everywhere or somewhere."""
+    return str(judged.filter(scope="all", metric=metric)["verdict"][0]).startswith("worse")
+
+
+def any_verdict(judged: pl.DataFrame) -> bool:
+    """Whether anything but a lack of evidence is said."""
+    return bool((judged["verdict"] != "no evidence").any())
+
+
+def rate(
+    generator: np.random.Generator, draws: int, study: Study, said: Callable[[pl.DataFrame], bool], effect: Effect | None = None
+) -> float:
+    """Share of `draws` studies of which `said` holds."""
+    return sum(said(effects(draw(generator, study, effect))) for _ in range(draws)) / draws
+
+
+def levels_as_sample(pairs: pl.DataFrame) -> pl.DataFrame:
+    """The method before: Student's t over the levels' means, with Holm's steps; for comparison."""
+    means = pairs.group_by("metric", "level", maintain_order=True).agg(pl.col("log_ratio").mean())
+    told = means.group_by("metric", maintain_order=True).agg(mean=pl.col("log_ratio").mean(), spread=pl.col("log_ratio").std())
+    t = told["mean"] / told["spread"] * len(LADDER) ** 0.5
+    p = student_p(t, pl.Series([len(LADDER) - 1] * len(told)))
+    order, verdicts = p.arg_sort().to_list(), ["no evidence"] * len(told)
+    for k, i in enumerate(order):
+        if p[i] > 0.05 / (len(order) - k):
+            break
+        up = told["mean"][i] > 0
+        verdicts[i] = "better" if up == METRICS[told["metric"][i]].higher_is_better else "worse"
+    return told.select("metric", scope=pl.lit("all"), verdict=pl.Series(verdicts))
+
+
+def false_verdicts(generator: np.random.Generator, draws: int) -> list[dict[str, Any]]:
+    """Studies of the baseline against itself with any verdict, and with one by the method before."""
     rows = []
-    for noise, levels, repeats in itertools.product(NOISES, LEVELS, REPEATS):
-        common: dict[str, Any] = {"draws": draws, "levels": levels, "repeats": repeats, "noise": noise, "shared": shared}
-        false, _ = rates(overall(draw(generator, **common), by=BY))
-        planted = draw(generator, **common, percent=percent)
-        _, among_six = rates(overall(planted, by=BY))
-        _, alone = rates(overall(planted.filter(metric=HIT), by=BY))
+    for k, (noise, speed) in itertools.product((1, 2, 4, 6, 8), ((0.03, 0.05), (0.06, 0.10))):
+        study = Study(k, 2 if k == 1 else 1, noise, speed)
+        made = [draw(generator, study) for _ in range(draws)]
         rows.append(
-            {"noise": noise, "levels": levels, "repeats": repeats, "false": false, "found": among_six, "found_alone": alone}
+            {
+                "sessions": k,
+                "repeats": study.repeats,
+                "noise": noise,
+                "speed": speed,
+                "false": sum(any_verdict(effects(one)) for one in made) / draws,
+                "false_before": sum(any_verdict(levels_as_sample(one)) for one in made) / draws,
+            }
         )
     return rows
 
 
-def sessions(generator: np.random.Generator, draws: int, shared: float) -> list[dict[str, Any]]:
-    """False verdicts where each session is off by something of its own, which all its runs share: 2 % noise, 6 levels, 3 repeats."""
-    return [
-        {"session": session, "false": rates(overall(
-            draw(generator, draws=draws, levels=6, repeats=3, noise=0.02, shared=shared, session=session), by=BY))[0]}
-        for session in SESSIONS
-    ]  # fmt: skip
-
-
-def methods(generator: np.random.Generator, draws: int) -> list[dict[str, Any]]:
-    """False verdicts as repeats of a level share more, with the levels' means as the sample and with each pair (else as `sessions`)."""
+def power(generator: np.random.Generator, draws: int, studies: Sequence[Study]) -> list[dict[str, Any]]:
+    """Of each study, what the plan says it sees, and how often that is found: over all levels, as a delay a token, as a halved top."""
     rows = []
-    for shared in (0.0, 0.5, 1.0):
-        nothing = draw(generator, draws=draws, levels=6, repeats=3, noise=0.02, shared=shared)
-        every_pair = nothing.with_columns(level=pl.lit(0.0))
+    for study in studies:
+        difference = study.visible
+        evenly, top = planted(math.log1p(difference)), halved()
         rows.append(
-            {"shared": shared, "levels": rates(overall(nothing, by=BY))[0], "pairs": rates(overall(every_pair, by=BY))[0]}
+            {
+                "sessions": study.sessions,
+                "repeats": study.repeats,
+                "noise": study.noise,
+                "speed": study.speed,
+                "spread": study.spread,
+                "visible": difference,
+                "found": rate(generator, draws, study, lambda one: worse(one, TPOT), evenly),
+                "delay_found": rate(generator, draws, study, lambda one: worse(one, TPOT), delayed(difference)),
+                "halved_found": rate(generator, draws, study, lambda one: worse(one, TOKENS), top),
+            }
         )
     return rows
-
-
-def beyond(generator: np.random.Generator, draws: int, shared: float, percent: float) -> list[dict[str, Any]]:
-    """Draws in which a metric is called worse by more than `percent` when one is worse by just that, and when all are."""
-    rows = []
-    for hit in ((HIT,), tuple(NAMES)):
-        pairs = draw(generator, draws=draws, levels=12, repeats=3, noise=0.01, shared=shared, percent=percent, hit=hit)
-        called = regressions(overall(pairs, by=BY), percent)["draw"].n_unique()
-        rows.append({"hit": len(hit), "false": called / draws})
-    return rows
-
-
-def level_verdicts(generator: np.random.Generator, draws: int) -> list[dict[str, Any]]:
-    """False verdicts of single levels, each by the 95 % interval of its own repeats, as those share more."""
-    rows = []
-    for shared, repeats in itertools.product((0.0, 0.5, 1.0), REPEATS[1:]):
-        pairs = draw(generator, draws=draws, levels=6, repeats=repeats, noise=0.02, shared=shared)
-        one = pairs.filter(metric=HIT).with_columns(draw=pl.col("draw") * 6 + pl.col("level").cast(pl.Int64))
-        rows.append({"shared": shared, "repeats": repeats, "false": rates(overall(one, by=BY))[0]})
-    return rows
-
-
-def _found(row: dict[str, Any]) -> str:
-    return f"{100 * row['found']:.0f} ({100 * row['found_alone']:.0f})"
 
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draws", type=int, default=1000, help="draws a cell (default: %(default)s)")
-    parser.add_argument(
-        "--shared",
-        type=float,
-        default=0.5,
-        help="what repeats of a level share, as a multiple of the noise (default: %(default)s)",
-    )
-    parser.add_argument("--percent", type=float, default=5.0, help="the planted regression (default: %(default)s)")
+    parser.add_argument("--draws", type=int, default=200, help="studies a cell (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args()
     generator = np.random.default_rng(options.seed)
+    studies = [Study(*shape) for shape in ((4, 1), (4, 2), (5, 2), (6, 1), (6, 2), (8, 1), (12, 1))]
+    before = [worse(levels_as_sample(draw(generator, Study(1, 2), halved())), TOKENS) for _ in range(options.draws)]
     result = {
-        "rates": table(generator, options.draws, options.shared, options.percent),
-        "sessions": sessions(generator, options.draws, options.shared),
-        "methods": methods(generator, options.draws),
-        "beyond": beyond(generator, options.draws, options.shared, options.percent),
-        "levels": level_verdicts(generator, options.draws),
+        "false": false_verdicts(generator, options.draws),
+        "power": power(generator, options.draws, studies),
+        "one_session": {
+            "halved_found": rate(generator, options.draws, Study(1, 2), lambda one: worse(one, TOKENS), halved()),
+            "halved_found_before": sum(before) / options.draws,
+        },
     }
     if options.json:
         print(json.dumps(result, indent=2))
         return
-    print(f"A {options.percent:g} % regression found in % of {options.draws} draws: among six metrics (by itself).")
-    print(
-        f"{'levels':>6}{'repeats':>9}" + "".join(f"{f'noise {noise:.0%}':>14}" for noise in NOISES) + f"{'false, at most':>17}"
-    )
-    for levels, repeats in itertools.product(LEVELS, REPEATS):
-        cells = [row for row in result["rates"] if (row["levels"], row["repeats"]) == (levels, repeats)]
-        found = "".join(f"{_found(row):>14}" for row in cells)
-        print(f"{levels:>6}{repeats:>9}{found}{100 * max(row['false'] for row in cells):>17.1f}")
-    every = [row["false"] for row in result["rates"]]
-    print(f"False verdicts without an effect: {100 * sum(every) / len(every):.1f} % in the mean of all cells.")
-    for name in ("sessions", "methods", "beyond", "levels"):
-        print(f"\n{name}: false verdicts (%)")
-        for row in result[name]:
-            print(
-                "  "
-                + "  ".join(
-                    f"{key} {value:g}" if key in ("session", "shared", "repeats") else f"{key} {100 * value:.1f}"
-                    for key, value in row.items()
-                )
-            )
+    for name, rows in (
+        ("false verdicts", result["false"]),
+        ("power", result["power"]),
+        ("one session", [result["one_session"]]),
+    ):
+        print(f"\n{name}, in % of {options.draws} studies")
+        _print_table(rows)
+
+
+def _print_table(rows: Any) -> None:
+    """A table in Markdown; shares and noises in percent."""
+    print("| " + " | ".join(rows[0]) + " |\n|" + "--:|" * len(rows[0]))
+    for row in rows:
+        print("| " + " | ".join(str(x) if isinstance(x, int) else f"{100 * x:.1f}" for x in row.values()) + " |")
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def make_run(run: RunSpec, folder: Path, *, series: int = 350) -> None:
         "scrape_interval_s": _INTERVAL_S,
         "scrape_endpoint": _ENDPOINT,
         "client": {
-            **{"processes": 1, "cpu_s": 0.6, "cpu_share": 0.01, "reads": len(records) * _OUTPUT},
+            **{"processes": 1, "cpu_s": 0.6, "cpu_share": 0.01, "reads": len(records) * _OUTPUT, "resent": 0},
             **{f"loop_lag_{key}_s": 0.001 for key in ("p50", "p99", "max")},
             **{f"schedule_delay_{key}_s": 0.001 for key in ("p50", "p99", "max")},
             **{"send_spread_s": 0.001, "clock_skew_s": 0.0},

@@ -54,7 +54,7 @@ def measure(launch: dict[str, Any], options: argparse.Namespace, folder: Path) -
         print(f"{time.monotonic() - begin:5.0f} s  {text}", file=sys.stderr, flush=True)
 
     log, timeout_s = folder / "server.log", settings.ready_timeout_s
-    server = Server(launch, cores=options.cores, tensor_parallel=1, log=log, ready_timeout_s=timeout_s, say=say)
+    server = Server(launch, cores=options.cores, workers=1, log=log, ready_timeout_s=timeout_s, say=say)
     shape = {"arrival": "closed", "num_requests": options.num_requests, "prompt_tokens": 128, "output_tokens": 64}
     workload = load_workload(shape, source="load")
 

@@ -1,4 +1,4 @@
-"""What Snakemake and the rules cost: dry runs of growing studies, and a rerun of a study in which nothing is left to do.
+"""What Snakemake and the rules cost: dry runs of growing studies, a rerun in which nothing is left to do, a redraw for another peak.
 
 In a copy of the project, with an engine that costs nothing: runs are made up, and put in place by the session as finished ones.
 """
@@ -50,9 +50,9 @@ def copy_project(folder: Path) -> None:
             shutil.copy2(ROOT / name, folder / name)
 
 
-def write_study(folder: Path, runs: int, a_deployment: int) -> Plan:
+def write_study(folder: Path, runs: int, a_deployment: int, decision: dict[str, Any] | None = None) -> Plan:
     """Make a study of `runs` runs the copy's own; its plan."""
-    content = made_study(runs, a_deployment)
+    content = made_study(runs, a_deployment) | ({"decision": decision} if decision else {})
     (folder / "config/config.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     return Plan.of(load_config(content, source="the made study"))
 
@@ -80,6 +80,22 @@ def fill_store(plan: Plan, folder: Path, series: int) -> None:
             make_run(run, place, series=series)
 
 
+def redraws(folder: Path, runs: int, repeats: int) -> list[Cost]:
+    """Draw a made study like the default one, then again for `repeats` other peaks; what these took."""
+    priced = {"slo": ["ttft_p99=10s"], "price_per_hour": 0.1, "price_per_million_tokens": 0.5}
+
+    def study(peak: int) -> Plan:
+        return write_study(folder, runs, 12, {**priced, "peak_rps": peak})
+
+    fill_store(study(100), folder, series=100)
+    snakemake(folder)
+    costs = []
+    for i in range(repeats):
+        study(101 + i)
+        costs.append(snakemake(folder))
+    return costs
+
+
 def median(costs: Iterable[Cost]) -> dict[str, float]:
     """Medians of what calls took, and the range of their seconds."""
     rows = [asdict(cost) for cost in costs]
@@ -97,19 +113,28 @@ def growth(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Dry runs of each size, then the rerun."""
+    """Dry runs of each size, then the rerun and the redraw."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--runs", type=int, nargs="*", default=[150, 1500, 5000], help="dry runs of so many runs (default: 150 1500 5000)"
     )
     parser.add_argument("--rerun", type=int, default=150, help="runs of the rerun; 0: none (default: %(default)s)")
+    parser.add_argument(
+        "--redraw",
+        type=int,
+        default=36,
+        help="runs of the study that is drawn for another peak; 0: none (default: %(default)s)",
+    )
     parser.add_argument("--a-deployment", type=int, default=50, help="runs of each deployment (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="calls of each (default: %(default)s)")
     parser.add_argument("--cores", type=int, default=2, help="cores of the call that parses and draws (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args()
-    if any(n % 2 or n < 0 for n in (*options.runs, options.rerun, options.a_deployment)) or options.a_deployment < 2:
-        parser.error("--runs, --rerun and --a-deployment are even numbers: each level has two repeats")
+    if (
+        any(n % 2 or n < 0 for n in (*options.runs, options.rerun, options.redraw, options.a_deployment))
+        or options.a_deployment < 2
+    ):
+        parser.error("--runs, --rerun, --redraw and --a-deployment are even numbers: each level has two repeats")
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -142,6 +167,12 @@ def main() -> None:
                 "cpu_s": round(first.cpu_s, 1),
                 "own_cpu_s": round(own_s, 1),
             }
+    if options.redraw:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name).resolve()
+            copy_project(folder)
+            say(f"making {options.redraw} runs, and drawing them for other peaks")
+            result["redraw"] = {"runs": options.redraw, **median(redraws(folder, options.redraw, options.repeats))}
     if options.json:
         print(json.dumps(result, indent=2))
     else:
@@ -157,6 +188,8 @@ def table(result: dict[str, Any]) -> str:
     rows = [(f"dry run of {row['runs']:,}", row) for row in result["dry_runs"]]
     if rerun := result.get("rerun"):
         rows.append((f"rerun of {rerun['runs']:,}, nothing to do", rerun))
+    if redraw := result.get("redraw"):
+        rows.append((f"{redraw['runs']:,} drawn for another peak", redraw))
     for what, row in rows:
         grown = " | ".join(str(row.get(key, "–")) for key in ("exponent", "ms_a_run", "kib_a_run"))
         lines.append(

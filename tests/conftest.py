@@ -48,8 +48,7 @@ def config():
     return load_config(CONTENT, source="test")
 
 
-@pytest.fixture
-def summary():
+def bare_summary():
     """One run's summary, beyond reproach."""
     return {
         "deployment": "a",
@@ -86,3 +85,9 @@ def summary():
         "prefix_hits": 0.0,
         "metrics_missing": [],
     }
+
+
+@pytest.fixture
+def summary():
+    """One run's summary, to alter."""
+    return bare_summary()

@@ -22,7 +22,7 @@ class FakeServer:
     """What the server does, and what it saw.
 
     Attributes:
-        behaviour: `ok`, `http_error`, `stream_error`, `truncated`, `disconnect` (after some chunks) or `silent`.
+        behaviour: `ok`, `http_error`, `busy` (503), `stream_error`, `truncated`, `disconnect` (after some chunks) or `silent`.
         first_s, gap_s: time from arrival to the first chunk, and between chunks.
         arrivals, peak: arrival of each request (monotonic), and the most in flight at once.
         writes: per request, the time of writing each chunk.
@@ -97,6 +97,9 @@ async def _complete(server: FakeServer, body: dict[str, Any], arrival: float, wr
     server.in_flight += 1
     server.peak = max(server.peak, server.in_flight)
     try:
+        if server.behaviour == "busy":
+            writer.write(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n")
+            return
         if server.behaviour == "http_error":
             text = json.dumps({"error": {"message": "no such model", "code": 404}}).encode()
             writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: %d\r\n\r\n" % len(text) + text)

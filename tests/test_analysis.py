@@ -5,14 +5,14 @@ import re
 import polars as pl
 import pytest
 
-from bench.analysis import saturation, summary_frame, verdict
+from bench.analysis import repeats, saturation, summary_frame, verdict
+from bench.analysis.validity import Reason
 from bench.study.config import Thresholds
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"failed": 1, "ok": 3, "outcome_timeout": 1}, r"1 of 4 requests failed \(1 timeout\)"),
         ({"wrong_prompt_tokens": 2}, "2 requests had another prompt length"),
         ({"wrong_output_tokens": 1}, "1 requests had another output length"),
         ({"client_loop_lag_p99_s": 0.2}, "event loop was late"),
@@ -25,7 +25,7 @@ from bench.study.config import Thresholds
             {"client_in_flight_mean": 8.0, "server_in_flight_mean": 12.0},
             r"server had 12.0 .* the client 8.0: others use it too",
         ),
-        ({"client_in_flight_max": 600, "server_in_flight_max": 100.0}, r"never had more than 100 .* the client 600"),
+        ({"held_back_requests": 500.0, "held_back_share": 0.8}, r"server lacked 500 \(80%\) at half of the scrapes"),
         ({"scrape_gap_max_s": 3.0}, "no scrape for"),
         ({"scraped": False}, "no scrape succeeded"),
         ({"scraped_before": False}, "no scrape came before the load"),
@@ -41,6 +41,61 @@ def test_each_fault_is_named(summary, change, reason):
     reasons = verdict({**summary, **change}, Thresholds()).reasons
     assert len(reasons) == 1
     assert re.search(reason, reasons[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "part", "valid", "counts_valid"),
+    [
+        ({"client_send_spread_s": 0.5}, "load", False, False),
+        ({"held_back_requests": 500.0, "held_back_share": 0.8}, "load", False, False),
+        ({"wrong_output_tokens": 1}, "content", False, False),
+        ({"client_clock_skew_s": 0.005}, "client", False, True),
+        ({"scrape_gap_max_s": 3.0}, "telemetry", True, False),
+        ({"host_other_share": 0.4}, "machine", False, True),
+    ],
+)
+def test_a_reason_speaks_against_what_rests_on_its_part(summary, change, part, valid, counts_valid):
+    found = verdict({**summary, **change}, Thresholds())
+    assert (found.faults, found.valid, found.counts_valid) == ([part], valid, counts_valid)
+    assert not found.telemetry_valid
+
+
+def test_a_further_reason_counts_like_our_own(summary):
+    found = verdict(summary, Thresholds(), [Reason("machine", "slower than in the other rounds")])
+    assert (found.faults, found.reasons, found.valid) == (["machine"], ["slower than in the other rounds"], False)
+
+
+def test_failures_are_results_and_no_fault(summary):
+    failing = {**summary, "failed": 2, "ok": 2, "outcome_http_503": 1, "outcome_timeout": 1}
+    found = verdict(failing, Thresholds())
+    assert (found.reasons, found.failed_share) == ([], 0.5)
+    assert found.failures == "2 of 4 requests failed (1 http_503, 1 timeout)"
+    assert verdict(summary, Thresholds()).failures is None
+    frame = summary_frame([failing], {}, {}, Thresholds())
+    told = frame.select("valid", "counts_valid", "telemetry_valid", "failed_share", "reasons").row(0)
+    assert told == (True, True, True, 0.5, [])
+
+
+@pytest.mark.parametrize(
+    ("kinds", "reasons"),
+    [
+        ({"outcome_unreachable": 4}, ["no request reached the server"]),
+        ({"outcome_unreachable": 3, "outcome_timeout": 1}, []),  # some were let in: what a full server does
+        ({"outcome_http_401": 4}, ["4 of 4 requests were refused for what they are (4 http_401)"]),
+        ({"outcome_http_400": 1, "outcome_http_503": 3}, ["1 of 4 requests were refused for what they are (1 http_400)"]),
+        ({"outcome_http_429": 4}, []),
+        ({"outcome_http_500": 4}, []),
+    ],
+)
+def test_what_no_server_would_answer_under_any_load_is_a_fault(summary, kinds, reasons):
+    found = verdict({**summary, "failed": 4, "ok": 0, **kinds}, Thresholds())
+    assert (found.reasons, found.failed_share) == (reasons, 1.0)
+    assert found.faults == (["content"] if reasons else [])
+
+
+def test_nothing_sent_is_nothing_measured(summary):
+    found = verdict({**summary, "requests": 0, "ok": 0}, Thresholds())
+    assert (found.reasons, found.failed_share) == (["no request was sent"], None)
 
 
 def test_what_was_not_measured_is_no_fault(summary):
@@ -63,19 +118,14 @@ def test_a_full_kv_cache_loses_what_was_cached_and_gains_nothing(summary):
     assert verdict({**full, "prefix_hit_rate": 0.7}, Thresholds()).reasons  # more than there could be
 
 
-def test_a_few_requests_apart_are_no_fault(summary):
-    """One request is in flight at the client for a moment before and after it is at the server."""
-    told = {"client_in_flight_mean": 0.6, "server_in_flight_mean": 1.4, "client_in_flight_max": 2, "server_in_flight_max": 1.0}
+def test_a_server_that_goes_on_with_what_the_client_gave_up_is_not_used_by_others(summary):
+    told = {"client_in_flight_mean": 8.0, "server_in_flight_mean": 12.0, "failed": 1, "ok": 3, "outcome_timeout": 1}
     assert verdict({**summary, **told}, Thresholds()).reasons == []
 
 
-def test_a_gauge_that_lags_by_a_long_step_is_no_fault(summary):
-    told = {
-        "client_in_flight_mean": 16.0,
-        "server_in_flight_mean": 10.4,
-        "client_in_flight_max": 16,
-        "server_in_flight_max": 16.0,
-    }
+def test_a_few_requests_apart_are_no_fault(summary):
+    """One request is in flight at the client for a moment before and after it is at the server."""
+    told = {"client_in_flight_mean": 0.6, "server_in_flight_mean": 1.4, "held_back_requests": 1.0, "held_back_share": 0.5}
     assert verdict({**summary, **told}, Thresholds()).reasons == []
 
 
@@ -91,7 +141,21 @@ def test_a_late_client_speaks_against_the_latencies_alone(summary):
     assert saturation(late)["measured"].to_list() == [10]
 
 
-LAUNCH = {"a": {"deployment": "a", "model": "m", "plan": {
+def test_missing_scrapes_speak_against_the_counts_alone(summary):
+    gap = {"scrape_gap_max_s": [0.3, 3.0, 0.3], "throughput_tokens_per_s": [10.0, 90.0, 70.0]}
+    runs = ladder(summary, {8: 0.8, 10: 1.0, 12: 1.0}, **gap)
+    assert (runs["valid"].to_list(), runs["counts_valid"].to_list()) == ([True] * 3, [True, False, True])
+    assert saturation(runs)["measured"].to_list() == [12]
+    assert repeats(runs, "throughput_tokens_per_s")["level"].to_list() == [8, 10, 12]
+
+
+def test_a_level_at_which_requests_fail_is_a_level(summary):
+    """It was invalid for that, and so vanished from the ladder."""
+    runs = ladder(summary, {8: 0.8, 10: 1.0, 12: 1.0}, failed=[0, 2, 2])
+    assert saturation(runs)["measured"].to_list() == [10]
+
+
+LAUNCH = {"a": {"deployment": "a", "model": "m", "gpus": 1, "plan": {
     "parameters": 10, "kv_bytes_per_token": 64, "kv_tokens": 640, "block_size": 32}}}  # fmt: skip
 FACTS = {"a": {"deployment": "a", "engine_version": "1", "kv_tokens": 640, "kv_blocks": 20, "cache_config": {}}}
 
@@ -120,13 +184,34 @@ def test_no_saturation_is_said_not_invented(summary):
 
 
 def test_invalid_runs_are_kept_out(summary):
-    row = saturation(ladder(summary, {8: 0.8, 10: 1.0, 12: 1.0}, failed=[0, 1, 0])).row(0, named=True)
+    row = saturation(ladder(summary, {8: 0.8, 10: 1.0, 12: 1.0}, wrong_output_tokens=[0, 1, 0])).row(0, named=True)
     assert row["measured"] == 12
 
 
-def test_in_a_cache_of_few_blocks_waiting_near_full_counts(summary):
-    frame = ladder(summary, {8: 0.9, 10: 0.95, 12: 0.95}, waiting_peak=[0.0, 0.0, 3.0])
-    assert frame["saturated"].to_list() == [False, False, True]  # 20 blocks: within two of full from 0.9
+# 2,499 blocks of 16 and requests of 4,000 + 100 tokens: nine are admitted at 92.6 %, and the tenth waits for ever.
+TENTH = {"kv_usage_peak": 0.926, "kv_usage_queued": 0.926, "waiting_standing": 1.0, "running_peak": 9.0,
+         "prompt_tokens": 4000, "prompt_tokens_p90": 4000, "output_tokens": 100}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "argv", "full"),
+    [
+        ({}, [], True),
+        ({"prompt_tokens_p90": 2000}, [], False),  # 2,958 tokens are free: the next prompt would fit
+        ({"waiting_standing": 0.0}, [], False),  # nothing waits
+        ({"waiting_standing": None}, [], False),
+        ({}, ["--max-num-seqs", "9"], False),  # that bound holds it back
+        ({}, ["--max-num-seqs", "10"], True),
+        ({"prompt_tokens_p90": None}, [], False),
+        ({"kv_usage_peak": None, "kv_usage_queued": None}, [], None),
+        ({"kv_usage_peak": None, "kv_usage_queued": None, "preemptions": 2.0}, [], True),
+        ({"preemptions": None}, [], True),
+    ],
+)
+def test_a_cache_that_cannot_admit_the_next_prompt_is_full(summary, more, argv, full):
+    facts = {"a": {"kv_tokens": 2499 * 16, "kv_blocks": 2499}}
+    run = {**summary, **TENTH, **more}
+    assert summary_frame([run], {"a": {"argv": argv}}, facts, Thresholds())["saturated"].to_list() == [full]
 
 
 def test_a_preemption_is_a_full_cache_that_the_gauge_missed(summary):
@@ -141,7 +226,7 @@ def test_the_highest_throughput_is_told(summary):
         summary, {1: 0.1, 8: 0.8, 12: 1.0}, throughput_tokens_per_s=[10.0, 90.0, None], client_loop_lag_max_s=[0.0, 0.6, 0.0]
     )
     assert saturation(late)["peak_at"].to_list() == [1]  # a late client takes from throughput; and nothing is no maximum
-    assert saturation(ladder(summary, {1: 0.1}, failed=[1]))["peak_at"].to_list() == []
+    assert saturation(ladder(summary, {1: 0.1}, wrong_output_tokens=[1]))["peak_at"].to_list() == []
 
 
 def test_prompts_that_share_blocks_have_no_prediction(summary):
@@ -153,6 +238,6 @@ def test_prompts_that_share_blocks_have_no_prediction(summary):
 def test_a_study_without_facts_still_has_rows(summary):
     frame = summary_frame([{**summary, "kv_usage_peak": None}], {}, {}, Thresholds())
     assert frame["valid"].to_list() == [True]
-    assert frame["saturated"].to_list() == [False]
+    assert frame["saturated"].to_list() == [None]  # without a gauge it is not known
     assert saturation(frame)["measured"].to_list() == [None]
     assert frame.schema["predicted_saturation"] == pl.Float64

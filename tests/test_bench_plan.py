@@ -193,7 +193,7 @@ def test_why_there_is_no_answer(capsys):
     assert capacity > 0 and held is None and fewest is None
     assert text == "a request of 1,000 + 100 tokens is beyond the model's context of 1,024. Shorten it."
     assert why("--model", "gpt2-xl", "--device", "a10", "--tensor-parallel", "2") == (
-        None, None, 1, "2 GPUs cannot share 25 query heads and 25 KV heads evenly. --tensor-parallel may be 1, 5, 25.",
+        None, None, 1, "2 GPUs cannot share 25 query heads, 25 KV heads, an MLP of 6,400 and a vocabulary of 50,257 evenly. --tensor-parallel may be 1.",
     )  # fmt: skip
     *nulls, text = why("--model", "llama-3.3-70b", "--device", "h100")
     assert nulls == [None, None, 2]
@@ -219,11 +219,13 @@ def test_more_requests_need_more_gpus(capsys):
 
 
 def test_tensor_parallel_sizes(geometries):
-    assert tensor_parallel_sizes(geometries["gpt2-xl"]) == [1, 5, 25]
+    assert tensor_parallel_sizes(geometries["gpt2-xl"]) == [
+        1
+    ]  # 5 and 25 divide the heads, but not 50,304, the padded vocabulary
     assert tensor_parallel_sizes(geometries["llama-3.3-70b"]) == [1, 2, 4, 8, 16, 32, 64]
-    assert tensor_parallel_sizes(geometries["qwen1.5-14b"]) == [1, 2, 4, 5, 8, 10, 20, 40]
+    assert tensor_parallel_sizes(geometries["qwen1.5-14b"]) == [1, 2, 4, 8]  # 5 and so on divide the 40 heads alone
     rows = choices(geometries["qwen1.5-14b"], devices()["h100"], Demand(128, 512), Setting())
-    assert [row["tensor_parallel"] for row in rows] == [1, 2, 4, 5, 8]
+    assert [row["tensor_parallel"] for row in rows] == [1, 2, 4, 8]
     assert [row["kv_capacity_tokens"] for row in rows] == sorted(row["kv_capacity_tokens"] for row in rows)
 
 

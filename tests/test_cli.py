@@ -68,10 +68,19 @@ def test_runs_finished_by_a_session_that_failed_count_as_measured(study, capsys)
 def test_an_invalid_run_is_listed_with_its_reason(study, capsys):
     run = study.runs[0]
     measured(run)
-    pl.DataFrame({"digest": [run.digest], "valid": [False], "reasons": [["too late"]]}).write_parquet("results/summary.parquet")
+    pl.DataFrame({"digest": [run.digest], "faults": [["client"]], "reasons": [["too late"]], "failures": [None]}).write_parquet(
+        "results/summary.parquet"
+    )
     main(["runs"])
-    assert capsys.readouterr().out.splitlines()[0] == f"invalid   {run.key}  too late"
+    assert capsys.readouterr().out.splitlines()[0] == f"invalid   {run.key}  client: too late"
     measured(study.runs[1])
+    judged = {"digest": [r.digest for r in study.runs[:2]], "faults": [["telemetry"], []], "reasons": [["no scrape"], []]}
+    pl.DataFrame({**judged, "failures": [None, "2 of 4 requests failed (2 http_503)"]}).write_parquet("results/summary.parquet")
+    main(["runs"])
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        f"invalid   {run.key}  telemetry: no scrape",
+        f"measured  {study.runs[1].key}  2 of 4 requests failed (2 http_503)",
+    ]
     assert main(["discard", "--invalid"]) == 0
     assert [run.record.exists() for run in study.runs] == [False, True, False]
     assert main(["discard"]) == 2
@@ -162,7 +171,7 @@ def test_workload_against_a_server_without_metrics(tmp_path):
     parsed = bench("parse", tmp_path)
     assert parsed.returncode == 0
     assert "s (an estimate: n = 4 carries no 99 % bound)" in parsed.stdout
-    assert re.search(r"verdict +(valid|invalid: )", parsed.stdout)  # a busy machine is no fault of the code
+    assert re.search(r"latency, throughput +(valid|invalid)\n", parsed.stdout)  # a busy machine is no fault of the code
     assert "UserWarning" not in parsed.stderr
     before = sorted(path.name for path in tmp_path.iterdir())
     failed = bench("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9",
@@ -192,7 +201,8 @@ def test_a_workload_of_which_nothing_came_is_kept_and_fails(tmp_path):
     assert "replaces the run that was there" in done.stderr
     parsed = json.loads(bench("parse", tmp_path, "--json").stdout)
     assert not parsed["valid"]
-    assert "4 of 4 requests failed (4 http_error)" in parsed["reasons"]
+    assert parsed["failures"] == "4 of 4 requests failed (4 http_404)"
+    assert "4 of 4 requests were refused for what they are (4 http_404)" in parsed["reasons"]
 
 
 def test_runs_alike_in_all_but_their_load_are_one_curve(tmp_path):

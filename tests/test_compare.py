@@ -1,19 +1,28 @@
 """Two sets of runs against each other: by hand, with planted effects, and as a user runs it."""
 
-import json
 import math
 
 import numpy as np
 import polars as pl
 import pytest
-from benchmarks.compare import BY, draw, rates
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.special import stdtr, stdtrit
+from benchmarks.compare import Study, any_verdict, delayed, draw, halved, planted, rate, worse
+from scipy.stats import fisher_exact
 
-from bench.analysis import METRICS, beyond, compare, compare_with_baseline, regressions, summary_frame
-from bench.analysis.compare import CONFIGURATION, overall
-from bench.cli import main
+from bench.analysis import (
+    Noise,
+    blind,
+    compare,
+    compare_with_baseline,
+    regressions,
+    sessions_for,
+    summary_frame,
+    unseen,
+    visible,
+    with_replicas,
+)
+from bench.analysis.blocks import ASSUMED_SPREAD, critical, fit, judge
+from bench.analysis.effects import effects
+from bench.analysis.failures import failures
 from bench.errors import BenchError
 from bench.figures import figures_of
 from bench.study import Plan, load_config
@@ -37,49 +46,98 @@ def only(frame, **where):
     return frame.filter(**where).row(0, named=True)
 
 
-def test_difference_interval_and_verdict_by_hand(summary):
-    # Levels' mean log ratios: ln 0.9, ln 0.92, ln 0.88 on average of two repeats each; t(2) at 95 % = 4.303.
-    before = {1: [10, 10], 2: [20, 20], 4: [40, 40]}
-    after = {1: [9.0, 9.0], 2: [20 * 0.92 * 1.1, 20 * 0.92 / 1.1], 4: [40 * 0.88 / 1.05, 40 * 0.88 * 1.05]}
+def in_sessions(summary, levels, ratios, noise=0.01, *, speed=0.0, seed=0, **more):
+    """A baseline and a candidate in len(`speed`) sessions; `ratios` by level; each session pair is off by its `speed`."""
+    dice = np.random.default_rng(seed)
+    sides = []
+    for factors in (dict.fromkeys(levels, 1.0), ratios):
+        frames = []
+        for i, off in enumerate(np.atleast_1d(speed), 1):
+            side = 1.0 if factors is not ratios else math.exp(off)
+            values = {
+                level: [10 * level * factors[level] * side * math.exp(noise * dice.standard_normal()) for _ in range(2)]
+                for level in levels
+            }
+            frames.append(runs(summary, values, **more).with_columns(session=i))
+        sides.append(pl.concat(frames))
+    return sides
+
+
+def test_effects_and_errors_of_sessions_by_hand():
+    # Three levels in four sessions. Least squares of level + session; the mean's variance from the sessions' means alone.
+    cells = np.array([[0.1, 0.2, 0.3], [0.0, 0.2, 0.1], [0.2, 0.1, 0.3], [0.1, 0.1, 0.2]])
+    found = fit(cells, np.full(3, 4.0), repeats=1, noise=(0.0, 0.0), spread=0.1)
+    assert found.effects == pytest.approx(cells.mean(axis=0))
+    means = cells.mean(axis=1)
+    left = cells - cells.mean(axis=0) - means[:, None] + cells.mean()
+    within = (left**2).sum() / 6
+    estimate, error, freedom = judge(found, np.array([[1 / 3, 1 / 3, 1 / 3], [1, 0, 0], [-1, 0, 1]]))
+    assert estimate == pytest.approx([cells.mean(), 0.1, 0.125])
+    of_mean = means.var(ddof=1) / 4
+    # A level whose own variance is larger than that of all counts by its own.
+    excess = np.maximum(1, (left**2).sum(axis=0) / 3 * 3 / 2 / within)
+    assert excess.max() > 1
+    one, two = of_mean, (excess[0] - excess.sum() / 9) * within / 4
+    assert error**2 == pytest.approx([of_mean, one + two, (excess[0] + excess[2]) * within / 4])
+    assert freedom[[0, 2]] == pytest.approx([3, 6])
+    assert freedom[1] == pytest.approx((one + two) ** 2 / (one**2 / 3 + two**2 / 6))
+
+
+def test_a_missing_cell_does_not_shift_the_others():
+    cells = np.add.outer([0.0, 0.1, -0.2, 0.05], [0.3, 0.1, -0.1])
+    cells[1, 2] = np.nan
+    counts = np.isfinite(cells).sum(axis=0).astype(float)
+    found = fit(cells, counts, repeats=1, noise=(0.0, 0.0), spread=0.1)
+    assert found.effects - found.effects[0] == pytest.approx([0, -0.2, -0.4])
+
+
+def test_what_a_session_shares_does_not_touch_a_trend():
+    dice = np.random.default_rng(0)
+    cells = 0.02 * dice.standard_normal((5, 6))
+    trend = np.array([[-5, -3, -1, 1, 3, 5]]) / 70
+    moved = cells + dice.standard_normal(5)[:, None]
+    told = [judge(fit(x, np.full(6, 5.0), repeats=1, noise=(0.0, 0.0), spread=0.1), trend) for x in (cells, moved)]
+    assert told[0][0] == pytest.approx(told[1][0])
+    assert told[0][1] == pytest.approx(told[1][1])
+
+
+def test_one_session_by_hand(summary):
+    """What sessions differ by is assumed: its variance is in the interval of a level, and not in that of a trend."""
+    before, after = {1: [10, 10], 2: [20, 20], 4: [40, 40]}, {1: [9.0, 9.9], 2: [18.0, 19.8], 4: [36.0, 39.6]}
     found = compare(runs(summary, before), runs(summary, after), [TOKENS])
-    logs = np.log([0.9, 0.92, 0.88])
-    mean, half = logs.mean(), 4.3027 * logs.std(ddof=1) / math.sqrt(3)
-    row = only(found.overall)
-    assert (row["levels"], row["pairs"], row["verdict"], row["confidence"]) == (3, 6, "worse", pytest.approx(0.95))
-    assert [row["ratio"], row["low"], row["high"]] == pytest.approx(np.exp([mean, mean - half, mean + half]), rel=1e-4)
-    # A level: ln 1.1 to either side of ln 0.92, t(1) = 12.706.
-    level = only(found.configurations, level=2.0)
-    half = 12.706 * math.log(1.1)
-    assert (level["pairs"], level["verdict"]) == (2, "no evidence")
-    assert [level["ratio"], level["low"], level["high"]] == pytest.approx(
-        [0.92, 0.92 * math.exp(-half), 0.92 * math.exp(half)], rel=1e-3
-    )
+    row, level = only(found.overall), only(found.configurations, level=2.0)
+    assert (row["levels"], row["pairs"], row["sessions"], row["verdict"]) == (3, 6, 1, "no evidence")
+    assert row["ratio"] == pytest.approx(math.sqrt(0.9 * 0.99))
+    assert row["spread"] == pytest.approx(ASSUMED_SPREAD) and row["spread_assumed"]
+    width = math.log(row["high"] / row["low"]) / 2
+    assert width > 1.96 * ASSUMED_SPREAD
+    assert math.log(level["high"] / level["low"]) / 2 > width
+    assert only(found.trends)["ratio"] == pytest.approx(1)
 
 
 def test_less_is_better_of_a_latency(summary):
-    before, after = {1: [1.0], 2: [2.0], 4: [4.0]}, {1: [0.9], 2: [1.81], 4: [3.6]}
+    before, after = {1: [1.0], 2: [2.0], 4: [4.0], 8: [8.0]}, {1: [0.5], 2: [1.02], 4: [2.0], 8: [4.1]}
     latencies = [runs(summary, values, metric="ttft_p50_s") for values in (before, after)]
     assert only(compare(*latencies, ["ttft_p50_s"]).overall)["verdict"] == "better"
     assert only(compare(*latencies[::-1], ["ttft_p50_s"]).overall)["verdict"] == "worse"
 
 
 def test_a_set_against_itself_shows_nothing(summary):
-    same = runs(summary, {1: [10, 11], 2: [20, 23]})
+    same = runs(summary, {1: [10, 11], 2: [20, 23], 4: [40, 44], 8: [80, 81]})
     found = compare(same, same)
-    assert only(found.overall, metric=TOKENS)["ratio"] == only(found.overall, metric=TOKENS)["low"] == 1
-    assert set(found.overall["verdict"]) == set(found.configurations["verdict"]) == {"no evidence"}
-    assert found.alone.is_empty() and not found.differences
+    assert only(found.overall, metric=TOKENS)["ratio"] == 1
+    assert set(found.effects["verdict"]) == {"no evidence"}
+    assert found.alone.is_empty() and not found.differences and found.failures.is_empty() and found.uncompared.is_empty()
     assert (found.overall["metric"].to_list(), found.absent) == ([TOKENS], [])
 
 
 def test_a_single_pair_has_no_interval_and_a_single_level_that_of_its_repeats(summary):
     one = compare(runs(summary, {4: [10]}), runs(summary, {4: [5]}), [TOKENS])
     row = only(one.overall)
-    assert (row["ratio"], row["low"], row["confidence"], row["verdict"]) == (pytest.approx(0.5), None, None, "no evidence")
+    assert (row["ratio"], row["low"], row["could_see"], row["verdict"]) == (pytest.approx(0.5), None, None, "no evidence")
     three = compare(runs(summary, {4: [10, 10, 10]}), runs(summary, {4: [5, 5.1, 4.9]}), [TOKENS])
-    row, level = only(three.overall), only(three.configurations)
+    row = only(three.overall)
     assert (row["levels"], row["pairs"], row["verdict"]) == (1, 3, "worse")
-    assert (row["low"], row["high"]) == (pytest.approx(level["low"]), pytest.approx(level["high"]))
 
 
 def test_invalid_runs_are_kept_out_and_what_has_no_counterpart_is_told(summary):
@@ -127,42 +185,116 @@ def test_a_study_compares_each_deployment_that_shares_a_load(summary):
     assert compare_with_baseline(study.with_columns(baseline=False)) == {}
 
 
-def test_a_verdict_lies_outside_of_what_sessions_of_the_baseline_differ_by(summary):
+def test_runs_of_a_session_are_paired_with_those_of_the_same_session(summary):
+    ours = pl.concat([runs(summary, {4: [10.0]}).with_columns(session=i) for i in (1, 2)])
+    theirs = pl.concat([runs(summary, {4: [20.0 * i]}).with_columns(session=i) for i in (1, 2, 3)])
+    found = compare(ours, theirs, [TOKENS])
+    assert found.pairs.sort("session")["log_ratio"].to_list() == pytest.approx([math.log(2), math.log(4)])
+    assert found.alone.select("side", "session").rows() == [("candidate", 3)]
+
+
+# Faults of before, as tests.
+
+LADDER = (2, 4, 6, 8, 12, 16)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_setting_that_halves_throughput_from_twelve_on_is_found(summary, seed):
+    """As `few-seqs` in `engines-small`: one session, six levels, two repeats. The levels' mean ± t over levels had no evidence."""
+    ratios = {level: 0.52 if level >= 12 else 1.0 for level in LADDER}
+    found = compare(*in_sessions(summary, LADDER, ratios, 0.03, speed=[0.05], seed=seed), [TOKENS])
+    row = only(found.overall)
+    assert row["verdict"] == "worse at some loads"
+    told = dict(found.configurations.select("level", "verdict").iter_rows())
+    assert told == {2: "no evidence", 4: "no evidence", 6: "no evidence", 8: "no evidence", 12: "worse", 16: "worse"}
+    assert only(found.regions, region="high loads")["verdict"] == "worse"
+    assert only(found.trends)["verdict"] == "worse as load grows"
+    assert "from 12 in flight on −4" in row["told"] and "grows with the load" in row["told"]
+    assert "elsewhere no difference seen" in row["told"]
+    assert not regressions(found.effects, 5).is_empty()
+
+
+def failing(summary, levels, share, *, valid=True, factor=1.0):
+    """Runs of 64 requests of which a share (by level) failed."""
+    frame = runs(summary, {level: [10.0 * level * factor] * 2 for level in levels}, requests=64, ok=64)
+    failed = pl.col("level").replace_strict({float(level): round(64 * share.get(level, 0)) for level in levels})
+    return frame.with_columns(failed=failed, ok=64 - failed, valid=(failed == 0) | pl.lit(valid))
+
+
+@pytest.mark.parametrize("valid", [True, False])  # failed requests made a run invalid once
+def test_a_candidate_that_fails_half_of_its_requests_is_worse_and_never_better(summary, valid):
+    levels = (4, 8, 16, 32)
+    ours, theirs = (
+        failing(summary, levels, share, valid=valid, factor=x) for share, x in (({}, 1.0), ({16: 0.5, 32: 0.5}, 1.064))
+    )
+    found = compare(ours, theirs, [TOKENS])
+    assert found.failures.select("level", "verdict", "alike").rows() == [(16, "worse", False), (32, "worse", False)]
+    assert found.fails_more
+    assert "better" not in set(found.effects["verdict"])
+    assert set(found.configurations["level"]) == {4, 8}
+    assert unseen(found).is_empty()  # what is surely worse there is seen
+    assert compare(theirs, ours, [TOKENS]).failures["verdict"].to_list() == ["better", "better"]
+
+
+def test_one_run_that_crashed_is_one_event_and_not_sixty_four(summary):
+    ours = failing(summary, (4, 8), {})
+    crashed = (pl.col("level") == 8) & (pl.col("repeat") == 2)
+    theirs = ours.with_columns(failed=pl.when(crashed).then(64).otherwise(0))
+    row = only(failures(ours, theirs))
+    assert (row["failed"], row["requests"], row["verdict"], row["alike"]) == (64, 128, "no evidence", False)
+
+
+def test_failures_that_both_have_are_named_and_their_runs_compared(summary):
+    ours, theirs = failing(summary, (4, 8), {8: 0.25}), failing(summary, (4, 8), {8: 0.25})
+    found = compare(ours, theirs, [TOKENS])
+    assert found.failures.select("level", "verdict", "alike").rows() == [(8, "no evidence", True)]
+    assert set(found.configurations["level"]) == {4, 8}
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(0, 5), (3, 20), (10, 4)])
+def test_the_failures_p_is_fishers(summary, ours, theirs):
+    sides = [failing(summary, (4,), {4: count / 64}).head(1) for count in (ours, theirs)]
+    more, fewer = max(ours, theirs), min(ours, theirs)
+    expected = fisher_exact([[more, 64 - more], [fewer, 64 - fewer]], alternative="greater").pvalue
+    assert only(failures(*sides))["p"] == pytest.approx(expected)
+
+
+# Sessions.
+
+
+def test_sessions_show_what_one_session_cannot(summary):
+    speed = [0.03, -0.02, 0.01, -0.03, 0.02, 0.0]
+    levels, ratios = (1, 2, 4, 8), dict.fromkeys((1, 2, 4, 8), 0.9)
+    sides = in_sessions(summary, levels, ratios, speed=speed)
+    found = only(compare(*sides, [TOKENS]).overall)
+    assert (found["sessions"], found["verdict"], found["spread_assumed"]) == (6, "worse", False)
+    assert found["spread"] == pytest.approx(np.std(speed, ddof=1), rel=0.3)
+    alone = only(compare(*(side.filter(session=1) for side in sides), [TOKENS]).overall)
+    assert (alone["verdict"], alone["spread_assumed"]) == ("no evidence", True)
+
+
+def test_replicas_of_the_baseline_tell_how_far_sessions_differ(summary):
     levels = (1, 2, 4, 8)
 
     def measured(name, factor, **marks):
         values = {level: [10 * level * factor * (1 + 0.001 * level)] for level in levels}
         return runs(summary, values, deployment=name).with_columns(**{key: pl.lit(value) for key, value in marks.items()})
 
-    again = [measured(name, factor, replica=True) for name, factor in (("again", 0.98), ("third", 1.01))]
-    study = pl.concat([measured("a", 1.0, baseline=True), *again, measured("near", 0.95), measured("far", 0.7)])
+    again = [measured(f"again{i}", factor, replica=True) for i, factor in enumerate((0.6, 1.4, 0.8))]
+    study = pl.concat([measured("a", 1.0, baseline=True), *again, measured("far", 0.5)])
     found = compare_with_baseline(study, [TOKENS])
-    told = {name: only(comparison.overall)["verdict"] for name, comparison in found.items()}
-    assert told == {"again": "no evidence", "third": "no evidence", "near": "no evidence", "far": "worse"}
-    # By hand: t(2) at 95 % = 4.3027.
-    logs = np.log([1.0, 0.98, 1.01])
-    half = 4.3027 * logs.std(ddof=1) * math.sqrt(4 / 3)
+    assert {name: only(one.overall)["verdict"] for name, one in found.items()} == dict.fromkeys(found, "no evidence")
+    logs = np.log([1.0, 0.6, 1.4, 0.8])
     row = only(found["far"].overall)
-    assert [row["same_low"], row["same_high"]] == pytest.approx(np.exp([logs.mean() - half, logs.mean() + half]), rel=1e-4)
+    assert (row["spread"], row["spread_assumed"]) == (pytest.approx(2**0.5 * logs.std(ddof=1), rel=1e-3), True)
     alone = compare_with_baseline(study.with_columns(replica=pl.lit(False)), [TOKENS])
-    assert {only(comparison.overall)["verdict"] for comparison in alone.values()} == {"worse", "better"}  # intervals alone
-    assert only(alone["far"].overall)["same_low"] is None
+    assert only(alone["far"].overall)["verdict"] == "worse"
 
 
-@pytest.mark.parametrize("sessions", [2, 3])
-def test_sessions_that_differ_make_no_verdict_where_the_baseline_has_several(summary, sessions):
-    dice = np.random.default_rng(sessions)
-    false = 0
-    for _ in range(25):
-        off = np.exp(0.05 * dice.standard_normal(sessions + 1))  # no effect, but every session is off by 5 %
-        measured = [
-            runs(summary, {level: [10 * level * x * math.exp(0.002 * dice.standard_normal())] for level in (1, 2, 4, 8)})
-            for x in off
-        ]
-        again = [compare(measured[0], other, [TOKENS]) for other in measured[1:-1]]
-        found = compare(measured[0], measured[-1], [TOKENS])
-        false += only(beyond(found, again).overall)["verdict"] != "no evidence"
-    assert false / 25 <= 0.2  # 5 % by chance; by intervals alone, nine of ten
+def test_few_replicas_never_narrow_the_assumption(summary):
+    values = {level: [10.0 * level] for level in (1, 2, 4, 8)}
+    same = compare(runs(summary, values), runs(summary, values), [TOKENS])
+    assert only(with_replicas(same, [same]).overall)["spread"] == pytest.approx(ASSUMED_SPREAD)
 
 
 def test_deployments_that_are_the_baseline_under_another_name_are_replicas(content):
@@ -195,86 +327,78 @@ def test_what_should_be_alike_and_is_not_is_named(summary):
     )
     theirs = runs(summary, {1: [10], 2: [20], 4: [40], 8: [80]}, seed="abc", prompt_tokens=64, facts=other)
     assert compare(ours, theirs).differences == [
-        "model: m → m2", "hardware: unknown → x, 2 cores", "tensor_parallel: unknown → 2", "engine_version: 1 → 2",
+        "model: m → m2", "hardware: unknown → x, 2 cores", "tensor_parallel: unknown → 2", "gpus: unknown → 2",
+        "engine_version: 1 → 2",
         "kv_tokens: unknown → 640", "prompt_tokens: 32 → 64 (short at 1, short at 2, short at 4 and 1 more)",
         "seed: 0 → abc (short at 1, short at 2, short at 4 and 1 more)",
     ]  # fmt: skip
 
 
-def pairs_of(logs):
-    """Pairs with one repeat a level, from a row of log ratios a metric."""
-    names = list(METRICS)[: len(logs)]
-    rows = [(name, float(level), value) for name, row in zip(names, logs, strict=True) for level, value in enumerate(row)]
-    frame = pl.DataFrame(rows, schema=["metric", "level", "log_ratio"], orient="row")
-    return frame.with_columns(pl.lit(name).alias(name) for name in CONFIGURATION if name != "level")
+# Rates over repeated draws: see benchmarks/compare.py, and its tables in docs/metrics.md.
 
 
-@given(st.lists(st.lists(st.floats(-0.125, 0.125, width=16), min_size=4, max_size=4), min_size=1, max_size=6))
-def test_verdicts_are_those_of_holms_steps_and_of_the_intervals(logs):
-    """Against the textbook: the k-th smallest p against α / (m − k + 1), until one is above."""
-    told = overall(pairs_of(logs))
-    spread = [np.std(row, ddof=1) for row in logs]
-    t = [abs(np.mean(row)) / (s / 2) if s else math.inf if any(row) else 0.0 for row, s in zip(logs, spread, strict=True)]
-    p = 2 * stdtr(3, -np.array(t))
-    rejected = set()
-    for k, i in enumerate(np.argsort(p)):
-        if p[i] > 0.05 / (len(p) - k):
-            break
-        rejected.add(list(METRICS)[i])
-    close = {name for name, value in zip(METRICS, p, strict=False) if min(abs(value - 0.05 / k) for k in range(1, 7)) < 1e-6}
-    assert set(told.filter(pl.col("verdict") != "no evidence")["metric"]) - close == rejected - close
-    outside = (told["low"] > 1) | (told["high"] < 1)
-    assert outside.to_list() == (told["verdict"] != "no evidence").to_list()
+def test_a_baseline_against_itself_has_no_verdict():
+    draws = 60
+    false = rate(np.random.default_rng(7), draws, Study(5, 1), any_verdict)
+    assert false <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / draws)
+    assert rate(np.random.default_rng(7), draws, Study(1, 2), any_verdict) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / draws)
 
 
-def test_metrics_that_say_the_same_are_told_the_same(summary):
-    ours = runs(summary, {1: [10, 11], 2: [20, 23], 4: [40, 39]}).with_columns(throughput_requests_per_s=pl.col(TOKENS) / 64)
-    theirs = ours.with_columns(pl.col(TOKENS, "throughput_requests_per_s") * (1 - 0.01 * pl.col("level")))
-    tokens, requests = compare(ours, theirs).overall.drop("metric", "verdict", "same_low", "same_high").rows()
-    assert tokens == pytest.approx(requests, rel=1e-9)
-
-
-def test_the_more_metrics_are_looked_at_the_more_a_verdict_takes():
-    noise = [0.01, -0.01, 0.02, -0.02]
-    logs = [[-0.04 + x for x in noise], *([[0.3 * x for x in noise]] * 5)]
-    assert overall(pairs_of(logs[:1]))["verdict"].to_list() == ["worse"]
-    row = only(overall(pairs_of(logs)), metric=TOKENS)
-    assert (row["verdict"], row["confidence"]) == ("no evidence", pytest.approx(1 - 0.05 / 6))
-    half = stdtrit(3, 1 - 0.05 / 12) * np.std(logs[0], ddof=1) / 2
-    assert row["low"] == pytest.approx(math.exp(np.mean(logs[0]) - half))
-
-
-# Rates over repeated draws: see benchmarks/compare.py, and its table in docs/metrics.md.
-CELL = {"draws": 600, "levels": 6, "repeats": 3, "noise": 0.02, "shared": 0.5}
-
-
-def test_a_planted_regression_is_found_and_none_where_there_is_none():
+def test_what_the_plan_names_is_found():
+    study, draws = Study(6, 1), 40
+    least = 0.8 - 3 * math.sqrt(0.8 * 0.2 / draws)
     dice = np.random.default_rng(7)
-    false, _ = rates(overall(draw(dice, **CELL), by=BY))
-    assert false <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / CELL["draws"])
-    planted = draw(dice, **CELL, percent=5)
-    assert rates(overall(planted, by=BY))[1] >= 0.80
-    assert rates(overall(planted.filter(metric=TOKENS), by=BY))[1] >= 0.97
-    assert rates(overall(draw(dice, **CELL, percent=-5), by=BY))[1] == 0  # an improvement is no regression
+    for effect in (planted(math.log1p(study.visible)), delayed(study.visible)):
+        assert rate(dice, draws, study, lambda told: worse(told, "tpot_p50_s"), effect) >= least
+    assert rate(dice, draws, Study(4, 1), lambda told: worse(told, TOKENS), halved()) >= 0.9
+    better = planted(-math.log1p(study.visible))
+    assert rate(dice, draws, study, lambda told: worse(told, TOKENS), better) <= 0.05  # an improvement is no regression
 
 
-def test_what_repeats_of_a_level_share_makes_no_verdicts():
-    alike = draw(np.random.default_rng(7), **{**CELL, "shared": 1.0})
-    assert rates(overall(alike, by=BY))[0] <= 0.08
-    assert rates(overall(alike.with_columns(level=pl.lit(0.0)), by=BY))[0] > 0.2  # each pair for itself would
+def test_more_sessions_see_more_and_the_plan_is_the_fewest():
+    noise = Noise(0.03, 0.05)
+    seen = [visible(noise, sessions, 6, 1) for sessions in (4, 6, 10, 20)]
+    assert seen == sorted(seen, reverse=True)
+    takes = sessions_for(0.08, noise, 6, 1)
+    assert visible(noise, takes, 6, 1) <= 0.08 < visible(noise, takes - 1, 6, 1)
+    assert sessions_for(0.001, noise, 6, 1) is None
 
 
-def test_what_differs_between_two_sessions_cannot_be_told_from_an_effect():
-    apart = draw(np.random.default_rng(7), **CELL, session=0.02)
-    assert rates(overall(apart, by=BY))[0] > 0.5
+def test_the_more_is_looked_at_the_more_a_verdict_takes():
+    pairs = draw(np.random.default_rng(1), Study(5, 1))
+    one, all_of_them = effects(pairs.filter(metric=TOKENS)), effects(pairs)
+    assert only(one, scope="all")["confidence"] < only(all_of_them, scope="all", metric=TOKENS)["confidence"]
 
 
-def test_worse_by_more_than_a_percentage():
-    steady = [0.001, -0.001, 0.002, -0.002]
-    told = overall(pairs_of([[math.log(0.93) + x for x in steady], steady, [math.log(1.07) + x for x in steady]]))
-    assert regressions(told)["metric"].to_list() == [TOKENS, "ttft_p50_s"]
-    assert regressions(told, 6)["metric"].to_list() == [TOKENS, "ttft_p50_s"]
-    assert regressions(told, 8).is_empty()
+def test_metrics_that_say_the_same_cost_nothing():
+    """Twice the same test is one test."""
+    cells = np.random.default_rng(3).standard_normal((6, 4))
+    one = fit(cells, np.full(4, 6.0), repeats=1, noise=(0.0, 0.0), spread=0.1)
+    tests, weights = np.eye(4), np.ones(4)
+    alone = critical([one], [tests], [weights], np.eye(1))
+    assert critical([one] * 2, [tests] * 2, [weights] * 2, np.ones((2, 2))) == pytest.approx(alone, rel=0.15)
+    assert critical([one] * 2, [tests] * 2, [weights] * 2, np.eye(2)) == pytest.approx(alone / 2, rel=0.25)
+    assert 0.05 / 4 * 0.9 < alone < 0.05
+
+
+def test_worse_by_more_than_a_percentage(summary):
+    levels = (1, 2, 4, 8)
+    found = compare(*in_sessions(summary, levels, dict.fromkeys(levels, 0.8), 0.005, speed=[0.01, 0, -0.01, 0, 0.01]), [TOKENS])
+    assert "all" in regressions(found.effects)["scope"]
+    assert "all" in regressions(found.effects, 15)["scope"]
+    assert regressions(found.effects, 22).is_empty()
+
+
+def test_what_a_gate_cannot_see(summary):
+    levels = (1, 2, 4, 8)
+    found = compare(*in_sessions(summary, levels, dict.fromkeys(levels, 1.0)), [TOKENS])
+    row = blind(found, 5)[0]
+    assert (row["metric"], row["could_see"] > 20, row["sessions"] > 20) == (TOKENS, True, True)
+    assert blind(found, 60) == []
+    steady = compare(
+        *in_sessions(summary, levels, dict.fromkeys(levels, 1.0), 0.002, speed=[0.002, 0, 0, -0.002, 0.001, 0]), [TOKENS]
+    )
+    assert blind(steady, 5) == []
 
 
 def test_a_figure_of_it_where_a_baseline_shares_a_load():
@@ -283,147 +407,3 @@ def test_a_figure_of_it_where_a_baseline_shares_a_load():
     assert "comparison" in figures_of([ours, theirs])
     assert "comparison" not in figures_of([ours, {**theirs, "level": 2.0}])
     assert "comparison" not in figures_of([{**ours, "baseline": False}, theirs])
-
-
-# The command.
-
-STEADY = {1: [10.0, 10.1], 2: [20.0, 20.2], 4: [40.0, 40.4], 8: [80.0, 80.8]}
-SLOWER = {level: [0.9 * x for x in values] for level, values in STEADY.items()}
-
-
-@pytest.fixture
-def study(tmp_path, monkeypatch, summary):
-    """A folder with a study's results, of the deployments a and b."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "results").mkdir()
-    table = pl.concat([runs(summary, STEADY), runs(summary, SLOWER, deployment="b")])
-    table.write_parquet("results/summary.parquet")
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("names", "status"),
-    [
-        (("a", "b"), 1),
-        (("b", "a"), 0),
-        (("results:a", "results:b"), 1),
-        (("results/summary.parquet:a", ".:b"), 1),
-        (("results", "results/summary.parquet"), 0),
-    ],
-)
-def test_sets_by_any_name_and_the_exit_status(study, capsys, names, status):  # noqa: ARG001
-    assert main(["compare", *names]) == 0
-    if status:
-        with pytest.raises(SystemExit) as ended:
-            main(["compare", *names, "--fail-on-regression"])
-        assert ended.value.code == 1
-        assert f"regression: {TOKENS} is worse" in capsys.readouterr().err
-    else:
-        assert main(["compare", *names, "--fail-on-regression"]) == 0
-
-
-def test_a_regression_within_the_percentage_passes(study, capsys):  # noqa: ARG001
-    assert main(["compare", "a", "b", "--fail-on-regression", "12"]) == 0
-    with pytest.raises(SystemExit):
-        main(["compare", "a", "b", "--fail-on-regression=8"])
-    assert "is worse by more than 8 %" in capsys.readouterr().err
-
-
-def test_the_table_says_what_was_compared(study, capsys, summary):  # noqa: ARG001
-    other = runs(summary, {**SLOWER, 16: [1.0]}, deployment="c", facts=({"model": "m"}, {"engine_version": "2"}))
-    bad = (pl.col("level") == 8) & (pl.col("repeat") == 2)
-    other.with_columns(valid=~bad, tpot_p50_s=0.01).write_parquet("c.parquet")
-    main(["compare", "a", "c.parquet", "--runs"])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:6] == [
-        "baseline   a: 8 runs",
-        "candidate  c.parquet: 9 runs, 1 of them invalid and left out",
-        "compared   7 pairs of runs at 4 levels",
-        "alone      short at 8, repeat 2: baseline only",
-        "alone      short at 16, repeat 1: candidate only",
-        "absent     tpot_p50_s: no pair has a value of it on both sides",
-    ]
-    text = "\n".join(lines)
-    assert "differs    engine_version: 1 → 2" in text
-    assert "−10.0 %   −10.0 to −10.0 %      worse" in text
-    assert "the interval lies on one side of 0. It is of 95 % confidence.\n" in text
-    assert "What differs between one start of a server and the next" in text
-    assert "interval (95 % each)" in text
-    assert "– (a single one)" in next(line for line in lines if line.startswith("short at 8"))
-
-
-def test_a_single_level_and_many_without_a_counterpart_say_so(study, capsys, summary):  # noqa: ARG001
-    runs(summary, {1: [9.0, 9.0]}).write_parquet("one.parquet")
-    main(["compare", "a", "one.parquet"])
-    text = capsys.readouterr().out
-    assert "A single level: the interval knows its repeats alone" in text
-    assert "and 1 more runs without a counterpart" in text
-
-
-def test_the_result_for_another_program(study, capsys):  # noqa: ARG001
-    main(["compare", "a", "b", "--json", "--metric", TOKENS, "--metric", TOKENS])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["pairs"], told["regressions"], told["baseline"]) == (8, [TOKENS], {"source": "a", "runs": 8, "invalid": 0})
-    assert [row["verdict"] for row in told["overall"]] == ["worse"]
-    assert [row["level"] for row in told["configurations"]] == [1, 2, 4, 8]
-
-
-def test_folders_of_parsed_runs(tmp_path, capsys, summary):
-    for side, factor in (("old", 1.0), ("new", 0.8)):
-        for level in (1, 2, 4):
-            folder = tmp_path / side / "runs" / str(level)
-            folder.mkdir(parents=True)
-            told = {**summary, "run": str(level), "level": float(level), TOKENS: factor * level * 10}
-            (folder / "summary.json").write_text(json.dumps(told))
-        (tmp_path / side / "deployment.json").write_text(json.dumps({"deployment": "a", "engine_version": side}))
-    assert main(["compare", str(tmp_path / "old"), str(tmp_path / "new")]) == 0
-    text = capsys.readouterr().out
-    assert "differs    engine_version: old → new" in text
-    assert "−20.0 %" in text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("a", "c"), "c: no such file or folder; and results/summary.parquet has no deployment 'c'. There are: a, b."),
-        (("results:c", "a"), "results has no deployment 'c'. There are: a, b."),
-        (("a", "text"), "text: is no summary table: "),
-        (("a", "old.parquet"), "old.parquet: lacks axis, level: an older version wrote it"),
-        (("a", "empty"), "empty: neither summary.parquet, nor results/summary.parquet, nor a summary.json at any depth."),
-        (("a", "b", "--metric", "watts"), "--metric watts: not among those that are compared: throughput_tokens_per_s, "),
-        (("a", "b", "--metric", "ttft_p50_s"), "ttft_p50_s: no pair of runs has a value on both sides."),
-        (("a", "invalid.parquet"), "invalid.parquet: each of its 8 runs is invalid; `bench runs` says why"),
-        (("a", "long.parquet"), "long.parquet has no run with the workload, load and repeat of one in a: the baseline has short at 1, 2, 4, 8; "
-                                "the candidate has long at 1, 2, 4, 8."),
-        (("results", "long.parquet"), "the baseline has the deployments a, b, the candidate c: none in common."),
-        (("a", "one.parquet", "--fail-on-regression"), "--fail-on-regression: a single pair of runs has no interval"),
-    ],
-)  # fmt: skip
-def test_what_the_user_can_mend_is_one_line_and_status_2(study, capsys, summary, arguments, message):
-    mine = runs(summary, STEADY)
-    mine.drop("axis", "level").write_parquet("old.parquet")
-    mine.with_columns(valid=False).write_parquet("invalid.parquet")
-    runs(summary, STEADY, workload="long", deployment="c").write_parquet("long.parquet")
-    runs(summary, {1: [5.0]}).write_parquet("one.parquet")
-    (study / "empty").mkdir()
-    (study / "text").write_text("no table")
-    assert main(["compare", *arguments]) == 2
-    told = capsys.readouterr()
-    assert message in told.err
-    assert not told.out
-
-
-def test_a_deployment_needs_a_study_to_be_one_of(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["compare", "a", "b"]) == 2
-    assert (
-        "a: no such file or folder; and no deployment of results/summary.parquet, which is not here." in capsys.readouterr().err
-    )
-
-
-@pytest.mark.parametrize("wrong", ["a", "-1", "nan", "inf"])
-def test_a_percentage_that_is_none(study, capsys, wrong):  # noqa: ARG001
-    with pytest.raises(SystemExit) as ended:
-        main(["compare", f"--fail-on-regression={wrong}", "a", "b"])
-    assert ended.value.code == 2
-    assert f"{wrong!r} is no percentage of 0 or more. Put the option behind A and B" in capsys.readouterr().err

@@ -57,6 +57,8 @@ CASES = [
     (("models", "m", "architecture", "kv_heads"), 3, r"models\.m\.architecture: kv_heads 3 does not divide heads 4"),
     (("models", "m"), {"hub": "x/y"}, r"models\.m: hub without revision"),
     (("models", "m"), {}, r"models\.m: no source"),
+    (("thresholds",), {"failed_share": 0.1}, r"thresholds: failed_share is no threshold any more.*server's answer.*decision\.failed_share"),
+    (("decision",), {"failed_share": 2}, r"decision\.failed_share is 2: .*less than or equal to 1.*may fail"),
     (("engines", "e", "image"), "x:1", r"engines\.e: image belongs to source container, not to command"),
     (("models", "m"), {"catalogue": "gpt2xl"}, r"models\.m\.catalogue is 'gpt2xl': the catalogue has no such model; the nearest are gpt2-xl, gpt2.*`bench models` lists it"),
     (("models", "m"), {"catalogue": "claude"}, r"models\.m\.catalogue is 'claude': the catalogue has no such model"),

@@ -1,4 +1,4 @@
-"""From curves to decisions: economics by hand, what ends a curve, the monitoring bands, and advice that is silent without data."""
+"""From curves to decisions: economics by hand, the monitoring bands, and advice that is silent without data. Causes: test_causes.py."""
 
 import polars as pl
 import pytest
@@ -7,7 +7,6 @@ from bench.analysis import (
     Prices,
     advice,
     best_points,
-    bottleneck,
     economics,
     judge,
     operating_points,
@@ -18,16 +17,20 @@ from bench.analysis import (
 from bench.models import Demand, Setting, geometry_of, plan
 from bench.study import Decision, Deployment, catalogue, devices, parse_slo
 from bench.study.config import Thresholds
+from tests.planted import steady_row
 
 SLOS = [parse_slo("ttft_p99=1s")]
 
 
-def frame(summary, curves):
-    """Summary rows: `curves` has, by deployment (and workload), columns as lists, one value a level, beside `levels`."""
+def frame(summary, curves, facts=None):
+    """Rows of closed loops: `curves` has, by deployment (and workload), columns as lists, one value a level, beside `levels`.
+
+    All requests of a level take its `ttft_p99_s`, `tpot_p95_s` and `e2e_mean_s`.
+    """
     rows, launches = [], {}
     for name, told in curves.items():
         deployment, _, workload = name.partition("/")
-        more = {key: value for key, value in told.items() if key not in ("levels", "launch")}
+        more = {key: value for key, value in told.items() if key not in ("levels", "launch", "share_failed")}
         launches[deployment] = {
             "model": deployment,
             "engine": "e",
@@ -36,19 +39,20 @@ def frame(summary, curves):
             **told.get("launch", {}),
         }
         for i, level in enumerate(told["levels"]):
-            base = {
-                **summary,
-                "deployment": deployment,
-                "workload": workload or "short",
-                "level": float(level),
-                "in_flight_peak": level,
-                "run": f"{workload}{level}",
-            }
-            defaults = {"throughput_requests_per_s": 2.0 * level, "ttft_p99_s": 0.1, "ttft_p50_s": 0.1, "e2e_mean_s": 0.5, "itl_p50_s": 0.01,
-                        "itl_p99_s": 0.01, "prefix_hit_rate": None, "tpot_p50_s": 0.01, "e2e_p50_s": 0.5, "ttft_p99_bound_s": None, "ttft_n": 4}  # fmt: skip
-            rows.append({**base, **defaults, **{key: values[i] for key, values in more.items()}})
-    facts = {name: {"kv_tokens": 640, "kv_blocks": 20, "block_size": 32} for name in launches}
-    return summary_frame(rows, launches, facts, Thresholds())
+            times = {name: told.get(column, [default] * 99)[i] for name, column, default in
+                     (("ttft", "ttft_p99_s", 0.1), ("tpot", "tpot_p95_s", 0.01), ("e2e", "e2e_mean_s", 0.5))}  # fmt: skip
+            failed = round(400 * told.get("share_failed", [0.0] * 99)[i])
+            base = steady_row(
+                summary, level, failed=failed, rps=told.get("throughput_requests_per_s", {i: 2.0 * level})[i], **times
+            )
+            base |= {"deployment": deployment, "workload": workload or "short", "run": f"{workload}{level}"}
+            defaults = {"ttft_p99_s": 0.1, "ttft_p50_s": 0.1, "e2e_mean_s": 0.5, "itl_p50_s": 0.01, "requests": 4, "itl_p99_s": 0.01,
+                        "prefix_hit_rate": None, "tpot_p50_s": 0.01, "e2e_p50_s": 0.5, "ttft_p99_bound_s": None, "ttft_n": 4}  # fmt: skip
+            given = {key: values[i] for key, values in more.items()}
+            steady = {"steady_tokens_per_s": given["throughput_tokens_per_s"]} if "throughput_tokens_per_s" in given else {}
+            rows.append({**base, **defaults, **steady, **given})
+    told = {name: {"kv_tokens": 640, "kv_blocks": 20, "block_size": 32, **(facts or {}).get(name, {})} for name in launches}
+    return summary_frame(rows, launches, told, Thresholds())
 
 
 def test_revenue_cost_and_profit_of_an_hour_by_hand(summary):
@@ -65,6 +69,15 @@ def test_revenue_cost_and_profit_of_an_hour_by_hand(summary):
     assert high["cost_per_million_tokens"] == pytest.approx(high["cost_per_h"] / 7.2)
 
 
+def test_costs_are_those_of_the_window_and_no_hour_is_made_of_bursts(summary):
+    runs = frame(summary, {"a": {"levels": (1,), "throughput_tokens_per_s": [1000.0], "steady_tokens_per_s": [2000.0]}})
+    prices = Prices(gpu_hour=1.0, million_tokens=1.0)
+    assert economics(runs, prices)["revenue_per_h"].to_list() == [pytest.approx(7.2)]
+    burst = runs.with_columns(workload=pl.lit("burst"), arrival=pl.lit("burst"), steady_tokens_per_s=pl.lit(None, pl.Float64))
+    assert best_points(economics(pl.concat([runs, burst]), prices))["workload"].to_list() == ["short"]
+    assert best_points(economics(burst, prices))["best_tokens_per_s"].to_list() == [1000.0]  # there is nothing else
+
+
 def test_the_best_point_and_the_break_even(summary):
     runs = frame(
         summary,
@@ -75,6 +88,17 @@ def test_the_best_point_and_the_break_even(summary):
     assert row["best_profit"] == pytest.approx(900 * 3600 / 1e6 - 1)
     assert row["break_even_tokens_per_s"] == pytest.approx(1e6 / 3600)  # 1 USD of tokens an hour
     assert best_points(economics(runs, Prices(million_tokens=1.0))).is_empty()
+
+
+def test_every_gpu_of_an_instance_is_paid_for_and_an_unknown_number_has_no_cost(summary):
+    launch = {"tensor_parallel": 1, "pipeline_parallel": 2, "data_parallel": 4, "gpus": 8}
+    runs = frame(summary, {"a": {"levels": (1,), "throughput_tokens_per_s": [1000.0], "launch": launch}})
+    row = economics(runs, Prices(gpu_hour=2.0, kwh=0.5, power_w=700.0)).row(0, named=True)
+    assert (row["fixed_per_h"], row["energy_per_h"]) == (16.0, pytest.approx(8 * 0.7 * 0.5))
+    assert row["cost_per_million_tokens"] == pytest.approx((16.0 + 2.8) / 3.6)
+    unknown = frame(summary, {"a": {"levels": (1,), "throughput_tokens_per_s": [1000.0], "launch": {"gpus": None}}})
+    row = economics(unknown, Prices(gpu_hour=2.0, million_tokens=1.0)).row(0, named=True)
+    assert (row["fixed_per_h"], row["cost_per_h"], row["profit_per_h"], row["cost_per_million_tokens"]) == (None,) * 4
 
 
 def test_a_machine_without_gpus_is_paid_once(summary):
@@ -90,50 +114,6 @@ def test_prices_are_the_decisions_before_the_devices():
 
 
 FULL = {"kv_usage_peak": [0.3, 0.6, 1.0], "waiting_standing": [0.0, 0.0, 4.0], "preemptions": [0.0, 0.0, 3.0]}
-
-
-@pytest.mark.parametrize(
-    ("told", "cause", "words"),
-    [
-        (FULL, "kv", "640 tokens ÷ 64 of a request = 10): 4 requests wait for room, and 3 preemptions"),
-        ({"waiting_standing": [0.0, 0.0, 4.0]}, "sequences", "4 requests wait although 50% of the KV cache is free"),
-        ({}, "prefill", "4 prompts of 32 tokens take 3 s, 43 prompt tokens/s"),
-    ],
-)
-def test_why_a_curve_carries_no_more(summary, told, cause, words):
-    runs = frame(summary, {"a": {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], **told}})
-    found = bottleneck(runs, operating_points(runs, SLOS).row(0, named=True), SLOS)
-    assert (found.cause, found.runs) == (cause, ("4",))
-    assert words in found.why
-
-
-def test_the_limit_is_looked_for_above_all_levels_with_room_whichever_carries_the_most(summary):
-    told = {"levels": (1, 2, 4, 8), "throughput_requests_per_s": [1.0, 2.0, 1.8, 1.5], "kv_usage_peak": [0.2, 0.5, 0.9, 1.0],
-            "preemptions": [0, 0, 0, 2]}  # fmt: skip
-    runs = frame(summary, {"a": told})
-    point = operating_points(runs, SLOS).row(0, named=True)
-    assert (point["operate_at"], point["room_at"], point["c_max"]) == (2, 4, 8)
-    assert (bottleneck(runs, point, SLOS).cause, bottleneck(runs, point, SLOS).runs) == ("kv", ("8",))
-
-
-def test_slow_steps_are_told_from_slow_prompts(summary):
-    runs = frame(summary, {"a": {"levels": (1, 2), "tpot_p95_s": [0.01, 0.2], "tpot_p50_s": [0.01, 0.15]}})
-    slos = [*SLOS, parse_slo("tpot_p95=100ms")]
-    found = bottleneck(runs, operating_points(runs, slos).row(0, named=True), slos)
-    assert (found.cause, found.why) == (
-        "decode",
-        "At 2 requests in flight decoding is too slow: a step takes 150 ms (TPOT P50).",
-    )
-
-
-def test_a_queue_of_half_a_request_is_one_that_stands_half_of_the_time(summary):
-    runs = frame(summary, {"a": {"levels": (1, 2), "ttft_p99_s": [0.1, 3.0], "waiting_standing": [0.0, 0.4]}})
-    assert "1 request waits although" in bottleneck(runs, operating_points(runs, SLOS).row(0, named=True), SLOS).why
-
-
-def test_a_curve_without_a_limit_says_so(summary):
-    runs = frame(summary, {"a": {"levels": (1, 2)}})
-    assert bottleneck(runs, operating_points(runs, SLOS).row(0, named=True), SLOS).cause == "none"
 
 
 @pytest.mark.parametrize(
@@ -161,12 +141,43 @@ def test_a_larger_model_that_holds_more_is_advice_for_developers(summary):
     small = {"levels": (1, 2, 4), **FULL, "launch": {"plan": {"parameters": 10, "kv_bytes_per_token": 400}}}
     large = {"levels": (1, 2, 4, 8), "kv_usage_peak": [0.2, 0.3, 0.6, 1.0], "waiting_standing": [0, 0, 0, 2],
              "launch": {"plan": {"parameters": 20, "kv_bytes_per_token": 100}}}  # fmt: skip
-    role, sentence, runs = said(frame(summary, {"small": small, "large": large}), [])[0]
+    four = {"kv_tokens": 4 * 640}  # a fourth of the bytes a token, in as much memory
+    role, sentence, runs = said(frame(summary, {"small": small, "large": large}, {"large": four}), [])[0]
     assert role == "Developers"
     assert "large has 2 times the parameters of small, and its KV cache is full at 8 requests instead of 4" in sentence
     assert set(runs) == {"small/2", "small/4", "large/4", "large/8"}
     as_large = {**large, "launch": {"plan": {"parameters": 10, "kv_bytes_per_token": 100}}}
-    assert all(role != "Developers" for role, *_ in said(frame(summary, {"small": small, "large": as_large}), []))
+    assert all(
+        role != "Developers" for role, *_ in said(frame(summary, {"small": small, "large": as_large}, {"large": four}), [])
+    )
+
+
+@pytest.mark.parametrize(
+    ("launch", "fact", "advised"),
+    [
+        ({}, {"kv_tokens": 4 * 640}, True),
+        ({}, {"kv_tokens": 4 * 640 - 32}, True),  # a block less
+        ({}, {"kv_tokens": 24 * 640}, False),  # six times the memory: "because a token takes fewer bytes" would be false
+        ({}, {"kv_tokens": None}, False),
+        ({"gpus": 2}, {"kv_tokens": 4 * 640}, False),
+        ({"gpus": None}, {"kv_tokens": 4 * 640}, False),
+    ],
+)
+def test_kv_bytes_explain_nothing_where_the_kv_memory_differs_or_is_unknown(summary, launch, fact, advised):
+    small = {"levels": (1, 2, 4), **FULL, "launch": {"plan": {"parameters": 10, "kv_bytes_per_token": 400}}}
+    large = {"levels": (1, 2, 4, 8), "kv_usage_peak": [0.2, 0.3, 0.6, 1.0], "waiting_standing": [0, 0, 0, 2],
+             "launch": {"plan": {"parameters": 20, "kv_bytes_per_token": 100}, **launch}}  # fmt: skip
+    told = said(frame(summary, {"small": small, "large": large}, {"large": fact}), [])
+    assert any(role == "Developers" for role, *_ in told) == advised
+
+
+def test_more_devices_are_counted_whatever_they_share(summary):
+    """Two engines of one device each, beside one: not the same number of devices, though tensor parallelism is."""
+    common = {"levels": (4,), "throughput_tokens_per_s": [100.0]}
+    one = {**common, "kv_usage_peak": [1.0], "preemptions": [2.0], "launch": {"model": "m"}}
+    two = {**common, "throughput_tokens_per_s": [300.0], "launch": {"model": "m", "data_parallel": 2, "gpus": 2}}
+    told = [sentence for _, sentence, _ in said(frame(summary, {"one": one, "two": two}), [])]
+    assert len(told) == 1 and "2 of them give 3 times the throughput of 1" in told[0]
 
 
 def test_workloads_that_differ_are_advice_for_architects(summary):
@@ -213,7 +224,10 @@ def test_a_request_that_is_alone_is_stalled_by_no_others_prompt(summary):
 
 def test_without_anything_to_say_there_is_no_advice(summary):
     assert said(frame(summary, {"a": {"levels": (1, 2)}}), []) == []
-    assert said(frame(summary, {"a": {"levels": (1, 2), **{k: v[1:] for k, v in FULL.items()}, "failed": [1, 1]}})) == []
+    assert (
+        said(frame(summary, {"a": {"levels": (1, 2), **{k: v[1:] for k, v in FULL.items()}, "wrong_output_tokens": [1, 1]}}))
+        == []
+    )
 
 
 def test_predicted_and_measured_stand_side_by_side(summary):

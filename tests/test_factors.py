@@ -271,7 +271,7 @@ def test_a_study_with_too_little_says_so(summary):
     text = str(load_figure("factor-importance").draw(as_results(few, summary)).to_dict())
     assert "Nothing to show: 18 configurations have valid runs; 20 in which" in text
     for name in FIGURES:
-        assert "Nothing to show" in str(load_figure(name).draw(as_results(few, summary, failed=1)).to_dict())
+        assert "Nothing to show" in str(load_figure(name).draw(as_results(few, summary, wrong_output_tokens=1)).to_dict())
     assert figures_that_apply(as_results(planted(1, 0.05), summary, arrival="closed")) == []
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -52,15 +53,17 @@ GPUS = {
 }  # fmt: skip
 CASES = {
     "on GPUs": GPUS,
-    "on GPUs, only invalid runs": {**GPUS, "failed": [1, 1, 1]},
+    "on GPUs, only invalid runs": {**GPUS, "wrong_output_tokens": [1, 1, 1]},
     "on GPUs that tell no power": {
         **GPUS,
         **{key: [None] * 3 for key in ("gpu_power_mean_w", "gpu_energy_j", "tokens_per_joule")},
     },
     "on GPUs that were read too seldom": {**GPUS, "gpu_utilisation_mean": [None, None, 0.4]},
     "as it should be": {},
-    "an invalid run": {"failed": [0, 0, 1]},
-    "only invalid runs": {"failed": [1, 1, 1]},
+    "an invalid run": {"wrong_output_tokens": [0, 0, 1]},
+    "only invalid runs": {"wrong_output_tokens": [1, 1, 1]},
+    "a run with failed requests": {"failed": [0, 0, 1]},
+    "a run without telemetry": {"scrape_gap_max_s": [0.3, 0.3, 9.0]},
     "a single level": {"levels": (4,)},
     "no baseline": {"baseline": None},
     "repeats": {"levels": (1, 1, 4, 4), "repeat": [1, 2, 1, 2]},
@@ -128,21 +131,42 @@ def test_levels_with_repeats_have_their_interval(summary):
     )
 
 
+def test_half_of_a_pair_is_no_comparison_of_streaming(summary):
+    study = results(summary, deployments=("a",))
+    whole = study.runs.with_columns(pl.format("{}_whole", "run").alias("run"), stream=pl.lit(False), workload=pl.lit("whole"))
+    bad = pl.col("level") == 4
+    both = Results(pl.concat([study.runs, whole.with_columns(valid=~bad)]), study.timeseries)
+    spec = load_figure("streaming").draw(both).to_dict()
+    assert {row["level"] for row in drawn_rows(spec, "answer")} == {1, 16}
+    none = Results(pl.concat([study.runs, whole.with_columns(valid=pl.lit(False))]), study.timeseries)
+    assert "no two workloads whose runs are valid" in json.dumps(load_figure("streaming").draw(none).to_dict())
+
+
+def test_missing_scrapes_are_crosses_where_the_server_s_counts_are_drawn_alone(summary):
+    study = results(summary, deployments=("a",), scrape_gap_max_s=[0.3, 0.3, 9.0])
+    for name, column, marked in (("kv-saturation", "kv_usage_peak", [16]), ("ttft", "seconds", [])):
+        rows = drawn_rows(load_figure(name).draw(study).to_dict(), column)
+        assert sorted({row["level"] for row in rows if row.get("valid") is False}) == marked
+
+
 def test_every_chart_has_its_place_in_the_selection():
     files = {path.stem.replace("_", "-") for path in (ROOT / "src/bench/figures/charts").glob("[a-z]*.py")}
     assert set(figure_names()) == files
 
 
-def test_a_comparison_shows_every_load_and_all_together(summary):
-    study = results(summary, levels=(1, 1, 4, 4, 16), repeat=[1, 2, 1, 2, 1], deployments=("a", "b", "c"))
+def test_a_comparison_shows_every_load_its_regions_and_all_together(summary):
+    study = results(summary, levels=(1, 1, 4, 4, 16, 64), repeat=[1, 2, 1, 2, 1, 1], deployments=("a", "b", "c"))
+    half = pl.when((pl.col("deployment") == "c") & (pl.col("level") > 4)).then(0.4).otherwise(1.0)
+    study = replace(study, runs=study.runs.with_columns(pl.col("throughput_tokens_per_s") * half))
     spec = load_figure("comparison").draw(study).to_dict()
     assert [strip["title"]["text"] for strip in spec["vconcat"]] == [
         f"{name} against a, by concurrency (requests in flight)" for name in "bc"
     ]
+    assert spec["vconcat"][0]["title"]["subtitle"] == []
+    assert spec["vconcat"][1]["title"]["subtitle"][0].startswith("output tokens/s: from 16 in flight on −60.0 %, worse")
     rows = drawn_rows(spec, "verdict")
-    assert {row["load"] for row in rows} == {"1", "4", "16", "all"}
-    assert all(row["percent"] == 0 for row in rows)
-    assert {row["load"] for row in rows if row["low"] is None} == {"16"}
+    assert {row["load"] for row in rows} == {"1", "4", "16", "64", "low loads", "middle loads", "high loads", "all"}
+    assert {row["verdict"] for row in rows} == {"no evidence", "worse"}
 
 
 def test_a_wrong_name_lists_the_right_ones():
@@ -162,7 +186,7 @@ def test_a_curve_keeps_its_colour_in_every_part_of_a_figure(summary):
 
 
 @pytest.mark.parametrize(
-    ("name", "late", "failed"),
+    ("name", "late", "wrong"),
     [
         ("ttft", "Crosses, kept out of the lines: 2 of 6 runs", "Crosses"),
         ("throughput-over-time", "Dashed: 2 of 6 runs", "Dashed"),
@@ -170,8 +194,8 @@ def test_a_curve_keeps_its_colour_in_every_part_of_a_figure(summary):
         ("saturation-by-kv-bytes", None, "Left out"),
     ],
 )
-def test_the_note_says_how_invalid_runs_are_drawn(name, late, failed, summary, tmp_path):
-    for change, note in (({"client_loop_lag_max_s": [0, 0, 9]}, late), ({"failed": [0, 0, 1]}, failed)):
+def test_the_note_says_how_invalid_runs_are_drawn(name, late, wrong, summary, tmp_path):
+    for change, note in (({"client_loop_lag_max_s": [0, 0, 9]}, late), ({"wrong_output_tokens": [0, 0, 1]}, wrong)):
         save_figure(name, results(summary, **change), tmp_path / name)
         subtitle = " ".join(json.loads((tmp_path / f"{name}.json").read_text())["title"]["subtitle"])
         assert ("which are invalid" in subtitle) == (note is not None)
@@ -260,5 +284,5 @@ def test_a_stretch_of_which_nothing_is_sure_belongs_to_no_region(throughput, reg
 def test_the_profile_says_why_a_point_is_missing(summary):
     text = json.dumps(load_figure("performance-profile").draw(results(summary)).to_dict())
     assert "A|B: too few levels with a valid run: 3 of the 4 that are" in text
-    none = json.dumps(load_figure("performance-profile").draw(results(summary, failed=[1, 1, 1])).to_dict())
+    none = json.dumps(load_figure("performance-profile").draw(results(summary, wrong_output_tokens=[1, 1, 1])).to_dict())
     assert "B|C: no valid run" in none

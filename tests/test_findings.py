@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -17,8 +18,19 @@ from tests.test_decisions import FULL, frame
 SLO = Decision(slo=["ttft_p99=1s"], peak_rps=100, price_per_hour=2, price_per_million_tokens=5)
 
 
+# Two requests fit the KV cache; two of four wait.
+SERVED = {
+    "steady_running": [1.0, 2.0, 2.0], "steady_running_high": [1.0, 2.0, 2.0], "steady_waiting": [0.0, 0.0, 2.0],
+    "steady_queued_share": [0.0, 0.0, 1.0], "steady_kv_usage": [0.3, 0.6, 0.97], "steady_kv_usage_queued": [None, None, 0.97],
+    "steady_itl_p10_s": [0.01, 0.0101, 0.0101], "steady_tpot_mean_s": [0.01, 0.0102, 0.0102],
+    "steady_ttft_per_token_p10_s": [0.011 / 32] * 3,
+}  # fmt: skip
+WRONG = {"wrong_output_tokens": [1, 1, 1]}
+BURST = {"arrival": ["burst"] * 3, **dict.fromkeys(("steady_from_s", "steady_requests_per_s"), [None] * 3)}
+
+
 def study(summary, decision=SLO, **curves):
-    told = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], "duration_s": [1.0] * 3, **FULL}
+    told = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], "duration_s": [1.0] * 3, **FULL, **SERVED}
     runs = frame(summary, curves or {"a": told})
     return Results(runs, pl.DataFrame(schema={"deployment": pl.String, "run": pl.String}), None, decision)
 
@@ -26,26 +38,80 @@ def study(summary, decision=SLO, **curves):
 @pytest.mark.parametrize(
     ("told", "decision", "words"),
     [
-        ({}, SLO, "Carries 4 requests/s at 2 requests in flight: C_max is 2 (no interval)."),
-        ({"kv_usage_peak": [0.2, 1.0, 1.0]}, SLO, "Carries 2 requests/s at 1 request in flight, the most up to C_max, which is 2 (no interval)."),
-        ({"ttft_p99_s": [0.1] * 3}, SLO, "Carries 4 requests/s at 2 requests in flight, the most up to C_max, which is 4 or more (no interval)."),
+        ({}, SLO, "Carries 4 requests/s at 2 requests in flight (3.91 to 8.18 at 95 % confidence). C_max is 2 (at least 2, below 4)."),
+        ({"throughput_requests_per_s": [4.0, 4.0, 4.0]}, SLO, "Carries 4 requests/s at 1 request in flight (3.91 to 4.09 at 95 % confidence). "
+         "C_max is 2 (at least 2, below 4), and carries no more."),
+        ({"ttft_p99_s": [0.1] * 3}, SLO, "Carries 8 requests/s at 4 requests in flight (at least 7.82 at 95 % confidence, its upper end is not "
+         "established). C_max is 4 or more (at least 4, the upper end is not established)."),
         ({"ttft_p99_s": [2.0] * 3}, SLO, "No measured load meets the SLOs: at 1 request in flight, the lowest, it misses TTFT P99 ≤ 1 s (2 s)."),
-        ({"failed": [1, 1, 1]}, SLO, "No valid run: nothing is told."),
+        ({"steady_why": ["short"] * 3, "steady_needs_s": [50.0] * 3}, SLO, "No steady state, so its capacity is not known: at 1 request in flight "
+         "its load did not become steady in the time that it lasted: let its load last 50 s."),
+        ({"ttft_p99_s": [None] * 3}, SLO, "TTFT P99 ≤ 1 s cannot be judged: no answer at 1 has that latency. Answers that are not streamed"),
+        (BURST, SLO, "A burst of 2 requests in flight meets the SLOs: C_max is 2 (at least 2, below 4)."),
+        (WRONG, SLO, "No valid run, so its capacity is not known."),
         ({}, Decision(), "Its KV cache is full from 4 on; throughput is highest at 1."),
-        ({"failed": [1, 1, 1]}, Decision(), "No run whose content can be trusted: nothing is told."),
+        (WRONG, Decision(), "No run of which the server's counts can be trusted."),
     ],
 )  # fmt: skip
 def test_a_curve_in_a_sentence(summary, told, decision, words):
-    curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], **FULL, **told}
+    curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], **FULL, **SERVED, **told}
     assert findings(study(summary, decision, a=curve), {}, {}).curves[0].carries.startswith(words)
 
 
 def test_the_fleet_in_a_sentence(summary):
     told = findings(study(summary), {}, {}).curves[0]
-    assert told.takes == "25 instances for 100 requests/s; with the safety factor 1.3, 33 GPUs."
+    assert told.takes == "25 instances for 100 requests/s (13 to 26 at 95 % confidence); with the safety factor 1.3, 33 GPUs."
     assert told.fleet["cost"]["hour"] == 66
     alone = Decision(slo=["ttft_p99=1s"])
     assert findings(study(summary, alone), {}, {}).curves[0].takes == ""
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "words"),
+    [
+        (None, None, " (neither end of the 95 % interval is established)"),
+        (13, None, " (13 or more: the upper end of the 95 % interval is not established)"),
+        (None, 26, " (at most 26: the lower end of the 95 % interval is not established)"),
+        (13, 1026, " (13 to 1,026 at 95 % confidence)"),
+    ],
+)
+def test_an_end_that_is_not_established_is_said_to_be_so(summary, least, most, words):
+    curve = findings(study(summary), {}, {}).curves[0]
+    fleet = {**curve.fleet, "instances_least": least, "instances_most": most}
+    assert replace(curve, fleet=fleet).at_most == words
+
+
+def test_what_c_max_rests_on_and_what_would_narrow_it(summary):
+    assert findings(study(summary), {}, {}).curves[0].sure == "C_max rests on 400 requests in 1 run."
+    above = {"levels": (1, 2), "ttft_p99_s": [0.1, 0.1]}
+    assert findings(study(summary, a=above), {}, {}).curves[0].sure.endswith("Levels above 2 would establish the upper end.")
+
+
+def test_how_many_may_fail_is_the_decisions(summary):
+    """3 % fail at 2 and 4: with 5 % allowed, they are carried where the SLO leaves room for as many."""
+    curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1] * 3, "share_failed": [0.0, 0.03, 0.03]}
+    strict, lax = (Decision(slo=["ttft_p90=1s"], failed_share=share) for share in (0.01, 0.05))
+    assert findings(study(summary, strict, a=curve), {}, {}).curves[0].point["c_max"] == 1
+    assert findings(study(summary, lax, a=curve), {}, {}).curves[0].point["c_max"] == 4
+
+
+def test_a_burst_has_no_fleet_and_says_why(summary):
+    curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], **FULL, **BURST}
+    found = findings(study(summary, a=curve), {}, {}).curves[0]
+    assert (found.fleet, found.takes, found.measured) == (None, "", None)
+    assert "A burst says nothing of a load that goes on" in found.sure
+
+
+def test_nothing_is_claimed_of_a_server_that_tells_nothing(tmp_path, summary):
+    silent = dict.fromkeys(("kv_usage_peak", "waiting_standing", "preemptions", "waiting_peak", "running_peak"), [None] * 3)
+    results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], **silent})
+    curve = findings(results, {}, {}).curves[0]
+    assert curve.limit.cause == "unknown"
+    page = tmp_path / "report.html"
+    write_report(page, title="t", results=results, specs=[], facts=[], summary=tmp_path / "report.md")
+    for text in (page.read_text(), (tmp_path / "report.md").read_text()):
+        assert "why is not known" in text
+        assert "cache has room" not in text and "cache is full" not in text
 
 
 def test_the_page_says_it_all(tmp_path, summary):
@@ -54,8 +120,8 @@ def test_the_page_says_it_all(tmp_path, summary):
     text = page.read_text()
     for words in (
         "C_max is 2",
-        "At 4 requests in flight the KV cache is full (640 tokens ÷ 64 of a request = 10): 4 requests wait for room",
-        "At 4 it misses TTFT P99 ≤ 1 s (3 s).",
+        "At 4 the KV cache admits no more: 19 tokens are free where a prompt takes 32; 2 requests wait in the mean.",
+        "It misses TTFT P99 ≤ 1 s (3 s).",
         "More KV memory",
         "25 instances for 100 requests/s",
         "Admit at most 2 requests in flight",
@@ -71,7 +137,7 @@ def test_the_page_says_it_all(tmp_path, summary):
     assert lines[0] == "## t"
     assert lines[2].startswith("3 of the study's 4 runs, all valid; ")
     assert "3 of the study's 4, all valid" in text
-    assert "| a | 2 (no interval) | 4 | – | 0.200 | 10 | 4 | 25 |" in lines
+    assert "| a | 2 (at least 2, below 4) | 4 | – | 0.200 | 10 | 4 | 25 |" in lines
 
 
 def test_without_slos_the_page_says_how_to_get_them(tmp_path, summary):
@@ -104,7 +170,7 @@ def test_goodput_is_a_column_of_the_summary(tmp_path, summary):
     folder = tmp_path / "runs/a/one"
     folder.mkdir(parents=True)
     (folder / "summary.json").write_text(json.dumps({**summary, "duration_s": 2.0, "scrape_endpoint": None}))
-    requests = {"outcome": ["ok", "ok"], "ttft_s": [0.5, 3.0], "tpot_s": [0.1, 0.1], "e2e_s": [1.0, 4.0], "last_token_s": [1.0, 2.0],
+    requests = {"sent_s": [0.0, 0.0], "outcome": ["ok", "ok"], "ttft_s": [0.5, 3.0], "tpot_s": [0.1, 0.1], "e2e_s": [1.0, 4.0], "last_token_s": [1.0, 2.0],
                 "first_token_s": [0.5, 1.0], "token_times_s": [[0.5, 1.0], [1.0, 2.0]], "completion_tokens": [2, 2]}  # fmt: skip
     pl.DataFrame(requests).write_parquet(folder / "requests.parquet")
     schema = {

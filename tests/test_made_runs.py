@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import yaml
 from benchmarks.made import made_study, make_run
 from benchmarks.workflow import SNAKEMAKE, copy_project, fill_store, write_study
 
@@ -32,25 +33,21 @@ def test_a_made_run_is_read_and_trusted(tmp_path, level):
 
 
 class Project:
-    """A copy of the project with a study of two runs, which its store already has."""
+    """A copy of the project with a study of two levels, twice, which its store already has."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         copy_project(folder)
-        fill_store(write_study(folder, 2, 2), folder, series=350)
+        fill_store(write_study(folder, 4, 4), folder, series=350)
 
-    def jobs(self, *arguments: str) -> set[str]:
-        """What Snakemake does, as `rule` or `rule:figure`."""
-        targets = ["results/figures/kv-saturation.svg", "results/figures/ttft.svg"]
-        command = [str(SNAKEMAKE), "--nolock", "--cores", "1", *arguments, *targets]
+    def jobs(self, *arguments: str, target: str = "results/figures/ttft.svg") -> set[str]:
+        """The rules that Snakemake runs; `drawn` has the figures that it drew anew."""
+        command = [str(SNAKEMAKE), "--nolock", "--cores", "1", *arguments, target]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
         told = done.stdout + done.stderr
         assert done.returncode == 0, told[-3000:]
-        found = set()
-        for rule, facts in re.findall(r"^(?:local)?rule (\w+):\n((?:    .*\n)*)", told, re.M):
-            figure = re.search(r"wildcards: figure=(\S+)", facts)
-            found.add(f"{rule}:{figure[1]}" if figure else rule)
-        return found
+        self.drawn = {name for names in re.findall(r"^drawn: (.*); of", told, re.M) for name in names.split(", ")}
+        return set(re.findall(r"^(?:local)?rule (\w+):", told, re.M))
 
     def edit(self, file: str) -> None:
         path = self.folder / "src/bench" / file
@@ -60,8 +57,8 @@ class Project:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     project = Project(tmp_path_factory.mktemp("project").resolve())
-    first = {"engine", "checkpoint", "deploy", "measure_d000", "parse", "aggregate", "figure:kv-saturation", "figure:ttft"}
-    assert project.jobs() == first
+    assert project.jobs() == {"engine", "checkpoint", "deploy", "measure_d000", "parse", "aggregate", "figures"}
+    assert "ttft" in project.drawn
     assert project.jobs("--dry-run") == set()
     return project
 
@@ -69,11 +66,12 @@ def project(tmp_path_factory):
 @pytest.mark.parametrize(
     ("file", "jobs"),
     [
-        ("figures/charts/ttft.py", {"figure:ttft"}),
-        ("figures/theme.py", {"figure:ttft", "figure:kv-saturation"}),
-        ("analysis/validity.py", {"aggregate", "figure:ttft", "figure:kv-saturation"}),
-        ("parse/latency.py", {"parse", "aggregate", "figure:ttft", "figure:kv-saturation"}),
-        ("telemetry/engines.toml", {"parse", "aggregate", "figure:ttft", "figure:kv-saturation"}),
+        ("figures/charts/ttft.py", {"figures"}),
+        ("figures/charts/streaming.py", set()),  # which this study does not have
+        ("figures/theme.py", {"figures"}),
+        ("analysis/validity.py", {"aggregate", "figures"}),
+        ("parse/latency.py", {"parse", "aggregate", "figures"}),
+        ("telemetry/engines.toml", {"parse", "aggregate", "figures"}),
         ("measure/session.py", set()),
         ("wire/loop.py", set()),
     ],
@@ -84,6 +82,46 @@ def test_an_edit_does_again_what_it_decides(project, file, jobs):
     project.edit(file)
     assert project.jobs("--dry-run") == jobs
     path.write_text(before)
+
+
+@pytest.mark.parametrize(
+    ("file", "drawn"),
+    [
+        ("figures/charts/ttft.py", {"ttft"}),
+        ("telemetry/engines.toml", {"none"}),  # what is parsed again comes out the same, and so does the table
+    ],
+)
+def test_an_edit_draws_what_comes_out_otherwise(project, file, drawn):
+    project.edit(file)
+    assert "figures" in project.jobs()
+    assert project.drawn == drawn
+    assert project.jobs("--dry-run") == set()
+
+
+def test_a_file_that_is_gone_is_drawn_alone(project):
+    (project.folder / "results/figures/ttft.png").unlink()
+    assert project.jobs(target="results/figures/ttft.png") == {"figures"}
+    assert project.drawn == {"ttft"}
+
+
+def test_another_peak_draws_the_fleet_alone(project):
+    """In one job for all figures; and Snakemake's own report has each by its name."""
+    config = project.folder / "config/config.yaml"
+    content = yaml.safe_load(config.read_text())
+    content["decision"] = {"slo": ["ttft_p99=10s"], "peak_rps": 10}
+    config.write_text(yaml.safe_dump(content, sort_keys=False))
+    assert project.jobs(target="results/figures/all") == {"aggregate", "figures", "report", "manifest"}
+    content["decision"]["peak_rps"] = 20
+    config.write_text(yaml.safe_dump(content, sort_keys=False))
+    assert project.jobs(target="results/figures/all") == {"figures", "report", "manifest"}
+    assert project.drawn == {"fleet"}
+    assert project.jobs("--dry-run", target="results/figures/all") == set()
+    command = [str(SNAKEMAKE), "--nolock", "--report", "report.html", "results/figures/all"]
+    subprocess.run(command, cwd=project.folder, check=True, capture_output=True)
+    page = (project.folder / "report.html").read_text()
+    assert '"Figures"' in page
+    for name in ("fleet", "ttft", "kv-saturation"):
+        assert re.search(rf'"labels": ?\{{"figure": ?"{name}"', page)
 
 
 def test_the_same_content_again_is_no_change(project):

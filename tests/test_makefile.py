@@ -57,3 +57,17 @@ def test_without_network_every_installer_looks_in_one_folder(tmp_path):
         check=True,
     ).stdout.splitlines()
     assert {f"PIP_FIND_LINKS={tmp_path}", "PIP_NO_INDEX=1", f"UV_FIND_LINKS={tmp_path}", "UV_OFFLINE=1"} <= set(told)
+
+
+def test_a_configuration_that_snakemake_cannot_read_is_named(tmp_path):
+    for name, text, said in (("latin", b"study: \xe9\n", "not UTF-8"), ("deep", b"study: " + b"[" * 5000, "nested more than")):
+        (tmp_path / f"{name}.yaml").write_bytes(text)
+        told = subprocess.run([sys.executable, "-m", "bench.study", tmp_path / f"{name}.yaml"], capture_output=True, text=True)
+        assert told.returncode == 1
+        assert told.stderr.startswith(f"{tmp_path / name}.yaml")
+        assert said in told.stderr
+        assert "Traceback" not in told.stderr
+    made = subprocess.run(
+        ["make", "-n", "figures", "CONFIG=config/config.yaml"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert made.stdout.index("-m bench.study config/config.yaml") < made.stdout.index("bin/snakemake")

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from bench.analysis import timeseries_frame, verdict
-from bench.engine import Server, gpus_of, resolve_launch
+from bench.engine import Server, gpu_names, resolve_launch
 from bench.measure.devices import further_endpoints
 from bench.measure.session import measure
 from bench.measure.store import Store
@@ -197,29 +197,30 @@ def cuda_spec(content, flags=None, *, source="command", telemetry=None, **deploy
 
 
 @pytest.mark.parametrize(
-    ("shown", "tensor_parallel", "flags", "expected"),
+    ("shown", "parallel", "expected"),
     [
-        (None, 2, {}, ["0", "1"]),
-        ("2,3", 2, {}, ["2", "3"]),
-        ("4, 5,6,7", 2, {}, ["4", "5"]),  # vLLM takes the first ones
-        ("GPU-8932f937,GPU-46309116", 1, {}, ["GPU-8932f937"]),
-        ("MIG-1111", 1, {}, ["MIG-1111"]),
-        ("0,-1,1", 2, {}, ["0"]),  # what follows is hidden
-        ("", 1, {}, []),
-        (None, 2, {"pipeline-parallel-size": 2}, ["0", "1", "2", "3"]),
-        (None, 1, {"data-parallel-size": 2}, ["0", "1"]),
+        (None, {"tensor_parallel": 2}, ["0", "1"]),
+        ("2,3", {"tensor_parallel": 2}, ["2", "3"]),
+        ("4, 5,6,7", {"tensor_parallel": 2}, ["4", "5"]),  # vLLM takes the first ones
+        ("GPU-8932f937,GPU-46309116", {}, ["GPU-8932f937"]),
+        ("MIG-1111", {}, ["MIG-1111"]),
+        ("0,-1,1", {"tensor_parallel": 2}, ["0"]),  # what follows is hidden
+        ("", {}, []),
+        (None, {"tensor_parallel": 2, "pipeline_parallel": 2}, ["0", "1", "2", "3"]),
+        (None, {"data_parallel": 2}, ["0", "1"]),
+        (None, {"data_parallel": 4, "pipeline_parallel": 2}, list("01234567")),
     ],
 )
-def test_which_gpus_a_server_takes(content, shown, tensor_parallel, flags, expected):
-    spec = cuda_spec(content, flags, tensor_parallel=tensor_parallel)
-    assert gpus_of(spec, {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}) == expected
+def test_which_gpus_a_server_takes(content, shown, parallel, expected):
+    spec = cuda_spec(content, **parallel)
+    assert gpu_names(spec, {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}) == expected
 
 
 def server_of(spec, tmp_path, environment=None):
     launch = resolve_launch(spec, {"command": ["true"]}, None)
     if spec.engine.source != "external":
         launch |= {"argv": ["true"], "environment": environment or {}}
-    return Server(launch, cores=1, tensor_parallel=1, log=tmp_path / "log", ready_timeout_s=1, say=lambda _: None)
+    return Server(launch, cores=1, workers=1, log=tmp_path / "log", ready_timeout_s=1, say=lambda _: None)
 
 
 def test_a_server_on_gpus_has_them_beside_its_endpoints(planted, content, tmp_path, monkeypatch):

@@ -74,7 +74,7 @@ def copy(there, tmp_path, monkeypatch):
 
 
 def states(study):
-    return {run.key: state for run, state in run_states(Plan.of(load_file(study)), Store(STORE), {})}
+    return {run.key: state for run, state in run_states(Plan.of(load_file(study)), Store(STORE), ())}
 
 
 def rewritten(packed, target, change):
@@ -96,9 +96,12 @@ def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tm
     study = "results/packs/config/study.yaml"
     assert capsys.readouterr().out == f"{packed}: 4 runs\nNow: make figures CONFIG={study}\n"
     assert set(states(Path(study)).values()) == {"measured"}
-    jobs = workflow("--configfile", study, "--", "results/figures/ttft.svg", "results/report.html")
-    assert jobs == {"parse", "aggregate", "figure", "report"}
-    assert workflow("--dry-run", "--configfile", study, "--", "results/figures/ttft.svg", "results/report.html") == set()
+    jobs = workflow("--configfile", study, "--", "results/figures/throughput-over-time.svg", "results/report.html")
+    assert jobs == {"parse", "aggregate", "figures", "report"}
+    assert (
+        workflow("--dry-run", "--configfile", study, "--", "results/figures/throughput-over-time.svg", "results/report.html")
+        == set()
+    )
     shutil.rmtree(Plan.of(load_file(Path(study))).runs[1].record.parent)
     done = subprocess.run([str(SNAKEMAKE), "--nolock", "--cores", "1", "--configfile", study], capture_output=True, text=True)
     assert done.returncode != 0
@@ -148,7 +151,7 @@ def without(members, name):
             "1 of its files are missing or are not what was",
         ),
         (lambda m: {n: c for n, c in m.items() if not n.endswith("launch.json")}, "2 of its files are missing"),
-        (lambda m: {**m, "runs/more.txt": b""}, "1 of its files are missing or are not what was packed, such as runs/more.txt"),
+        (lambda m: {**m, "runs/a/b/more": b""}, "1 of its files are missing or are not what was packed, such as runs/a/b/more"),
         (lambda m: {**m, "../evil": b""}, "no pack, or not whole"),
         (
             lambda m: {**m, "pack.json": b'{"format": 2, "files": {}, "runs": {}}'},
@@ -161,6 +164,39 @@ def without(members, name):
     ],
 )
 def test_what_is_not_as_it_was_packed_is_refused_and_changes_nothing(packed, here, capsys, change, told):
+    assert main(["unpack", str(rewritten(packed, here / "wrong.tar.gz", change))]) == 2
+    assert told in capsys.readouterr().err
+    assert [p for p in (here / "results").rglob("*") if p.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("study.yaml", b"study: \xff", "not UTF-8"),
+        ("study.yaml", b"[" * 5000, "nested more than"),
+        ("run.json", b'{"digest": DIGEST, "files": 5}', "is missing, or is not what the pack's study defines"),
+        (
+            "run.json",
+            b'{"digest": DIGEST, "files": {"../../../../x": "0"}}',
+            "is missing, or is not what the pack's study defines",
+        ),
+        (
+            "run.json",
+            b'{"digest": DIGEST, "files": {"requests.jsonl": 5}}',
+            "is missing, or is not what the pack's study defines",
+        ),
+        ("run.json", b"\xff", "is missing, or is not what the pack's study defines"),
+    ],
+)
+def test_a_pack_that_agrees_with_itself_and_holds_something_else(packed, here, capsys, name, content, told):
+    def change(members):
+        index = json.loads(members["pack.json"])
+        other = next(n for n in members if n.endswith(name))
+        digest = index["runs"].get(other.removeprefix("runs/").removesuffix("/run.json"), "")
+        wrong = content.replace(b"DIGEST", json.dumps(digest).encode())
+        index["files"][other] = hashlib.sha256(wrong).hexdigest()
+        return {**members, other: wrong, "pack.json": json.dumps(index).encode()}
+
     assert main(["unpack", str(rewritten(packed, here / "wrong.tar.gz", change))]) == 2
     assert told in capsys.readouterr().err
     assert [p for p in (here / "results").rglob("*") if p.is_file()] == []
@@ -255,10 +291,12 @@ def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path
     assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
     shutil.rmtree("results")  # what Snakemake remembers of its own launch, engine and runs stays
     assert main(["unpack", str(packed)]) == 0
-    assert workflow("--dry-run", "--configfile", "results/packs/config/study.yaml", "--", "results/figures/ttft.svg") == {
+    assert workflow(
+        "--dry-run", "--configfile", "results/packs/config/study.yaml", "--", "results/figures/throughput-over-time.svg"
+    ) == {
         "parse",
         "aggregate",
-        "figure",
+        "figures",
     }
 
 
@@ -272,8 +310,10 @@ def test_an_own_engine_of_the_same_name_is_left_alone(packed, tmp_path, monkeypa
     fill_store(Plan.of(load_file(CONFIG)), tmp_path, series=350)
     workflow("measured")
     assert main(["unpack", str(packed)]) == 0
-    jobs = workflow("--dry-run", "--configfile", "results/packs/config/study.yaml", "--", "results/figures/ttft.svg")
-    assert jobs == {"parse", "aggregate", "figure"}
+    jobs = workflow(
+        "--dry-run", "--configfile", "results/packs/config/study.yaml", "--", "results/figures/throughput-over-time.svg"
+    )
+    assert jobs == {"parse", "aggregate", "figures"}
 
 
 def test_packs_of_one_name_do_not_replace_each_other(there, here, monkeypatch, capsys):

@@ -254,7 +254,7 @@ def paced():
                 }
                 for i, (due, sent, first, last) in enumerate(times)
             ],
-            schema=run_module._REQUEST_SCHEMA,
+            schema=run_module.REQUEST_SCHEMA,
         )
     ).collect()  # fmt: skip
     zeros = lists(*[0.0] * 8)
@@ -305,8 +305,8 @@ def test_a_paced_run_s_load_by_hand(paced):
     assert told["ttft_mean_s"] == pytest.approx((4 * 0.2 + 0.1) / 5)
     assert told["ttft_due_mean_s"] == pytest.approx((3 * 0.3 + 0.2 + 0.8) / 5)
     # At 1.5, 2.5, … 6.5; what the gauge says before and after is not of the load.
-    assert (told["client_in_flight_mean"], told["client_in_flight_max"]) == (pytest.approx(5 / 6), 1.0)
-    assert (told["server_in_flight_mean"], told["server_in_flight_max"]) == (pytest.approx(7 / 6), 2.0)
+    assert (told["client_in_flight_mean"], told["server_in_flight_mean"]) == (pytest.approx(5 / 6), pytest.approx(7 / 6))
+    assert told["held_back_requests"] is None  # the client never held two
     assert (told["kv_usage_peak"], told["running_peak"]) == (0.6, 9.0)  # shares do not add up
     assert told["preemptions"] == 2 + 0 + 1  # a label set that comes later counts from 0
     assert told["prefix_hit_rate"] == pytest.approx(15 / 60)
@@ -404,6 +404,24 @@ def test_a_server_that_counts_no_tokens_is_no_silent_success(run):
     (run / "run.json").write_text(json.dumps(record))
     told = parse(run)
     assert (told["wrong_prompt_tokens"], told["wrong_output_tokens"], told["throughput_peak_tokens_per_s"]) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("resent", [None, [0, 2]])
+def test_what_was_sent_again_is_a_column(run, resent):
+    """Records of before have no such key, and nothing is made up for them."""
+    lines = [json.loads(line) for line in (run / "requests.jsonl").read_text().splitlines()]
+    for i, line in enumerate(lines):
+        del line["resent"]
+        line.update({"resent": resent[i]} if resent else {})
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (run / "requests.jsonl").write_text(text)
+    record = json.loads((run / "run.json").read_text())
+    record["files"]["requests.jsonl"] = hashlib.sha256(text.encode()).hexdigest()
+    record["client"] |= {"resent": sum(resent)} if resent else {}
+    (run / "run.json").write_text(json.dumps(record))
+    told = parse(run)
+    assert told.get("client_resent") == (2 if resent else None)
+    assert pl.read_parquet(run / "requests.parquet")["resent"].to_list() == (resent or [None, None])
 
 
 def test_a_file_that_changed_is_refused(run):

@@ -77,14 +77,21 @@ def test_a_missing_lock_is_named(content):
 
 
 def test_the_default_study_is_what_it_promises():
-    """Models alike in everything but their KV heads, the same KV memory, eight levels or more, on both sides of saturation."""
+    """Models alike in everything but their KV heads, the same KV memory, bursts on both sides of saturation, and a load that goes on."""
     config = load_file(ROOT / "config/config.yaml")
     mha, mqa = (config.models[name].architecture.model_dump() for name in ("tiny-mha", "tiny-mqa"))
     assert {k for k in mha if mha[k] != mqa[k]} == {"kv_heads"}
     assert (mha["kv_heads"], mqa["kv_heads"]) == (mha["heads"], 1)
     assert len({d.kv_cache_memory for d in config.deployments.values()}) == 1
-    for ladder in config.study.ladders[:2]:
-        assert len(ladder.concurrency) >= 8
+    arrivals = {name: workload.arrival for name, workload in config.workloads.items()}
+    bursts = {x.deployment: x for x in config.study.ladders if arrivals[x.workload] == "burst"}
+    carried = {x.deployment: x for x in config.study.ladders if arrivals[x.workload] == "closed"}
+    assert set(bursts) == set(carried) == set(config.deployments)
+    for deployment, requests in {"tiny-mha": 16, "tiny-mqa": 64, "wide-mqa": 64}.items():  # that the KV cache holds
+        levels = bursts[deployment].concurrency
+        assert min(levels) < 0.8 * requests < 1.2 * requests < max(levels)
+    assert all(ladder.repeats >= 3 and len(ladder.concurrency) >= 3 for ladder in carried.values())
+    assert config.decision.slo and config.decision.peak_rps
 
 
 def test_paths_stand_in_one_place():

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import polars as pl
 import pytest
+import vl_convert
 
 from bench.commit import commit_of
 from bench.figures import Results, figure_names
@@ -70,7 +71,7 @@ def cells(page):
 
 
 def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, summary):
-    study = results(summary, failed=[0, 0, 1])
+    study = results(summary, wrong_output_tokens=[0, 0, 1])
     paths = save_figure("kv-saturation", study, tmp_path / "kv-saturation")
     svg, png, _ = paths
     assert svg.read_text().startswith("<svg")
@@ -78,9 +79,9 @@ def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, 
     assert png.read_bytes().startswith(b"\x89PNG")
     page = drawn(tmp_path, study, names=["kv-saturation"], title="A <study>")
     assert "A &lt;study&gt;" in page.text
-    assert "1 of 4 requests failed" in page.text
-    assert "2 of 6 runs cannot be trusted" in page.text
-    assert "HF_HUB_OFFLINE=1 NOTE=&#39;two words&#39; vllm &#39;&lt;serve&gt;&#39;" in page.text
+    assert "1 requests had another output length" in page.text
+    assert "Of 2 of 6 runs some part cannot be trusted" in page.text
+    assert "HF_HUB_OFFLINE=1 NOTE=&#39;…&#39; vllm &#39;&lt;serve&gt;&#39;" in page.text
     assert not re.findall(r'(?:src|href)="https?:', page.text)
     write_manifest(tmp_path / "all", figures=paths, page=tmp_path / "report.html", results=study)
     manifest = json.loads((tmp_path / "all").read_text())
@@ -89,7 +90,7 @@ def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, 
 
 
 def test_the_page_is_sound(tmp_path, summary):
-    study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2], workloads=("short", "long"), failed=[0, 0, 1])
+    study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2], workloads=("short", "long"), wrong_output_tokens=[0, 0, 1])
     page = drawn(tmp_path, study, names=["comparison", "kv-saturation", "ttft"])
     ids = [attributes["id"] for _, attributes, _ in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -173,8 +174,27 @@ def test_the_reports_tables_tell_estimates_from_bounds_and_repeats(tmp_path, sum
     assert re.search(r"<td[^>]*>42</td>\s*<td[^>]*>42</td>\s*<td[^>]*>17 to 67</td>", page.text)
 
 
+def test_failures_have_a_section_of_their_own_and_make_no_run_invalid(tmp_path, summary):
+    page = drawn(tmp_path, results(summary, deployments=("a",), failed=[0, 0, 2], outcome_http_503=[0, 0, 2]))
+    assert "Failed requests" in [text for _, text in page.find("h2")]
+    assert "2 of 4 requests failed (2 http_503)" in page.text
+    assert "50.0 %" in cells(page)
+    assert "all 3 runs passed every check" in page.text
+    assert not [text for _, text in page.find("th") if text.startswith("✕")]
+    assert "Failed requests" not in [text for _, text in drawn(tmp_path, results(summary)).find("h2")]
+
+
+def test_the_part_at_fault_is_named_with_what_it_takes_away(tmp_path, summary):
+    page = drawn(
+        tmp_path, results(summary, deployments=("a",), scrape_gap_max_s=[0.3, 9.0, 0.3], client_loop_lag_max_s=[0, 0, 9])
+    )
+    marked = [text for _, text in page.find("th") if text.startswith("✕ invalid")]
+    assert set(marked) == {"✕ invalid counts: a/short_4", "✕ invalid latencies: a/short_16"}
+    assert {"telemetry", "the server's counts", "client", "latency and throughput"} <= set(cells(page))
+
+
 def test_a_table_sorts_by_numbers_and_marks_the_invalid_with_a_word(tmp_path, summary):
-    page = drawn(tmp_path, results(summary, deployments=("a",), failed=[0, 0, 1], tpot_p50_s=[0.01, None, 0.5]))
+    page = drawn(tmp_path, results(summary, deployments=("a",), wrong_output_tokens=[0, 0, 1], tpot_p50_s=[0.01, None, 0.5]))
     values = [(a["data-value"], text) for a, text in page.find("td") if text in ("0.010", "0.500", "16")]
     assert {("0.01", "0.010"), ("0.5", "0.500"), ("16.0", "16")} <= set(values)
     assert ("", "–") in [(a.get("data-value"), text) for a, text in page.find("td")]
@@ -184,16 +204,17 @@ def test_a_table_sorts_by_numbers_and_marks_the_invalid_with_a_word(tmp_path, su
 
 def test_the_report_compares_with_the_baseline(tmp_path, summary):
     study = results(summary, deployments=("a", "b"), throughput_tokens_per_s=[10.0, 40.0, 160.0])
-    slower = pl.when(pl.col("deployment") == "b").then(0.9).otherwise(1.0)
-    for factor, told in ((slower, ["−10.0 %", "−10.0 to −10.0 %", "▼ worse"]), (pl.lit(1.0), ["no evidence"])):
+    slower = pl.when(pl.col("deployment") == "b").then(0.5).otherwise(1.0)
+    for factor, told in ((slower, ["−50.0 %", "▼ worse"]), (pl.lit(1.0), ["no evidence"])):
         runs = study.runs.with_columns(pl.col("throughput_tokens_per_s") * factor, engine_version=pl.col("deployment"))
         page = drawn(tmp_path, Results(runs, study.timeseries))
         assert "Against a" in [text for _, text in page.find("h2")]
-        assert any(cells(page)[i : i + len(told)] == told for i in range(len(cells(page))))
+        assert set(told) <= set(cells(page))
+        assert "b: could have seen differences of " in page.text and "(how far sessions differ is assumed)" in page.text
         assert "b differs from a in engine_version: a → b." in page.text
     assert not [text for text in cells(page) if "worse" in text]
     assert "Against" not in drawn(tmp_path, results(summary, baseline=None)).text
-    assert "no pair of valid runs" in drawn(tmp_path, results(summary, failed=[1, 1, 1])).text
+    assert "no pair of runs whose latencies compare" in drawn(tmp_path, results(summary, wrong_output_tokens=[1, 1, 1])).text
 
 
 def test_the_report_tells_the_points_or_why_there_are_none(tmp_path, summary):
@@ -240,3 +261,18 @@ def test_a_commit_is_told_with_what_changed_since(tmp_path):
     (tmp_path / "file").write_text("2")
     assert commit_of(tmp_path) == f"{clean}, with changes that are not committed"
     assert commit_of(tmp_path / "absent") is None
+
+
+def test_the_page_s_libraries_are_bundled_once(tmp_path, summary, monkeypatch):
+    made = []
+
+    def bundle():
+        made.append(1)
+        return "/* libraries \N{LATIN SMALL LETTER E WITH ACUTE} */"
+
+    monkeypatch.setattr("bench.report.page.vl_convert.javascript_bundle", bundle)
+    for _ in range(2):
+        write_report(tmp_path / "report.html", title="t", results=results(summary), specs=[], facts=[])
+        assert bundle() in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert len(made) == 1 + 2  # two of them are the test's
+    assert {file.name for file in tmp_path.iterdir()} == {"report.html", f".vega-{vl_convert.__version__}.js"}

@@ -42,15 +42,32 @@ def test_constant_by_hand():
 
 def test_the_same_seed_is_the_same_schedule_on_any_machine():
     moments = arrivals(workload(num_requests=4), 2.0, "seed")
-    assert moments == pytest.approx([0.0, 0.074387, 0.209445, 1.210797], abs=1e-6)
+    assert moments == pytest.approx([0.0, 0.107853, 0.303671, 1.755518], abs=1e-6)
     bursty = arrivals(workload("gamma", burstiness=0.5, num_requests=4), 2.0, "seed")
-    assert bursty == pytest.approx([0.0, 0.026786, 1.167494, 1.170116], abs=1e-6)
+    assert bursty == pytest.approx([0.0, 0.034308, 1.495365, 1.498724], abs=1e-6)
     smooth = arrivals(workload("gamma", burstiness=4.0, num_requests=4), 2.0, "seed")  # other shapes are drawn in other ways
-    assert smooth == pytest.approx([0.0, 0.250366, 0.405493, 1.12817], abs=1e-6)
+    assert smooth == pytest.approx([0.0, 0.303451, 0.491468, 1.367371], abs=1e-6)
     one = arrivals(workload("gamma", burstiness=1.0, num_requests=4), 2.0, "seed")
     assert one == pytest.approx(moments)  # of shape 1 a gamma is exponential
     assert moments != arrivals(workload(num_requests=4), 2.0, "another")
     assert arrivals(workload(num_requests=4), 4.0, "seed") == pytest.approx([m / 2 for m in moments])  # the pattern, stretched
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+@pytest.mark.parametrize("arrival", ["constant", "poisson", "gamma"])
+def test_a_run_offers_the_rate_that_its_level_says(arrival, seed):
+    """120 requests, whatever the seed: unstretched, one Poisson stream in three would be off by 9 % or more."""
+    shape = {"burstiness": 0.5} if arrival == "gamma" else {}
+    assert len(arrivals(workload(arrival, duration_s=40.0, **shape), 3.0, seed)) == 120
+    step = {"factor": 3.0, "start_s": 10.0, "duration_s": 5.0}
+    assert len(arrivals(workload(arrival, duration_s=40.0, step=step, **shape), 3.0, seed)) == 150
+
+
+def test_the_moments_of_a_poisson_stream_of_known_number_are_uniform():
+    """The first is at 0, and the 39 after it are independent and uniform: a quarter of them is in the first quarter."""
+    firsts = [sum(moment < 10.0 for moment in arrivals(workload(duration_s=40.0), 1.0, str(seed))) for seed in range(400)]
+    assert statistics.mean(firsts) == pytest.approx(1 + 39 / 4, abs=0.5)
+    assert statistics.variance(firsts) == pytest.approx(39 * 0.25 * 0.75, rel=0.25)
 
 
 def test_poisson_gaps_are_exponential():
@@ -306,3 +323,40 @@ def test_the_agentic_preset_has_the_means_of_its_source():
     assert statistics.mean(prompts) == pytest.approx(8596, rel=0.02)
     assert statistics.mean(x.output_tokens for x in requests) == pytest.approx(182, rel=0.05)
     assert sum(x.reusable_tokens for x in requests) / sum(prompts) == pytest.approx(0.59, abs=0.01)
+
+
+# A closed loop begins with requests on their way.
+
+
+def test_a_closed_loop_begins_with_what_is_left_of_requests():
+    """Of sixteen, each has a sixteenth more left than another, in no order; those that follow are whole."""
+    planned = schedule(workload("closed", output_tokens=1600, num_requests=200), 16, "s")
+    assert [request.output_tokens for request in planned[16:]] == [1600] * 184
+    left = [request.output_tokens for request in planned[:16]]
+    assert all(100 * i - 1 <= tokens <= 100 * (i + 1) + 1 for i, tokens in enumerate(sorted(left)))
+    assert left != sorted(left)
+    assert (
+        left
+        == [request.output_tokens for request in schedule(workload("closed", output_tokens=1600, num_requests=200), 16, "s")][
+            :16
+        ]
+    )
+    assert {request.prompt_tokens for request in planned} == {32}
+
+
+def test_none_of_them_is_without_a_token():
+    assert (
+        min(request.output_tokens for request in schedule(workload("closed", output_tokens=1, num_requests=40), 32, "s")) == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("arrival", "level", "more"),
+    [
+        ("burst", 16, {}),
+        ("poisson", 16.0, {"num_requests": 40}),
+        ("closed", 4, {"num_requests": 10, "turns": {"count": 2, "new_tokens": 8, "think_s": 0}}),
+    ],
+)
+def test_bursts_open_loops_and_conversations_begin_with_whole_requests(arrival, level, more):
+    assert {request.output_tokens for request in schedule(workload(arrival, **more), level, "s")} == {8}

@@ -42,7 +42,7 @@ def server(tmp_path, code=SERVER, delay=0.1, timeout=20.0):
         "base_url": None,
         "afterwards": None,
     }
-    return Server(launch, cores=1, tensor_parallel=1, log=tmp_path / "server.log", ready_timeout_s=timeout, say=lambda _: None)
+    return Server(launch, cores=1, workers=1, log=tmp_path / "server.log", ready_timeout_s=timeout, say=lambda _: None)
 
 
 def child_of(tmp_path):
@@ -134,7 +134,7 @@ def test_sigkill_of_the_session_ends_the_server(tmp_path):
         from bench.engine import Server, guard
         guard.__file__ = {str(tmp_path / "guard.py")!r}
         launch = {{"argv": [sys.executable, {str(tmp_path / "server.py")!r}, "{{port}}", "0.1"], "environment": {{}}, "device": "cpu", "base_url": None, "afterwards": None}}
-        with Server(launch, cores=1, tensor_parallel=1, log=Path({str(tmp_path / "server.log")!r}), ready_timeout_s=20, say=print) as s:
+        with Server(launch, cores=1, workers=1, log=Path({str(tmp_path / "server.log")!r}), ready_timeout_s=20, say=print) as s:
             print(s.base_url, flush=True)
             time.sleep(600)
     """)
@@ -151,7 +151,7 @@ def test_sigkill_of_the_session_ends_the_server(tmp_path):
 def test_an_external_server_is_measured_and_left_alone(tmp_path):
     with server(tmp_path) as running:
         launch = {"argv": None, "environment": {}, "device": "cpu", "base_url": running.base_url + "/v1/", "afterwards": None}
-        external = Server(launch, cores=1, tensor_parallel=1, log=tmp_path / "x.log", ready_timeout_s=5, say=lambda _: None)
+        external = Server(launch, cores=1, workers=1, log=tmp_path / "x.log", ready_timeout_s=5, say=lambda _: None)
         with external:
             assert external.base_url == running.base_url
         assert running.answers()

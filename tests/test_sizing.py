@@ -17,16 +17,17 @@ from bench.analysis.sizing import (
 )
 from bench.cli import main
 from bench.study.config import Thresholds
+from tests.planted import frame, short_row, steady_row
 
 
 def test_120_requests_a_second_take_10_instances_and_52_gpus():
-    found = fleet(OperatingPoint(usable_rps=12, tensor_parallel=4, c_max=48), 120, safety=1.3)
+    found = fleet(OperatingPoint(usable_rps=12, gpus=4, c_max=48), 120, safety=1.3)
     assert (found.instances, found.gpus) == (10, 52)
     assert found.utilisation == pytest.approx(10 / 13)  # within the 60 to 80 % that are wanted
 
 
 def test_no_instance_lacks_some_of_its_gpus():
-    assert fleet(OperatingPoint(usable_rps=12, tensor_parallel=4), 84, safety=1.3).gpus == 40  # 7 × 4 × 1.3 is 36.4
+    assert fleet(OperatingPoint(usable_rps=12, gpus=4), 84, safety=1.3).gpus == 40  # 7 × 4 × 1.3 is 36.4
 
 
 def test_a_queue_of_two_seconds_at_50_a_second_is_100():
@@ -67,7 +68,7 @@ def test_the_longest_prompt_leaves_room_for_all_others_that_are_admitted():
 
 def test_a_load_by_rate_admits_the_most_that_were_in_flight_and_not_their_mean():
     row = {"c_max": 12.0, "operate_at": 12.0, "usable_rps": 10.2, "latency_s": 0.47, "prompt_tokens": 331.0, "output_tokens": 14.0,
-           "in_flight": 4.8, "in_flight_peak": 20.0, "unit": "requests/s"}  # fmt: skip
+           "in_flight": 4.8, "in_flight_peak": 20.0, "unit": "requests/s", "usable_low": 9.0, "usable_high": None}  # fmt: skip
     found = OperatingPoint.of(row, {"kv_tokens": 8192})
     assert found.little == pytest.approx(1, abs=0.01)
     assert (limits(found, 1.0).admission, limits(found, 1.0).input_tokens) == (20, 8192 - 3.8 * 345 - 14)
@@ -78,7 +79,17 @@ def test_a_load_by_rate_admits_the_most_that_were_in_flight_and_not_their_mean()
 
 
 @pytest.mark.parametrize(
-    ("run", "gpus"), [({"device": "cuda", "tensor_parallel": 2}, 2), ({"device": "cpu", "tensor_parallel": 2}, 1), ({}, 1)]
+    ("run", "gpus"),
+    [
+        ({"gpus": 8, "device": "cuda", "tensor_parallel": 1}, 8),
+        ({"gpus": 0, "device": "cpu", "tensor_parallel": 2}, 1),
+        ({"gpus": None, "device": "cpu", "tensor_parallel": 1}, None),
+        ({"device": "cuda", "tensor_parallel": 2}, 2),  # a table of an older version
+        ({"device": "cuda", "tensor_parallel": 2, "gpu_count_seen": 2}, 2),
+        ({"device": "cuda", "tensor_parallel": 1, "gpu_count_seen": 8}, None),
+        ({"device": "cpu", "tensor_parallel": 2}, 1),
+        ({}, None),
+    ],
 )
 def test_workers_on_a_cpu_share_one_machine(run, gpus):
     assert gpus_of(run) == gpus
@@ -86,12 +97,12 @@ def test_workers_on_a_cpu_share_one_machine(run, gpus):
 
 @pytest.fixture
 def curve(summary):
-    """TTFT P99 of 0.5, 1, 3 and 2 s at 1, 2, 4 and 8 requests: the third misses 2 s."""
+    """A closed loop of single tokens with a TTFT of 0.5, 1, 3 and 2 s at 1, 2, 4 and 8 in flight: the third misses 2 s."""
     rows = [
-        {**summary, "run": f"r{level}", "level": float(level), "ttft_p99_s": ttft, "throughput_requests_per_s": 2.0 * level, "e2e_mean_s": 0.5}
+        steady_row(summary, level, ttft=ttft, tpot=None, steady_ttft_p99_s=ttft, ttft_p99_s=ttft)
         for level, ttft in ((1, 0.5), (2, 1.0), (4, 3.0), (8, 2.0))
-    ]  # fmt: skip
-    return summary_frame(rows, {"a": {"model": "m"}}, {"a": {"kv_tokens": 1000, "kv_blocks": 10}}, Thresholds())
+    ]
+    return summary_frame(rows, {"a": {"model": "m", "gpus": 1}}, {"a": {"kv_tokens": 1000, "kv_blocks": 10}}, Thresholds())
 
 
 def size(capsys, *arguments):
@@ -140,16 +151,59 @@ def test_the_command_from_results(tmp_path, curve, capsys):
     assert "up to concurrency 2" in (text := capsys.readouterr().out) and "at 4 it misses TTFT P99 ≤ 2 s (3 s)" in text
 
 
+def test_a_fleet_has_both_ends_or_says_that_one_is_not_established(tmp_path, curve, capsys):
+    curve.write_parquet(tmp_path / "summary.parquet")
+    arguments = [tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", "100"]
+    told = size(capsys, *arguments)
+    # At 2 it carries 4/s, with 1 % of error: 4 ± 2.262 × 0.04; at 4, which surely misses, 8/s and as much more.
+    assert told["usable_low"] == pytest.approx(4 * (1 - 0.02262), rel=1e-3)
+    assert told["usable_high"] == pytest.approx(8 * (1 + 0.02262), rel=1e-3)
+    assert (told["instances_least"], told["instances"], told["instances_most"]) == (13, 25, 26)
+    few = curve.with_columns(judged=pl.col("judged").list.head(20))
+    few.write_parquet(tmp_path / "summary.parquet")
+    assert (size(capsys, *arguments)["instances_most"], size(capsys, *arguments)["instances"]) == (None, 25)
+    assert main(["size", *map(str, arguments)]) == 0
+    assert "to not established" in capsys.readouterr().out
+
+
 def test_goodput_is_that_of_the_slos_that_were_asked_for(tmp_path, curve, capsys):
-    curve.with_columns(goodput_requests_per_s=pl.lit(99.0), duration_s=pl.lit(2.0)).write_parquet(tmp_path / "summary.parquet")
+    stored = curve.with_columns(goodput_requests_per_s=pl.lit(99.0), duration_s=pl.lit(2.0))
+    stored.write_parquet(tmp_path / "summary.parquet")
     arguments = (tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", 100)
-    assert size(capsys, *arguments)["evidence"]["goodput_rps"] is None
-    run = tmp_path / "runs/a/r2"
-    run.mkdir(parents=True)
-    pl.DataFrame({"outcome": ["ok", "ok"], "ttft_s": [1.0, 3.0], "tpot_s": [0.1, 0.1], "e2e_s": [1.0, 1.0]}).write_parquet(
-        run / "requests.parquet"
-    )
-    assert size(capsys, *arguments)["evidence"]["goodput_rps"] == 0.5
+    assert size(capsys, *arguments)["evidence"]["goodput_rps"] == 4.0  # from the latencies in the table
+    for level, ttft in ((1, 0.5), (2, 1.0), (4, 3.0), (8, 2.0)):  # and from the tables of requests, where they are
+        run = tmp_path / f"runs/a/r{level}"
+        run.mkdir(parents=True)
+        times = {"sent_s": [10.0, 20.0, 63.0], "ttft_s": [ttft, ttft, 99.0], "tpot_s": [None] * 3, "e2e_s": [9.0] * 3}
+        pl.DataFrame({"outcome": ["ok", "error" if level == 2 else "ok", "ok"], **times}).write_parquet(
+            run / "requests.parquet"
+        )
+    found = size(capsys, *arguments)["evidence"]
+    assert (found["c_max"], found["goodput_rps"]) == (1, 2.0)  # half fail at 2; what was sent at 63 s is not judged
+
+
+def test_no_steady_state_sizes_nothing_and_says_what_would(tmp_path, summary, capsys):
+    frame([short_row(steady_row(summary, 4), 47.2)]).write_parquet(tmp_path / "summary.parquet")
+    assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "1"]) == 2
+    told = capsys.readouterr().err
+    assert "no steady state: at 4 its load did not become steady" in told and "let its load last 48 s" in told
+
+
+def test_without_latencies_no_slo_is_judged(tmp_path, curve, capsys):
+    curve.drop("judged").write_parquet(tmp_path / "summary.parquet")
+    assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "1"]) == 2
+    assert "does not have the latencies of r1: an SLO cannot be judged" in capsys.readouterr().err
+
+
+def test_gpus_that_the_results_do_not_say_can_be_given(tmp_path, curve, capsys):
+    curve.with_columns(gpus=pl.lit(None, dtype=pl.Int64)).write_parquet(tmp_path / "summary.parquet")
+    arguments = [tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", "100", "--price-per-hour", "2"]
+    told = size(capsys, *arguments)
+    assert (told["instances"], told["gpus"], told["cost"]) == (25, None, None)
+    assert main(["size", *map(str, arguments)]) == 0
+    assert "How many GPUs an instance has is not recorded" in capsys.readouterr().out
+    told = size(capsys, *arguments, "--gpus", 8)
+    assert (told["instances"], told["gpus"], told["cost"]["hour"]) == (25, 264, 528)
 
 
 def test_the_sensitivity_is_a_chart(tmp_path, curve, capsys):
@@ -175,7 +229,7 @@ def test_the_sensitivity_is_a_chart(tmp_path, curve, capsys):
             "no measured load meets the SLOs: at 1 it misses TTFT P99 ≤ 100 ms (0.5 s)",
         ),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --workload chat", "the results have short"),
-        ("RESULTS --peak-rps 100 --slo tpot_p99=2s", "TPOT P99 ≤ 2 s cannot be judged: no run at 1 has that latency"),
+        ("RESULTS --peak-rps 100 --slo tpot_p99=2s", "TPOT P99 ≤ 2 s cannot be judged: no answer at 1 has that latency"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --c-max 3", "--c-max belongs to --usable-rps"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --chart x.pdf", "its name ends in .svg, .png or .json"),
         ("--usable-rps 1 --peak-rps 100 --chart x.svg", "drawn from measured curves"),
@@ -185,7 +239,7 @@ def test_the_sensitivity_is_a_chart(tmp_path, curve, capsys):
             "--usable-rps 1 --peak-rps 9 --c-max 48 --prompt-length 128 --output-length 64 --kv-tokens 1000",
             "are 9,216, more than --kv-tokens",
         ),
-        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --tensor-parallel 4", "--tensor-parallel belongs to --usable-rps"),
+        ("RESULTS --peak-rps 100 --slo ttft_p99=2s --gpus 4", "--gpus 4: an instance of a has 1, as the results say"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --chart /no/where.svg", "there is no folder /no"),
         ("--usable-rps 1 --peak-rps 100 --device l4", "l4 has no price here"),
     ],

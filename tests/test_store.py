@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -35,6 +38,45 @@ def test_what_a_killed_session_left_is_swept(tmp_path):
         mine.sweep()
         assert len(list(store.root.glob(".unfinished-other-*"))) == 1  # a session that runs now
     assert sorted(p.name for p in store.root.iterdir()) == ["d", "e"]
+
+
+@pytest.mark.parametrize("running", ["v0.32-again", "v0.32", "v0.32-again-2"])
+def test_a_session_whose_name_begins_like_that_of_another_does_not_sweep_its_run(tmp_path, running):
+    here, other = Store(tmp_path, owner="v0.32"), Store(tmp_path, owner=running)
+    with other.adding("d") as folder:
+        (folder / "run.json").write_text("{}")
+        here.sweep()
+        assert (folder / "run.json").exists()
+    assert other.holds("d")
+
+
+def test_a_folder_is_swept_once_its_process_is_gone(tmp_path):
+    """Also that of a session of the same name, in another process: killed, not ended."""
+    code = (
+        "import sys, time; from pathlib import Path; from bench.measure.store import Store\n"
+        "with Store(Path(sys.argv[1]), owner='a').adding('d'): print('in', flush=True); time.sleep(60)"
+    )
+    store = Store(tmp_path, owner="a")
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"in\n"
+        store.sweep()
+        assert len(list(tmp_path.glob(".unfinished-*"))) == 1
+        process.kill()
+    store.sweep()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sessions_may_add_the_same_measurement_at_the_same_time(tmp_path):
+    """One deployment under two names: whoever is last stays."""
+
+    def add(owner):
+        for _ in range(60):
+            fill(Store(tmp_path, owner=owner), "d")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, ["a", "a-b", "b", "b-a"]))
+    assert [file.name for file in tmp_path.iterdir()] == ["d"]
+    assert len(list((tmp_path / "d").iterdir())) == 2
 
 
 def test_results_from_elsewhere_are_taken_when_they_are_whole(tmp_path):

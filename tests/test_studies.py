@@ -78,8 +78,8 @@ def test_factors_crosses_them_all_and_repeats_some():
         ("factors-small", 144),
         ("archetypes", 26),
         ("archetypes-small", 16),
-        ("engines", 132),
-        ("engines-small", 84),
+        ("engines", 216),
+        ("engines-small", 80),
         ("h100", 54),
         ("h100-small", 54),
     ],
@@ -88,6 +88,15 @@ def test_each_study_has_as_many_runs_as_it_says(name, runs):
     study = plan(name)
     assert len(study.runs) == len({run.key for run in study.runs}) == runs
     assert f"{runs} runs" in (STUDIES / f"{name}.yaml").read_text().replace("\n# ", " ")
+
+
+@pytest.mark.parametrize("name", ["engines", "engines-small"])
+def test_versions_are_compared_by_sessions_that_alternate(name):
+    study = plan(name)
+    names = list(study.deployments)
+    assert study.sessions == [(d, s) for s, order in enumerate([names, names[::-1]] * 2, start=1) for d in order]
+    loads = [sorted((run.workload_name, run.level) for run in study.runs_of(d, s)) for d, s in study.sessions]
+    assert all(each == loads[0] for each in loads)
 
 
 def test_every_study_is_tested_and_has_a_twin():

@@ -55,7 +55,7 @@ def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
     project.config["thresholds"]["loop_lag_max_s"] = 0.0
     project.run()
     ending = project.told[project.told.index("rule manifest:") :]
-    assert "Nothing to show: 0 of 1 runs are valid." in ending
+    assert "No latency and no throughput to show: 0 of 1 runs are valid." in ending
     assert "the client's event loop stood still for" in ending
     assert (project.folder / "results/report.html").exists()
     assert list((project.folder / "results/figures").glob("*.svg"))
@@ -73,11 +73,23 @@ def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
 )  # fmt: skip
 def test_what_a_workflow_says_last(reasons, figures, said):
     runs = pl.DataFrame(
-        {"valid": [not r for r in reasons], "reasons": reasons}, schema_overrides={"reasons": pl.List(pl.String)}
+        {"valid": [not r for r in reasons], "counts_valid": [not r for r in reasons], "reasons": reasons, "failures": None},
+        schema_overrides={"reasons": pl.List(pl.String), "failures": pl.String},
     )
     lines = closing_words(runs, figures=figures)
     assert len(lines) == len(said)
     assert all(line.startswith(start) for line, start in zip(lines, said, strict=True))
+
+
+def test_failures_and_missing_counts_are_no_reason_to_say_that_nothing_can_be_shown():
+    runs = pl.DataFrame(
+        {"valid": [True] * 3, "counts_valid": [False, False, True], "reasons": [["no scrape for 3 s"]] * 2 + [[]],
+         "failures": ["2 of 4 requests failed (2 http_503)", None, None]}
+    )  # fmt: skip
+    invalid, failing = closing_words(runs, figures=3)
+    assert invalid.startswith("2 of 3 runs are invalid (the server's counts of 2): ")
+    assert failing.startswith("Requests failed in 1 of 3 runs. That is the server's answer to its load")
+    assert len(closing_words(runs[:2], figures=3)) == 2  # latencies can be trusted
 
 
 def test_an_engine_is_built_anew_by_what_its_locks_hold_and_not_by_their_times(project):

@@ -1,6 +1,8 @@
 """The one error that a user is meant to read."""
 
-__all__ = ["BenchError"]
+from typing import Any
+
+__all__ = ["BenchError", "shown"]
 
 
 class BenchError(Exception):
@@ -8,3 +10,12 @@ class BenchError(Exception):
 
     The command line prints it without a traceback and exits 2; rules let it end the job.
     """
+
+
+def shown(value: Any, most: int = 120) -> str:
+    """A user's value as a message quotes it: `most` characters of it."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of more digits than Python writes; a list within itself
+        return "a value too long to print"
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -15,7 +15,9 @@ rule aggregate:
     conda:
         "../envs/bench.yaml"
     params:
-        code=library("analysis", "models", "parse/latency.py"),
+        code=library(
+            "analysis", "models", "parse/latency.py", "parse/steady.py", "study/slo.py"
+        ),
         baseline=PLAN.config.study.baseline,
         replicas=PLAN.replicas,
         slo=PLAN.config.decision.slo,

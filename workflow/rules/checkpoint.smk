@@ -10,6 +10,7 @@ rule checkpoint:
         model=lambda wildcards: PLAN.config.models[wildcards.model].model_dump(
             exclude_defaults=True
         ),
+        fingerprint=lambda wildcards: fingerprint_of(wildcards.model),
         protocol=PROTOCOL,
     script:
         "../scripts/checkpoint.py"

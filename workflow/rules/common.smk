@@ -13,6 +13,7 @@ from bench.figures import figures_of
 from bench.study import Paths as paths
 from bench.study import Plan, load_config
 from bench.study.plan import PROTOCOL, digest
+from bench.study.precision import thin_levels
 from bench.workflow import announce_workflow, end_jobs_on_sigterm
 
 announce_workflow(Path(workflow.basedir) / "src")
@@ -20,6 +21,8 @@ announce_workflow(Path(workflow.basedir) / "src")
 
 onstart:
     end_jobs_on_sigterm()
+    for line in thin_levels(PLAN.runs, PLAN.config.decision.slos):
+        print(f"Note: {line}", file=sys.stderr)
     if workflow.local_exec:
         # Snakemake's limit of jobs a second is meant for clusters. Here each round of scheduling would bring another one a second later,
         # for ever: more with every job that ends, on the cores that are measured.
@@ -56,7 +59,6 @@ wildcard_constraints:
     model="[a-z0-9.-]+",
     deployment="[a-z0-9.-]+",
     run="[a-z0-9._-]+",
-    figure="[a-z0-9-]+",
 
 
 @cache
@@ -78,6 +80,12 @@ def library(*parts):
     return digest({str(f.relative_to(root)): f.read_text() for f in files})
 
 
+def code_of_figure(figure):
+    """Digest of the code that decides a figure."""
+    chart = f"figures/charts/{figure.replace('-', '_')}.py"
+    return library("figures", "analysis", chart)
+
+
 def of_runs(pattern):
     """`pattern` for every run of the study."""
     return [pattern.format(deployment=d, run=r) for d, r in RUNS]
@@ -86,6 +94,19 @@ def of_runs(pattern):
 def of_deployments(pattern):
     """`pattern` for every deployment of the study."""
     return [pattern.format(deployment=d) for d in PLAN.deployments]
+
+
+def session_name(start, deployment, session):
+    """`start` and a deployment's name, with the session's number from the second on; no deployment has an underscore in its name."""
+    return start + deployment + (f"_{session}" if session > 1 else "")
+
+
+def facts_before(deployment, session):
+    """What a session waits for: the facts of the session before it. Nothing where each deployment has one session: any order will do."""
+    if PLAN.config.study.sessions == 1:
+        return []
+    place = PLAN.sessions.index((deployment, session))
+    return [str(paths.facts(*PLAN.sessions[place - 1]))] if place else []
 
 
 def engine_of(wildcards):
@@ -109,18 +130,19 @@ def checkpoint_of(wildcards):
     return paths.CHECKPOINT.format(model=spec.deployment.model)
 
 
+def fingerprint_of(model):
+    """What identifies the files of a model that is given by its path; none for others."""
+    specs = PLAN.deployments.values()
+    return next((s.checkpoint for s in specs if s.deployment.model == model), None)
+
+
 def gpus_of(deployment):
-    """GPUs that a session needs."""
+    """GPUs that a session needs: those of the server that it starts."""
     spec = PLAN.deployments[deployment]
-    managed = spec.engine.source != "external"
-    return (
-        spec.deployment.tensor_parallel
-        if managed and spec.engine.device == "cuda"
-        else 0
-    )
+    return 0 if spec.engine.source == "external" else spec.gpus
 
 
 def cores_of(deployment):
     """Cores of a session: on this machine all that there are, so that nothing else runs beside a measurement."""
     spec = PLAN.deployments[deployment].deployment
-    return workflow.resource_settings.cores or spec.cores * spec.tensor_parallel + 2
+    return workflow.resource_settings.cores or spec.cores * spec.workers + 2

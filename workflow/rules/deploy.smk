@@ -10,8 +10,9 @@ rule deploy:
     conda:
         "../envs/bench.yaml"
     params:
-        code=library("models", "engine/launch.py"),
+        code=library("models", "engine/launch.py", "study/environment.py"),
         deployment=lambda wildcards: PLAN.deployments[wildcards.deployment].digest,
+        gpus=lambda wildcards: PLAN.deployments[wildcards.deployment].gpus,
         protocol=PROTOCOL,
         longest=lambda wildcards: PLAN.longest_request(wildcards.deployment),
     script:

@@ -1,25 +1,27 @@
-rule figure:
-    """One figure of the whole study."""
+rule figures:
+    """Every figure of the study, in one process; those that would come out as they are stay."""
     input:
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
     output:
-        svg=report(
-            paths.FIGURE_SVG,
-            category="Figures",
-            labels={"figure": "{figure}"},
-        ),
-        png=paths.FIGURE_PNG,
-        spec=paths.FIGURE_SPEC,
+        svg=[
+            update(
+                report(
+                    paths.FIGURE_SVG.format(figure=figure),
+                    category="Figures",
+                    labels={"figure": figure},
+                )
+            )
+            for figure in FIGURES
+        ],
+        png=[update(paths.FIGURE_PNG.format(figure=figure)) for figure in FIGURES],
+        spec=[update(paths.FIGURE_SPEC.format(figure=figure)) for figure in FIGURES],
     log:
-        "logs/figure/{figure}.log",
+        "logs/figures.log",
     conda:
         "../envs/bench.yaml"
     params:
-        code=library("figures", "analysis"),
-        chart=lambda wildcards: library(
-            f"figures/charts/{wildcards.figure.replace('-', '_')}.py"
-        ),
+        code={figure: code_of_figure(figure) for figure in FIGURES},
         decision=PLAN.config.decision.model_dump(),
         device=PLAN.device.model_dump() if PLAN.device else None,
     script:

@@ -1,17 +1,21 @@
-# One session a deployment: its runs are its outputs, so a rule for each. update() keeps the runs that exist, and the
-# session measures those that are missing. The code behind it is no input: PROTOCOL says when old runs no longer compare.
-for deployment in PLAN.deployments:
+# One session or more a deployment: the runs of a session are its outputs, so a rule for each. update() keeps the runs that exist, and
+# the session measures those that are missing. The code behind it is no input: PROTOCOL says when old runs no longer compare.
+for deployment, session in PLAN.sessions:
 
     rule:
         name:
-            f"measure_{deployment}"
+            session_name("measure_", deployment, session)
         input:
             launch=paths.LAUNCH.format(deployment=deployment),
+            # Only the order counts, not the time: sessions of all deployments alternate on one machine.
+            previous=ancient(facts_before(deployment, session)),
         output:
-            facts=update(paths.FACTS.format(deployment=deployment)),
-            records=update([str(run.record) for run in PLAN.runs_of(deployment)]),
+            facts=update(str(paths.facts(deployment, session))),
+            records=update(
+                [str(run.record) for run in PLAN.runs_of(deployment, session)]
+            ),
         log:
-            f"logs/measure/{deployment}.log",
+            session_name("logs/measure/", deployment, session) + ".log",
         conda:
             "../envs/bench.yaml"
         threads: cores_of(deployment)

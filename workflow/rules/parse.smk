@@ -17,6 +17,7 @@ rule parse:
             "telemetry/catalogue.py",
             "telemetry/engines.toml",
             "telemetry/devices.py",
+            "study/environment.py",
         ),
     script:
         "../scripts/parse.py"

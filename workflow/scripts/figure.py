@@ -1,15 +1,16 @@
 from pathlib import Path
 
 from bench.figures import Results
-from bench.figures.save import save_figure
-from bench.study import Decision, Device
+from bench.figures.drawing import draw_figures
+from bench.study import Decision, Device, Paths
 from bench.workflow import job
 
-with job(snakemake.log[0]):
+with job(snakemake.log[0]) as say:
+    tables = [Path(snakemake.input.summary), Path(snakemake.input.timeseries)]
     results = Results.read(
-        Path(snakemake.input.summary),
-        Path(snakemake.input.timeseries),
+        *tables,
         Decision(**snakemake.params.decision),
         Device(**snakemake.params.device) if snakemake.params.device else None,
     )
-    save_figure(snakemake.wildcards.figure, results, Path(snakemake.output.svg).with_suffix(""))
+    drawn = draw_figures(snakemake.params.code, results, Path(Paths.MANIFEST).parent, tables=tables)
+    say(f"drawn: {', '.join(drawn) or 'none'}; of {len(snakemake.params.code)} figures")

@@ -7,13 +7,14 @@ from bench.workflow import job
 
 with job(snakemake.log[0]) as say:
     plan = Plan.of(load_config(snakemake.config, source="the workflow's configuration"))
-    runs = [plan.run_at(Path(record)) for record in snakemake.output.records]
+    deployment, session = plan.session_at(Path(snakemake.output.facts))
     measure(
         plan,
-        runs[0].deployment.name,
-        runs,
+        deployment,
+        plan.runs_of(deployment, session),
+        session=session,
         launch=Path(snakemake.input.launch),
         facts=Path(snakemake.output.facts),
-        store=Store(Path(Paths.STORE), owner=runs[0].deployment.name),
+        store=Store(Path(Paths.STORE), owner=deployment),
         say=say,
     )

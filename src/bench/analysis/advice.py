@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import polars as pl
 
-from bench.analysis.slo import load_text
+from bench.analysis.capacity import load_text
+from bench.analysis.sizing import gpus_of, with_devices
 
 __all__ = ["Advice", "advice"]
 
 _APART = 1.5  # two loads of one server differ
 _LARGER = 1.2  # one model is larger than another
+_SAME_MEMORY = 0.02  # two KV caches differ by less: whole blocks, and what an engine measures of its own use
 _STALLED = 3.0  # ITL's P99 ÷ P50: others' prefill stands in between
 _LOST_HITS = 0.2  # of the prefix cache's hit rate
 _ROLES = ("Developers", "System architects", "Providers", "Hardware makers")
@@ -34,11 +36,14 @@ class Advice:
     runs: tuple[str, ...]
 
 
-def advice(runs: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> list[Advice]:
+def advice(
+    runs: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame, causes: Mapping[tuple[str, str], str] | None = None
+) -> list[Advice]:
     """What the runs advise, by role.
 
     Args:
         runs: summary rows. saturation: of `saturation`. points: of `operating_points`; empty without SLOs.
+        causes: of each curve, by deployment and workload, as `bottleneck` has them: nothing is advised that a verdict contradicts.
 
     Source: the roles and what may be advised are the study's (section 6.4); that it is said only where measured is ours.
     """
@@ -50,7 +55,7 @@ def advice(runs: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -
         *_headroom(valid, saturation, points),
         *_memory_bound(valid, saturation),
         *_second_device(valid),
-        *_stalls(valid),
+        *_stalls(valid, causes or {}),
         *_evicted(valid),
     ]
     return sorted(found, key=lambda each: _ROLES.index(each.role))
@@ -74,8 +79,29 @@ def _throughput(runs: pl.DataFrame) -> float | None:
     return cast("float | None", runs["throughput_tokens_per_s"].median())
 
 
+def _kv_memory(runs: pl.DataFrame) -> dict[str, tuple[int, int]]:
+    """By deployment its KV memory (bytes) and its GPUs; those of which either is unknown are left out."""
+    found = {}
+    for row in runs.unique("deployment", maintain_order=True).iter_rows(named=True):
+        tokens, each, gpus = row.get("kv_tokens"), row.get("kv_bytes_per_token"), gpus_of(row)
+        if tokens and each and gpus is not None:
+            found[row["deployment"]] = (tokens * each, gpus)
+    return found
+
+
 def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
-    """The largest model that holds more requests than a smaller one."""
+    """The largest model that holds more requests than a smaller one in as much KV memory on as many GPUs.
+
+    With unequal memory it would be the memory, or both, that let it hold more.
+    """
+    memory = _kv_memory(valid)
+
+    def alike(a: str, b: str) -> bool:
+        if a not in memory or b not in memory:
+            return False
+        (ours, here), (theirs, there) = memory[a], memory[b]
+        return here == there and abs(ours - theirs) <= _SAME_MEMORY * min(ours, theirs)
+
     known = saturation.filter(pl.col("axis") == "concurrency").drop_nulls(["measured", "parameters", "kv_bytes_per_token"])
     pairs = [
         (a, b)
@@ -84,6 +110,7 @@ def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFram
         if a["parameters"] >= _LARGER * b["parameters"]
         and a["measured"] > b["measured"]
         and a["kv_bytes_per_token"] < b["kv_bytes_per_token"]
+        and alike(a["deployment"], b["deployment"])
     ]
     if pairs:
         a, b = max(
@@ -103,7 +130,7 @@ def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFram
             f"How many requests fit is a matter of a model's KV bytes a token, not of its parameters: {a['deployment']} has "
             f"{a['parameters'] / b['parameters']:.2g} times the parameters of {b['deployment']}, and its KV cache is full at "
             f"{a['measured']:g} requests instead of {b['measured']:g}, because a token takes {a['kv_bytes_per_token']:,} bytes instead "
-            f"of {b['kv_bytes_per_token']:,}.{but}",
+            f"of {b['kv_bytes_per_token']:,} of the {memory[a['deployment']][0] / 2**20:,.4g} MiB that both have.{but}",
             _names(pl.concat([_of(valid, row, row["below"], row["measured"]) for row in (a, b)])),
         )
 
@@ -127,7 +154,7 @@ def _pools(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
 
 
 def _admission(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
-    for row in points.filter(pl.col("kind") == "found").iter_rows(named=True):
+    for row in points.filter((pl.col("kind") == "found") & (pl.col("basis") == "steady")).iter_rows(named=True):
         beyond = f" (C_max is {row['c_max']:g}, and carries no more)" if row["operate_at"] < row["c_max"] else ""
         yield Advice(
             "Providers",
@@ -139,7 +166,7 @@ def _admission(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
 
 def _headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
     """What a full cache costs, and the headroom that avoids it; not where an SLO ends the range before memory does."""
-    operated = {(row["deployment"], row["workload"]): row["room_at"] for row in points.to_dicts()}
+    operated = {(row["deployment"], row["workload"]): row["c_max"] for row in points.to_dicts()}
     for row in (
         saturation.filter(pl.col("axis") == "concurrency").drop_nulls(["measured", "below", "predicted"]).iter_rows(named=True)
     ):
@@ -186,21 +213,23 @@ def _memory_bound(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Adv
 def _second_device(valid: pl.DataFrame) -> Iterator[Advice]:
     """Loads at which n devices bring more than n times as much, because one alone was out of memory."""
     alike = ["model", "engine", "workload", "level"]
-    levels = valid.group_by(*alike, "tensor_parallel", maintain_order=True).agg(
+    kinds = ["tensor_parallel", "pipeline_parallel", "data_parallel"]
+    counted = with_devices(valid).drop_nulls("devices").with_columns(pl.col(kinds).fill_null(1))
+    levels = counted.group_by(*alike, *kinds, "devices", maintain_order=True).agg(
         pl.col("throughput_tokens_per_s").median(), pl.col("saturated").any(), runs=pl.format("{}/{}", "deployment", "run")
     )
     for _, part in levels.group_by("model", "engine", "workload", maintain_order=True):
-        if part["tensor_parallel"].n_unique() < 2:
+        if part["devices"].n_unique() < 2:
             continue
-        few = part.filter(pl.col("tensor_parallel") == pl.col("tensor_parallel").min())
+        few = part.filter(pl.col("devices") == pl.col("devices").min())
         both = (
             few.join(part, on=alike, suffix="_many")
-            .filter(pl.col("tensor_parallel_many") > pl.col("tensor_parallel"))
+            .filter(pl.col("devices_many") > pl.col("devices"))
             .with_columns(
                 gain=pl.col("throughput_tokens_per_s_many") / pl.col("throughput_tokens_per_s"),
-                devices=pl.col("tensor_parallel_many") / pl.col("tensor_parallel"),
+                more=pl.col("devices_many") / pl.col("devices"),
             )
-            .filter(pl.col("saturated") & ~pl.col("saturated_many") & (pl.col("gain") > pl.col("devices")))
+            .filter(pl.col("saturated") & ~pl.col("saturated_many").fill_null(True) & (pl.col("gain") > pl.col("more")))
             .sort("gain")
         )
         if len(both):
@@ -208,20 +237,20 @@ def _second_device(valid: pl.DataFrame) -> Iterator[Advice]:
             yield Advice(
                 "Hardware makers",
                 f"Devices were bought for their memory: at {best['level']:g} requests of {best['workload']}, "
-                f"{best['tensor_parallel_many']} of them give "
-                f"{best['gain']:.2g} times the throughput of {best['tensor_parallel']}, whose KV cache is full there. Pooled "
+                f"{best['devices_many']} of them give "
+                f"{best['gain']:.2g} times the throughput of {best['devices']}, whose KV cache is full there. Pooled "
                 "memory would do.",
                 tuple(best["runs"] + best["runs_many"]),
             )
 
 
-def _stalls(valid: pl.DataFrame) -> Iterator[Advice]:
+def _stalls(valid: pl.DataFrame, causes: Mapping[tuple[str, str], str]) -> Iterator[Advice]:
     """Loads with paced arrivals and free memory at which others' prefill stands between tokens."""
     if not {"itl_p99_s", "in_flight_peak"} <= set(valid.columns):
         return
     paced = valid.filter(
         (pl.col("arrival") != "burst")
-        & ~pl.col("saturated")
+        & ~pl.col("saturated").fill_null(True)
         & (pl.col("waiting_standing").fill_null(0) == 0)
         & (pl.col("in_flight_peak") > 1)  # a request that is alone meets no other's prompt
         & (pl.col("itl_p50_s") > 0)
@@ -229,6 +258,10 @@ def _stalls(valid: pl.DataFrame) -> Iterator[Advice]:
     stalled = (
         paced.with_columns(stall=pl.col("itl_p99_s") / pl.col("itl_p50_s")).filter(pl.col("stall") >= _STALLED).sort("stall")
     )
+    agreed = [
+        causes.get((d, w), "none") in ("interference", "none") for d, w in stalled.select("deployment", "workload").rows()
+    ]
+    stalled = stalled.filter(pl.Series(agreed, dtype=pl.Boolean))
     if len(stalled):
         worst = stalled.row(-1, named=True)
         yield Advice(

@@ -12,12 +12,14 @@ from typing import Any
 import polars as pl
 from polars import selectors as cs
 
+from bench.analysis.drift import drift_reasons
 from bench.analysis.saturation import saturated
-from bench.analysis.slo import goodput
-from bench.analysis.validity import verdict
+from bench.analysis.sizing import launched_gpus
+from bench.analysis.slo import JUDGED, goodput, judged_requests
+from bench.analysis.validity import VERDICT_COLUMNS, Reason, verdict
 from bench.errors import BenchError
 from bench.models import predicted_saturation
-from bench.parse import DEVICE_FIGURES, DEVICE_SERIES, device_samples, gauges, throughput_series
+from bench.parse import DEVICE_FIGURES, DEVICE_SERIES, STEADY_FIGURES, device_samples, gauges, throughput_series
 from bench.study import Slo
 from bench.study.config import Thresholds
 from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
@@ -25,7 +27,15 @@ from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
 __all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame"]
 
 BIN_S = 0.5
-_LATENCIES = ["outcome", "ttft_s", "tpot_s", "e2e_s"]
+_LATENCIES = ["sent_s", "outcome", "ttft_s", "tpot_s", "e2e_s"]
+# Columns that a table has even where no run has a value.
+_ABSENT = ("kv_usage_queued", "prompt_tokens_p90", "goodput_requests_per_s", "slo_share", "commit", "environment", "judged")
+_LISTS = ("metrics_missing", "counters_fell", "scrape_gaps")  # of a summary, and no column
+_PLACE = {
+    **dict.fromkeys(("round", "session", "position"), pl.Int64),
+    **dict.fromkeys(("reference_s", "reference_noise"), pl.Float64),
+    **dict.fromkeys(("reference_started", "reference_load"), pl.String),
+}
 _COURSE = {"elapsed_s": pl.Float64, "value": pl.Float64}
 _TIMESERIES_SCHEMA = {
     "deployment": pl.String,
@@ -73,12 +83,13 @@ def aggregate(
                 f"{key} was measured under another definition than the configuration gives it now. Forget it with "
                 f"`bench discard '{key}'`, and it is measured again."
             )
-        if slos:
-            run.update(goodput(pl.read_parquet(path.parent / "requests.parquet", columns=_LATENCIES), slos, run["duration_s"]))
+        requests = pl.read_parquet(path.parent / "requests.parquet", columns=_LATENCIES)
+        run.update(goodput(run, judged_requests(run, requests), slos))
     frame = summary_frame(summaries, by_deployment, known, thresholds, baseline, replicas)
     summary.parent.mkdir(parents=True, exist_ok=True)
     frame.write_parquet(summary)
-    frame.with_columns(pl.col("reasons").list.join("; ")).write_csv(summary_csv)
+    texts = frame.drop("judged").with_columns(pl.col("reasons").list.join("; "), pl.col("faults").list.join(", "))
+    texts.write_csv(summary_csv)
     timeseries_frame([path.parent for path in runs]).write_parquet(timeseries)
 
 
@@ -102,56 +113,60 @@ def summary_frame(
             whose runs are marked in the column `baseline`. replicas: those whose runs are marked in the column `replica`.
     """
     rows = []
+    drifts = drift_reasons(runs, thresholds)
     for run in runs:
         launch, fact = launches.get(run["deployment"], {}), facts.get(run["deployment"], {})
         plan = launch.get("plan") or {}
-        judged = verdict(run, thresholds)
+        drift = drifts.get((run["deployment"], run["run"]))
         rows.append(
             {
-                **dict.fromkeys((*DEVICE_FIGURES, "goodput_requests_per_s", "slo_share", "commit")),
-                **{k: v for k, v in run.items() if k not in ("metrics_missing", "counters_fell", "scrape_gaps")},
+                **dict.fromkeys((*DEVICE_FIGURES, *STEADY_FIGURES, *_PLACE, *_ABSENT)),
+                **{k: v for k, v in run.items() if k not in _LISTS},
                 "model": launch.get("model"),
                 "engine": launch.get("engine"),
                 "device": launch.get("device"),
                 "tensor_parallel": launch.get("tensor_parallel"),
+                "pipeline_parallel": launch.get("pipeline_parallel"),
+                "data_parallel": launch.get("data_parallel"),
+                "gpus": launched_gpus(launch),
                 "engine_version": fact.get("engine_version"),
                 "hardware": _hardware(fact.get("hardware") or {}),
                 "parameters": plan.get("parameters"),
                 "kv_bytes_per_token": plan.get("kv_bytes_per_token"),
                 "kv_tokens_planned": plan.get("kv_tokens"),
                 "kv_tokens": fact.get("kv_tokens"),
-                "max_model_len": _max_model_len(launch.get("argv") or []),
+                "max_model_len": _flag(launch.get("argv") or [], "--max-model-len"),
+                "max_num_seqs": _flag(launch.get("argv") or [], "--max-num-seqs"),
                 "kv_blocks": fact.get("kv_blocks"),
+                "engines": fact.get("engines") or launch.get("data_parallel"),
                 "predicted_saturation": _predicted(run, plan, fact),
                 "baseline": run["deployment"] == baseline,
                 "replica": run["deployment"] in replicas,
-                "valid": not judged.reasons,
-                "content_valid": not judged.content,
-                "reasons": judged.reasons,
+                **verdict(run, thresholds, [Reason("machine", drift)] if drift else ()).columns(),
             }
         )
     frame = pl.DataFrame(rows, infer_schema_length=None, schema_overrides={
-        "reasons": pl.List(pl.String), "kv_blocks": pl.Int64, "kv_usage_peak": pl.Float64, "waiting_peak": pl.Float64,
+        **VERDICT_COLUMNS, "kv_blocks": pl.Int64, "kv_usage_peak": pl.Float64, "waiting_peak": pl.Float64,
         "waiting_standing": pl.Float64,
         "preemptions": pl.Float64, "predicted_saturation": pl.Float64, "kv_bytes_per_token": pl.Int64, "parameters": pl.Int64,
         "concurrency": pl.Int64, "request_rate": pl.Float64, "level": pl.Float64, "recovered": pl.Boolean,
-        "goodput_requests_per_s": pl.Float64, "slo_share": pl.Float64, "commit": pl.String,
-        "model": pl.String, "engine": pl.String, "device": pl.String, "tensor_parallel": pl.Int64, "family": pl.String,
+        "goodput_requests_per_s": pl.Float64, "slo_share": pl.Float64, "commit": pl.String, "environment": pl.String, "judged": JUDGED,
+        "model": pl.String, "engine": pl.String, "device": pl.String, "tensor_parallel": pl.Int64,
+        "pipeline_parallel": pl.Int64, "data_parallel": pl.Int64, "gpus": pl.Int64, "engines": pl.Int64, "family": pl.String,
         "prompt_fixed": pl.Int64, "output_fixed": pl.Int64, "stream": pl.Boolean,
         "engine_version": pl.String, "hardware": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64,
-        "max_model_len": pl.Int64,
-        **DEVICE_FIGURES,
+        "max_model_len": pl.Int64, "max_num_seqs": pl.Int64, "kv_usage_queued": pl.Float64, "running_peak": pl.Float64,
+        "prompt_tokens_p90": pl.Int64,
+        **DEVICE_FIGURES, **STEADY_FIGURES, **_PLACE,
     })  # fmt: skip
     # A time that no run has (a bound, say) is still a number.
-    return frame.with_columns((cs.ends_with("_s") & cs.by_dtype(pl.Null)).cast(pl.Float64)).with_columns(
-        saturated=saturated().fill_null(False)
-    )
+    return frame.with_columns((cs.ends_with("_s") & cs.by_dtype(pl.Null)).cast(pl.Float64)).with_columns(saturated=saturated())
 
 
-def _max_model_len(argv: Sequence[str]) -> int | None:
-    """Tokens of the longest request that a server takes, as its command line says it."""
-    said = [after for word, after in itertools.pairwise(argv) if word == "--max-model-len"]
-    return int(said[0]) if said else None
+def _flag(argv: Sequence[str], name: str) -> int | None:
+    """A number on a server's command line; None where it is not there."""
+    given = [after for word, after in itertools.pairwise(argv) if word == name]
+    return int(given[0]) if given else None
 
 
 def _hardware(machine: Mapping[str, Any]) -> str | None:
@@ -163,9 +178,12 @@ def _hardware(machine: Mapping[str, Any]) -> str | None:
 
 
 def _predicted(run: Mapping[str, Any], plan: Mapping[str, Any], fact: Mapping[str, Any]) -> float | None:
-    """Requests that the KV cache holds; None where it is unknown, or where requests share their prompts' blocks and more would fit."""
+    """Requests that the KV cache holds; None where it is unknown, or where requests share their prompts' blocks and more would fit.
+
+    Of several engines it is what all of them hold together: where requests are dealt out unevenly, the first one is full before that.
+    """
     kv_tokens = fact.get("kv_tokens") or plan.get("kv_tokens")
-    shared = run.get("cache", "unique") != "unique" and run.get("prefix_hit_rate_expected")
+    shared = run.get("cache", "unique") != "unique" and run.get("prefix_hit_rate_expected") != 0
     if not kv_tokens or shared or not run["requests"]:
         return None
     block_size = fact.get("block_size") or plan.get("block_size") or 1

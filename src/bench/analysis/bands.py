@@ -96,7 +96,7 @@ BANDS: dict[str, Band] = {
         float("inf"),
     ),
     "queue": Band(
-        "standing queue", "near zero", "", "requests arrive faster than they leave", _queue, 0.0, _RUNNING_SHARE, 0.2
+        "standing queue", "near zero", "", "requests wait: more are there than run", _queue, 0.0, _RUNNING_SHARE, 0.2
     ),
 }
 

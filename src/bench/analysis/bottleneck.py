@@ -1,21 +1,34 @@
-"""Why a curve's operating point is not higher, and what would raise it: what the server told at the load that missed."""
+"""What ends a curve's operating range: which of the server's resources, by what it showed at the load that missed.
+
+How often the cause is right was judged on simulated servers: docs/sizing.md, Causes.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from bench.analysis.slo import load_text
+from bench.analysis.capacity import load_text
 from bench.study import Slo
 
 __all__ = ["Bottleneck", "bottleneck"]
 
-_MIB = 2**20
-_NEAR = 0.5  # of the limit
+_STANDS = 0.5  # of the scrapes: a queue that stands, and is no matter of a step's length
+_ALIKE = 1.05  # two gains so near to one another are alike
+_BEYOND = 1.4  # times the load that misses: what runs out shows more plainly there
+_QUEUED = 0.1  # of the scrapes, in which a request waits where admission is the bound: enough to miss a percentile
+_PREEMPTED = 0.02  # preemptions a request, from which on they count
+_OTHERS = 0.4  # of a step without prompts: from there on, doing without others' prompts helps more than steps twice as fast
+_APART = 1.2  # times the requests that run at the lowest level: nearer, the two make no line
+_MOST = 0.95  # of the steps' time that prompts can be said to take
+_LITTLE = 0.3  # of it: with less, prompts are not what holds the number of requests that run
+_PREFILL = 0.45  # of the steps' time: from there on faster prompts raise more than faster decoding
+_PINNED = 0.02  # of the requests that run, by which they vary where a bound that is not known holds them
+_MORE_KV = 4.0  # times the KV memory: what is meant by more of it
 
 
 @dataclass(frozen=True)
@@ -23,134 +36,311 @@ class Bottleneck:
     """What ends a curve's operating range.
 
     Attributes:
-        cause: `kv` (its KV cache is full), `sequences` (requests wait while it has room), `prefill` (prompts queue for arithmetic),
-            `decode` (steps take too long), `none` (nothing measured misses) or `unknown`.
-        why, mend: in words, each a sentence or two.
+        cause: `kv` (the KV cache admits no more), `sequences` (max_num_seqs does not), `prefill` (prompts wait for arithmetic),
+            `decode` (steps take too long), `interference` (others' prompts are computed between a request's tokens), `refusals` (the
+            server refuses or fails), `none` (no measured load misses) or `unknown`.
+        why, remedy: in words, each a sentence or two; the remedy is empty where none follows.
         runs: those that carry it.
     """
 
     cause: str
     why: str
-    mend: str
+    remedy: str
     runs: tuple[str, ...] = ()
 
 
-def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: list[Slo]) -> Bottleneck:
-    """Why a curve does not carry more.
+@dataclass(frozen=True)
+class _Server:
+    """What the runs of a level show, in the mean; None where it is not known.
 
-    At the level above the highest that meets the SLOs with room in its KV cache: the KV cache, if a run filled it and requests wait or
-    were preempted, or if it was full up to C_max; else the engine's bounds, if requests wait; else prefill, if TTFT is missed, or E2E
-    and most of its growth lies before the first token; else decode. Evidence, not proof: what is full when a limit is passed need not
-    be all that bounds it.
+    Attributes:
+        running, running_high, queued_share, usage_queued, preempted (a request): of the server's gauges and counters.
+        step_s: a step without its prompts; prefill_share: of the steps' time, that prompts take (0–1). gap_s: the mean time between
+        tokens. service_s: of a request once it is admitted. rps: requests/s.
+    """
+
+    load: float
+    running: float | None
+    running_high: float | None
+    queued_share: float | None
+    usage_queued: float | None
+    preempted: float | None
+    step_s: float | None
+    gap_s: float | None
+    service_s: float | None
+    prefill_share: float | None
+    rps: float | None
+
+
+def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]) -> Bottleneck:
+    """Why a curve does not carry more than its operating point.
+
+    The cause is the resource of which more would raise what is carried most, as far as the runs tell:
+
+    - Refusals, where requests fail.
+    - Where TPOT is missed: preemptions, if there are; else decode or interference, by which takes more of the time between tokens,
+      two fifths of a step without prompts or what prompts of others add to it.
+    - Where TTFT or E2E is missed, or requests pile up: if requests wait for room (`max_num_seqs` of them run, or what is free of the
+      KV cache is less than a prompt), whichever raises the rate most of: that bound lifted, steps twice as fast, prompts
+      twice as fast, on the straight line of service time over requests that run. Otherwise prefill or decode, whichever takes
+      more of the engine's time.
+
+    Nothing is concluded where the server does not tell its queue and its KV usage.
 
     Args:
         runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for.
     """
     valid = runs.filter("valid")
-    if valid.is_empty():
-        return Bottleneck("unknown", "It has no valid run.", "")
-    if point["kind"] == "unjudged":
-        return Bottleneck("unknown", "Its SLOs cannot be judged.", "")
-    operated = point["room_at"] or 0.0
-    there = valid.filter(pl.col("level") > operated).filter(pl.col("level") == pl.col("level").min())
-    if there.is_empty():
-        highest = valid.filter(pl.col("level") == operated)
-        why = f"No measured load misses: {operated:g} is the highest level that has a valid run."
-        return Bottleneck("none", why, "Measure higher levels to find the limit.", tuple(highest["run"].to_list()))
-    names = tuple(there["run"].to_list())
-    at = f"At {load_text(there['level'][0], point['unit'])}"
-    waiting, preempted = (math.ceil(_mean(there, column) or 0.0) for column in ("waiting_standing", "preemptions"))
-    below = operated < (point["c_max"] or 0.0)
-    if there["saturated"].any() and (waiting or preempted or below):
-        why = f"{at} the KV cache is full{_room(there)}{_waits(waiting, preempted)}."
-        return Bottleneck("kv", why, _more_kv(there) + _next(there, slos), names)
-    if waiting:
-        usage = _mean(there, "kv_usage_peak")
-        room = f"although {1 - usage:.0%} of the KV cache is free" if usage is not None else "and the KV cache is not told"
-        why = f"{at} {waiting} request{'s wait' if waiting > 1 else ' waits'} {room}: the engine's own bounds hold them back."
-        return Bottleneck("sequences", why, "Raise max_num_seqs, or the tokens of a step (max-num-batched-tokens).", names)
-    if _mean(there, "ttft_mean_s") is None and "ttft" not in {slo.metric for slo in slos}:
-        why = f"{at} it takes too long; answers that are not streamed do not tell whether prefill or decode does."
-        return Bottleneck("unknown", why, "", names)
-    missed = {slo.metric for slo in slos if (_mean(there, slo.column) or 0.0) > slo.limit_s}
-    if "ttft" in missed or ("e2e" in missed and _grew_before_the_first_token(valid.filter(pl.col("level") == operated), there)):
-        told = _prefill(there, point["axis"])
-        why = f"{at} the KV cache has room, and requests wait for the arithmetic of one another's prompts{told}."
-        return Bottleneck("prefill", why, _FASTER_PREFILL, names)
-    tpot = _mean(there, "tpot_p50_s")
-    step = f": a step takes {1000 * tpot:.3g} ms (TPOT P50)" if tpot is not None else ""
-    return Bottleneck("decode", f"{at} decoding is too slow{step}.", _FASTER_DECODE, names)
+    if point["kind"] in ("unknown", "unjudged") or valid.is_empty():
+        return Bottleneck("unknown", "", "")
+    if point["kind"] == "unsettled":
+        return Bottleneck("unknown", f"Nothing can be said of the limit: {point['missed']}.", "")
+    if point["missed_at"] is None and point["high_needs"] and "steady" in point["high_needs"]:
+        return Bottleneck("unknown", f"No load that became steady misses. {point['high_needs']}", "")
+    if point["missed_at"] is None:
+        highest = valid.filter(pl.col("level") == pl.col("level").max())
+        why = f"No measured load misses: {point['highest']:g} is the highest level."
+        return Bottleneck("none", why, "Measure higher levels to find the limit.", _names(highest))
+    missing = valid.filter(pl.col("level") == point["missed_at"])
+    if point["basis"] == "burst":
+        return _of_burst(missing, point, slos)
+    at = f"At {load_text(point['missed_at'], point['unit'])}"
+    if found := _refusals(missing, point, at):
+        return found
+    if not _telemetry(missing):
+        why = f"{at} it misses; the server does not tell its queue and its KV usage, so why is not known."
+        return Bottleneck("unknown", why, "", _names(missing))
+    watched = valid.filter(pl.col("steady_queued_share").is_not_null() & pl.col("telemetry_valid"))
+    beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"])
+    pushed = beyond.filter(pl.col("level") == pl.col("level").max())
+    base = valid.filter(pl.col("level") == pl.col("level").min())
+    alone = _server(base, base)
+    missed = set(str(point["missed_by"]).split(","))
+    if any(key.startswith("tpot") for key in missed):
+        return _between_tokens(missing, _server(missing, base), at)
+    bound, held = _admission(pushed, _server(pushed, base), alone)
+    return bound or _compute(missing, _server(missing, base), f"{held}{at}")
 
 
-_FASTER_PREFILL = (
-    "More arithmetic (a faster device, or more of them), shorter prompts or prefixes that the cache serves; a burst that "
-    "arrives spread out waits less."
-)
+def _refusals(missing: pl.DataFrame, point: Mapping[str, Any], at: str) -> Bottleneck | None:
+    """How many requests fail; None where too few do to end the range."""
+    if "failed" not in str(point["missed_by"]).split(","):
+        return None
+    window = missing["steady_requests"].null_count() == 0
+    failed, requests = (int(missing[f"steady_{name}" if window else name].sum()) for name in ("failed", "requests"))
+    most = _mean(missing, "steady_in_flight")
+    held = f", with {most:.3g} in flight in the mean" if most is not None else ""
+    why = f"{at} the server refuses or fails {failed:,} of {requests:,} requests{held}."
+    return Bottleneck(
+        "refusals", why, "Raise what the server or the gateway before it admits, or send no more than that.", _names(missing)
+    )
+
+
+def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]) -> Bottleneck:
+    """Why a burst of this size misses: whether it fits the server at all, and else what its requests wait for."""
+    at, waiting = f"In a burst of {missing['level'][0]:g}", _mean(missing, "waiting_standing")
+    if found := _refusals(missing, point, at):
+        return found
+    if missing["saturated"].null_count() or waiting is None:
+        return Bottleneck("unknown", f"{at} the server does not tell its queue and its KV usage.", "", _names(missing))
+    if missing["saturated"].any():
+        return Bottleneck("kv", f"{at} the KV cache is full.", _more_kv(missing), _names(missing))
+    slots, running = _slots(missing), _mean(missing, "running_peak")
+    if waiting and slots is not None and (running or 0.0) >= slots:
+        why = f"{at} all {slots} sequences of max_num_seqs run, and requests wait."
+        return Bottleneck("sequences", why, "Raise max_num_seqs.", _names(missing))
+    if any(slo.metric == "ttft" and (_mean(missing, slo.column) or 0.0) > slo.limit_s for slo in slos):
+        return Bottleneck("prefill", f"{at} prompts wait for one another's arithmetic.", _FASTER_PREFILL, _names(missing))
+    return Bottleneck("unknown", f"{at} answers take too long; a burst does not tell why.", "", _names(missing))
+
+
+def _telemetry(runs: pl.DataFrame) -> bool:
+    sound = runs["telemetry_valid"].all() if "telemetry_valid" in runs.columns else True
+    return sound and all(_mean(runs, column) is not None for column in ("steady_queued_share", "steady_kv_usage"))
+
+
+def _server(runs: pl.DataFrame, alone: pl.DataFrame) -> _Server:
+    """Args: alone: the runs of the lowest level, where a prompt waits for the fewest others."""
+    preempted, requests = _mean(runs, "preemptions"), _mean(runs, "requests")
+    gap, output, rps = _mean(runs, "steady_tpot_mean_s"), _mean(runs, "output_tokens"), _mean(runs, "steady_requests_per_s")
+    share = _prefill_share(runs, alone, gap, rps)
+    prompt = None if share is None or not rps else share / rps
+    return _Server(
+        load=float(runs["level"][0]),
+        running=_mean(runs, "steady_running"),
+        running_high=_mean(runs, "steady_running_high"),
+        queued_share=_mean(runs, "steady_queued_share"),
+        usage_queued=_mean(runs, "steady_kv_usage_queued"),
+        preempted=None if preempted is None or not requests else preempted / requests,
+        step_s=None if gap is None or share is None else gap * (1 - share),
+        gap_s=gap,
+        service_s=None if gap is None or output is None or prompt is None else gap * (output - 1) + prompt,
+        prefill_share=share,
+        rps=rps,
+    )
+
+
+def _prefill_share(runs: pl.DataFrame, alone: pl.DataFrame, gap: float | None, rps: float | None) -> float | None:
+    """Of the time of the engine's steps, what goes into prompts: the larger of two estimates, each of which can be too low.
+
+    That of the steps (docs/metrics.md, Steps), which is blind where chunks of prompts fill each step. And the lower of two bounds:
+    requests/s × the time of a prompt at the lowest level, and what the mean gap between tokens is longer than a short one (P10).
+    """
+    if _engines(runs) > 1:
+        return None  # their steps interleave
+    known = [share for share in (_mean(runs, "steady_prefill_share"),) if share is not None]
+    short, each, low = (
+        _mean(runs, "steady_itl_p10_s"),
+        _mean(alone, "steady_ttft_per_token_p10_s"),
+        _mean(alone, "steady_itl_p10_s"),
+    )
+    if None not in (short, each, low, gap, rps) and gap:
+        prompt = max(0.0, (each or 0.0) * (_mean(runs, "prompt_tokens") or 0.0) - (low or 0.0))
+        known.append(min(_MOST, (rps or 0.0) * prompt, max(0.0, 1 - (short or 0.0) / gap)))
+    return max(known, default=None)
+
+
+def _between_tokens(runs: pl.DataFrame, there: _Server, at: str) -> Bottleneck:
+    """Why TPOT is missed."""
+    if (there.preempted or 0.0) > _PREEMPTED:
+        why = f"{at} the KV cache is full: {there.preempted:.2g} preemptions a request throw work away that is done again."
+        return Bottleneck("kv", why, _more_kv(runs), _names(runs))
+    if there.step_s is None or there.gap_s is None or there.prefill_share is None:
+        return Bottleneck("unknown", f"{at} TPOT is missed; the time of a step is not known.", "", _names(runs))
+    others = min(
+        max(0.0, there.gap_s - there.step_s), there.gap_s * (1.0 if there.prefill_share is None else there.prefill_share)
+    )
+    shares = (
+        f"a step takes {1000 * there.step_s:.3g} ms, and prompts of other requests add {1000 * others:.3g} ms to it in the mean"
+    )
+    if others > (there.gap_s - others) * _OTHERS:
+        return Bottleneck(
+            "interference",
+            f"{at} prompts of other requests are computed between a request's tokens: {shares}.",
+            "Prefill and decode on devices of their own, or smaller chunks of prompts in a step (max-num-batched-tokens).",
+            _names(runs),
+        )
+    return Bottleneck("decode", f"{at} decoding is too slow: {shares}.", _FASTER_DECODE, _names(runs))
+
+
+def _admission(runs: pl.DataFrame, there: _Server, alone: _Server) -> tuple[Bottleneck | None, str]:
+    """The bound that holds requests back while they wait, if more room would raise the rate more than speed.
+
+    Returns:
+        None where there is none, or where speed would raise more; then what holds requests back is said in words, with what lifting
+        it would bring.
+    """
+    if (there.queued_share or 0.0) < _QUEUED or not there.running:
+        return None, ""
+    slots = _slots(runs)
+    all_run = slots is not None and (there.running_high or 0.0) >= slots - 0.5
+    gains = _gains(there, alone)
+    fast = max(gains["prefill"], gains["decode"])
+    waiting = math.ceil(_mean(runs, "steady_waiting") or 0.0)
+    at, wait = f"At {runs['level'][0]:g}", f"{waiting} request{'s wait' if waiting != 1 else ' waits'} in the mean"
+    left = _no_room(runs, there)
+    if left is not None and not all_run:
+        why = f"{at} the KV cache admits no more{left}; {wait}"
+        if _ALIKE * gains["kv"] < fast:
+            return None, f"{why}, but more room would raise the rate by a factor of {gains['kv']:.2g} only. "
+        return Bottleneck("kv", f"{why}.", f"{_more_kv(runs)}{_next(gains)}", _names(runs)), ""
+    if all_run or (slots is None and _pinned(there)):
+        run = (
+            f"all {slots} sequences of max_num_seqs run"
+            if all_run
+            else f"never more than {there.running_high:.0f} requests run"
+        )
+        if _ALIKE * gains["sequences"] < fast:
+            return None, f"{at} {run}, and {wait}, but more would raise the rate by a factor of {gains['sequences']:.2g} only. "
+        raised = f"Raise max_num_seqs, as far as the KV cache holds.{_next(gains)}"
+        return Bottleneck("sequences", f"{at} {run}, and {wait}.", raised, _names(runs)), ""
+    if slots is not None and (there.queued_share or 0.0) >= _STANDS:
+        why = f"{at} {wait}, although sequences and KV cache have room: prompts fill the tokens of each step."
+        return Bottleneck("prefill", why, _FASTER_PREFILL, _names(runs)), ""
+    return None, ""
+
+
+def _engines(runs: pl.DataFrame) -> int:
+    """Engines behind the endpoint, each with its own sequences and KV cache."""
+    return int(runs["engines"][0] or 1) if "engines" in runs.columns else 1
+
+
+def _slots(runs: pl.DataFrame) -> int | None:
+    """Sequences that may run in all engines together; None where it is not known."""
+    slots = runs["max_num_seqs"][0] if "max_num_seqs" in runs.columns else None
+    return None if slots is None else int(slots) * _engines(runs)
+
+
+def _no_room(runs: pl.DataFrame, there: _Server) -> str | None:
+    """What is left of a KV cache that admits no more, in words; None where it has room."""
+    tokens, prompt = _mean(runs, "kv_tokens"), _mean(runs, "prompt_tokens")
+    # The usage is that of the fullest engine, which has its part of the tokens.
+    free = None if tokens is None or there.usage_queued is None else (1 - there.usage_queued) * tokens / _engines(runs)
+    short = free is not None and prompt is not None and free < 1.5 * prompt
+    if short or (there.preempted or 0.0) > _PREEMPTED or runs["saturated"].fill_null(False).any():
+        return f": {free:,.0f} tokens are free where a prompt takes {prompt:,.0f}" if short else ""
+    return None
+
+
+def _pinned(there: _Server) -> bool:
+    """Whether a bound that is not known holds the number of requests that run, as if by `max_num_seqs`."""
+    running, high = there.running or 0.0, there.running_high or 0.0
+    return (there.prefill_share or 0.0) < _LITTLE and high <= (1 + _PINNED) * running + 0.5
+
+
+def _gains(there: _Server, alone: _Server) -> dict[str, float]:
+    """By which factor what is carried would rise: room by more sequences, or by more KV memory; prompts, or steps, twice as fast.
+
+    Service time is taken as a straight line over the requests that run, through the lowest level and this one; requests/s are those
+    that run ÷ service time (Little's law).
+    """
+    prefill = there.prefill_share or 0.0
+    gains = {"prefill": 1 / (1 - prefill / 2), "decode": 1 / (1 - (1 - prefill) / 2)}
+    # However many run, each prompt takes its time.
+    most = {"sequences": 1 / max(prefill, 1e-3), "kv": _MORE_KV / (1 + (_MORE_KV - 1) * prefill)}
+    n, n0, s, s0 = there.running, alone.running, there.service_s, alone.service_s
+    if n is None or n0 is None or s is None or s0 is None or n < _APART * n0:
+        return {**gains, **most}
+    slope = max(1e-9, (s - s0) / (n - n0))
+    fixed = max(0.0, s - slope * n)
+    line = {"sequences": s / (slope * n), "kv": _MORE_KV * s / (fixed + _MORE_KV * slope * n)}
+    return {**gains, **{cause: min(most[cause], gain) for cause, gain in line.items()}}
+
+
+def _next(gains: Mapping[str, float]) -> str:
+    """What bounds it soon after."""
+    room = max(gains["sequences"], gains["kv"])
+    return f" Beyond about {room:.2g} times this rate the engine's speed is the limit." if 1 < room < 2 else ""
+
+
+def _compute(runs: pl.DataFrame, there: _Server, at: str) -> Bottleneck:
+    """Prefill or decode, by which takes more of the engine's time."""
+    share = there.prefill_share
+    if share is None:
+        return Bottleneck("unknown", f"{at} it takes too long; the engine's steps cannot be told apart.", "", _names(runs))
+    prompts = f"prompts take {share:.0%} of the time of the engine's steps"
+    if share >= _PREFILL:
+        return Bottleneck(
+            "prefill", f"{at} requests wait for the arithmetic of prompts: {prompts}.", _FASTER_PREFILL, _names(runs)
+        )
+    return Bottleneck("decode", f"{at} steps take too long: {prompts}, decoding the rest.", _FASTER_DECODE, _names(runs))
+
+
+_FASTER_PREFILL = "More arithmetic (a faster device, or more of them), shorter prompts, or prefixes that the cache serves."
 _FASTER_DECODE = "More memory bandwidth (a faster device, or more of them), smaller weights, or fewer requests in a step."
+
+
+def _names(runs: pl.DataFrame) -> tuple[str, ...]:
+    return tuple(runs["run"].to_list())
 
 
 def _mean(runs: pl.DataFrame, column: str) -> float | None:
     return runs[column].mean() if column in runs.columns else None  # type: ignore[return-value]
 
 
-def _room(runs: pl.DataFrame) -> str:
-    """What the cache holds, as the division that it is."""
-    tokens, request = _mean(runs, "kv_tokens"), _request(runs)
-    predicted = _mean(runs, "predicted_saturation")
-    if tokens is None or predicted is None or runs["axis"][0] != "concurrency":
-        return f" ({tokens:,.0f} tokens)" if tokens is not None else ""
-    kept = ", and vLLM keeps a block for itself" if predicted == runs["level"][0] else ""
-    return f" ({tokens:,.0f} tokens ÷ {request:,.0f} of a request = {predicted:.3g}{kept})"
-
-
-def _request(runs: pl.DataFrame) -> float:
-    return (_mean(runs, "prompt_tokens") or 0.0) + (_mean(runs, "output_tokens") or 0.0)
-
-
-def _waits(waiting: float, preempted: float) -> str:
-    told = []
-    if waiting:
-        told.append(f"{waiting:.0f} request{'s wait' if round(waiting) != 1 else ' waits'} for room")
-    if preempted:
-        told.append(
-            f"{preempted:.0f} preemption{'s throw' if round(preempted) != 1 else ' throws'} work away that is done again"
-        )
-    return f": {', and '.join(told)}" if told else ""
-
-
 def _more_kv(runs: pl.DataFrame) -> str:
     """What would make room."""
     each = _mean(runs, "kv_bytes_per_token")
-    one = f": {each * _request(runs) / _MIB:.3g} MiB hold one request more" if each is not None else ""
-    return (
-        f"More KV memory{one}. A KV type of half the bytes, or a model with half the KV bytes a token, holds twice as many; "
-        "so do requests of half the tokens."
-    )
-
-
-def _grew_before_the_first_token(before: pl.DataFrame, after: pl.DataFrame) -> bool:
-    """Whether half or more of what mean E2E grew by, from one level to the next, is TTFT."""
-    grown = {key: (_mean(after, f"{key}_mean_s") or 0.0) - (_mean(before, f"{key}_mean_s") or 0.0) for key in ("ttft", "e2e")}
-    return grown["e2e"] > 0 and grown["ttft"] >= grown["e2e"] / 2
-
-
-def _next(runs: pl.DataFrame, slos: list[Slo]) -> str:
-    """Whether prefill would be the limit soon after: TTFT's median is no matter of memory."""
-    limit = min((slo.limit_s for slo in slos if slo.metric == "ttft"), default=None)
-    median = _mean(runs, "ttft_p50_s")
-    if limit is None or median is None or median < _NEAR * limit:
-        return ""
-    return (
-        f" But the median TTFT is {median:.3g} s there already, which is the prompts' arithmetic: without faster prefill, room "
-        "for more "
-        "requests raises C_max little."
-    )
-
-
-def _prefill(runs: pl.DataFrame, axis: str) -> str:
-    prompts, level = _mean(runs, "prompt_tokens"), _mean(runs, "level")
-    slowest = _mean(runs, "ttft_p99_s")
-    if axis == "concurrency" and prompts and level and slowest:
-        told = f"{level:g} prompts of {prompts:,.0f} tokens take" if level > 1 else f"a prompt of {prompts:,.0f} tokens takes"
-        return f": {told} {slowest:.4g} s, {level * prompts / slowest:,.0f} prompt tokens/s"
-    return ""
+    tokens = (_mean(runs, "prompt_tokens") or 0.0) + (_mean(runs, "output_tokens") or 0.0)
+    one = f": {each * tokens / 2**20:.3g} MiB hold one request more" if each is not None else ""
+    return f"More KV memory{one}. A KV type of half the bytes, or a model with half the KV bytes a token, holds twice as many."

@@ -8,47 +8,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
 
+from bench.analysis.blocks import ASSUMED_SPREAD, FEWEST_SESSIONS
+from bench.analysis.effects import CONFIGURATION, Spreads, effects
+from bench.analysis.failures import failures
 from bench.analysis.locked import differences
-from bench.analysis.repeats import CONFIDENCE, student_p, student_t
+from bench.analysis.metrics import METRICS
+from bench.analysis.windows import of_windows
 from bench.errors import BenchError
 
-__all__ = [
-    "CONFIGURATION",
-    "METRICS",
-    "Comparison",
-    "Metric",
-    "beyond",
-    "compare",
-    "compare_with_baseline",
-    "overall",
-    "regressions",
-]
+__all__ = ["Comparison", "compare", "compare_with_baseline", "with_replicas"]
 
-
-@dataclass(frozen=True)
-class Metric:
-    """What a metric is called, and which way is better."""
-
-    title: str
-    higher_is_better: bool
-
-
-METRICS = {
-    "throughput_tokens_per_s": Metric("output tokens/s", True),
-    "throughput_requests_per_s": Metric("requests/s", True),
-    "ttft_p50_s": Metric("TTFT P50", False),
-    "ttft_p99_s": Metric("TTFT P99", False),
-    "tpot_p50_s": Metric("TPOT P50", False),
-    "e2e_p50_s": Metric("E2E P50", False),
-    "tokens_per_joule": Metric("tokens a joule", True),
-}
-# What repeats have in common. A workload's name holds the lengths that a ladder gives it.
-CONFIGURATION = ("deployment", "workload", "axis", "level")
-_SAME = ("same_low", "same_high")
 # `nth` tells runs apart that have the same repeat, as those of `bench workload` do.
-_RUN = (*CONFIGURATION, "repeat", "nth")
+_RUN = (*CONFIGURATION, "session", "repeat", "nth")
 
 
 @dataclass(frozen=True)
@@ -56,21 +30,24 @@ class Comparison:
     """A candidate against a baseline.
 
     Attributes:
-        pairs: one row a metric and pair of runs: `CONFIGURATION`, `repeat`, `nth`, `metric`, `log_ratio` (ln candidate / baseline).
-        overall: one row a metric, see `overall`, and `same_low`, `same_high`, see `beyond`. configurations: one row a metric and
-            configuration, likewise, of its repeats alone and at 95 % each.
+        pairs: one row a metric and pair of runs: `CONFIGURATION`, `session`, `repeat`, `nth`, `metric`, `log_ratio` (ln candidate /
+            baseline).
+        effects: every verdict, see `bench.analysis.effects`. failures: levels at which either side failed requests, see
+            `bench.analysis.failures`.
         runs, invalid: runs of the baseline and of the candidate; how many of them were left out as invalid.
         alone: valid runs without a counterpart: `side` (`baseline` or `candidate`) and what tells runs apart.
+        uncompared: levels (`CONFIGURATION`) that both sides measured, and of which no pair is compared.
         absent: metrics that one side has, and no pair.
         differences: what should be the same in both and is not, in words.
     """
 
     pairs: pl.DataFrame
-    overall: pl.DataFrame
-    configurations: pl.DataFrame
+    effects: pl.DataFrame
+    failures: pl.DataFrame
     runs: tuple[int, int]
     invalid: tuple[int, int]
     alone: pl.DataFrame
+    uncompared: pl.DataFrame
     absent: list[str]
     differences: list[str]
 
@@ -79,29 +56,67 @@ class Comparison:
         """Pairs of runs."""
         return self.pairs.select(_RUN).n_unique()
 
+    @property
+    def overall(self) -> pl.DataFrame:
+        """One row a deployment and metric: all levels together."""
+        return self.effects.filter(scope="all")
 
-def compare(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> Comparison:
-    """Compare the runs of `candidate` with those of `baseline` that have the same workload, load and repeat.
+    @property
+    def regions(self) -> pl.DataFrame:
+        """One row a metric and third of a ladder."""
+        return self.effects.filter(scope="region")
 
-    Deployments are matched by name; where each side has one, they are matched whatever they are called.
+    @property
+    def trends(self) -> pl.DataFrame:
+        """One row a metric and ladder: the factor for each doubling of the load."""
+        return self.effects.filter(scope="trend")
+
+    @property
+    def configurations(self) -> pl.DataFrame:
+        """One row a metric and level."""
+        return self.effects.filter(scope="level")
+
+    @property
+    def fails_more(self) -> bool:
+        """Whether the candidate surely fails more requests at a level."""
+        return "worse" in self.failures["verdict"]
+
+
+def compare(
+    baseline: pl.DataFrame,
+    candidate: pl.DataFrame,
+    metrics: Sequence[str] = tuple(METRICS),
+    *,
+    spread: float = ASSUMED_SPREAD,
+) -> Comparison:
+    """Compare the runs of `candidate` with those of `baseline` that have the same workload, load, session and repeat.
+
+    Deployments are matched by name; where each side has one, they are matched whatever they are called. Levels at which the sides'
+    shares of failed requests differ are compared by those alone: latencies of the requests that survived say nothing.
 
     Args:
-        baseline, candidate: summary rows. metrics: keys of `METRICS`; the more are looked at, the more a verdict takes.
+        baseline, candidate: summary rows; without `session`, all are of one. metrics: keys of `METRICS`; the more are looked at, the
+            more a verdict takes. spread: standard deviation of the ln ratio between two sessions of one deployment, where there are
+            fewer than `FEWEST_SESSIONS`.
 
     Raises:
         BenchError: several deployments, and none in common.
     """
-    baseline, candidate = (side.with_columns(own=pl.col("deployment")) for side in (baseline, candidate))
+    baseline, candidate = (
+        _with_session(side).with_columns(own=pl.col("deployment")) for side in of_windows(baseline, candidate)
+    )
     baseline = _called_alike(baseline, candidate)
+    failed = failures(baseline, candidate)
     ours, theirs = (_prepared(side, metrics) for side in (baseline, candidate))
     both = _in_order(ours.join(theirs, on=_RUN, suffix="_candidate", maintain_order="left"))
-    pairs = pl.concat([_log_ratios(both, metric) for metric in metrics])
+    comparable = both.join(failed.filter(~pl.col("alike")), on=CONFIGURATION, how="anti", maintain_order="left")
+    pairs = pl.concat([_log_ratios(comparable, metric) for metric in metrics])
     found = set(pairs["metric"])
-    each = _effects(pairs, ("metric", *CONFIGURATION)).with_columns(confidence=pl.lit(CONFIDENCE))
+    measured = baseline.select(CONFIGURATION).unique(maintain_order=True).join(candidate, on=CONFIGURATION, how="semi")
     return Comparison(
         pairs=pairs,
-        overall=overall(pairs).with_columns(pl.lit(None, pl.Float64).alias(name) for name in _SAME),
-        configurations=_intervals(each).rename({"n": "pairs"}),
+        effects=effects(pairs, spread=spread),
+        failures=failed,
         runs=(baseline.height, candidate.height),
         invalid=(baseline.height - ours.height, candidate.height - theirs.height),
         alone=pl.concat(
@@ -110,6 +125,7 @@ def compare(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[s
             )
             for name, side, other in (("baseline", ours, theirs), ("candidate", theirs, ours))
         ),
+        uncompared=measured.join(pairs, on=CONFIGURATION, how="anti", maintain_order="left"),
         absent=[metric for metric in metrics if metric not in found and any(side[metric].count() for side in (ours, theirs))],
         differences=differences(both),
     )
@@ -118,8 +134,7 @@ def compare(baseline: pl.DataFrame, candidate: pl.DataFrame, metrics: Sequence[s
 def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> dict[str, Comparison]:
     """Each deployment of a study that has a load in common with its baseline, compared with it.
 
-    Where the study measures the baseline's deployment under other names too, in sessions of their own, verdicts lie `beyond` what such
-    sessions differ by, and those have none.
+    Where the study measures the baseline's deployment under other names too, those tell how far sessions differ, and have no verdict.
 
     Args:
         runs: summary rows, with `baseline` (true for the runs of the deployment that the study names so) and `replica` (for those of
@@ -134,89 +149,55 @@ def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(MET
     replicas = set(others.filter("replica")["deployment"])
     found = {name: compare(baseline, others.filter(pl.col("deployment") == name), metrics) for name in names}
     again = [found[name] for name in names if name in replicas]
-    judged = {name: beyond(comparison, again) for name, comparison in found.items()}
-    return judged | {name: _known_alike(judged[name]) for name in names if name in replicas}
+    return {
+        name: _known_alike(comparison) if name in replicas else with_replicas(comparison, again)
+        for name, comparison in found.items()
+    }
 
 
-def beyond(found: Comparison, again: Sequence[Comparison]) -> Comparison:
-    """`found` with verdicts only where the candidate lies outside of what one more session of the baseline would show.
+def with_replicas(found: Comparison, again: Sequence[Comparison], *, spread: float = ASSUMED_SPREAD) -> Comparison:
+    """`found`, judged by how far sessions of the baseline differ, where it has fewer than `FEWEST_SESSIONS` of its own.
 
-    No interval of runs knows what differs between one session and another (a server's start, a machine that is slower for a while).
-    Sessions of the same deployment do: of k of them, with the mean log ratio m to the first and the standard deviation s, one more lies
-    within m ± t · s · √(1 + 1/k), 95 times in 100 (Student's t for k − 1: a normal sample's prediction interval). Of two, t is 12.7.
+    Of k sessions of the baseline, whose ln ratios to the first have the standard deviation s, two more differ by √2 · s, with k − 1
+    degrees of freedom. Of fewer than `FEWEST_SESSIONS` it is held to be no less than `spread`.
 
     Args:
-        again: the baseline's k − 1 other sessions, compared with it. A metric that none of them has is judged as without.
-
-    Returns:
-        `overall` has that range for each metric: `same_low` and `same_high`, as ratios.
+        again: the baseline's k − 1 other sessions, compared with it.
     """
     if not again:
         return found
-    logs = [other.overall.select("metric", log=pl.col("ratio").log()) for other in again]
-    sessions = pl.concat([found.overall.select("metric", log=pl.lit(0.0)), *logs])
-    known = (
-        sessions.group_by("metric")
-        .agg(n=pl.len(), mean=pl.col("log").mean(), spread=pl.col("log").std())
-        .filter(pl.col("n") > 1)
-    )
-    t = pl.Series([student_t(n - 1) for n in known["n"]], dtype=pl.Float64)
-    half = t * known["spread"] * (1 + 1 / known["n"]).sqrt()
-    ranges = known.select("metric", same_low=(known["mean"] - half).exp(), same_high=(known["mean"] + half).exp())
-    same = pl.col("ratio").is_between("same_low", "same_high")
-    verdict = pl.when(same).then(pl.lit("no evidence")).otherwise("verdict")
+    return replace(found, effects=effects(found.pairs, spread=spread, spreads=_spreads(again, spread)))
 
-    def judged(effects: pl.DataFrame) -> pl.DataFrame:
-        known = effects.drop(*_SAME, strict=False).join(ranges, on="metric", how="left", maintain_order="left")
-        return known.with_columns(verdict=verdict)
 
-    return replace(found, overall=judged(found.overall), configurations=judged(found.configurations).drop(_SAME))
+def _spreads(again: Sequence[Comparison], spread: float) -> Spreads:
+    """Of each metric, how far two sessions differ, and the degrees of freedom behind it; 0 where it is taken as given."""
+    logs = pl.concat([other.overall.select("metric", log=pl.col("ratio").log()) for other in again])
+    told = {}
+    for (metric,), mine in logs.group_by("metric"):
+        sessions = [0.0, *mine["log"]]
+        apart = float(2**0.5 * np.std(sessions, ddof=1))
+        enough = len(sessions) >= FEWEST_SESSIONS
+        told[str(metric)] = (apart, len(sessions) - 1.0) if enough else (max(spread, apart), 0.0)
+    return told
 
 
 def _known_alike(found: Comparison) -> Comparison:
     """A comparison of a deployment with itself: whatever differs is no evidence of anything."""
-    verdict = pl.lit("no evidence").alias("verdict")
+    told = pl.when(pl.col("told").is_not_null()).then(pl.lit("the same deployment in another session"))
     return replace(
-        found, overall=found.overall.with_columns(verdict), configurations=found.configurations.with_columns(verdict)
+        found,
+        effects=found.effects.with_columns(
+            verdict=pl.lit("no evidence"), pooled=pl.when(pl.col("pooled").is_not_null()).then(pl.lit("no evidence")), told=told
+        ),
+        failures=found.failures.with_columns(verdict=pl.lit("no evidence")),
     )
 
 
-def overall(pairs: pl.DataFrame, *, by: Sequence[str] = ("metric",)) -> pl.DataFrame:
-    """The effect on each metric over all pairs, with a verdict that is corrected for the number of metrics (Holm).
-
-    The repeats of a configuration share what is particular to it, so they are averaged first: the sample is the k configurations' mean
-    log ratios. The interval is mean ± t · s / √k, with t Student's for k − 1 degrees of freedom. Where there is a single configuration,
-    its repeats are the sample.
-
-    Args:
-        pairs: `by`, `CONFIGURATION`, `log_ratio`. by: the columns that tell comparisons apart, `metric` among them.
-
-    Returns:
-        One row a value of `by`: `levels` (configurations), `pairs`, `ratio` (candidate / baseline), `low`, `high` and the `confidence`
-        of the two (null for a sample of one), `verdict` (`better` and `worse` where they lie on one side of 1, else `no evidence`).
-    """
-    configurations = pairs.group_by(*by, *CONFIGURATION, maintain_order=True).agg(
-        pl.col("log_ratio").mean(), pairs=pl.len().cast(pl.Int64)
+def _with_session(runs: pl.DataFrame) -> pl.DataFrame:
+    """The rows with `session`: one for all where the table has none."""
+    return runs.with_columns(
+        session=(pl.col("session").fill_null(1) if "session" in runs.columns else pl.lit(1)).cast(pl.Int64)
     )
-    counts = configurations.group_by(by, maintain_order=True).agg(levels=pl.len().cast(pl.Int64), pairs=pl.col("pairs").sum())
-    several = counts.filter(pl.col("levels") > 1)
-    columns = [*by, "log_ratio"]
-    sample = pl.concat(
-        [
-            configurations.join(several, on=by, how="semi").select(columns),
-            pairs.join(several, on=by, how="anti").select(columns),
-        ]
-    )
-    comparison = [name for name in by if name != "metric"]
-    effects = _effects(sample, by).with_columns(confidence=_holm(comparison))
-    return counts.join(_intervals(effects).drop("n"), on=by, how="left", maintain_order="left")
-
-
-def regressions(overall: pl.DataFrame, beyond_percent: float = 0.0) -> pl.DataFrame:
-    """The metrics that are worse by more than `beyond_percent` of the baseline: their whole interval is."""
-    share = beyond_percent / 100
-    beyond = pl.when(_higher_is_better()).then(pl.col("high") < 1 - share).otherwise(pl.col("low") > 1 + share)
-    return overall.filter((pl.col("verdict") == "worse") & beyond)
 
 
 def _called_alike(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFrame:
@@ -239,13 +220,14 @@ def _called_alike(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFra
 def _prepared(runs: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
     """The valid runs with `nth`, and a column for each metric: of nulls where nothing measured it."""
     nothing = [pl.lit(None, pl.Float64).alias(metric) for metric in metrics if metric not in runs.columns]
-    return runs.filter("valid").with_columns(*nothing, nth=pl.int_range(pl.len()).over(*CONFIGURATION, "repeat"))
+    nth = pl.int_range(pl.len()).over(*CONFIGURATION, "session", "repeat")
+    return runs.filter("valid").with_columns(*nothing, nth=nth)
 
 
 def _in_order(both: pl.DataFrame) -> pl.DataFrame:
     """Deployments and workloads as the study has them, their levels rising."""
     first = pl.col("row").min().over("deployment", "workload")
-    return both.with_row_index("row").sort(first, "level", "repeat", "nth").drop("row")
+    return both.with_row_index("row").sort(first, "level", "session", "repeat", "nth").drop("row")
 
 
 def _log_ratios(both: pl.DataFrame, metric: str) -> pl.DataFrame:
@@ -254,57 +236,3 @@ def _log_ratios(both: pl.DataFrame, metric: str) -> pl.DataFrame:
     return both.filter((ours > 0) & (theirs > 0)).select(
         *_RUN, pl.lit(metric).alias("metric"), log_ratio=theirs.log() - ours.log()
     )
-
-
-def _effects(sample: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Of each group: `n`, the `mean` of its `log_ratio`, its standard `error`, and `p`, how probable one so far from 0 is by chance.
-
-    The latter two are null for n = 1.
-    """
-    value = pl.col("log_ratio")
-    effects = sample.group_by(by, maintain_order=True).agg(
-        n=pl.len().cast(pl.Int64), mean=value.mean(), error=value.std() / pl.len().sqrt()
-    )
-    t = effects["mean"] / effects["error"]  # 0 / 0: no difference, and no spread
-    return effects.with_columns(p=student_p(t.fill_nan(0.0), effects["n"] - 1))
-
-
-def _holm(comparison: Sequence[str]) -> pl.Expr:
-    """The confidence at which each metric of a comparison is judged, by Holm's steps; null where `p` is.
-
-    The k-th smallest of m p-values is held against 0.05 / (m − k + 1), until one is above it; that one and all after it are judged at
-    its level. So p is at most its level just where the interval of that confidence leaves out 1. Metrics that say the same, such as
-    tokens/s and requests/s where all answers are as long, are judged alike: at the lower level of theirs.
-    """
-
-    def within(expression: pl.Expr) -> pl.Expr:
-        return expression.over(comparison) if comparison else expression
-
-    p = pl.col("p")
-    left = within(p.count()) - within(p.round_sig_figs(6).rank("min")) + 1  # m − k + 1
-    first_above = within(left.filter(p > (1 - CONFIDENCE) / left).max())
-    return 1 - (1 - CONFIDENCE) / pl.max_horizontal(left, first_above)
-
-
-def _intervals(effects: pl.DataFrame) -> pl.DataFrame:
-    """The means as ratios, with Student's interval at `confidence` and the verdict.
-
-    Returns:
-        The rows with `ratio`, `low`, `high`, `confidence` and `verdict` in place of `mean`, `error` and `p`.
-    """
-    asked = effects.filter(pl.col("error").is_not_null()).select("n", "confidence").unique()
-    quantiles = [student_t(n - 1, confidence) for n, confidence in asked.rows()]
-    t = asked.with_columns(t=pl.Series(quantiles, dtype=pl.Float64))
-    told = effects.join(t, on=["n", "confidence"], how="left", maintain_order="left")
-    half = pl.col("t") * pl.col("error")
-    ends = {"ratio": pl.col("mean"), "low": pl.col("mean") - half, "high": pl.col("mean") + half}
-    higher, above, below = _higher_is_better(), pl.col("low") > 1, pl.col("high") < 1
-    better, worse = pl.when(higher).then(above).otherwise(below), pl.when(higher).then(below).otherwise(above)
-    verdict = pl.when(better).then(pl.lit("better")).when(worse).then(pl.lit("worse")).otherwise(pl.lit("no evidence"))
-    told = told.with_columns(log.exp().alias(name) for name, log in ends.items()).with_columns(verdict=verdict)
-    return told.drop("mean", "error", "p", "t")
-
-
-def _higher_is_better() -> pl.Expr:
-    directions = {name: metric.higher_is_better for name, metric in METRICS.items()}
-    return pl.col("metric").replace_strict(directions, return_dtype=pl.Boolean)

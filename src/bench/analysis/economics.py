@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from bench.analysis.sizing import gpus_of
 from bench.study import Decision, Device
 
-__all__ = ["Prices", "best_points", "economics"]
+__all__ = ["Prices", "best_points", "economics", "lasting"]
 
 _HOUR = 3600.0
 _KWH = 3.6e6  # joules
@@ -59,33 +60,46 @@ def economics(runs: pl.DataFrame, prices: Prices) -> pl.DataFrame:
     requests/s × 3,600 × price ÷ 10⁶. Energy: the mean power measured of all GPUs; else GPUs × the device's board power, which is
     the most that they draw; of a CPU without either, none. Profit Π = R − C.
 
+    Rates are those of the steady window, and of a burst those of the whole run.
+
     Args:
-        runs: summary rows (`throughput_tokens_per_s`, `throughput_requests_per_s`, `tensor_parallel`, `device`, `gpu_power_mean_w`).
+        runs: summary rows (`throughput_tokens_per_s`, `throughput_requests_per_s` and their `steady` columns, `gpu_power_mean_w`, and
+            what `gpus_of` reads).
 
     Returns:
         The rows with `fixed_per_h`, `energy_per_h`, `requests_per_h`, `cost_per_h`, `revenue_per_h`, `profit_per_h` (USD an hour; cost
-        and what follows null without a price of the GPU, revenue and profit without one of tokens), `cost_per_million_tokens` (USD).
+        and what follows null without the number of GPUs or a price of them, revenue and profit without one of tokens),
+        `cost_per_million_tokens` (USD), and `priced_tokens_per_s`, the output tokens/s that they are for.
 
     Source: the study's section on economics (R, C, Π).
     """
-    # A CPU engine's workers share one machine; on GPUs each has its own.
-    gpus = pl.when(pl.col("device") == "cpu").then(1).otherwise(pl.col("tensor_parallel").fill_null(1))
-    board = pl.lit(prices.power_w, dtype=pl.Float64) * gpus
+    known = runs.select(column for column in ("gpus", "device", "tensor_parallel", "gpu_count_seen") if column in runs.columns)
+    gpus = pl.Series([gpus_of(run) for run in known.iter_rows(named=True)], dtype=pl.Int64)
+    board = pl.lit(prices.power_w, dtype=pl.Float64) * pl.lit(gpus)
     watts = pl.coalesce(pl.col("gpu_power_mean_w"), board).fill_null(0.0)
-    tokens = pl.col("throughput_tokens_per_s") * _HOUR
+    tokens, requests = (
+        pl.coalesce(f"steady_{unit}_per_s", f"throughput_{unit}_per_s") * _HOUR for unit in ("tokens", "requests")
+    )
     return (
         runs.with_columns(
-            fixed_per_h=gpus * pl.lit(prices.gpu_hour, dtype=pl.Float64),
+            fixed_per_h=pl.lit(gpus) * pl.lit(prices.gpu_hour, dtype=pl.Float64),
             energy_per_h=watts * _HOUR / _KWH * prices.kwh,
-            requests_per_h=pl.col("throughput_requests_per_s") * _HOUR * prices.million_requests / 1e6,
+            requests_per_h=requests * prices.million_requests / 1e6,
             revenue_per_h=tokens * pl.lit(prices.million_tokens, dtype=pl.Float64) / 1e6,
         )
         .with_columns(cost_per_h=pl.sum_horizontal("energy_per_h", "requests_per_h") + pl.col("fixed_per_h"))
         .with_columns(
+            priced_tokens_per_s=tokens / _HOUR,
             profit_per_h=pl.col("revenue_per_h") - pl.col("cost_per_h"),
             cost_per_million_tokens=pl.col("cost_per_h") / tokens * 1e6,
         )
     )
+
+
+def lasting(runs: pl.DataFrame) -> pl.DataFrame:
+    """The runs whose load goes on; all, where every one is a burst. A burst's hour is no hour of anybody's traffic."""
+    on = runs.filter(pl.col("arrival") != "burst")
+    return runs if on.is_empty() else on
 
 
 def best_points(priced: pl.DataFrame) -> pl.DataFrame:
@@ -100,11 +114,11 @@ def best_points(priced: pl.DataFrame) -> pl.DataFrame:
         which R = C with the costs of the best level), `cost_per_million_tokens` (USD, at the best level).
     """
     rows = []
-    known = priced.filter("valid").drop_nulls("profit_per_h")
+    known = lasting(priced.filter(pl.col("valid") & (pl.col("priced_tokens_per_s") > 0)).drop_nulls("profit_per_h"))
     for (deployment, workload), group in known.group_by("deployment", "workload", maintain_order=True):
         levels = (
             group.group_by("level")
-            .agg(pl.col("profit_per_h", "cost_per_h", "revenue_per_h", "throughput_tokens_per_s").mean())
+            .agg(pl.col("profit_per_h", "cost_per_h", "revenue_per_h", "priced_tokens_per_s").mean())
             .sort("level")
         )
         best = levels.sort("profit_per_h", "level", descending=[True, False]).row(0, named=True)
@@ -115,10 +129,10 @@ def best_points(priced: pl.DataFrame) -> pl.DataFrame:
                 "workload": workload,
                 "best_at": best["level"],
                 "best_profit": best["profit_per_h"],
-                "best_tokens_per_s": best["throughput_tokens_per_s"],
+                "best_tokens_per_s": best["priced_tokens_per_s"],
                 "break_even_at": earns[0] if len(earns) else None,
-                "break_even_tokens_per_s": best["cost_per_h"] / best["revenue_per_h"] * best["throughput_tokens_per_s"],
-                "cost_per_million_tokens": best["cost_per_h"] / (best["throughput_tokens_per_s"] * _HOUR) * 1e6,
+                "break_even_tokens_per_s": best["cost_per_h"] / best["revenue_per_h"] * best["priced_tokens_per_s"],
+                "cost_per_million_tokens": best["cost_per_h"] / (best["priced_tokens_per_s"] * _HOUR) * 1e6,
             }
         )
     return pl.DataFrame(rows, schema=_SCHEMA)

@@ -7,6 +7,8 @@ import math
 
 import polars as pl
 
+from bench.analysis.sizing import with_devices
+
 __all__ = [
     "BANDS",
     "FACTORS",
@@ -59,7 +61,8 @@ def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
         .filter((pl.col("arrival") == "burst") & (pl.col("workload") != pl.col("family")))
         .drop_nulls(["prompt_fixed", "output_fixed"])
     )
-    return kept.with_columns(
+    return with_devices(kept).with_columns(
+        tensor_parallel=pl.col("devices"),  # of the study's factors: as many as an instance has, whatever they share
         ttlt_s=pl.col("duration_s"),
         per_token_s=pl.col("duration_s") / (pl.col("level") * pl.col("output_fixed")),
         model_order=pl.struct("parameters", "model").rank("dense").cast(pl.Int64),

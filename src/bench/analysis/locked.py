@@ -18,10 +18,14 @@ _DEPLOYMENT = (
     "hardware",
     "device",
     "tensor_parallel",
+    "pipeline_parallel",
+    "data_parallel",
+    "gpus",
     "engine",
     "engine_version",
     "kv_bytes_per_token",
     "kv_tokens",
+    "environment",
 )
 _RUN = ("arrival", "stream", "cache", "num_requests", "prompt_tokens", "output_tokens", "seed")
 _NAMED = 3  # loads named in one line

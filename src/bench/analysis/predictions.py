@@ -89,6 +89,7 @@ def _speeds(name: str, runs: pl.DataFrame, geometry: Geometry, deployment: Deplo
         alone = alone.with_columns(ttft_p50_s=pl.when(pl.col("prefix_hit_rate").fill_null(0) == 0).then("ttft_p50_s"))
     weights = "bfloat16" if deployment.dtype == "auto" else deployment.dtype
     cache = weights if deployment.kv_cache_dtype == "auto" else deployment.kv_cache_dtype
+    # A request that is alone passes one pipeline stage after the other, in one engine: the devices of a stage are all that it has.
     setting = Setting(
         dtype=weights, kv_dtype=cache if cache in DTYPE_BYTES else weights, tensor_parallel=deployment.tensor_parallel
     )

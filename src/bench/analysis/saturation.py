@@ -31,18 +31,31 @@ _SCHEMA = {
 
 
 def saturated() -> pl.Expr:
-    """Whether a run filled the KV cache.
+    """Whether a run filled the KV cache, so that the next request could not be admitted or a running one not go on; null: not known.
 
-    A request was preempted, which vLLM does only when no block is free; or peak usage is 0.99 or more; or requests waited while usage
-    was within one block (and the one that vLLM keeps for itself) of full, where the cache has so few blocks that this is below
-    0.99. The counter sees what the gauge, scraped five times a second, can miss.
+    - A request was preempted, which vLLM does only when no block is free. The counter sees what the gauge, scraped five times a
+      second, can miss.
+    - Peak usage is 0.99 or more.
+    - Requests waited once the load stood, and what was free then was less than a prompt (its 90th percentile), which vLLM admits
+      whole or not at all, and the block that it keeps for itself; not where all of `max_num_seqs` ran, which is a bound of its own.
 
     Args (columns):
-        `kv_usage_peak` (0–1), `waiting_peak` (requests), `preemptions`, `kv_blocks` (null where unknown).
+        `kv_usage_peak`, `kv_usage_queued` (0–1), `waiting_standing`, `running_peak`, `max_num_seqs` (requests), `preemptions`,
+        `kv_tokens`, `kv_blocks` (of all `engines` together, whose fullest one the usage is of), `prompt_tokens_p90` (null where
+        unknown).
     """
-    near = pl.col("kv_usage_peak") >= 1 - 2 / pl.col("kv_blocks").fill_null(1_000_000)
-    waited = pl.col("waiting_peak") > 0
-    return (pl.col("preemptions") > 0) | (pl.col("kv_usage_peak") >= SATURATED_KV_USAGE) | (near & waited)
+    engines = pl.col("engines").fill_null(1)
+    block = pl.col("kv_tokens") / pl.col("kv_blocks")
+    free = (1 - pl.col("kv_usage_queued")) * pl.col("kv_tokens") / engines
+    slots = pl.col("running_peak") < pl.col("max_num_seqs").fill_null(math.inf) * engines
+    refused = (pl.col("waiting_standing") > 0) & (free < pl.col("prompt_tokens_p90") + 2 * block.fill_null(0)) & slots
+    signs = [pl.col("preemptions") > 0, pl.col("kv_usage_peak") >= SATURATED_KV_USAGE, refused]
+    # Any sign that is there decides; without one, what the gauge or the counter does not tell is not known.
+    return (
+        pl.when(pl.any_horizontal(sign.fill_null(False) for sign in signs))
+        .then(True)
+        .otherwise(pl.when(pl.col("kv_usage_peak").is_not_null()).then(False))
+    )
 
 
 def saturation(runs: pl.DataFrame) -> pl.DataFrame:
@@ -50,10 +63,10 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
 
     The KV cache: the lowest level of which every valid run filled it, as have all higher levels; the level below it bounds it from
     below. The queue: the same of requests that wait once the load stands. Null where no level did: nothing is extrapolated. The
-    throughput of whole runs: its turning points, as `regions` finds them.
+    throughput: its turning points, as `regions` finds them.
 
     Args:
-        runs: summary rows (`deployment`, `workload`, `axis`, `level`, `repeat`, `valid`, `content_valid`, `saturated`,
+        runs: summary rows (`deployment`, `workload`, `axis`, `level`, `repeat`, `valid`, `counts_valid`, `saturated`,
             `waiting_standing`, `throughput_tokens_per_s`, `predicted_saturation`, and the model's `kv_bytes_per_token` and
             `parameters`).
 
@@ -64,7 +77,7 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
         `regions`; and `signals`, how the three compare, in words.
     """
     rows = []
-    valid = runs.filter("content_valid")  # a late client changes nothing of what the server counted
+    valid = runs.filter("counts_valid")  # a late client changes nothing of what the server counted
     for (deployment, workload), group in valid.group_by("deployment", "workload", maintain_order=True):
         ladder: list[float] = group["level"].unique().sort().to_list()
         # Of this a late client does take something away.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from bench.analysis.slo import operating_points
+from bench.analysis.capacity import operating_points
 from bench.study import Slo
 
 __all__ = ["sensitivity"]
@@ -21,12 +21,14 @@ _SCHEMA = {
 }
 
 
-def sensitivity(runs: pl.DataFrame, slos: Sequence[Slo], slo: Slo, limits_s: Sequence[float]) -> pl.DataFrame:
+def sensitivity(
+    runs: pl.DataFrame, slos: Sequence[Slo], slo: Slo, limits_s: Sequence[float], failed_share: float = 0.01
+) -> pl.DataFrame:
     """`C_max` and usable requests/s of each curve where `slo` has another limit and the other SLOs stay.
 
     Args:
         runs: summary rows, as `operating_points` takes them; other curves change nothing. slo: one of `slos`. limits_s: its
-            limits (s).
+            limits (s). failed_share: of requests that may fail (0–1).
 
     Returns:
         One row a curve and limit at which a measured load meets all: `deployment`, `workload`, `limit_s`, `c_max`, `usable_rps`.
@@ -34,17 +36,22 @@ def sensitivity(runs: pl.DataFrame, slos: Sequence[Slo], slo: Slo, limits_s: Seq
     parts = [pl.DataFrame(schema=_SCHEMA)]
     for limit in limits_s:
         moved = [replace(each, limit_s=limit) if each == slo else each for each in slos]
-        points = operating_points(runs, moved).with_columns(limit_s=pl.lit(limit))
+        points = operating_points(runs, moved, failed_share).with_columns(limit_s=pl.lit(limit))
         parts.append(points.drop_nulls("c_max").select(*_SCHEMA))
     return pl.concat(parts)
 
 
 def steps_of(runs: pl.DataFrame, slo: Slo) -> list[float]:
-    """The limits at which something changes: every level's mean of the SLO's percentile (s), ascending."""
+    """Limits at which something changes: every level's mean of the SLO's percentile (s), ascending.
+
+    Of a load that goes on it is that of the steady windows, as in `operating_points`.
+    """
+    columns = [column for column in (f"steady_{slo.column}", slo.column) if column in runs.columns]
     means = (
         runs.filter("valid")
-        .drop_nulls(slo.column)
+        .with_columns(reached=pl.coalesce(columns).cast(pl.Float64))
+        .drop_nulls("reached")
         .group_by("deployment", "workload", "level")
-        .agg(pl.col(slo.column).cast(pl.Float64).log().mean().exp())
+        .agg(pl.col("reached").log().mean().exp())
     )
-    return means[slo.column].unique().sort().to_list()
+    return means["reached"].unique().sort().to_list()

@@ -5,10 +5,13 @@ Formulas, and the documents' worked examples by number: docs/sizing.md.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
+
+import polars as pl
 
 from bench.study import Slo
 
@@ -23,8 +26,11 @@ __all__ = [
     "fleet",
     "gpus_of",
     "instances_for",
+    "is_machine",
+    "launched_gpus",
     "limits",
     "sized",
+    "with_devices",
 ]
 
 DAYS_A_MONTH = 30  # as the documents count; 730 hours would be 1.4 % more
@@ -39,16 +45,17 @@ class OperatingPoint:
     """What one instance carries while it meets its SLOs.
 
     Attributes:
-        usable_rps: requests/s. tensor_parallel: GPUs of an instance.
+        usable_rps: requests/s; it lies between usable_low and usable_high at 95 % confidence, each None where it is not established.
+        gpus: that are paid for with an instance; None where they are unknown.
         c_max: requests in flight there, which are what it may admit. latency_s: their mean E2E latency (s).
         prompt_tokens, output_tokens: mean lengths (tokens). kv_tokens: capacity of the KV cache (tokens).
-        max_model_len: longest request that the server takes (tokens).
+        max_model_len: longest request that the server takes (tokens). engines: that share requests and `kv_tokens` evenly.
         admit: most requests in flight there, where the load does not hold `c_max` of them: they came by a rate and met the SLOs, and a
             limit at their mean would refuse much of it.
     """
 
     usable_rps: float
-    tensor_parallel: int = 1
+    gpus: int | None = 1
     c_max: float | None = None
     latency_s: float | None = None
     prompt_tokens: float | None = None
@@ -56,6 +63,9 @@ class OperatingPoint:
     kv_tokens: int | None = None
     max_model_len: int | None = None
     admit: float | None = None
+    engines: int = 1
+    usable_low: float | None = None
+    usable_high: float | None = None
 
     @classmethod
     def of(
@@ -76,7 +86,7 @@ class OperatingPoint:
         held = point["unit"] == "requests in flight"  # not by a rate, nor of conversations, some of which think
         return cls(
             usable_rps=point["usable_rps"],
-            tensor_parallel=gpus_of(run),
+            gpus=gpus_of(run),
             c_max=point["operate_at"] if held else point["in_flight"],
             latency_s=point["latency_s"],
             prompt_tokens=point["prompt_tokens"],
@@ -84,6 +94,9 @@ class OperatingPoint:
             kv_tokens=run.get("kv_tokens"),
             max_model_len=run.get("max_model_len"),
             admit=None if held else point["in_flight_peak"],
+            engines=run.get("engines") or 1,
+            usable_low=point["usable_low"],
+            usable_high=point["usable_high"],
         )
 
     @property
@@ -101,10 +114,11 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class Fleet:
-    """How many instances and GPUs; `utilisation` is the share of what they could carry that the peak asks for."""
+    """How many instances and GPUs (None where those of one are unknown); `utilisation` is the share of what they could carry that the
+    peak asks for."""
 
     instances: int
-    gpus: int
+    gpus: int | None
     utilisation: float
 
 
@@ -117,8 +131,8 @@ def fleet(point: OperatingPoint, peak_rps: float, *, safety: float = 1.3) -> Fle
     Source: the documents' instances × GPUs of one × safety, in whole instances.
     """
     instances = instances_for(peak_rps, point.usable_rps)
-    gpus = math.ceil(_exact(instances * safety)) * point.tensor_parallel
-    return Fleet(instances, gpus, peak_rps * point.tensor_parallel / (gpus * point.usable_rps))
+    bought = math.ceil(_exact(instances * safety))
+    return Fleet(instances, None if point.gpus is None else bought * point.gpus, peak_rps / (bought * point.usable_rps))
 
 
 def instances_for(peak_rps: float, usable_rps: float) -> int:
@@ -158,8 +172,10 @@ def limits(point: OperatingPoint, slo_s: float | None, *, arrival_rps: float | N
     if point.kv_tokens is not None:
         free = (round(_KV_HEADROOM[0] * point.kv_tokens), round(_KV_HEADROOM[1] * point.kv_tokens))
         if point.c_max and point.prompt_tokens is not None and point.output_tokens is not None:
-            others = max(0.0, point.c_max - 1) * (point.prompt_tokens + point.output_tokens)
-            longest = max(0, math.floor(min(point.kv_tokens - others, point.max_model_len or math.inf) - point.output_tokens))
+            # Of the engine in which it comes to lie, whose share of requests and tokens is the mean one.
+            others = max(0.0, point.c_max / point.engines - 1) * (point.prompt_tokens + point.output_tokens)
+            room = point.kv_tokens / point.engines - others
+            longest = max(0, math.floor(min(room, point.max_model_len or math.inf) - point.output_tokens))
     admission = point.c_max if point.admit is None else point.admit
     queue = None if slo_s is None else slo_s * (point.usable_rps if arrival_rps is None else arrival_rps)
     return Limits(
@@ -172,9 +188,50 @@ def limits(point: OperatingPoint, slo_s: float | None, *, arrival_rps: float | N
     )
 
 
-def gpus_of(run: Mapping[str, Any]) -> int:
-    """GPUs of an instance; 1, the machine, where the engine runs on a CPU, whose workers share it."""
-    return 1 if run.get("device") == "cpu" else run.get("tensor_parallel") or 1
+def launched_gpus(launch: Mapping[str, Any]) -> int | None:
+    """GPUs of one instance, as `launch.json` has them; 0 where the engine runs on a CPU, None where they are unknown.
+
+    Launches of older versions do not have them: there they follow from the command line.
+    """
+    if "gpus" in launch:
+        return cast("int | None", launch["gpus"])
+    if launch.get("device") == "cpu" and launch.get("base_url") is None:
+        return 0
+    words = [str(word) for word in launch.get("argv") or []]
+    if not words:
+        return launch.get("tensor_parallel") if launch.get("base_url") is None else None
+    sizes = {word.removeprefix("--"): after for word, after in itertools.pairwise(words)}
+    return math.prod(int(sizes.get(f"{kind}-parallel-size", 1)) for kind in ("tensor", "pipeline", "data"))
+
+
+def is_machine(run: Mapping[str, Any]) -> bool:
+    """Whether an instance is a machine with an engine on its CPU. Tables of older versions tell the device alone."""
+    return bool(run["gpus"] == 0 if "gpus" in run else run.get("device") == "cpu")
+
+
+def with_devices(runs: pl.DataFrame) -> pl.DataFrame:
+    """The rows with `devices`, GPUs or workers of a CPU engine: tensor × pipeline × data parallelism; null where the first is unknown.
+
+    Tables of older versions have the first alone.
+    """
+    further = [pl.col(kind).fill_null(1) for kind in ("pipeline_parallel", "data_parallel") if kind in runs.columns]
+    return runs.with_columns(devices=math.prod(further, start=pl.col("tensor_parallel")))
+
+
+def gpus_of(run: Mapping[str, Any]) -> int | None:
+    """GPUs that are paid for with an instance; 1, the machine, where the engine runs on a CPU. None where they are unknown.
+
+    Tables of older versions lack `gpus`: those of tensor parallelism stand for them, unless the run saw others.
+
+    Args:
+        run: a summary row with `gpus`, or `device` and `tensor_parallel`, and `gpu_count_seen` if known.
+    """
+    if "gpus" in run:
+        return None if run["gpus"] is None else max(1, run["gpus"])
+    if run.get("device") == "cpu":
+        return 1
+    shared = run.get("tensor_parallel")
+    return shared if run.get("gpu_count_seen") in (None, shared) else None
 
 
 def sized(
@@ -192,16 +249,24 @@ def sized(
         slos: the smallest TTFT among them bounds the queue. gpu_hour: USD of one GPU. token_price: USD of 10⁶ output tokens elsewhere.
 
     Returns:
-        `instances`, `gpus`, `utilisation_at_peak` (0–1), what was asked, the operating point, `little`, `consistent`, `limits` (of a
-        queue: null without a TTFT), `cost` (null without a price): USD an `hour`, a `month`, `million_output_tokens_at_peak`,
+        `instances` (between `instances_least` and `instances_most` at 95 % confidence, null where that end is not established), `gpus`
+        (null where those of an instance are unknown; `gpus_least`, `gpus_most`), `utilisation_at_peak` (0–1), what was asked, the
+        operating point (its GPUs as `gpus_per_instance`), `little`, `consistent`, `limits` (of a queue: null without a TTFT), `cost`
+        (null without a price or GPUs): USD an `hour`, a `month` (`month_least`, `month_most`), `million_output_tokens_at_peak`,
         `break_even_million_tokens_a_month`, `worth_of_tokens_an_hour_at_peak` (what the peak's output tokens sell for, or cost there).
     """
     found = fleet(point, peak_rps, safety=safety)
     ttft = min((slo.limit_s for slo in slos if slo.metric == "ttft"), default=None)
-    cost: dict[str, float] | None = None
-    if gpu_hour is not None:
+    ends = {
+        end: None if rate is None or rate <= 0 else fleet(replace(point, usable_rps=rate), peak_rps, safety=safety)
+        for end, rate in (("least", point.usable_high), ("most", point.usable_low))
+    }
+    cost: dict[str, float | None] | None = None
+    if gpu_hour is not None and found.gpus is not None:
         month = cost_per_month(gpu_hour, found.gpus)
         cost = {"price_per_hour": gpu_hour, "hour": gpu_hour * found.gpus, "month": month}
+        for end, other in ends.items():
+            cost[f"month_{end}"] = None if other is None or other.gpus is None else cost_per_month(gpu_hour, other.gpus)
         if point.output_tokens:
             tokens = peak_rps * point.output_tokens
             cost["million_output_tokens_at_peak"] = cost_per_million_tokens(gpu_hour, found.gpus, tokens)
@@ -212,10 +277,12 @@ def sized(
     return {
         "instances": found.instances,
         "gpus": found.gpus,
+        **{f"instances_{end}": None if other is None else other.instances for end, other in ends.items()},
+        **{f"gpus_{end}": None if other is None else other.gpus for end, other in ends.items()},
         "utilisation_at_peak": found.utilisation,
         "peak_rps": peak_rps,
         "safety": safety,
-        **asdict(point),
+        **{"gpus_per_instance" if key == "gpus" else key: value for key, value in asdict(point).items()},
         "little": point.little,
         "consistent": point.consistent,
         "limits": asdict(limits(point, ttft)),

@@ -36,9 +36,9 @@ def _run(options: argparse.Namespace) -> None:
         wide=folder / "metrics.csv",
         summary=folder / "summary.json",
     )
-    reasons = verdict(summary, Thresholds()).reasons
+    judged = verdict(summary, Thresholds())
     if options.json:
-        print_json({**summary, "valid": not reasons, "reasons": reasons})
+        print_json({**summary, **judged.columns()})
         return
     print(f"{folder}: {summary['ok']} of {summary['requests']} requests ok")
     bound = summary["ttft_p99_bound_s"]
@@ -54,4 +54,9 @@ def _run(options: argparse.Namespace) -> None:
         value = summary.get(key)
         if value is not None:
             print(f"  {label:<20} {tail_text(value, bound) if key == 'ttft_p99_s' else f'{value:.4g}'} {unit}")
-    print(f"  {'verdict':<20} " + (f"invalid: {'; '.join(reasons)}" if reasons else "valid"))
+    if judged.failures:
+        print(f"  {'failed':<20} {judged.failures}")
+    for what, valid in (("latency, throughput", judged.valid), ("the server's counts", judged.counts_valid)):
+        print(f"  {what:<20} {'valid' if valid else 'invalid'}")
+    for reason in judged.found:
+        print(f"    {reason.part}: {reason.text}")

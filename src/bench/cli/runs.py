@@ -5,16 +5,27 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections import Counter
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TypedDict, cast
 
 from bench.cli.common import Commands, add_config, load_plan, print_json
 from bench.errors import BenchError
 from bench.measure.state import run_states
 from bench.measure.store import Store
 from bench.study import Paths
+from bench.study.precision import thin_levels
 
 __all__ = ["add"]
+
+
+class Verdict(TypedDict):
+    """What the summary table says of a run: parts at fault, why, and requests that failed (None where none did)."""
+
+    faults: list[str]
+    reasons: list[str]
+    failures: str | None
 
 
 def add(commands: Commands) -> None:
@@ -22,10 +33,11 @@ def add(commands: Commands) -> None:
         "runs",
         help="list a study's runs with the state of each",
         description="List a study's runs, one a line: state, deployment/run. States: missing, measured, stale (something that "
-        "defines it changed), invalid (measured, and a check refuses it).",
+        "defines it changed), invalid (measured, and some part of it cannot be trusted: the part and the reasons follow). Failed "
+        "requests are the server's answer to its load, and make no run invalid.",
     )
     add_config(runs)
-    runs.add_argument("--json", action="store_true", help="a JSON list, with each run's definition, digest and reasons")
+    runs.add_argument("--json", action="store_true", help="a JSON list, with each run's definition, digest and verdict")
     runs.set_defaults(run=_runs)
     discard = commands.add_parser(
         "discard",
@@ -37,7 +49,7 @@ def add(commands: Commands) -> None:
     discard.add_argument(
         "patterns", nargs="*", metavar="PATTERN", help="deployment/run or run, or a shell pattern of one, such as '*_c0020_*'"
     )
-    discard.add_argument("--invalid", action="store_true", help="the runs that a check refused")
+    discard.add_argument("--invalid", action="store_true", help="the runs of which some part cannot be trusted")
     discard.add_argument("--dry-run", action="store_true", help="only say what would be forgotten")
     discard.add_argument("--json", action="store_true", help="a JSON list of the runs forgotten")
     discard.set_defaults(run=_discard)
@@ -45,43 +57,65 @@ def add(commands: Commands) -> None:
 
 def _runs(options: argparse.Namespace) -> None:
     plan = load_plan(options)
-    reasons = _reasons()
-    states = run_states(plan, Store(Path(Paths.STORE)), reasons)
+    judged = _judged()
+    rejected = {digest for digest, verdict in judged.items() if verdict["faults"]}
+    states = run_states(plan, Store(Path(Paths.STORE)), rejected)
     if options.json:
+        unknown: Verdict = {"faults": [], "reasons": [], "failures": None}
         print_json(
             [
-                {**run.definition, "digest": run.digest, "state": state, "reasons": reasons.get(run.digest, [])}
+                {
+                    **run.definition,
+                    **asdict(plan.place_of(run)),
+                    "digest": run.digest,
+                    "state": state,
+                    **judged.get(run.digest, unknown),
+                }
                 for run, state in states
             ]
         )
         return
     for run, state in states:
-        why = f"  {'; '.join(reasons[run.digest])}" if state == "invalid" else ""
-        print(f"{state:<9} {run.key}{why}")
+        verdict = judged.get(run.digest) if state in ("measured", "invalid") else None
+        print(f"{state:<9} {run.key}" + (_why(verdict) if verdict else ""))
     counts = Counter(state for _, state in states)
     print(f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
+    for line in thin_levels(plan.runs, plan.config.decision.slos):
+        print(f"Note: {line}")
 
 
-def _reasons() -> dict[str, list[str]]:
-    """Reasons of invalid runs, by digest, from the last aggregate; none where there was none."""
+def _why(verdict: Verdict) -> str:
+    """The parts at fault with the reasons, and the requests that failed; empty where there is nothing to say."""
+    faults = [f"{', '.join(verdict['faults'])}: {'; '.join(verdict['reasons'])}"] if verdict["faults"] else []
+    failures = [verdict["failures"]] if verdict["failures"] else []
+    return "".join(f"  {text}" for text in (*faults, *failures))
+
+
+def _judged() -> dict[str, Verdict]:
+    """The verdict on each run, by digest, from the last aggregate; none where there was none, or an older version wrote it."""
     path = Path(Paths.SUMMARY)
     if not path.exists():
         return {}
     import polars as pl  # noqa: PLC0415 - a list of runs must not cost half a second
 
-    invalid = pl.scan_parquet(path).filter(~pl.col("valid")).select("digest", "reasons").collect()
-    return {digest: list(reasons) for digest, reasons in invalid.iter_rows()}
+    table = pl.scan_parquet(path)
+    columns = list(Verdict.__annotations__)
+    if not set(columns) <= set(table.collect_schema().names()):
+        return {}
+    rows = table.select("digest", *columns).collect().iter_rows(named=True)
+    return {row.pop("digest"): cast("Verdict", row) for row in rows}
 
 
 def _discard(options: argparse.Namespace) -> None:
     if not options.patterns and not options.invalid:
         raise BenchError("name the runs to forget: a pattern, such as '*_c0020_*', or --invalid.")
     plan = load_plan(options)
-    reasons = _reasons() if options.invalid else {}
+    judged = _judged() if options.invalid else {}
+    rejected = {digest for digest, verdict in judged.items() if verdict["faults"]}
     wanted = [
         run
         for run in plan.runs
-        if run.digest in reasons
+        if run.digest in rejected
         or any(fnmatchcase(run.key, pattern) or fnmatchcase(run.name, pattern) for pattern in options.patterns)
     ]
     if not wanted and options.invalid and not options.patterns:

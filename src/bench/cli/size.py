@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ def add(commands: Commands) -> None:
         description="From the load that one instance carries while it meets its SLOs to a fleet. That load is read from RESULTS (a "
         "folder, a summary.parquet, or one of them with :DEPLOYMENT), or given by --usable-rps.",
         epilog="examples: bench size results:tiny-mha --slo ttft_p99=2s --peak-rps 100 --device h100  |  "
-        "bench size --usable-rps 12 --tensor-parallel 4 --safety 1.3 --peak-rps 120",
+        "bench size --usable-rps 12 --gpus 4 --safety 1.3 --peak-rps 120",
     )
     parser.add_argument(
         "results",
@@ -58,7 +59,18 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--kv-tokens", type=at_least_one, metavar="N", help="with --usable-rps: KV capacity of an instance")
     parser.add_argument(
-        "--tensor-parallel", type=at_least_one, metavar="N", help="with --usable-rps: GPUs of an instance (default: 1)"
+        "--gpus",
+        "--tensor-parallel",
+        type=at_least_one,
+        metavar="N",
+        help="GPUs of an instance: tensor × pipeline × data parallelism (default: what RESULTS say, or 1)",
+    )
+    parser.add_argument(
+        "--failed-share",
+        type=_share,
+        default=0.01,
+        metavar="S",
+        help="largest share of requests that may fail at a load that counts as carried, 0 to 1 (default: %(default)s)",
     )
     parser.add_argument(
         "--safety",
@@ -88,6 +100,13 @@ def _positive(text: str) -> float:
     return value
 
 
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
 def _safety(text: str) -> float:
     value = float(text)
     if not 1 <= value < float("inf"):
@@ -96,7 +115,7 @@ def _safety(text: str) -> float:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from bench.analysis import sized  # noqa: PLC0415 - --help must not pay for it
+    from bench.analysis import is_machine, sized  # noqa: PLC0415 - --help must not pay for it
 
     slos = [parse_slo(text) for text in options.slo]
     _refuse_contradictions(options)
@@ -106,20 +125,22 @@ def _run(options: argparse.Namespace) -> None:
         if price is None:
             raise BenchError(f"--device {options.device} has no price here; give --price-per-hour.")
     if options.usable_rps is not None:
-        point, evidence, device = _given(options), {"source": "given"}, None
+        point, evidence, device, machine = _given(options), {"source": "given"}, None, False
     else:
         runs, deployment = _runs(options)
         runs = with_goodput(runs, options.results or "results", slos)
-        point, evidence = _measured(runs, deployment, slos)
+        point, evidence = _measured(runs, deployment, slos, options.failed_share)
         runs = runs.filter(runs["deployment"] == evidence["deployment"])
         device = runs["device"][0] if "device" in runs.columns else None
-        if options.device is not None and device == "cpu":
+        point = _with_gpus(point, options.gpus, evidence["deployment"])
+        machine = is_machine(runs.row(0, named=True))
+        if options.device is not None and machine:
             raise BenchError(
                 f"--device {options.device}: the results are of an engine on a CPU, and a GPU's price is not theirs. Give "
                 "--price-per-hour, of the machine."
             )
         if options.chart is not None:
-            _draw(options, runs)
+            _draw(options, runs if options.gpus is None else runs.with_columns(gpus=0 if machine else options.gpus))
     told = {
         **sized(point, options.peak_rps, safety=options.safety, slos=slos, gpu_hour=price, token_price=options.api_price),
         "device": device,
@@ -128,14 +149,14 @@ def _run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(told)
     else:
-        _print(told)
+        _print(told, machine=machine)
 
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:
     if options.usable_rps is not None and options.results is not None:
         raise BenchError("RESULTS and --usable-rps both say what one instance carries; give one of them.")
     if options.usable_rps is None:
-        for name in ("tensor_parallel", "c_max", "latency", "prompt_length", "output_length", "kv_tokens"):
+        for name in ("c_max", "latency", "prompt_length", "output_length", "kv_tokens"):
             if getattr(options, name) is not None:
                 raise BenchError(f"--{name.replace('_', '-')} belongs to --usable-rps; from results it is read.")
         if not options.slo:
@@ -167,7 +188,7 @@ def _given(options: argparse.Namespace) -> OperatingPoint:
 
     return OperatingPoint(
         options.usable_rps,
-        options.tensor_parallel or 1,
+        options.gpus or 1,
         c_max=options.c_max,
         latency_s=options.latency,
         prompt_tokens=options.prompt_length,
@@ -187,10 +208,12 @@ def _runs(options: argparse.Namespace) -> tuple[pl.DataFrame, str | None]:
     return runs, deployment
 
 
-def _measured(runs: pl.DataFrame, deployment: str | None, slos: list[Slo]) -> tuple[OperatingPoint, dict[str, Any]]:
+def _measured(
+    runs: pl.DataFrame, deployment: str | None, slos: list[Slo], failed_share: float
+) -> tuple[OperatingPoint, dict[str, Any]]:
     from bench.analysis import OperatingPoint, operating_points  # noqa: PLC0415 - as above
 
-    points = operating_points(runs, slos)
+    points = operating_points(runs, slos, failed_share)
     points = points if deployment is None else points.filter(points["deployment"] == deployment)
     if points.height != 1:
         curves = ", ".join(f"{row['deployment']} with {row['workload']}" for row in points.iter_rows(named=True))
@@ -200,9 +223,29 @@ def _measured(runs: pl.DataFrame, deployment: str | None, slos: list[Slo]) -> tu
     row = points.row(0, named=True)
     point = OperatingPoint.of(row, runs.filter(runs["deployment"] == row["deployment"]).row(0, named=True))
     if point is None:
-        why = f"at {row['missed_at']:g} it misses {row['missed']}" if row["kind"] == "below" else row["told"]
-        raise BenchError(f"{row['deployment']} with {row['workload']}: no measured load meets the SLOs: {why}.")
+        if row["basis"] == "burst" and row["c_max"] is not None:
+            raise BenchError(
+                f"{row['deployment']} with {row['workload']}: a burst does not show what an instance carries in the long run. "
+                "Measure a closed or an open loop (`arrival: closed`, `poisson`), and size that."
+            )
+        at = "" if row["missed_at"] is None else f"{row['missed_at']:g}"
+        why = {
+            "below": f"no measured load meets the SLOs: at {at} it misses {row['missed']}",
+            "unsettled": f"no steady state: at {at} {row['missed']}",
+        }.get(row["kind"], row["c_max_text"])
+        raise BenchError(f"{row['deployment']} with {row['workload']}: {why}.")
     return point, {"source": "measured", **row}
+
+
+def _with_gpus(point: OperatingPoint, given: int | None, deployment: str) -> OperatingPoint:
+    """The point with the GPUs that are given, where the results do not say them.
+
+    Raises:
+        BenchError: they say others.
+    """
+    if given is not None and point.gpus not in (None, given):
+        raise BenchError(f"--gpus {given}: an instance of {deployment} has {point.gpus}, as the results say; leave --gpus out.")
+    return point if given is None else replace(point, gpus=given)
 
 
 def _draw(options: argparse.Namespace, runs: pl.DataFrame) -> None:
@@ -212,32 +255,28 @@ def _draw(options: argparse.Namespace, runs: pl.DataFrame) -> None:
     from bench.figures import Results  # noqa: PLC0415
     from bench.figures.save import save_figure  # noqa: PLC0415
 
-    decision = Decision(slo=options.slo, peak_rps=options.peak_rps, safety=options.safety)
+    decision = Decision(slo=options.slo, failed_share=options.failed_share, peak_rps=options.peak_rps, safety=options.safety)
     with TemporaryDirectory() as folder:  # a figure is several files; others beside the one that is wanted are not ours
         paths = save_figure("fleet", Results(runs, pl.DataFrame(), None, decision), Path(folder, "fleet"))
         options.chart.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(next(path for path in paths if path.suffix == options.chart.suffix), options.chart)
 
 
-def _print(told: dict[str, Any]) -> None:
-    from bench.analysis import instances_for  # noqa: PLC0415 - as above
-
+def _print(told: dict[str, Any], *, machine: bool) -> None:
     evidence = told["evidence"]
     if evidence["source"] == "measured":
         where = f"{evidence['deployment']} with {evidence['workload']}"
         more = f"; at {evidence['missed_at']:g} it misses {evidence['missed']}" if evidence["missed_at"] is not None else ""
-        print(f"{where} meets the SLOs up to {evidence['axis'].replace('_', ' ')} {evidence['told']}{more}.\n")
-    machine = evidence["source"] == "measured" and told["device"] == "cpu"
+        print(f"{where} meets the SLOs up to {evidence['axis'].replace('_', ' ')} {evidence['c_max_text']}{more}.\n")
     rows = [
         ["instances", f"{told['instances']:,}"],
-        [f"{'machines' if machine else 'GPUs'}, with the safety factor {told['safety']:g}", f"{told['gpus']:,}"],
+        [f"{'machines' if machine else 'GPUs'}, with the safety factor {told['safety']:g}", _count(told["gpus"])],
         ["usable requests/s of an instance", f"{told['usable_rps']:.3g}"],
     ]
     if evidence.get("goodput_rps") is not None:
         rows.append(["goodput of an instance there, requests/s", f"{evidence['goodput_rps']:.3g}"])
-    if evidence.get("usable_low"):
-        count = instances_for(told["peak_rps"], evidence["usable_low"])
-        rows.append([f"instances, if C_max is {evidence['low']:g}", f"{count:,}"])
+    if evidence["source"] == "measured":
+        rows.append(["instances at 95 % confidence", _between(told["instances_least"], told["instances_most"])])
     rows.append(["load of the fleet at the peak (60–80 % is wanted)", f"{told['utilisation_at_peak']:.0%}"])
     limit = told["limits"]
     if limit["queue"] is not None:
@@ -253,11 +292,23 @@ def _print(told: dict[str, Any]) -> None:
         rows.append(["10 to 15 % of the KV tokens", "{:,} to {:,}".format(*limit["kv_free_tokens"])])
     rows += [[_COSTS[key], f"{value:,.2f}"] for key, value in (told["cost"] or {}).items() if key in _COSTS]
     print_table(rows)
+    if told["gpus"] is None:
+        print("\nHow many GPUs an instance has is not recorded, so nothing can be said of their number and price; give --gpus.")
     if told["consistent"] is False:
         print(
             f"\nLittle's law gives {told['little']:.2g} times the requests/s: load, latency and rate do not belong together. Were they "
             "measured under one load?"
         )
+
+
+def _count(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
+
+
+def _between(least: int | None, most: int | None) -> str:
+    """An interval whose ends may not be established."""
+    ends = ("not established" if end is None else f"{end:,}" for end in (least, most))
+    return " to ".join(ends)
 
 
 _COSTS = {

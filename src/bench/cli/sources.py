@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read_named", "read_source", "with_goodput"]
 
-_NEEDED = ("deployment", "workload", "axis", "level", "repeat", "valid")
+_NEEDED = ("deployment", "workload", "axis", "level", "repeat", "valid", "counts_valid", "telemetry_valid", "failed_share")
 
 
 def read_source(text: str) -> pl.DataFrame:
@@ -57,26 +57,37 @@ def read_named(text: str) -> tuple[pl.DataFrame, str | None]:
 
 
 def with_goodput(runs: pl.DataFrame, text: str, slos: Sequence[Slo]) -> pl.DataFrame:
-    """The rows with their goodput under `slos`, from each run's requests beside the table; null where those are not kept.
-
-    What the table tells is of the SLOs of its study.
+    """The rows with their goodput under `slos` and the requests that they are judged by, from each run's table of requests.
 
     Args:
         runs: summary rows of `read_source`. text: what they were read from.
+
+    Raises:
+        BenchError: neither the table nor a file beside it has the requests of a run.
     """
     import polars as pl  # noqa: PLC0415 - as above
 
-    from bench.analysis import goodput  # noqa: PLC0415
+    from bench.analysis.slo import JUDGED, goodput, judged_frame, judged_requests  # noqa: PLC0415
 
     place = Path(text) if Path(text).exists() else Path(text.rpartition(":")[0] or Paths.SUMMARY)
     root = (place if place.is_dir() else place.parent) / "runs"
-    told = []
+    found = []
     for run in runs.iter_rows(named=True):
         table = root / run["deployment"] / run["run"] / "requests.parquet"
-        known = table.exists()
-        met = goodput(pl.read_parquet(table), slos, run["duration_s"]) if known else {"goodput_requests_per_s": None}
-        told.append(met["goodput_requests_per_s"])
-    return runs.with_columns(goodput_requests_per_s=pl.Series(told, dtype=pl.Float64))
+        if table.exists():
+            requests = judged_requests(run, pl.read_parquet(table))
+        elif run.get("judged") is not None:
+            requests = judged_frame(run["judged"])
+        else:
+            raise BenchError(
+                f"{table}: no such file, and {place} does not have the latencies of {run['run']}: an SLO cannot be judged. "
+                "Make the table again from its runs, with `make figures` or `bench figures`."
+            )
+        found.append(goodput(run, requests, slos))
+    return runs.with_columns(
+        pl.Series("goodput_requests_per_s", [row["goodput_requests_per_s"] for row in found], dtype=pl.Float64),
+        pl.Series("judged", [row["judged"] for row in found], dtype=JUDGED),
+    )
 
 
 def _read(path: Path) -> pl.DataFrame:

@@ -2,7 +2,8 @@
 
 from bench.engine.environment import prepare_engine
 from bench.engine.facts import gather_facts, hardware, server_info
-from bench.engine.gpus import gpus_of
+from bench.engine.gpus import gpu_names
+from bench.engine.inherited import inherited
 from bench.engine.launch import resolve_launch, write_launch
 from bench.engine.server import Server, ServerDied
 
@@ -10,8 +11,9 @@ __all__ = [
     "Server",
     "ServerDied",
     "gather_facts",
-    "gpus_of",
+    "gpu_names",
     "hardware",
+    "inherited",
     "prepare_engine",
     "resolve_launch",
     "server_info",

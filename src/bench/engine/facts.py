@@ -16,6 +16,7 @@ import requests
 
 from bench.engine.server import Server
 from bench.http import get
+from bench.study.environment import redacted, redacted_command
 
 __all__ = ["gather_facts", "hardware", "server_info"]
 
@@ -31,8 +32,8 @@ def gather_facts(server: Server, log: Path, info: Mapping[str, Any]) -> dict[str
     return {
         "engine_version": info.get("version"),
         "managed": server.managed,
-        "command": server.argv,
-        "environment": server.environment,
+        "command": redacted_command(server.argv),
+        "environment": redacted(server.environment),
         "ready_s": round(server.ready_s, 3),
         "weight_gib": float(weights[-1]) if weights else None,
         "hardware": hardware(),

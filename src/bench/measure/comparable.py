@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,15 @@ from bench.engine import hardware
 from bench.errors import BenchError
 from bench.measure.store import Store
 from bench.study import DeploymentSpec, Paths, Plan
+from bench.study.environment import counted
 
-__all__ = ["device_of", "refuse_another_device", "refuse_another_version", "refuse_strange_launch"]
+__all__ = [
+    "device_of",
+    "refuse_another_device",
+    "refuse_another_environment",
+    "refuse_another_version",
+    "refuse_strange_launch",
+]
 
 
 def device_of(spec: DeploymentSpec) -> str | None:
@@ -35,6 +42,31 @@ def refuse_another_device(plan: Plan, spec: DeploymentSpec, store: Store, device
             raise BenchError(
                 f"{spec.name}: this is {device}, but {key} was measured on {then}. Measure what is missing there too, narrow the "
                 f"study to what there is (`select`), or forget the runs with `bench discard '{spec.name}/*'` to measure all here."
+            )
+
+
+def refuse_another_environment(plan: Plan, spec: DeploymentSpec, store: Store, environment: Mapping[str, str] | None) -> None:
+    """Refuse to mix runs of servers that inherited different variables: `NCCL_P2P_DISABLE=1` alone can halve a server's speed.
+
+    Args:
+        environment: what `bench.engine.inherited` gives now.
+
+    Raises:
+        BenchError: it names each variable that differs, and how to go on.
+    """
+    now = counted(environment)
+    for key, recorded in _told(plan, spec, store, "environment"):
+        then = counted(recorded)
+        differing = [
+            f"{name} is {now.get(name, 'not set')} now and was {then.get(name, 'not set')} then"
+            for name in sorted(now.keys() | then.keys())
+            if now.get(name) != then.get(name)
+        ]
+        if differing:
+            raise BenchError(
+                f"{spec.name}: exported variables reach the server, and they are not those under which {key} was measured: "
+                f"{'; '.join(differing)}. Export what was exported then, or forget those runs with `bench discard '{spec.name}/*'`. "
+                f"A variable under deployments.{spec.name}.environment is part of the deployment and overrides what is exported."
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 
-from bench.engine import Server, gpus_of
+from bench.engine import Server, gpu_names
 from bench.study import DeploymentSpec
 from bench.telemetry import is_nvml, nvml_endpoint, nvml_problem
 
@@ -20,7 +20,7 @@ def further_endpoints(spec: DeploymentSpec, server: Server, configured: Iterable
     """
     endpoints = list(configured)
     if spec.engine.device == "cuda" and server.managed and not any(map(is_nvml, endpoints)):
-        gpus = gpus_of(spec, {**os.environ, **server.environment})
+        gpus = gpu_names(spec, {**os.environ, **server.environment})
         if gpus:  # an empty list would be all of the machine's
             endpoints.append(nvml_endpoint(gpus))
     problems = {endpoint: nvml_problem(endpoint) for endpoint in endpoints if is_nvml(endpoint)}

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import tarfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
@@ -23,9 +24,10 @@ from bench.errors import BenchError
 from bench.measure.state import facts_key, record_digest
 from bench.measure.store import Store, files_of, whole
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
+from bench.study.environment import redacted, redacted_text, without_user
 from bench.study.plan import PROTOCOL
 
-__all__ = ["FORMAT", "INDEX", "STUDY", "Packed", "pack"]
+__all__ = ["FORMAT", "INDEX", "STUDY", "Packed", "pack", "packed_facts"]
 
 FORMAT = 1
 INDEX, STUDY = "pack.json", "study.yaml"
@@ -62,11 +64,15 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
     if not found:
         raise BenchError("no run of this study is measured here, so there is nothing to pack; `bench runs` lists them.")
     files: dict[str, Path] = {}
-    for name in dict.fromkeys(run.deployment.name for run, _ in found):
-        files |= _files_of_deployment(plan.deployments[name], store)
+    for spec in {run.deployment.name: run.deployment for run, _ in found}.values():
+        sessions = {1, *(plan.place_of(run).session for run, _ in found if run.deployment == spec)}
+        files |= _files_of_deployment(spec, sorted(sessions), store)
     for run, folder in found:
         files |= {f"runs/{run.key}/{name}": folder / name for name in (*files_of(folder / run.record.name), run.record.name)}
-    narrowed = {**content, "select": list(digests) if missing else plan.config.select}
+    narrowed = {
+        **_without_secrets(_with_fingerprints(content, plan)),
+        "select": list(digests) if missing else plan.config.select,
+    }
     index: dict[str, Any] = {
         "format": FORMAT,
         "title": plan.config.study.title,
@@ -79,14 +85,38 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
     }
     output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = output.with_name(f".unfinished-{output.name}")
+    own = [spec.deployment.environment for spec in plan.deployments.values()]
     with tarfile.open(unfinished, "w:gz", compresslevel=6) as tar:
         # Each file is read once: a session that goes on may write to its log meanwhile.
         _add(tar, STUDY, yaml.safe_dump(narrowed, sort_keys=False, allow_unicode=True).encode(), index)
         for name, file in files.items():
-            _add(tar, name, file.read_bytes(), index)
+            content_of = file.read_bytes()
+            _add(tar, name, redacted_text(content_of, os.environ, *own) if file.suffix == ".log" else content_of, index)
         _add(tar, INDEX, (json.dumps(index, indent=1) + "\n").encode(), {"files": {}})
     unfinished.replace(output)
     return Packed(tuple(digests), missing)
+
+
+def _with_fingerprints(content: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    """The configuration with what identifies each model's files: elsewhere nobody can read them, and the runs are the same."""
+    known = {spec.deployment.model: spec.checkpoint for spec in plan.deployments.values() if spec.checkpoint}
+    models = {
+        name: {**entry, "fingerprint": known[name]} if name in known else entry for name, entry in content["models"].items()
+    }
+    return {**content, "models": models}
+
+
+def _without_secrets(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with `<secret>` in place of what looks like one; a deployment's digest is the same with it."""
+    deployments = {
+        name: {**entry, "environment": redacted(entry["environment"])} if entry.get("environment") else entry
+        for name, entry in content.get("deployments", {}).items()
+    }
+    engines = {
+        name: {**entry, "index": without_user(entry["index"])} if entry.get("index") else entry
+        for name, entry in content.get("engines", {}).items()
+    }
+    return {**content, "engines": engines, "deployments": deployments}
 
 
 def _measured_at(run: RunSpec, store: Store) -> Path | None:
@@ -96,24 +126,31 @@ def _measured_at(run: RunSpec, store: Store) -> Path | None:
     return store.folder(run.digest) if store.holds(run.digest) else None
 
 
-def _files_of_deployment(spec: DeploymentSpec, store: Store) -> dict[str, Path]:
+def _files_of_deployment(spec: DeploymentSpec, sessions: Iterable[int], store: Store) -> dict[str, Path]:
     """By their names in the pack; logs, and the engine's record, only where there are any."""
     name, engine = spec.name, spec.deployment.engine
-    facts, launch = Path(Paths.FACTS.format(deployment=name)), Path(Paths.LAUNCH.format(deployment=name))
-    held = store.folder(facts_key(spec)) / facts.name
-    files = {f"deployments/{name}/{facts.name}": held if held.is_file() else facts, f"deployments/{name}/{launch.name}": launch}
+    files = {f"deployments/{name}/launch.json": Path(Paths.LAUNCH.format(deployment=name))}
+    further = {f"engines/{engine}.json": Path(Paths.ENGINE.format(engine=engine))}
+    for session in sessions:
+        facts = Paths.facts(name, session)
+        inside = packed_facts(name, session)
+        held = store.folder(facts_key(spec, session)) / facts.name
+        files[str(inside)] = held if held.is_file() else facts
+        further[str(inside.with_name("server.log"))] = facts.with_name("server.log")
+        number = f"_{session}" if session > 1 else ""
+        further[f"logs/{name}{number}.log"] = Path(f"logs/measure/{name}{number}.log")
     for file in files.values():
         if record_digest(file) != spec.digest:
             raise BenchError(
                 f"{file} is missing, or of another study that has a deployment {name} too. The same `make pack` once more puts this "
                 "study's in its place, and measures nothing again."
             )
-    further = {
-        f"deployments/{name}/server.log": facts.with_name("server.log"),
-        f"logs/{name}.log": Path(f"logs/measure/{name}.log"),
-        f"engines/{engine}.json": Path(Paths.ENGINE.format(engine=engine)),
-    }
     return files | {name: file for name, file in further.items() if file.is_file()}
+
+
+def packed_facts(deployment: str, session: int) -> PurePosixPath:
+    """Where a pack has the facts of a session: as they lie among the results."""
+    return PurePosixPath(Paths.facts(deployment, session)).relative_to("results")
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes, index: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ from bench.telemetry.scraper import scraping
 from bench.workload import (
     Load,
     LoadResult,
+    PlannedRequest,
     PreparedLoad,
     RequestRecord,
     Target,
@@ -64,6 +65,7 @@ def record_run(
     scrape_interval_s: float | None,
     endpoints: Sequence[str] = (),
     prefix_block_size: int | None = None,
+    engines: int = 1,
     descends: bool = False,
 ) -> Recording:
     """Send `load`, scrape the server meanwhile, and write `requests.jsonl`, `telemetry.jsonl.gz` and, last, `run.json`.
@@ -73,6 +75,7 @@ def record_run(
         header: what `run.json` says first: digest, protocol and definition of the run.
         scrape_interval_s: None leaves the telemetry out (a server without /metrics). endpoints: further ones beside the server's.
         prefix_block_size: tokens in a block of the server's prefix cache; None where it is off or unknown.
+        engines: behind the endpoint, each with a prefix cache of its own.
         descends: whether the server's processes descend from this one.
 
     Raises:
@@ -104,7 +107,7 @@ def record_run(
         "client": _client(result),
         "prefix": {
             "primed_tokens": primer.prompt_asked if primer else 0,
-            "expected_tokens": expected_cached_tokens(result.planned, prefix_block_size) if prefix_block_size else 0,
+            "expected_tokens": _expected_tokens(result.planned, prefix_block_size, engines),
         },
         "host": host.told(),
         "versions": _versions(),
@@ -118,6 +121,12 @@ def record_run(
     tokens = sum(r.completion_tokens or 0 for r in records)
     duration = result.end - result.start
     return Recording(records, tokens / duration if duration else 0.0, duration)
+
+
+def _expected_tokens(planned: Sequence[PlannedRequest], block_size: int | None, engines: int) -> int | None:
+    """Prompt tokens that the prefix cache should serve; None where it depends on which of several engines a request comes to."""
+    expected = expected_cached_tokens(planned, block_size) if block_size else 0
+    return None if expected and engines > 1 else expected
 
 
 def _drain(metrics_url: str, end: float) -> float:
@@ -141,8 +150,9 @@ def _drain(metrics_url: str, end: float) -> float:
 def _client(result: LoadResult) -> dict[str, Any]:
     """How the client fared: its own delays are part of every latency that it tells. Of several processes, the worst."""
     duration = result.end - result.start
-    sent = [r.sent_s for r in result.records if r.sent_s is not None and r.after is None]  # a later turn leaves when it may
-    delays = [r.sent_s - r.scheduled_s for r in result.records if r.sent_s is not None and r.scheduled_s is not None]
+    once = [r for r in result.records if not r.resent]  # that a server hung up on a request makes no client late
+    sent = [r.sent_s for r in once if r.sent_s is not None and r.after is None]  # a later turn leaves when it may
+    delays = [r.sent_s - r.scheduled_s for r in once if r.sent_s is not None and r.scheduled_s is not None]
     lags = [_centiles(process.lags) for process in result.processes]
     late = _centiles(delays)
     return {
@@ -150,6 +160,7 @@ def _client(result: LoadResult) -> dict[str, Any]:
         "cpu_s": round(sum(process.cpu_s for process in result.processes), 4),
         "cpu_share": round(max(process.cpu_s for process in result.processes) / duration, 4) if duration else None,
         "reads": sum(process.reads for process in result.processes),
+        "resent": sum(record.resent for record in result.records),
         **{f"loop_lag_{key}_s": _worst(lag[key] for lag in lags) for key in ("p50", "p99", "max")},
         **{f"schedule_delay_{key}_s": late[key] for key in ("p50", "p99", "max")},
         "send_spread_s": round(max(sent) - min(sent), 6) if sent else None,

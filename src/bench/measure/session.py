@@ -14,19 +14,27 @@ from typing import Any
 import requests
 
 from bench.commit import commit_of
-from bench.engine import Server, ServerDied, gather_facts, server_info
+from bench.engine import Server, ServerDied, gather_facts, inherited, server_info
 from bench.errors import BenchError
 from bench.http import get
-from bench.measure.comparable import device_of, refuse_another_device, refuse_another_version, refuse_strange_launch
+from bench.measure.comparable import (
+    device_of,
+    refuse_another_device,
+    refuse_another_environment,
+    refuse_another_version,
+    refuse_strange_launch,
+)
 from bench.measure.devices import further_endpoints
 from bench.measure.metrics import kv_facts, metric_names
 from bench.measure.progress import Clock
 from bench.measure.recording import record_run
+from bench.measure.reference import reference_load
 from bench.measure.state import facts_key, record_digest
 from bench.measure.store import Store
 from bench.study import DeploymentSpec, Plan, RunSpec, Workload
 from bench.study.config import Measurement
-from bench.study.plan import PROTOCOL
+from bench.study.environment import counted
+from bench.study.plan import PROTOCOL, digest
 from bench.telemetry import find_catalogue
 from bench.workload import Load, Target, run_load, schedule
 
@@ -42,6 +50,7 @@ def measure(
     deployment: str,
     runs: Sequence[RunSpec],
     *,
+    session: int = 1,
     launch: Path,
     facts: Path,
     store: Store,
@@ -53,28 +62,30 @@ def measure(
     at once, so that the next session goes on after it.
 
     Args:
-        runs: the runs wanted. launch: the resolved launch. facts: where the deployment's facts go, beside `server.log`.
+        runs: the runs wanted, in the order in which they are measured. session: its number among those of the deployment.
+        launch: the resolved launch. facts: where the session's facts go, beside `server.log`.
         say: takes progress lines.
 
     Raises:
         BenchError: the server would not start, or died twice; the message holds its last words.
     """
     spec = plan.deployments[deployment]
+    key = facts_key(spec, session)
     store.sweep()
     for run in runs:
         if not store.holds(run.digest) and record_digest(run.record) == run.digest:
             store.adopt(run.digest, run.record.parent, last=run.record.name)
-    if not store.holds(facts_key(spec)) and record_digest(facts) == spec.digest:
-        store.adopt(facts_key(spec), facts.parent, last=facts.name)
+    if not store.holds(key) and record_digest(facts) == spec.digest:
+        store.adopt(key, facts.parent, last=facts.name)
     missing = [run for run in runs if not store.holds(run.digest)]
     if len(missing) < len(runs):
         say(f"{deployment}: {len(runs) - len(missing)} of {len(runs)} runs are measured already")
     content = json.loads(launch.read_text())
     starts = 0
-    while missing or not store.holds(facts_key(spec)):
+    while missing or not store.holds(key):
         starts += 1
         try:
-            _measure_missing(plan, spec, missing, content, store, facts.parent / "server.log", say)
+            _measure_missing(plan, spec, missing, content, store, key, facts.parent / "server.log", say)
         except ServerDied as death:
             kept = len(runs) - sum(not store.holds(run.digest) for run in runs)
             if starts == _STARTS:
@@ -83,7 +94,7 @@ def measure(
         missing = [run for run in missing if not store.holds(run.digest)]
     for run in runs:
         store.place(run.digest, run.record.parent, last="run.json")
-    store.place(facts_key(spec), facts.parent, last=facts.name)
+    store.place(key, facts.parent, last=facts.name)
 
 
 def _measure_missing(
@@ -92,6 +103,7 @@ def _measure_missing(
     missing: Sequence[RunSpec],
     launch: dict[str, Any],
     store: Store,
+    key: str,
     log: Path,
     say: Callable[[str], None],
 ) -> None:
@@ -103,13 +115,15 @@ def _measure_missing(
     refuse_another_device(plan, spec, store, device)
     commit = commit_of()
     server = Server(
-        launch,
+        launch | {"environment": {**launch.get("environment", {}), **d.environment}},  # with the secrets, which no file has
         cores=d.cores,
-        tensor_parallel=d.tensor_parallel,
+        workers=d.workers,
         log=log,
         ready_timeout_s=settings.ready_timeout_s,
         say=lambda text: say(f"{spec.name}: {text}"),
     )
+    environment = inherited(spec, server.environment, os.environ)
+    refuse_another_environment(plan, spec, store, environment)
     with server:
         say(f"{spec.name}: ready after {server.ready_s:.0f} s at {server.base_url}")
         ready = time.monotonic()
@@ -127,6 +141,8 @@ def _measure_missing(
             "deployment": spec.name,
             "digest": spec.digest,
             **gather_facts(server, log, info),
+            "inherited": environment,
+            "environment_digest": digest(counted(environment)),
             **kv_facts(exposition, info),
             "warmup": warmup,
         }
@@ -134,10 +150,18 @@ def _measure_missing(
         scraped = _tells_enough(server, exposition, facts["engine_version"], served, say)
         endpoints = further_endpoints(spec, server, settings.telemetry.values(), lambda text: say(f"{spec.name}: {text}"))
         refuse_another_version(plan, spec, store, facts["engine_version"])
-        with store.adding(facts_key(spec)) as folder:
+        with store.adding(key) as folder:
             (folder / "deployment.json").write_text(json.dumps(facts, indent=2) + "\n")
         clock = Clock(missing)
+        first = _load(plan.first_run(spec.name), launch, settings.request_timeout_s)
+        reference: dict[str, Any] | None = None
+        measured_round = 0
         for run in missing:
+            place = plan.place_of(run)
+            if settings.reference_requests and place.round != measured_round:
+                measured_round = place.round
+                reference = reference_load(target, first, settings.reference_requests, place.round, lambda: _alive(server))
+                say(f"{spec.name}: round {place.round}, {_described(reference)}")
             load = _load(run, launch, settings.request_timeout_s)
             header = {
                 "digest": run.digest,
@@ -146,6 +170,12 @@ def _measure_missing(
                 "engine_version": facts["engine_version"],
                 "device": device,
                 "commit": commit,
+                "environment": environment,
+                "environment_digest": facts["environment_digest"],
+                "round": place.round,
+                "position": place.position,
+                "session": place.session,
+                "reference": reference,
                 "definition": run.definition,
             }
             with store.adding(run.digest) as folder, _blaming(server):
@@ -157,12 +187,19 @@ def _measure_missing(
                     scrape_interval_s=settings.scrape_interval_s if scraped else None,
                     endpoints=endpoints,
                     prefix_block_size=facts["block_size"] if facts["prefix_caching"] else None,
+                    engines=facts["engines"] or d.data_parallel,
                     descends=_descends(spec),
                 )
                 if recording.failed:
                     _alive(server)  # a dead server's failures are not the run's
             say(clock.line(run, recording.requests, recording.tokens_per_s, recording.duration_s))
         say(f"{spec.name}: {clock.share(time.monotonic() - ready)}")
+
+
+def _described(reference: dict[str, Any] | None) -> str:
+    if reference is None:
+        return "no reference load: a request of it failed"
+    return "reference load " + ", ".join(f"{seconds:.2f}" for seconds in reference["seconds"]) + " s"
 
 
 def _descends(spec: DeploymentSpec) -> bool:

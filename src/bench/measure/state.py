@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
@@ -14,24 +15,24 @@ __all__ = ["State", "facts_key", "record_digest", "run_states"]
 State = Literal["missing", "measured", "stale", "invalid"]
 
 
-def run_states(plan: Plan, store: Store, reasons: dict[str, list[str]]) -> list[tuple[RunSpec, State]]:
+def run_states(plan: Plan, store: Store, invalid: Collection[str]) -> list[tuple[RunSpec, State]]:
     """Each run with its state.
 
     `missing`: no measurement. `stale`: a measurement of another definition (the deployment, the workload or the protocol
-    changed); it will be measured again. `invalid`: measured, and refused by a check. `measured`: everything else.
+    changed); it will be measured again. `invalid`: measured, and some part of it cannot be trusted. `measured`: everything else.
 
     Args:
-        reasons: reasons of invalid runs by digest.
+        invalid: digests of the runs of which some part cannot be trusted.
     """
-    return [(run, _state(run, store, reasons)) for run in plan.runs]
+    return [(run, _state(run, store, invalid)) for run in plan.runs]
 
 
-def _state(run: RunSpec, store: Store, reasons: dict[str, list[str]]) -> State:
+def _state(run: RunSpec, store: Store, invalid: Collection[str]) -> State:
     digest = record_digest(run.record)
     # Finished runs of a session that failed lie in the store alone until the next session puts them in place.
     if digest != run.digest and not store.holds(run.digest):
         return "missing" if digest is None else "stale"
-    return "invalid" if reasons.get(run.digest) else "measured"
+    return "invalid" if run.digest in invalid else "measured"
 
 
 def record_digest(record: Path) -> str | None:
@@ -42,8 +43,8 @@ def record_digest(record: Path) -> str | None:
         return None
 
 
-def facts_key(spec: DeploymentSpec) -> str:
-    """What the store keeps a deployment's facts under; by name too: the same deployment under another name is another session, with
-    facts of its own.
+def facts_key(spec: DeploymentSpec, session: int = 1) -> str:
+    """What the store keeps the facts of a deployment's session under; by name too: the same deployment under another name has sessions
+    of its own.
     """
-    return f"deployment-{spec.name}-{spec.digest}"
+    return f"deployment-{spec.name}-{spec.digest}" + (f"-session-{session}" if session > 1 else "")

@@ -6,13 +6,15 @@ output, named by the digest of what it measured, and its place among the results
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 __all__ = ["Store", "files_of", "whole"]
@@ -21,12 +23,13 @@ __all__ = ["Store", "files_of", "whole"]
 class Store:
     """Folders by digest below `root`.
 
-    Sessions of several deployments may share it; `owner` tells their unfinished folders apart.
+    Sessions of several deployments may share it, at the same time: each unfinished folder carries its `owner`, and is locked by its
+    process for as long as that lives.
     """
 
     def __init__(self, root: Path, *, owner: str = "") -> None:
         self.root = root
-        self._prefix = f".unfinished-{owner}-"
+        self._unfinished = f".unfinished-{owner}"
 
     def holds(self, digest: str) -> bool:
         """Whether a finished measurement has this digest."""
@@ -40,13 +43,16 @@ class Store:
     def adding(self, digest: str) -> Iterator[Path]:
         """A temporary folder to fill; it takes its name when the context ends without an error, and is gone otherwise."""
         self.root.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self.root))
-        try:
+        with self._temporary() as folder:
             yield folder
-            self.discard(digest)
-            folder.rename(self.folder(digest))
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            while True:
+                try:
+                    folder.rename(self.folder(digest))
+                    return
+                except OSError as error:  # an older one is there, or one that another session added meanwhile
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+                self.discard(digest)
 
     def adopt(self, digest: str, folder: Path, last: str) -> None:
         """Take a measurement that lies in `folder` but not here (results copied from elsewhere); one that is not whole is left.
@@ -71,13 +77,33 @@ class Store:
             os.utime(target)  # younger than what the job was given, or the workflow would measure for ever
 
     def discard(self, digest: str) -> None:
-        """Forget a measurement."""
-        shutil.rmtree(self.folder(digest), ignore_errors=True)
+        """Forget a measurement; it is there whole, or not at all."""
+        if self.holds(digest):
+            with self._temporary() as folder, suppress(FileNotFoundError):  # another session may forget it, too
+                self.folder(digest).rename(folder / digest)
 
     def sweep(self) -> None:
-        """Remove what killed sessions of this owner left unfinished."""
-        for folder in self.root.glob(f"{self._prefix}*"):
-            shutil.rmtree(folder, ignore_errors=True)
+        """Remove what killed sessions of this owner left unfinished; never what a living process of this machine fills."""
+        for folder in self.root.glob(".unfinished-*"):
+            # What mkdtemp appends has no hyphen, an owner may: `a-b` is not an unfinished folder of `a`.
+            if folder.name.rpartition("-")[0] == self._unfinished:
+                with _locked(folder) as free:
+                    if free:
+                        shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def _temporary(self) -> Iterator[Path]:
+        """A new folder with a lock that ends with this process; it is removed afterwards, unless it was renamed."""
+        while True:
+            folder = Path(tempfile.mkdtemp(prefix=f"{self._unfinished}-", dir=self.root))
+            with _locked(folder, wait=True):
+                if not folder.is_dir():
+                    continue  # swept in the instant before it was locked
+                try:
+                    yield folder
+                finally:
+                    shutil.rmtree(folder, ignore_errors=True)
+                return
 
 
 def files_of(record: Path) -> dict[str, str]:
@@ -92,6 +118,25 @@ def whole(folder: Path, last: str) -> bool:
         (folder / name).is_file() and hashlib.sha256((folder / name).read_bytes()).hexdigest() == expected
         for name, expected in files_of(folder / last).items()
     )
+
+
+@contextmanager
+def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Hold the lock of `folder` while the context lasts; whether it is ours, or the file system has no locks."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            free = True
+        except OSError as error:
+            free = not isinstance(error, BlockingIOError)  # NFS locks no folder; a deployment has one session at a time anyway
+        yield free
+    finally:
+        os.close(descriptor)
 
 
 def _link(file: Path, target: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import re
@@ -12,18 +13,29 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from bench.errors import BenchError
-from bench.measure.pack import FORMAT, INDEX, STUDY, Packed
+from bench.errors import BenchError, shown
+from bench.measure.pack import FORMAT, INDEX, STUDY, Packed, packed_facts
 from bench.measure.state import facts_key, record_digest
 from bench.measure.store import Store, files_of, whole
-from bench.study import DeploymentSpec, Paths, Plan, RunSpec, load_file
+from bench.study import DeploymentSpec, Paths, Plan, load_file
 
 __all__ = ["unpack"]
 
-_PARTS = ("launch.json", "deployment.json")
+# Request records and logs compress 5 to 20 times, and telemetry is compressed already; gzip reaches 1,000 on zeros.
+_MOST_RATIO, _SMALLEST, _MOST_BYTES, _MOST_FILES = 100, 2**20, 64 * 2**30, 500_000
+_PART = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
+_MEMBER = re.compile(
+    rf"{re.escape(INDEX)}|{re.escape(STUDY)}|engines/{_PART}\.json|logs/{_PART}\.log"
+    rf"|deployments/{_PART}/(session-[0-9]+/)?(launch\.json|deployment\.json|server\.log)|runs/{_PART}/{_PART}/{_PART}"
+)
+_TOO_LARGE = (
+    f"it would grow more than {_MOST_RATIO} times, beyond {_MOST_BYTES // 2**30} GiB, or to more than {_MOST_FILES:,} files"
+)
+# What reading a file of ours that is none may raise.
+_ODD = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _BESIDE = (INDEX, STUDY, "engines", "logs")  # what has no place among the results: `engines` would say that one is built here
 
 
@@ -47,9 +59,11 @@ def unpack(file: Path, store: Store) -> Packed:
         plan = _plan_of(folder, index, file)
         beside = _beside(file, folder)
         for spec in plan.deployments.values():
-            _refuse_another(spec, plan.runs_of(spec.name), folder, store, file)
+            _refuse_another(spec, plan, folder, store, file)
         for spec in plan.deployments.values():
-            _place_deployment(spec, folder / "deployments" / spec.name, store)
+            _place_launch(spec, folder / "deployments" / spec.name)
+            for session in plan.sessions_of(spec.name):
+                _place_session(spec, session, folder, store)
         for run in plan.runs:
             _place(run.digest, folder / "runs" / run.key, run.record, store)
         shutil.rmtree(beside, ignore_errors=True)
@@ -63,26 +77,33 @@ def unpack(file: Path, store: Store) -> Packed:
 def _extract(file: Path, folder: Path) -> dict[str, Any]:
     """Unpack a tar file whose every member its index names, with its digest; the index.
 
-    Member by member: what is no plain file, or has a name outside of the folder, is never written.
+    Member by member: what is no plain file, comes twice, or has a name that `pack` does not give, is never written; nor is more than
+    a pack of this size can hold.
     """
     found: dict[str, str] = {}
     try:
-        with tarfile.open(file) as tar:
+        room = min(_MOST_BYTES, _SMALLEST + _MOST_RATIO * file.stat().st_size)
+        with gzip.open(file) as stream, tarfile.open(fileobj=_Bounded(stream, room), mode="r|") as tar:
             for member in tar:
-                content, name = tar.extractfile(member), PurePosixPath(member.name)
-                if content is None or not member.isfile() or name.is_absolute() or ".." in name.parts:
-                    raise ValueError(f"{member.name} is no file of a pack")
-                target = folder / name
+                _refuse_member(member, found, room)
+                target = folder / member.name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content.read())
-                found[member.name] = hashlib.sha256(target.read_bytes()).hexdigest()
-        index: dict[str, Any] = json.loads((folder / INDEX).read_text())
-        known, expected, _ = index["format"], dict(index["files"]), dict(index["runs"])
+                content = tar.extractfile(member)
+                assert content is not None
+                with target.open("xb") as written:
+                    shutil.copyfileobj(content, written, 1 << 20)
+                with target.open("rb") as written:
+                    found[member.name] = hashlib.file_digest(written, "sha256").hexdigest()
+        index: dict[str, Any] = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        known, expected, runs = index["format"], dict(index["files"]), dict(index["runs"])
+        texts = [*expected.values(), *runs, *runs.values(), *(index["missing"] if known == FORMAT else ())]
+        if not isinstance(index.get("commit"), str | None) or not all(isinstance(text, str) for text in texts):
+            raise TypeError(f"{INDEX} is not what `bench pack` writes")
     except FileNotFoundError:
         what = f"it has no {INDEX}" if file.is_file() else "no such file"
         raise BenchError(f"{file}: {what}; `bench pack` writes such files.") from None
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, KeyError, TypeError) as error:
-        told = str(error).partition("\n")[0]
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, *_ODD) as error:
+        told = str(error).partition("\n")[0][:200]
         raise BenchError(f"{file}: no pack, or not whole ({told}); `bench pack` writes such files. Copy it again.") from None
     except OSError as error:
         raise BenchError(f"{file}: cannot be unpacked: {error.strerror or error}.") from None
@@ -96,6 +117,34 @@ def _extract(file: Path, folder: Path) -> dict[str, Any]:
             f"{file}: {len(wrong)} of its files are missing or are not what was packed, such as {min(wrong)}. Copy it again."
         )
     return index
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that may not grow beyond `room` bytes, whatever is in it: tarfile reads some headers whole."""
+
+    def __init__(self, stream: gzip.GzipFile, room: int) -> None:
+        self._stream, self._room = stream, room
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(min(size, 1 << 20) if size >= 0 else 1 << 20)
+        self._room -= len(data)
+        if self._room < 0:
+            raise ValueError(_TOO_LARGE)
+        return data
+
+
+def _refuse_member(member: tarfile.TarInfo, found: Mapping[str, str], room: int) -> None:
+    """Refuse what `pack` does not write (links, devices, sparse files, other names), what came before, and what is too large.
+
+    Raises:
+        ValueError: it names the member.
+    """
+    if not member.isreg() or member.issparse() or member.size < 0 or not _MEMBER.fullmatch(member.name):
+        raise ValueError(f"{shown(member.name)} is no file of a pack")
+    if member.name in found:
+        raise ValueError(f"{shown(member.name)} is in it twice")
+    if member.size > room or len(found) >= _MOST_FILES:
+        raise ValueError(_TOO_LARGE)
 
 
 def _plan_of(folder: Path, index: Mapping[str, Any], file: Path) -> Plan:
@@ -112,15 +161,19 @@ def _plan_of(folder: Path, index: Mapping[str, Any], file: Path) -> Plan:
             f"the protocol), which would measure them again. {elsewhere}"
         )
     for spec in plan.deployments.values():
-        for part in _PARTS:
-            name = f"deployments/{spec.name}/{part}"
+        facts = [packed_facts(spec.name, session) for session in plan.sessions_of(spec.name)]
+        for name in (f"deployments/{spec.name}/launch.json", *map(str, facts)):
             _expect(record_digest(folder / name) == spec.digest, name, file)
     for run in plan.runs:
         name = f"runs/{run.key}/{run.record.name}"
         record = folder / name
         _expect(record_digest(record) == run.digest, name, file)
         there = {path.name for path in record.parent.iterdir()}
-        _expect(there == {record.name, *files_of(record)} and whole(record.parent, record.name), name, file)
+        try:
+            right = there == {record.name, *files_of(record)} and whole(record.parent, record.name)
+        except _ODD:
+            right = False
+        _expect(right, name, file)
     return plan
 
 
@@ -149,24 +202,29 @@ def _runs_in(index: Path) -> set[tuple[str, str]]:
     return set(json.loads(index.read_text())["runs"].items()) if index.exists() else set()
 
 
-def _refuse_another(spec: DeploymentSpec, runs: tuple[RunSpec, ...], folder: Path, store: Store, file: Path) -> None:
+def _refuse_another(spec: DeploymentSpec, plan: Plan, folder: Path, store: Store, file: Path) -> None:
     """Refuse a deployment that is here in another measurement: its runs would stand beside another machine's, or be drawn with another
     study's launch.
 
     What is here is the pack's own where launch and facts are the same, to the byte, or every run is (a session that went on since has
     new facts).
     """
-    facts, packed = Path(Paths.FACTS.format(deployment=spec.name)), folder / "deployments" / spec.name
-    places = [(facts.with_name(part), packed / part) for part in _PARTS]
-    places.append((store.folder(facts_key(spec)) / facts.name, packed / facts.name))
+    launch = Path(Paths.LAUNCH.format(deployment=spec.name))
+    places = [(launch, folder / "deployments" / spec.name / launch.name)]
+    for session in plan.sessions_of(spec.name):
+        facts, packed = Paths.facts(spec.name, session), folder / packed_facts(spec.name, session)
+        places += [(facts, packed), (store.folder(facts_key(spec, session)) / facts.name, packed)]
     strange = [own for own, theirs in places if own.exists() and not _same(own, theirs)]
     here = {
         own: folder / "runs" / spec.name / own.parent.name / own.name
-        for own in facts.parents[2].glob(f"runs/{spec.name}/*/run.json")
+        for own in launch.parents[2].glob(f"runs/{spec.name}/*/run.json")
     }
     if here and all(_same(own, theirs) for own, theirs in here.items()):
         strange = []
-    here |= {store.folder(run.digest) / run.record.name: folder / "runs" / run.key / run.record.name for run in runs}
+    here |= {
+        store.folder(run.digest) / run.record.name: folder / "runs" / run.key / run.record.name
+        for run in plan.runs_of(spec.name)
+    }
     strange += [own for own, theirs in here.items() if own.exists() and theirs.exists() and not _same(own, theirs)]
     if strange:
         raise BenchError(
@@ -179,15 +237,24 @@ def _same(one: Path, other: Path) -> bool:
     return one.is_file() and other.is_file() and one.read_bytes() == other.read_bytes()
 
 
-def _place_deployment(spec: DeploymentSpec, folder: Path, store: Store) -> None:
-    """The launch, the log, and then the facts: each younger than what the workflow makes it from."""
-    facts = Path(Paths.FACTS.format(deployment=spec.name))
+def _place_launch(spec: DeploymentSpec, folder: Path) -> None:
+    """The launch: older than the facts, which the workflow makes from it."""
+    launch = Path(Paths.LAUNCH.format(deployment=spec.name))
+    launch.parent.mkdir(parents=True, exist_ok=True)
+    os.utime(folder / launch.name)
+    (folder / launch.name).replace(launch)
+
+
+def _place_session(spec: DeploymentSpec, session: int, folder: Path, store: Store) -> None:
+    """The log of a session, then its facts."""
+    facts, packed = Paths.facts(spec.name, session), folder / packed_facts(spec.name, session)
     facts.parent.mkdir(parents=True, exist_ok=True)
-    for name in ("launch.json", "server.log"):
-        if (folder / name).is_file():
-            os.utime(folder / name)
-            (folder / name).replace(facts.with_name(name))
-    _place(facts_key(spec), folder, facts, store)
+    log = packed.with_name("server.log")
+    if log.is_file():
+        log.replace(facts.with_name(log.name))
+    with store.adding(facts_key(spec, session)) as target:
+        packed.rename(target / packed.name)
+    store.place(facts_key(spec, session), facts.parent, last=facts.name)
 
 
 def _place(key: str, folder: Path, last: Path, store: Store) -> None:

@@ -4,9 +4,10 @@ from bench.models.checkpoint import write_checkpoint
 from bench.models.config_json import config_of, geometry_at, geometry_of, geometry_of_model
 from bench.models.geometry import DTYPE_BYTES, Geometry, kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
 from bench.models.memory import KvPool, cuda_overhead_bytes, kv_pool, predicted_saturation
-from bench.models.plan import choices, plan, tensor_parallel_sizes
+from bench.models.plan import choices, plan
 from bench.models.roofline import Roofline
 from bench.models.setting import WEIGHTS, Demand, Setting
+from bench.models.stages import Parallel, Stage, layers_of_stages, parallel_problem, stages_of, tensor_parallel_sizes
 
 __all__ = [
     "DTYPE_BYTES",
@@ -14,8 +15,10 @@ __all__ = [
     "Demand",
     "Geometry",
     "KvPool",
+    "Parallel",
     "Roofline",
     "Setting",
+    "Stage",
     "choices",
     "config_of",
     "cuda_overhead_bytes",
@@ -25,8 +28,11 @@ __all__ = [
     "kv_bytes_of_sequence",
     "kv_bytes_per_token",
     "kv_pool",
+    "layers_of_stages",
+    "parallel_problem",
     "plan",
     "predicted_saturation",
+    "stages_of",
     "tensor_parallel_sizes",
     "weight_bytes",
     "write_checkpoint",

@@ -12,6 +12,7 @@ from bench.errors import BenchError
 from bench.models.config_json import config_of, geometry_of, geometry_of_model
 from bench.models.geometry import Geometry
 from bench.study import Model, decoder_part
+from bench.study.fingerprint import fingerprint
 
 __all__ = ["write_checkpoint"]
 
@@ -51,6 +52,11 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
         folder = Path(model.path) if model.path else _fetch(name, model)
         if not (folder / "config.json").is_file():
             raise BenchError(f"models.{name}: {folder} holds no config.json; name the folder of a checkpoint.")
+        if model.fingerprint and model.path and fingerprint(model.path) != model.fingerprint:
+            raise BenchError(
+                f"models.{name}: the files in {folder} are not those of models.{name}.fingerprint. Restore them, or remove the "
+                "fingerprint: what depends on them is measured again then."
+            )
         target.symlink_to(folder.resolve(), target_is_directory=True)
         config = _checked(name, model, folder / "config.json")
         geometry = geometry_of(config)
@@ -75,7 +81,14 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
 
 def _checked(name: str, model: Model, file: Path) -> dict[str, Any]:
     """A real checkpoint's config.json, checked against what the configuration states; the latter's where its own cannot be read."""
-    config: dict[str, Any] = json.loads(file.read_text())
+    try:
+        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise ValueError("it holds no object")
+    except (OSError, ValueError, RecursionError) as error:
+        raise BenchError(
+            f"models.{name}: {file} cannot be read as JSON: {error}. Name the folder of a whole checkpoint."
+        ) from None
     stated = geometry_of_model(model)
     try:
         own = geometry_of(config)

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.errors import BenchError
+from bench.errors import BenchError, shown
 from bench.models.families import READERS, Config, llama
 from bench.models.geometry import Geometry
 from bench.study import Architecture, Model, decoder_part
+
+# Keys from which memory and speed are computed.
+_COUNT = re.compile(
+    r"(num_(hidden_layers|attention_heads|key_value_heads|kv_heads|experts|experts_per_tok|local_experts)|(hidden|vocab|\w*intermediate)_size"
+    r"|head_dim|max_position_embeddings|n_(positions|embd|head|layer|inner|routed_experts|shared_experts)|sliding_window"
+    r"|(kv|q)_lora_rank|(qk_rope|qk_nope|v)_head_dim|ffn_hidden_size)"
+)
+
+_NEVER_ZERO = {
+    *("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size", "max_position_embeddings", "head_dim"),
+    *("n_layer", "n_head", "n_embd", "n_positions", "kv_lora_rank"),
+}
 
 __all__ = ["config_of", "geometry_at", "geometry_of", "geometry_of_model"]
 
@@ -37,7 +50,7 @@ def geometry_at(path: Path) -> Geometry:
         config = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BenchError(f"{path} holds no config.json; name the folder of a checkpoint, or the file itself.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, not JSON, a number of 5,000 digits
         raise BenchError(f"{file} cannot be read as JSON: {error}. Name a model's config.json.") from None
     if not isinstance(config, dict):
         raise BenchError(f"{file} holds no JSON object. Name a model's config.json.")
@@ -53,16 +66,19 @@ def geometry_of(config: Config) -> Geometry:
     A family without a reader here is taken for Llama-shaped, and said to be (`exact`): most are, in all that the KV cache needs.
 
     Raises:
-        BenchError: it lacks a key that its family needs.
+        BenchError: it lacks a key that its family needs, or a value is not what the key means.
     """
     part = decoder_part(config)
     family = str(part.get("model_type", "unknown"))
+    _refuse_odd_numbers(part)
     try:
         geometry = READERS.get(family, llama)(part)
         encoder, encoder_known = _encoder_parameters(config)
         quantised, quantisation_known = _quantised_bytes(config.get("quantization_config"))
     except KeyError as missing:
         raise BenchError(f"config.json of model_type {family} does not state {missing}") from None
+    except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, StopIteration) as error:
+        raise BenchError(f"config.json of model_type {family} has a value that is not what its key means ({error})") from None
     return replace(
         geometry,
         parameters=geometry.parameters + encoder,
@@ -92,6 +108,19 @@ def config_of(architecture: Architecture) -> dict[str, Any]:
         "tie_word_embeddings": False,
         "torch_dtype": "float32",
     }
+
+
+def _refuse_odd_numbers(part: Config) -> None:
+    """Refuse a count or a size that is none.
+
+    Raises:
+        BenchError: it names the key.
+    """
+    for key, value in part.items():
+        if _COUNT.fullmatch(str(key)) and value is not None:
+            least, most = int(key in _NEVER_ZERO), 10_000 if "layer" in key else 10**9
+            if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
+                raise BenchError(f"config.json: {key} is {shown(value)}; it is a number from {least} to {most:,}")
 
 
 def _encoder_parameters(config: Config) -> tuple[int, bool]:

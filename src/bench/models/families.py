@@ -19,9 +19,9 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Experts:
-    """In `layers` layers, `count` experts of `each` parameters, `per_token` of which a token uses, and `shared` parameters more."""
+    """In `layers`, by their numbers, `count` experts of `each` parameters, `per_token` of which a token uses, and `shared` more."""
 
-    layers: int = 0
+    layers: tuple[int, ...] = ()
     count: int = 0
     per_token: int = 0
     each: int = 0
@@ -54,9 +54,10 @@ def _decoder(
         once: norms and position embeddings outside the layers. tied: whether the output layer is the embeddings.
         attended: as in `Geometry`, where it is not 2 × head_dim.
     """
-    sparse = experts.layers * (experts.count * experts.each + experts.shared)
-    linear = layers * attention + (layers - experts.layers) * dense + sparse
-    routers = experts.layers * hidden * experts.count
+    routed = [experts.count * experts.each if i in experts.layers else 0 for i in range(layers)]
+    each_layer = [attention + (some + experts.shared if some else dense) for some in routed]
+    linear = sum(each_layer)
+    routers = len(experts.layers) * hidden * experts.count
     embeddings = c["vocab_size"] * hidden * (1 if tied else 2)
     total = linear + layers * other + routers + embeddings + once
     return Geometry(
@@ -70,8 +71,11 @@ def _decoder(
         vocabulary=c["vocab_size"],
         context=context,
         parameters=total,
-        active_parameters=total - experts.layers * (experts.count - experts.per_token) * experts.each,
+        active_parameters=total - len(experts.layers) * (experts.count - experts.per_token) * experts.each,
         linear_parameters=linear,
+        layer_parameters=tuple(each_layer),
+        layer_experts=tuple(routed),
+        tied=tied,
         windows=_windows(c, layers),
         latent=latent,
         attended=attended or (2 * head_dim, 2 * head_dim),
@@ -130,12 +134,14 @@ def llama(
 
 def _mixtral(c: Config) -> Geometry:
     each = 3 * c["hidden_size"] * c["intermediate_size"]
-    return llama(c, experts=_Experts(c["num_hidden_layers"], c["num_local_experts"], c["num_experts_per_tok"], each))
+    return llama(
+        c, experts=_Experts(tuple(range(c["num_hidden_layers"])), c["num_local_experts"], c["num_experts_per_tok"], each)
+    )
 
 
 def _qwen3_moe(c: Config) -> Geometry:
     step, dense = c.get("decoder_sparse_step", 1), c.get("mlp_only_layers") or []
-    layers = sum((i + 1) % step == 0 and i not in dense for i in range(c["num_hidden_layers"]))
+    layers = tuple(i for i in range(c["num_hidden_layers"]) if (i + 1) % step == 0 and i not in dense)
     each = 3 * c["hidden_size"] * c["moe_intermediate_size"]
     return llama(c, head_norms=True, experts=_Experts(layers, c["num_experts"], c["num_experts_per_tok"], each))
 
@@ -203,7 +209,7 @@ def _deepseek(c: Config) -> Geometry:
     each = 3 * hidden * c["moe_intermediate_size"]
     first, every = c.get("first_k_dense_replace", 0), c.get("moe_layer_freq", 1)
     experts = _Experts(
-        layers=sum(i >= first and i % every == 0 for i in range(layers)),
+        layers=tuple(i for i in range(layers) if i >= first and i % every == 0),
         count=c["n_routed_experts"],
         per_token=c["num_experts_per_tok"],
         each=each,

@@ -22,6 +22,8 @@ class Geometry:
         vocabulary: rows of the embeddings. context: longest sequence (tokens).
         parameters: all, an image encoder's too. active_parameters: those that one token passes through.
         linear_parameters: those in the linear layers of the decoder's layers, which are what a quantised checkpoint quantises.
+        layer_parameters: the same of each layer. layer_experts: those of them in routed experts; 0 where a layer's MLP is dense.
+        tied: whether the output layer is the embeddings.
         attended: multiply-adds of one query head with one earlier token, in prefill and in decode: 2 × head_dim, for query · key and
             weight × value. Latent attention unfolds keys and values in prefill, and works on the compressed vector in decode.
         quantised_bytes: bytes of one of the linear parameters in a quantised checkpoint; None where they have the dtype of the rest.
@@ -40,6 +42,9 @@ class Geometry:
     parameters: int
     active_parameters: int
     linear_parameters: int
+    layer_parameters: tuple[int, ...]
+    layer_experts: tuple[int, ...]
+    tied: bool
     windows: tuple[int | None, ...]
     attended: tuple[int, int]
     latent: bool = False

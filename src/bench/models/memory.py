@@ -19,17 +19,18 @@ _PARALLEL_BYTES = int(0.52 * 2**30)
 Groups = tuple[tuple[int | None, int], ...]
 
 
-def cuda_overhead_bytes(vocabulary: int, max_num_seqs: int, tensor_parallel: int) -> int:
+def cuda_overhead_bytes(vocabulary: int, max_num_seqs: int, sharing: int) -> int:
     """Memory that vLLM keeps on each GPU beside weights and KV cache: the sum of `cuda_overhead_terms`."""
-    return sum(cuda_overhead_terms(vocabulary, max_num_seqs, tensor_parallel).values())
+    return sum(cuda_overhead_terms(vocabulary, max_num_seqs, sharing).values())
 
 
-def cuda_overhead_terms(vocabulary: int, max_num_seqs: int, tensor_parallel: int) -> dict[str, int]:
-    """What that memory is made of (bytes).
+def cuda_overhead_terms(vocabulary: int, max_num_seqs: int, sharing: int) -> dict[str, int]:
+    """What that memory is made of (bytes), where `sharing` GPUs share one model.
 
     `activation`, 37.7 bytes × vocabulary × max_num_seqs: the peak of the activations, where vLLM's profiling run sorts the logits of
     `max_num_seqs` sequences, with values, indices and probabilities side by side. `runtime`, 2.84 GiB: CUDA graphs, libraries, and what
-    else does not follow the vocabulary. `parallel`, 0.52 GiB where several GPUs share a layer.
+    else does not follow the vocabulary. `parallel`, 0.52 GiB where several GPUs exchange. Of pipeline stages, each is taken to keep
+    all three, though the last one alone sorts logits: their KV cache comes out too small rather than too large.
 
     Source: fitted to the study's seven printed capacities, each of which it meets within 1 % (docs/models.md). Engines that sample
     with FlashInfer, which sorts nothing, keep less: there the capacity comes out too small, by 1.6 of 56 GiB in the one log seen.
@@ -37,7 +38,7 @@ def cuda_overhead_terms(vocabulary: int, max_num_seqs: int, tensor_parallel: int
     return {
         "activation": round(_SAMPLER_BYTES * vocabulary * max_num_seqs),
         "runtime": _CUDA_BASE,
-        "parallel": _PARALLEL_BYTES if tensor_parallel > 1 else 0,
+        "parallel": _PARALLEL_BYTES if sharing > 1 else 0,
     }
 
 
@@ -61,22 +62,35 @@ class KvPool:
         return max(0, kv_bytes // self.block_bytes * self.block_size)
 
 
-def kv_pool(geometry: Geometry, *, dtype: str, tensor_parallel: int = 1, block_size: int = 16) -> KvPool:
+def kv_pool(
+    geometry: Geometry, *, dtype: str, tensor_parallel: int = 1, block_size: int = 16, layers: range | None = None
+) -> KvPool:
     """The pool of one of `tensor_parallel` devices.
 
     KV heads are dealt out over the devices; each holds at least one (a latent vector counts as one head, which every device holds).
-    Layers with a window and layers without stand in groups of equal size, padded where the numbers do not divide.
+    Layers with a window and layers without stand in groups of equal size, padded where the numbers do not divide. Of n groups with one
+    window, each takes every n-th layer.
+
+    Args:
+        layers: those of the device's pipeline stage; None for all. The groups are the whole model's; a block of the stage holds as many
+            layers as the fullest of them has there.
     """
     layer = layer_kv_bytes(geometry, dtype)
     share = max(layer // tensor_parallel, layer // geometry.kv_heads)
     counts = {window: geometry.windows.count(window) for window in dict.fromkeys(geometry.windows)}
     smallest, largest = min(counts.values()), max(counts.values())
     size = largest if largest < 1.5 * smallest else smallest
+    groups = {window: -(-count // size) for window, count in counts.items()}
+    if layers is not None:
+        alike = {window: [i for i, other in enumerate(geometry.windows) if other == window] for window in groups}
+        size = max(
+            sum(i in layers for i in alike[window][first::count]) for window, count in groups.items() for first in range(count)
+        )
     return KvPool(
-        bytes_per_token=geometry.layers * share,
+        bytes_per_token=(geometry.layers if layers is None else len(layers)) * share,
         block_size=block_size,
         block_bytes=size * share * block_size,
-        groups=tuple((window, -(-count // size)) for window, count in counts.items()),
+        groups=tuple(groups.items()),
     )
 
 
@@ -93,7 +107,8 @@ def predicted_saturation(
 
     Returns:
         Concurrency at which the cache is full. It holds for exact output lengths; where outputs stop early, use the
-        lengths seen.
+        lengths seen. Of several engines' tokens together it is what all of them hold: dealt out unevenly, the requests fill the first
+        engine before that.
     """
     blocks = 0.0
     for window, count in groups:

@@ -12,9 +12,10 @@ from bench.models.memory import KvPool, cuda_overhead_terms, kv_pool, predicted_
 from bench.models.remarks import notes, why_not
 from bench.models.roofline import Roofline
 from bench.models.setting import WEIGHTS, Demand, Setting, computes_in_fp8
+from bench.models.stages import tensor_parallel_sizes
 from bench.study import Device
 
-__all__ = ["HEADROOM", "choices", "plan", "tensor_parallel_sizes"]
+__all__ = ["HEADROOM", "choices", "plan"]
 
 HEADROOM = 0.3  # of the memory in use, left free: the documents' 30 to 50 %
 _COUNTS = range(1, 65)
@@ -98,18 +99,6 @@ def choices(geometry: Geometry, device: Device, demand: Demand, setting: Setting
             told = plan(geometry, device, demand, replace(setting, tensor_parallel=count))
             rows.append({"tensor_parallel": count, **{name: told[name] for name in names}})
     return rows
-
-
-def tensor_parallel_sizes(geometry: Geometry) -> list[int]:
-    """Counts of devices, up to 64, among which the heads can be dealt out evenly.
-
-    Query heads divide by the count; KV heads do, or the count divides by them and each is held more than once. A latent vector is one
-    head, which every device holds.
-
-    Source: vLLM refuses other counts (`verify_with_parallel_config` for query heads, the models' own assertions for KV heads).
-    """
-    heads, kv_heads = geometry.heads, geometry.kv_heads
-    return [n for n in _COUNTS if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
 
 
 def _fewest(

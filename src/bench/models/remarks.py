@@ -25,7 +25,7 @@ def why_not(
     """Why these devices hold not one request of the demand, and the mend; None where they do.
 
     Args:
-        memory: one device's, term by term (bytes). sizes: counts of devices that divide the heads. held: requests that the KV cache
+        memory: one device's, term by term (bytes). sizes: counts of devices that can share a layer. held: requests that the KV cache
         holds at once. dealt: fewest of `sizes` that hold the demand.
     """
     count = setting.tensor_parallel
@@ -36,7 +36,8 @@ def why_not(
         )
     if count not in sizes:
         return (
-            f"{count} GPUs cannot share {geometry.heads} query heads and {geometry.kv_heads} KV heads evenly. "
+            f"{count} GPUs cannot share {geometry.heads} query heads, {geometry.kv_heads} KV heads, an MLP of "
+            f"{geometry.intermediate_size:,} and a vocabulary of {geometry.vocabulary:,} evenly. "
             f"--tensor-parallel may be {', '.join(map(str, sizes))}."
         )
     if held is not None and held >= 1:

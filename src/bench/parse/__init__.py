@@ -7,10 +7,13 @@ from bench.parse.recovery import Recovery, recovery
 from bench.parse.run import parse_run
 from bench.parse.scrapes import series_name, telemetry_table, wide_table
 from bench.parse.server import gauges
+from bench.parse.steady import GROWS, STEADY_FIGURES
 
 __all__ = [
     "DEVICE_FIGURES",
     "DEVICE_SERIES",
+    "GROWS",
+    "STEADY_FIGURES",
     "Recovery",
     "device_figures",
     "device_samples",

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from bench.parse.in_flight import in_flight_figures
 from bench.parse.recovery import recovery
 from bench.parse.server import gauges
 
@@ -16,7 +17,8 @@ _FEWEST_SCRAPES = 5  # fewer say little of a mean
 
 
 def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict[str, Any]:
-    """What the run was to be, as plain columns: lengths as the mean of what was sent, whatever they were drawn from.
+    """What the run was to be, as plain columns: lengths as the mean of what was sent, whatever they were drawn from; without the
+    requests that a closed loop begins with, which are on their way (`schedule`).
 
     `prompt_fixed` and `output_fixed` are the lengths that were asked for as one number, null otherwise (tokens); `turns` the requests
     of a conversation.
@@ -36,12 +38,20 @@ def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict
         "turns": (definition.get("turns") or {"count": 1})["count"],
         **{f"{key}_fixed": x.get("tokens") if isinstance(x, dict) else x for key, x in lengths.items()},
         "prompt_tokens": requests["prompt_asked"].mean(),
-        "output_tokens": requests["output_asked"].mean(),
+        "prompt_tokens_p90": requests["prompt_asked"].quantile(0.9, "higher"),
+        "output_tokens": _whole(definition, requests)["output_asked"].mean(),
         "num_requests": len(requests),
         "level": float(level),
         "concurrency": int(level) if axis == "concurrency" else None,
         "request_rate": float(level) if axis == "request_rate" else None,
     }
+
+
+def _whole(definition: Mapping[str, Any], requests: pl.DataFrame) -> pl.DataFrame:
+    """The requests that are as long as the workload says; all, where a closed loop has no others than those it begins with."""
+    begun = definition["arrival"] == "closed" and not definition.get("turns")
+    whole = requests.filter(pl.col("index") >= int(definition["level"])) if begun and "index" in requests.columns else requests
+    return requests if whole.is_empty() else whole
 
 
 def load_figures(
@@ -59,22 +69,24 @@ def load_figures(
 
     Returns:
         `offered_rate`, `achieved_rate` (requests/s; gaps between first and last due, and sent), `in_flight_peak` (requests, at the
-        client), `client_in_flight_…` and `server_in_flight_…` `mean` and `max` (requests; over the scrapes during the load),
-        `waiting_standing` (requests that wait once the load stands, by the server's gauge),
-        `prefix_hit_rate` (share of prompt tokens that came from the cache, by the server's counters) and `prefix_hit_rate_expected`.
+        client), those of `in_flight_figures`,
+        `waiting_standing`, `kv_usage_queued` (of the requests that wait once the load stands, see `_queue`),
+        `prefix_hit_rate` (share of prompt tokens that came from the cache, by the server's counters) and `prefix_hit_rate_expected`
+        (None where several engines have a cache each).
     """
     sent, ends = requests["sent_s"].drop_nulls().sort(), requests["end_s"].drop_nulls().sort()
     asked = requests["prompt_asked"].sum() or 0
     hits, queries = figures["prefix_hits"], figures["prefix_queries"]
+    implied = record["prefix"]["expected_tokens"]
     return {
         "offered_rate": _rate(requests["scheduled_s"].drop_nulls()),
         "achieved_rate": _rate(sent),
         "in_flight_peak": _peak(sent, ends),
-        **_in_flight(sent, ends, telemetry, window),
-        "waiting_standing": _waiting_standing(sent, ends, telemetry),
+        **_queue(sent, ends, telemetry),
+        **in_flight_figures(requests, telemetry, window),
         "prefix_hit_rate": hits / queries if queries and hits is not None else None,
         **_recovery(record["definition"].get("step"), requests),
-        "prefix_hit_rate_expected": record["prefix"]["expected_tokens"] / asked if asked else 0.0,
+        "prefix_hit_rate_expected": None if implied is None else implied / asked if asked else 0.0,
     }
 
 
@@ -103,39 +115,28 @@ def _peak(sent: pl.Series, ends: pl.Series) -> int:
     return int(events["change"].cum_sum().max() or 0)  # type: ignore[arg-type]
 
 
-def _in_flight(
-    sent: pl.Series, ends: pl.Series, telemetry: pl.DataFrame, window: tuple[float, float]
-) -> dict[str, float | None]:
-    """Requests in flight as the client and as the server counted them at the scrapes during the load; None where those are few."""
-    counted = (
-        gauges(telemetry)
-        .filter(pl.col("gauge").is_in(["running", "waiting"]) & pl.col("elapsed_s").is_between(*window))
-        .group_by("elapsed_s")
-        .agg(pl.col("value").sum())
-    )
-    times = counted["elapsed_s"]
-    client = sent.search_sorted(times, side="right").cast(pl.Int64) - ends.search_sorted(times, side="right").cast(pl.Int64)
-    enough = len(counted) >= _FEWEST_SCRAPES
-    return {
-        f"{who}_in_flight_{what}": float(getattr(values, what)()) if enough else None
-        for who, values in (("client", client), ("server", counted["value"]))
-        for what in ("mean", "max")
-    }
-
-
-def _waiting_standing(sent: pl.Series, ends: pl.Series, telemetry: pl.DataFrame) -> float | None:
-    """Requests that still wait once the load stands; None where no scrape, or too few, tell.
+def _queue(sent: pl.Series, ends: pl.Series, telemetry: pl.DataFrame) -> dict[str, float | None]:
+    """Requests that still wait once the load stands, and the share of the KV cache in use while any does; null where it is not known.
 
     Of a burst: at the last scrape before the first answer ends. It queues for its prefill at first; who still waits when an answer is
-    complete waits for room. Of a load that goes on: the median over the scrapes in the second half of what is sent, but not before
+    complete waits for room. Of a load that goes on: the medians over the scrapes in the second half of what is sent, but not before
     the first end; half of the time, then, so many wait.
     """
+    nothing: dict[str, float | None] = {"waiting_standing": None, "kv_usage_queued": None}
     if sent.is_empty() or ends.is_empty():
-        return None
-    waiting = gauges(telemetry).filter(pl.col("gauge") == "waiting")
+        return nothing
     first, last = ends[0], sent[-1]
-    if last <= first:
-        there = waiting.filter(pl.col("elapsed_s").is_between(last, first))["value"]
-        return float(there[-1]) if len(there) else None
-    standing = waiting.filter(pl.col("elapsed_s").is_between(max(first, sent.median()), last))["value"]
-    return float(standing.median()) if len(standing) >= _FEWEST_SCRAPES else None  # type: ignore[arg-type]
+    burst = last <= first
+    low, high = (last, first) if burst else (max(first, sent.median()), last)
+    scrapes = (
+        gauges(telemetry)
+        .filter(pl.col("elapsed_s").is_between(low, high))
+        .pivot("gauge", on_columns=["running", "waiting", "kv_usage"], index="scrape", values="value")
+        .sort("scrape")
+    )
+    if scrapes["waiting"].null_count() == len(scrapes) or len(scrapes) < (1 if burst else _FEWEST_SCRAPES):
+        return nothing
+    there = scrapes.tail(1) if burst else scrapes
+    queued = there.filter(pl.col("waiting") > 0)
+    usage = queued["kv_usage"].median()
+    return {"waiting_standing": there["waiting"].median(), "kv_usage_queued": usage}  # type: ignore[dict-item]

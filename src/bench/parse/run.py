@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import geometric_mean, stdev
 from typing import Any
 
 import polars as pl
 
-from bench.errors import BenchError
 from bench.parse.devices import device_figures, device_samples
+from bench.parse.files import read_record, request_table
 from bench.parse.latency import latency_columns
 from bench.parse.load import asked_figures, load_figures
 from bench.parse.percentiles import percentile, upper_bound
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
 from bench.parse.server import server_figures
+from bench.parse.steady import in_steady_state, steady_figures
+from bench.study.environment import environment_text
 
-__all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
+__all__ = ["PEAK_WINDOW_S", "REQUEST_SCHEMA", "parse_run", "place_of_run", "summarise"]
 
 PEAK_WINDOW_S = 1.0
 _FEWEST_DUE = 5  # scrapes; of fewer a share says little
+_FOUR_OF_FIVE = 0.666  # variance within the four smallest of five normal values, as a share of theirs (4,000,000 draws)
 _SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
-_REQUEST_SCHEMA: dict[str, Any] = {
+REQUEST_SCHEMA: dict[str, Any] = {
     "index": pl.Int64,
     "after": pl.Int64,
     "outcome": pl.String,
@@ -43,6 +47,7 @@ _REQUEST_SCHEMA: dict[str, Any] = {
         )
     },
     "token_times_s": pl.List(pl.Float64),
+    "resent": pl.Int64,
 }
 
 
@@ -55,13 +60,8 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     Raises:
         BenchError: a file is missing, or differs from what was measured.
     """
-    record = _record(folder)
-    table = latency_columns(
-        pl.LazyFrame(
-            [json.loads(line) for line in (folder / "requests.jsonl").read_text().splitlines()],
-            schema=_REQUEST_SCHEMA,
-        )
-    ).collect()
+    record = read_record(folder)
+    table = latency_columns(request_table(folder / "requests.jsonl", REQUEST_SCHEMA).lazy()).collect()
     raw = folder / "telemetry.jsonl.gz"
     scraped = raw.name in record["files"]
     if scraped:
@@ -85,24 +85,6 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     (wide_table(samples) if len(samples) else pl.DataFrame({"elapsed_s": []})).write_csv(wide)
     summary.write_text(json.dumps(content, indent=2) + "\n")
     return content
-
-
-def _record(folder: Path) -> dict[str, Any]:
-    """The run's record, after a check of its files against the checksums in it."""
-    path = folder / "run.json"
-    if not path.exists():
-        raise BenchError(f"{path}: no such file; the folder of a measured run holds run.json and requests.jsonl.")
-    record: dict[str, Any] = json.loads(path.read_text())
-    for name, expected in record["files"].items():
-        file = folder / name
-        if not file.exists():
-            raise BenchError(f"{file}: missing. Discard the run (`bench discard {folder.name}`) and measure it again.")
-        if hashlib.sha256(file.read_bytes()).hexdigest() != expected:
-            raise BenchError(
-                f"{file}: differs from what was measured. Restore it, or discard the run "
-                f"(`bench discard {folder.name}`) and measure it again."
-            )
-    return record
 
 
 def _scrape_times(scrapes: pl.DataFrame) -> dict[str, list[float]]:
@@ -132,14 +114,13 @@ def summarise(
         **asked_figures(record["definition"], requests),
         "digest": record["digest"],
         "commit": record.get("commit"),
+        "environment": environment_text(record.get("environment")),
         "started": record["started"],
+        **place_of_run(record),
         "requests": len(requests),
         "ok": len(ok),
         "failed": len(requests) - len(ok),
-        **{
-            f"outcome_{name}": count
-            for name, count in requests.filter(pl.col("outcome") != "ok")["outcome"].value_counts().sort("outcome").iter_rows()
-        },
+        **_failures(requests),
         "wrong_prompt_tokens": int(ok["prompt_tokens"].ne_missing(ok["prompt_asked"]).sum()),
         "wrong_output_tokens": int(ok["completion_tokens"].ne_missing(ok["output_asked"]).sum()),
         "duration_s": span,
@@ -150,17 +131,71 @@ def summarise(
         **{f"client_{key}": value for key, value in record["client"].items()},
         **{f"host_{key}": value for key, value in record["host"].items()},
     }
-    for name in ("ttft", "e2e", "tpot"):
-        content |= _distribution(name, ok[f"{name}_s"], bounds=True)
+    content |= _latencies(ok)
     # From the moment at which it was due: what a client that sends late, or waits for answers, would leave out.
     content |= _distribution("ttft_due", ok["first_token_s"] - ok["scheduled_s"], bounds=True)
-    gaps = ok.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"].drop_nulls()
-    # A step of the server gives every running request a token, so gaps come in equal groups: they are not independent samples.
-    content |= _distribution("itl", gaps, bounds=False)
+    steady, figures = steady_figures(record["definition"], requests, telemetry)
+    content |= figures | {
+        f"steady_{key}": value
+        for key, value in _latencies(ok.filter(in_steady_state(steady)) if steady else ok.clear()).items()
+    }
     content |= server_figures(telemetry, scraped=bool(scrapes), version=record.get("engine_version"))
     content |= load_figures(record, requests, telemetry, content, (begin, end))
     content |= _scrape_figures(scrapes, record["scrape_interval_s"], begin, end)
     return content
+
+
+def _latencies(ok: pl.DataFrame) -> dict[str, Any]:
+    """The distributions of TTFT, E2E, TPOT and ITL of requests that were answered.
+
+    And two low ends, of what waits for nothing: the P10 of the gaps, and of TTFT ÷ prompt tokens (`ttft_per_token_p10_s`).
+    """
+    content: dict[str, Any] = {}
+    for name in ("ttft", "e2e", "tpot"):
+        content |= _distribution(name, ok[f"{name}_s"], bounds=True)
+    gaps = ok.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"].drop_nulls()
+    # A step of the server gives every running request a token, so gaps come in equal groups: they are not independent samples.
+    low = {"itl_p10_s": percentile(gaps, 0.1), "ttft_per_token_p10_s": percentile(ok["ttft_s"] / ok["prompt_asked"], 0.1)}
+    return content | _distribution("itl", gaps, bounds=False) | low
+
+
+def _failures(requests: pl.DataFrame) -> dict[str, int]:
+    """How many requests failed by each outcome: `outcome_http_503` and the like for a status other than 200, `outcome_unreachable`
+    for a connection that never stood.
+    """
+    kind = (
+        pl.when(pl.col("outcome") == "http_error")
+        .then(pl.format("http_{}", pl.col("status").fill_null(0)))
+        .when(pl.col("sent_s").is_null() & pl.col("outcome").is_in(["disconnect", "timeout"]))
+        .then(pl.lit("unreachable"))
+        .otherwise("outcome")
+    )
+    failed = requests.filter(pl.col("outcome") != "ok").select(kind=kind)["kind"]
+    return {f"outcome_{name}": count for name, count in failed.value_counts().sort("kind").iter_rows()}
+
+
+def place_of_run(record: Mapping[str, Any]) -> dict[str, Any]:
+    """When the run was measured, and how fast the machine was then.
+
+    The slowest of a reference load's five times is left out: what interrupts a machine for a moment is no drift.
+
+    Returns:
+        `round`, `session` and `position` (null where nothing planned one); of the reference load, null without one, `reference_s`
+        (geometric mean of the four fastest times), `reference_noise` (standard deviation of the logarithm of a time, from the same
+        four), when it started (`reference_started`) and what it was (`reference_load`).
+    """
+    reference = record.get("reference") or {}
+    shape = ("requests", "in_flight", "prompt_tokens", "output_tokens")
+    kept = sorted(reference.get("seconds", ()))[:-1]
+    return {
+        "round": record["round"] if "round" in record else record["definition"]["repeat"],
+        "position": record.get("position"),
+        "session": record.get("session", 1),
+        "reference_s": geometric_mean(kept) if kept else None,
+        "reference_noise": stdev(map(math.log, kept)) / math.sqrt(_FOUR_OF_FIVE) if kept else None,
+        "reference_started": reference.get("started"),
+        "reference_load": "{} requests, {} at once, {} + {} tokens".format(*map(reference.get, shape)) if kept else None,
+    }
 
 
 def _distribution(name: str, values: pl.Series, *, bounds: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.errors import BenchError
+from bench.errors import BenchError, shown
 from bench.parse.exposition import ExpositionError, ExpositionReader, Series
 
 __all__ = ["SCRAPE_SCHEMA", "TELEMETRY_SCHEMA", "read_scrapes", "scrape_tables", "series_name", "telemetry_table", "wide_table"]
@@ -38,11 +38,35 @@ def read_scrapes(path: Path) -> Iterator[dict[str, Any]]:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         try:
             for line in file:
-                yield json.loads(line)
+                yield _checked(json.loads(line))
         except (EOFError, json.JSONDecodeError):
             return
-        except (gzip.BadGzipFile, zlib.error) as error:
+        except (gzip.BadGzipFile, zlib.error, ValueError, RecursionError) as error:
             raise BenchError(f"{path}: {error}; discard the run (`bench discard`) and measure it again.") from None
+
+
+def _checked(scrape: Any) -> dict[str, Any]:
+    """`scrape`, if it is what the scraper writes.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not isinstance(scrape, dict):
+        raise ValueError(f"no scrape: {shown(scrape)}")
+    slot = scrape.get("slot")
+    if (
+        not isinstance(slot, int)
+        or not 0 <= slot < 2**31
+        or not all(isinstance(scrape.get(key, ""), str) for key in ("endpoint", "text"))
+        or "endpoint" not in scrape
+    ):
+        raise ValueError(f"no scrape: {shown(scrape)}")
+    if not isinstance(scrape.get("error"), str | None):
+        raise ValueError(f"no scrape: {shown(scrape)}")
+    for key in ("sent", "received"):
+        if not isinstance(scrape.get(key), int | float) or not abs(scrape[key]) < 1e12:
+            raise ValueError(f"no scrape: {shown(scrape)}")
+    return scrape
 
 
 def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -64,6 +88,7 @@ def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]
     """
     scrapes: list[tuple[int, str, float, str | None]] = []
     elapsed: list[float] = []
+    seen: set[tuple[int, str]] = set()
     sizes: list[int] = []
     readers: dict[str, ExpositionReader] = {}
     catalogue: dict[tuple[str, Series], int] = {}
@@ -74,6 +99,11 @@ def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]
 
     for scrape in read_scrapes(path):
         slot, endpoint = scrape["slot"], scrape["endpoint"]
+        if (slot, endpoint) in seen:
+            raise BenchError(
+                f"{path}: scrape {slot} of {shown(endpoint)} is in it twice; discard the run and measure it again."
+            )
+        seen.add((slot, endpoint))
         scrapes.append((slot, endpoint, scrape["received"] - start, scrape.get("error")))
         elapsed.append(round((scrape["sent"] + scrape["received"]) / 2 - start, 6))
         sizes.append(0)

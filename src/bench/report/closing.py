@@ -6,36 +6,56 @@ from collections import Counter
 
 import polars as pl
 
+from bench.analysis.validity import invalid
+
 __all__ = ["closing_words"]
 
 _REASONS = 5  # named at most
-_MEND = (
+_REMEDY = (
     "Most often something else ran on this machine; `.venv/bin/bench discard --invalid` and the same make once more measure them "
     "again. Both take --configfile for a study that is not config/config.yaml."
 )
 
 
 def closing_words(runs: pl.DataFrame, *, figures: int) -> list[str]:
-    """Lines to end with; none where every run is valid and something was drawn.
+    """Lines to end with; none where every run is valid in all its parts, no request failed and something was drawn.
 
-    Where no run is valid the reasons are named, the most frequent first: the figures are there, and show nothing that holds.
+    Where no run's latencies can be trusted the reasons are named, the most frequent first: the figures are there, and show nothing
+    that holds, or only what the server counted.
 
     Args:
-        runs: the summary table, with `valid` and `reasons`. figures: how many files of figures there are.
+        runs: the summary table, with the columns of the verdict. figures: how many files of figures there are.
     """
-    invalid = runs.filter(~pl.col("valid"))
+    rejected = runs.filter(invalid())
     lines = []
     if not figures:
         lines.append("No figure: these runs answer no figure's question (most need two levels of load). The report lists them.")
-    if invalid.height and invalid.height == runs.height:
-        lines.append(f"Nothing to show: 0 of {runs.height} runs are valid. The report and the figures are kept, and mark them.")
-        counts = Counter(reason for reasons in invalid["reasons"] for reason in reasons)
+    if runs.height and not runs["valid"].any():
+        what = "No latency and no throughput" if runs["counts_valid"].any() else "Nothing"
+        lines.append(f"{what} to show: 0 of {runs.height} runs are valid. The report and the figures are kept, and mark them.")
+        counts = Counter(reason for reasons in runs["reasons"] for reason in reasons)
         lines += [f"    {reason} ({count} of {runs.height} runs)" for reason, count in counts.most_common(_REASONS)]
         if len(counts) > _REASONS:
             lines.append(f"    and {len(counts) - _REASONS} more reasons: `.venv/bin/bench runs`")
-        lines.append(_MEND)
-    elif invalid.height:
+        lines.append(_REMEDY)
+    elif rejected.height:
         lines.append(
-            f"{invalid.height} of {runs.height} runs are invalid: the report and `.venv/bin/bench runs` say why. {_MEND}"
+            f"{rejected.height} of {runs.height} runs are invalid ({_parts(rejected)}): the report and `.venv/bin/bench runs` say "
+            f"why. {_REMEDY}"
+        )
+    failing = runs.filter(pl.col("failures").is_not_null())
+    if failing.height:
+        lines.append(
+            f"Requests failed in {failing.height} of {runs.height} runs. That is the server's answer to its load, and makes no run "
+            "invalid; the report says how many, and how."
         )
     return lines
+
+
+def _parts(rejected: pl.DataFrame) -> str:
+    """What cannot be trusted, and of how many runs."""
+    told = {
+        "latency and throughput": rejected.filter(~pl.col("valid")).height,
+        "the server's counts": rejected.filter(~pl.col("counts_valid")).height,
+    }
+    return ", ".join(f"{what} of {count}" for what, count in told.items() if count)

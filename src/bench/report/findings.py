@@ -17,27 +17,20 @@ from bench.analysis import (
     advice,
     best_points,
     bottleneck,
-    instances_for,
+    is_machine,
     judge,
     knees,
     predictions,
     sized,
 )
 from bench.analysis.bands import Judged
+from bench.analysis.capacity import load_text
 from bench.analysis.economics import Prices
-from bench.analysis.slo import load_text
 from bench.figures import Results
 from bench.models import Geometry
 from bench.study import Deployment
 
 __all__ = ["Curve", "Findings", "findings"]
-
-
-_NOISE = {
-    "repeats": "from this curve's repeats",
-    "others": "from repeats of the workload's other deployments",
-    "neighbours": "from how far levels lie off their neighbours",
-}
 
 
 @dataclass(frozen=True)
@@ -48,8 +41,9 @@ class Curve:
         point: row of `operating_points`; None without SLOs. saturation: row of `saturation`; None where no run can be trusted.
         limit: why it carries no more; None without SLOs. fleet: of `sized`; None without a peak, or where no load meets the SLOs.
         knee: row of `knees`. there: means at the operating point of `ttft_p50_s`, `ttft_p99_s`, its bound (null unless each run has
-            one), `requests` of a run, `runs`, and `profit_per_h` (USD). burst: whether its arrivals are bursts. gpu: what a GPU of the
-            fleet is called: a machine, where the engine runs on a CPU. measured: the operating point, for Little's law.
+            one), `requests` of a run, `runs`, `profit_per_h` (USD), and `client_cpu_share` (of a core). burst: whether its arrivals are
+            bursts. gpu: what a GPU of the fleet is called: a machine, where the engine runs on a CPU. measured: the operating point,
+            for Little's law.
     """
 
     deployment: str
@@ -71,43 +65,55 @@ class Curve:
         point = self.point
         if point is None:
             return self._unjudged()
-        if point["kind"] == "unknown":
-            return "No valid run: nothing is told."
-        if point["kind"] == "unjudged":
-            return f"{point['told']}. Answers that are not streamed have no TTFT, those of a single token no TPOT."
-        if point["kind"] == "below":
-            at = load_text(point["missed_at"], point["unit"])
-            return f"No measured load meets the SLOs: at {at}, the lowest, it misses {point['missed']}."
-        said = f"Carries {point['usable_rps']:.3g} requests/s at {load_text(point['operate_at'], point['unit'])}"
+        match point["kind"]:
+            case "unknown":
+                return "No valid run, so its capacity is not known."
+            case "unjudged":
+                return f"{point['c_max_text']}. Answers that are not streamed have no TTFT, those of a single token no TPOT."
+            case "unsettled":
+                at = load_text(point["missed_at"], point["unit"])
+                return f"No steady state, so its capacity is not known: at {at} {point['missed']}."
+            case "below":
+                at = load_text(point["missed_at"], point["unit"])
+                return f"No measured load meets the SLOs: at {at}, the lowest, it misses {point['missed']}."
+        if self.burst:
+            return f"A burst of {load_text(point['c_max'], point['unit'])} meets the SLOs: C_max is {point['c_max_text']}."
+        at = load_text(point["operate_at"], point["unit"])
+        said = f"Carries {point['usable_rps']:.3g} requests/s at {at} ({self._between()})"
         if point["operate_at"] < point["c_max"]:
-            return f"{said}, the most up to C_max, which is {point['told']}."
-        return f"{said}: C_max is {point['told']}."
+            return f"{said}. C_max is {point['c_max_text']}, and carries no more."
+        return f"{said}. C_max is {point['c_max_text']}."
+
+    def _between(self) -> str:
+        """Within which bounds what it carries lies."""
+        assert self.point
+        low, high = self.point["usable_low"], self.point["usable_high"]
+        if low is None and high is None:
+            return "neither end of its 95 % interval is established"
+        if low is None:
+            return f"less than {high:.3g} at 95 % confidence, its lower end is not established"
+        if high is None:
+            return f"at least {low:.3g} at 95 % confidence, its upper end is not established"
+        return f"{low:.3g} to {high:.3g} at 95 % confidence"
 
     @property
     def sure(self) -> str:
-        """How sure C_max is, in a sentence or two; empty where there is none."""
+        """What C_max rests on, and what would narrow it; empty where there is none."""
         point = self.point
         if point is None or point["c_max"] is None:
             return ""
-        runs, met = int(point["runs"]), int(point["runs_met"])
-        share = (
-            f"{met} of {runs} runs there met"
-            if runs > 1
-            else "One run there, which met"
-            if met
-            else "One run there, which missed"
-        )
-        told = f"{share} the SLOs by {'themselves' if runs > 1 else 'itself'}."
-        if point["high"] is None or (point["missed_at"] is not None and point["high"] > point["missed_at"]):
-            told += f" {point['missed_at']:g} is not surely too much." if point["missed_at"] is not None else ""
-        noise = f" A run's noise: {point['noise']:.0%}, {_NOISE[point['noise_of']]}." if point["low"] is not None else ""
-        return told + noise
+        runs = int(point["runs"])
+        rests = f"C_max rests on {point['requests']:,.0f} requests in {runs} run{'s' if runs > 1 else ''}."
+        low = f" {point['low_needs']}" if point["low_needs"] else ""
+        high = f" {point['high_needs']}" if point["high_needs"] else ""
+        burst = " A burst says nothing of a load that goes on: measure arrivals of a closed or open loop for requests/s and a fleet."
+        return rests + low + high + (burst if self.burst else "")
 
     def _unjudged(self) -> str:
         """Without SLOs: where it saturates."""
         row = self.saturation
         if row is None:
-            return "No run whose content can be trusted: nothing is told."
+            return "No run of which the server's counts can be trusted."
         full = (
             f"Its KV cache is full from {row['measured']:g} on"
             if row["measured"] is not None
@@ -120,9 +126,8 @@ class Curve:
         """Why it carries no more, with what it would miss."""
         assert self.limit
         assert self.point
-        told = self.point["kind"] == "found"
-        missed = f" At {self.point['missed_at']:g} it misses {self.point['missed']}." if told else ""
-        return self.limit.why + missed
+        found = self.point["kind"] == "found" and self.limit.cause != "refusals"
+        return self.limit.why + (f" It misses {self.point['missed']}." if found else "")
 
     @property
     def takes(self) -> str:
@@ -130,19 +135,28 @@ class Curve:
         if self.fleet is None:
             return ""
         count, gpus = self.fleet["instances"], self.fleet["gpus"]
+        bought = f"{gpus} {self.gpu}{'s' if gpus > 1 else ''}" if gpus is not None else "how many GPUs is not known"
         return (
             f"{count} instance{'s' if count > 1 else ''} for {self.fleet['peak_rps']:g} requests/s{self.at_most}; with the "
-            f"safety factor {self.fleet['safety']:g}, {gpus} {self.gpu}{'s' if gpus > 1 else ''}."
+            f"safety factor {self.fleet['safety']:g}, {bought}."
         )
 
     @property
     def at_most(self) -> str:
-        """How many instances it takes if C_max is the lower end of its interval, in brackets; empty where that is no other number."""
-        low = self.point["usable_low"] if self.point else None
-        if self.fleet is None or not low:
-            return ""
-        count = instances_for(self.fleet["peak_rps"], low)
-        return f" ({count} if C_max is {self.point['low']:g})" if self.point and count > self.fleet["instances"] else ""
+        """Between how many instances the fleet lies, in brackets; what is not established is said to be so."""
+        return _range(self.fleet, "instances") if self.fleet else ""
+
+
+def _range(fleet: Mapping[str, Any], what: str) -> str:
+    """The 95 % interval of a number of a fleet, such as ` (12 to 17)`."""
+    least, most = fleet[f"{what}_least"], fleet[f"{what}_most"]
+    if least is None and most is None:
+        return " (neither end of the 95 % interval is established)"
+    if most is None:
+        return f" ({least:,} or more: the upper end of the 95 % interval is not established)"
+    if least is None:
+        return f" (at most {most:,}: the lower end of the 95 % interval is not established)"
+    return f" ({least:,} to {most:,} at 95 % confidence)"
 
 
 @dataclass(frozen=True)
@@ -174,9 +188,11 @@ def findings(results: Results, geometries: Mapping[str, Geometry], deployments: 
     bands = {
         f"{run['deployment']}/{run['run']}": judge({**run, "device_memory_bytes": memory}) for run in runs.iter_rows(named=True)
     }
+    curves = _curves(results)
+    causes = {(curve.deployment, curve.workload): curve.limit.cause for curve in curves if curve.limit}
     return Findings(
-        curves=_curves(results),
-        advice=advice(runs, results.saturation, results.points),
+        curves=curves,
+        advice=advice(runs, results.saturation, results.points, causes),
         predictions=predictions(
             runs, results.saturation, geometries=geometries, deployments=deployments, device=results.device
         ),
@@ -209,12 +225,12 @@ def _curves(results: Results) -> list[Curve]:
                 fleet=_fleet(results, measured) if measured else None,
                 knee=bent[at],
                 there=_there(rows, point),
-                gpu="machine" if first["device"] == "cpu" else "GPU",
+                gpu="machine" if is_machine(first) else "GPU",
                 measured=measured,
                 burst=first["arrival"] == "burst",
             )
         )
-    return curves
+    return sorted(curves, key=lambda curve: curve.burst)  # what a decision can rest on comes first
 
 
 def _fleet(results: Results, measured: OperatingPoint) -> dict[str, Any] | None:
@@ -237,9 +253,12 @@ def _there(rows: pl.DataFrame, point: Mapping[str, Any] | None) -> dict[str, flo
     Args:
         rows: of `economics`, of the curve.
     """
-    columns = ("ttft_p50_s", "ttft_p99_s", "ttft_p99_bound_s", "requests", "profit_per_h")
+    columns = ("ttft_p50_s", "ttft_p99_s", "ttft_p99_bound_s", "requests", "profit_per_h", "client_cpu_share")
     at = rows.filter(pl.col("valid") & pl.col("level").is_in([point["operate_at"] if point else None]))
-    told: dict[str, Any] = {column: at[column].mean() if column in at.columns else None for column in columns}
-    if "ttft_p99_bound_s" in at.columns and at["ttft_p99_bound_s"].null_count():
-        told["ttft_p99_bound_s"] = None
-    return {**told, "runs": at.height}
+    steady = point is not None and point["basis"] == "steady"
+    means: dict[str, Any] = {}
+    for column in columns:
+        source = f"steady_{column}" if steady and column.startswith("ttft") else column
+        values = at[source] if source in at.columns else pl.Series(dtype=pl.Float64)
+        means[column] = None if column.endswith("bound_s") and values.null_count() else values.mean()
+    return {**means, "runs": at.height}

@@ -14,9 +14,10 @@ import polars as pl
 import vl_convert
 
 from bench import __version__
-from bench.analysis import BANDS, METRICS, Prices, repeats
+from bench.analysis import BANDS, METRICS, PARTS, Prices, invalid, repeats, sight
 from bench.figures import Results
 from bench.figures.registry import load_figure
+from bench.figures.save import KINDS
 from bench.figures.theme import with_curve
 from bench.models import Geometry
 from bench.parse import tail_text
@@ -26,7 +27,6 @@ from bench.study import Deployment
 
 __all__ = ["write_manifest", "write_report"]
 
-_KINDS = ("svg", "png", "json")
 # In the page's order: each is a file in templates/sections, which sets its `title` and may come out empty where it does not apply.
 _SECTIONS = (
     "verdicts",
@@ -41,6 +41,7 @@ _SECTIONS = (
     "bands",
     "runs",
     "repeats",
+    "failures",
     "invalid",
     "provenance",
     "methods",
@@ -83,11 +84,14 @@ def write_report(
         "baseline": next(iter(results.runs.filter("baseline")["deployment"]), None),
         "replicas": results.runs.filter("replica")["deployment"].unique(maintain_order=True).to_list(),
         "metrics": METRICS,
+        "sight": sight,
         "repeats": repeats(runs, "throughput_tokens_per_s").filter(pl.col("n") > 1).to_dicts(),
         "tail_text": tail_text,
         "runs": runs.to_dicts(),
         "of_study": of_study if of_study and of_study > runs.height else None,
-        "invalid": runs.filter(~pl.col("valid")).to_dicts(),
+        "invalid": runs.filter(invalid()).to_dicts(),
+        "parts": PARTS,
+        "failing": runs.filter(pl.col("failures").is_not_null()).to_dicts(),
         "facts": deployments,
         "workloads": provenance.workloads(runs),
         "findings": findings(results, geometries or {}, settings or {}),
@@ -99,7 +103,7 @@ def write_report(
         "bands": BANDS,
     }
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(_render(context), encoding="utf-8")
+    page.write_text(_render(context, _bundle(page.parent)), encoding="utf-8")
     if summary is not None:
         summary.write_text(_markdown(context), encoding="utf-8")
 
@@ -111,8 +115,18 @@ def _markdown(context: Mapping[str, Any]) -> str:
     return environment.get_template("summary.md.j2").render(**context)
 
 
-def _render(context: Mapping[str, Any]) -> str:
-    """The page around those sections that have anything to say."""
+def _bundle(folder: Path) -> str:
+    """The Vega libraries that the page draws with. To bundle them takes a second, so they stay in `folder`, for this vl-convert."""
+    kept = folder / f".vega-{vl_convert.__version__}.js"  # type: ignore[attr-defined]
+    if not kept.exists():
+        unfinished = kept.with_suffix(".unfinished")
+        unfinished.write_text(vl_convert.javascript_bundle(), encoding="utf-8")  # type: ignore[call-arg]
+        unfinished.rename(kept)
+    return kept.read_text(encoding="utf-8")
+
+
+def _render(context: Mapping[str, Any], bundle: str) -> str:
+    """The page around those sections that have anything to say, with the libraries in `bundle`."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("bench.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -127,7 +141,7 @@ def _render(context: Mapping[str, Any]) -> str:
         sections=sections,
         style=(templates / "style.css").read_text(encoding="utf-8"),
         scripts=[(templates / name).read_text(encoding="utf-8") for name in ("charts.js", "page.js")],
-        bundle=vl_convert.javascript_bundle(),  # type: ignore[call-arg]
+        bundle=bundle,
     )
 
 
@@ -167,7 +181,7 @@ def write_manifest(manifest: Path, *, figures: Sequence[Path], page: Path, resul
         "runs": dict(results.runs.select(pl.format("{}/{}", "deployment", "run"), "digest").iter_rows()),
     }
     manifest.parent.mkdir(parents=True, exist_ok=True)
-    for kind in _KINDS:
+    for kind in KINDS:
         for file in manifest.parent.glob(f"*.{kind}"):
             if file.name not in content["figures"]:
                 file.unlink()

@@ -11,6 +11,8 @@ from typing import Any
 
 import polars as pl
 
+from bench.study.environment import redacted_command, shown_settings
+
 __all__ = ["deployments", "overview", "workloads"]
 
 # Of a workload: what its runs share, or the range that they span.
@@ -44,8 +46,9 @@ def overview(runs: pl.DataFrame, facts: Sequence[Mapping[str, Any]]) -> dict[str
 def deployments(facts: Sequence[Path], runs: pl.DataFrame) -> list[dict[str, Any]]:
     """`deployment.json` of each deployment, with what was locked in it.
 
-    `dtype`, `kv_dtype` and `max_model_len` as its command line and its cache configuration tell them, `model` and `tensor_parallel` as
-    the runs do, and `shell`: its command line with its environment, as a shell takes it.
+    `dtype`, `kv_dtype` and `max_model_len` as its command line and its cache configuration tell them, `model`, `gpus` and
+    `parallel` (tensor × pipeline × data) as the runs do, and `shell`: its command line with its environment, as a shell takes it. Of
+    variables that are not known to be harmless only the name is there. `exported`: names of the user's own that reached the server.
 
     Args:
         runs: rows of the summary table.
@@ -53,15 +56,20 @@ def deployments(facts: Sequence[Path], runs: pl.DataFrame) -> list[dict[str, Any
     found = []
     for path in facts:
         fact: dict[str, Any] = json.loads(path.read_text())
-        command = [str(part) for part in fact.get("command") or []]
+        command = redacted_command([str(part) for part in fact.get("command") or []])
         own = runs.filter(pl.col("deployment") == fact["deployment"])
-        environment = fact.get("environment") or {}
-        settings = [f"{key}={shlex.quote(str(value))}" for key, value in environment.items()]
+        environment = {key: str(value) for key, value in (fact.get("environment") or {}).items()}
+        settings = [f"{key}={shlex.quote(value)}" for key, value in shown_settings(environment).items()]
         found.append(
-            fact
+            {key: value for key, value in fact.items() if key not in ("environment", "command")}
             | {
+                "command": command,
+                "exported": ", ".join(fact.get("inherited") or {}) or None,
                 "model": next(iter(_known(own, "model")), None),
-                "tensor_parallel": next(iter(_known(own, "tensor_parallel")), None),
+                "gpus": next(iter(_known(own, "gpus")), None),
+                "parallel": " × ".join(
+                    f"{next(iter(_known(own, f'{kind}_parallel')), '–')}" for kind in ("tensor", "pipeline", "data")
+                ),
                 "dtype": _flag(command, "--dtype"),
                 "kv_dtype": (fact.get("cache_config") or {}).get("cache_dtype") or _flag(command, "--kv-cache-dtype"),
                 "max_model_len": _flag(command, "--max-model-len"),

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     StringConstraints,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
 
 from bench.study.decision import Decision
+from bench.study.environment import is_secret
 from bench.study.model import Model
 from bench.study.strict import Count, Strict
 from bench.study.workload import Workload
@@ -35,17 +39,50 @@ __all__ = [
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
+_MOST_BYTES = 2**50
+_MOST_RUNS = 100_000
+
+
 def parse_size(value: Any) -> int:
-    """Bytes from an integer or a text such as `64MiB`."""
+    """Bytes from an integer or a text such as `64MiB`.
+
+    Raises:
+        ValueError: it is neither, or more than a pebibyte.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]i?B)?", str(value).strip())
-    if match is None:
-        raise ValueError("a size is a number of bytes or a text such as 64MiB or 1.5GiB")
-    size = float(match[1]) * _UNITS[match[2] or ""]
-    if not match[2] and not size.is_integer():
-        raise ValueError("a size without a unit is a whole number of bytes; with one, it is written as 64MiB or 1.5GiB")
-    return round(size)
+        size = float(min(value, 2 * _MOST_BYTES))
+    else:
+        match = re.fullmatch(
+            r"(\d+(?:\.\d+)?)\s*([KMG]i?B)?", str(value)[:400].strip() if isinstance(value, str | float) else "", re.ASCII
+        )
+        if match is None:
+            raise ValueError("a size is a number of bytes or a text such as 64MiB or 1.5GiB")
+        size = float(match[1]) * _UNITS[match[2] or ""]
+        if not match[2] and not size.is_integer():
+            raise ValueError("a size without a unit is a whole number of bytes; with one, it is written as 64MiB or 1.5GiB")
+    if size > _MOST_BYTES:
+        raise ValueError(f"no memory has more than {_MOST_BYTES // 2**30:,} GiB; check the number and its unit")
+    return value if isinstance(value, int) else round(size)
+
+
+def _address(value: str) -> str:
+    """`value`, if it is an address of a server.
+
+    Raises:
+        ValueError: it is not `http(s)://host[:port][/path]`.
+    """
+    try:
+        url = urlsplit(value)
+        host, _ = url.hostname or "", url.port  # a port beyond 65535 raises
+        host.encode("idna")  # as looking it up does: an empty or overlong part raises
+    except ValueError as error:
+        raise ValueError(f"no address ({error}); write http://HOST:PORT, such as http://127.0.0.1:8000") from None
+    if url.username is not None or url.password is not None:
+        raise ValueError("an address that holds a user or a password; give a key in OPENAI_API_KEY instead")
+    odd = url.query or url.fragment or re.search(r"[^\x21-\x7e]|[<>\"{}|\\^`]", value)
+    if url.scheme not in ("http", "https") or not host or odd:
+        raise ValueError("no address; write http://HOST:PORT, such as http://127.0.0.1:8000, with a path at most")
+    return value
 
 
 Size = Annotated[
@@ -56,6 +93,13 @@ Size = Annotated[
 ]
 # Names become folders, wildcards and `_`-separated parts of a run's name: hence no underscore, no slash, no upper case.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
+
+
+_PARALLEL_FLAGS = {
+    flag: key
+    for key in ("tensor_parallel", "pipeline_parallel", "data_parallel")
+    for flag in (f"{key.replace('_', '-')}-size", f"{key[0]}p")
+}
 
 
 class Engine(Strict):
@@ -80,7 +124,9 @@ class Engine(Strict):
     )
     image: str | None = Field(default=None, description="Container image, with a digest or a tag.")
     runtime: Literal["docker", "podman", "apptainer"] = Field(default="docker", description="What runs `image`.")
-    base_url: str | None = Field(default=None, description="Address of a running server, such as `http://127.0.0.1:8000`.")
+    base_url: Annotated[str, AfterValidator(_address)] | None = Field(
+        default=None, description="Address of a running server, such as `http://127.0.0.1:8000`."
+    )
 
     @model_validator(mode="after")
     def _fields_of_source(self) -> Engine:
@@ -121,7 +167,19 @@ class Deployment(Strict):
     max_num_seqs: Count = Field(
         default=256, description="Most sequences in one step; keep it above the highest concurrency, or it is the limit."
     )
-    tensor_parallel: Count = Field(default=1, description="Devices that share each layer.")
+    tensor_parallel: Count = Field(
+        default=1,
+        description="Devices that share each layer. An instance takes `tensor_parallel` × `pipeline_parallel` × `data_parallel` GPUs. "
+        "Of an `external` engine, giving one of the three, even as 1, says how many it has; otherwise they are unknown.",
+    )
+    pipeline_parallel: Count = Field(
+        default=1, description="Stages over which the layers are dealt out, each of `tensor_parallel` devices."
+    )
+    data_parallel: Count = Field(
+        default=1,
+        description="Engines behind the one endpoint, each with the whole model (but for experts, which they share) and a KV cache of "
+        "its own; a request lives in one of them.",
+    )
     prefix_caching: bool = Field(default=False, description="Whether the engine may reuse the KV of equal prompt prefixes.")
     cores: Count = Field(
         default=1,
@@ -134,20 +192,60 @@ class Deployment(Strict):
         default_factory=dict,
         description="Further server flags by name without dashes, such as `enable-chunked-prefill: true`; `false` writes `--no-…`.",
     )
-    environment: dict[str, str] = Field(default_factory=dict, description="Environment variables of the server.")
+    environment: dict[str, str] = Field(
+        default_factory=dict,
+        description="Environment variables of the server. The value of a name that looks like a secret (`…_KEY`, `…_TOKEN`, "
+        "`…SECRET…`, `…PASSWORD…`) is recorded and packed nowhere; better, export it.",
+    )
+
+    @model_validator(mode="after")
+    def _no_secret_flags(self) -> Deployment:
+        for flag, value in self.flags.items():
+            if is_secret(flag, str(value)):
+                raise ValueError(
+                    f"flags.{flag} holds a secret, and command lines are recorded; export it instead, as VLLM_API_KEY or HF_TOKEN "
+                    "does for vLLM's api-key and hf-token"
+                )
+        for name, value in self.environment.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise ValueError(f"environment has a variable that no process can have: {name!r}")
+        return self
+
+    @field_validator("flags")
+    @classmethod
+    def _devices_have_keys(cls, flags: dict[str, Any]) -> dict[str, Any]:
+        """Refuse flags that change how many devices the server takes: memory, GPUs and costs are computed from the keys."""
+        for flag in flags:
+            key = _PARALLEL_FLAGS.get(flag.lstrip("-").replace("_", "-"))
+            if key is not None:
+                raise ValueError(
+                    f"the flag {flag} decides how many GPUs are planned and paid for; give the key {key} in its place"
+                )
+        return flags
+
+    @property
+    def workers(self) -> int:
+        """Devices, or processes of a CPU engine, that compute for one instance: its three kinds of parallelism multiplied."""
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
 
 def _levels(values: Any) -> Any:
     if isinstance(values, list):
         if not values:
             raise ValueError("no levels; give at least one")
-        seen = [v for i, v in enumerate(values) if v in values[:i]]
-        if seen:
-            raise ValueError(f"level {seen[0]} stands twice; each level is measured once, `repeats` repeats it")
+        seen: set[float] = set()
+        for level in values:
+            if isinstance(level, int | float):
+                if level in seen:
+                    raise ValueError(f"level {level} stands twice; each level is measured once, `repeats` repeats it")
+                seen.add(level)
     return values
 
 
 Positive = Annotated[float, Field(gt=0)]
+Seconds = Annotated[float, Field(ge=0)]
+# A million connections are more than a client's machine has ports for.
+InFlight = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class Ladder(Strict):
@@ -155,7 +253,7 @@ class Ladder(Strict):
 
     deployment: Name = Field(description="Key of `deployments`.")
     workload: Name = Field(description="Key of `workloads`.")
-    concurrency: Annotated[list[Count], BeforeValidator(_levels)] | None = Field(
+    concurrency: Annotated[list[InFlight], BeforeValidator(_levels)] | None = Field(
         default=None,
         description="Levels of `burst` and `closed`: requests in flight (with `turns`, conversations), 1 or more each.",
     )
@@ -173,7 +271,11 @@ class Ladder(Strict):
     output_tokens: Annotated[list[Count], BeforeValidator(_levels)] | None = Field(
         default=None, description="Output lengths, likewise; with `prompt_tokens`, each with each."
     )
-    repeats: Count = Field(default=1, description="Runs of each level.")
+    repeats: Count = Field(
+        default=1,
+        description="Runs of each level. The n-th of each are a round: all levels of all ladders of the deployment, in an order drawn "
+        "from the seed.",
+    )
 
     @model_validator(mode="after")
     def _one_axis(self) -> Ladder:
@@ -185,6 +287,20 @@ class Ladder(Strict):
                 else f"{' and '.join(given)} are given; keep one"
             )
         return self
+
+    @model_validator(mode="after")
+    def _countable(self) -> Ladder:
+        if self.runs > _MOST_RUNS:
+            raise ValueError(
+                f"{self.runs:,} runs, and a study has {_MOST_RUNS:,} at most; lower repeats ({self.repeats:,}), or give fewer levels "
+                "or lengths"
+            )
+        return self
+
+    @property
+    def runs(self) -> int:
+        """How many runs these are."""
+        return len(self.levels) * self.repeats * len(self.prompt_tokens or "-") * len(self.output_tokens or "-")
 
     @property
     def axis(self) -> str:
@@ -201,8 +317,8 @@ class Ladder(Strict):
 class Measurement(Strict):
     """How a session measures. Only `seed` is part of what a run is; a change of the rest re-measures nothing."""
 
-    scrape_interval_s: Annotated[float, Field(gt=0)] = Field(
-        default=0.2, description="Time between two scrapes of /metrics (s)."
+    scrape_interval_s: Annotated[float, Field(ge=0.01, le=60)] = Field(
+        default=0.2, description="Time between two scrapes of /metrics (s), from 0.01 to 60."
     )
     ready_timeout_s: Annotated[float, Field(gt=0)] = Field(
         default=900.0, description="Longest wait for a server to be ready (s)."
@@ -219,30 +335,38 @@ class Measurement(Strict):
     warmup_spread: Annotated[float, Field(gt=0)] = Field(
         default=0.25, description="Widest span of three TTFTs in a row, as a share of their median, that counts as stable."
     )
+    reference_requests: Annotated[int, Field(ge=0)] = Field(
+        default=8,
+        description="Requests of the reference load before each round, at most four in flight, with at most 256 prompt and 32 output "
+        "tokens; sent five times. It is the same before every round, so it shows how fast the machine is then. Kept out of every "
+        "result. 0: none.",
+    )
     telemetry: dict[Name, str] = Field(
         default_factory=dict,
         description="Further Prometheus endpoints by name, such as `dcgm: http://127.0.0.1:9400/metrics`, scraped beside the engine's; "
         "`nvml:0,1` are GPUs of this machine. Those of a server that is started here are scraped without being named.",
     )
-    seed: int = Field(default=0, description="Seed of the prompts; a run's prompts follow from it and the run's digest.")
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] = Field(
+        default=0, description="Seed of the prompts; a run's prompts follow from it and the run's digest."
+    )
 
 
 class Thresholds(Strict):
-    """When a run cannot be trusted. A run beyond one of these is drawn as invalid and listed with its reason."""
+    """When a part of a run cannot be trusted: it is drawn as invalid wherever that part counts, and listed with its reason."""
 
-    loop_lag_p99_s: float = Field(default=0.05, description="P99 delay of the client's event loop (s).")
-    loop_lag_max_s: float = Field(
+    loop_lag_p99_s: Seconds = Field(default=0.05, description="P99 delay of the client's event loop (s).")
+    loop_lag_max_s: Seconds = Field(
         default=0.25, description="Longest delay of the client's event loop (s); a stall bunches the stamps behind it."
     )
-    send_spread_s: float = Field(default=0.1, description="Burst: time between the first and the last request sent (s).")
-    scrape_gap_s: float = Field(default=2.0, description="Longest time without a sample during the load (s).")
-    scrape_share: float = Field(
+    send_spread_s: Seconds = Field(default=0.1, description="Burst: time between the first and the last request sent (s).")
+    scrape_gap_s: Seconds = Field(default=2.0, description="Longest time without a sample during the load (s).")
+    scrape_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.25, description="Smallest share of the scrapes due during the load that must have come (0–1)."
     )
-    schedule_delay_p99_s: float = Field(
+    schedule_delay_p99_s: Seconds = Field(
         default=0.05, description="Open loop: P99 of the time by which a request left after it was due (s)."
     )
-    client_cpu_share: float = Field(
+    client_cpu_share: Annotated[float, Field(ge=0)] = Field(
         default=0.95,
         description="CPU time of the busiest load process, as a share of the run's time; beyond it the client is the limit.",
     )
@@ -251,19 +375,31 @@ class Thresholds(Strict):
         description="Largest share of the time of the cores that we may use which went to processes other than the server and its load "
         "(0–1); told where the server is started here.",
     )
-    clock_skew_s: float = Field(default=0.001, description="Largest difference between the clocks of our processes (s).")
+    drift: Annotated[float, Field(ge=0)] = Field(
+        default=0.1,
+        description="Share by which a round's reference load must be slower or faster than those of the deployment's other rounds to "
+        "count as drift of the machine; where its own noise may explain more, more.",
+    )
+    clock_skew_s: Seconds = Field(default=0.001, description="Largest difference between the clocks of our processes (s).")
     prefix_hit_error: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.05,
         description="Largest difference between the prefix cache's hit rate and the one that the workload implies (0–1).",
     )
-    in_flight_error: float = Field(
+    in_flight_error: Annotated[float, Field(ge=0)] = Field(
         default=0.25,
         description="Largest difference between the requests in flight as the client and as the server counted them (running + "
-        "waiting), as a share of the client's: of the server's mean above it, of the server's maximum below it.",
+        "waiting), as a share of the client's: of the server's mean above it, and at half of the scrapes below it.",
     )
-    failed_share: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.0, description="Largest share of failed requests (0–1)."
-    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _failures_are_results(cls, content: Any) -> Any:
+        if isinstance(content, dict) and "failed_share" in content:
+            raise ValueError(
+                "failed_share is no threshold any more: failed requests are the server's answer to its load, and make no run "
+                "invalid. Remove it; decision.failed_share is the share that may fail at a load that is to be called carried"
+            )
+        return content
 
 
 class Study(Strict):
@@ -276,6 +412,18 @@ class Study(Strict):
         description="Deployment with which each other one is compared, at the workloads and levels that they share: difference, "
         "interval and verdict, in the report and the figure `comparison`.",
     )
+    sessions: Count = Field(
+        default=1,
+        description="Server starts of each deployment; its rounds are dealt to them in turn, and those of all deployments alternate: "
+        "forwards, then backwards. Starts differ, so a comparison needs several. Each ladder has as many `repeats`, or more.",
+    )
+
+    @model_validator(mode="after")
+    def _countable(self) -> Study:
+        runs = sum(ladder.runs for ladder in self.ladders)
+        if runs > _MOST_RUNS:
+            raise ValueError(f"{runs:,} runs, and a study has {_MOST_RUNS:,} at most; make several studies of it")
+        return self
 
 
 class Config(Strict):

@@ -1,4 +1,6 @@
-"""What is to be decided from the runs: the SLOs, the peak, and what things cost. None of it changes what is measured."""
+"""What is to be decided from the runs: the SLOs, the peak, and what things cost. None of it changes what is measured, but for the
+percentiles of the SLOs where a workload has `num_requests: auto`.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,18 @@ def _listed(value: Any) -> Any:
 
 
 class Decision(Strict):
-    """What is to be decided from the runs. A change of it draws and reports anew; nothing is measured again."""
+    """What is to be decided from the runs. A change of it draws and reports anew, and measures nothing again, but for
+    other percentiles where a workload has `num_requests: auto`.
+    """
 
     slo: Annotated[list[Annotated[str, AfterValidator(_slo)]], BeforeValidator(_listed)] = Field(
         default_factory=list,
         description="Limits that an instance has to meet, all of them, such as `[ttft_p99=1s, tpot_p95=50ms]`: `ttft`, `tpot` or "
         "`e2e`, at `p50`, `p90`, `p95` or `p99`. They give `C_max`, usable requests/s, goodput and the fleet.",
+    )
+    failed_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.01,
+        description="Largest share of requests that may fail at a load that is to be called carried (0–1).",
     )
     peak_rps: _Positive | None = Field(
         default=None, description="Requests/s of the busiest moment, for which the fleet is sized."

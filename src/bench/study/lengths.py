@@ -24,13 +24,14 @@ _NEEDS = {
     "empirical": ("file",),
 }
 _MAY = {"normal": {"min"}, "lognormal": {"min"}, "empirical": {"min", "max"}}
-Tokens = Annotated[int, Field(ge=1)]
+Tokens = Annotated[int, Field(ge=1, le=10**9)]
+_LEAST_WITHIN = 0.01  # of a distribution, between its ends: all else is drawn again
 
 
 class LengthDistribution(BaseModel):
     """Lengths in tokens. A whole number in its place is `fixed`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
     distribution: Literal["fixed", "uniform", "normal", "lognormal", "empirical"] = Field(
         description="`fixed` (tokens), `uniform` (min to max), `normal` (mean, sd), `lognormal` (median, sigma) or `empirical` (file)."
@@ -64,7 +65,24 @@ class LengthDistribution(BaseModel):
         centre = self.mean if self.distribution == "normal" else self.median
         if centre is not None and self.max is not None and not self.min <= centre <= self.max:
             raise ValueError(f"the middle, {centre:g}, does not lie between min {self.min} and max {self.max}")
+        if self._within() < _LEAST_WITHIN:
+            width = "sd" if self.distribution == "normal" else "sigma"
+            raise ValueError(
+                f"less than {_LEAST_WITHIN:.0%} of the distribution lies between min {self.min} and max {self.max}, and all else would "
+                f"be drawn again; lower {width}, or use uniform"
+            )
         return self
+
+    def _within(self) -> float:
+        """Share of a normal or lognormal distribution that its ends leave (0–1); 1 for others."""
+        low, high = self.min - 0.5, (self.max or math.inf) + 0.5
+        if self.distribution == "normal" and self.sd and self.mean is not None:
+            drawn = NormalDist(self.mean, self.sd)
+        elif self.distribution == "lognormal" and self.sigma and self.median is not None:
+            drawn, low, high = NormalDist(math.log(self.median), self.sigma), math.log(low), math.log(high)
+        else:
+            return 1.0
+        return drawn.cdf(high) - drawn.cdf(low)
 
     @property
     def fixed(self) -> int | None:
@@ -154,7 +172,9 @@ def read_lengths(file: Path, bounds: LengthDistribution | None = None) -> list[i
             values = [int(row[0]) for row in csv.reader(stream) if row and not row[0].startswith("#")]
     except FileNotFoundError:
         raise BenchError(f"{file}: no such file; paths start at the project's root.") from None
-    except ValueError as error:
+    except OSError as error:
+        raise BenchError(f"{file}: cannot be read: {error.strerror or error}.") from None
+    except (ValueError, csv.Error) as error:
         raise BenchError(f"{file}: one whole number of tokens a line: {error}.") from None
     low, high = (bounds.min, bounds.max or math.inf) if bounds else (1, math.inf)
     kept = [value for value in values if low <= value <= high]

@@ -12,14 +12,17 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from bench.errors import BenchError
-from bench.study.config import Config, Ladder
+from bench.errors import BenchError, shown
+from bench.study.config import Config, Deployment, Ladder
 from bench.study.hardware import device_named, devices
+from bench.study.model import Model
 from bench.study.plan import longest_request, swept
 from bench.study.workload import Workload
 from bench.study.yaml_file import read_yaml
 
 __all__ = ["load_config", "load_file", "load_workload"]
+
+_MOST_FAULTS = 30
 
 
 def load_file(path: Path, **overrides: Any) -> Config:
@@ -43,11 +46,18 @@ def load_config(content: Mapping[str, Any], *, source: str, files: Sequence[Path
     try:
         config = Config.model_validate(content)
     except ValidationError as error:
-        raise BenchError("\n".join(f"{source}: {_explain(e)}" for e in error.errors())) from None
+        raise BenchError(_lines(source, map(_explain, error.errors()))) from None
     faults = list(_contradictions(config))
     if faults:
-        raise BenchError("\n".join(f"{source}: {fault}" for fault in faults))
+        raise BenchError(_lines(source, faults))
     return config
+
+
+def _lines(source: str, faults: Iterable[str]) -> str:
+    """One fault a line; of very many, the first."""
+    every = list(faults)
+    more = [f"{source}: and {len(every) - _MOST_FAULTS:,} more"] if len(every) > _MOST_FAULTS else []
+    return "\n".join([*(f"{source}: {fault}" for fault in every[:_MOST_FAULTS]), *more])
 
 
 def load_workload(content: Mapping[str, Any], *, source: str) -> Workload:
@@ -59,7 +69,7 @@ def load_workload(content: Mapping[str, Any], *, source: str) -> Workload:
     try:
         return Workload.model_validate(content)
     except ValidationError as error:
-        raise BenchError("\n".join(f"{source}: {_explain(e, Workload)}" for e in error.errors())) from None
+        raise BenchError(_lines(source, (_explain(e, Workload) for e in error.errors()))) from None
 
 
 def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
@@ -81,7 +91,7 @@ def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
         message = f"not of the form {error.get('ctx', {}).get('pattern')}; a name has lower case letters, digits, `.` and `-`"
     if isinstance(value, dict):  # a rule between several keys: the message names them
         return f"{key}: {message}." if key else f"{message}."
-    return f"{key} is {value!r}: {message[0].lower()}{message[1:]}.{meaning}"
+    return f"{key} is {shown(value)}: {message[0].lower()}{message[1:]}.{meaning}"
 
 
 def _field_of_item(location: tuple[int | str, ...], root: type[BaseModel]) -> Any:
@@ -130,6 +140,11 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
             yield f"{where} gives lengths, but workloads.{ladder.workload} replays a trace, which has its own. Remove one of them."
             continue
         yield from _unfit(config, ladder)
+        if ladder.repeats < config.study.sessions:
+            yield (
+                f"{where}.repeats is {ladder.repeats}, below study.sessions, {config.study.sessions}: each session measures "
+                f"every level at least once. Set repeats to {config.study.sessions} or more, or sessions to {ladder.repeats} or less."
+            )
         if ladder.axis != workload.axis:
             yield (
                 f"{where} gives {ladder.axis}, but arrival {workload.arrival} of workloads.{ladder.workload} has {workload.axis} "
@@ -137,7 +152,7 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
             )
             continue
         highest = max(ladder.levels)
-        if workload.arrival == "closed" and workload.num_requests is not None and highest > workload.num_requests:
+        if workload.arrival == "closed" and isinstance(workload.num_requests, int) and highest > workload.num_requests:
             yield (
                 f"{where}.concurrency reaches {highest}, but workloads.{ladder.workload}.num_requests is "
                 f"{workload.num_requests}: the level would never be in flight. Raise num_requests to {highest} or more."
@@ -199,11 +214,28 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
             if wanted not in table:
                 yield f"deployments.{name}.{key} is {wanted!r}, which {key}s does not define. Defined: {_names(table)}."
         engine = config.engines.get(deployment.engine)
+        if engine and engine.source != "external" and deployment.model in config.models:
+            yield from _undealt(f"deployments.{name}", deployment, config.models[deployment.model])
         if engine and engine.device == "cpu" and engine.source != "external" and deployment.kv_cache_memory is None:
             yield (
                 f"deployments.{name}.kv_cache_memory is missing. On a CPU nothing else bounds the KV cache; "
                 "say how much it gets, such as 64MiB."
             )
+
+
+def _undealt(where: str, deployment: Deployment, model: Model) -> typing.Iterator[str]:
+    """Devices over which a model whose shape is stated here cannot be dealt out; vLLM would refuse them minutes later."""
+    from bench.models import Parallel, geometry_of_model, parallel_problem  # noqa: PLC0415 - they need the classes of this package
+
+    parallel = Parallel(deployment.tensor_parallel, deployment.pipeline_parallel, deployment.data_parallel)
+    if parallel.tensor == parallel.pipeline == 1:
+        return
+    try:
+        geometry = geometry_of_model(model)
+    except BenchError:
+        return  # what its config.json lacks is named where the checkpoint is made
+    if geometry is not None and (problem := parallel_problem(geometry, parallel)):
+        yield f"{where}.{problem}"
 
 
 def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:

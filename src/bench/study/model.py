@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from bench.errors import BenchError
 from bench.study.published import catalogue, catalogue_key, context_of
 from bench.study.strict import Count, Strict
 
@@ -15,13 +16,13 @@ __all__ = ["Architecture", "Model"]
 class Architecture(Strict):
     """The facts of a decoder that decide its memory and its speed."""
 
-    layers: Count = Field(description="Decoder layers.")
+    layers: Annotated[int, Field(ge=1, le=10_000)] = Field(description="Decoder layers.")
     hidden_size: Count = Field(description="Width of the residual stream.")
     heads: Count = Field(description="Attention (query) heads.")
     kv_heads: Count = Field(description="Key/value heads: as many as `heads` is MHA, 1 is MQA, anything between is GQA.")
     head_dim: Count = Field(description="Width of one head.")
     intermediate_size: Count = Field(description="Width of the gated MLP.")
-    vocabulary: Annotated[int, Field(ge=320)] = Field(
+    vocabulary: Annotated[int, Field(ge=320, le=10_000_000)] = Field(
         description="Vocabulary size; at least 320, so that every byte has a token."
     )
     context: Count = Field(description="Longest sequence, prompt and output together (tokens).")
@@ -56,7 +57,16 @@ class Model(Strict):
     revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")] | None = Field(
         default=None, description="Commit of the hub's checkpoint; required with `hub`, so that a rerun loads the same."
     )
-    path: str | None = Field(default=None, description="Folder of a real checkpoint on this machine.")
+    path: str | None = Field(
+        default=None,
+        description="Folder of a real checkpoint on this machine. What identifies its files is part of every run's digest: where they "
+        "are replaced, the model's deployments are measured again.",
+    )
+    fingerprint: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = Field(
+        default=None,
+        description="What identifies the files at `path`, as `bench pack` writes it for machines that do not have them. Where it is "
+        "given, the files are read only when a server is to be started, and refused if they are others.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -80,8 +90,14 @@ class Model(Strict):
             )
         if self.hub and not self.revision:
             raise ValueError("hub without revision; name the commit, so that a rerun loads the same weights")
+        if self.fingerprint and not self.path:
+            raise ValueError("fingerprint without path")
         if self.revision and not self.hub:
             raise ValueError("revision without hub")
+        try:
+            context_of(self.config or {})
+        except BenchError as error:
+            raise ValueError(str(error)) from None
         return self
 
     @property

@@ -3,6 +3,10 @@
 Each is a pattern with Snakemake's wildcards; `.format(...)` fills them outside it.
 """
 
+from __future__ import annotations
+
+from pathlib import Path
+
 __all__ = ["Paths"]
 
 
@@ -15,6 +19,7 @@ class Paths:
     CHECKPOINT = "results/checkpoints/{model}/checkpoint.json"
     LAUNCH = "results/deployments/{deployment}/launch.json"
     FACTS = "results/deployments/{deployment}/deployment.json"
+    SESSION_FACTS = "results/deployments/{deployment}/session-{session}/deployment.json"
     RUN_FOLDER = "results/runs/{deployment}/{run}"
     RECORD = "results/runs/{deployment}/{run}/run.json"
     REQUESTS = "results/runs/{deployment}/{run}/requests.parquet"
@@ -31,3 +36,8 @@ class Paths:
     MANIFEST = "results/figures/all"
     REPORT = "results/report.html"
     REPORT_MARKDOWN = "results/report.md"
+
+    @classmethod
+    def facts(cls, deployment: str, session: int = 1) -> Path:
+        """Where a session's facts lie; those of the first one stand for the deployment."""
+        return Path((cls.FACTS if session == 1 else cls.SESSION_FACTS).format(deployment=deployment, session=session))

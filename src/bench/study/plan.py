@@ -5,18 +5,22 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bench.errors import BenchError
+from bench.errors import BenchError, shown
 from bench.study.config import Config, Deployment, Engine, Ladder, Measurement
+from bench.study.environment import redacted
+from bench.study.fingerprint import fingerprint
 from bench.study.hardware import Device, device_named, devices
 from bench.study.model import Model
 from bench.study.paths import Paths
+from bench.study.precision import with_requests
+from bench.study.rounds import Place, alternating, places_of
 from bench.study.trace import read_trace
 from bench.study.workload import Workload
 
@@ -24,7 +28,7 @@ __all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "longest_r
 
 # The measuring protocol. Raise it when old runs no longer compare with new ones: every run is then measured again.
 # tests/test_protocol.py fails when the modules that decide it change and this number does not.
-PROTOCOL = 3
+PROTOCOL = 4
 
 
 _AXIS_LETTER = {"request_rate": "q", "time_scale": "x"}
@@ -44,6 +48,7 @@ class DeploymentSpec:
         name: its key in the configuration.
         deployment, model, engine: the configuration's entries.
         locks: SHA-256 of each of the engine's lock files, by path.
+        checkpoint: what identifies the files of a model that is given by its path; None where there are none to read.
     """
 
     name: str
@@ -51,23 +56,40 @@ class DeploymentSpec:
     model: Model
     engine: Engine
     locks: Mapping[str, str]
+    checkpoint: str | None = None
 
     @property
     def served_name(self) -> str:
         """The model's name in requests."""
         return self.deployment.served_name or self.name
 
+    @property
+    def gpus(self) -> int | None:
+        """GPUs of one instance, the number that everything else uses: tensor × pipeline × data parallelism.
+
+        0 where the engine runs on a CPU. None where the server is external and nothing is said of it: its deployment gives none of the
+        three, and its engine no `device: cpu`.
+        """
+        external, d = self.engine.source == "external", self.deployment
+        if self.engine.device == "cpu" and (not external or "device" in self.engine.model_fields_set):
+            return 0
+        given = d.model_fields_set & {"tensor_parallel", "pipeline_parallel", "data_parallel"}
+        return None if external and not given else d.workers
+
     @cached_property
     def identity(self) -> dict[str, Any]:
         """All that makes two measurements of this deployment comparable; deterministic, as the configuration says it.
 
-        Defaults are left out: a new key must not measure everything again. A changed default raises PROTOCOL.
+        Defaults are left out: a new key must not measure everything again. A changed default raises PROTOCOL. Secrets are left out
+        too: a new API key measures nothing again, and a pack can do without it.
         """
+        deployment = self.deployment.model_dump(mode="json", exclude_defaults=True)
         return {
-            "deployment": self.deployment.model_dump(mode="json", exclude_defaults=True),
-            "model": self.model.model_dump(mode="json", exclude_defaults=True),
+            "deployment": {**deployment, **({"environment": redacted(own)} if (own := self.deployment.environment) else {})},
+            "model": self.model.model_dump(mode="json", exclude_defaults=True, exclude={"fingerprint"}),
             "engine": self.engine.model_dump(mode="json", exclude_defaults=True, exclude={"index", "python"}),
             "locks": dict(self.locks),
+            **({"checkpoint": self.checkpoint} if self.checkpoint else {}),
         }
 
     @cached_property
@@ -154,13 +176,13 @@ class Plan:
     """The runs of a configuration, narrowed by its `select`.
 
     Attributes:
-        runs: those that are selected. of_study: how many there are without `select`.
+        runs: those that are selected, in the order of the configuration. every: those of the whole study, without `select`.
     """
 
     config: Config
     deployments: Mapping[str, DeploymentSpec]
     runs: tuple[RunSpec, ...]
-    of_study: int
+    every: tuple[RunSpec, ...]
 
     @classmethod
     def of(cls, config: Config, *, root: Path = Path()) -> Plan:
@@ -172,7 +194,7 @@ class Plan:
         deployments = {
             name: _deployment(config, name, root) for name in dict.fromkeys(x.deployment for x in config.study.ladders)
         }
-        every = list(_runs(config, deployments))
+        every = tuple(_runs(config, deployments))
         patterns = [config.select] if isinstance(config.select, str) else config.select
         runs = tuple(run for run in every if any(fnmatchcase(run.key, pattern) for pattern in patterns))
         if not runs:
@@ -181,7 +203,7 @@ class Plan:
                 f"A run is called like {every[0].key}; `bench runs` lists them all."
             )
         kept = {run.deployment.name for run in runs}
-        return cls(config, {n: d for n, d in deployments.items() if n in kept}, runs, len(every))
+        return cls(config, {n: d for n, d in deployments.items() if n in kept}, runs, every)
 
     @property
     def digest(self) -> str:
@@ -193,16 +215,47 @@ class Plan:
         """How a session measures."""
         return self.config.measurement
 
-    def runs_of(self, deployment: str) -> tuple[RunSpec, ...]:
-        """The runs of one deployment, in the order in which they are measured."""
-        return self._by_deployment.get(deployment, ())
+    @property
+    def of_study(self) -> int:
+        """How many runs the whole study has."""
+        return len(self.every)
+
+    def runs_of(self, deployment: str, session: int | None = None) -> tuple[RunSpec, ...]:
+        """The runs of one deployment, or of one of its sessions, in the order in which they are measured."""
+        runs = self._by_deployment.get(deployment, ())
+        return runs if session is None else tuple(run for run in runs if self.place_of(run).session == session)
 
     @cached_property
     def _by_deployment(self) -> dict[str, tuple[RunSpec, ...]]:
-        runs: dict[str, list[RunSpec]] = {name: [] for name in self.deployments}
-        for run in self.runs:
-            runs[run.deployment.name].append(run)
-        return {name: tuple(known) for name, known in runs.items()}
+        runs = _by_name(self.runs)
+        return {
+            name: tuple(sorted(runs.get(name, ()), key=lambda run: self.place_of(run).position)) for name in self.deployments
+        }
+
+    def place_of(self, run: RunSpec) -> Place:
+        """When a run is measured, whatever `select` leaves of the study."""
+        return self._places[run.key]
+
+    @cached_property
+    def _places(self) -> dict[str, Place]:
+        return {
+            key: place
+            for runs in _by_name(self.every).values()
+            for key, place in places_of(runs, sessions=self.config.study.sessions).items()
+        }
+
+    def first_run(self, deployment: str) -> RunSpec:
+        """The run of a deployment that the study lists first, whatever `select` leaves of it."""
+        return next(run for run in self.every if run.deployment.name == deployment)
+
+    def sessions_of(self, deployment: str) -> tuple[int, ...]:
+        """The sessions of a deployment that measure a selected run; and the first one, whose facts stand for the deployment."""
+        return tuple(sorted({1, *(self.place_of(run).session for run in self.runs_of(deployment))}))
+
+    @property
+    def sessions(self) -> list[tuple[str, int]]:
+        """Every session as (deployment, session), in the order in which one machine measures them."""
+        return alternating({name: self.sessions_of(name) for name in self.deployments})
 
     def longest_request(self, deployment: str) -> int:
         """Tokens of the longest request that the study sends to a deployment, whatever `select` leaves of it."""
@@ -255,15 +308,12 @@ class Plan:
             for run in self.runs
         ]
 
-    def run_at(self, record: Path) -> RunSpec:
-        """The run whose record lies at `record`."""
-        if record not in self._by_record:
-            raise BenchError(f"{record}: no run of this study has its record there; `bench runs` lists them.")
-        return self._by_record[record]
-
-    @cached_property
-    def _by_record(self) -> dict[Path, RunSpec]:
-        return {run.record: run for run in self.runs}
+    def session_at(self, facts: Path) -> tuple[str, int]:
+        """The session, as (deployment, session), whose facts lie at `facts`."""
+        for deployment, session in self.sessions:
+            if Paths.facts(deployment, session) == facts:
+                return deployment, session
+        raise BenchError(f"{facts}: no session of this study has its facts there.")
 
 
 def load_label(workload: Workload) -> str:
@@ -307,11 +357,14 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
     for i, lock in enumerate(engine.locks):
         try:
             locks[lock] = hashlib.sha256((root / lock).read_bytes()).hexdigest()
-        except FileNotFoundError:
+        except (OSError, ValueError) as error:  # ValueError: a null character
             raise BenchError(
-                f"engines.{deployment.engine}.locks[{i}] is {lock!r}: no such file. Paths start at the project's root."
+                f"engines.{deployment.engine}.locks[{i}] is {shown(lock)}: {_unreadable(error)}. Paths start at the project's root."
             ) from None
-    return DeploymentSpec(name, deployment, config.models[deployment.model], engine, locks)
+    model = config.models[deployment.model]
+    read = model.path is not None and engine.source != "external"
+    checkpoint = (model.fingerprint or fingerprint(str(model.path))) if read else None
+    return DeploymentSpec(name, deployment, model, engine, locks, checkpoint)
 
 
 def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator[RunSpec]:
@@ -328,7 +381,7 @@ def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator
                         deployments[ladder.deployment],
                         ladder.workload,
                         name,
-                        workload,
+                        with_requests(workload, level, ladder.repeats, config.decision.slos),
                         level,
                         repeat,
                         config.measurement.seed,
@@ -336,8 +389,23 @@ def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator
                     )
 
 
+def _by_name(runs: Iterable[RunSpec]) -> dict[str, list[RunSpec]]:
+    """Runs by the name of their deployment."""
+    found: dict[str, list[RunSpec]] = {}
+    for run in runs:
+        found.setdefault(run.deployment.name, []).append(run)
+    return found
+
+
 def _sha256(file: Path) -> str:
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
-    except FileNotFoundError:
-        raise BenchError(f"{file}: no such file; a workload reads it. Paths start at the project's root.") from None
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        raise BenchError(f"{file}: {_unreadable(error)}; a workload reads it. Paths start at the project's root.") from None
+
+
+def _unreadable(error: OSError | ValueError) -> str:
+    """Why a file was not read."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    return f"no file that can be read ({(error.strerror if isinstance(error, OSError) else None) or error})"

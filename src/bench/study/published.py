@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from bench.errors import BenchError
+from bench.errors import BenchError, shown
 from bench.study.strict import Count, Strict
 from bench.study.yaml_file import read_yaml
 
 __all__ = ["CatalogueEntry", "catalogue", "catalogue_key", "context_of", "decoder_part"]
 
 # Beside the other configuration in the project's checkout, from which the package runs.
+_MOST_TOKENS = 10**9
 _FILE = Path(__file__).parents[3] / "config" / "models.yaml"
 
 
@@ -57,16 +59,29 @@ def catalogue_key(key: str) -> str:
 
 
 def decoder_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What of a config.json describes the decoder: all of it, or `text_config` where the model also sees or hears."""
-    part: Mapping[str, Any] = config.get("text_config", config)
+    """What of a config.json describes the decoder: all of it, or `text_config` where the model also sees or hears.
+
+    Raises:
+        BenchError: `text_config` is no object.
+    """
+    part = config.get("text_config", config)
+    if not isinstance(part, Mapping):
+        raise BenchError(f"config.json: text_config is {shown(part)}; it is an object with the decoder's keys")
     return part
 
 
 def context_of(config: Mapping[str, Any]) -> int | None:
     """Longest sequence (tokens) that a config.json states; None where it states none.
 
+    Raises:
+        BenchError: what it states is no number of tokens.
+
     Source: vLLM takes the same key as the longest `--max-model-len` that it allows.
     """
     part = decoder_part(config)
-    stated = part.get("max_position_embeddings", part.get("n_positions"))
-    return int(stated) if stated is not None else None
+    key = "max_position_embeddings" if "max_position_embeddings" in part else "n_positions"
+    stated = part.get(key)
+    whole = isinstance(stated, int | float) and math.isfinite(stated) and 1 <= stated <= _MOST_TOKENS
+    if stated is not None and not whole:
+        raise BenchError(f"config.json: {key} is {shown(stated)}; it is the longest sequence, a whole number of tokens")
+    return None if stated is None else int(stated)

@@ -32,6 +32,11 @@ class Slo:
         return f"{self.metric}_{self.percentile}_s"
 
     @property
+    def share(self) -> float:
+        """Of the requests, which have to be within the limit (0–1)."""
+        return int(self.percentile[1:]) / 100
+
+    @property
     def bound(self) -> str:
         """The column of its bound, which the true percentile does not exceed at 99 % confidence."""
         return f"{self.metric}_{self.percentile}_bound_s"
@@ -53,7 +58,7 @@ def parse_slo(text: str) -> Slo:
         BenchError: it is not one.
     """
     match = re.fullmatch(r"(ttft|tpot|e2e)_(p50|p90|p95|p99)\s*(?:=|<=|≤)\s*(\d+(?:\.\d+)?)\s*(s|ms)", text.strip().lower())
-    if match is None or float(match[3]) == 0:
+    if match is None or not 0 < float(match[3]) < 1e6:
         raise BenchError(
             f"{text!r} is no SLO: name {', '.join(_METRICS)}, one of {', '.join(_PERCENTILES)} and a limit in s or ms, "
             "as in ttft_p99=2s or tpot_p95=50ms."

@@ -8,10 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = ["Count", "Strict"]
 
-Count = Annotated[int, Field(ge=1)]
+# Beyond 10¹⁵ a count is a slip of the hand, and a float no longer holds it exactly.
+Count = Annotated[int, Field(ge=1, le=10**15)]
 
 
 class Strict(BaseModel):
-    """Unknown keys and silent conversions are refused: a typo must not cost GPU hours."""
+    """Unknown keys, silent conversions, infinities and NaN are refused: a typo must not cost GPU hours."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)

@@ -71,7 +71,7 @@ def read_trace(path: str) -> tuple[TraceRequest, ...]:
         raise BenchError(f"{path}: no such trace; paths start at the project's root.") from None
     except OSError as error:
         raise BenchError(f"{path}: cannot be read: {error.strerror or error}.") from None
-    except (ValueError, csv.Error) as error:
+    except (ValueError, csv.Error, RecursionError) as error:
         raise BenchError(f"{path}: cannot be read as {file.suffix.lstrip('.') or 'csv'}: {error}.") from None
     if not rows:
         raise BenchError(f"{path}: holds no request.")

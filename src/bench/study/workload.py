@@ -71,10 +71,11 @@ class Workload(Strict):
     output_tokens: Length | None = Field(
         default=None, description="Output length (tokens), exact: `ignore_eos` is set. A number, or a distribution."
     )
-    num_requests: Count | None = Field(
+    num_requests: Count | Literal["auto"] | None = Field(
         default=None,
         description="Requests of a closed loop (at least the highest level), or of an open one without `duration_s`; with `turns`, "
-        "conversations. A burst sends its level.",
+        "conversations. A burst sends its level. `auto`: as many as the percentiles of `decision.slo` take over all repeats of a "
+        "level, and five times what a closed loop holds.",
     )
     duration_s: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="Open loop: how long requests are sent (s), instead of `num_requests`."

@@ -1,7 +1,8 @@
-"""YAML files that say nothing twice."""
+"""YAML files that repeat no key, and cannot keep a reader busy."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     return loader.construct_mapping(node, deep=True)
 
 
+# What is within these is read in well under a second. The largest file of this project has 1,500 values, six levels deep.
+_BYTES, _DEPTH, _VALUES = 4 * 2**20, 64, 200_000
+
+
 _UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
@@ -37,19 +42,72 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file.
 
     Raises:
-        BenchError: the file is missing, is not YAML, holds no mapping, or repeats a key.
+        BenchError: the file is missing, is not UTF-8 or not YAML, holds no mapping, repeats a key, or is beyond what is read: 4 MiB,
+            64 levels of nesting, or 200,000 values with each alias (`*name`) counted as what it stands for.
     """
     try:
-        with path.open(encoding="utf-8") as stream:
-            content = yaml.load(stream, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
+        with path.open("rb") as stream:
+            text = stream.read(_BYTES + 1).decode("utf-8-sig")
+        if len(text) > _BYTES:
+            raise BenchError(f"{path}: larger than {_BYTES // 2**20} MiB, which no configuration is. Name the right file.")
+        _refuse_endless(text, path)
+        content = yaml.load(_Named(text, path), Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
     except FileNotFoundError:
         raise BenchError(f"{path}: no such file. Name a configuration with --configfile.") from None
     except OSError as error:
         raise BenchError(f"{path}: cannot be read: {error.strerror}. Name a configuration file with --configfile.") from None
+    except UnicodeDecodeError as error:
+        raise BenchError(f"{path}: not UTF-8 (byte {error.start + 1}: {error.reason}). Save the file as UTF-8.") from None
     except yaml.YAMLError as error:
         raise BenchError(f"{path}: not valid YAML: {error}") from None
+    # PyYAML's own, of a date such as 2026-13-01, a number of 5,000 digits, or a tag such as !!int with nothing behind it.
+    except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
+        raise BenchError(f"{path}: a value cannot be read: {error}. Put it in quotes if it is a text.") from None
     if not isinstance(content, dict):
         raise BenchError(
             f"{path}: holds no mapping; a configuration starts with `study:`, and a file of devices with the name of one."
         )
     return content
+
+
+class _Named(io.StringIO):
+    """A text under its file's name, which PyYAML puts into its messages."""
+
+    def __init__(self, text: str, path: Path) -> None:
+        super().__init__(text)
+        self.name = str(path)
+
+
+def _refuse_endless(text: str, path: Path) -> None:
+    """Refuse, from the parser's events alone, what would take a reader too long or too deep.
+
+    Raises:
+        BenchError: it names the line.
+    """
+    sizes: dict[str, int] = {}  # of each anchor's value
+    opened: list[tuple[str | None, int]] = []  # anchor of each open list or mapping, and the values before it
+    values = 0
+    for event in yaml.parse(_Named(text, path), Loader=_UniqueKeys):
+        if isinstance(event, yaml.AliasEvent):
+            values += sizes.get(event.anchor or "", 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            values += 1
+            if event.anchor:
+                sizes[event.anchor] = 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            opened.append((event.anchor, values))
+            values += 1
+            if event.anchor:
+                sizes[event.anchor] = _VALUES  # an alias inside of what it stands for would have no end
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = opened.pop()
+            if anchor:
+                sizes[anchor] = values - before
+        where = f"{path}: line {event.start_mark.line + 1 if event.start_mark else '?'}"
+        if len(opened) > _DEPTH:
+            raise BenchError(f"{where}: nested more than {_DEPTH} levels deep, which no configuration is. Remove the nesting.")
+        if values > _VALUES:
+            raise BenchError(
+                f"{where}: more than {_VALUES:,} values, with each alias (`*name`) counted as what it stands for. Write fewer "
+                "entries, or replace the alias."
+            )

@@ -42,12 +42,12 @@ class Connection:
         recv: reads what is there; raises BlockingIOError where nothing is, returns b"" at the end of the stream.
         exchange: the exchange in flight; None while idle.
         fast: whether only a read whose tail looks like a last chunk is looked at: an answer in chunks, its head complete.
-        since: when it became idle. unsent: what is left to write of a request.
+        since: when it became idle. unsent: what is left to write of a request. used: whether an answer has come over it.
     """
 
     __slots__ = (
         *("_address", "_ended", "_fed", "_head", "_head_complete", "_parser", "_until_close"),
-        *("exchange", "fast", "fd", "open", "recv", "reusable", "since", "sock", "unsent"),
+        *("exchange", "fast", "fd", "open", "recv", "reusable", "since", "sock", "unsent", "used"),
     )
 
     def __init__(self, address: Address) -> None:
@@ -60,7 +60,7 @@ class Connection:
         self.recv: Callable[[int], bytes] = sock.recv
         self.sock, self.fd = sock, sock.fileno()
         self._address = address
-        self.open, self.reusable = False, True
+        self.open, self.reusable, self.used = False, True, False
         self.exchange: Exchange | None = None
         self.since = 0.0
         self.unsent = b""

@@ -19,7 +19,8 @@ class Exchange:
         after: index of the request whose end lets this one go (the turn before it in its conversation); None for a first turn.
         think_s: time between that end and this one's moment.
         streamed: whether the answer comes in chunks, each with its tokens.
-        scheduled: when it was due; sent: just before its bytes went to a connected socket.
+        scheduled: when it was due; sent: just before its bytes went to a connected socket, the last time that they did.
+        resent: how often they went again, as the server was closing the connection that carried them before.
         end: when its last byte was in, or it failed.
         times, reads: arrival of each read and its bytes, in order; the response's head is in the first.
         failure: `disconnect` or `timeout`, where the exchange did not end by itself. error: what the system said of its connection.
@@ -40,3 +41,4 @@ class Exchange:
     reads: list[bytes] = field(default_factory=list)
     failure: str | None = None
     error: str | None = None
+    resent: int = 0

@@ -34,6 +34,9 @@ _CONNECTING = 64  # at once, so that no listen queue overflows
 # Servers close idle connections (vLLM's after 5 s); one that may be about to is not given a request.
 _IDLE_S = 3.0
 _NEVER_USED = float("inf")  # a new connection is not idle in that sense
+# A server that closes a connection while a request is on its way to it is heard of within a round trip, or as soon as it gets to run.
+# One that hangs up later has had the request.
+_CROSSED_S = 1.0
 
 
 class ParentGone(Exception):
@@ -44,7 +47,7 @@ class Loop:
     """Sends exchanges to one server.
 
     Args:
-        address: the server. timeout_s: an exchange without its end after this time fails as `timeout`.
+        address: the server. timeout_s: an exchange without its end so long after it was sent (the last time) fails as `timeout`.
         spare: connections to keep open and idle while requests remain to be sent, so that few wait for their own.
         watched: a descriptor whose end means that nobody waits for the result.
 
@@ -190,7 +193,9 @@ class Loop:
             exchange.error = f"no HTTP response: {error}"
             self._end(connection, exchange, "disconnect", arrival)
             return
-        if complete or not data:
+        if not data and self._crossed(connection, exchange, arrival):
+            self._send_again(connection, exchange)
+        elif complete or not data:
             self._end(connection, exchange, None if complete else "disconnect", arrival)
         elif connection.fast and not connection.unsent and connection.fd not in self._streams:
             self._streams[connection.fd] = (connection.recv, exchange.times.append, exchange.reads.append, connection)
@@ -234,6 +239,20 @@ class Loop:
             self._drop(connection)
         return False
 
+    def _crossed(self, connection: Connection, exchange: Exchange, lost: float) -> bool:
+        """Whether the connection was closed from the answer before, while this request was on its way: none of its own has come."""
+        return connection.used and not exchange.reads and exchange.sent is not None and lost - exchange.sent <= _CROSSED_S
+
+    def _send_again(self, connection: Connection, exchange: Exchange) -> None:
+        """Send an exchange on a new connection, and on no other: one that closes that too has had the request, so once is all."""
+        connection.exchange = None
+        self._drop(connection)
+        exchange.error = None
+        exchange.resent += 1
+        self._to_send += 1
+        self._homeless.append(exchange)
+        self._connect()
+
     def _start(self, connection: Connection, exchange: Exchange) -> None:
         sent = time.monotonic()
         whole = connection.start(exchange)
@@ -250,9 +269,9 @@ class Loop:
         if failure or connection.unsent or not connection.reusable:
             self._drop(connection)
         else:
-            connection.since = arrival
+            connection.since, connection.used = arrival, True
             self._idle.append(connection)
-            if self._homeless:
+            if self._homeless and not self._homeless[0].resent:
                 if self._sent_on_idle(self._homeless[0]):
                     self._homeless.popleft()
                 else:
@@ -330,7 +349,7 @@ class Loop:
         self._fail(self._homeless.popleft(), error)
 
     def _fail(self, exchange: Exchange, error: OSError) -> None:
-        """End an exchange that was never sent."""
+        """End an exchange that has no connection."""
         exchange.end, exchange.error = time.monotonic(), _reason(error)
         exchange.failure = "timeout" if isinstance(error, TimeoutError) else "disconnect"
         self._to_send -= 1
@@ -352,9 +371,10 @@ class Loop:
         # One sample each ring: a stall of a second weighs as the hundred ticks that it swallowed.
         self.lags.extend(moment - self._next_tick - i * _TICK_S for i in range(rings))
         self._next_tick += rings * _TICK_S
-        while self._sent and (self._sent[0][1].end is not None or self._sent[0][0] < moment):
+        # A connection that carries something else has seen the exchange end, or be sent again, which counts anew.
+        while self._sent and (self._sent[0][2].exchange is not self._sent[0][1] or self._sent[0][0] < moment):
             _, exchange, connection = self._sent.popleft()
-            if exchange.end is None:
+            if connection.exchange is exchange:
                 self._end(connection, exchange, "timeout", moment)
         while self._homeless and (self._homeless[0].scheduled or moment) + self._timeout_s < moment:
             self._fail(self._homeless.popleft(), TimeoutError(f"no connection within {self._timeout_s:g} s"))

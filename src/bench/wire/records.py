@@ -37,6 +37,8 @@ class RequestRecord:
             `first_output_s` is that of the first token that is not reasoning.
         ttft_s: first chunk that carries a token − sent; None without streaming. e2e_s: last token chunk − sent.
         token_times_s: arrival of each chunk that carries tokens.
+        resent: how often it was sent again, as the server closed a connection that it had answered on before while the request was on
+            its way; `sent_s` is the last time.
     """
 
     index: int
@@ -60,6 +62,7 @@ class RequestRecord:
     ttft_s: float | None
     e2e_s: float | None
     token_times_s: list[float]
+    resent: int = 0
 
     @classmethod
     def of(cls, exchange: Exchange, start: float) -> RequestRecord:
@@ -110,6 +113,7 @@ class RequestRecord:
             ttft_s=None if first is None or sent is None else round(first - sent, 6),
             e2e_s=None if last is None or sent is None else round(last - sent, 6),
             token_times_s=[round(t - start, 6) for t in answer.tokens],
+            resent=exchange.resent,
         )
 
 

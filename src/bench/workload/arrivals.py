@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from itertools import islice
 
 from bench.study import Workload
 
@@ -14,23 +15,37 @@ __all__ = ["arrivals"]
 def arrivals(workload: Workload, rate: float, seed: str) -> list[float]:
     """Moments at which an open loop's requests are due (s since the run's start), rising; the first is at 0.
 
-    The gaps are drawn at a rate of one, and their sum is carried through the inverse of the expected number of arrivals: the same
-    seed gives the same pattern at every rate, stretched, and a step or ramp bends it without another draw.
+    The gaps are drawn at a rate of one, stretched so that exactly as many arrive as the rate promises, and their sum is carried
+    through the inverse of the expected number of arrivals: a step or ramp bends the pattern without another draw. Unstretched, a
+    Poisson stream of 100 requests offers 10 % more or less than its level says, and a curve drawn over levels bends by chance.
 
     Args:
         workload: `constant`, `poisson` or `gamma`, for `num_requests` or `duration_s`. rate: requests a second. seed: text.
 
-    Source: time rescaling of a point process (Daley and Vere-Jones, An Introduction to the Theory of Point Processes, 7.4). Gamma gaps
-    of shape `burstiness` and mean 1, as in vLLM's benchmark. Python promises the same `random()` for a seed in every version, and no
-    such thing of `gammavariate`: a test holds its draws.
+    Source: a Poisson process given its number of arrivals is that many uniform moments in order, which is what exponential gaps
+    divided by the moment of the arrival after the last one are (Devroye, Non-Uniform Random Variate Generation, V.2). Time rescaling
+    of a point process (Daley and Vere-Jones, An Introduction to the Theory of Point Processes, 7.4). Gamma gaps of shape
+    `burstiness` and mean 1, as in vLLM's benchmark. Python promises the same `random()` for a seed in every version, and no such
+    thing of `gammavariate`: a test holds its draws.
     """
-    moments: list[float] = []
-    for number in _unit_arrivals(workload, seed):
-        moment = _moment(workload, rate, number)
-        if len(moments) == workload.num_requests or (workload.duration_s is not None and moment >= workload.duration_s):
-            return moments
-        moments.append(moment)
-    raise AssertionError("the arrivals of a process never end")
+    expected = (
+        _expected(workload, rate) if workload.num_requests is None else float(workload.num_requests)
+    )  # never `auto`: see Plan
+    count = max(1, round(expected))
+    drawn = list(islice(_unit_arrivals(workload, seed), count + 1))
+    stretch = expected / drawn[count]
+    return [_moment(workload, rate, number * stretch) for number in drawn[:count]]
+
+
+def _expected(workload: Workload, rate: float) -> float:
+    """Arrivals that are expected within `duration_s`."""
+    assert workload.duration_s is not None  # a configuration with neither is refused
+    if step := workload.step:
+        during = max(0.0, min(step.duration_s, workload.duration_s - step.start_s))
+        return rate * (workload.duration_s + (step.factor - 1) * during)
+    if ramp := workload.ramp:
+        return rate * workload.duration_s * (ramp.start_factor + ramp.end_factor) / 2
+    return rate * workload.duration_s
 
 
 def _unit_arrivals(workload: Workload, seed: str) -> Iterator[float]:

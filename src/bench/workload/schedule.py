@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -56,14 +57,18 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
     elif workload.arrival == "burst":
         moments = [0.0] * int(level)
     else:
-        moments = [None] * (workload.num_requests or 0)
+        assert isinstance(workload.num_requests, int)  # the plan has put a number in place of `auto`
+        moments = [None] * workload.num_requests
     prompts = _draws(workload.prompt_tokens, f"{seed}/prompts")
     outputs = _draws(workload.output_tokens, f"{seed}/outputs")
     added = _draws(workload.turns.new_tokens, f"{seed}/turns") if workload.turns else None
+    shares = _begun(int(level), f"{seed}/begun") if workload.arrival == "closed" and not workload.turns else []
     requests: list[PlannedRequest] = []
     for conversation, moment in enumerate(moments):
-        prompt = prompts.draw()
-        first = PlannedRequest(len(requests), conversation, prompt, outputs.draw(), moment, **_shared(workload, prompt))
+        prompt, output = prompts.draw(), outputs.draw()
+        if conversation < len(shares):
+            output = max(1, round(output * shares[conversation]))
+        first = PlannedRequest(len(requests), conversation, prompt, output, moment, **_shared(workload, prompt))
         requests.append(first)
         for _ in range(workload.turns.count - 1 if workload.turns and added else 0):
             assert workload.turns
@@ -82,6 +87,20 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
                 )
             )
     return requests
+
+
+def _begun(count: int, seed: str) -> list[float]:
+    """What is left of the outputs of the requests with which a closed loop begins (0–1), as if they had been met on their way.
+
+    Whole requests that begin together end together, and their successors too: a convoy, whose TTFT is that of bursts, for longer
+    than most runs last. In a closed loop that has gone on for long the rest of each request is anything from nothing to all of it.
+
+    Source: the equilibrium renewal process, whose residual lives are uniform for lives of one length (Cox, Renewal Theory, 1962, 5).
+    """
+    draw = random.Random(seed)  # noqa: S311 - a schedule, no secret
+    parts = [(i + draw.random()) / count for i in range(count)]
+    draw.shuffle(parts)
+    return parts
 
 
 def _draws(length: LengthDistribution | None, seed: str) -> Lengths:

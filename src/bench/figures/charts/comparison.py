@@ -24,12 +24,10 @@ _VERDICTS = {
     "comparison",
     title="Against the baseline",
     question="Which deployment is better or worse than the baseline, in what, and is it more than chance?",
-    reading="Difference from the baseline's runs of the same load. Large, with its interval as a band: all loads together. It is of"
-    " 95 % confidence, widened for the number of metrics (Holm); better and worse need one on one side of 0. Small: each "
-    "load by itself, with the 95 % interval of its repeats (none for a single pair of runs; cut at the frame), of which one"
-    " in twenty or more looks better or worse by chance. Dotted, where the study measures the baseline in several sessions:"
-    " between the lines one more of them would lie, 95 times in 100, and nothing there is evidence. Without, how a server's"
-    " next start would differ is in no interval.",
+    reading="Difference from the baseline's runs of the same load and session. Large, with its interval as a band: all loads together;"
+    " middle: thirds of the ladder; small: each load. Triangles are sure: without any difference, 95 comparisons in 100 have none. "
+    "Intervals know what sessions differ by where there are four or more, and assume 10 % otherwise; those that are cut at the frame "
+    "go on. Loads at which one side fails more requests are missing: above each strip is which, and what the marks say in words.",
     invalid="Left out",
     by_axis=False,
 )
@@ -50,12 +48,13 @@ def comparison(results: Results) -> alt.VConcatChart | alt.LayerChart:
 
 
 def _strip(results: Results, name: str, found: Comparison, axis: str) -> alt.HConcatChart:
-    """One deployment's panels: its loads that are counted as `axis` says, and all that it has together."""
-    loads = found.configurations.filter(pl.col("axis") == axis)
-    load = pl.format("{} · {}", "workload", _level()) if results.several_workloads else _level()
-    loads = _percent(loads).with_columns(load=load)
-    order = [*loads["load"].unique(maintain_order=True), _OVERALL]
-    together = _percent(found.overall).with_columns(load=pl.lit(_OVERALL), deployment=pl.lit(name))
+    """One deployment's panels: its loads that are counted as `axis` says, their regions, and all that it has together."""
+    loads, regions = (frame.filter(pl.col("axis") == axis) for frame in (found.configurations, found.regions))
+    of_workload = [pl.col("workload"), pl.lit(" · ")] if results.several_workloads else []
+    loads = _percent(loads).with_columns(load=pl.concat_str(*of_workload, _level()))
+    regions = _percent(regions).with_columns(load=pl.concat_str(*of_workload, "region"))
+    order = [*loads["load"].unique(maintain_order=True), *regions["load"].unique(maintain_order=True), _OVERALL]
+    together = _percent(found.overall).with_columns(load=pl.lit(_OVERALL), verdict="pooled")
     baseline = results.runs.filter("baseline")["deployment"][0]
     panels = []
     for i, metric in enumerate(together["metric"]):
@@ -67,14 +66,31 @@ def _strip(results: Results, name: str, found: Comparison, axis: str) -> alt.HCo
             scale=alt.Scale(domain=order),
         )
         of_metric = pl.col("metric") == metric
-        panels.append(_panel(loads.filter(of_metric), together.filter(of_metric), y))
+        panels.append(_panel(loads.filter(of_metric), regions.filter(of_metric), together.filter(of_metric), y))
     by = f"by {'workload and ' if results.several_workloads else ''}{AXIS_TITLES[axis]}"
-    heading = alt.TitleParams(f"{name} against {baseline}, {by}", fontSize=13, anchor="start", offset=8)
+    heading = alt.TitleParams(
+        f"{name} against {baseline}, {by}",
+        subtitle=_words(found),
+        fontSize=13,
+        subtitleFontSize=11,
+        anchor="start",
+        offset=8,
+    )
     return alt.hconcat(*panels, spacing=10, title=heading)
 
 
-def _panel(loads: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerChart:
-    """One metric: each load, and all together."""
+def _words(found: Comparison) -> list[str]:
+    """What the marks say: a line for each level with failures that differ, and for each metric with a verdict."""
+    failed = [
+        f"at {row['level']:g}: {row['share']:.0%} of the requests failed, of the baseline's {row['share_baseline']:.0%}"
+        for row in found.failures.filter(~pl.col("alike")).iter_rows(named=True)
+    ]
+    sure = found.overall.filter(pl.col("verdict") != "no evidence")
+    return [*failed, *sure["told"]]
+
+
+def _panel(loads: pl.DataFrame, regions: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerChart:
+    """One metric: each load, each region, and all together."""
     metric = METRICS[together["metric"][0]]
     across: dict[str, Any] = {"title": "difference (%)", "scale": alt.Scale(domain=_domain(loads, together), nice=False)}
     x, ends = alt.X("percent:Q", **across), {"x": alt.X("low:Q", **across), "x2": "high:Q"}
@@ -97,17 +113,16 @@ def _panel(loads: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerCh
         "verdict:N",
         "pairs:Q",
     ]
-    each, whole = alt.Chart(loads), alt.Chart(together)
+    each, thirds, whole = alt.Chart(loads), alt.Chart(regions), alt.Chart(together)
     heading = f"{metric.title} ({'more' if metric.higher_is_better else 'less'} is better)"
     layers = [
         whole.mark_rect(opacity=0.14, clip=True).encode(**ends, color=colour),
         alt.Chart(pl.DataFrame({"percent": [0.0]})).mark_rule(color="#222222", strokeWidth=1).encode(x=x),
-        alt.Chart(pl.DataFrame({"percent": _edges(together, "same")}, schema={"percent": pl.Float64}))
-        .mark_rule(color="#222222", strokeWidth=1, strokeDash=[2, 2], clip=True)
-        .encode(x=x),
         each.mark_rule(clip=True, strokeWidth=1.3).encode(**ends, y=y, color=colour),
+        thirds.mark_rule(clip=True, strokeWidth=2).encode(**ends, y=y, color=colour),
         whole.mark_rule(clip=True, strokeWidth=3).encode(**ends, y=y, color=colour),
         each.mark_point(filled=True, opacity=1, size=45).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
+        thirds.mark_point(filled=True, opacity=1, size=90).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
         whole.mark_point(filled=True, opacity=1, size=170).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
     ]
     title = alt.TitleParams(heading, fontSize=11, fontWeight="normal", anchor="start")
@@ -121,20 +136,15 @@ def _domain(loads: pl.DataFrame, together: pl.DataFrame) -> list[float]:
     """
     points = [value for frame in (loads, together) for value in frame["percent"]]
     reach = max(2.0, *(abs(value) for value in points))
-    edges = (edge for prefix in ("", "same") for edge in _edges(together, prefix))
+    edges = (edge for end in ("low", "high") for edge in together[end].drop_nulls())
     ends = [max(-4 * reach, min(4 * reach, edge)) for edge in edges]
     low, high = min(0.0, *points, *ends), max(0.0, *points, *ends)
     return [low - 0.25 * reach, high + 0.25 * reach]
 
 
-def _edges(together: pl.DataFrame, prefix: str) -> list[float]:
-    """The known ends of an overall interval (%), or with `same` of the range of the baseline's sessions."""
-    return [edge for end in ("low", "high") for edge in together[f"{prefix}_{end}".lstrip("_")].drop_nulls()]
-
-
 def _percent(effects: pl.DataFrame) -> pl.DataFrame:
     """Ratios as differences in percent; `percent` is the mean's."""
-    return effects.rename({"ratio": "percent"}).with_columns((pl.col("percent", "^(same_)?(low|high)$") - 1) * 100)
+    return effects.rename({"ratio": "percent"}).with_columns((pl.col("percent", "low", "high") - 1) * 100)
 
 
 def _level() -> pl.Expr:

@@ -6,6 +6,7 @@ import altair as alt
 import polars as pl
 
 from bench.analysis import best_points
+from bench.analysis.economics import lasting
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, PANELS_A_ROW, curve_column, level_axis, nothing_to_show, with_curve
@@ -19,18 +20,22 @@ _DASHES = {"revenue": [1, 0], "cost": [6, 3], "profit": [2, 2]}
     title="Revenue, cost and profit against demand",
     question="From which load on does an instance earn what it costs, and at which load does it earn the most?",
     reading="USD an hour of one instance under each load: revenue from output tokens/s, cost of its GPUs (or machine), energy and "
-    "requests, and profit, what is left; means of a level's valid runs. Diamond: the load that leaves the most, whether it meets "
-    "the SLOs or not; grey, dashed: the operating point, within them. Beyond saturation throughput falls and cost stays. Prices "
-    "are those of the study's decision. Each panel has a scale of its own.",
+    "requests, and profit, what is left; means of a level's valid runs, in their steady windows. Diamond: the load that leaves the "
+    "most, whether it meets the SLOs or not; grey, dashed: the operating point, within them. Beyond saturation throughput falls and "
+    "cost stays. Prices are those of the study's decision. Each panel has a scale of its own.",
     invalid="Left out",
+    uses=(
+        *("slo", "failed_share", "device", "price_per_hour", "energy_price_per_kwh"),
+        *("cost_per_million_requests", "price_per_million_tokens"),
+    ),
 )
 def economics_chart(results: Results) -> alt.FacetChart | alt.LayerChart:
     """R, C and Π over load, a panel a curve.
 
     Args:
-        results: `runs` with `level`, `throughput_tokens_per_s` and `valid`; `decision` with its prices.
+        results: `runs` with `level`, `priced_tokens_per_s` and `valid`; `decision` with its prices.
     """
-    priced = results.priced.filter("valid").drop_nulls("profit_per_h")
+    priced = lasting(results.priced.filter("valid").drop_nulls("profit_per_h"))
     if priced.is_empty():
         return nothing_to_show("no price of an hour and of tokens is given, or no run is valid")
     levels = (

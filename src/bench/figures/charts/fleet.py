@@ -15,6 +15,7 @@ from bench.figures.theme import HEIGHT, curve_colour, nothing_to_show, with_curv
 from bench.study import Slo
 
 _WIDTH = 380
+_FLEET = {"deployment": pl.String, "workload": pl.String, "peak": pl.Float64, "gpus": pl.Int64, "instances": pl.Int64}
 
 
 @figure(
@@ -26,6 +27,7 @@ _WIDTH = 380
     "are: peak ÷ usable requests/s, rounded up, × safety, rounded up, × GPUs of an instance; dashed, the peak that is planned for.",
     invalid="Left out",
     by_axis=False,
+    uses=("slo", "failed_share", "peak_rps", "safety"),
 )
 def fleet_chart(results: Results) -> alt.HConcatChart | alt.LayerChart:
     """Usable requests/s against each SLO's limit, and GPUs against the peak, a line a curve.
@@ -45,9 +47,15 @@ def fleet_chart(results: Results) -> alt.HConcatChart | alt.LayerChart:
 
 
 def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
-    last = 2 * max(*steps_of(results.curves, slo), slo.limit_s)
+    last = 2 * max([*steps_of(results.curves, slo), slo.limit_s])
     parts = [  # each at its own steps: at those of all curves together, the time would grow with their square
-        sensitivity(runs, results.decision.slos, slo, sorted({*steps_of(runs, slo), slo.limit_s, last}))
+        sensitivity(
+            runs,
+            results.decision.slos,
+            slo,
+            sorted({*steps_of(runs, slo), slo.limit_s, last}),
+            results.decision.failed_share,
+        )
         for runs in results.curves.partition_by("deployment", "workload", maintain_order=True)
     ]
     rows = with_curve(results, pl.concat(parts))
@@ -77,9 +85,7 @@ def _by_peak(results: Results, planned: float) -> alt.LayerChart:
         for peak in [0.0, *ends, 2 * planned]:
             found = fleet(point, peak or min([*ends, planned]), safety=results.decision.safety)
             rows.append((row["deployment"], row["workload"], peak, found.gpus, found.instances))
-    frame = with_curve(
-        results, pl.DataFrame(rows, schema=["deployment", "workload", "peak", "gpus", "instances"], orient="row")
-    )
+    frame = with_curve(results, pl.DataFrame(rows, schema=_FLEET, orient="row"))
     base = alt.Chart(frame.select("curve", "peak", "gpus", "instances"))
     x = alt.X("peak:Q", title="peak (requests/s)")
     y = alt.Y("gpus:Q", title="GPUs, or machines with a CPU engine")

@@ -24,7 +24,7 @@ from bench.figures.theme import (
     reading="Peak usage of each run. Dashed: the saturation that geometry predicts, KV tokens ÷ tokens a request. Where a curve "
     "reaches the top at its dashed line, geometry told the limit. vLLM keeps one block for itself, so the level at the line is "
     "the first that does not fit whole.",
-    judged="content_valid",
+    judged="counts_valid",
 )
 def kv_saturation(results: Results) -> alt.LayerChart:
     """Peak KV-cache usage of each run, one line a curve through its levels' medians, with the prediction as a rule.
@@ -33,7 +33,7 @@ def kv_saturation(results: Results) -> alt.LayerChart:
         results: `runs` with `level`, `kv_usage_peak` (0–1), `predicted_saturation` (requests) and `valid`.
     """
     runs = with_curve(results, results.runs.filter(pl.col("kv_usage_peak").is_not_null()))
-    runs = runs.with_columns(valid=pl.col("content_valid"))
+    runs = runs.with_columns(valid=pl.col("counts_valid"))
     x, colour = level_axis(results), curve_colour(results)
     y = alt.Y("kv_usage_peak:Q", title="peak KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02]))
     base = alt.Chart(runs.select("curve", "curve_size", "level", "kv_usage_peak", "valid", "run"))

@@ -18,12 +18,13 @@ _COUNTS = {"running": "running", "waiting": "waiting", "completed": "completed"}
     "queues for its prefill, of which a step takes so many tokens (max_num_batched_tokens). A queue that stays or comes back while "
     "usage is pinned near 100 % is one for memory.",
     invalid="Named in their panels' titles where they are drawn",
+    judged="counts_valid",
 )
 def memory_pressure(results: Results) -> alt.ConcatChart:
     """Requests running, waiting and completed over KV-cache usage, at each curve's highest level (its first repeat).
 
     Args:
-        results: `timeseries` with `running`, `waiting`, `completed` (requests) and `kv_usage` (0–1).
+        results: `timeseries` with `running`, `waiting`, `completed` (requests) and `kv_usage` (0–1); `runs` with `counts_valid`.
     """
     runs = with_curve(results, results.runs)
     columns = []
@@ -49,7 +50,7 @@ def memory_pressure(results: Results) -> alt.ConcatChart:
             sort=list(_COUNTS),
             scale=alt.Scale(domain=list(_COUNTS), range=[[1, 0], [6, 3], [2, 2]]),
         )
-        title = f"{curve} at {run['level']:g}" + ("" if run["valid"] else " (invalid run)")
+        title = f"{curve} at {run['level']:g}" + ("" if run["counts_valid"] else " (invalid run)")
         above = (
             alt.Chart(counts, title=alt.TitleParams(title, fontSize=13, anchor="start"))
             .mark_line(clip=True, interpolate="step-after")

@@ -21,7 +21,7 @@ from bench.figures.theme import (
 
 _PANELS = {
     "throughput_peak_tokens_per_s": "peak: best second of the run (its mean, where shorter)",
-    "throughput_tokens_per_s": "mean: all tokens over the whole run",
+    "throughput_tokens_per_s": "mean: of the steady window, or of a whole burst",
 }
 _STRIP = 15  # height of a curve's regions
 

@@ -28,7 +28,8 @@ _BLACK = alt.ColorValue("black")
     "performance-profile",
     title="Performance profile: spare, shared, overloaded",
     question="How much load does each deployment take before it stops scaling, and before it saturates?",
-    reading="Output tokens/s of whole runs, a panel a curve, each with axes of its own. A, spare capacity: each request keeps 80 % or "
+    reading="Output tokens/s (of the steady window, or of a whole burst), a panel a curve, each with axes of its own. A, spare "
+    "capacity: each request keeps 80 % or "
     "more of the throughput that one has at the lowest level. B, shared: more load still buys more tokens. C, overload: it costs "
     "some (or flat: it buys none). Diamonds: the equilibrium point A|B and the saturation point B|C, with their 95 % interval; "
     "blank ground is where nothing is sure, and the words say why. Dashed: predicted KV saturation. Triangle: the lowest level that "

@@ -16,7 +16,7 @@ from bench.figures.theme import AXIS_TITLES, HEIGHT, curve_colour, curve_size, c
     "lowest level measured that filled the cache, with a bar down to the highest that did not. Diamonds: predicted from geometry. "
     "Squares, beside them: where throughput turned out to saturate, with its 95 % interval, of curves in which it was found.",
     invalid="Left out",
-    judged="content_valid",
+    judged="counts_valid",
 )
 def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
     """Measured and predicted saturation of each curve over KV bytes a token, and over parameters.

@@ -18,7 +18,7 @@ _MEASURES = {"first": "until there is something to read", "e2e_p50_s": "until th
     question="How much sooner is there something to read, and what does it cost in the whole?",
     reading="Medians of each run, the same requests with and without streaming. With it there is something to read at the first "
     "token (TTFT); without, when the answer is complete.",
-    invalid="Bars with a cross",
+    invalid="Left out, with its counterpart",
     by_axis=False,
 )
 def streaming(results: Results) -> alt.FacetChart | alt.LayerChart:
@@ -28,15 +28,15 @@ def streaming(results: Results) -> alt.FacetChart | alt.LayerChart:
         results: `runs` with `stream`, `ttft_p50_s`, `e2e_p50_s` (s), `prompt_fixed`, `output_fixed` (tokens), `level` and `valid`.
     """
     alike = [key for key in ALIKE if key in results.runs.columns]
-    runs = results.runs.filter(
-        pl.col("prompt_fixed").is_not_null() & (pl.col("stream").n_unique().over(alike) == 2)
-    ).with_columns(first=pl.when("stream").then("ttft_p50_s").otherwise("e2e_p50_s"))
+    paired = pl.col("stream").n_unique().over(alike) == 2
+    alone = results.runs.filter(pl.col("prompt_fixed").is_not_null())
+    # Half of a pair is no comparison.
+    runs = alone.filter("valid").filter(paired).with_columns(first=pl.when("stream").then("ttft_p50_s").otherwise("e2e_p50_s"))
     if runs.is_empty():
-        return nothing_to_show("no two workloads that are alike but for streaming")
+        known = "whose runs are valid" if alone.filter(paired).height else "that are alike but for streaming"
+        return nothing_to_show(f"no two workloads {known}")
     rows = (
-        runs.unpivot(
-            on=list(_MEASURES), index=["run", "stream", "valid", *alike], variable_name="measure", value_name="seconds"
-        )
+        runs.unpivot(on=list(_MEASURES), index=["run", "stream", *alike], variable_name="measure", value_name="seconds")
         .drop_nulls("seconds")
         .with_columns(
             pl.col("measure").replace(_MEASURES),
@@ -61,9 +61,8 @@ def streaming(results: Results) -> alt.FacetChart | alt.LayerChart:
         tooltip=["run:N", alt.Tooltip("seconds:Q", format=".3f")],
     )
     text = base.mark_text(align="left", dx=4).encode(x=x, y=y, text=alt.Text("seconds:Q", format=".3f"))
-    crosses = base.transform_filter("!datum.valid").mark_point(shape="cross", angle=45, size=90, color="black").encode(x=x, y=y)
     chart: alt.FacetChart = (
-        alt.layer(bars, text, crosses, data=rows)
+        alt.layer(bars, text, data=rows)
         .properties(width=360, height=alt.Step(30))
         .facet(
             row=alt.Row("case:N", title=None, header=alt.Header(labelAngle=0, labelAlign="left")),

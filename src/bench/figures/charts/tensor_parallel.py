@@ -12,7 +12,7 @@ from bench.figures.theme import HEIGHT, PALETTE, level_axis, nothing_to_show, po
     "tensor-parallel",
     title="One device beside several",
     question="What does another device buy in throughput and in KV cache, and does the gain hold as load rises?",
-    reading="Left: output tokens/s of whole runs. Middle: efficiency, the throughput of n devices over n times that of the fewest, "
+    reading="Left: output tokens/s. Middle: efficiency, the throughput of n devices over n times that of the fewest, "
     "medians of a level's valid runs; at 100 % (dashed) another device would buy all of itself. Above it, the first device "
     "is short of memory, not of speed. Right: each run's throughput against the fullest that its KV cache was, joined in "
     "the order of load.",
@@ -23,7 +23,10 @@ def tensor_parallel(results: Results) -> alt.HConcatChart | alt.LayerChart:
     Args:
         results: `runs` with `tensor_parallel`, `model`, `level`, `throughput_tokens_per_s`, `kv_usage_peak` (0–1) and `valid`.
     """
-    runs = results.runs.filter(pl.col("tensor_parallel").n_unique().over("model", "engine", "workload") > 1)
+    runs = results.runs
+    for other in ("pipeline_parallel", "data_parallel"):  # more devices that share no layer are another question
+        runs = runs.filter(pl.col(other).fill_null(1) == 1) if other in runs.columns else runs
+    runs = runs.filter(pl.col("tensor_parallel").n_unique().over("model", "engine", "workload") > 1)
     if runs.is_empty():
         return nothing_to_show("no model ran on different numbers of devices")
     several = runs.select("model", "workload").unique().height > 1

@@ -28,6 +28,7 @@ _SHAPES = {
     "shows under paced arrivals only. Hollow: fewer than 662 requests, the P99 is an estimate without a bound (below 100 "
     "requests, the slowest of them). A filled P99 has a whisker up to the value that the true one does not exceed, at 99 % "
     "confidence. Grey, dashed: the limits of the study's SLOs. Each panel has a scale of its own.",
+    uses=("slo",),
 )
 def ttft(results: Results) -> alt.FacetChart:
     """Mean, P50 and P99 of TTFT at each level (medians over repeats), a panel a curve; hollow where a P99 has no bound.

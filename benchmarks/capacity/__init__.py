@@ -1,0 +1,1 @@
+"""How well capacities and their causes are found: simulated servers of known truth, through the whole pipeline."""

@@ -1,0 +1,84 @@
+"""What the project makes of each study: files in, one line of JSON out. It imports `bench` alone, of the checkout in PYTHONPATH.
+
+python -P evaluate.py FOLDER …       each with the files of `benchmarks.capacity.files`
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from bench.analysis import aggregate, bottleneck, operating_points
+from bench.analysis.sizing import OperatingPoint, sized
+from bench.parse import parse_run
+from bench.study import parse_slo
+from bench.study.config import Thresholds
+
+PEAK_RPS = 100.0
+
+
+def evaluate(folder: Path) -> dict[str, Any]:
+    """The operating point of the study in `folder`, its cause, and the fleet for a peak of 100 requests/s."""
+    case = json.loads((folder / "server.json").read_text())
+    limit = case["limit"]
+    slos = [parse_slo(f"{limit['metric']}_p{100 * limit['share']:.0f}={1000 * limit['seconds']:g}ms")]
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        summaries = []
+        for run in sorted((folder / "runs").iterdir()):
+            out = Path(scratch) / run.name
+            parse_run(run, requests=out / "requests.parquet", telemetry=out / "telemetry.parquet", wide=out / "metrics.csv",
+                      summary=out / "summary.json")  # fmt: skip
+            summaries.append(out / "summary.json")
+        parsed = time.perf_counter()
+        table = Path(scratch) / "summary.parquet"
+        aggregate(
+            summaries,
+            expected=None,
+            launches=[folder / "launch.json"],
+            facts=[folder / "deployment.json"],
+            thresholds=Thresholds(),
+            slos=slos,
+            summary=table,
+            summary_csv=Path(scratch) / "summary.csv",
+            timeseries=Path(scratch) / "timeseries.parquet",
+        )
+        runs = pl.read_parquet(table)
+    points = operating_points(runs, slos)
+    point = points.row(0, named=True)
+    found = bottleneck(runs, point, slos)
+    carried = OperatingPoint.of(point, runs.row(0, named=True))
+    fleet = sized(carried, PEAK_RPS, slos=slos) if carried else {}
+    return {
+        "name": case["number"],
+        "point": point,
+        "cause": found.cause,
+        "why": getattr(found, "why", None),
+        "instances": fleet.get("instances"),
+        "runs": len(runs),
+        "valid": int(runs["valid"].sum()) if "valid" in runs.columns else None,
+        "reasons": sorted({reason for reasons in runs["reasons"] for reason in reasons})[:5]
+        if "reasons" in runs.columns
+        else None,
+        "parse_s": parsed - began,
+        "analysis_s": time.perf_counter() - parsed,
+    }
+
+
+def main() -> None:
+    for folder in map(Path, sys.argv[1:]):
+        try:
+            result = evaluate(folder)
+        except Exception as error:  # the next server may be well
+            result = {"name": int(folder.name[1:]), "error": f"{type(error).__name__}: {error}"[:500]}
+        print(json.dumps(result, default=str), flush=True)
+
+
+if __name__ == "__main__":
+    main()

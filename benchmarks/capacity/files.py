@@ -1,0 +1,265 @@
+"""A simulated server's study as files, like those that a session leaves."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import math
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.study import Plan, RunSpec, load_config
+from bench.study.plan import PROTOCOL
+from bench.workload import RequestRecord, schedule, write_requests
+from benchmarks.capacity.fleet import Case
+from benchmarks.capacity.server import CUT, OK, REFUSED, Load, Trace, simulate
+from benchmarks.capacity.truth import long_run
+
+__all__ = ["write_study"]
+
+ROUNDS = 3
+_LADDER = (0.5, 0.75, 0.85, 0.9, 0.95, 1.0, 1.05, 1.12, 1.3)
+_BELOW = (0.2, 0.3, 0.4, 0.48, 0.55, 0.62, 0.7, 0.76)  # of a ladder that ends below the limit
+_REQUESTS = {0.99: 1200, 0.95: 500, 0.9: 400, 0.5: 200}  # of a run: ten times what a level takes for the percentile at all
+_SHORTEST_S = 20.0
+_INTERVAL_S = 0.2
+_BETWEEN_S = 3.0
+_CLOCK_START_S = 1000.0
+_ENDPOINT = "http://127.0.0.1:8000/metrics"
+_STARTED = datetime(2026, 1, 1, tzinfo=UTC)
+_LABELS = '{engine="0",model_name="m"}'
+_ERRORS = {REFUSED: "too many requests", 500: "internal error"}
+
+
+def write_study(case: Case, folder: Path) -> None:
+    """Write `server.json`, `launch.json`, `deployment.json` and, below `runs`, each run's files into `folder`."""
+    plan = Plan.of(load_config(_config(case), source=case.name))
+    generator = random.Random(case.name)  # noqa: S311 - no secret
+    order = list(plan.runs)
+    order.sort(key=lambda run: (run.repeat, generator.random()))  # rounds over all levels, each in an order of its own
+    rounds = [math.exp(generator.gauss(0, 0.03)) if case.drift == "rounds" else 1.0 for _ in range(ROUNDS)]
+    clock = 0.0
+    for position, run in enumerate(order):
+        trend = 1 + case.trend * (0.5 - (position + 0.5) / len(order))  # it slows down
+        trace, load = _simulated(case, run, rounds[run.repeat - 1] * trend)
+        target = folder / "runs" / run.name
+        target.mkdir(parents=True)
+        clock += _write_run(case, run, trace, load, target, _STARTED + timedelta(seconds=clock)) + _BETWEEN_S
+    spec = plan.runs[0].deployment
+    server = case.server
+    facts = {
+        "deployment": case.name, "digest": spec.digest, "engine_version": _version(case), "managed": True, "command": ["true"],
+        "environment": {}, "ready_s": 1.0, "kv_blocks": server.blocks, "block_size": server.block_size,
+        "kv_tokens": server.blocks * server.block_size, "weight_gib": None, "cache_config": {}, "prefix_caching": False,
+        "hardware": {"cpu": "simulated", "cores": 1, "gpus": []}, "warmup": {"ttft_s": [], "stable": None},
+    }  # fmt: skip
+    if case.withheld:
+        facts |= dict.fromkeys(("kv_blocks", "block_size", "kv_tokens"))
+    launch = {"deployment": case.name, "model": "m", "engine": "none", "device": "cuda", "tensor_parallel": 1, "gpus": 1,
+              "plan": None, "argv": _argv(case)}  # fmt: skip
+    truth = {**case.plain(), "reference_rps": _reference(case, plan)}
+    for name, content in (("launch", launch), ("deployment", facts), ("server", truth)):
+        (folder / f"{name}.json").write_text(json.dumps(content, indent=1))
+
+
+def _argv(case: Case) -> list[str]:
+    """The command line, which names the engine's bounds where somebody set them: in every other server."""
+    if case.withheld or case.number % 2:
+        return ["serve", "m"]
+    server = case.server
+    return ["serve", "m", "--max-num-seqs", str(server.slots), "--max-num-batched-tokens", str(server.budget)]
+
+
+def _reference(case: Case, plan: Plan) -> float:
+    """What the ladder could show at best: the truth, or, where it ends below, what its highest level carries (requests/s)."""
+    highest = max(run.level for run in plan.runs)
+    if not case.ends_below:
+        return case.rps
+    return long_run(case.server, case.demand, case.limit, highest, count=6000, seed=1).rps
+
+
+def _version(case: Case) -> str | None:
+    return None if case.withheld in ("all", "names") else "0.32.0"
+
+
+def _config(case: Case) -> dict[str, Any]:
+    """The configuration of its study."""
+    demand = case.demand
+    guess = case.around * random.Random(f"{case.name}/guess").uniform(0.93, 1.07)  # noqa: S311 - no secret
+    factors = _BELOW if case.ends_below else _LADDER
+    requests = max(_REQUESTS[case.limit.share], math.ceil(max(_SHORTEST_S, _length(case)) * case.rps))
+    workload: dict[str, Any] = {"arrival": demand.arrival, "output_tokens": demand.output}
+    workload["prompt_tokens"] = demand.prompt if not demand.sigma else {
+        "distribution": "lognormal", "median": float(demand.prompt), "sigma": demand.sigma, "max": 4 * demand.prompt
+    }  # fmt: skip
+    ladder: dict[str, Any] = {"deployment": case.name, "workload": "load", "repeats": ROUNDS}
+    if demand.arrival == "closed":
+        ladder["concurrency"] = sorted({max(1, round(factor * guess)) for factor in factors})
+        requests = max(requests, 5 * ladder["concurrency"][-1])
+    else:
+        ladder["request_rate"] = [float(f"{factor * guess:.4g}") for factor in factors]
+    workload["num_requests"] = requests
+    if demand.burstiness:
+        workload["burstiness"] = demand.burstiness
+    architecture = {"layers": 4, "hidden_size": 512, "heads": 4, "kv_heads": 4, "head_dim": 128, "intermediate_size": 1408,
+                    "vocabulary": 1024, "context": 16384}  # fmt: skip
+    return {
+        "study": {"title": "a simulated server", "ladders": [ladder]},
+        "models": {"m": {"architecture": architecture}},
+        "engines": {"none": {"source": "command", "command": ["true"]}},
+        "deployments": {case.name: {"model": "m", "engine": "none", "kv_cache_memory": "1GiB"}},
+        "workloads": {"load": workload},
+    }
+
+
+def _length(case: Case) -> float:
+    """Long against the latency that is limited, unless the limit is not to bear on the load (s)."""
+    return 15 * case.limit.seconds if case.limit.seconds < 10 else 0.0
+
+
+def _simulated(case: Case, run: RunSpec, speed: float) -> tuple[Trace, Load]:
+    """The run, with its requests as the client would plan them."""
+    planned = schedule(run.workload, run.level, run.schedule_seed)
+    closed = run.workload.arrival == "closed"
+    moments = None if closed else [request.due_s or 0.0 for request in planned]
+    load = Load(
+        [request.prompt_tokens for request in planned],
+        [request.output_tokens for request in planned],
+        moments,
+        int(run.level) if closed else 0,
+    )
+    seed = int.from_bytes(hashlib.sha256(f"{case.name}/{run.name}".encode()).digest()[:4], "big")
+    return simulate(case.server, load, seed=seed, speed=speed, watch=True), load
+
+
+def _write_run(case: Case, run: RunSpec, trace: Trace, load: Load, folder: Path, started: datetime) -> float:
+    """Its three files; the run's length (s)."""
+    write_requests(_records(case, trace, load), folder / "requests.jsonl")
+    scraped = case.withheld != "all"
+    length = float(np.nanmax(trace.end))
+    if scraped:
+        with gzip.open(folder / "telemetry.jsonl.gz", "wt", compresslevel=1, encoding="utf-8") as file:
+            file.writelines(json.dumps(scrape) + "\n" for scrape in _scrapes(case, trace, length))
+    files = [name for name in ("requests.jsonl", "telemetry.jsonl.gz") if (folder / name).exists()]
+    count = len(load.prompts)
+    delays = {f"schedule_delay_{key}_s": 0.0001 for key in ("p50", "p99", "max")}
+    content = {
+        "digest": run.digest,
+        "protocol": PROTOCOL,
+        "deployment_digest": run.deployment.digest,
+        "engine_version": _version(case),
+        "definition": run.definition,
+        "started": started.isoformat(timespec="milliseconds"),
+        "clock_start_s": _CLOCK_START_S,
+        "duration_s": round(length, 6),
+        "drain_s": 0.01,
+        "scrape_interval_s": _INTERVAL_S if scraped else None,
+        "scrape_endpoint": _ENDPOINT if scraped else None,
+        "client": {
+            "processes": 1, "cpu_s": round(0.0005 * count, 4), "cpu_share": 0.02, "reads": int(trace.tokens.sum()),
+            **{f"loop_lag_{key}_s": 0.0005 for key in ("p50", "p99", "max")}, **delays,
+            "send_spread_s": float(np.nanmax(trace.sent)), "realtime": True, "clock_skew_s": 0.0,
+        },
+        "prefix": {"primed_tokens": 0, "expected_tokens": 0},
+        "host": {"busy_share": 0.3, "steal_share": 0.0},
+        "versions": {},
+        "files": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files},
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(content, indent=1) + "\n")
+    return length
+
+
+def _records(case: Case, trace: Trace, load: Load) -> Iterator[RequestRecord]:
+    """What the client would have stamped: each token's chunk at the end of its step, and the way back."""
+    wire = case.server.wire_ms / 1000
+    for i, prompt in enumerate(load.prompts):
+        sent, status = float(trace.sent[i]), int(trace.status[i])
+        if math.isnan(sent):  # it never left
+            continue
+        refused = status not in (OK, CUT)
+        times = [] if refused else _token_times(trace, i, wire)
+        first, last, end = (None, None, round(float(trace.end[i]), 6)) if refused else (times[0], times[-1], times[-1])
+        yield RequestRecord(
+            index=i,
+            after=None,
+            outcome="ok" if status == OK else "disconnect" if status == CUT else "http_error",
+            error=None if status == OK else _ERRORS.get(status, "the connection was closed"),
+            status=status if refused else 200,
+            prompt_asked=prompt,
+            output_asked=load.outputs[i],
+            prompt_tokens=prompt if status == OK else None,
+            completion_tokens=load.outputs[i] if status == OK else None,
+            cached_tokens=None,
+            scheduled_s=round(sent - (0.0001 if load.moments is not None else 0.0), 6),
+            sent_s=round(sent, 6),
+            headers_s=end if refused else times[0],
+            first_byte_s=end if refused else times[0],
+            first_token_s=first,
+            first_output_s=first,
+            last_token_s=last,
+            end_s=end,
+            ttft_s=None if first is None else round(first - sent, 6),
+            e2e_s=None if last is None else round(last - sent, 6),
+            token_times_s=times,
+        )
+
+
+def _token_times(trace: Trace, request: int, wire: float) -> list[float]:
+    steps = np.concatenate([np.arange(a, b + 1) for a, b in trace.segments[request]]) - 1
+    return np.round(trace.steps[steps] + wire, 6).tolist()
+
+
+def _scrapes(case: Case, trace: Trace, length: float) -> Iterator[dict[str, Any]]:
+    """What the server would have exposed, scrape after scrape, the first before the load and the last after it."""
+    gauges = trace.gauges
+    for slot in range(math.ceil(length / _INTERVAL_S) + 3):
+        due = (slot - 0.5) * _INTERVAL_S
+        step = int(np.searchsorted(trace.steps, due, side="right")) - 1
+        values = {name: int(column[step]) if step >= 0 else 0 for name, column in gauges.items()}
+        seen = trace.end <= due
+        at = _CLOCK_START_S + due
+        yield {"slot": slot, "endpoint": _ENDPOINT, "due": at, "sent": at + 0.0002, "received": at + 0.002,
+               "text": _exposition(case, values, trace, seen)}  # fmt: skip
+
+
+def _exposition(case: Case, values: dict[str, int], trace: Trace, seen: np.ndarray) -> str:
+    """The catalogue's metrics in vLLM's words."""
+    ended = seen & (trace.status == OK)
+    count = int(ended.sum())
+    ttft = float((trace.first - trace.sent)[ended].sum())
+    e2e = float((trace.last - trace.sent)[ended].sum())
+    tokens = int(trace.tokens[ended].sum())
+    samples: dict[str, float] = {
+        "num_requests_running": values["running"],
+        "num_requests_waiting": values["waiting"],
+        "kv_cache_usage_perc": values["used"] / (case.server.blocks - 1),
+        "num_preemptions_total": values["preemptions"],
+        "prompt_tokens_total": values["prompt_tokens"],
+        "generation_tokens_total": values["generation_tokens"],
+        "prefix_cache_queries_total": values["prompt_tokens"],
+        "prefix_cache_hits_total": 0,
+    }
+    if case.withheld == "gauges":
+        for name in ("num_requests_waiting", "kv_cache_usage_perc"):
+            del samples[name]
+    for name, total, number in (
+        ("time_to_first_token_seconds", ttft, count),
+        ("inter_token_latency_seconds", e2e - ttft, tokens - count),
+        ("e2e_request_latency_seconds", e2e, count),
+        ("request_decode_time_seconds", e2e - ttft, count),
+    ):
+        samples |= {f"{name}_sum": round(total, 6), f"{name}_count": number}
+    for name in ("request_queue_time_seconds", "request_prefill_time_seconds"):  # not split here
+        samples |= {f"{name}_sum": round(ttft / 2, 6), f"{name}_count": count}
+    prefix = "other:" if case.withheld == "names" else "vllm:"
+    lines = [f"{prefix}{name}{_LABELS} {float(value)!r}" for name, value in samples.items()]
+    if not case.withheld:
+        size, blocks = case.server.block_size, case.server.blocks
+        lines.append(f'vllm:cache_config_info{{block_size="{size}",engine="0",num_gpu_blocks="{blocks}"}} 1.0')
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,122 @@
+"""What was found, against the truth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+__all__ = ["COLUMNS", "judge", "rows"]
+
+LOW, HIGH, NEVER = 0.85, 1.05, 1.10  # of the truth: what is wanted, and what is never to be
+COLUMNS = {
+    "servers": "servers",
+    "within": "−15 to +5 %",
+    "above": "> +5 %",
+    "never": "> +10 %",
+    "worst": "worst",
+    "median": "median",
+    "spread": "IQR",
+    "silent": "no answer",
+    "levels": "levels hold",
+    "interval": "rps hold",
+    "right": "cause right",
+    "wrong": "wrong",
+    "unknown": "unknown",
+}
+
+
+def judge(case: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """One server's verdict.
+
+    Args:
+        case: `server.json`. result: of `evaluate`, tolerant of what another version of the project leaves out.
+
+    Returns:
+        `ratio` (usable requests/s ÷ what the ladder could have shown; None: no answer; where nothing is sustainable 1 if no rate is
+        given, else infinite), `levels`, `interval` (whether the printed interval of the level, and of the requests/s, holds the
+        truth; None where there is none), `cause` (`right`, `wrong`, `unknown`), `found` (the cause) and `error`.
+    """
+    point = result.get("point") or {}
+    usable = point.get("usable_rps")
+    cause = result.get("cause", "unknown")
+    causes = set(case["causes"])
+    if case["withheld"] and case["gains"].get("refusals", 0.0) >= max(case["gains"].values()) / 1.1:
+        causes.add("refusals")  # the client sees those by itself
+    verdict = "right" if cause in causes else "unknown" if cause == "unknown" else "wrong"
+    reference = case["reference_rps"]
+    ratio = None if not usable else usable / reference if reference else math.inf
+    if not reference and not usable:
+        ratio = 1.0  # nothing is sustainable, and nothing is promised
+    return {
+        "number": case["number"],
+        "ratio": ratio,
+        "levels": _holds(point, "low", "high", case["level"]),
+        "interval": _holds(point, "usable_low", "usable_high", case["rps"]),
+        "cause": verdict,
+        "found": cause,
+        "error": result.get("error"),
+    }
+
+
+def _holds(point: Mapping[str, Any], low: str, high: str, truth: float) -> bool | None:
+    """Whether an interval holds the truth; an end that is null is open. None where the version has no such interval, or neither end."""
+    if low not in point or high not in point or (point[low] is None and point[high] is None):
+        return None
+    below, above = (-math.inf if point[low] is None else point[low]), (math.inf if point[high] is None else point[high])
+    return bool(below <= truth * 1.01 and truth * 0.99 <= above)  # the truth is known to 1 %
+
+
+def rows(cases: Sequence[Mapping[str, Any]], verdicts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The table: one row a kind of server, and `all`."""
+    groups: dict[str, Callable[[Mapping[str, Any]], bool]] = {"all": lambda _: True}
+    for arrival in ("closed", "constant", "poisson", "gamma"):
+        groups[arrival] = lambda case, arrival=arrival: case["demand"]["arrival"] == arrival
+    for metric in ("ttft", "tpot", "e2e"):
+        groups[metric] = lambda case, metric=metric: case["limit"]["metric"] == metric
+    for share in (0.5, 0.9, 0.95, 0.99):
+        groups[f"P{100 * share:.0f}"] = lambda case, share=share: case["limit"]["share"] == share
+    for cause in ("kv", "sequences", "prefill", "decode", "interference", "refusals", "none", "unknown"):
+        groups[f"true cause {cause}"] = lambda case, cause=cause: tuple(case["causes"]) == (cause,)
+    groups["true cause mixed"] = lambda case: len(case["causes"]) > 1
+    groups["lax limit"] = lambda case: case["limit"]["seconds"] >= 10
+    groups["telemetry withheld"] = lambda case: bool(case["withheld"])
+    groups["ladder ends below"] = lambda case: bool(case["ends_below"])
+    groups["nothing sustainable"] = lambda case: not case["rps"]
+    groups["failing at random"] = lambda case: case["server"]["failure_share"] > 0
+    groups["drift by round"] = lambda case: case["drift"] == "rounds"
+    groups["trend"] = lambda case: case["drift"] == "trend"
+    table = {}
+    for name, belongs in groups.items():
+        mine = [verdict for case, verdict in zip(cases, verdicts, strict=True) if belongs(case)]
+        if mine:
+            table[name] = _row(mine)
+    return table
+
+
+def _row(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    count = len(verdicts)
+    ratios = [verdict["ratio"] for verdict in verdicts if verdict["ratio"] is not None]
+    finite = [ratio for ratio in ratios if math.isfinite(ratio)]
+    low, high = np.quantile(finite, [0.25, 0.75]) if finite else (None, None)
+
+    def share(name: str) -> float | None:
+        known = [verdict[name] for verdict in verdicts if verdict[name] is not None]
+        return sum(known) / len(known) if known else None
+
+    return {
+        "servers": count,
+        "within": sum(LOW <= ratio <= HIGH for ratio in ratios) / count,
+        "above": sum(ratio > HIGH for ratio in ratios) / count,
+        "never": sum(ratio > NEVER for ratio in ratios),
+        "worst": max(ratios) - 1 if ratios else None,
+        "median": median(finite) if finite else None,
+        "spread": float(high - low) if low is not None and high is not None else None,
+        "silent": (count - len(ratios)) / count,
+        "levels": share("levels"),
+        "interval": share("interval"),
+        **{kind: sum(verdict["cause"] == kind for verdict in verdicts) / count for kind in ("right", "wrong", "unknown")},
+    }

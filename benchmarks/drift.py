@@ -1,0 +1,108 @@
+"""How often a round is taken for one in which the machine drifted: made reference loads of known truth, through `drift_reasons`.
+
+`python -m benchmarks.drift`: rates of false alarms (studies without drift in which any round is named) and of misses (studies with one
+round that took longer in which that round is not named), by the number of rounds and the noise of a reference's times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from bench.analysis.drift import drift_reasons
+from bench.parse.run import place_of_run
+from bench.study.config import Thresholds
+
+__all__ = ["NOISES", "ROUNDS", "rates", "rounds_of"]
+
+ROUNDS = (2, 3, 4, 6)
+NOISES = (0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08)
+_SECONDS, _TIMES = 1.2, 5
+_HICCUP_SHARE, _HICCUP = 0.05, 0.3
+
+
+def rounds_of(
+    generator: random.Random, count: int, noise: float, drift: float, *, hiccups: bool = False
+) -> list[dict[str, Any]]:
+    """Summaries of a deployment of `count` rounds; the machine is slower by `drift` in one of them.
+
+    Args:
+        noise: standard deviation of the logarithm of a reference's times. hiccups: one time in twenty takes 30 % longer in the mean.
+    """
+    slow = generator.randrange(1, count + 1)
+
+    def seconds() -> float:
+        log = generator.gauss(math.log(_SECONDS), noise)
+        if hiccups and generator.random() < _HICCUP_SHARE:
+            log += generator.expovariate(1 / _HICCUP)
+        return math.exp(log)
+
+    return [
+        {
+            "deployment": "a",
+            "run": f"r{number}",
+            "slow": number == slow and drift > 0,
+            **place_of_run(
+                {
+                    "round": number,
+                    "reference": {
+                        "started": f"2026-01-01T00:{number:02}:00.000+00:00",
+                        "seconds": [seconds() if number != slow else seconds() * (1 + drift) for _ in range(_TIMES)],
+                    },
+                }
+            ),
+        }
+        for number in range(1, count + 1)
+    ]
+
+
+def rates(studies: int, make: Callable[[random.Random], list[dict[str, Any]]], seed: str = "0") -> dict[str, float]:
+    """Shares of `studies` in which a round is named that did not drift (`alarms`), and in which the one that did is not (`misses`)."""
+    generator = random.Random(seed)  # noqa: S311 - no secret
+    alarms = misses = 0
+    for _ in range(studies):
+        runs = make(generator)
+        named = {run for _, run in drift_reasons(runs, Thresholds())}
+        slow = {run["run"] for run in runs if run["slow"]}
+        alarms += bool(named - slow)
+        misses += bool(slow - named)
+    return {"alarms": alarms / studies, "misses": misses / studies}
+
+
+def main() -> None:
+    """A row a number of rounds, without drift and with drifts of several sizes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--studies", type=int, default=2000, help="made studies of each kind (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    options = parser.parse_args()
+    rows = []
+    for hiccups in (False, True):
+        for count in ROUNDS:
+            for drift in (0.0, 0.25, 0.4):
+                key = "alarms" if drift == 0 else "misses"
+                each = [
+                    rates(options.studies, partial(rounds_of, count=count, noise=noise, drift=drift, hiccups=hiccups))[key]
+                    for noise in NOISES
+                ]
+                rows.append(
+                    {"rounds": count, "drift": drift, "hiccups": hiccups, "rate": key, "mean": sum(each) / len(each),
+                     **{f"{noise:.0%}": rate for noise, rate in zip(NOISES, each, strict=True)}}
+                )  # fmt: skip
+    if options.json:
+        print(json.dumps(rows, indent=1))
+        return
+    print("rounds  drift  hiccups  rate      mean  " + "  ".join(f"{noise:>6.0%}" for noise in NOISES))
+    for row in rows:
+        print(
+            f"{row['rounds']:>6}  {row['drift']:>5.0%}  {'yes' if row['hiccups'] else 'no':>7}  {row['rate']}  {row['mean']:>6.2%}  "
+            + "  ".join(f"{row[f'{noise:.0%}']:>6.2%}" for noise in NOISES)
+        )
+
+
+if __name__ == "__main__":
+    main()

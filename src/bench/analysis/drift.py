@@ -1,0 +1,104 @@
+"""Whether the machine was as fast in one round as in the others: what the reference loads show."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from bench.analysis.repeats import student_t
+from bench.study.config import Thresholds
+
+__all__ = ["drift_reasons"]
+
+_FALSE_ALARMS = 0.01  # of a deployment's rounds together
+# What the noise of a reference is taken for until its repeats have shown it: a few of them often spread far too little or too much. A
+# variance from few values is moderated by one from experience, with a weight in degrees of freedom (G. K. Smyth, Linear models and
+# empirical Bayes methods, 2004). The values: benchmarks/drift.py.
+_USUAL_NOISE, _WEIGHT = 0.05, 6
+_FREEDOM = 3  # of the noise of one reference: four times are kept
+_MEAN_VARIANCE = 0.2157  # of the mean of the four smallest of five normal values, in the variance of one (4,000,000 draws)
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """One reference load: its round, when it started, the logarithm of its time (s), and the noise of one of its five times."""
+
+    round: int
+    started: str
+    log: float
+    noise: float
+
+
+def drift_reasons(runs: Sequence[Mapping[str, Any]], thresholds: Thresholds) -> dict[tuple[str, str], str]:
+    """Of each run of a round in which the machine was slower or faster than in the deployment's others: why they do not compare.
+
+    A round drifted where ln `reference_s` lies further from the median of all rounds than
+    max(ln(1 + `thresholds.drift`), t · s · √(0.2157 (1 + 1 / (2 (K − 1))))), with K rounds, s the moderated noise of one time, and t
+    Student's at 1 % over all K rounds (Bonferroni). Of two rounds that differ the slower one drifted (√(0.2157 · 2)): whatever else
+    uses a machine makes it slower.
+
+    Args:
+        runs: summaries, with `deployment`, `run`, `round`, `reference_s`, `reference_noise`, `reference_started` and `reference_load`.
+            A run without a reference is not judged, nor is a single round.
+
+    Returns:
+        The reasons by (deployment, run).
+    """
+    found: dict[tuple[str, str], dict[str, _Reference]] = defaultdict(dict)
+    for run in runs:
+        if run.get("reference_s") is not None:
+            reference = _Reference(run["round"], run["reference_started"], math.log(run["reference_s"]), run["reference_noise"])
+            found[_alike(run)][reference.started] = reference
+    drifted = {key: _drifted(list(references.values()), thresholds.drift) for key, references in found.items()}
+    return {
+        (run["deployment"], run["run"]): drifted[_alike(run)][run["reference_started"]]
+        for run in runs
+        if run.get("reference_s") is not None and run["reference_started"] in drifted[_alike(run)]
+    }
+
+
+def _alike(run: Mapping[str, Any]) -> tuple[str, str]:
+    """What references that may be compared have in common."""
+    return run["deployment"], run["reference_load"]
+
+
+def _drifted(references: Sequence[_Reference], floor: float) -> dict[str, str]:
+    """The reason of each reference that drifted, by when it started."""
+    count = len(references)
+    if count < 2:
+        return {}
+    two = count == 2
+    logs = [reference.log for reference in references]
+    usual = min(logs) if two else median(logs)
+    freedom = _FREEDOM * count + _WEIGHT
+    within = _FREEDOM * sum(reference.noise**2 for reference in references)
+    noise = math.sqrt((within + _WEIGHT * _USUAL_NOISE**2) / freedom)
+    t = student_t(freedom, 1 - _FALSE_ALARMS / (1 if two else count))
+    against = 1.0 if two else 0.5 / (count - 1)  # variance of what it is compared with, in that of one reference
+    bound = max(math.log1p(floor), t * noise * math.sqrt(_MEAN_VARIANCE * (1 + against)))
+    rounds = Counter(reference.round for reference in references)
+    return {
+        reference.started: _reason(reference, usual, rounds, next(x for x in references if x is not reference) if two else None)
+        for reference in references
+        if abs(reference.log - usual) > bound
+    }
+
+
+def _reason(reference: _Reference, usual: float, rounds: Mapping[int, int], other: _Reference | None) -> str:
+    """Why a round does not compare. usual: ln of the others' time (s). other: the only other one, if there is one."""
+    off = reference.log - usual
+    return (
+        f"the machine was {math.expm1(abs(off)):.0%} {'slower' if off > 0 else 'faster'} in {_name(reference, rounds)} than in "
+        f"{_name(other, rounds) if other else 'the others'} "
+        f"(reference load {math.exp(reference.log):.3g} s against {math.exp(usual):.3g} s)"
+    )
+
+
+def _name(reference: _Reference, rounds: Mapping[int, int]) -> str:
+    """`round 2`; with the time of day where the round was measured in parts."""
+    part = f" from {reference.started[11:19]} UTC on" if rounds[reference.round] > 1 else ""
+    return f"round {reference.round}{part}"

@@ -1,0 +1,79 @@
+"""What would have to stop a release: sure regressions, and whether one could have been seen at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from bench.analysis.metrics import METRICS
+from bench.analysis.power import Noise, sessions_for
+
+if TYPE_CHECKING:
+    from bench.analysis.compare import Comparison
+
+__all__ = ["blind", "needed", "regressions", "sight", "unseen"]
+
+
+def regressions(effects: pl.DataFrame, beyond_percent: float = 0.0) -> pl.DataFrame:
+    """The levels, regions and metrics that are worse by more than `beyond_percent` of the baseline: their whole interval is."""
+    share = beyond_percent / 100
+    higher = pl.col("metric").replace_strict({name: metric.higher_is_better for name, metric in METRICS.items()})
+    beyond = pl.when(higher).then(pl.col("high") < 1 - share).otherwise(pl.col("low") > 1 + share)
+    verdict = pl.when(pl.col("scope") == "all").then("pooled").otherwise("verdict")
+    return effects.filter((pl.col("scope") != "trend") & (verdict == "worse") & beyond)
+
+
+def needed(row: dict[str, Any], percent: float, metrics: int) -> int | None:
+    """Sessions of each side that would find a difference of `percent` over all levels, at the noise of a row of `overall`.
+
+    None where the noise is not known, or more than 100.
+    """
+    if row["noise"] is None:
+        return None
+    return sessions_for(percent / 100, Noise(row["noise"], row["spread"]), row["levels"], row["repeats"], metrics)
+
+
+def blind(found: Comparison, percent: float) -> list[dict[str, Any]]:
+    """The metrics in which a regression of `percent` over all levels could have been overlooked: fewer than 8 of 10 are found.
+
+    Returns:
+        `deployment`, `metric`, `could_see` (percent; null where nothing could) and `sessions` that it would take.
+    """
+    metrics = found.overall["metric"].n_unique()
+    rows = [
+        {
+            "deployment": row["deployment"],
+            "metric": row["metric"],
+            "could_see": None if row["could_see"] is None else 100 * row["could_see"],
+            "sessions": needed(row, percent, metrics),
+        }
+        for row in found.overall.iter_rows(named=True)
+        if row["could_see"] is None or 100 * row["could_see"] > percent
+    ]
+    absent: Sequence[dict[str, Any]] = [
+        {"deployment": None, "metric": name, "could_see": None, "sessions": None} for name in found.absent
+    ]
+    return [*rows, *absent]
+
+
+def unseen(found: Comparison) -> pl.DataFrame:
+    """Levels that both sides measured and of which no pair is compared, but for those at which the candidate surely fails more."""
+    worse = found.failures.filter(verdict="worse")
+    return found.uncompared.join(worse, on=["deployment", "workload", "axis", "level"], how="anti")
+
+
+def sight(found: Comparison) -> str | None:
+    """What a comparison could have seen of output tokens/s, or its first metric, and what half of that would take, in words."""
+    row = next(found.overall.iter_rows(named=True), None)
+    if row is None or row["could_see"] is None:
+        return None
+    seen = 100 * row["could_see"]
+    takes = needed(row, seen / 2, found.overall["metric"].n_unique())
+    number = "more than 100 sessions" if takes is None else f"about {takes} sessions"
+    assumed = " (how far sessions differ is assumed)" if row["spread_assumed"] else ""
+    return (
+        f"could have seen differences of {seen:.2g} % or more in {METRICS[row['metric']].title}; {seen / 2:.2g} % takes {number} of "
+        f"each deployment{assumed}."
+    )

@@ -1,0 +1,105 @@
+"""What a comparison can see, and how many sessions a wanted difference takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.analysis import blocks
+
+__all__ = ["CORRELATION", "POWER", "Noise", "sessions_for", "smallest_difference", "visible"]
+
+POWER = 0.8
+CORRELATION = 0.5  # of metrics, before any is measured: all follow the machine's speed
+_MOST_SESSIONS = 100
+_METRICS = 6  # that a study without GPUs has
+_DRAWS = 1000
+_MARGIN = 1.1  # of the error, for what the model leaves out: pairs of sessions that follow one another are somewhat alike
+_MANY = 200  # degrees of freedom, from which Student's t is a normal one
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How far results differ without an effect, relative.
+
+    Attributes:
+        run: standard deviation of one run. spread: of the ratio between two sessions that were measured next to each other.
+    """
+
+    run: float
+    spread: float
+
+    @classmethod
+    def of(cls, fit: blocks.Fit) -> Noise:
+        """That of a comparison."""
+        return cls(fit.run_noise, fit.spread)
+
+
+def smallest_difference(error: float, freedom: float, alpha: float, power: float = POWER) -> float:
+    """The smallest relative difference that a test finds with `power`: e^(1.1 · error · ν) − 1.
+
+    ν is the noncentrality with which Student's t passes its bar so often.
+
+    Args:
+        error: standard error of the mean ln ratio. alpha: the p-value below which there is a verdict.
+    """
+    from scipy.special import nctdtrinc, stdtrit  # noqa: PLC0415 - 0.4 s, which jobs without a comparison need not pay
+
+    bar = float(stdtrit(freedom, 1 - alpha / 2))
+    away = float(nctdtrinc(freedom, 1 - power, bar)) if freedom < _MANY else bar + float(stdtrit(freedom, power))
+    return math.expm1(min(50.0, _MARGIN * error * away))
+
+
+def visible(noise: Noise, sessions: int, levels: int, repeats: float, metrics: int = _METRICS) -> float:
+    """The smallest relative difference over all levels that so many sessions find in 8 of 10 cases.
+
+    Args:
+        sessions: of each side, `blocks.FEWEST_SESSIONS` or more. levels, repeats: of each session. metrics: that are judged.
+    """
+    cell = 2 * noise.run**2 / repeats
+    one = blocks.Fit(
+        effects=np.zeros(levels),
+        share=np.ones(levels),
+        excess=np.ones(levels),
+        between=(noise.spread**2 + cell / levels) / sessions,
+        between_freedom=sessions - 1.0,
+        within=cell / sessions,
+        within_freedom=(sessions - 1.0) * (levels - 1),
+        assumed=False,
+        sessions=sessions,
+        repeats=repeats,
+    )
+    mean = np.full((1, levels), 1 / levels)
+    thirds = (
+        [np.isin(np.arange(levels), some) / len(some) for some in np.array_split(np.arange(levels), 3)] if levels > 3 else []
+    )
+    x = np.arange(levels) - (levels - 1) / 2
+    trend = [x / (x**2).sum()] if levels > 2 else []
+    tests = np.vstack([np.eye(levels), *thirds, *trend, mean])
+    scopes = ["level"] * levels + ["region"] * len(thirds) + ["trend"] * len(trend) + ["all"]
+    weights = np.array([blocks.WEIGHTS[scope] for scope in scopes])
+    together = np.full((metrics, metrics), CORRELATION) + (1 - CORRELATION) * np.eye(metrics)
+    alpha = blocks.critical([one] * metrics, [tests] * metrics, [weights] * metrics, together, draws=_DRAWS)
+    _, error, freedom = blocks.judge(one, mean)
+    return smallest_difference(float(error[0]), float(freedom[0]), alpha)
+
+
+def sessions_for(difference: float, noise: Noise, levels: int, repeats: float, metrics: int = _METRICS) -> int | None:
+    """The fewest sessions of each side that find a relative `difference` over all levels in 8 of 10 cases; None above 100.
+
+    It is found between doublings, since more sessions always see more.
+    """
+    low, high = blocks.FEWEST_SESSIONS - 1, blocks.FEWEST_SESSIONS
+    while visible(noise, high, levels, repeats, metrics) > difference:
+        low, high = high, 2 * high
+        if low >= _MOST_SESSIONS:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if visible(noise, middle, levels, repeats, metrics) > difference:
+            low = middle
+        else:
+            high = middle
+    return high if high <= _MOST_SESSIONS else None

@@ -1,0 +1,38 @@
+"""Which of the user's exported variables reach a server that is started here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bench.engine.launch import PASSED_TO_CONTAINERS
+from bench.engine.server import NOT_FOR_THE_ENGINE
+from bench.study import DeploymentSpec
+from bench.study.environment import recorded
+
+__all__ = ["inherited"]
+
+# Of vLLM, CUDA, PyTorch and what they build on.
+_PREFIXES = (
+    *("VLLM_", "HF_", "TRANSFORMERS_", "TORCH_", "PYTORCH_", "TORCHINDUCTOR_", "TRITON_", "FLASHINFER_"),
+    *("CUDA_", "NCCL_", "NVIDIA_TF32_", "CUBLAS_", "GLOO_", "UCX_", "OMP_", "KMP_", "MKL_"),
+)
+_NAMES = ("LD_PRELOAD",)  # another allocator is a usual setting of vLLM's CPU build
+
+
+def inherited(spec: DeploymentSpec, own: Mapping[str, str], exported: Mapping[str, str]) -> dict[str, str] | None:
+    """What a record keeps of the variables that can change what the server does, and that Saturate did not set.
+
+    Args:
+        own: what Saturate gives the server, which overrides what is exported. exported: this process's environment.
+
+    Returns:
+        By name what `bench.study.environment.recorded` keeps; None for a server that is not started here.
+    """
+    engine = spec.engine
+    if engine.source == "external":
+        return None
+    names = {name for name in exported if name.startswith(_PREFIXES) or name in _NAMES}
+    names -= {*NOT_FOR_THE_ENGINE, *own}
+    if engine.source == "container" and engine.runtime != "apptainer":  # which passes on what it is given by name
+        names &= set(PASSED_TO_CONTAINERS)
+    return recorded({name: exported[name] for name in names})

@@ -1,0 +1,85 @@
+"""A short load, the same before every round of a deployment: how fast the machine is now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any
+
+from bench.errors import BenchError
+from bench.study import Workload
+from bench.workload import Load, RequestRecord, Target, run_load, schedule
+
+__all__ = ["reference_load"]
+
+_IN_FLIGHT = 4
+_TIMES = 5  # their spread is the noise; benchmarks/drift.py shows why five and not three
+_LONGEST_PROMPT, _LONGEST_OUTPUT = 256, 32  # tokens
+_TIMEOUT_S = 60.0  # a server for which a few short requests take so long has no second to spare
+
+
+def reference_load(target: Target, first: Load, requests: int, number: int, alive: Callable[[], None]) -> dict[str, Any] | None:
+    """Send the reference load five times.
+
+    Lengths are those of `first`'s first request, bounded, so that it fits wherever the workload does.
+
+    Args:
+        first: the deployment's first run, whatever is measured now: it decides the lengths and the endpoint.
+        requests: how many each time. number: of the round. alive: raises where the server is dead.
+
+    Returns:
+        `round`, `started`, the load (`requests`, `in_flight`, `prompt_tokens`, `output_tokens`), `seconds` of each time, from the first
+        request sent to the last one's end, and `tokens_per_s`, output tokens over their median. None where a request failed.
+
+    Raises:
+        ServerDied: the server is dead.
+    """
+    started = datetime.now(UTC).isoformat(timespec="milliseconds")
+    model = schedule(first.workload, first.level, first.schedule_seed)[0]
+    prompt = min(model.prompt_tokens, _LONGEST_PROMPT)
+    output = min(model.prompt_tokens + model.output_tokens - prompt, _LONGEST_OUTPUT)
+    in_flight = min(_IN_FLIGHT, requests)
+    workload = Workload.model_validate(
+        {
+            "arrival": "closed",
+            "num_requests": requests,
+            "prompt_tokens": prompt,
+            "output_tokens": output,
+            "endpoint": first.workload.endpoint,
+            "stream": first.workload.stream,
+        }
+    )
+    load = replace(first, workload=workload, level=in_flight, timeout_s=min(first.timeout_s, _TIMEOUT_S))
+    seconds = []
+    for time in range(_TIMES):
+        try:
+            # The moment is in the seed: no prefix cache may know a prompt of an earlier reference.
+            records = run_load(target, replace(load, seed=f"reference/{started}/{time}/{first.seed}")).records
+        except BenchError:
+            records = []
+        took = _seconds(records)
+        if took is None:
+            alive()
+            return None
+        seconds.append(round(took, 6))
+    return {
+        "round": number,
+        "started": started,
+        "requests": requests,
+        "in_flight": in_flight,
+        "prompt_tokens": prompt,
+        "output_tokens": output,
+        "seconds": seconds,
+        "tokens_per_s": round(requests * output / median(seconds), 3),
+    }
+
+
+def _seconds(records: list[RequestRecord]) -> float | None:
+    """From the first request sent to the end of the last; None where one failed, or none was sent."""
+    sent = [record.sent_s for record in records if record.sent_s is not None]
+    ends = [record.end_s for record in records if record.end_s is not None]
+    if not sent or not ends or any(record.outcome != "ok" for record in records):
+        return None
+    return max(ends) - min(sent)

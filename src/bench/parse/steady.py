@@ -1,0 +1,298 @@
+"""The part of a run in which its load was steady, and what was measured in it. Method and sources: docs/metrics.md, Steady state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from bench.parse.server import gauges
+from bench.parse.steps import step_figures
+
+__all__ = ["GROWS", "STEADY_FIGURES", "SteadyWindow", "in_steady_state", "mser", "steady_figures", "steady_window"]
+
+Floats = npt.NDArray[np.float64]
+# What `steady_figures` gives of a run, by column of the summary table.
+STEADY_FIGURES: dict[str, Any] = {
+    "steady": pl.Boolean,
+    "steady_why": pl.String,
+    "steady_requests": pl.Int64,
+    "steady_failed": pl.Int64,
+    **{
+        f"steady_{name}": pl.Float64
+        for name in (
+            *("from_s", "until_s", "judged_until_s", "needs_s", "growth", "growth_error"),
+            *("offered_rate", "requests_per_s", "tokens_per_s", "error", "in_flight"),
+            *("running", "running_high", "waiting", "queued_share", "kv_usage", "kv_usage_queued"),
+            *("steps", "step_s", "prefill_share"),
+        )
+    },
+}
+
+GROWS = 0.05  # of the offered rate: the requests in flight that pile up, from which on a load is not carried
+_BINS = 200  # of the load's time, for series over time
+_BATCH = 5  # observations in a batch of MSER-5
+_BATCHES = 20  # of in-flight means, behind the error of its growth
+_RATE_BATCHES = 10  # of the window, behind the error of its rate
+_LATENCIES_LONG = 2.0  # a window lasts this many median latencies or more
+_FEWEST = 10  # requests in a window
+_LONGEST_MORE = 20.0  # times the load's time: the longest that is recommended
+_SURE = 2.1  # Student's t of 18 degrees of freedom, 95 %, two-sided
+
+
+@dataclass(frozen=True)
+class SteadyWindow:
+    """Where a run's load stands between its ramp and its drain. Times are seconds since the run's start.
+
+    Attributes:
+        begin_s, end_s: of the window; `end_s` is when the last request (or conversation) was sent.
+        judged_until_s: latencies are those of requests sent until then, so that few of them end in the drain.
+        why: None where the load is steady; `grows` where requests pile up; `unsure` where it is not known whether they do; `short`
+            where the window is too short for the latencies in it.
+        growth, growth_error: requests that pile up a second, as a share of those offered, and its standard error; None for closed
+            loops, whose load cannot grow.
+        needs_s: how long the load should last to know; None unless `short` or `unsure`.
+    """
+
+    begin_s: float
+    end_s: float
+    judged_until_s: float
+    why: str | None
+    growth: float | None
+    growth_error: float | None
+    needs_s: float | None
+
+    @property
+    def length_s(self) -> float:
+        """Seconds from its begin to its end."""
+        return self.end_s - self.begin_s
+
+
+def steady_window(requests: pl.DataFrame, *, held: bool) -> SteadyWindow | None:
+    """The steady window of a load that goes on; None where too little was sent to look for one.
+
+    The ramp ends where MSER-5 cuts the latest of three series: the requests in flight and the output tokens over time, and E2E in the
+    order of sending. The window ends with the last request that was sent, or the last conversation that began.
+
+    Args:
+        requests: one row a request: `sent_s`, `end_s`, `first_token_s`, `last_token_s`, `e2e_s` (s), `after`, `outcome`,
+            `token_times_s`. held: whether a closed loop holds the load.
+    """
+    known = requests.filter(pl.col("sent_s").is_not_null()).sort("sent_s")
+    roots = known.filter(pl.col("after").is_null())
+    if roots.height < _FEWEST:
+        return None
+    sent, end = known["sent_s"].to_numpy(), known["end_s"].fill_null(known["end_s"].max()).to_numpy()
+    begin, last = float(sent[0]), float(roots["sent_s"][-1])
+    if last <= begin:
+        return None
+    ok = known.filter((pl.col("outcome") == "ok") & (pl.col("sent_s") <= last))
+    flying = _in_flight(sent, end, np.linspace(begin, last, _BINS + 1))
+    half = (begin + last) / 2
+    ramps = [begin + cut * (last - begin) / _BINS for cut in (mser(flying), mser(_tokens(ok, begin, last)))]
+    answered = ok.drop_nulls("e2e_s")
+    if answered.height:
+        ramps.append(float(answered["sent_s"][mser(answered["e2e_s"].to_numpy())]))
+    start = min(half, max(ramps))
+    lasts = _conversation_s(known, roots)
+    growth, error = (None, None) if held else _growth(flying, last - begin, lasts, len(sent) / (last - begin))
+    early = roots.head(max(_FEWEST, roots.height // 10)).select((pl.col("end_s") - pl.col("sent_s")).median()).item() or 0.0
+    why, needs = _judged(start, last, begin, lasts, float(early), growth, error)
+    tail = ok.filter(pl.col("sent_s") >= start)["e2e_s"].quantile(0.9) or 0.0
+    return SteadyWindow(start, last, last - min(tail, (last - start) / 4), why, growth, error, needs)
+
+
+def _judged(
+    start: float, last: float, begin: float, lasts: float, early: float, growth: float | None, error: float | None
+) -> tuple[str | None, float | None]:
+    """Why the load is not steady, and how long it should last; see `SteadyWindow`.
+
+    Of an overload, latencies grow with the run, so that no run is long against them: it is looked for first, and is what surely
+    piles up by more than is allowed, and by more than a server still fills by that gets its first requests (the share of the run that
+    is one latency without load, `early`).
+    """
+    length = last - begin
+    if growth is not None and error is not None and growth - _SURE * error > max(GROWS, early / length):
+        return "grows", None
+    if last - start < _LATENCIES_LONG * lasts:
+        return "short", max(1.5 * length, (start - begin) + 2 * _LATENCIES_LONG * lasts)
+    if growth is None or error is None:
+        return None, None
+    if growth > GROWS and growth > _SURE * error:
+        return "grows", None
+    if growth + _SURE * error > 2 * GROWS:
+        # The error of a slope falls with the 3/2 power of the time that it is taken over.
+        more = (max(_SURE * error, growth) / GROWS) ** (2 / 3)
+        return "unsure", length * min(_LONGEST_MORE, max(1.5, more))
+    return None, None
+
+
+def mser(values: Floats) -> int:
+    """Where a series reaches its steady state: how many values to cut off, half of them at most.
+
+    The values are averaged in batches of five; cut are those batches without which the standard error of the mean of the rest is
+    smallest (MSER-5).
+
+    Source: White, An effective truncation heuristic for bias reduction in simulation output (Simulation 69, 1997); White, Cobb and
+    Spratt, A comparison of five steady-state truncation heuristics (Winter Simulation Conference 2000).
+    """
+    size = _BATCH if len(values) >= 4 * _BATCH else 1
+    count = len(values) // size
+    if not count:
+        return 0
+    batches = values[: count * size].reshape(count, size).mean(axis=1)
+    left = count - np.arange(count)
+    sums, squares = np.cumsum(batches[::-1])[::-1], np.cumsum(batches[::-1] ** 2)[::-1]
+    errors = ((squares - sums**2 / left) / left**2)[: count // 2 + 1]
+    # Equal values have equal errors, but for rounding: the first of them counts.
+    return int(np.argmax(errors <= errors.min() + 1e-12 * max(1.0, float(squares[0])))) * size
+
+
+def _in_flight(sent: Floats, end: Floats, edges: Floats) -> Floats:
+    """Mean requests in flight between each two of `edges`."""
+    spent = np.array([np.sum(np.minimum(end, at) - np.minimum(sent, at)) for at in edges])
+    flying: Floats = np.diff(spent) / np.diff(edges)
+    return flying
+
+
+def _tokens(ok: pl.DataFrame, begin: float, last: float) -> Floats:
+    """Chunks of answers in each of `_BINS` parts of the time from `begin` to `last`."""
+    times = ok.select(pl.col("token_times_s").explode())["token_times_s"].drop_nulls().to_numpy()
+    return np.histogram(times, bins=_BINS, range=(begin, last))[0].astype(float)
+
+
+def _conversation_s(known: pl.DataFrame, roots: pl.DataFrame) -> float:
+    """Median time from a conversation's first request to its last answer (s); of single requests, their E2E."""
+    if roots.height == known.height:
+        return float(known.select((pl.col("end_s") - pl.col("sent_s")).median()).item() or 0.0)
+    number = pl.col("after").is_null().cum_sum().alias("conversation")  # turns stand next to each other
+    each = known.sort("index").group_by(number).agg(lasts=pl.col("end_s").max() - pl.col("sent_s").min())
+    return float(each["lasts"].median() or 0.0)  # type: ignore[arg-type]
+
+
+def _growth(flying: Floats, length_s: float, ramp_s: float, offered: float) -> tuple[float | None, float | None]:
+    """Slope of the requests in flight over time, as a share of the `offered` rate, and its standard error.
+
+    A straight line through batch means, from one latency after the start on. Batch means of a queue resemble their neighbours, so
+    the error of independent ones is raised by their residuals' correlation, (1 + r) / (1 − r).
+    """
+    kept = flying[min(_BINS // 2, math.ceil(_BINS * ramp_s / length_s)) :]
+    size = len(kept) // _BATCHES
+    batches = kept[: size * _BATCHES].reshape(_BATCHES, size).mean(axis=1)
+    time = (np.arange(_BATCHES) + 0.5) * size * length_s / _BINS
+    centred = time - time.mean()
+    slope = float(centred @ batches / (centred @ centred))
+    residuals = batches - batches.mean() - slope * centred
+    squares = float(residuals @ residuals)
+    if squares == 0:
+        return slope / offered, 0.0
+    # A line takes away some of the correlation: 4 / n of it, about (Kendall's bias of a detrended series).
+    r = min(0.9, max(0.0, float(residuals[:-1] @ residuals[1:]) / squares + 4 / _BATCHES))
+    error = math.sqrt(squares / (_BATCHES - 2) / float(centred @ centred) * (1 + r) / (1 - r))
+    return slope / offered, error / offered
+
+
+def in_steady_state(window: SteadyWindow) -> pl.Expr:
+    """The requests whose latencies count: sent in the window, and early enough not to end in the drain.
+
+    Args (columns):
+        `sent_s` (s).
+    """
+    return pl.col("sent_s").is_between(window.begin_s, window.judged_until_s)
+
+
+def steady_figures(
+    definition: Mapping[str, Any], requests: pl.DataFrame, telemetry: pl.DataFrame
+) -> tuple[SteadyWindow | None, dict[str, Any]]:
+    """The steady window of a run and its numbers, all of which start with `steady`.
+
+    Args:
+        definition: the run's. requests: the tidy table. telemetry: the samples of the engine's endpoint.
+
+    Returns:
+        The window, None where the run has none to look for: bursts, loads that change on purpose (`step`, `ramp`), and runs of fewer
+        than ten requests. And: `steady` (whether the load was; null where none was looked for), `steady_why`, `steady_from_s`,
+        `steady_until_s`, `steady_growth`, `steady_growth_error`, `steady_needs_s` as `SteadyWindow` has them; `steady_requests` (whose
+        latencies count), `steady_failed`; `steady_offered_rate` (requests/s sent in the window), `steady_requests_per_s` (answered;
+        each request counts by the share of its chunks that came in the window), `steady_tokens_per_s`, `steady_error` (relative
+        standard error of that rate, by batch means), `steady_in_flight` (mean, at the client); and of the server's gauges in the
+        window `steady_running`, `steady_running_high` (its 95th percentile), `steady_waiting` (means), `steady_queued_share` (of
+        the scrapes, with a request waiting), `steady_kv_usage` (mean), `steady_kv_usage_queued` (median while one waits).
+    """
+    nothing = dict.fromkeys(STEADY_FIGURES)
+    if definition["arrival"] == "burst" or definition.get("step") or definition.get("ramp"):
+        return None, nothing
+    window = steady_window(requests, held=definition["axis"] == "concurrency")
+    if window is None:
+        too_few = len(requests) > 0
+        return None, nothing | ({"steady": False, "steady_why": "short"} if too_few else {})
+    judged = requests.filter(in_steady_state(window))
+    begin, end = window.begin_s, window.end_s
+    sent = requests["sent_s"].drop_nulls().to_numpy()
+    ends = requests.filter(pl.col("sent_s").is_not_null())["end_s"].fill_null(end).to_numpy()
+    ok = requests.filter(pl.col("outcome") == "ok")
+    return window, {
+        "steady": window.why is None,
+        "steady_why": window.why,
+        "steady_from_s": begin,
+        "steady_until_s": end,
+        "steady_judged_until_s": window.judged_until_s,
+        "steady_growth": window.growth,
+        "steady_growth_error": window.growth_error,
+        "steady_needs_s": window.needs_s,
+        "steady_requests": judged.height,
+        "steady_failed": judged.filter(pl.col("outcome") != "ok").height,
+        "steady_offered_rate": float(np.sum((sent >= begin) & (sent < end))) / window.length_s,
+        **_rates(ok, begin, end),
+        **step_figures(ok, begin, end),
+        "steady_in_flight": float(_in_flight(sent, ends, np.array([begin, end]))[0]),
+        **_server(telemetry, begin, end),
+    }
+
+
+def _rates(ok: pl.DataFrame, begin: float, end: float) -> dict[str, float | None]:
+    """`steady_requests_per_s`, `steady_tokens_per_s` and `steady_error` of the answers between two moments."""
+    chunks = (
+        ok.filter(pl.col("token_times_s").list.len() > 0)
+        .select(
+            "token_times_s",
+            share=1 / pl.col("token_times_s").list.len(),
+            tokens=pl.col("completion_tokens").fill_null(0) / pl.col("token_times_s").list.len(),
+        )
+        .explode("token_times_s")
+        .filter(pl.col("token_times_s").is_between(begin, end, closed="left"))
+    )
+    if chunks.is_empty():
+        return {"steady_requests_per_s": 0.0, "steady_tokens_per_s": 0.0, "steady_error": None}
+    times, share = chunks["token_times_s"].to_numpy(), chunks["share"].to_numpy()
+    batches = np.histogram(times, bins=_RATE_BATCHES, range=(begin, end), weights=share)[0]
+    error = float(batches.std(ddof=1) / batches.mean() / math.sqrt(_RATE_BATCHES))
+    return {
+        "steady_requests_per_s": float(share.sum()) / (end - begin),
+        "steady_tokens_per_s": float(chunks["tokens"].sum()) / (end - begin),
+        "steady_error": error,
+    }
+
+
+def _server(telemetry: pl.DataFrame, begin: float, end: float) -> dict[str, float | None]:
+    """What the server's gauges showed between two moments; null where it has none."""
+    scrapes = (
+        gauges(telemetry)
+        .filter(pl.col("elapsed_s").is_between(begin, end))
+        .pivot("gauge", on_columns=["running", "waiting", "kv_usage"], index="scrape", values="value")
+    )
+    running, waiting, usage = (pl.col(name) for name in ("running", "waiting", "kv_usage"))
+    figures: dict[str, float | None] = scrapes.select(
+        steady_running=running.mean(),
+        steady_running_high=running.quantile(0.95),
+        steady_waiting=waiting.mean(),
+        steady_queued_share=(waiting > 0).mean(),
+        steady_kv_usage=usage.mean(),
+        steady_kv_usage_queued=usage.filter(waiting > 0).median(),
+    ).row(0, named=True)
+    return figures

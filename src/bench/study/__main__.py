@@ -1,0 +1,13 @@
+"""`python -m bench.study FILE...`: read configurations ahead of Snakemake, whose answer to one that it cannot read is a traceback."""
+
+import sys
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.study.yaml_file import read_yaml
+
+for name in sys.argv[1:]:
+    try:
+        read_yaml(Path(name))
+    except BenchError as error:
+        sys.exit(str(error))

@@ -1,0 +1,112 @@
+"""Environment variables: which are secrets, which of the user's reach a server, and what of them is recorded and compared."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "REDACTED",
+    "SET",
+    "counted",
+    "environment_text",
+    "is_secret",
+    "recorded",
+    "redacted",
+    "redacted_command",
+    "redacted_text",
+    "shown_settings",
+    "without_user",
+]
+
+REDACTED = "<secret>"
+SET = "set"  # what a record keeps of a secret
+_SHORTEST = 8  # characters of a secret that is looked for in a text; a shorter one would be found in any
+# Names of keys, tokens and passwords; `TOKEN` only at the end, since many settings count tokens.
+_SECRET_NAME = re.compile(
+    r"(^|_)(token|passwd|passphrase|pwd|pat|auth|bearer|cookie|credentials?|key)$|api_?key|access_?key|private_?key|secret|password",
+    re.IGNORECASE,
+)
+# A user in an address, and how well-known tokens begin.
+_SECRET_VALUE = re.compile(
+    r"://[^/\s@]+@|(?<![A-Za-z0-9])(hf_|sk-|gh[pousr]_|github_pat_|glpat-|xox[abp]-|AKIA|eyJ)[A-Za-z0-9_.-]{12,}|\bBearer\s"
+)
+# Variables whose values hold settings of an engine and its libraries, and can be printed.
+_HARMLESS = re.compile(
+    r"(VLLM_(CPU|USE|ATTENTION|LOGGING|WORKER|NO)_|OMP_|KMP_|NCCL_|CUDA_|TORCH_|PYTORCH_|TRITON_)\w*"
+    r"|HF_HUB_OFFLINE|DO_NOT_TRACK|TRANSFORMERS_OFFLINE|LD_PRELOAD"
+)
+# What schedulers assign, and where something is kept: neither changes what a server does.
+_NOT_COUNTED = re.compile(r"CUDA_VISIBLE_DEVICES|(HF|TORCH)_HOME|\w+_CACHE(_DIR|_ROOT|_PATH)?")
+
+
+def is_secret(name: str, value: str = "") -> bool:
+    """Whether a variable, or a flag without its dashes, looks like it holds a secret."""
+    return bool(_SECRET_NAME.search(name.replace("-", "_")) or _SECRET_VALUE.search(value))
+
+
+def redacted(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables, with `<secret>` in place of what looks like a secret."""
+    return {name: REDACTED if is_secret(name, value) else value for name, value in environment.items()}
+
+
+def redacted_text(text: bytes, *environments: Mapping[str, str]) -> bytes:
+    """A log, with `<secret>` in place of each secret of `environments`, for a server that prints what it was given."""
+    secrets = {value for each in environments for name, value in each.items() if is_secret(name, value)}
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST:
+            text = text.replace(secret.encode(errors="surrogateescape"), REDACTED.encode())
+    return text
+
+
+def redacted_command(command: Sequence[str]) -> list[str]:
+    """A command line, with `<secret>` in place of what looks like a secret."""
+    parts = []
+    for before, part in zip(["", *command], command, strict=False):
+        flag, equals, value = part.partition("=")
+        if before.startswith("--") and "=" not in before and not part.startswith("-") and is_secret(before.lstrip("-")):
+            parts.append(REDACTED)
+        elif equals and is_secret(flag.lstrip("-"), value):
+            parts.append(f"{flag}={REDACTED}")
+        else:
+            parts.append(REDACTED if _SECRET_VALUE.search(part) else part)
+    return parts
+
+
+def shown_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a page shows of a server's variables: the values of those that are known to be harmless, `…` for all others."""
+    return {
+        name: value if _HARMLESS.fullmatch(name) and not is_secret(name, value) else "…" for name, value in environment.items()
+    }
+
+
+def recorded(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a record keeps of the user's variables: harmless values, `set` for a secret, and a digest of all others."""
+
+    def kept(name: str, value: str) -> str:
+        if is_secret(name, value):
+            return SET
+        return value[:200] if _HARMLESS.fullmatch(name) else f"sha256:{hashlib.sha256(value.encode()).hexdigest()[:12]}"
+
+    return {name: kept(name, value) for name, value in sorted(environment.items())}
+
+
+def counted(record: Mapping[str, str] | None) -> dict[str, str]:
+    """Those of `recorded` variables that must be alike in runs that are compared.
+
+    Left out are secrets, what a scheduler assigns (`CUDA_VISIBLE_DEVICES`), and where caches lie.
+    """
+    return {name: value for name, value in (record or {}).items() if value != SET and not _NOT_COUNTED.fullmatch(name)}
+
+
+def environment_text(record: Mapping[str, str] | None) -> str | None:
+    """The `counted` variables in one line; `none exported` where there are none, None where nothing was recorded."""
+    if record is None:
+        return None
+    return ", ".join(f"{name}={value}" for name, value in counted(record).items()) or "none exported"
+
+
+def without_user(address: str) -> str:
+    """An address without the user and the password in it."""
+    return re.sub(r"://[^/\s@]+@", "://", address)

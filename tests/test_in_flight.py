@@ -1,0 +1,78 @@
+"""Requests in flight by two accounts, on courses that can be counted by hand."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bench.parse.in_flight import in_flight_figures
+from bench.parse.run import REQUEST_SCHEMA
+from bench.parse.scrapes import TELEMETRY_SCHEMA
+
+END = 10.0
+
+
+def requests(count, *, first=0.1, gap=0.1, end=END):
+    """A burst of `count` requests, whose tokens come `gap` apart from `first` on (s)."""
+    times = np.arange(first, end + 1e-9, gap).tolist()
+    return pl.DataFrame([{"sent_s": 0.0, "end_s": end, "token_times_s": times}] * count, schema=REQUEST_SCHEMA)
+
+
+def scrapes(running, *, prefix="vllm:num_requests_running", waiting="vllm:num_requests_waiting"):
+    """Scrapes 0.2 s apart, at which the server tells `running(t)`; nobody waits."""
+    rows = [
+        (slot, 0.2 * slot, "u", name, "", value)
+        for slot in range(51)
+        for name, value in ((prefix, float(running(0.2 * slot))), (waiting, 0.0))
+        if name
+    ]
+    return pl.DataFrame(rows, schema=TELEMETRY_SCHEMA, orient="row")
+
+
+def found(requests, telemetry):
+    return in_flight_figures(requests, telemetry, (0.0, END))
+
+
+def test_a_server_that_has_them_all_lacks_none():
+    told = found(requests(8), scrapes(lambda _: 8))
+    assert (told["held_back_requests"], told["held_back_share"]) == (0, 0)
+    assert (told["client_in_flight_mean"], told["server_in_flight_mean"]) == (pytest.approx(8 * 50 / 51), 8)
+
+
+def test_a_gate_lacks_what_it_holds():
+    told = found(requests(8), scrapes(lambda _: 2))
+    assert (told["held_back_requests"], told["held_back_share"]) == (6, 0.75)
+
+
+def test_a_gauge_of_the_step_before_last_is_no_lack():
+    """Steps of three seconds: the gauge knows of the burst only when the first has ended, at 3 s, which is a third of the run."""
+    told = found(requests(8, first=3.0, gap=3.0), scrapes(lambda t: 8 if t >= 3 else 0))
+    assert told["held_back_requests"] == 0
+
+
+def test_answers_shorter_than_the_window_are_held_at_no_scrape():
+    """A hundred answers of 0.3 s, three at once: at no scrape does the server tell more than one."""
+    rows = [
+        {"sent_s": t, "end_s": t + 0.3, "token_times_s": [t + 0.1, t + 0.2, t + 0.3]} for t in np.arange(0, END, 0.1).tolist()
+    ]
+    told = found(pl.DataFrame(rows, schema=REQUEST_SCHEMA), scrapes(lambda _: 2.5))
+    assert told["held_back_requests"] < 1
+
+
+def test_gauges_of_every_40th_step_are_given_the_time():
+    """SGLang tells its gauges each 40 decode steps: with 0.1 s a step the first does not know of the second burst for 4 s."""
+    late = requests(8).with_columns(sent_s=pl.Series([0.0] * 2 + [3.0] * 6))
+    lagging = {"prefix": "sglang:num_running_reqs", "waiting": "sglang:num_queue_reqs"}
+    told = found(late, scrapes(lambda t: 2 if t < 7 else 8, **lagging))
+    assert told["held_back_requests"] in (0, None)
+    assert found(late, scrapes(lambda t: 2 if t < 9 else 8))["held_back_requests"] == 6
+
+
+def test_of_one_gauge_alone_the_sum_is_not_known():
+    told = found(requests(8), scrapes(lambda _: 2, waiting=None))
+    assert set(told.values()) == {None}
+
+
+def test_a_few_scrapes_are_no_median():
+    told = found(requests(8, end=2.0), scrapes(lambda _: 2).filter(pl.col("elapsed_s") <= 2))
+    assert told["held_back_requests"] is None
+    assert told["server_in_flight_mean"] == 2

@@ -1,0 +1,209 @@
+"""Whatever a user's file holds, the answer is a result or one message that names the file, the key and what to do."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.errors import BenchError
+from bench.models import geometry_at
+from bench.study import Plan, load_config, load_file
+from bench.study.yaml_file import read_yaml
+
+
+def refusal(content):
+    begin = time.monotonic()
+    with pytest.raises(BenchError) as caught:
+        Plan.of(load_config(content, source="test.yaml"))
+    assert time.monotonic() - begin < 1
+    assert len(str(caught.value)) < 1000
+    return str(caught.value)
+
+
+def file_refusal(path):
+    begin = time.monotonic()
+    with pytest.raises(BenchError) as caught:
+        Plan.of(load_file(path))
+    assert time.monotonic() - begin < 1
+    return str(caught.value)
+
+
+def alias_bomb(levels):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, levels)]
+    return "\n".join(lines) + "\n"
+
+
+def merge_bomb(levels):
+    lines = ["a0: &a0 {x: 1}"]
+    lines += [f"a{i}: &a{i} {{'<<': [{', '.join([f'*a{i - 1}'] * 10)}]}}" for i in range(1, levels)]
+    return "\n".join(lines).replace("'", "") + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"study: {title: \xe9t\xe9}\n", "not UTF-8 (byte 16: invalid continuation byte). Save the file as UTF-8."),
+        (b"study: " + b"[" * 5000 + b"]" * 5000, "nested more than 64 levels deep"),
+        ("".join("  " * i + "a:\n" for i in range(1000)).encode(), "nested more than 64 levels deep"),
+        (alias_bomb(9).encode(), "more than 200,000 values, with each alias"),
+        (merge_bomb(9).encode(), "more than 200,000 values, with each alias"),
+        (b"study: &a [*a, *a]\n", "more than 200,000 values"),
+        (b"- x\n" * 1_100_000, "larger than 4 MiB"),
+        (b"study: " + b"9" * 5000, "a value cannot be read"),
+        (b"study: 2026-13-45", "a value cannot be read"),
+        (b"study: !!int", "a value cannot be read"),
+        (b"study: !!bool maybe", "a value cannot be read"),
+        (b"study: !!timestamp soon", "a value cannot be read"),
+        (b"study: \x00", "not valid YAML"),
+        (b"study: !!python/object:os.system {}", "not valid YAML"),
+        (b"\xff\xfes\x00t\x00u\x00", "not UTF-8"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_a_configuration(tmp_path, text, said):
+    path = tmp_path / "study.yaml"
+    path.write_bytes(text)
+    message = file_refusal(path)
+    assert str(path) in message
+    assert said in message
+
+
+def test_a_mark_of_utf8_and_an_alias_are_read(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_bytes("\ufeffa: &x {b: 1}\nc: {<<: *x, d: 2}\n".encode())
+    assert read_yaml(path) == {"a": {"b": 1}, "c": {"b": 1, "d": 2}}
+
+
+@pytest.mark.parametrize("lock", ["", ".", "a\0b", "x/" * 3000])
+def test_a_lock_that_is_no_file(content, tmp_path, lock):
+    content["engines"]["e"] = {"source": "lock", "locks": [str(tmp_path / lock) if lock in ("", ".") else lock]}
+    assert "engines.e.locks[0] is" in refusal(content)
+
+
+def test_a_workload_whose_lengths_lie_in_a_folder(content, tmp_path):
+    length = {"distribution": "empirical", "file": str(tmp_path)}
+    content["workloads"]["short"]["prompt_tokens"] = length
+    assert str(tmp_path) in refusal(content)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("study.ladders.0.repeats", 1_000_000_000, "3,000,000,000 runs, and a study has 100,000 at most"),
+        ("study.ladders.0.concurrency", list(range(1, 100_003)), "100,002 runs"),
+        ("study.ladders.0.concurrency", [10**7], "less than or equal to 1000000"),
+        ("study.ladders.0.prompt_tokens", list(range(1, 40_000)), "119,997 runs"),
+        ("measurement.scrape_interval_s", 1e-9, "measurement.scrape_interval_s is 1e-09"),
+        ("measurement.scrape_interval_s", 3600, "less than or equal to 60"),
+        ("measurement.scrape_interval_s", float("inf"), "measurement.scrape_interval_s is inf"),
+        ("measurement.request_timeout_s", float("nan"), "measurement.request_timeout_s is nan"),
+        ("measurement.seed", 2**70, "measurement.seed"),
+        ("thresholds.loop_lag_p99_s", -1.0, "thresholds.loop_lag_p99_s is -1.0"),
+        ("thresholds.scrape_gap_s", float("nan"), "thresholds.scrape_gap_s is nan"),
+        ("thresholds.send_spread_s", float("inf"), "thresholds.send_spread_s is inf"),
+        ("thresholds.scrape_share", 2.0, "thresholds.scrape_share is 2.0"),
+        ("decision.peak_rps", float("inf"), "decision.peak_rps is inf"),
+        ("decision.slo", [f"ttft_p99={'9' * 400}s"], "decision.slo[0]"),
+        ("deployments.a.kv_cache_memory", "1e400", "a size is a number of bytes or a text such as 64MiB"),
+        ("deployments.a.kv_cache_memory", "99999999999GiB", "no memory has more than 1,048,576 GiB"),
+        ("deployments.a.kv_cache_memory", "9" * 399 + "GiB", "a size is a number of bytes"),
+        ("deployments.a.kv_cache_memory", "9" * 390 + "GiB", "no memory has more than"),
+        ("deployments.a.kv_cache_memory", [10**5000], "deployments.a.kv_cache_memory is a value too long to print: a size is"),
+        ("deployments.a.kv_cache_memory", float("inf"), "a size is a number of bytes"),
+        ("deployments.a.max_num_seqs", 10**30, "deployments.a.max_num_seqs"),
+        ("models.m.architecture.layers", 10**9, "models.m.architecture.layers"),
+        ("models.m", {"config": {"max_position_embeddings": "lots"}}, "models.m: config.json: max_position_embeddings is 'lots'; it is"),
+        ("models.m", {"config": {"text_config": 5}}, "models.m: config.json: text_config is 5; it is an object"),
+        ("workloads.short.prompt_tokens", {"distribution": "normal", "mean": 10.0, "sd": 1e15, "max": 20}, "lower sd"),
+        ("workloads.short.prompt_tokens", {"distribution": "lognormal", "median": 10.0, "sigma": 1e6, "max": 20}, "lower sigma"),
+    ],
+)  # fmt: skip
+def test_a_value_that_cannot_be_meant(content, place, value, said):
+    *parents, key = place.split(".")
+    target = content
+    for part in parents:
+        target = target[int(part)] if part.isdigit() else target.setdefault(part, {})
+    target[key] = value
+    assert said in refusal(content)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *(
+            "junk",
+            "127.0.0.1:8000",
+            "ftp://x",
+            "http://",
+            "http://:80",
+            "http://x:99999",
+            "http://x:port",
+            "http://a b",
+            "http://[::1",
+        ),
+        *(
+            "http://user:secret@x",
+            "http://x/?a=b",
+            "http://x#y",
+            "http://x/\n",
+            "http://é\x00",
+            "http://" + "a" * 300,
+            "http://x/<y>",
+        ),
+    ],
+)
+def test_an_address_that_is_none(content, address):
+    content["engines"]["e"] = {"source": "external", "base_url": address}
+    assert "engines.e.base_url is" in refusal(content)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8000", "https://x.example/v1", "http://[::1]:80/a/b/", "http://host"])
+def test_an_address_that_is_one(content, address):
+    content["engines"]["e"] = {"source": "external", "base_url": address}
+    assert load_config(content, source="t").engines["e"].base_url == address
+
+
+def test_very_many_faults_are_not_all_printed(content):
+    content["study"]["ladders"] = [{"deployment": "a"}] * 500
+    with pytest.raises(BenchError) as caught:
+        load_config(content, source="t")
+    assert len(str(caught.value).splitlines()) == 31
+    assert str(caught.value).endswith("t: and 470 more")
+
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 128,
+    "vocab_size": 512, "max_position_embeddings": 256,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"max_position_embeddings": "lots"}, "max_position_embeddings is 'lots'; it is a number from 1"),
+        ({"num_hidden_layers": 10**12}, "num_hidden_layers is 1000000000000; it is a number from 1 to 10,000"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0"),
+        ({"hidden_size": None}, "not what its key means"),
+        ({"hidden_size": [64]}, "hidden_size is [64]"),
+        ({"layer_types": 5}, "not what its key means"),
+        ({"text_config": "x"}, "text_config is 'x'; it is an object"),
+        ({"vision_config": 3}, "not what its key means"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": "four"}}, "not what its key means"),
+        ({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {}}}, "not what its key means"),
+    ],
+)
+def test_a_config_json_that_holds_no_model(tmp_path, changed, said):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA, **changed}))
+    with pytest.raises(BenchError) as caught:
+        geometry_at(tmp_path)
+    assert str(path) in str(caught.value)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}", b"[]", b""])
+def test_a_config_json_that_is_none(tmp_path, text):
+    (tmp_path / "config.json").write_bytes(text)
+    with pytest.raises(BenchError, match=r"config\.json"):
+        geometry_at(Path(tmp_path))

@@ -1,0 +1,320 @@
+"""Rounds in a drawn order, the reference load before each, and sessions that alternate."""
+
+import json
+from collections import Counter
+from itertools import groupby
+from statistics import geometric_mean
+
+import pytest
+
+from bench.engine import resolve_launch
+from bench.errors import BenchError
+from bench.measure.pack import pack
+from bench.measure.session import measure
+from bench.measure.store import Store
+from bench.measure.unpack import unpack
+from bench.parse import parse_run
+from bench.study import Paths, Plan, load_config
+from bench.study.rounds import alternating, session_of
+from tests.conftest import CONTENT, ROOT
+from tests.fake_server import fake_server
+from tests.project import LENIENT, Project
+
+EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
+
+
+def plan_of(content, **study):
+    content["study"] |= study
+    return Plan.of(load_config(content, source="test"))
+
+
+@pytest.fixture
+def several(content):
+    """Two ladders of a deployment, of three and of two repeats, and another deployment with the first of them."""
+    content["deployments"]["b"] = content["deployments"]["a"]
+    content["workloads"]["long"] = {**content["workloads"]["short"], "output_tokens": 64}
+    content["study"]["ladders"] = [
+        {"deployment": "a", "workload": "short", "concurrency": [1, 2, 4, 8, 16], "repeats": 3},
+        {"deployment": "a", "workload": "long", "concurrency": [1, 2, 4], "repeats": 2},
+        {"deployment": "b", "workload": "short", "concurrency": [1, 2, 4, 8, 16], "repeats": 3},
+    ]
+    return content
+
+
+def loads(runs):
+    return [(run.workload_name, run.level) for run in runs]
+
+
+def test_a_round_has_every_level_of_every_ladder_once(several):
+    plan = plan_of(several)
+    runs = plan.runs_of("a")
+    assert [plan.place_of(run).position for run in runs] == list(range(1, 22))
+    rounds = [(number, list(group)) for number, group in groupby(runs, key=lambda run: plan.place_of(run).round)]
+    assert [(number, len(group)) for number, group in rounds] == [(1, 8), (2, 8), (3, 5)]  # the shorter ladder: the first two
+    for number, group in rounds:
+        assert max(Counter(loads(group)).values()) == 1
+        assert {run.repeat for run in group} == {number}
+    assert {run.key for run in runs} == {run.key for run in plan.runs if run.deployment.name == "a"}
+
+
+def test_the_order_of_rounds_is_drawn_from_the_seed(several):
+    first, again = (plan_of(several).runs_of("a") for _ in range(2))
+    assert loads(first) == loads(again)
+    orders = [loads(run for run in first if run.repeat == number) for number in (1, 2)]
+    assert orders[0] != orders[1]
+    assert sorted(orders[0]) == sorted(orders[1]) != orders[0]
+    several["measurement"] = {"seed": 1}
+    assert loads(plan_of(several).runs_of("a")) != loads(first)
+
+
+def test_no_level_has_a_place_of_its_own(several):
+    """Over many seeds each level comes first as often as any other, within what chance does."""
+    firsts = Counter()
+    for seed in range(400):
+        several["measurement"] = {"seed": seed}
+        firsts[plan_of(several).runs_of("b")[0].level] += 1
+    assert set(firsts) == {1, 2, 4, 8, 16}
+    assert sum((count - 80) ** 2 / 80 for count in firsts.values()) < 18.5  # chi-squared, 4 degrees of freedom: 99.9 %
+
+
+def test_deployments_that_share_loads_measure_them_in_the_same_order(several):
+    plan = plan_of(several)
+    short = [run for run in plan.runs_of("a") if run.workload_name == "short"]
+    assert loads(short) == loads(plan.runs_of("b"))
+
+
+def test_the_order_of_the_whole_is_that_of_its_parts(several):
+    whole = plan_of(several)
+    several["select"] = ["a/*_c0002_*", "a/*_c0016_*"]
+    part = plan_of(several)
+    wanted = {run.key for run in part.runs}
+    assert [run.key for run in part.runs_of("a")] == [run.key for run in whole.runs_of("a") if run.key in wanted]
+    assert [part.place_of(run) for run in part.runs] == [whole.place_of(run) for run in part.runs]
+    del several["select"]
+    several["study"]["ladders"][0]["concurrency"] = [1, 2, 3, 4, 8, 16]
+    more = [run.key for run in plan_of(several).runs_of("a") if run.level != 3]
+    assert more == [run.key for run in whole.runs_of("a")]
+
+
+def test_neither_rounds_nor_sessions_are_part_of_a_run(several):
+    several["study"]["ladders"][1]["repeats"] = 3
+    one, three = plan_of(several), plan_of(several, sessions=3)
+    assert [(run.key, run.digest, run.schedule_seed) for run in one.runs] == [
+        (run.key, run.digest, run.schedule_seed) for run in three.runs
+    ]
+
+
+def test_rounds_are_dealt_to_sessions_with_the_same_levels(several):
+    several["study"]["ladders"][1]["repeats"] = 3
+    for ladder in several["study"]["ladders"]:
+        ladder["repeats"] = 4
+    plan = plan_of(several, sessions=2)
+    halves = [plan.runs_of("a", session) for session in (1, 2)]
+    assert [sorted({run.repeat for run in half}) for half in halves] == [[1, 3], [2, 4]]
+    assert Counter(loads(halves[0])) == Counter(loads(halves[1]))
+    assert [plan.place_of(run).position for half in halves for run in half] == list(range(1, 33))
+    assert [session_of(number, 3) for number in range(1, 8)] == [1, 2, 3, 1, 2, 3, 1]
+    assert {session_of(number, 1) for number in range(1, 8)} == {1}
+
+
+def test_sessions_of_all_deployments_alternate(several):
+    assert alternating({"a": (1, 2, 3), "b": (1, 2, 3), "c": (1, 3)}) == [
+        *(("a", 1), ("b", 1), ("c", 1)), *(("b", 2), ("a", 2)), *(("a", 3), ("b", 3), ("c", 3)),
+    ]  # fmt: skip
+    several["study"]["ladders"][1]["repeats"] = 3
+    assert plan_of(several, sessions=2).sessions == [("a", 1), ("b", 1), ("b", 2), ("a", 2)]
+    several["select"] = ["b/*_r2_*"]  # the facts of a deployment are those of its first session, whatever is selected
+    assert plan_of(several).sessions == [("b", 1), ("b", 2)]
+
+
+def test_fewer_repeats_than_sessions_are_refused(several):
+    with pytest.raises(
+        BenchError, match=r"study\.ladders\[1\]\.repeats is 2, below study\.sessions, 3: .* Set repeats to 3 or more"
+    ):
+        plan_of(several, sessions=3)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Results go below the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class Killed(Exception):
+    """A session that ends in the midst of it."""
+
+
+def session(plan, folder, number=1, *, say=lambda _: None, deployment="a"):
+    launch, facts = folder / Paths.LAUNCH.format(deployment=deployment), folder / Paths.facts(deployment, number)
+    launch.parent.mkdir(parents=True, exist_ok=True)
+    launch.write_text(json.dumps(resolve_launch(plan.deployments[deployment], {}, None)))
+    runs = plan.runs_of(deployment, number)
+    measure(plan, deployment, runs, session=number, launch=launch, facts=facts, store=Store(folder / Paths.STORE), say=say)
+
+
+def against(server, content, **study):
+    content["engines"]["e"] = {"source": "external", "base_url": server.base_url}
+    content["workloads"]["short"] = {"arrival": "burst", "prompt_tokens": 300, "output_tokens": 8}
+    content["models"]["m"]["architecture"] = {**content["models"]["m"]["architecture"], "context": 1024}
+    content["study"]["ladders"][0] |= {"repeats": 2}
+    content["measurement"] = {"warmup_requests": 3}
+    return plan_of(content, **study)
+
+
+def records(plan):
+    return sorted((json.loads(run.record.read_text()) for run in plan.runs), key=lambda record: record["clock_start_s"])
+
+
+def test_a_session_measures_in_rounds_with_a_reference_before_each(here, content):
+    with fake_server(metrics=EXPOSITION) as server:
+        plan = against(server, content)
+        session(plan, here)
+        sent = server.bodies
+    told = records(plan)
+    assert [record["definition"]["run"] for record in told] == [run.name for run in plan.runs_of("a")]
+    assert [(x["round"], x["position"], x["session"]) for x in told] == [
+        (1, 1, 1), (1, 2, 1), (1, 3, 1), (2, 4, 1), (2, 5, 1), (2, 6, 1)
+    ]  # fmt: skip
+    first, second = told[0]["reference"], told[-1]["reference"]
+    assert [record["reference"] for record in told] == [first] * 3 + [second] * 3
+    shape = ("requests", "in_flight", "prompt_tokens", "output_tokens")
+    assert [first[key] for key in shape] == [second[key] for key in shape] == [8, 4, 256, 32]
+    assert (first["round"], second["round"]) == (1, 2)
+    assert first["started"] < told[0]["started"] < second["started"] < told[3]["started"]
+    assert all(len(reference["seconds"]) == 5 for reference in (first, second))
+    # Eight answers of 32 tokens, four at once, of a server whose first token takes 20 ms and each other one 5 ms.
+    assert 0.34 < min(first["seconds"]) < 0.7  # a busy machine is slower, never faster
+    assert first["tokens_per_s"] == pytest.approx(8 * 32 / sorted(first["seconds"])[2], rel=0.001)
+    prompts = [tuple(body["prompt"]) for body in sent if len(body["prompt"]) == 256]
+    assert len(prompts) == len(set(prompts)) == 2 * 5 * 8
+    run = plan.runs_of("a")[4]
+    files = {key: here / key for key in ("requests", "telemetry", "wide", "summary")}
+    parsed = parse_run(run.record.parent, **files)
+    assert (parsed["round"], parsed["position"], parsed["session"]) == (2, 5, 1)
+    assert parsed["reference_s"] == geometric_mean(sorted(second["seconds"])[:4])
+    assert 0 <= parsed["reference_noise"] < 0.5
+    assert parsed["requests"] == run.level  # the reference is no part of a result
+
+
+def test_a_killed_session_goes_on_in_the_same_order(here, content):
+    said = []
+
+    def say(text):
+        said.append(text)
+        if ": run 2 of" in text:
+            raise Killed
+
+    with fake_server(metrics=EXPOSITION) as server:
+        plan = against(server, content)
+        with pytest.raises(Killed):
+            session(plan, here, say=say)
+        session(plan, here)
+    told = records(plan)
+    assert [record["position"] for record in told] == [1, 2, 3, 4, 5, 6]
+    starts = [record["reference"]["started"] for record in told]
+    assert len(set(starts)) == 3  # of round 1, of its rest, and of round 2
+    assert starts == sorted(starts)
+
+
+def test_a_reference_that_fails_is_none_and_ends_nothing(here, content):
+    with fake_server(metrics=EXPOSITION) as server:
+        plan = against(server, content)
+        server.behaviour = "http_error"
+        content["measurement"] = {"warmup_requests": 0}
+        plan, said = plan_of(content), []
+        session(plan, here, say=said.append)
+    assert {record["reference"] for record in records(plan)} == {None}
+    assert sum("no reference load" in line for line in said) == 2
+
+
+def test_no_reference_where_none_is_asked_for(here, content):
+    with fake_server(metrics=EXPOSITION) as server:
+        plan = against(server, content)
+        content["measurement"]["reference_requests"] = 0
+        plan, said = plan_of(content), []
+        session(plan, here, say=said.append)
+        prompts = [body for body in server.bodies if body["max_tokens"] == 32]
+    assert prompts == []
+    assert {record["reference"] for record in records(plan)} == {None}
+    assert not any("reference" in line for line in said)
+
+
+def test_each_session_has_facts_of_its_own_and_a_pack_carries_them(here, content, monkeypatch):
+    with fake_server(metrics=EXPOSITION) as server:
+        plan = against(server, content, sessions=2)
+        for number in (1, 2):
+            session(plan, here, number)
+    assert [(x["session"], x["round"]) for x in records(plan)] == [(1, 1)] * 3 + [(2, 2)] * 3
+    facts = [Paths.facts("a", number) for number in (1, 2)]
+    assert [str(path) for path in facts] == [
+        "results/deployments/a/deployment.json",
+        "results/deployments/a/session-2/deployment.json",
+    ]
+    assert facts[0].read_bytes() != facts[1].read_bytes()  # their warm-ups differ
+    contents = [path.read_bytes() for path in facts]
+    packed = pack(plan, content, here / "two.tar.gz", Store(here / Paths.STORE))
+    assert packed.missing == ()
+    elsewhere = here / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    store = Store(elsewhere / Paths.STORE)
+    for _ in range(2):  # the second time everything is there
+        assert len(unpack(here / "two.tar.gz", store).runs) == 6
+    assert [path.read_bytes() for path in facts] == contents
+    for number in (1, 2):  # no server answers any more, and none is needed
+        session(plan, elsewhere, number)
+
+
+@pytest.fixture
+def project(tmp_path):
+    with fake_server(metrics=EXPOSITION, pages={"/version": '{"version": "0.32.0"}'}, gap_s=0.001) as server:
+        ladders = [{"deployment": name, "workload": "loop", "concurrency": [1, 2], "repeats": 2} for name in ("a", "b")]
+        deployment = CONTENT["deployments"]["a"]
+        yield Project(
+            tmp_path.resolve(),
+            {
+                **CONTENT,
+                "study": {"title": "Two sessions", "sessions": 2, "baseline": "a", "ladders": ladders},
+                "engines": {"e": {"source": "external", "base_url": server.base_url}},
+                "deployments": {"a": deployment, "b": {**deployment, "max_num_seqs": 8}},
+                "workloads": {"loop": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 8, "num_requests": 4}},
+                "measurement": {"warmup_requests": 3},
+                "thresholds": LENIENT,
+            },
+        )
+
+
+def test_a_workflow_measures_sessions_in_turn_and_only_what_is_missing(project):
+    def measured(*arguments):
+        jobs = project.run("--cores", "2", *arguments, target="measured")
+        return [job for job in jobs if job.startswith("measure_")]
+
+    order = ["measure_a", "measure_b", "measure_b_2", "measure_a_2"]
+    assert measured() == order
+    records = [json.loads(path.read_text()) for path in project.folder.glob("results/runs/*/*/run.json")]
+    records.sort(key=lambda record: record["clock_start_s"])
+    assert [(record["definition"]["deployment"], record["session"]) for record in records] == [
+        *(("a", 1), ("a", 1), ("b", 1), ("b", 1), ("b", 2), ("b", 2), ("a", 2), ("a", 2))
+    ]
+    assert (project.folder / "results/deployments/a/session-2/deployment.json").exists()
+    assert measured("--dry-run") == []
+    before = project.stored_at()
+    project.config["deployments"]["c"] = {**project.config["deployments"]["a"], "max_num_seqs": 4}
+    project.config["study"]["ladders"].append({**project.config["study"]["ladders"][0], "deployment": "c"})
+    measured()
+    after = project.stored_at()
+    assert len(after) == 12
+    assert {digest: after[digest] for digest in before} == before
+    project.bench("discard", "a/*_r2_*")
+    measured()
+    assert {digest for digest, start in project.stored_at().items() if after[digest] != start} == {
+        record["digest"] for record in records if record["definition"]["deployment"] == "a" and record["session"] == 2
+    }
+
+
+def test_one_session_waits_for_nobody(project):
+    project.config["study"]["sessions"] = 1
+    project.run("--dry-run", target="measured")
+    assert "session-2" not in project.told
+    assert project.told.count("rule measure_") == 2

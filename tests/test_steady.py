@@ -1,0 +1,259 @@
+"""The steady window of a run: where its ramp ends, whether its load is carried, and what is measured in it, on simulated servers."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bench.analysis import operating_points, summary_frame
+from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.parse.steady import STEADY_FIGURES, mser, steady_figures, steady_window
+from bench.study import parse_slo
+from bench.study.config import Thresholds
+from tests.conftest import METRICS
+from tests.planted import parsed, poisson, queue, shared_server, table
+
+OPEN = {"arrival": "poisson", "axis": "request_rate"}
+CLOSED = {"arrival": "closed", "axis": "concurrency"}
+NO_TELEMETRY = pl.DataFrame(schema=TELEMETRY_SCHEMA)
+
+
+def closed_loop(in_flight, count, service_s, *, seed=1, tokens=16):
+    """Moments of sending and of the tokens of a closed loop, each of whose requests takes `service_s` (± 10 %)."""
+    draw = np.random.default_rng(seed)
+    free, sent, ends = [0.0] * in_flight, [], []
+    for _ in range(count):
+        at = free.pop(free.index(min(free)))
+        took = service_s * draw.uniform(0.9, 1.1)
+        sent.append(at)
+        ends.append(at + took)
+        free.append(at + took)
+    return np.array(sent), np.linspace(sent, ends, tokens + 1)[1:].T
+
+
+def gauges_of(course, *, until_s):
+    """Scrapes 0.2 s apart, at which the server shows `course(t)`: requests that run and that wait, and its KV usage."""
+    names = [METRICS[name] for name in ("running", "waiting", "kv_usage")]
+    rows = [
+        (slot, 0.2 * slot, "u", name, "", value)
+        for slot in range(round(until_s / 0.2))
+        for name, value in zip(names, course(0.2 * slot), strict=True)
+    ]
+    return pl.DataFrame(rows, schema=TELEMETRY_SCHEMA, orient="row")
+
+
+# Where the ramp ends
+
+
+def test_a_ramp_of_known_length_is_cut_off():
+    noise = np.random.default_rng(1).normal(0, 1, 200)
+    ramp = np.minimum(1, np.arange(200) / 60) * 50
+    assert 50 <= mser(ramp + noise) <= 70
+    assert mser(np.full(200, 3.0)) == 0
+    assert mser(noise) <= 100
+
+
+def test_at_most_half_is_cut_off():
+    assert mser(np.arange(200.0)) == 100
+
+
+def test_the_cut_is_that_with_the_smallest_standard_error_of_the_rest():
+    """By hand: eight values without batches. Behind the first, all are equal."""
+    assert mser(np.array([9.0, 1, 1, 1, 1, 1, 1, 1])) == 1
+    assert mser(np.array([])) == 0
+
+
+# Whether the load is carried
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_queue_at_70_percent_is_steady_and_its_rate_is_the_offered_one(seed):
+    sent = poisson(14.0, 3000, seed)
+    window, figures = steady_figures(OPEN, table(sent, queue(sent, 0.05)), NO_TELEMETRY)
+    assert (window.why, figures["steady"]) == (None, True)
+    assert figures["steady_requests_per_s"] == pytest.approx(14, rel=0.05)
+    assert figures["steady_offered_rate"] == pytest.approx(14, rel=0.05)
+    # Little's law: M/D/1 has ρ + ρ² ÷ (2 (1 − ρ)) requests in the system.
+    assert figures["steady_in_flight"] == pytest.approx(0.7 + 0.49 / 0.6, rel=0.25)
+    assert abs(figures["steady_growth"]) < 0.01
+
+
+def test_exponential_service_at_70_percent_is_steady():
+    sent = poisson(14.0, 3000, 5)
+    service = np.random.default_rng(6).exponential(0.05, 3000)
+    window, figures = steady_figures(OPEN, table(sent, queue(sent, service)), NO_TELEMETRY)
+    assert window.why is None
+    assert figures["steady_requests_per_s"] == pytest.approx(14, rel=0.06)
+
+
+def growth_of_sharing(load):
+    """Of those that come, the share that piles up where all share a server evenly: half-done requests pile up as well.
+
+    In flight are c × t; one that came at t₀ has got ln(t ÷ t₀) ÷ c by t, so it leaves at t₀ × exp(c × work).
+    """
+    share = 0.5
+    for _ in range(200):
+        share = 1 - np.exp(-load * share)
+    return share
+
+
+@pytest.mark.parametrize("load", [1.2, 1.5])
+def test_an_overload_grows_by_what_is_not_served(load):
+    sent = poisson(20 * load, 1500, 3)
+    window, figures = steady_figures(OPEN, table(sent, queue(sent, 0.05)), NO_TELEMETRY)
+    assert (window.why, figures["steady"]) == ("grows", False)
+    assert window.growth == pytest.approx(1 - 1 / load, abs=max(0.03, 2.5 * window.growth_error))
+    assert figures["steady_requests_per_s"] == pytest.approx(20, rel=0.02)
+
+
+@pytest.mark.parametrize("load", [1.2, 1.5])
+@pytest.mark.parametrize("count", [1500, 3000])
+def test_an_overload_in_which_latencies_grow_with_the_run_is_one_however_long_it_lasts(load, count):
+    """Against its latencies such a run is always short: `measure longer` would never end."""
+    sent = poisson(20 * load, count, 3)
+    window = steady_window(table(sent, shared_server(sent, 0.05)), held=False)
+    assert (window.why, window.needs_s) == ("grows", None)
+    assert window.growth == pytest.approx(growth_of_sharing(load), abs=max(0.04, 2.5 * window.growth_error))
+
+
+@pytest.mark.parametrize("length_s", [5, 8, 12, 15, 19, 30])
+def test_requests_that_fill_a_server_without_limits_are_no_overload(length_s):
+    """Each takes 10 s, however many there are: nothing piles up, the first 10 s are the ramp."""
+    sent = np.arange(0, length_s, 0.05)
+    window = steady_window(table(sent, np.linspace(sent, sent + 10, 17)[1:].T), held=False)
+    assert window.why == "short"
+    assert window.needs_s >= 20
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("load", [0.6, 0.85])
+def test_a_shared_server_that_keeps_up_is_no_overload(load, seed):
+    sent = poisson(20 * load, 2000, seed)
+    assert steady_window(table(sent, shared_server(sent, 0.05)), held=False).why != "grows"
+
+
+SLOW = [parse_slo("e2e_p95=60s")]  # that no request exceeds: the growth alone decides
+
+
+@pytest.mark.parametrize("seconds", [30, 60])
+def test_what_a_server_of_6_4_requests_a_second_is_offered_beyond_is_not_carried(seconds):
+    """Nothing waits there, and the requests that run grow without end: 9.65 were said to be carried, after 30 s, and 7.61, after 60 s."""
+    runs = []
+    for seed, rate in enumerate((4.0, 5.0, 7.61, 9.65)):
+        sent = poisson(rate, round(rate * seconds), seed)
+        run = parsed(table(sent, shared_server(sent, 1 / 6.40)), rate=rate, slos=SLOW, run=f"r{rate}")
+        runs.append(run)
+    assert [run["steady_why"] for run in runs[2:]] == ["grows", "grows"]
+    frame = summary_frame(runs, {}, {}, Thresholds())
+    assert frame["valid"].all()
+    point = operating_points(frame, SLOW).row(0, named=True)
+    assert (point["kind"], point["c_max"], point["missed_at"]) == ("found", 5.0, 7.61)
+    assert "requests pile up" in point["missed"]
+    assert point["usable_rps"] <= 6.40 * 1.02
+
+
+# What is too short
+
+
+def test_a_window_of_less_than_two_latencies_is_short_and_says_how_long_it_takes():
+    sent, times = closed_loop(8, 16, 10.0)
+    window = steady_window(table(sent, times), held=True)
+    assert window.why == "short"
+    assert window.needs_s >= 2 * 10 * 0.9
+    assert window.needs_s >= 1.5 * sent[-1]
+    enough, times = closed_loop(8, 80, 10.0)
+    assert steady_window(table(enough, times), held=True).why is None
+
+
+def test_fewer_than_ten_requests_are_too_few():
+    sent, times = closed_loop(2, 9, 1.0)
+    window, figures = steady_figures(CLOSED, table(sent, times), NO_TELEMETRY)
+    assert (window, figures["steady"], figures["steady_why"]) == (None, False, "short")
+
+
+def test_an_open_loop_that_may_or_may_not_grow_is_unsure_and_says_how_long_it_takes():
+    sent = poisson(19.0, 100, 1)  # 95 % of what is served, for 5 s
+    window = steady_window(table(sent, queue(sent, 0.05)), held=False)
+    assert window.why == "unsure"
+    assert window.growth_error > 0.04
+    assert window.needs_s >= 1.5 * (sent[-1] - sent[0])
+
+
+# What has no steady state to look for
+
+
+@pytest.mark.parametrize(
+    "definition", [{"arrival": "burst"}, {**OPEN, "step": {"at_s": 1, "factor": 2}}, {**OPEN, "ramp": {"to": 9}}]
+)
+def test_a_burst_a_step_and_a_ramp_have_no_window(definition):
+    sent = poisson(10, 200, 1)
+    window, figures = steady_figures({"axis": "concurrency", **definition}, table(sent, queue(sent, 0.05)), NO_TELEMETRY)
+    assert window is None
+    assert figures == dict.fromkeys(STEADY_FIGURES)
+
+
+# What is measured in it
+
+
+def test_a_closed_loop_has_the_rate_of_its_cycle_and_never_grows():
+    sent, times = closed_loop(8, 400, 1.0)
+    _, figures = steady_figures(CLOSED, table(sent, times), NO_TELEMETRY)
+    assert (figures["steady"], figures["steady_growth"]) == (True, None)
+    assert figures["steady_requests_per_s"] == pytest.approx(8, rel=0.03)
+    assert figures["steady_tokens_per_s"] == pytest.approx(8 * 16, rel=0.03)
+    assert figures["steady_in_flight"] == pytest.approx(8, rel=0.02)
+
+
+def test_ramp_and_drain_are_left_out():
+    """Two requests a second for a minute, each of which takes 10 s: the whole run has 120 answers in 70 s."""
+    sent = np.arange(0, 60, 0.5)
+    run = parsed(table(sent, np.linspace(sent, sent + 10, 17)[1:].T), rate=2.0)
+    assert run["throughput_requests_per_s"] == pytest.approx(120 / 69.5)
+    assert run["steady_requests_per_s"] == pytest.approx(2, rel=0.02)
+    assert run["steady_in_flight"] == pytest.approx(20, rel=0.03)
+    assert 9 < run["steady_from_s"] < 15
+    assert run["steady_until_s"] == 59.5
+    assert run["steady_judged_until_s"] == pytest.approx(49.5, abs=0.1)  # those sent later end in the drain
+
+
+def test_answers_that_are_not_streamed_count_when_they_end():
+    sent = poisson(14.0, 3000, 2)
+    window, figures = steady_figures(OPEN, table(sent, queue(sent, 0.05), stream=False), NO_TELEMETRY)
+    assert window.why is None
+    assert figures["steady_requests_per_s"] == pytest.approx(14, rel=0.05)
+    assert figures["steady_tokens_per_s"] == pytest.approx(16 * 14, rel=0.05)
+
+
+def test_failures_in_the_window_are_counted_and_carry_nothing():
+    sent, times = closed_loop(8, 400, 1.0)
+    failed = set(range(0, 400, 4))
+    window, figures = steady_figures(CLOSED, table(sent, times, failed=failed), NO_TELEMETRY)
+    assert window.why is None
+    assert figures["steady_failed"] == pytest.approx(figures["steady_requests"] / 4, abs=1)
+    assert figures["steady_requests_per_s"] == pytest.approx(0.75 * 8, rel=0.05)
+
+
+def test_a_run_all_of_whose_requests_fail_has_a_rate_of_nothing():
+    sent = poisson(10, 200, 1)
+    _, figures = steady_figures(OPEN, table(sent, queue(sent, 0.05), failed=set(range(200))), NO_TELEMETRY)
+    assert figures["steady_requests_per_s"] == 0
+    assert figures["steady_failed"] == figures["steady_requests"] > 0
+
+
+def test_the_servers_gauges_are_those_of_the_window():
+    """Four run all the time; a request waits from 40 s to 80 s, and the KV cache is fuller then."""
+    sent, times = closed_loop(4, 480, 1.0)
+    telemetry = gauges_of(lambda t: (4.0, float(40 <= t < 80), 0.9 if 40 <= t < 80 else 0.3), until_s=130)
+    _, figures = steady_figures(CLOSED, table(sent, times), telemetry)
+    share = 40 / (figures["steady_until_s"] - figures["steady_from_s"])
+    assert figures["steady_running"] == figures["steady_running_high"] == 4
+    assert figures["steady_queued_share"] == pytest.approx(share, abs=0.02)
+    assert figures["steady_waiting"] == pytest.approx(share, abs=0.02)
+    assert figures["steady_kv_usage_queued"] == 0.9
+
+
+def test_a_gauge_that_the_server_does_not_have_is_not_known():
+    sent, times = closed_loop(4, 480, 1.0)
+    _, figures = steady_figures(CLOSED, table(sent, times), NO_TELEMETRY)
+    assert {figures[f"steady_{name}"] for name in ("running", "waiting", "queued_share", "kv_usage", "kv_usage_queued")} == {
+        None
+    }
