@@ -69,7 +69,7 @@ def test_records_agree_with_what_a_client_sees(port, path, asked):
     # Never before it is due; how late depends on the machine.
     due = [record["arrived"] + FIRST_S + number * PERIOD_S for number in range(64)]
     assert all(write >= at - 1e-9 for write, at in zip(record["writes"], due, strict=True))
-    assert sorted(record["writes"])[32] - due[32] < 0.1
+    assert sorted(record["writes"])[32] - due[32] < 0.5
 
     assert page(port, "/reset") == {}
     assert page(port, "/dump")["requests"] == []

@@ -180,7 +180,7 @@ def test_several_processes_share_the_load_the_start_and_the_clock():
     assert server.peak == 12
     assert [r.index for r in records] == list(range(12))
     assert {r.scheduled_s for r in records} == {0.0}
-    assert all(process.clock_skew_s < 0.01 for process in result.processes)
+    assert all(process.clock_skew_s < 0.1 for process in result.processes)
     assert len(closed.records) == 11
 
 

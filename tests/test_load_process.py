@@ -15,7 +15,7 @@ from bench.errors import BenchError
 from bench.measure import recording
 from bench.measure.metrics import metric_names, metric_values
 from bench.measure.recording import record_run
-from bench.measure.session import _warm_up
+from bench.measure.warmup import warm_up
 from bench.study import Workload
 from bench.study.config import Measurement
 from bench.wire import Exchange
@@ -160,10 +160,10 @@ def test_the_server_is_asked_once_how_long_a_chat_is(monkeypatch, tmp_path):
 # Before the load: warm-up.
 
 
-def warm_up(server, requests=21, **settings):
+def warmed(server, requests=21, **settings):
     run = SimpleNamespace(workload=workload(), workload_name="w", level=1, digest="d", schedule_seed="0/1")
     measurement = Measurement(warmup_requests=requests, request_timeout_s=5.0, **settings)
-    return _warm_up(Target(server.base_url, "m"), [run], measurement, {"vocabulary": 100})
+    return warm_up(Target(server.base_url, "m"), [run], measurement, {"vocabulary": 100})
 
 
 def test_a_server_that_refuses_every_request_of_warm_up_is_named():
@@ -173,16 +173,16 @@ def test_a_server_that_refuses_every_request_of_warm_up_is_named():
             BenchError, match=r"none of the first 3 requests of warm-up: http_error, no such model\. Check the model"
         ),
     ):
-        warm_up(server)
+        warmed(server)
     assert len(server.bodies) == 3
 
 
 def test_a_warm_up_has_its_requests_and_four_at_once():
     with fake_server(first_s=0.001) as server:
-        told = warm_up(server, 7, warmup_spread=1e-9)
+        told = warmed(server, 7, warmup_spread=1e-9)
     assert (told["stable"], len(told["ttft_s"])) == (False, 6 + 4)  # threes within seven
     with fake_server(first_s=0.001) as server:
-        assert len(warm_up(server, 21, warmup_spread=1e9)["ttft_s"]) == 3 + 4
+        assert len(warmed(server, 21, warmup_spread=1e9)["ttft_s"]) == 3 + 4
 
 
 # After the load: the drain.

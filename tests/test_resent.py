@@ -263,7 +263,7 @@ def test_processes_conversations_and_the_run_s_count(tmp_path):
 
     def slow(connection):
         read_request(connection)
-        time.sleep(0.1)
+        time.sleep(0.6)
 
     with raw_server(answers_once(slow)) as port:
         target = Target(f"http://127.0.0.1:{port}", "m")
@@ -276,7 +276,7 @@ def test_processes_conversations_and_the_run_s_count(tmp_path):
     assert all(r.sent_s >= records[r.after].end_s for r in records if r.after is not None)
     told = json.loads((tmp_path / "run.json").read_text())["client"]
     assert told["resent"] == sum(r.resent for r in read_requests(tmp_path / "requests.jsonl")) == 8
-    assert told["schedule_delay_max_s"] < 0.1
+    assert told["schedule_delay_max_s"] < 0.5  # not the 0.6 s until the server hangs up
 
 
 def test_records_from_before_have_none(tmp_path):

@@ -15,10 +15,15 @@ _BETWEEN_S = 0.7  # from one run's end to the next one's start: drain, records, 
 class Clock:
     """Progress lines with the time left: the moments of open loops, and for the rest the tokens that are left at the speed so far."""
 
-    def __init__(self, runs: Sequence[RunSpec]) -> None:
-        self._total, self._done = len(runs), 0
-        self._left = {run.digest: _size(run) for run in runs}
+    def __init__(self) -> None:
+        self._total, self._done = 0, 0
+        self._left: dict[str, tuple[float | None, int]] = {}
         self._spent_s, self._tokens_done, self._measured_s = 0.0, 0, 0.0
+
+    def add(self, runs: Sequence[RunSpec]) -> None:
+        """Count runs that are going to be measured."""
+        self._total += len(runs)
+        self._left |= {run.digest: _size(run) for run in runs}
 
     def share(self, since_ready_s: float) -> str:
         """How much of the session's time went into measuring."""

@@ -52,6 +52,7 @@ def reference_load(target: Target, first: Load, requests: int, number: int, aliv
         }
     )
     load = replace(first, workload=workload, level=in_flight, timeout_s=min(first.timeout_s, _TIMEOUT_S))
+    tokens = sum(request.output_tokens for request in schedule(workload, in_flight, load.schedule_seed))
     seconds = []
     for time in range(_TIMES):
         try:
@@ -72,7 +73,7 @@ def reference_load(target: Target, first: Load, requests: int, number: int, aliv
         "prompt_tokens": prompt,
         "output_tokens": output,
         "seconds": seconds,
-        "tokens_per_s": round(requests * output / median(seconds), 3),
+        "tokens_per_s": round(tokens / median(seconds), 3),
     }
 
 

@@ -1,0 +1,33 @@
+"""Whether a failure is the server's: one that is dead can be started again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench.engine import Server, ServerDied
+from bench.errors import BenchError
+
+__all__ = ["blaming", "refuse_dead"]
+
+
+@contextmanager
+def blaming(server: Server) -> Iterator[None]:
+    """Where something fails because the server is dead, say that instead."""
+    try:
+        yield
+    except BenchError:
+        refuse_dead(server)
+        raise
+
+
+def refuse_dead(server: Server) -> None:
+    """Raise ServerDied where the process is gone or no longer answers; a server that is dying is given the time to."""
+    for _ in range(10):
+        if not server.running():
+            break
+        if server.answers():
+            return
+        time.sleep(0.5)
+    raise ServerDied(f"The server died while it was measured. {server.last_words()}")

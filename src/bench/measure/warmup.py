@@ -1,0 +1,67 @@
+"""Send requests until the server answers as it will: no first run may show a start's cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from bench.errors import BenchError
+from bench.measure.rounds import load_of
+from bench.study import RunSpec, Workload
+from bench.study.config import Measurement
+from bench.workload import Target, run_load, schedule
+
+__all__ = ["AT_ONCE", "warm_up"]
+
+AT_ONCE = 4  # requests with which a warm-up ends
+_WARM_OUTPUT = 16  # most output tokens of a request of warm-up: TTFT is what has to become stable
+
+
+def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, launch: dict[str, Any]) -> dict[str, Any]:
+    """Send prompts as long as the first run's first one, three by three, until TTFT is stable; then four at once.
+
+    Returns:
+        `ttft_s` of each (E2E where nothing streams; None where it failed), and whether three in a row were `stable`; None where there
+        was no warm-up.
+
+    Raises:
+        BenchError: the first three failed, each of them: the server does not do what every run would ask of it.
+    """
+    if not missing or not settings.warmup_requests:
+        return {"ttft_s": [], "stable": None}
+    first = load_of(missing[0], launch, settings.request_timeout_s)
+    model = schedule(first.workload, first.level, first.schedule_seed)[0]
+    told: list[float | None] = []
+    stable = False
+
+    def send(arrival: str, count: int) -> list[float | None]:
+        workload = Workload.model_validate(
+            {
+                "arrival": arrival,
+                "prompt_tokens": model.prompt_tokens,
+                "output_tokens": min(model.output_tokens, _WARM_OUTPUT),
+                "num_requests": count if arrival == "closed" else None,
+                "endpoint": first.workload.endpoint,
+                "stream": first.workload.stream,
+            }
+        )
+        load = replace(
+            first, workload=workload, level=1 if arrival == "closed" else count, seed=f"warm-up/{len(told)}/{first.seed}"
+        )
+        records = run_load(target, load).records
+        if not told and all(record.outcome != "ok" for record in records):
+            said = records[0].error
+            raise BenchError(
+                f"{target.base_url} answered none of the first {count} requests of warm-up: {records[0].outcome}"
+                + (f", {said.rstrip('.')}" if said else "")
+                + f". Check the model's name ({target.model!r}), OPENAI_API_KEY, and the lengths of {missing[0].workload_name}."
+            )
+        return [(r.e2e_s if r.ttft_s is None else r.ttft_s) if r.outcome == "ok" else None for r in records]
+
+    while not stable and len(told) + 3 <= max(3, settings.warmup_requests):
+        latest = send("closed", 3)
+        told += latest
+        known = sorted(value for value in latest if value is not None)
+        stable = len(known) == 3 and known[2] - known[0] <= settings.warmup_spread * known[1]
+    return {"ttft_s": told + send("burst", AT_ONCE), "stable": stable}
