@@ -46,6 +46,12 @@ def test_a_narrow_miss_has_the_digits_that_show_it(summary):
     assert point(curve(summary, [0.5, 2.00004], levels=(1, 2)))["missed"] == "TTFT P99 ≤ 2 s (2.00004 s)"
 
 
+def test_where_no_request_may_fail_it_is_enough_that_none_did(summary):
+    rows = frame(curve(summary, [0.5, 1.0, 9.0], levels=(1, 2, 4)))
+    none = operating_points(rows, TTFT, 0.0).row(0, named=True)
+    assert (none["c_max"], none["low"], none["low_needs"]) == (2, 2, None)
+
+
 @pytest.mark.parametrize(("limit", "kind", "c_max"), [("100ms", "below", None), ("9s", "above", 8)])
 def test_c_max_outside_of_what_was_measured(summary, limit, kind, c_max):
     row = point(curve(summary, [0.5, 1.0, 3.0, 4.0]), [parse_slo(f"ttft_p99={limit}")])

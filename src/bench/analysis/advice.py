@@ -136,10 +136,12 @@ def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFram
 
 
 def _pools(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
-    """Workloads that differ by how much of them one server carries."""
+    """Workloads that differ by how much of them one server carries, by more than the ranges of both."""
     for part in points.drop_nulls("usable_rps").partition_by("deployment", maintain_order=True):
         rows = part.sort("usable_rps").to_dicts()
-        if len(rows) > 1 and rows[-1]["usable_rps"] >= _APART * rows[0]["usable_rps"]:
+        most, least = rows[-1]["usable_low"], rows[0]["usable_high"]
+        surely = most is not None and least is not None and most > least
+        if surely and rows[-1]["usable_rps"] >= _APART * rows[0]["usable_rps"]:
             more = {"above": "at least "}
             carried = ", ".join(
                 f"{more.get(row['kind'], '')}{row['usable_rps']:.3g} of {row['workload']}" for row in reversed(rows)

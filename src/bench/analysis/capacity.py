@@ -66,6 +66,11 @@ class _Verdict:
     weight: float
     missed: str
 
+    @property
+    def surely_met(self) -> bool:
+        """Of failures the share decides, as in `likely`: a failed request misses every SLO too, whose intervals bound how many may."""
+        return self.high <= self.allowed or (self.key == "failed" and self.value <= self.allowed)
+
     def likely(self, value: float) -> bool:
         """Whether it is met, with `value` in place of the estimate.
 
@@ -103,7 +108,7 @@ class _Level:
 
     @property
     def surely_meets(self) -> bool:
-        return self.unsettled is None and all(v.high <= v.allowed for v in self.verdicts)
+        return self.unsettled is None and all(v.surely_met for v in self.verdicts)
 
     @property
     def surely_misses(self) -> bool:
@@ -337,7 +342,7 @@ def _low_needs(meeting: Sequence[_Level], low: _Level | None) -> str | None:
     if not meeting or (low is not None and low.load >= meeting[-1].load):
         return None
     top = meeting[-1]
-    short = [v for v in top.verdicts if v.high > v.allowed]
+    short = [v for v in top.verdicts if not v.surely_met]
     have = sum(len(row["judged"]) for row in top.rows)
     needs = [requests_needed(v.allowed, share=v.value, spread=have / v.weight) for v in short if v.weight > 1]
     if any(v.key == "growth" for v in short):

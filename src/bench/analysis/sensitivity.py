@@ -18,6 +18,8 @@ _SCHEMA = {
     "limit_s": pl.Float64,
     "c_max": pl.Float64,
     "usable_rps": pl.Float64,
+    "usable_low": pl.Float64,
+    "usable_high": pl.Float64,
 }
 
 
@@ -31,7 +33,8 @@ def sensitivity(
             limits (s). failed_share: of requests that may fail (0–1).
 
     Returns:
-        One row a curve and limit at which a measured load meets all: `deployment`, `workload`, `limit_s`, `c_max`, `usable_rps`.
+        One row a curve and limit at which a measured load meets all: `deployment`, `workload`, `limit_s`, `c_max`, `usable_rps` and its
+        `usable_low` and `usable_high`, null where not established.
     """
     parts = [pl.DataFrame(schema=_SCHEMA)]
     for limit in limits_s:

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import altair as alt
 import polars as pl
 
 from bench.analysis.sensitivity import sensitivity, steps_of
-from bench.analysis.sizing import OperatingPoint, fleet
+from bench.analysis.sizing import Fleet, OperatingPoint, fleet
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import HEIGHT, curve_colour, nothing_to_show, with_curve
 from bench.study import Slo
 
 _WIDTH = 380
-_FLEET = {"deployment": pl.String, "workload": pl.String, "peak": pl.Float64, "gpus": pl.Int64, "instances": pl.Int64}
+_STEPS = 200  # of a line over the peak; a finer one cannot be seen
+_FLEET = {"deployment": pl.String, "workload": pl.String, "peak": pl.Float64, "instances": pl.Int64, "gpus": pl.Int64,
+          "fewest": pl.Int64, "most": pl.Int64}  # fmt: skip
 
 
 @figure(
     "fleet",
     title="What one instance carries, and how many a peak takes",
     question="How do capacity and fleet change if the SLO or the peak turns out to be another one?",
-    reading="Left, a panel an SLO: requests/s of one instance at its operating point, were this SLO's limit another one; dashed, the "
-    "limit as it is. A step is a level that was measured. Right: GPUs (machines, where the engine runs on a CPU) for the SLOs as they "
-    "are: peak ÷ usable requests/s, rounded up, × safety, rounded up, × GPUs of an instance; dashed, the peak that is planned for.",
+    reading="Left, a panel an SLO: requests/s of one instance, were this SLO's limit another one; each step is a measured level, a bar "
+    "its 95 % range, dashed the limit as it is. Right: GPUs (machines, of a CPU engine) for the SLOs as they are: peak ÷ usable "
+    "requests/s, rounded up, × safety, rounded up, × GPUs of an instance; shaded, the 95 % range; dashed, the planned peak. Without bar "
+    "or shade, an end of the range is not established. Bursts size no fleet.",
     invalid="Left out",
     by_axis=False,
     uses=("slo", "failed_share", "peak_rps", "safety"),
@@ -36,10 +40,11 @@ def fleet_chart(results: Results) -> alt.HConcatChart | alt.LayerChart:
         results: `runs` as `operating_points` takes them; `decision` with its SLOs.
     """
     decision = results.decision
-    if not decision.slo or results.points["c_max"].null_count() == len(results.points):
-        return nothing_to_show(
-            "no SLO, or no measured load meets it" if decision.slo else "the study's `decision` names no SLO"
-        )
+    results = replace(results, runs=results.runs.filter(pl.col("arrival") != "burst"), whole=results.study)
+    if not decision.slo:
+        return nothing_to_show("the study's `decision` names no SLO")
+    if results.points["usable_rps"].null_count() == len(results.points):
+        return nothing_to_show("no load that goes on meets the SLOs, or none was measured")
     panels = [_by_limit(results, slo) for slo in decision.slos]
     if decision.peak_rps is not None:
         panels.append(_by_peak(results, decision.peak_rps))
@@ -66,12 +71,17 @@ def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
     same = pl.struct("c_max", "usable_rps").ne_missing(pl.struct("c_max", "usable_rps").shift().over("curve"))
     rows = rows.filter(same | (pl.col("limit_s") == last))
     told = ["curve:N", alt.Tooltip("limit_s:Q", title="limit (s)", format=".3g"), alt.Tooltip("c_max:Q", title="C_max"),
-            alt.Tooltip("usable_rps:Q", title="usable requests/s", format=".3g")]  # fmt: skip
-    base = alt.Chart(rows.select("curve", "limit_s", "c_max", "usable_rps"))
+            alt.Tooltip("usable_rps:Q", title="usable requests/s", format=".3g"),
+            *(alt.Tooltip(f"usable_{end}:Q", title=f"{end} end", format=".3g") for end in ("low", "high"))]  # fmt: skip
+    base = alt.Chart(rows.select("curve", "limit_s", "c_max", "usable_rps", "usable_low", "usable_high"))
     now = alt.Chart(pl.DataFrame({"limit_s": [slo.limit_s]})).mark_rule(strokeDash=[5, 4], color="#777777").encode(x=x)
     lines = base.mark_line(interpolate="step-after").encode(x=x, y=y, color=curve_colour(results))
     dots = base.mark_point(filled=True, size=25, opacity=1).encode(x=x, y=y, color=curve_colour(results), tooltip=told)
-    return alt.LayerChart(layer=[now, lines, dots]).properties(width=_WIDTH, height=HEIGHT)
+    known = alt.Chart(rows.drop_nulls(["usable_low", "usable_high"]).select("curve", "limit_s", "usable_low", "usable_high"))
+    bars = known.mark_rule(opacity=0.5).encode(
+        x=x, y=alt.Y("usable_low:Q", title=y.title), y2="usable_high:Q", color=curve_colour(results)
+    )
+    return alt.LayerChart(layer=[now, bars, lines, dots]).properties(width=_WIDTH, height=HEIGHT)
 
 
 def _by_peak(results: Results, planned: float) -> alt.LayerChart:
@@ -81,15 +91,36 @@ def _by_peak(results: Results, planned: float) -> alt.LayerChart:
         point = OperatingPoint.of(row, first[row["deployment"], row["workload"]])
         if point is None:
             continue
-        ends = [i * point.usable_rps for i in range(1, math.floor(2 * planned / point.usable_rps) + 1)]
-        for peak in [0.0, *ends, 2 * planned]:
-            found = fleet(point, peak or min([*ends, planned]), safety=results.decision.safety)
-            rows.append((row["deployment"], row["workload"], peak, found.gpus, found.instances))
+        known = point.usable_low and point.usable_high
+        for peak in _peaks(point, planned):
+            at = _fleet(point, point.usable_rps, peak, results.decision.safety)
+            ends = [
+                _fleet(point, rate, peak, results.decision.safety).gpus if known and rate else None
+                for rate in (point.usable_high, point.usable_low)
+            ]
+            rows.append((row["deployment"], row["workload"], peak, at.instances, at.gpus, *ends))
     frame = with_curve(results, pl.DataFrame(rows, schema=_FLEET, orient="row"))
-    base = alt.Chart(frame.select("curve", "peak", "gpus", "instances"))
+    base = alt.Chart(frame.select("curve", "peak", "gpus", "instances", "fewest", "most"))
     x = alt.X("peak:Q", title="peak (requests/s)")
     y = alt.Y("gpus:Q", title="GPUs, or machines with a CPU engine")
     now = alt.Chart(pl.DataFrame({"peak": [planned]})).mark_rule(strokeDash=[5, 4], color="#777777").encode(x=x)
     lines = base.mark_line(interpolate="step-before").encode(x=x, y=y, color=curve_colour(results))
-    hover = base.mark_point(size=25, opacity=0).encode(x=x, y=y, tooltip=["curve:N", "peak:Q", "instances:Q", "gpus:Q"])
-    return alt.LayerChart(layer=[now, lines, hover]).properties(width=_WIDTH, height=HEIGHT)
+    told = ["curve:N", "peak:Q", "instances:Q", "gpus:Q", "fewest:Q", "most:Q"]
+    hover = base.mark_point(size=25, opacity=0).encode(x=x, y=y, tooltip=told)
+    ranges = alt.Chart(frame.drop_nulls(["fewest", "most"]).select("curve", "peak", "fewest", "most"))
+    shade = ranges.mark_area(interpolate="step-before", opacity=0.15).encode(
+        x=x, y=alt.Y("fewest:Q", title=y.title), y2="most:Q", color=curve_colour(results)
+    )
+    return alt.LayerChart(layer=[now, shade, lines, hover]).properties(width=_WIDTH, height=HEIGHT)
+
+
+def _peaks(point: OperatingPoint, planned: float) -> list[float]:
+    """Peaks up to twice the planned one: where an instance more is needed, or, of very many such, evenly spaced ones."""
+    steps = math.floor(2 * planned / point.usable_rps)
+    every = point.usable_rps if steps <= _STEPS else 2 * planned / _STEPS
+    return [0.0, *(i * every for i in range(1, min(steps, _STEPS) + 1)), 2 * planned]
+
+
+def _fleet(point: OperatingPoint, usable_rps: float, peak: float, safety: float) -> Fleet:
+    """At no load at all it is one instance's."""
+    return fleet(replace(point, usable_rps=usable_rps), max(peak, 1e-6 * usable_rps), safety=safety)
