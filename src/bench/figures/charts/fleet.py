@@ -16,6 +16,7 @@ from bench.figures.theme import HEIGHT, curve_colour, nothing_to_show, with_curv
 from bench.study import Slo
 
 _WIDTH = 380
+_RATE, _MACHINES = "usable requests/s of an instance", "GPUs, or machines with a CPU engine"
 _STEPS = 200  # of a line over the peak; a finer one cannot be seen
 _FLEET = {"deployment": pl.String, "workload": pl.String, "peak": pl.Float64, "instances": pl.Int64, "gpus": pl.Int64,
           "fewest": pl.Int64, "most": pl.Int64}  # fmt: skip
@@ -27,8 +28,8 @@ _FLEET = {"deployment": pl.String, "workload": pl.String, "peak": pl.Float64, "i
     question="How do capacity and fleet change if the SLO or the peak turns out to be another one?",
     reading="Left, a panel an SLO: requests/s of one instance, were this SLO's limit another one; each step is a measured level, a bar "
     "its 95 % range, dashed the limit as it is. Right: GPUs (machines, of a CPU engine) for the SLOs as they are: peak ÷ usable "
-    "requests/s, rounded up, × safety, rounded up, × GPUs of an instance; shaded, the 95 % range; dashed, the planned peak. Without bar "
-    "or shade, an end of the range is not established. Bursts size no fleet.",
+    "requests/s, rounded up, × safety, rounded up, × GPUs of an instance; shaded, the 95 % range; dashed, the planned peak. Without bar or "
+    "shade an end of the range is not established. Bursts size no fleet.",
     invalid="Left out",
     by_axis=False,
     uses=("slo", "failed_share", "peak_rps", "safety"),
@@ -67,7 +68,7 @@ def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
     x = alt.X(
         "limit_s:Q", title=f"limit of {slo.name} (s)", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="~g")
     )
-    y = alt.Y("usable_rps:Q", title="usable requests/s of an instance", scale=alt.Scale(domainMin=0))
+    y = alt.Y("usable_rps:Q", title=_RATE, scale=alt.Scale(domainMin=0))
     same = pl.struct("c_max", "usable_rps").ne_missing(pl.struct("c_max", "usable_rps").shift().over("curve"))
     rows = rows.filter(same | (pl.col("limit_s") == last))
     told = ["curve:N", alt.Tooltip("limit_s:Q", title="limit (s)", format=".3g"), alt.Tooltip("c_max:Q", title="C_max"),
@@ -79,7 +80,7 @@ def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
     dots = base.mark_point(filled=True, size=25, opacity=1).encode(x=x, y=y, color=curve_colour(results), tooltip=told)
     known = alt.Chart(rows.drop_nulls(["usable_low", "usable_high"]).select("curve", "limit_s", "usable_low", "usable_high"))
     bars = known.mark_rule(opacity=0.5).encode(
-        x=x, y=alt.Y("usable_low:Q", title=y.title), y2="usable_high:Q", color=curve_colour(results)
+        x=x, y=alt.Y("usable_low:Q", title=_RATE), y2="usable_high:Q", color=curve_colour(results)
     )
     return alt.LayerChart(layer=[now, bars, lines, dots]).properties(width=_WIDTH, height=HEIGHT)
 
@@ -102,14 +103,14 @@ def _by_peak(results: Results, planned: float) -> alt.LayerChart:
     frame = with_curve(results, pl.DataFrame(rows, schema=_FLEET, orient="row"))
     base = alt.Chart(frame.select("curve", "peak", "gpus", "instances", "fewest", "most"))
     x = alt.X("peak:Q", title="peak (requests/s)")
-    y = alt.Y("gpus:Q", title="GPUs, or machines with a CPU engine")
+    y = alt.Y("gpus:Q", title=_MACHINES)
     now = alt.Chart(pl.DataFrame({"peak": [planned]})).mark_rule(strokeDash=[5, 4], color="#777777").encode(x=x)
     lines = base.mark_line(interpolate="step-before").encode(x=x, y=y, color=curve_colour(results))
     told = ["curve:N", "peak:Q", "instances:Q", "gpus:Q", "fewest:Q", "most:Q"]
     hover = base.mark_point(size=25, opacity=0).encode(x=x, y=y, tooltip=told)
     ranges = alt.Chart(frame.drop_nulls(["fewest", "most"]).select("curve", "peak", "fewest", "most"))
     shade = ranges.mark_area(interpolate="step-before", opacity=0.15).encode(
-        x=x, y=alt.Y("fewest:Q", title=y.title), y2="most:Q", color=curve_colour(results)
+        x=x, y=alt.Y("fewest:Q", title=_MACHINES), y2="most:Q", color=curve_colour(results)
     )
     return alt.LayerChart(layer=[now, shade, lines, hover]).properties(width=_WIDTH, height=HEIGHT)
 
