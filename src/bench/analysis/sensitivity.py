@@ -44,8 +44,11 @@ def sensitivity(
     return pl.concat(parts)
 
 
+_ABOVE = (1.0, 1.05, 1.2)  # a level whose requests just meet a limit is carried for sure somewhat above it
+
+
 def steps_of(runs: pl.DataFrame, slo: Slo) -> list[float]:
-    """Limits at which something changes: every level's mean of the SLO's percentile (s), ascending.
+    """Limits around which something changes: every level's mean of the SLO's percentile, and 5 and 20 % more (s), ascending.
 
     Of a load that goes on it is that of the steady windows, as in `operating_points`.
     """
@@ -57,4 +60,4 @@ def steps_of(runs: pl.DataFrame, slo: Slo) -> list[float]:
         .group_by("deployment", "workload", "level")
         .agg(pl.col("reached").log().mean().exp())
     )
-    return means["reached"].unique().sort().to_list()
+    return sorted({above * value for value in means["reached"].unique() for above in _ABOVE})
