@@ -58,6 +58,7 @@ class SlowProxy:
             writer.close()
             return
         upward = asyncio.create_task(_copy(reader, up))
+        upward.add_done_callback(lambda _: up.close())  # a client that is gone: nothing is waited for any more
         try:
             while await self._answer(above, writer):
                 pass

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -88,6 +89,7 @@ def main() -> None:
     options.folder.mkdir(parents=True)
     folder = options.folder.resolve()
     launch = prepare(folder)
+    os.chdir(folder)  # the launch names the checkpoint from there
     with ExitStack() as stack:
         server = Server(
             launch,

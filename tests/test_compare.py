@@ -23,6 +23,7 @@ from bench.analysis import (
 from bench.analysis.blocks import ASSUMED_SPREAD, critical, fit, judge
 from bench.analysis.effects import effects
 from bench.analysis.failures import failures
+from bench.analysis.wording import size_text
 from bench.errors import BenchError
 from bench.figures import figures_of
 from bench.study import Plan, load_config
@@ -407,3 +408,10 @@ def test_a_figure_of_it_where_a_baseline_shares_a_load():
     assert "comparison" in figures_of([ours, theirs])
     assert "comparison" not in figures_of([ours, {**theirs, "level": 2.0}])
     assert "comparison" not in figures_of([{**ours, "baseline": False}, theirs])
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0953, "9.5 %"), (0.5, "50 %"), (2.14, "210 %"), (6.21, "620 %"), (0.004, "0.4 %")]
+)
+def test_a_size_is_said_in_two_digits(share, text):
+    assert size_text(share) == text

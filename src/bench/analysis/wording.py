@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.analysis.metrics import METRICS
 
-__all__ = ["percent_text", "sentence"]
+__all__ = ["percent_text", "sentence", "size_text"]
 
 _UNITS = {"concurrency": " in flight", "request_rate": " requests/s", "time_scale": " times the speed"}
 Rows = Sequence[Mapping[str, Any]]
@@ -27,7 +27,7 @@ def sentence(rows: Rows) -> str:
     clauses = [clause for side in ("worse", "better") if (clause := _clause(rows, side))]
     parts = [*clauses, *_trends(rows, bool(clauses))]
     if not parts:
-        return f"{title}: no difference seen; one of {100 * whole['could_see']:.2g} % or more would have been"
+        return f"{title}: no difference seen; one of {size_text(whole['could_see'])} or more would have been"
     quiet = [row for row in rows if row["scope"] == "level" and row["verdict"] == "no evidence"]
     rest = ["elsewhere no difference seen"] if clauses and quiet and whole["pooled"] == "no evidence" else []
     return f"{title}: {'; '.join([*parts, *rest])}"
@@ -89,6 +89,11 @@ def _loads(loads: Sequence[float]) -> str:
 
 def _range(row: Mapping[str, Any]) -> str:
     return f"{percent_text(row['low']).removesuffix(' %')} to {percent_text(row['high'])}"
+
+
+def size_text(share: float) -> str:
+    """A share as a percentage of two digits, such as `9.5 %` or `210 %`."""
+    return f"{float(f'{100 * share:.2g}'):g} %"
 
 
 def percent_text(ratio: float) -> str:

@@ -34,6 +34,7 @@ def regressions_of(found: Comparison, percent: float) -> list[str]:
 def blind_spots(found: Comparison, percent: float) -> list[str]:
     """A line for each metric in which a regression of `percent` could have been overlooked, and for levels that nobody compares."""
     from bench.analysis import blind, unseen  # noqa: PLC0415 - as above
+    from bench.analysis.wording import size_text  # noqa: PLC0415 - as above
 
     lines = []
     for row in blind(found, percent):
@@ -46,7 +47,7 @@ def blind_spots(found: Comparison, percent: float) -> list[str]:
         takes = "more than 100 sessions" if row["sessions"] is None else f"{row['sessions']} sessions"
         lines.append(
             f"{whose}{row['metric']}: a regression of {percent:g} % over all levels could be overlooked; this comparison sees "
-            f"{row['could_see']:.2g} % or more. {percent:g} % takes {takes} of each side, interleaved"
+            f"{size_text(row['could_see'] / 100)} or more. {percent:g} % takes {takes} of each side, interleaved"
         )
     levels = [_configuration(found, row) for row in unseen(found).iter_rows(named=True)]
     return lines + ([f"no pair of valid runs is comparable at {', '.join(levels)}"] if levels else [])
@@ -205,7 +206,9 @@ def _line(name: str, row: dict[str, Any]) -> str:
 
 
 def _seen(row: dict[str, Any]) -> str:
-    return "–" if row["could_see"] is None else f"{100 * row['could_see']:.2g} %"
+    from bench.analysis.wording import size_text  # noqa: PLC0415 - as above
+
+    return "–" if row["could_see"] is None else size_text(row["could_see"])
 
 
 def _percents(ratio: float) -> str:

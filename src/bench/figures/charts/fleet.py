@@ -28,8 +28,8 @@ _FLEET = {"deployment": pl.String, "workload": pl.String, "peak": pl.Float64, "i
     question="How do capacity and fleet change if the SLO or the peak turns out to be another one?",
     reading="Left, a panel an SLO: requests/s of one instance, were this SLO's limit another one; each step is a measured level, a bar "
     "its 95 % range, dashed the limit as it is. Right: GPUs (machines, of a CPU engine) for the SLOs as they are: peak ÷ usable "
-    "requests/s, rounded up, × safety, rounded up, × GPUs of an instance; shaded, the 95 % range; dashed, the planned peak. Without bar or "
-    "shade an end of the range is not established. Bursts size no fleet.",
+    "requests/s, rounded up, × safety, rounded up, × GPUs of an instance; shaded, the 95 % range; dashed, the planned peak. Without "
+    "bar or shade an end of the range is not established. Bursts size no fleet.",
     invalid="Left out",
     by_axis=False,
     uses=("slo", "failed_share", "peak_rps", "safety"),
