@@ -203,6 +203,29 @@ def test_a_closed_loop_has_the_rate_of_its_cycle_and_never_grows():
     assert figures["steady_in_flight"] == pytest.approx(8, rel=0.02)
 
 
+def test_what_was_left_of_the_requests_that_a_closed_loop_begins_with_is_all_that_they_count():
+    """Four in flight, a second each: 4 requests/s. The first four have 2, 6, 10 and 14 of 16 tokens left, half a request in the mean; they
+    come half a second late, when all prompts are computed, and so within the window.
+    """
+    sent, tokens = [0.0] * 4, [0.5 + 1 / 16 * (1 + np.arange(left)) for left in (2, 6, 10, 14)]
+    free = [float(times[-1]) for times in tokens]
+    for _ in range(20):
+        at = min(free)
+        free.remove(at)
+        sent.append(at)
+        tokens.append(at + 1 / 16 * (1 + np.arange(16)))
+        free.append(float(tokens[-1][-1]))
+    requests = table(np.array(sent), tokens)
+    window, figures = steady_figures({**CLOSED, "level": 4}, requests, NO_TELEMETRY)
+    assert window.begin_s < 1
+    assert figures["steady_requests_per_s"] == pytest.approx(4, rel=0.01)
+    assert figures["steady_tokens_per_s"] == pytest.approx(64, rel=0.01)
+    _, plain = steady_figures(
+        CLOSED, requests, NO_TELEMETRY
+    )  # two requests more in some five seconds, if each were a whole one
+    assert plain["steady_requests_per_s"] > 4.2
+
+
 def test_ramp_and_drain_are_left_out():
     """Two requests a second for a minute, each of which takes 10 s: the whole run has 120 answers in 70 s."""
     sent = np.arange(0, 60, 0.5)

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from bench.parse.begun import whole_requests
 from bench.parse.in_flight import in_flight_figures
 from bench.parse.recovery import recovery
 from bench.parse.server import gauges
@@ -39,19 +40,12 @@ def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict
         **{f"{key}_fixed": x.get("tokens") if isinstance(x, dict) else x for key, x in lengths.items()},
         "prompt_tokens": requests["prompt_asked"].mean(),
         "prompt_tokens_p90": requests["prompt_asked"].quantile(0.9, "higher"),
-        "output_tokens": _whole(definition, requests)["output_asked"].mean(),
+        "output_tokens": whole_requests(definition, requests)["output_asked"].mean(),
         "num_requests": len(requests),
         "level": float(level),
         "concurrency": int(level) if axis == "concurrency" else None,
         "request_rate": float(level) if axis == "request_rate" else None,
     }
-
-
-def _whole(definition: Mapping[str, Any], requests: pl.DataFrame) -> pl.DataFrame:
-    """The requests that are as long as the workload says; all, where a closed loop has no others than those it begins with."""
-    begun = definition["arrival"] == "closed" and not definition.get("turns")
-    whole = requests.filter(pl.col("index") >= int(definition["level"])) if begun and "index" in requests.columns else requests
-    return requests if whole.is_empty() else whole
 
 
 def load_figures(

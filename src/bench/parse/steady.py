@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from bench.parse.begun import request_share
 from bench.parse.server import gauges
 from bench.parse.steps import step_figures
 
@@ -219,10 +220,11 @@ def steady_figures(
         than ten requests. And: `steady` (whether the load was; null where none was looked for), `steady_why`, `steady_from_s`,
         `steady_until_s`, `steady_growth`, `steady_growth_error`, `steady_needs_s` as `SteadyWindow` has them; `steady_requests` (whose
         latencies count), `steady_failed`; `steady_offered_rate` (requests/s sent in the window), `steady_requests_per_s` (answered;
-        each request counts by the share of its chunks that came in the window), `steady_tokens_per_s`, `steady_error` (relative
-        standard error of that rate, by batch means), `steady_in_flight` (mean, at the client); and of the server's gauges in the
-        window `steady_running`, `steady_running_high` (its 95th percentile), `steady_waiting` (means), `steady_queued_share` (of
-        the scrapes, with a request waiting), `steady_kv_usage` (mean), `steady_kv_usage_queued` (median while one waits).
+        each request counts by the share of its chunks that came in the window, those that a closed loop begins with by what was left of
+        them), `steady_tokens_per_s`, `steady_error` (relative standard error of that rate, by batch means), `steady_in_flight` (mean,
+        at the client); and of the server's gauges in the window `steady_running`, `steady_running_high` (its 95th percentile),
+        `steady_waiting` (means), `steady_queued_share` (of the scrapes, with a request waiting), `steady_kv_usage` (mean),
+        `steady_kv_usage_queued` (median while one waits).
     """
     nothing = dict.fromkeys(STEADY_FIGURES)
     if definition["arrival"] == "burst" or definition.get("step") or definition.get("ramp"):
@@ -248,20 +250,24 @@ def steady_figures(
         "steady_requests": judged.height,
         "steady_failed": judged.filter(pl.col("outcome") != "ok").height,
         "steady_offered_rate": float(np.sum((sent >= begin) & (sent < end))) / window.length_s,
-        **_rates(ok, begin, end),
+        **_rates(ok, begin, end, request_share(definition, requests)),
         **step_figures(ok, begin, end),
         "steady_in_flight": float(_in_flight(sent, ends, np.array([begin, end]))[0]),
         **_server(telemetry, begin, end),
     }
 
 
-def _rates(ok: pl.DataFrame, begin: float, end: float) -> dict[str, float | None]:
-    """`steady_requests_per_s`, `steady_tokens_per_s` and `steady_error` of the answers between two moments."""
+def _rates(ok: pl.DataFrame, begin: float, end: float, whole: pl.Expr) -> dict[str, float | None]:
+    """`steady_requests_per_s`, `steady_tokens_per_s` and `steady_error` of the answers between two moments.
+
+    Args:
+        whole: what of a request each one is (0–1).
+    """
     chunks = (
         ok.filter(pl.col("token_times_s").list.len() > 0)
         .select(
             "token_times_s",
-            share=1 / pl.col("token_times_s").list.len(),
+            share=whole / pl.col("token_times_s").list.len(),
             tokens=pl.col("completion_tokens").fill_null(0) / pl.col("token_times_s").list.len(),
         )
         .explode("token_times_s")
