@@ -228,9 +228,22 @@ def test_repeats_that_differ_widen_the_interval_of_the_rate(summary):
         assert row["usable_rps"] == pytest.approx(8)
         return row["usable_rps"] - row["usable_low"]
 
-    # Student's t of 2 degrees of freedom: 4.303 × 1 ÷ √3.
-    assert width([7.0, 8.0, 9.0]) == pytest.approx(4.303 / 3**0.5, rel=1e-3)
-    assert width([8.0, 8.0, 8.0]) < 0.3
+    # Student's t of 2 degrees of freedom, 4.303 × 1 ÷ √3, and what a session is off from the next, 2.447 × 4 % of 8.
+    between = 2.447 * 0.04 * 8
+    assert width([7.0, 8.0, 9.0]) == pytest.approx(((4.303 / 3**0.5) ** 2 + between**2) ** 0.5, rel=1e-3)
+    assert between < width([8.0, 8.0, 8.0]) < 1.1 * between
+
+
+def test_sessions_narrow_the_interval_where_they_agree_and_widen_it_where_they_do_not(summary):
+    def width(rates):
+        rows = [{**steady_row(summary, 4, rps=rps), "session": i, "run": f"r{i}"} for i, rps in enumerate(rates, start=1)]
+        row = point([*rows, steady_row(summary, 8, ttft=9.0)])
+        return (row["usable_rps"] - row["usable_low"]) / row["usable_rps"]
+
+    # Four alike: the variance of one, 0.0016, with a weight of 6, in 6 + 3 degrees of freedom, of which the mean has a quarter.
+    between = 2.262 * (6 * 0.0016 / 9 / 4) ** 0.5
+    assert between < width([8.0] * 4) < 1.05 * between
+    assert width([6.0, 7.0, 9.0, 10.0]) > 4 * width([8.0] * 4)
 
 
 def test_more_load_never_helps(summary):
