@@ -217,6 +217,16 @@ def test_the_report_compares_with_the_baseline(tmp_path, summary):
     assert "no pair of runs whose latencies compare" in drawn(tmp_path, results(summary, wrong_output_tokens=[1, 1, 1])).text
 
 
+def test_the_report_names_what_could_not_be_compared(tmp_path, summary):
+    study = results(summary, deployments=("a", "b"))
+    level = study.runs["level"].max()
+    lost = (pl.col("deployment") == "b") & (pl.col("level") == level)
+    runs = study.runs.with_columns(valid=pl.col("valid") & ~lost, ttft_p50_s=pl.when(pl.col("deployment") == "a").then(0.1))
+    text = drawn(tmp_path, Results(runs, study.timeseries)).text
+    assert f"b: both sides measured short at {level:g}, but no pair of their runs is valid and compares." in text
+    assert "b: no pair has TTFT P50 on both sides." in text
+
+
 def test_the_report_tells_the_points_or_why_there_are_none(tmp_path, summary):
     for throughput, words in ((PEAK, "12 (8 to 16), then it falls"), ({1: 1, 2: 2}, "2 of the 4 that are needed")):
         assert words in drawn(tmp_path, planted(summary, throughput)).text

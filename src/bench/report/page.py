@@ -15,6 +15,7 @@ import vl_convert
 
 from bench import __version__
 from bench.analysis import BANDS, METRICS, PARTS, Prices, invalid, repeats, sight
+from bench.analysis.wording import size_text
 from bench.figures import Results
 from bench.figures.registry import load_figure
 from bench.figures.save import KINDS
@@ -85,6 +86,7 @@ def write_report(
         "replicas": results.runs.filter("replica")["deployment"].unique(maintain_order=True).to_list(),
         "metrics": METRICS,
         "sight": sight,
+        "size_text": size_text,
         "repeats": repeats(runs, "throughput_tokens_per_s").filter(pl.col("n") > 1).to_dicts(),
         "tail_text": tail_text,
         "runs": runs.to_dicts(),
