@@ -46,6 +46,17 @@ def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("s
     return Results(frame, pl.DataFrame(rows), None, DECISION)
 
 
+def test_what_is_earned_has_no_panel_for_a_burst(summary):
+    study = results(summary, deployments=("a",), workloads=("short", "chat"))
+    closed = pl.col("workload") == "chat"
+    runs = study.runs.with_columns(
+        arrival=pl.when(closed).then(pl.lit("closed")).otherwise("arrival"),
+        steady_tokens_per_s=pl.when(closed).then("throughput_tokens_per_s"),
+    )
+    chart = load_figure("economics").draw(Results(runs, study.timeseries, None, DECISION)).to_dict()
+    assert {row["curve"] for rows in chart["datasets"].values() for row in rows} == {"a · chat"}
+
+
 GPUS = {
     "gpu_count_seen": [2] * 3, "gpu_utilisation_mean": [0.35] * 3, "gpu_utilisation_min": [0.3] * 3, "gpu_utilisation_max": [0.4] * 3,
     "gpu_memory_peak_bytes": [80 * 2.0**30] * 3, "gpu_power_mean_w": [300.0, 500.0, 610.0], "gpu_energy_j": [600.0, 1000.0, 1220.0],

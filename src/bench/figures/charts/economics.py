@@ -53,6 +53,7 @@ def economics_chart(results: Results) -> alt.FacetChart | alt.LayerChart:
         with_curve(results, results.points)
         .drop_nulls("operate_at")
         .select("curve", level="operate_at", line=pl.lit("operated"))
+        .join(levels, on="curve", how="semi")  # no panel for a burst, which earns nothing that lasts
     )
     rows = pl.concat([rows, operated], how="diagonal")
     names = list(_DASHES)
