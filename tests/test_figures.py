@@ -17,6 +17,7 @@ from bench.figures.theme import curve_colour
 from bench.study import Decision
 from bench.study.config import Thresholds
 from tests.conftest import ROOT
+from tests.planted import answers
 from tests.test_analysis import FACTS, LAUNCH
 
 DECISION = Decision(slo=["ttft_p99=1s"], peak_rps=10, price_per_hour=1, price_per_million_tokens=10)
@@ -47,13 +48,15 @@ def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("s
 
 
 def test_what_is_earned_has_no_panel_for_a_burst(summary):
-    study = results(summary, deployments=("a",), workloads=("short", "chat"))
+    study = results(summary, deployments=("a",), workloads=("short", "chat"), judged=[answers(100)] * 3)
     closed = pl.col("workload") == "chat"
     runs = study.runs.with_columns(
         arrival=pl.when(closed).then(pl.lit("closed")).otherwise("arrival"),
         steady_tokens_per_s=pl.when(closed).then("throughput_tokens_per_s"),
     )
-    chart = load_figure("economics").draw(Results(runs, study.timeseries, None, DECISION)).to_dict()
+    earned = Results(runs, study.timeseries, None, DECISION)
+    assert earned.points.filter(workload="short")["operate_at"].item() == 1
+    chart = load_figure("economics").draw(earned).to_dict()
     assert {row["curve"] for rows in chart["datasets"].values() for row in rows} == {"a · chat"}
 
 
