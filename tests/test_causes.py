@@ -303,6 +303,11 @@ def test_prompts_or_steps_by_their_share_of_the_time(share, found):
     [
         ({"gap_s": 0.0139}, "decode", "a step takes 10 ms, and prompts of other requests add 3.9 ms to it in the mean"),
         ({"gap_s": 0.0141}, "interference", "a step takes 10 ms, and prompts of other requests add 4.1 ms to it in the mean"),
+        (
+            {"gap_s": 0.01992, "step_s": 0.00996, "prefill_share": 0.5},
+            "interference",
+            "a step takes 9.96 ms, and prompts of other requests add 9.96 ms",
+        ),
         ({"gap_s": 0.0141, "prefill_share": 0.1}, "decode", "add 1.41 ms"),
         ({"gap_s": 0.0141, "preempted": 0.02}, "interference", ""),
         ({"gap_s": 0.0141, "preempted": 0.03}, "kv", "0.03 preemptions a request"),
