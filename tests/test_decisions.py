@@ -412,6 +412,7 @@ def test_what_to_admit(summary, point, words):
         ({"usable_rps": 15.0, "usable_low": 12.0, "kind": "above"}, "at least 15 of chat, 10 of short"),
         ({"usable_rps": 14.9, "usable_low": 12.0}, None),  # not half as much again
         ({"usable_rps": 15.0, "usable_low": 11.0}, None),  # the ranges meet
+        ({"usable_rps": 15.0, "usable_low": 10.0}, None),
         ({"usable_rps": 15.0, "usable_low": None}, None),
         ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": 8.0}, "10 of short, 5 of chat"),
         ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": None}, None),
@@ -432,7 +433,9 @@ def test_pools_of_workloads_whose_ranges_lie_apart(summary, other, carried):
         ({"parameters": 25}, True),  # 1.2 times as large
         ({"parameters": 26}, False),
         ({"measured": 16.0}, False),
+        ({"measured": 17.0}, False),
         ({"kv_bytes_per_token": 100}, False),
+        ({"kv_bytes_per_token": 99}, False),
         ({"axis": "request_rate"}, False),
     ],
 )
