@@ -357,6 +357,15 @@ def test_a_level_is_judged_with_what_near_loads_lend_it(summary):
     assert point([steady_row(summary, level, requests=300, slow=slow[level]) for level in (10.0, 10.5)], slo)["c_max"] == 10
 
 
+@pytest.mark.parametrize(("requests", "limit"), [(60, "ttft_p95=2s"), (300, "ttft_p99=2s")])
+def test_nothing_is_lent_across_the_load_from_which_a_server_refuses(summary, requests, limit):
+    """It refuses 30 % from 11 on, and no request misses anything below: 10.5 is carried, however near 11 is."""
+    refused = {10.0: 0, 10.5: 0, 11.0: 0.3 * requests, 11.5: 0.3 * requests}
+    rows = [steady_row(summary, level, requests=requests, failed=round(count)) for level, count in refused.items()]
+    row = point(rows, [parse_slo(limit)])
+    assert (row["c_max"], row["missed_at"], row["high"]) == (10.5, 11, 11)
+
+
 def test_loads_far_from_each_other_keep_their_own():
     assert lent([1.0, 2.0, 4.0], [0.0, 0.5, 0.1], [10.0, 20.0, 30.0]) == ([0.0, 0.5, 0.1], [10.0, 20.0, 30.0])
 
