@@ -27,7 +27,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "sizing": (
         [f"{_ANALYSIS}/{name}.py" for name in ("sizing", "economics", "bottleneck", "saturation", "advice")],
-        ["test_sizing", "test_causes", "test_analysis", "test_decisions", "test_report", "test_parallel"],
+        ["test_causes", "test_analysis", "test_sizing", "test_decisions", "test_parallel", "test_regions"],
     ),
     "compare": (
         [f"{_ANALYSIS}/{name}.py" for name in ("compare", "blocks", "effects", "failures", "gate", "power", "repeats", "levels")],

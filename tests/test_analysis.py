@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from bench.analysis import repeats, saturation, summary_frame, verdict
+from bench.analysis.saturation import _compared
 from bench.analysis.validity import Reason
 from bench.study.config import Thresholds
 
@@ -241,3 +242,51 @@ def test_a_study_without_facts_still_has_rows(summary):
     assert frame["saturated"].to_list() == [None]  # without a gauge it is not known
     assert saturation(frame)["measured"].to_list() == [None]
     assert frame.schema["predicted_saturation"] == pl.Float64
+
+
+@pytest.mark.parametrize(
+    ("more", "full"),
+    [
+        # A prompt of 2,958 tokens less two blocks would just fit into what is free of the fullest engine.
+        ({"prompt_tokens_p90": 2927}, True),
+        ({"prompt_tokens_p90": 2926}, False),
+        ({"kv_usage_peak": 0.99, "waiting_standing": 0.0}, True),
+        ({"kv_usage_peak": 0.98, "waiting_standing": 0.0}, False),
+        ({"preemptions": 0.0, "waiting_standing": 0.0}, False),
+    ],
+)
+def test_where_a_cache_begins_to_be_full(summary, more, full):
+    """2,499 blocks of 16 tokens, used by 92.6 %: 2,958.8 are free."""
+    facts = {"a": {"kv_tokens": 2499 * 16, "kv_blocks": 2499}}
+    assert summary_frame([{**summary, **TENTH, **more}], {}, facts, Thresholds())["saturated"].to_list() == [full]
+
+
+def test_a_prediction_is_of_requests_in_flight_alone(summary):
+    runs = ladder(summary, {1: 0.1, 8: 0.8, 10: 1.0, 12: 1.0})
+    assert saturation(runs)["predicted"].to_list() == [10]
+    rates = saturation(runs.with_columns(axis=pl.lit("request_rate"), predicted_saturation=pl.lit(10.0))).row(0, named=True)
+    assert (rates["predicted"], rates["levels_apart"], rates["measured"]) == (None, None, 10)
+
+
+def test_levels_between_the_prediction_and_the_measurement(summary):
+    runs = ladder(summary, {1: 0.1, 8: 1.0, 10: 1.0, 12: 1.0}).with_columns(predicted_saturation=pl.lit(8.5))
+    assert saturation(runs).select("measured", "below", "levels_apart").row(0) == (8, 1, -1)
+    assert saturation(runs.with_columns(predicted_saturation=pl.lit(99.0)))["levels_apart"].to_list() == [None]
+    full = saturation(ladder(summary, {4: 1.0, 8: 1.0})).row(0, named=True)
+    assert (full["measured"], full["below"], full["levels_apart"]) == (4, None, None)
+
+
+@pytest.mark.parametrize(
+    ("throughput", "cache", "queue", "words"),
+    [
+        ((4, 8, 8), (8, 10), (4, 8), "throughput, KV cache and queue agree"),
+        ((4, 8, 8), (9, 10), (None, 2), "queue before throughput before KV cache"),
+        ((4, 8, None), (2, 10), (2, 8), "KV cache and queue agree"),  # no throughput was found
+        ((4, None, 8), (2, 4), (None, None), "throughput and KV cache agree"),
+        ((6, None, 8), (2, 4), (None, None), "KV cache before throughput"),
+        ((4, 8, None), (None, None), (2, 8), "queue alone"),
+    ],
+)
+def test_signals_agree_where_they_have_a_load_in_common(throughput, cache, queue, words):
+    names = ("saturation_low", "saturation_high", "saturation_at", "below", "measured", "queue_below", "queue")
+    assert _compared(dict(zip(names, (*throughput, *cache, *queue), strict=True))) == words

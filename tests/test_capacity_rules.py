@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from bench.analysis import operating_points
 from bench.analysis.bottleneck import bottleneck
+from bench.analysis.capacity import _beyond, _by_growth, _in_words, _rate, _Verdict, load_text
 from bench.analysis.proportions import Share, isotonic, lent, requests_needed
-from bench.analysis.sensitivity import sensitivity
+from bench.analysis.sensitivity import sensitivity, steps_of
 from bench.analysis.sizing import OperatingPoint
 from bench.cli import main
 from bench.study import Slo, parse_slo
@@ -295,6 +296,7 @@ def test_requests_for_a_share_by_hand():
     assert requests_needed(0.01, spread=3.0) >= 3 * exact
     assert requests_needed(0.05, share=0.02) > requests_needed(0.05)
     assert requests_needed(0.01, share=0.0095) is None
+    assert requests_needed(1e-8) is None  # more than anybody sends: 369 million
 
 
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.3])
@@ -360,5 +362,311 @@ def test_loads_near_each_other_lend_their_requests():
     assert true[2] < lent(loads, odd, [2000.0] * 5)[0][2] < 0.75 * odd[2]
 
 
+def test_a_level_is_judged_with_what_near_loads_lend_it(summary):
+    """13 of 300 are 4.3 %, and by themselves up to 5.2 % at 70 %; between 1.3 and 9 %, on one line, they rest on more than 300."""
+    slo = [parse_slo("ttft_p95=2s")]
+    slow = {10.0: 4, 10.5: 13, 11.0: 27}
+    assert point([steady_row(summary, level, requests=300, slow=count) for level, count in slow.items()], slo)["c_max"] == 10.5
+    assert point([steady_row(summary, level, requests=300, slow=slow[level]) for level in (10.0, 10.5)], slo)["c_max"] == 10
+
+
+@pytest.mark.parametrize(("requests", "limit"), [(60, "ttft_p95=2s"), (300, "ttft_p99=2s")])
+def test_nothing_is_lent_across_the_load_from_which_a_server_refuses(summary, requests, limit):
+    """It refuses 30 % from 11 on, and no request misses anything below: 10.5 is carried, however near 11 is."""
+    refused = {10.0: 0, 10.5: 0, 11.0: 0.3 * requests, 11.5: 0.3 * requests}
+    rows = [steady_row(summary, level, requests=requests, failed=round(count)) for level, count in refused.items()]
+    row = point(rows, [parse_slo(limit)])
+    assert (row["c_max"], row["missed_at"], row["high"]) == (10.5, 11, 11)
+
+
 def test_loads_far_from_each_other_keep_their_own():
     assert lent([1.0, 2.0, 4.0], [0.0, 0.5, 0.1], [10.0, 20.0, 30.0]) == ([0.0, 0.5, 0.1], [10.0, 20.0, 30.0])
+
+
+def test_a_confidence_has_its_interval_and_a_spread_counts_as_fewer_requests():
+    """0 of n at 40 %: 30 % are left on either side, and the upper end is 1 − 0.3^(1 / n)."""
+    assert Share(0, 100).interval(0.4) == (0.0, pytest.approx(1 - 0.3**0.01))
+    assert Share(20, 200, 2.0).interval() == Share(10, 100).interval()
+
+
+@pytest.mark.parametrize(
+    ("runs", "spread"),
+    [
+        # 10 parts of 40, one of which has all 40 misses of 400: (36² + 9 × 4²) ÷ (40 × 0.1 × 0.9) ÷ 9.
+        ([[1] * 40 + [0] * 360], 1440 / 3.6 / 9),
+        ([[1] * 20 + [0] * 20], 40),  # two parts of 20: (10² + 10²) ÷ (20 × 0.5 × 0.5)
+        ([[1] * 19 + [0] * 19], 1),  # too few for two parts
+        ([[1, 0] * 200], 1),  # as even as can be: never below that of independent requests
+        # Parts of 20 with 10, 10, 0 and 0 of 5 expected, runs with 20 and 0 of 10: the runs differ by more.
+        ([[1, 0] * 20, [0] * 40], 200 / 7.5),
+        ([[1] * 9, []], 1),
+    ],
+)
+def test_the_spread_of_misses_by_hand(runs, spread):
+    assert Share.of([np.array(run, dtype=bool) for run in runs]).spread == pytest.approx(spread)
+
+
+def test_what_near_loads_lend_by_hand():
+    """A fourth of a fifth apart, all shares ½: no slope, and tricube weights of 1, (63 ÷ 64)³ and (7 ÷ 8)³."""
+    step = np.log(1.2) / 4
+    shares, rests = lent([np.exp(-step), 1.0, np.exp(step)], [0.5] * 3, [3.0] * 3)
+    assert shares == pytest.approx([0.5] * 3)
+    near, far = (63 / 64) ** 3, (7 / 8) ** 3
+    # The middle is its own centre; of four requests (n + 1) × ½ × ½ is 1, and a share of ½ has a variance of ¼ ÷ n.
+    assert rests[1] == pytest.approx(4 * (1 + 2 * near))
+    whole = 1 + near + far
+    centre = (far - 1) / whole
+    spread = (-1 - centre) ** 2 + near * centre**2 + far * (1 - centre) ** 2
+    edge = 4 / (1 / whole + (-1 - centre) ** 2 / spread)
+    assert rests == pytest.approx([edge, rests[1], edge])
+
+
+def test_a_straight_line_is_kept_and_one_that_falls_is_flat():
+    loads = [8.0, 8.4, 8.8]
+    true = np.array([1 / (1 + np.exp(3 - 4 * np.log(load / 8))) for load in loads])
+    counted = (true * 101 - 0.5) / 100  # half a miss more on either side, of 101, is the true share
+    assert lent(loads, counted, [100.0] * 3)[0] == pytest.approx(true)
+    falls, _ = lent([8.0, 8.0 * 1.05, 8.0 * 1.05**2], [0.6, 0.5, 0.4], [100.0] * 3)
+    assert falls[1] == pytest.approx(0.5) and 0.5 < falls[0] < 0.52  # odds of 0.4, 0 and −0.4, in the mean
+    # A load with none within a fifth lends nothing, and two make no line.
+    assert lent([1.0, 1.1, 8.0], [0.3, 0.2, 0.1], [5.0] * 3) == ([0.3, 0.2, 0.1], [5.0] * 3)
+
+
+# Each rule by itself
+
+
+@pytest.mark.parametrize(
+    ("key", "share", "requests", "likely"),
+    [
+        # 120 requests without a miss show less than 1 % at 70 % confidence (0.99^119.8 is 0.3), 119 never could.
+        ("ttft_p99_s", 1 / 119, 119, True),
+        ("ttft_p99_s", 1 / 120, 120, False),
+        ("ttft_p99_s", 0.0, 120, True),
+        ("ttft_p99_s", 2 / 119, 119, False),
+        # 5 of 1,000 are at most 0.73 % at 70 %, 9 are up to 1.2 %.
+        ("ttft_p99_s", 0.005, 1000, True),
+        ("ttft_p99_s", 0.009, 1000, False),
+        ("growth", 0.01, 1, True),
+        ("growth", 0.011, 1, False),
+        ("failed", 0.01, 1000, True),
+        ("failed", 0.011, 1000, False),
+    ],
+)
+def test_a_level_likely_meets_a_limit_of_1_percent(key, share, requests, likely):
+    assert _Verdict(key, share, 0.0, 1.0, 0.01, requests, "").likely(share) is likely
+
+
+def test_a_share_at_its_limit_is_surely_met_of_failures_alone():
+    assert _Verdict("failed", 0.01, 0.0, 0.02, 0.01, 400, "").surely_met
+    assert not _Verdict("failed", 0.0101, 0.0, 0.02, 0.01, 400, "").surely_met
+    assert not _Verdict("ttft_p99_s", 0.01, 0.0, 0.02, 0.01, 400, "").surely_met
+    assert _Verdict("ttft_p99_s", 0.005, 0.0, 0.01, 0.01, 400, "").surely_met
+
+
+def test_the_rate_of_repeats_by_hand():
+    """Their errors in squares: √(1 + 4 + 4) is 3 %, ÷ 3 runs; Student's t of 9 degrees of freedom is 2.262."""
+    rows = [{"steady_requests_per_s": 8.0, "steady_error": error} for error in (0.01, 0.02, 0.02)]
+    assert _rate(rows, None) == (8, pytest.approx(2.2622 * 8 * 0.01, rel=1e-4))
+    assert _rate(rows, 7.5)[0] == 7.5 and _rate(rows, 8.5)[0] == 8
+    unknown = {"steady_requests_per_s": 8.0, "steady_error": None}
+    assert _rate([unknown], None) == (8, 0)
+
+
+@pytest.mark.parametrize(
+    ("growth", "errors", "mean", "error"),
+    [
+        ([0.03, 0.03], [0.003, 0.004], 0.03, 0.0025),  # √(9 + 16) ÷ 2
+        ([0.02, 0.04], [0.003, 0.004], 0.03, 0.01),  # they differ by more: 0.0141 ÷ √2
+        ([0.06], [0.01], 0.06, 0.01),
+    ],
+)
+def test_the_growth_of_repeats_by_hand(growth, errors, mean, error):
+    rows = [{"steady_growth": g, "steady_growth_error": e} for g, e in zip(growth, errors, strict=True)]
+    (found,) = _by_growth([*rows, {"steady_growth": None}])
+    assert (found.value, found.low) == (pytest.approx(mean - error), pytest.approx(mean - 2.1 * error))
+    assert (found.high, found.allowed, found.weight) == (pytest.approx((mean + 2.1 * error) / 2), 0.05, 1)
+    assert f"(requests pile up: {mean:.0%} of" in found.missed
+
+
+def test_a_queue_that_may_grow_asks_for_longer_runs(summary):
+    """6 ± 3 % of what comes stays: within one error of what is allowed, and no proof that none does."""
+    row = point([rate_row(summary, 5), rate_row(summary, 10, growth=0.06, growth_error=0.03)])
+    assert (row["c_max"], row["low"]) == (10, 5)
+    assert row["low_needs"] == "Longer runs at 10 would show whether requests pile up there, and raise the lower end to it."
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(3.14159, "3.14"), (2.04, "2.04"), (2.0004, "2.0004"), (2.0000001, "2.0000001"), (2.00000001, "2.00000001")],
+)
+def test_as_many_digits_as_show_that_it_is_over_2(value, words):
+    assert _beyond(value, 2.0) == words
+
+
+def test_a_percentile_is_missed_by_failures_or_by_its_time(summary):
+    """20 of 100 fail, and what is answered is quick: no time shows it."""
+    fails = point([steady_row(summary, 1, requests=100, failed=20)], [parse_slo("ttft_p95=2s")])
+    assert "TTFT P95 ≤ 2 s (20.0% of the requests fail or take longer)" in fails["missed"]
+    # Of 10 the P90 is the tenth at the latest: what at most a tenth exceeds.
+    slow = point([steady_row(summary, 1, requests=10, ttft=[0.1] * 8 + [4.0, 5.0])], [parse_slo("ttft_p90=2s")])
+    assert slow["missed"] == "TTFT P90 ≤ 2 s (5 s)"
+
+
+@pytest.mark.parametrize(("failed", "c_max"), [(4, 2), (5, 1)])
+def test_1_percent_may_fail_unless_said_otherwise(summary, failed, c_max):
+    slo = parse_slo("ttft_p90=2s")
+    runs = frame([steady_row(summary, 1), steady_row(summary, 2, failed=failed)])
+    assert operating_points(runs, [slo])["c_max"].to_list() == [c_max]
+    assert sensitivity(runs, [slo], slo, [2.0])["c_max"].to_list() == [c_max]
+
+
+def test_limits_move_one_slo_and_those_that_nothing_meets_have_no_row(summary):
+    slos = [*TTFT, parse_slo("tpot_p95=100ms")]
+    runs = frame(curve(summary, [0.5, 1.0, 3.0, 4.0], tpot=[0.01, 0.01, 0.01, 0.2]))
+    found = sensitivity(runs, slos, slos[0], [0.1, 0.7, 3.5, 9.0])
+    assert found.select("limit_s", "c_max", "usable_rps").rows() == [(0.7, 1, 2), (3.5, 4, 8), (9.0, 4, 8)]
+
+
+def test_limits_are_tried_where_something_changes(summary):
+    """Of two runs of 0.1 and 0.4 s the geometric mean, 0.2, and 5 and 20 % more; windows come before whole runs."""
+    rows = [
+        {**steady_row(summary, 4), "repeat": i, "run": f"r{i}", "ttft_p99_s": 7.0, "steady_ttft_p99_s": value}
+        for i, value in enumerate((0.1, 0.4))
+    ]
+    runs = frame([*rows, {**steady_row(summary, 8), "ttft_p99_s": 7.0, "steady_ttft_p99_s": None}])
+    assert steps_of(runs, TTFT[0]) == pytest.approx([0.2, 0.21, 0.24, 7.0, 7.35, 8.4])
+    assert steps_of(runs.drop("steady_ttft_p99_s"), TTFT[0]) == pytest.approx([7.0, 7.35, 8.4])
+
+
+def test_what_is_carried_is_the_mean_of_the_runs_of_one_level(summary):
+    more = {
+        "prompt_tokens": 30.0,
+        "output_tokens": 20.0,
+        "in_flight_peak": 5,
+        "steady_in_flight": 3.8,
+        "steady_tokens_per_s": 90.0,
+    }
+    one = {**steady_row(summary, 4, e2e=0.5, rps=7.0), **more, "repeat": 0, "run": "r0"}
+    two = {**steady_row(summary, 4, e2e=0.7, rps=9.0), "repeat": 1, "run": "r1", "prompt_tokens": 34.0, "output_tokens": 10.0,
+           "in_flight_peak": 4, "steady_in_flight": 3.6, "steady_tokens_per_s": None}  # fmt: skip
+    row = point([one, two, steady_row(summary, 8, ttft=9.0)])
+    told = {"runs": 2, "requests": 800, "usable_rps": 8, "latency_s": 0.6, "prompt_tokens": 32, "output_tokens": 15,
+            "in_flight_peak": 4.5, "in_flight": 3.7, "tokens_per_s": 90}  # fmt: skip
+    assert {name: row[name] for name in told} == pytest.approx(told)
+
+
+def test_a_bursts_numbers_are_those_of_the_whole_run(summary):
+    none = {"arrival": "burst", "steady": None, "steady_from_s": None, "steady_requests_per_s": None}
+    whole = {"e2e_mean_s": 1.5, "client_in_flight_mean": 3.5, "throughput_tokens_per_s": 70.0}
+    window = {"steady_e2e_mean_s": 9.0, "steady_in_flight": 9.0, "steady_tokens_per_s": 9.0}
+    rows = [steady_row(summary, 4, **none, **whole, **window), steady_row(summary, 8, ttft=9.0, **none)]
+    row = point(rows)
+    assert (row["latency_s"], row["in_flight"], row["tokens_per_s"], row["operate_at"]) == (1.5, 3.5, 70, 4)
+    empty = point([{**rows[0], "judged": []}])
+    assert (empty["kind"], empty["missed"]) == ("unsettled", "no request was sent")
+
+
+T9 = 2.2622  # Student's t of 9 degrees of freedom at 95 %
+
+
+def test_the_ends_of_the_rate_are_those_of_all_levels_on_their_side(summary):
+    """1 % of error at 1, 20 % at 2: the lower end is 1's. Nothing above the first sure miss counts."""
+    rows = curve(summary, [0.1, 0.1, 9.0, 9.0], rps=[4.0, 5.0, 3.0, 50.0], steady_error=[0.01, 0.2, 0.01, 0.01])
+    row = point(rows)
+    assert (row["operate_at"], row["usable_rps"], row["low"], row["high"]) == (2, 5, 2, 4)
+    assert row["usable_low"] == pytest.approx(4 * (1 - 0.01 * T9), rel=1e-4)
+    assert row["usable_high"] == pytest.approx(5 * (1 + 0.2 * T9), rel=1e-4)
+    # Operated at 1, which carries nearly as much: no end is on the wrong side of it.
+    near = point(curve(summary, [0.1, 0.1, 9.0], levels=(1, 2, 4), rps=[3.9, 4.0, 2.0], steady_error=[0.0, 0.01, 0.01]))
+    assert (near["operate_at"], near["usable_low"]) == (1, 3.9)
+    # At 4 too few requests to be sure: what it carries is no lower end.
+    unsure = point(curve(summary, [0.1, 0.1, 9.0], levels=(2, 4, 8), requests=[400, 60, 400]))
+    assert (unsure["c_max"], unsure["low"], unsure["usable_rps"]) == (4, 2, 8)
+    assert unsure["usable_low"] == pytest.approx(4 * (1 - 0.01 * T9), rel=1e-4)
+
+
+def test_97_percent_of_the_most_is_as_good(summary):
+    assert point(curve(summary, [0.1] * 2, levels=(1, 2), rps=[3.89, 4.0]))["operate_at"] == 1
+    assert point(curve(summary, [0.1] * 2, levels=(1, 2), rps=[3.87, 4.0]))["operate_at"] == 2
+
+
+def test_an_open_loop_may_carry_what_it_is_offered(summary):
+    row = point([rate_row(summary, 5), rate_row(summary, 10, ttft=9.0, rps=6.6)])
+    assert (row["usable_rps"], row["usable_high"]) == (5, 10)
+    conversations = point([rate_row(summary, 5, turns=3, rps=14.0), rate_row(summary, 10, turns=3, ttft=9.0, rps=6.6)])
+    assert (conversations["unit"], conversations["usable_rps"]) == ("conversations/s", 14)
+    assert conversations["usable_high"] == pytest.approx(14 * (1 + 0.01 * T9), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("axis", "turns", "unit"),
+    [("concurrency", 1, "requests in flight"), ("concurrency", 2, "conversations in flight"), ("request_rate", 1, "requests/s"),
+     ("speed", 1, "times the trace's speed")],
+)  # fmt: skip
+def test_the_unit_of_a_load(summary, axis, turns, unit):
+    assert point([steady_row(summary, 4, axis=axis, turns=turns)])["unit"] == unit
+
+
+def test_one_request_is_singular():
+    assert [load_text(n, "requests in flight") for n in (1, 2, 1.5)] == [
+        "1 request in flight",
+        "2 requests in flight",
+        "1.5 requests in flight",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"kind": "below", "missed_at": 2}, "below 2, the lowest level"),
+        ({"kind": "found", "c_max": 4, "low": 2, "high": 8}, "4 (at least 2, below 8)"),
+        ({"kind": "found", "c_max": 4, "low": None, "high": 8}, "4 (the lower end is not established, below 8)"),
+        ({"kind": "found", "c_max": 4, "low": 4, "high": None}, "4 (at least 4, the upper end is not established)"),
+        ({"kind": "above", "c_max": 4, "low": None, "high": None}, "4 or more (neither end is established)"),
+    ],
+)
+def test_c_max_in_words(row, words):
+    assert _in_words(row) == words
+
+
+def test_the_lower_end_needs_what_the_hardest_limit_needs(summary):
+    """Two runs of 60 without a miss are too few for a P99, and enough for a P95."""
+    both = [*TTFT, parse_slo("ttft_p95=2s")]
+    rows = [{**steady_row(summary, 4, requests=60), "repeat": i, "run": f"r{i}"} for i in range(2)]
+    row = point(rows, both)
+    assert row["low_needs"] == f"With {requests_needed(0.01):,} requests at 4 in place of 120 the lower end would be there."
+    # Of a cluster of 15 in 1,000, in ten parts of 100: (13.5² + 9 × 1.5²) ÷ (100 × 0.015 × 0.985) ÷ 9 times as many.
+    together = point([steady_row(summary, 4, requests=1000, ttft=[9.0] * 15 + [0.1] * 985)], [parse_slo("ttft_p95=2s")])
+    needed = requests_needed(0.05, share=0.015, spread=202.5 / 1.4775 / 9)
+    assert together["low_needs"].startswith(f"With {needed:,} requests at 4 in place of 1,000")
+
+
+def test_a_level_too_near_its_limit_needs_other_levels(summary):
+    """1 of 21 is 4.8 % where a P95 allows 5 %: no number of requests would be sure to show that it is less."""
+    row = point([steady_row(summary, 4, requests=21, slow=1)], [parse_slo("ttft_p95=2s")])
+    assert (row["c_max"], row["low"]) == (4, None)
+    assert (
+        row["low_needs"] == "4 is too near its limit to be sure of: more rounds, or levels below it, would raise the lower end."
+    )
+
+
+def test_a_level_that_surely_meets_carries_those_below(summary):
+    """6 % of 1,000 at 4 are over a P95 and no sure miss, none of 200 at 8 surely meets: what 8 carries, 4 does."""
+    slo = [parse_slo("ttft_p95=2s")]
+    row = point([steady_row(summary, 4, requests=1000, slow=60), steady_row(summary, 8, requests=200)], slo)
+    assert (row["kind"], row["c_max"], row["low"]) == ("above", 8, 8)
+    assert point([steady_row(summary, 4, requests=1000, slow=60)], slo)["kind"] == "below"
+
+
+def test_a_level_in_the_middle_that_is_not_steady_hides_no_upper_end(summary):
+    row = point([steady_row(summary, 1), short_row(steady_row(summary, 2), 47.2), steady_row(summary, 4)])
+    assert (row["kind"], row["highest"], row["high_needs"]) == ("above", 4, "Levels above 4 would establish the upper end.")
+
+
+def test_the_longest_of_what_runs_need_is_asked_for(summary):
+    rows = [
+        {**short_row(steady_row(summary, 8), needs), "repeat": i, "run": f"r{i}"} for i, needs in enumerate((20.0, 47.2, None))
+    ]
+    assert point(rows)["missed"].endswith("let its load last 48 s")
+    assert point(rows[2:])["missed"].endswith("in the time that it lasted: send more requests")
+    assert (point(rows)["missed_at"], point(rows)["highest"]) == (8, 8)

@@ -4,7 +4,20 @@ import polars as pl
 import pytest
 
 from bench.analysis import operating_points, summary_frame
-from bench.analysis.bottleneck import bottleneck
+from bench.analysis.bottleneck import (
+    _admission,
+    _between_tokens,
+    _compute,
+    _gains,
+    _more_kv,
+    _next,
+    _no_room,
+    _pinned,
+    _refusals,
+    _Server,
+    _server,
+    bottleneck,
+)
 from bench.study import parse_slo
 from bench.study.config import Thresholds
 from tests.planted import frame, rate_row, served_row, short_row, steady_row
@@ -193,3 +206,254 @@ def test_a_table_of_other_programs_has_no_cause(summary):
     )
     assert runs["saturated"].to_list() == [None] * len(LEVELS)
     assert bottleneck(runs, operating_points(runs, TTFT).row(0, named=True), TTFT).cause == "unknown"
+
+
+# Each rule by itself
+
+
+def server(**told):
+    names = (
+        "running",
+        "running_high",
+        "queued_share",
+        "usage_queued",
+        "preempted",
+        "step_s",
+        "gap_s",
+        "service_s",
+        "prefill_share",
+        "rps",
+    )
+    return _Server(**{"load": 8.0, **dict.fromkeys(names), **told})
+
+
+def level(*rows, **columns):
+    """Runs of one level, of which a server tells `columns`; `rows` are those that differ, one a run."""
+    told = {"level": 8.0, "saturated": False, **columns}
+    return pl.DataFrame([{"run": f"r{i}", **told, **row} for i, row in enumerate(rows or ({},))], infer_schema_length=None)
+
+
+@pytest.mark.parametrize(
+    ("alone", "share", "sequences", "kv"),
+    [
+        # Service takes 1.1 s with 1 and 2 s with 4 that run: 0.8 + 0.3 n, and so 2 ÷ 1.2, and 4 × 2 ÷ (0.8 + 16 × 0.3).
+        ((1, 1.1), 0.2, 2 / 1.2, 8 / 5.6),
+        ((1, 1.1), 0.8, 1 / 0.8, 4 / 3.4),  # prompts alone allow no more
+        ((1, 0.1), 0.2, 2 / (4 * 1.9 / 3), 8 / (16 * 1.9 / 3)),  # nothing of it is fixed
+        ((1, 3.0), 0.2, 5, 2.5),  # it falls: prompts are the bound
+        ((3.3, 1.79), 0.2, 2 / 1.2, 8 / 5.6),
+        ((3.4, 1.82), 0.2, 5, 2.5),  # less than a fifth apart: no line
+        ((None, 1.1), 0.2, 5, 2.5),
+        ((1, None), 0.2, 5, 2.5),
+        ((1, 3.0), 0.0, 1000, 4),
+    ],
+)
+def test_what_more_room_would_bring_by_hand(alone, share, sequences, kv):
+    found = _gains(server(running=4.0, service_s=2.0, prefill_share=share), server(running=alone[0], service_s=alone[1]))
+    assert found == pytest.approx({"prefill": 1 / (1 - share / 2), "decode": 2 / (1 + share), "sequences": sequences, "kv": kv})
+
+
+def test_what_bounds_it_soon_after():
+    assert [_next({"sequences": room, "kv": 1.0}) for room in (1.0, 1.54, 2.0)] == [
+        "", " Beyond about 1.5 times this rate the engine's speed is the limit.", ""
+    ]  # fmt: skip
+    assert "1.9 times" in _next({"sequences": 1.2, "kv": 1.9})
+
+
+@pytest.mark.parametrize(
+    ("told", "pinned"),
+    [
+        ({"running_high": 10.7}, True),  # within 2 % and half a request
+        ({"running_high": 10.8}, False),
+        ({"running_high": 10.0, "prefill_share": 0.29}, True),
+        ({"running_high": 10.0, "prefill_share": 0.31}, False),
+    ],
+)
+def test_requests_that_run_are_pinned_by_a_bound_that_is_not_known(told, pinned):
+    assert _pinned(server(running=10.0, **told)) is pinned
+
+
+@pytest.mark.parametrize(
+    ("columns", "told", "left"),
+    [
+        ({}, {"usage_queued": 0.86}, ": 140 tokens are free where a prompt takes 100"),  # less than 1.5 prompts
+        ({}, {"usage_queued": 0.84}, None),
+        ({"engines": 2}, {"usage_queued": 0.72}, ": 140 tokens are free where a prompt takes 100"),
+        ({}, {"usage_queued": 0.5, "preempted": 0.03}, ""),
+        ({}, {"usage_queued": 0.5, "preempted": 0.02}, None),
+        ({"saturated": True}, {}, ""),
+        ({"saturated": None}, {}, None),
+        ({"prompt_tokens": None}, {"usage_queued": 0.99}, None),
+    ],
+)
+def test_when_the_kv_cache_has_no_room(columns, told, left):
+    runs = level(**{"kv_tokens": 1000, "prompt_tokens": 100, "saturated": False, **columns})
+    assert _no_room(runs.cast({"saturated": pl.Boolean}), server(**told)) == left
+
+
+@pytest.mark.parametrize(("share", "found"), [(None, "unknown"), (0.44, "decode"), (0.45, "prefill")])
+def test_prompts_or_steps_by_their_share_of_the_time(share, found):
+    limit = _compute(level(), server(prefill_share=share), "At 8")
+    assert limit.cause == found
+    assert share is None or f"prompts take {share:.0%} of the time" in limit.why
+
+
+@pytest.mark.parametrize(
+    ("told", "found", "words"),
+    [
+        ({"gap_s": 0.0139}, "decode", "a step takes 10 ms, and prompts of other requests add 3.9 ms to it in the mean"),
+        ({"gap_s": 0.0141}, "interference", "a step takes 10 ms, and prompts of other requests add 4.1 ms to it in the mean"),
+        (
+            {"gap_s": 0.01992, "step_s": 0.00996, "prefill_share": 0.5},
+            "interference",
+            "a step takes 9.96 ms, and prompts of other requests add 9.96 ms",
+        ),
+        ({"gap_s": 0.0141, "prefill_share": 0.1}, "decode", "add 1.41 ms"),
+        ({"gap_s": 0.0141, "preempted": 0.02}, "interference", ""),
+        ({"gap_s": 0.0141, "preempted": 0.03}, "kv", "0.03 preemptions a request"),
+        ({"gap_s": None}, "unknown", "the time of a step is not known"),
+        ({"gap_s": 0.0141, "prefill_share": None}, "unknown", "the time of a step is not known"),
+        ({"gap_s": 0.0141, "step_s": None}, "unknown", "the time of a step is not known"),
+    ],
+)
+def test_between_tokens_prompts_count_from_two_fifths_of_a_step(told, found, words):
+    gap = told["gap_s"] or 0.01
+    limit = _between_tokens(level(), server(**{"step_s": 0.01, "prefill_share": 1 - 0.01 / gap, **told}), "At 8")
+    assert limit.cause == found and words in limit.why
+
+
+STEPS = {"steady_tpot_mean_s": 0.02, "steady_itl_p10_s": 0.015, "steady_requests_per_s": 2.0, "prompt_tokens": 100,
+         "steady_ttft_per_token_p10_s": 0.001, "output_tokens": 51, "requests": 400, "preemptions": 8.0}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "share"),
+    [
+        # A prompt takes 100 × 1 − 15 ms alone; two a second 17 %, and the gaps are longer than a short one by a fourth.
+        ({}, 0.17),
+        ({"steady_requests_per_s": 4.0}, 0.25),
+        ({"steady_prefill_share": 0.2}, 0.2),
+        ({"steady_prefill_share": 0.1}, 0.17),
+        ({"steady_requests_per_s": 99.0, "steady_itl_p10_s": 0.0005}, 0.95),
+        ({"steady_itl_p10_s": 0.03}, 0.0),
+        ({"steady_ttft_per_token_p10_s": None}, None),
+        ({"steady_ttft_per_token_p10_s": None, "steady_prefill_share": 0.3}, 0.3),
+        ({"steady_ttft_per_token_p10_s": 0.0001}, 0.0),
+        ({"engines": 2, "steady_prefill_share": 0.3}, None),
+    ],
+)
+def test_the_share_of_prompts_by_hand(told, share):
+    runs = level(**{**STEPS, **told})
+    found = _server(runs, runs)
+    assert found.prefill_share == (None if share is None else pytest.approx(share))
+
+
+def test_a_server_is_the_mean_of_its_runs():
+    """Gaps of 20 ms, 17 % of them prompts: steps of 16.6 ms; 50 gaps and a prompt of 85 ms are 1.085 s."""
+    both = {"steady_running": 3.0, "steady_running_high": 5.0, "steady_queued_share": 0.2, "steady_kv_usage_queued": 0.4}
+    runs = level(
+        {**both, "preemptions": 4.0}, {name: value + 0.2 for name, value in both.items()} | {"preemptions": 12.0}, **STEPS
+    )
+    found = _server(runs, runs)
+    told = {"load": 8, "running": 3.1, "running_high": 5.1, "queued_share": 0.3, "usage_queued": 0.5, "preempted": 8 / 400,
+            "step_s": 0.0166, "gap_s": 0.02, "service_s": 1.085, "prefill_share": 0.17, "rps": 2}  # fmt: skip
+    assert {name: getattr(found, name) for name in told} == pytest.approx(told)
+    silent = _server(level(), level())
+    assert (silent.preempted, silent.step_s, silent.service_s) == (None, None, None)
+
+
+# Service takes 0.5 + 0.5 n seconds: more sequences bring 2.5 ÷ 2 at 4 that run, four times the memory 10 ÷ 8.5.
+ALONE = {"running": 1.0, "service_s": 1.0}
+FOUR = {"running": 4.0, "running_high": 4.0, "service_s": 2.5, "queued_share": 0.5, "prefill_share": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("columns", "told", "found", "words"),
+    [
+        ({"max_num_seqs": 4}, {}, None, "At 8 all 4 sequences of max_num_seqs run, and 3 requests wait in the mean, but more would raise the rate by a factor of 1.2 only. "),
+        ({"max_num_seqs": 4}, {"service_s": 2.1}, "sequences", "At 8 all 4 sequences of max_num_seqs run, and 3 requests wait in the mean."),
+        ({"max_num_seqs": 4, "steady_waiting": 0.7}, {"service_s": 2.1}, "sequences", "and 1 request waits in the mean."),
+        ({"max_num_seqs": 2, "engines": 2}, {"service_s": 2.1}, "sequences", "all 4 sequences"),
+        ({"max_num_seqs": 4}, {"service_s": 2.1, "running_high": 3.5}, "sequences", "all 4 sequences"),
+        ({"max_num_seqs": 4}, {"service_s": 2.1, "running_high": 3.4}, "prefill", "although sequences and KV cache have room"),
+        ({"max_num_seqs": 64}, {"queued_share": 0.5}, "prefill", "At 8 3 requests wait in the mean, although sequences and KV cache"),
+        ({"max_num_seqs": 64}, {"queued_share": 0.4}, None, ""),
+        ({"max_num_seqs": 4}, {"service_s": 2.1, "queued_share": 0.1}, "sequences", ""),
+        ({"max_num_seqs": 4}, {"service_s": 2.1, "queued_share": 0.09}, None, ""),
+        ({"max_num_seqs": 4}, {"service_s": 2.1, "queued_share": None}, None, ""),
+        ({"max_num_seqs": 4}, {"service_s": 2.1, "running": None}, None, ""),
+        ({}, {"service_s": 2.1, "prefill_share": 0.2}, None, "never more than 4 requests run, and 3 requests wait"),
+        ({}, {"service_s": 1.1, "prefill_share": 0.2}, "sequences", "never more than 4 requests run, and 3 requests wait in the mean."),
+        ({}, {"service_s": 1.1, "prefill_share": 0.31}, None, ""),
+        ({"saturated": True}, {}, None, "At 8 the KV cache admits no more; 3 requests wait in the mean, but more room would raise the rate by a factor of 1.2 only. "),
+        ({"saturated": True}, {"service_s": 1.9}, "kv", "At 8 the KV cache admits no more; 3 requests wait in the mean."),
+        ({"saturated": True, "max_num_seqs": 4}, {"service_s": 1.9}, "sequences", ""),
+    ],
+)  # fmt: skip
+def test_what_holds_requests_back_that_wait(columns, told, found, words):
+    runs = level(**{"steady_waiting": 2.4, **columns})
+    bound, held = _admission(runs, server(**{**FOUR, **told}), server(**ALONE))
+    assert (bound and bound.cause) == found
+    assert words in (bound.why if bound else held)
+    assert bound is not None or bool(held) == bool(words)
+
+
+def test_a_request_more_takes_its_tokens_of_kv_memory():
+    runs = level(kv_bytes_per_token=2**20, prompt_tokens=3, output_tokens=2)
+    assert _more_kv(runs).startswith("More KV memory: 5 MiB hold one request more.")
+    assert _more_kv(level()).startswith("More KV memory. A KV type")
+
+
+@pytest.mark.parametrize(("pushed", "found"), [(11, "sequences"), (12, "prefill")])
+def test_what_runs_out_is_looked_for_up_to_two_fifths_beyond_the_miss(summary, pushed, found):
+    """At 8 nothing waits yet. At 11 all four sequences run; as far off as 12 says nothing of 8."""
+    quiet = {"steady_queued_share": 0.0, "steady_running": 3.0, "steady_running_high": 3.0, "steady_prefill_share": 0.6}
+    full = {**quiet, "steady_queued_share": 1.0, "steady_running": 4.0, "steady_running_high": 4.0, "steady_waiting": 7.0,
+            "steady_tpot_mean_s": 0.02, "steady_prefill_share": 0.0}  # fmt: skip
+    tells = {
+        "steady_kv_usage": 0.2,
+        "steady_itl_p10_s": 0.02,
+        "steady_ttft_per_token_p10_s": 0.03 / 32,
+        "steady_tpot_mean_s": 0.02,
+    }
+    rows = [steady_row(summary, n, ttft=0.1 if n < 8 else 9.0, **{**tells, **more}) for n, more in ((1, quiet | {"steady_running": 1.0}), (8, quiet), (pushed, full))]  # fmt: skip
+    assert cause(rows, TTFT, slots=4)[0].cause == found
+
+
+def test_a_range_whose_end_is_not_steady_has_no_cause(summary):
+    found, _ = cause([served_row(summary, 1), short_row(served_row(summary, 2), 90.0)], TTFT)
+    assert (found.cause, found.runs) == ("unknown", ())
+    assert found.why.startswith("No load that became steady misses. The upper end is not known: at 2 its load")
+    found, _ = cause([served_row(summary, level) for level in (1, 2)], TTFT)
+    assert (found.why, found.runs) == ("No measured load misses: 2 is the highest level.", ("r2",))
+
+
+def test_failures_are_counted_over_the_runs_of_the_level(summary):
+    rows = [
+        {**served_row(summary, 8, failed=failed), "repeat": i, "run": f"r{i}", "steady_in_flight": 6.0 + i}
+        for i, failed in enumerate((100, 50))
+    ]
+    found, _ = cause([served_row(summary, 1), *rows], TTFT)
+    assert (
+        found.why == "At 8 requests in flight the server refuses or fails 150 of 800 requests, with 6.5 in flight in the mean."
+    )
+    # Of a table without windows the whole runs count.
+    runs = level({"failed": 3, "requests": 10}, {"failed": 4, "requests": 11}, steady_failed=1, steady_requests=None)
+    assert _refusals(runs, {"missed_by": "failed"}, "Here").why == "Here the server refuses or fails 7 of 21 requests."
+    assert _refusals(runs, {"missed_by": "ttft_p99_s"}, "Here") is None
+
+
+@pytest.mark.parametrize(
+    ("there", "found"),
+    [
+        ({"waiting_standing": 6.0, "running_peak": 4.0}, "sequences"),
+        ({"waiting_standing": 6.0, "running_peak": 3.0}, "prefill"),
+        ({"waiting_standing": 0.0, "running_peak": 4.0}, "prefill"),
+        ({"waiting_standing": 0.0, "ttft_p95_s": 0.4}, "unknown"),
+        ({"waiting_standing": 0.0, "ttft_p95_s": 0.6}, "prefill"),
+        ({"waiting_standing": 6.0, "running_peak": 4.0, "kv_usage_peak": 1.0}, "kv"),
+    ],
+)
+def test_a_burst_that_waits_for_slots(summary, there, found):
+    limit, _ = cause([burst(summary, 2, 0.1), {**burst(summary, 10, 9.0), **there}], TTFT, slots=4)
+    assert limit.cause == found

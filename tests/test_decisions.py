@@ -14,6 +14,17 @@ from bench.analysis import (
     saturation,
     summary_frame,
 )
+from bench.analysis.advice import (
+    _admission,
+    _evicted,
+    _headroom,
+    _kv_bytes,
+    _memory_bound,
+    _pools,
+    _range,
+    _second_device,
+    _stalls,
+)
 from bench.models import Demand, Setting, geometry_of, plan
 from bench.study import Decision, Deployment, catalogue, devices, parse_slo
 from bench.study.config import Thresholds
@@ -61,7 +72,7 @@ def test_revenue_cost_and_profit_of_an_hour_by_hand(summary):
     prices = Prices(gpu_hour=2.0, kwh=0.5, million_requests=10.0, million_tokens=1.0, power_w=700.0)
     low, high = economics(runs, prices).iter_rows(named=True)
     assert low["fixed_per_h"] == 4.0  # two GPUs
-    assert low["energy_per_h"] == pytest.approx(2 * 0.7 * 0.5)  # the board's, as nothing was measured
+    assert low["energy_per_h"] == pytest.approx(2 * 0.7 * 0.5, rel=1e-9)  # the board's, as nothing was measured
     assert high["energy_per_h"] == pytest.approx(0.3 * 0.5)  # measured, of all GPUs
     assert low["requests_per_h"] == pytest.approx(2 * 3600 * 10 / 1e6)
     assert high["revenue_per_h"] == pytest.approx(7.2)
@@ -269,3 +280,267 @@ def test_runs_of_other_programs_have_no_facts(summary):
     runs = summary_frame([summary], {}, {}, Thresholds())
     assert predictions(runs, saturation(runs), geometries={}, deployments={}, device=None) == []
     assert economics(runs.with_columns(throughput_requests_per_s=pl.lit(1.0)), Prices())["cost_per_h"].to_list() == [None]
+
+
+def test_all_prices_of_a_decision_count():
+    prices = {"price_per_hour": 2.5, "energy_price_per_kwh": 0.3, "cost_per_million_requests": 4, "price_per_million_tokens": 5}
+    assert Prices.of(Decision(**prices), devices()["h100"]) == Prices(2.5, 0.3, 4, 5, devices()["h100"].power_w)
+    assert Prices.of(Decision(), None) == Prices(None, 0.0, 0.0, None, None)
+
+
+def test_without_a_power_or_a_price_energy_and_requests_are_free(summary):
+    runs = frame(summary, {"a": {"levels": (1,), "throughput_tokens_per_s": [1000.0]}})
+    row = economics(runs, Prices(gpu_hour=2.0, kwh=0.5)).row(0, named=True)
+    assert (row["energy_per_h"], row["requests_per_h"], row["cost_per_h"], row["revenue_per_h"]) == (0, 0, 2, None)
+    assert (row["priced_tokens_per_s"], row["cost_per_million_tokens"]) == (1000, pytest.approx(2 / 3.6))
+
+
+def test_the_best_point_is_that_of_the_means_of_its_repeats(summary):
+    """100 tokens/s earn 0.36 USD an hour, which is the price of the GPU: level 1 earns its cost and nothing more."""
+    rate = {1: [100.0, 100.0], 2: [100.0, 300.0], 4: [250.0, 150.0], 8: [0.0, 0.0]}
+    curves = [
+        frame(summary, {"a": {"levels": tuple(rate), "throughput_tokens_per_s": [pair[i] for pair in rate.values()], "repeat": [i] * 4,
+                              "wrong_output_tokens": [0, 0, 0, 0]}})
+        for i in range(2)
+    ]  # fmt: skip
+    wrong = frame(summary, {"a": {"levels": (16,), "throughput_tokens_per_s": [9000.0], "wrong_output_tokens": [1]}})
+    runs = pl.concat([*curves, wrong], how="diagonal_relaxed")
+    row = best_points(economics(runs, Prices(gpu_hour=0.36, million_tokens=1.0))).row(0, named=True)
+    told = {"best_at": 2, "best_profit": 0.36, "best_tokens_per_s": 200, "break_even_at": 1, "break_even_tokens_per_s": 100,
+            "cost_per_million_tokens": 0.5}  # fmt: skip
+    assert {name: row[name] for name in told} == pytest.approx(told)
+    dear = best_points(economics(runs, Prices(gpu_hour=9.0, million_tokens=1.0))).row(0, named=True)
+    assert (dear["best_at"], dear["break_even_at"]) == (2, None)
+
+
+# Advice, sentence by sentence: rows of the tables that it is drawn from, made by hand
+
+FULL_AT_16 = {"deployment": "a", "workload": "short", "axis": "concurrency", "measured": 16.0, "below": 8.0, "predicted": 10.0,
+              "peak_at": 8.0, "parameters": 30, "kv_bytes_per_token": 100, "saturation_kind": "peak", "saturation_at": 8.0,
+              "saturation_low": 4.0, "saturation_high": 16.0}  # fmt: skip
+POINT = {"deployment": "a", "workload": "short", "unit": "requests in flight", "kind": "found", "basis": "steady", "c_max": 8.0,
+         "operate_at": 4.0, "usable_rps": 10.0, "usable_low": 9.0, "usable_high": 11.0, "missed_at": 16.0, "missed": "TTFT"}  # fmt: skip
+
+
+def sentences(found):
+    return [each.sentence for each in found]
+
+
+def four(summary, **more):
+    return frame(summary, {"a": {"levels": (4, 8, 16, 32), "throughput_tokens_per_s": [50.0, 100.0, 80.0, 60.0], **more}})
+
+
+def table(row, **changed):
+    return pl.DataFrame([{**row, **changed}])
+
+
+@pytest.mark.parametrize(
+    ("row", "c_max", "cost"),
+    [
+        ({}, 9.0, "; at 16 throughput is 20% below its highest"),
+        ({}, 8.5, "; at 16 throughput is 20% below its highest"),
+        ({}, None, "; at 16 throughput is 20% below its highest"),
+        ({}, 8.4, None),  # an SLO ends the range before memory does
+        ({"saturation_kind": "flat"}, 9.0, ""),
+        ({"saturation_high": None}, 9.0, ""),
+        ({"saturation_high": 32.0}, 9.0, "; at 32 throughput is 40% below its highest"),
+        ({"axis": "request_rate"}, 9.0, None),
+        ({"below": None}, 9.0, None),
+    ],
+)
+def test_headroom_below_a_full_cache(summary, row, c_max, cost):
+    found = list(_headroom(four(summary), table(FULL_AT_16, **row), table(POINT, c_max=c_max)))
+    words = (
+        "8 to 9 requests of short in flight leave 10 to 15 % of the KV cache of a free, for requests that are longer than these. "
+        f"It is full at 16 and was not at 8{cost}."
+    )
+    assert sentences(found) == ([] if cost is None else [words])
+    if cost and "32" in cost:
+        assert found[0].runs == ("a/8", "a/16", "a/32")
+
+
+def test_a_range_of_whole_requests():
+    assert [_range(8.5, 9.9), _range(8.5, 8.9), _range(8.5, 10.0)] == ["8 to 9", "8", "8 to 10"]
+
+
+@pytest.mark.parametrize(
+    ("row", "advised"),
+    [
+        ({}, True),
+        ({"saturation_kind": "flat"}, True),
+        ({"saturation_kind": "left"}, False),
+        ({"saturation_high": None}, False),
+        ({"saturation_low": None}, False),
+        ({"saturation_low": 16.0, "saturation_high": 32.0}, True),  # both can be at 16
+        ({"saturation_low": 17.0, "saturation_high": 32.0}, False),
+        ({"saturation_low": 2.0, "saturation_high": 8.0}, True),
+        ({"saturation_low": 2.0, "saturation_high": 7.0}, False),
+        ({"axis": "request_rate"}, False),
+    ],
+)
+def test_memory_ends_the_growth_where_both_can_be_at_one_load(summary, row, advised):
+    found = list(_memory_bound(four(summary), table(FULL_AT_16, **row)))
+    assert len(found) == advised
+    if not row:
+        assert found[0].sentence.startswith(
+            "Memory ends the growth of a (short): its throughput peaks at 8 requests, between 4 and 16, and its KV cache is full "
+            "between 8 and 16."
+        )
+        assert found[0].runs == ("a/4", "a/8", "a/16")
+
+
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [
+        ({}, "Admit at most 4 requests in flight (C_max is 8, and carries no more) on an instance of a (short), and add instances "
+             "beyond: at 16 it misses TTFT."),
+        ({"operate_at": 8.0}, "Admit at most 8 requests in flight on an instance of a (short), and add instances beyond: at 16 it misses TTFT."),
+        ({"kind": "above"}, None),
+        ({"basis": "burst"}, None),
+    ],
+)  # fmt: skip
+def test_what_to_admit(summary, point, words):
+    found = list(_admission(four(summary), table(POINT, **point)))
+    assert sentences(found) == ([] if words is None else [words])
+    assert words is None or found[0].runs == (("a/4", "a/8", "a/16") if not point else ("a/8", "a/16"))
+
+
+@pytest.mark.parametrize(
+    ("other", "carried"),
+    [
+        ({"usable_rps": 15.0, "usable_low": 12.0}, "15 of chat, 10 of short"),
+        ({"usable_rps": 15.0, "usable_low": 12.0, "kind": "above"}, "at least 15 of chat, 10 of short"),
+        ({"usable_rps": 14.9, "usable_low": 12.0}, None),  # not half as much again
+        ({"usable_rps": 15.0, "usable_low": 11.0}, None),  # the ranges meet
+        ({"usable_rps": 15.0, "usable_low": 10.0}, None),
+        ({"usable_rps": 15.0, "usable_low": None}, None),
+        ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": 8.0}, "10 of short, 5 of chat"),
+        ({"usable_rps": 5.0, "usable_low": 4.0, "usable_high": None}, None),
+        ({"usable_rps": None}, None),
+        ({"usable_rps": 15.0, "usable_low": 12.0, "deployment": "b"}, None),
+    ],
+)
+def test_pools_of_workloads_whose_ranges_lie_apart(summary, other, carried):
+    points = pl.concat([table(POINT), table(POINT, workload="chat", **other)], how="vertical_relaxed")
+    words = f"Give each type of workload a pool of its own: within its SLOs one a carries, in requests/s, {carried}. A mixed pool is sized by the heaviest."
+    assert sentences(_pools(four(summary), points)) == ([] if carried is None else [words])
+
+
+@pytest.mark.parametrize(
+    ("small", "advised"),
+    [
+        ({}, True),
+        ({"parameters": 25}, True),  # 1.2 times as large
+        ({"parameters": 26}, False),
+        ({"measured": 16.0}, False),
+        ({"measured": 17.0}, False),
+        ({"kv_bytes_per_token": 100}, False),
+        ({"kv_bytes_per_token": 99}, False),
+        ({"axis": "request_rate"}, False),
+    ],
+)
+def test_a_larger_model_that_holds_more_by_hand(summary, small, advised):
+    """4 MiB each: 40 tokens of 100 KiB, and 10 of 400 KiB."""
+    sizes = {"a": (40, 102_400), "b": (10, 409_600)}
+    launch = {name: {"plan": {"parameters": 1, "kv_bytes_per_token": each}} for name, (_, each) in sizes.items()}
+    valid = frame(
+        summary,
+        {name: {"levels": (2, 4, 8, 16), "launch": launch[name]} for name in sizes},
+        {name: {"kv_tokens": n} for name, (n, _) in sizes.items()},
+    )
+    other = {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "below": 2.0, "kv_bytes_per_token": 400}
+    saturates = pl.DataFrame([FULL_AT_16, {**other, **small}])
+    points = pl.DataFrame([POINT, {**POINT, "deployment": "b", "usable_rps": 12.0}])
+    found = list(_kv_bytes(valid, saturates, points))
+    assert len(found) == advised
+    if not small:
+        assert found[0].sentence == (
+            "How many requests fit is a matter of a model's KV bytes a token, not of its parameters: a has 1.5 times the parameters of b, "
+            "and its KV cache is full at 16 requests instead of 4, because a token takes 100 bytes instead of 400 of the 3.906 MiB that "
+            "both have. Within the SLOs it carries 10 requests/s against 12: look at both."
+        )
+        assert found[0].runs == ("a/8", "a/16", "b/2", "b/4")
+        assert sentences(_kv_bytes(valid, saturates, points.clear()))[0].endswith("MiB that both have.")
+
+
+def test_of_several_pairs_the_most_striking_is_told(summary):
+    """Against b: 4 times the requests, 1.5 times the parameters. Against c: twice and 3.75 times, which is more."""
+    names = ("a", "b", "c")
+    launch = {"plan": {"parameters": 1, "kv_bytes_per_token": 64}}
+    valid = frame(summary, {name: {"levels": (2, 4, 8, 16), "launch": launch} for name in names})
+    rows = [FULL_AT_16, {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "kv_bytes_per_token": 400},
+            {**FULL_AT_16, "deployment": "c", "parameters": 8, "measured": 8.0, "kv_bytes_per_token": 400}]  # fmt: skip
+    (found,) = _kv_bytes(valid, pl.DataFrame(rows), pl.DataFrame(schema={"workload": pl.String}))
+    assert "a has 3.8 times the parameters of c, and its KV cache is full at 16 requests instead of 8" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "words"),
+    [
+        ({}, {}, "at 4 requests of short, 2 of them give 2.5 times the throughput of 1,"),
+        ({}, {"throughput_tokens_per_s": [200.0]}, None),  # twice as much by twice as many
+        ({"preemptions": [0.0]}, {}, None),  # one alone was not out of memory
+        ({}, {"preemptions": [1.0]}, None),
+        ({}, {"levels": (8,)}, None),
+    ],
+)
+def test_more_than_twice_as_much_by_two_devices(summary, one, two, words):
+    launch = {"model": "m", "tensor_parallel": 1, "pipeline_parallel": 2, "gpus": 2}
+    curves = {
+        "one": {"levels": (4,), "throughput_tokens_per_s": [100.0], "preemptions": [2.0], "launch": {"model": "m"}, **one},
+        "two": {"levels": (4,), "throughput_tokens_per_s": [250.0], "launch": launch, **two},
+    }
+    found = list(_second_device(frame(summary, curves)))
+    assert len(found) == (words is not None)
+    assert words is None or (words in found[0].sentence and found[0].runs == ("one/4", "two/4"))
+
+
+STALLS = {
+    "levels": (2, 4),
+    "arrival": ["closed"] * 2,
+    "itl_p99_s": [0.03, 0.07],
+    "itl_p50_s": [0.01, 0.02],
+    "in_flight_peak": [2, 4],
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "cause", "level"),
+    [
+        ({"itl_p99_s": [0.03, 0.0997], "itl_p50_s": [0.01, 0.00997]}, None, 4),
+        ({}, "interference", 4),
+        ({}, "decode", None),
+        ({"itl_p99_s": [0.03, 0.05]}, None, 2),
+        ({"itl_p99_s": [0.029, 0.05]}, None, None),
+        ({"waiting_standing": [0.0, 1.0]}, None, 2),
+        ({"waiting_standing": [0.0, None]}, None, 4),
+        ({"preemptions": [0.0, 1.0]}, None, 2),
+        ({"itl_p50_s": [0.01, 0.0]}, None, 2),
+        ({"arrival": ["closed", "burst"]}, None, 2),
+        ({"in_flight_peak": [2, 1]}, None, 2),
+    ],
+)
+def test_gaps_three_times_the_median_are_stalls(summary, more, cause, level):
+    found = list(_stalls(frame(summary, {"a": {**STALLS, **more}}), {("a", "short"): cause} if cause else {}))
+    assert [each.runs for each in found] == ([] if level is None else [(f"a/{level}",)])
+    if "itl_p50_s" in more and level == 4:
+        assert found[0].sentence.startswith(
+            "On a (short, 4) one gap between tokens in a hundred is 10 times the median (99.7 against 9.97 ms) while nothing waits"
+        )
+
+
+@pytest.mark.parametrize(
+    ("rates", "usage", "advised"),
+    [([0.9, 0.6, 0.39], [0.6, 0.5, 1.0], True), ([0.9, 0.6, 0.41], [0.6, 0.5, 1.0], False), ([0.1, 0.6, 0.3], [1.0, 0.5, 0.6], False)],
+)  # fmt: skip
+def test_hits_that_are_lost_as_the_cache_fills(summary, rates, usage, advised):
+    """From the lowest level, 1, to the highest, 8; what 4 shows between them decides nothing."""
+    runs = frame(summary, {"a": {"levels": (4, 1, 8), "prefix_hit_rate": rates, "kv_usage_peak": usage}})
+    found = list(_evicted(runs))
+    assert len(found) == advised
+    if advised:
+        assert (
+            "in short on a the prefix cache serves 60% of the prompts' tokens at 1 and 39% at 8, where it is full."
+            in found[0].sentence
+        )
+        assert found[0].runs == ("a/1", "a/8")

@@ -1,21 +1,28 @@
 """From an operating point to a fleet: the documents' worked examples by number, those that they got wrong beside the right value, and the command."""
 
 import json
+from dataclasses import replace
 
 import polars as pl
 import pytest
 
 from bench.analysis import summary_frame
 from bench.analysis.sizing import (
+    Limits,
     OperatingPoint,
     break_even,
     cost_per_million_tokens,
     cost_per_month,
     fleet,
     gpus_of,
+    is_machine,
+    launched_gpus,
     limits,
+    sized,
+    with_devices,
 )
 from bench.cli import main
+from bench.study import parse_slo
 from bench.study.config import Thresholds
 from tests.planted import frame, short_row, steady_row
 
@@ -259,3 +266,102 @@ def test_several_curves_are_named(tmp_path, curve, capsys):
     both.write_parquet(tmp_path / "summary.parquet")
     assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "1"]) == 2
     assert "a with short, ab with short" in capsys.readouterr().err
+
+
+def test_a_whole_fleet_by_hand():
+    """120 requests/s at 12 (10 to 15) an instance of four GPUs: 10 (8 to 12) instances, and ⌈13⌉, ⌈10.4⌉ and ⌈15.6⌉ of them bought."""
+    point = OperatingPoint(
+        usable_rps=12, gpus=4, c_max=48, latency_s=4, prompt_tokens=400, output_tokens=100, usable_low=10, usable_high=15
+    )
+    slos = [parse_slo(text) for text in ("ttft_p99=3s", "ttft_p50=2s", "tpot_p99=50ms")]
+    told = sized(point, 120, slos=slos, gpu_hour=2, token_price=5)
+    assert (told["instances_least"], told["instances"], told["instances_most"]) == (8, 10, 12)
+    assert (told["gpus_least"], told["gpus"], told["gpus_most"]) == (44, 52, 64)
+    assert told["utilisation_at_peak"] == pytest.approx(10 / 13)
+    assert (told["limits"]["queue"], told["limits"]["shed_from"], told["limits"]["shed_at"]) == (24, 19, 21)
+    # 12,000 tokens/s are 43.2 million an hour, for 104 USD; a month has 720 hours.
+    assert told["cost"] == pytest.approx(
+        {"price_per_hour": 2, "hour": 104, "month": 74_880, "month_least": 63_360, "month_most": 92_160,
+         "million_output_tokens_at_peak": 104 / 43.2, "break_even_million_tokens_a_month": 14_976, "worth_of_tokens_an_hour_at_peak": 216}
+    )  # fmt: skip
+    bare = sized(replace(point, output_tokens=None, usable_low=0.0, usable_high=None), 120, gpu_hour=2, token_price=5)
+    assert bare["cost"] == {"price_per_hour": 2, "hour": 104, "month": 74_880, "month_least": None, "month_most": None,
+                            "break_even_million_tokens_a_month": 14_976}  # fmt: skip
+    assert (bare["instances_least"], bare["instances_most"], bare["limits"]["queue"]) == (None, None, None)
+    assert sized(point, 120)["cost"] is None
+
+
+def test_a_point_that_carries_nothing_sizes_nothing():
+    row = {"c_max": 4.0, "operate_at": 2.0, "usable_rps": 10.2, "latency_s": 0.47, "prompt_tokens": 331.0, "output_tokens": 14.0,
+           "in_flight": 4.8, "in_flight_peak": 20.0, "unit": "requests in flight", "usable_low": 9.0, "usable_high": 11.0}  # fmt: skip
+    assert OperatingPoint.of({**row, "c_max": None}, {}) is None
+    assert OperatingPoint.of({**row, "usable_rps": 0.0}, {}) is None
+    found = OperatingPoint.of(row, {"gpus": 2, "engines": 3, "max_model_len": 99, "kv_tokens": 8192})
+    assert (found.c_max, found.admit, found.gpus, found.engines, found.max_model_len) == (2, None, 2, 3, 99)
+    assert (found.usable_low, found.usable_high) == (9, 11)
+    assert OperatingPoint.of(row, {}).engines == 1
+
+
+@pytest.mark.parametrize(("usable", "consistent"), [(12, True), (11.9, False), (48, True), (48.1, False)])
+def test_load_and_latency_belong_to_each_other_within_a_factor_of_2(usable, consistent):
+    assert OperatingPoint(usable_rps=usable, c_max=48, latency_s=2).consistent is consistent
+
+
+@pytest.mark.parametrize(
+    ("more", "tokens"),
+    [
+        ({}, 5400),
+        ({"max_model_len": 4096}, 3996),
+        ({"max_model_len": 9999}, 5400),
+        ({"c_max": 30}, 0),  # the others take all of it
+        ({"c_max": 0.5}, 9900),  # there are none
+        ({"output_tokens": None}, None),
+        ({"prompt_tokens": None}, None),
+        ({"kv_tokens": None}, None),
+        ({"engines": 2}, 5000 - 4 * 500 - 100),
+    ],
+)
+def test_the_longest_prompt_by_hand(more, tokens):
+    """10,000 tokens, less nine of 500 and the 100 of its answer."""
+    point = {"c_max": 10, "prompt_tokens": 400, "output_tokens": 100, "kv_tokens": 10_000}
+    assert limits(OperatingPoint(usable_rps=5, **{**point, **more}), None).input_tokens == tokens
+
+
+def test_the_queue_is_that_of_what_arrives():
+    found = limits(OperatingPoint(usable_rps=50), 2.0, arrival_rps=30)
+    assert (found.queue, found.shed_from, found.shed_at, found.admission) == (60, 48, 54, None)
+    assert limits(OperatingPoint(usable_rps=2.9), 10.0).queue == 29  # and not 28.999…
+    assert limits(OperatingPoint(usable_rps=50), None) == Limits(None, None, None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("launch", "gpus"),
+    [
+        ({"gpus": 3, "device": "cpu"}, 3),
+        ({"gpus": None, "tensor_parallel": 2}, None),
+        ({"device": "cuda", "argv": ["serve", "--pipeline-parallel-size", "3", "--tensor-parallel-size", "2"]}, 6),
+        ({"device": "cuda", "argv": ["serve"], "tensor_parallel": 2}, 1),
+        ({"device": "cuda", "argv": [], "tensor_parallel": 2}, 2),
+        ({"device": "cuda", "argv": [], "tensor_parallel": 2, "base_url": "http://x"}, None),
+        ({"device": "cpu", "argv": ["serve"], "base_url": "http://x"}, 1),
+    ],
+)
+def test_gpus_of_a_launch(launch, gpus):
+    assert launched_gpus(launch) == gpus
+
+
+def test_a_machine_is_what_has_no_gpus():
+    told = [
+        ({"gpus": 0}, True),
+        ({"gpus": 1, "device": "cpu"}, False),
+        ({"gpus": None}, False),
+        ({"device": "cpu"}, True),
+        ({"device": "cuda"}, False),
+    ]
+    assert all(is_machine(run) is machine for run, machine in told)
+
+
+def test_devices_are_the_product_of_what_is_parallel():
+    runs = pl.DataFrame({"tensor_parallel": [2, 2, None], "pipeline_parallel": [3, 1, 1], "data_parallel": [None, 4, 1]})
+    assert with_devices(runs)["devices"].to_list() == [6, 8, None]
+    assert with_devices(runs.select("tensor_parallel"))["devices"].to_list() == [2, 2, None]

@@ -327,10 +327,15 @@ def _between_sessions(rows: Sequence[Mapping[str, Any]]) -> float:
 def _smooth(levels: Sequence[_Level]) -> None:
     """Judge each level by shares to which loads near it lend theirs, and which never fall as load rises."""
     loads = [level.load for level in levels]
+    failures = [next(v for v in level.verdicts if v.key == "failed") for level in levels]
+    serves = [i for i, failed in enumerate(failures) if failed.value <= failed.allowed]
     for verdicts in zip(*(level.verdicts for level in levels), strict=True):
         shares, weights = [v.value for v in verdicts], [v.weight for v in verdicts]
-        if verdicts[0].key not in ("growth", "failed"):  # a server refuses from one load on: nothing is lent across a cliff
-            shares, weights = lent(loads, shares, weights)
+        # A server refuses from one load on, and what it refuses misses every SLO: nothing is lent across that cliff.
+        if verdicts[0].key not in ("growth", "failed"):
+            near = lent(*([values[i] for i in serves] for values in (loads, shares, weights)))
+            for i, share, weight in zip(serves, *near, strict=True):
+                shares[i], weights[i] = share, weight
         smoothed = isotonic(shares, weights)
         for level, verdict, value, weight in zip(levels, verdicts, smoothed, weights, strict=True):
             if verdict.high > verdict.allowed and not replace(verdict, weight=weight).likely(value):
