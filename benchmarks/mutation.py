@@ -39,7 +39,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "curves": (
         [f"{_ANALYSIS}/{name}.py" for name in ("regions", "knee", "bands", "factors", "importance", "predictions", "lengths")],
-        ["test_regions", "test_factors", "test_analysis", "test_lengths", "test_figures"],
+        ["test_slo", "test_decisions", "test_regions", "test_lengths", "test_factors"],
     ),
     "models": (
         [f"{_MODELS}/{name}.py" for name in ("geometry", "families", "memory", "plan", "roofline", "stages", "config_json")],
