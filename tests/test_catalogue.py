@@ -87,6 +87,7 @@ def test_a_llama_that_states_little_by_hand():
         ({"model_type": "mistral"}, [4096] * 3),  # transformers' default
         ({"model_type": "mistral", "sliding_window": None}, [None] * 3),
         ({"sliding_window": 64, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}, [64, None, 64]),
+        ({"sliding_window": 64, "layer_types": ["chunked_attention", "full_attention", "full_attention"]}, [64, None, None]),
         ({"model_type": "qwen3", "sliding_window": 64}, [None] * 3),  # unless use_sliding_window
         ({"model_type": "qwen3", "sliding_window": 64, "use_sliding_window": True, "max_window_layers": 1}, [None, 64, 64]),
         ({"model_type": "qwen3", "sliding_window": 64, "use_sliding_window": True, "num_hidden_layers": 30}, [None] * 28 + [64] * 2),
@@ -225,6 +226,22 @@ def test_counts_and_sizes_are_within_bounds(key, least, most):
     for value in (-1, most + 1, True, "7", [7]):
         with pytest.raises(BenchError, match=rf"config\.json: {key} is .*; it is a number from [01] to {most:,}"):
             geometry_of({**LLAMA, key: value})
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"quantization_config": {"quant_method": "awq", "bits": "4"}},  # TypeError
+        {"quantization_config": {"quant_method": "fp8", "weight_block_size": [1, 2, 3]}},  # ValueError
+        {"quantization_config": [4]},  # AttributeError
+        {"vision_config": {"model_type": "siglip_vision_model", "hidden_size": 8, "intermediate_size": 16, "patch_size": 0,
+                           "image_size": 7}, "model_type": "gemma3", "text_config": {**LLAMA, "model_type": "gemma3_text"}},  # a division by 0
+        {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {}}},  # StopIteration
+    ],
+)  # fmt: skip
+def test_a_value_that_is_not_what_its_key_means(odd):
+    with pytest.raises(BenchError, match="has a value that is not what its key means"):
+        geometry_of({**LLAMA, **odd})
 
 
 def test_what_an_architectures_config_states_beside_it():
