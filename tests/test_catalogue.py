@@ -83,7 +83,8 @@ def test_a_llama_that_states_little_by_hand():
     ("config", "windows"),
     [
         ({}, [None] * 3),
-        ({"sliding_window": 64}, [64] * 3),
+        ({"sliding_window": 64, "num_hidden_layers": 7}, [64] * 7),
+        ({"model_type": "cohere2", "sliding_window": 64, "num_hidden_layers": 7}, [64] * 7),  # not known, and without layer_types
         ({"model_type": "mistral"}, [4096] * 3),  # transformers' default
         ({"model_type": "mistral", "sliding_window": None}, [None] * 3),
         ({"sliding_window": 64, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}, [64, None, 64]),
@@ -111,7 +112,9 @@ def test_a_gemma_that_states_little_has_its_familys_heads():
     assert geometry_of(whole).parameters == 4_300_079_472
     assert geometry_of(whole).active_parameters == 4_300_079_472
     # Any other encoder is not counted, and the count is said to be off.
-    for other in ({**whole, "model_type": "llava"}, {**whole, "vision_config": {**vision, "model_type": "clip"}}):
+    others = [{**whole, "model_type": name} for name in ("aya_vision", "llava")]
+    others += [{**whole, "vision_config": {**vision, "model_type": name}} for name in ("clip", "vit")]
+    for other in others:
         assert (geometry_of(other).parameters, geometry_of(other).exact) == (gemma.parameters, False)
     # A layer of 8 wide and 16 deep, patches of 2 × 2 of an image of 7 × 7 (9 of them), 3 channels.
     small = {"model_type": "siglip_vision_model", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2,

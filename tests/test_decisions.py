@@ -352,6 +352,8 @@ def test_ceilings_stand_beside_valid_requests_that_were_alone(summary):
     found = ceilings(dtype="auto", kv_cache_dtype="fp8", tensor_parallel=2)
     assert found["decode"].predicted == two["decode_tokens_per_s_at_context"]
     assert found["prefill"].predicted == pytest.approx(32 / two["ttft_s"])
+    four_bytes = plan(geometry, h100, Demand(32, 32), Setting(dtype="float32", kv_dtype="float32"))["ceilings"]
+    assert ceilings(dtype="float32")["decode"].predicted == four_bytes["decode_tokens_per_s_at_context"]
     # Runs without a word on prefixes count; of those with a hit the prompt was not computed.
     hits = runs.with_columns(prefix_hit_rate=pl.Series([None, 0.5, 0, 0, 0], dtype=pl.Float64))
     assert ceilings(hits)["prefill"].measured == pytest.approx(32 / 0.02)
