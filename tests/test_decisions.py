@@ -360,6 +360,20 @@ def test_ceilings_stand_beside_valid_requests_that_were_alone(summary):
     assert ceilings(hits)["decode"].measured == decode.measured
 
 
+def test_predictions_stand_in_the_order_of_the_runs(summary):
+    names = [f"{'ab'[i % 2]}/w{7 * i % 20}" for i in range(20)]
+    runs = frame(summary, {name: {"levels": (1,), "launch": {"plan": {"kv_tokens": 640}}} for name in names})
+    geometry, spec = geometry_of(catalogue()["llama-3-8b"].config), Deployment(model="m", engine="e")
+    both = {"geometries": dict.fromkeys("ab", geometry), "deployments": dict.fromkeys("ab", spec)}
+    found = [
+        each
+        for each in predictions(runs, saturation(runs), **both, device=devices()["h100"])
+        if each.what.startswith(("KV", "dec"))
+    ]
+    told = [f"{each.deployment}/{each.what.split(', ')[1].split()[0]}" if each.ceiling else each.deployment for each in found]
+    assert told == ["a", *names[::2], "b", *names[1::2]]
+
+
 def test_runs_of_other_programs_have_no_facts(summary):
     runs = summary_frame([summary], {}, {}, Thresholds())
     assert predictions(runs, saturation(runs), geometries={}, deployments={}, device=None) == []

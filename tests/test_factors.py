@@ -254,6 +254,16 @@ def test_panels_are_geometric_means_by_hand():
     ]
 
 
+def test_configurations_and_models_stand_in_the_order_of_the_runs():
+    """An importance's shuffles depend on it: the same runs have the same numbers."""
+    batches = [7 * i % 31 + 1 for i in range(31)]
+    runs = crossed([(batch, 8, 8, float(batch)) for batch in batches])
+    assert cells(runs)["level"].to_list() == batches
+    models = [f"m{7 * i % 10}" for i in range(10)]
+    both = correlations(pl.concat([runs.with_columns(model=pl.lit(name)) for name in models]))
+    assert both["model"].unique(maintain_order=True).to_list() == models
+
+
 @pytest.fixture
 def shuffles(monkeypatch):
     """Importances of 41 shuffles that lose 0 to 40, of models whose scores are `shuffles.scores`; and what they were given."""

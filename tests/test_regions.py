@@ -190,6 +190,12 @@ def test_a_curve_that_is_proportional_until_it_falls_has_both_points_in_one_plac
     assert (row["equilibrium_at"], row["saturation_at"]) == (8, 8)
 
 
+def test_curves_stand_in_the_order_of_the_runs():
+    one = exact({1: 10, 2: 20, 4: 40, 8: 60})
+    names = [f"w{7 * i % 10}" for i in range(10)]
+    assert regions(pl.concat([one.with_columns(workload=pl.lit(name)) for name in names]))["workload"].to_list() == names
+
+
 def test_too_few_levels_are_said():
     row = told(exact({1: 10, 2: 20, 4: 30}))
     assert row["saturation_told"] == row["equilibrium_told"] == "too few levels with a valid run: 3 of the 4 that are needed"

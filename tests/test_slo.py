@@ -140,3 +140,9 @@ def test_the_knee_is_that_of_medians_of_valid_runs(summary):
     rows += [{**row, "run": f"x{row['run']}", "ttft_p99_s": 1.0, "wrong_output_tokens": 1} for row in rows]
     row = knees(summary_frame(rows, {}, {}, Thresholds())).row(0, named=True)
     assert (row["knee"], row["knee_below"]) == (4, 2)
+
+
+def test_knees_stand_in_the_order_of_the_runs(summary):
+    rows = [{**summary, "run": f"r{i}", "workload": f"w{7 * i % 10}", "ttft_p50_s": 1.0, "ttft_p99_s": 1.0,
+             "throughput_requests_per_s": 1.0} for i in range(10)]  # fmt: skip
+    assert knees(summary_frame(rows, {}, {}, Thresholds()))["workload"].to_list() == [f"w{7 * i % 10}" for i in range(10)]
