@@ -170,8 +170,9 @@ def test_the_saturation_point_of_levels_whose_noise_is_known(throughput, kind, a
 
 
 def test_the_noise_of_a_curve_is_told_in_per_cent():
-    assert equilibrium(known({1: 10, 2: 20, 4: 40, 8: 64}, 0.02), whole=True).why.startswith("with a noise of 2 % a run")
-    assert saturation_point(known(RISE | {16: 100, 31: 100}, 0.02)).why.startswith("with a noise of 2 % a run")
+    for noise, told in ((0.02, "with a noise of 2 % a run"), (0.6, "with a noise of 60 % a run")):
+        assert equilibrium(known({1: 10, 2: 20, 4: 40, 8: 64}, noise), whole=True).why.startswith(told)
+        assert saturation_point(known(RISE | {16: 100, 31: 100}, noise)).why.startswith(told)
 
 
 def test_neighbours_out_of_order_share_their_mean():
