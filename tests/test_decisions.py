@@ -374,6 +374,27 @@ def test_predictions_stand_in_the_order_of_the_runs(summary):
     assert told == ["a", *names[::2], "b", *names[1::2]]
 
 
+def test_each_deployment_has_its_own_predictions(summary):
+    capacity = {
+        name: {"levels": (1,), "launch": {"plan": {"kv_tokens": tokens}}}
+        for name, tokens in (("b", 320), ("a", 640), ("c", 1280))
+    }
+    runs = frame(summary, capacity)
+    row = {"workload": "w", "below": 1, "levels_apart": 0}
+    full = pl.DataFrame(
+        [{**row, "deployment": name, "predicted": at, "measured": at} for name, at in (("a", 2.0), ("b", 3.0), ("c", 4.0))]
+    )
+    found = predictions(runs, full, geometries={}, deployments={}, device=None)
+    assert [(each.deployment, each.predicted) for each in found] == [
+        ("b", 320),
+        ("b", 3),
+        ("a", 640),
+        ("a", 2),
+        ("c", 1280),
+        ("c", 4),
+    ]
+
+
 def test_runs_of_other_programs_have_no_facts(summary):
     runs = summary_frame([summary], {}, {}, Thresholds())
     assert predictions(runs, saturation(runs), geometries={}, deployments={}, device=None) == []
