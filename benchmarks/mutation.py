@@ -39,11 +39,11 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "curves": (
         [f"{_ANALYSIS}/{name}.py" for name in ("regions", "knee", "bands", "factors", "importance", "predictions", "lengths")],
-        ["test_regions", "test_factors", "test_analysis", "test_lengths", "test_figures"],
+        ["test_slo", "test_decisions", "test_regions", "test_lengths", "test_factors"],
     ),
     "models": (
         [f"{_MODELS}/{name}.py" for name in ("geometry", "families", "memory", "plan", "roofline", "stages", "config_json")],
-        ["test_models", "test_capacity", "test_catalogue", "test_parallel", "test_roofline", "test_bench_plan", "test_plan_examples"],
+        ["test_models", "test_plan_examples", "test_roofline", "test_capacity", "test_bench_plan", "test_catalogue", "test_parallel"],
     ),
     "parse": (
         [f"{_PARSE}/{name}.py" for name in ("steady", "steps", "in_flight", "load", "recovery", "percentiles", "latency", "server",

@@ -68,6 +68,93 @@ def test_a_plan_by_hand():
     assert two["kv_bytes_per_token_per_gpu"] == four["kv_bytes_per_token_per_gpu"] == 128
 
 
+def ceilings(tensor_parallel=1, *, demand=None, device=DEVICE, **setting):
+    return plan(SMALL, device, demand or Demand(128, 512), Setting(tensor_parallel=tensor_parallel, **setting))["ceilings"]
+
+
+def test_ceilings_by_hand():
+    """Reading is the limit at 1,000 TFLOP/s, and the arithmetic at 0.001; a request's middle is at 128 + 512 ÷ 2 = 384 tokens."""
+    reads = DEVICE.model_copy(update={"bf16_tflops": 1000})
+    told = ceilings(device=reads)
+    weights, kv = 279_168, 384 * 256
+    assert told["decode_tokens_per_s"] == pytest.approx(1e12 / weights)
+    assert told["decode_tokens_per_s_at_context"] == pytest.approx(1e12 / (weights + kv))
+    assert told["tpot_s"] == pytest.approx((weights + kv) / 1e12)
+    # 4,948 requests have memory and 256 a place.
+    assert told["decode_tokens_per_s_at_saturation"] == pytest.approx(256e12 / (weights + 256 * kv))
+    assert ceilings(device=reads, max_num_seqs=10)["decode_tokens_per_s_at_saturation"] == pytest.approx(
+        10e12 / (weights + 10 * kv)
+    )
+    # Two GPUs split the two KV heads, four hold each twice, and read them twice.
+    assert ceilings(2, device=reads)["decode_tokens_per_s_at_context"] == pytest.approx(2e12 / (weights + kv))
+    assert ceilings(4, device=reads)["decode_tokens_per_s_at_context"] == pytest.approx(4e12 / (weights + 2 * kv))
+    # Linear layers of 73,728 parameters, an output of 512 × 64, and 4 heads × 32 × 384 tokens in two layers.
+    slow = DEVICE.model_copy(update={"bf16_tflops": 0.001})
+    flop = 2 * 73_728 + 2 * 32_768 + 2 * 4 * 32 * 2 * 384
+    assert ceilings(device=slow)["decode_tokens_per_s_at_context"] == pytest.approx(1e9 / flop)
+    assert ceilings(2, device=slow)["decode_tokens_per_s_at_context"] == pytest.approx(2e9 / flop)
+    assert ceilings(device=slow)["ttft_s"] == pytest.approx(128 / ceilings(device=slow)["prefill_tokens_per_s"])
+    assert [ceilings(n, device=slow)["ridge_flop_per_byte"] for n in (1, 4)] == [0.001, 0.001]
+
+
+def test_there_is_no_speed_at_saturation_of_less_than_one_request():
+    """Blocks of 4,096 bytes, 40 a request: the memory that holds them all, and the one with a block less."""
+    rest = 279_168 + 4_941_414 + 3_049_426_780
+    one, less = (DEVICE.model_copy(update={"memory": rest + blocks * 4096}) for blocks in (40, 39))
+    told = plan(SMALL, one, Demand(128, 512), Setting(share=1.0))
+    assert (told["predicted_saturation"], told["kv_capacity_tokens"], told["min_gpus"]) == (1, 640, 1)
+    assert told["ceilings"]["decode_tokens_per_s_at_saturation"] == told["ceilings"]["decode_tokens_per_s_at_context"]
+    told = plan(SMALL, less, Demand(128, 512), Setting(share=1.0))
+    assert (told["predicted_saturation"], told["kv_capacity_tokens"], told["min_gpus"]) == (39 / 40, 624, None)
+    assert told["ceilings"]["decode_tokens_per_s_at_saturation"] is None
+
+
+def test_a_request_of_the_whole_context_is_held():
+    assert plan(SMALL, DEVICE, Demand(4095, 1), Setting())["predicted_saturation"] == 197_954 / 256
+    assert plan(SMALL, DEVICE, Demand(4095, 1), Setting())["min_gpus"] == 1
+    beyond = plan(SMALL, DEVICE, Demand(4095, 2), Setting())
+    assert (beyond["predicted_saturation"], beyond["min_gpus"], beyond["min_tensor_parallel"]) == (None, None, None)
+
+
+def test_capacity_of_layers_with_and_without_windows(geometries):
+    """A token of Gemma 3 takes a slot in each of seven groups."""
+    told = plan(geometries["gemma-3-27b"], devices()["h200"], Demand(128, 512), Setting())
+    block = 10 * 16 * (2 * 16 * 128 * 2)
+    assert told["kv_capacity_tokens"] == told["terms"]["kv_cache_bytes_per_gpu"] // block * 16 // 7
+
+
+def test_tensor_parallel_sizes_of_one_node(geometries):
+    rows = choices(geometries["llama-3.3-70b"], devices()["h200"], Demand(128, 512), Setting())
+    assert [row["tensor_parallel"] for row in rows] == [1, 2, 4, 8]
+
+
+def test_the_most_gpus_that_are_looked_at():
+    """64 and no more: where they lack a little, 65 would do, and are not looked at."""
+    shape = {"layers": 128, "hidden_size": 8192, "heads": 64, "kv_heads": 64, "head_dim": 128, "intermediate_size": 28_672}
+    large = geometry_of(config_of(Architecture(**shape, vocabulary=320, context=256)))
+    weights = 2 * large.parameters
+    engine = round(37.7 * 320 * 256) + 3_049_426_780 + 558_345_748
+    kv = 128 * 2 * 64 * 128 * 2 * 16  # one request of a block
+    enough, short = ((weights + kv) // 64 + engine + more for more in (2, -100_000))
+    for memory, found in ((enough, 64), (short, None)):
+        device = DEVICE.model_copy(update={"memory": memory})
+        told = plan(large, device, Demand(8, 8), Setting(share=1.0))
+        assert (told["min_gpus"], told["min_tensor_parallel"]) == (found, found)
+
+
+def test_the_rule_of_thumb_by_hand():
+    """279,168 bytes of weights, 20 % more, 10 requests of 163,840 bytes; 7.5 % of each GPU is the framework's."""
+    told = plan(SMALL, DEVICE.model_copy(update={"memory": 1_000_000}), Demand(128, 512, 10), Setting())["rule_of_thumb"]
+    assert told == {
+        "weight_bytes": 279_168,
+        "kv_cache_bytes": 1_638_400,
+        "activation_bytes": 55_834,
+        "framework_bytes_per_gpu": 75_000,
+        "min_gpus": 3,  # 1,973,402 ÷ 925,000 = 2.13
+        "gpus_with_headroom": 4,  # 3.9
+    }
+
+
 def test_terms_add_up_for_every_model_device_and_tensor_parallel_size(geometries):
     for key, geometry in geometries.items():
         for name, device in devices().items():

@@ -59,6 +59,201 @@ def test_families_that_the_catalogue_has_no_model_of():
     assert geometry_of(qwen).windows == (None,) * 35 + (4096,) * 5
 
 
+LLAMA = {
+    "model_type": "llama", "hidden_size": 100, "intermediate_size": 200, "num_hidden_layers": 3, "num_attention_heads": 3,
+    "vocab_size": 1000, "max_position_embeddings": 512,
+}  # fmt: skip
+
+
+def test_a_llama_that_states_little_by_hand():
+    """Three heads of 33 (100 ÷ 3, cut), as many KV heads, an output layer of its own."""
+    plain = geometry_of(LLAMA)
+    assert (plain.kv_heads, plain.head_dim, plain.attention, plain.tied) == (3, 33, "MHA", False)
+    assert plain.parameters == 3 * (100 * 33 * 12 + 3 * 100 * 200 + 200) + 2 * 1000 * 100 + 100
+    grouped = {**LLAMA, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    assert (geometry_of(grouped).attention, geometry_of(grouped).head_dim) == ("GQA", 16)
+    assert geometry_of({**grouped, "num_key_value_heads": 1}).attention == "MQA"
+    assert geometry_of({**grouped, "tie_word_embeddings": True}).parameters == geometry_of(grouped).parameters - 1000 * 100
+    # Biases of 4 + 2 + 2 heads of 16 and the output's 100; of gate, up (200 each) and down (100).
+    for key, bias in (("attention_bias", 8 * 16 + 100), ("mlp_bias", 2 * 200 + 100)):
+        assert geometry_of({**grouped, key: True}).parameters - geometry_of(grouped).parameters == 3 * bias
+
+
+@pytest.mark.parametrize(
+    ("config", "windows"),
+    [
+        ({}, [None] * 3),
+        ({"sliding_window": 64, "num_hidden_layers": 7}, [64] * 7),
+        ({"model_type": "cohere2", "sliding_window": 64, "num_hidden_layers": 7}, [64] * 7),  # not known, and without layer_types
+        ({"model_type": "mistral"}, [4096] * 3),  # transformers' default
+        ({"model_type": "mistral", "sliding_window": None}, [None] * 3),
+        ({"sliding_window": 64, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}, [64, None, 64]),
+        ({"sliding_window": 64, "layer_types": ["chunked_attention", "full_attention", "full_attention"]}, [64, None, None]),
+        ({"model_type": "qwen3", "sliding_window": 64}, [None] * 3),  # unless use_sliding_window
+        ({"model_type": "qwen3", "sliding_window": 64, "use_sliding_window": True, "max_window_layers": 1}, [None, 64, 64]),
+        ({"model_type": "qwen3", "sliding_window": 64, "use_sliding_window": True, "num_hidden_layers": 30}, [None] * 28 + [64] * 2),
+        ({"model_type": "gemma3_text", "num_hidden_layers": 7}, [4096] * 5 + [None, 4096]),
+        ({"model_type": "gemma3_text", "sliding_window": 64, "sliding_window_pattern": 2}, [64, None, 64]),
+    ],
+)  # fmt: skip
+def test_windows_of_each_layer(config, windows):
+    assert list(geometry_of({**LLAMA, **config}).windows) == windows
+
+
+def test_a_gemma_that_states_little_has_its_familys_heads():
+    """Gemma 3 4B states neither heads nor vocabulary: 4,300,079,472 parameters, 419,816,304 of them the image encoder's."""
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10_240, "num_hidden_layers": 34}
+    gemma = geometry_of(text)
+    assert (gemma.heads, gemma.kv_heads, gemma.head_dim, gemma.vocabulary, gemma.context) == (8, 4, 256, 262_208, 131_072)
+    assert gemma.tied and gemma.parameters == 4_300_079_472 - 419_816_304
+    vision = {"model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+              "patch_size": 14, "image_size": 896}  # fmt: skip
+    whole = {"model_type": "gemma3", "text_config": text, "vision_config": vision}
+    assert geometry_of(whole).parameters == 4_300_079_472
+    assert geometry_of(whole).active_parameters == 4_300_079_472
+    # Any other encoder is not counted, and the count is said to be off.
+    others = [{**whole, "model_type": name} for name in ("aya_vision", "llava")]
+    others += [{**whole, "vision_config": {**vision, "model_type": name}} for name in ("clip", "vit")]
+    for other in others:
+        assert (geometry_of(other).parameters, geometry_of(other).exact) == (gemma.parameters, False)
+    # A layer of 8 wide and 16 deep, patches of 2 × 2 of an image of 7 × 7 (9 of them), 3 channels.
+    small = {"model_type": "siglip_vision_model", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2,
+             "patch_size": 2, "image_size": 7}  # fmt: skip
+    layer = 4 * 8 * 8 + 4 * 8 + 2 * 8 * 16 + 16 + 8 + 4 * 8
+    encoder = 2 * layer + (3 * 2 * 2 * 8 + 8 + 9 * 8) + 2 * 8 + (8 * 2560 + 8)
+    assert geometry_of({**whole, "vision_config": small}).parameters - gemma.parameters == encoder == 21_880
+
+
+def test_a_gpt2_that_states_more_by_hand():
+    """Two layers 100 wide with heads of 33 (100 ÷ 3, cut), an MLP of 50 and an output layer of its own."""
+    config = {
+        "model_type": "gpt2",
+        "n_embd": 100,
+        "n_layer": 2,
+        "n_head": 3,
+        "n_positions": 64,
+        "vocab_size": 1000,
+        "n_inner": 50,
+    }
+    own = geometry_of({**config, "tie_word_embeddings": False})
+    assert (own.head_dim, own.kv_heads, own.intermediate_size, own.context) == (33, 3, 50, 64)
+    layer = 4 * 100 * 100 + 400 + 2 * 100 * 50 + 50 + 100 + 4 * 100
+    assert own.parameters == 2 * layer + 2 * 1000 * 100 + 64 * 100 + 200
+    assert geometry_of(config).parameters == own.parameters - 1000 * 100
+    assert geometry_of({**config, "n_inner": None}).intermediate_size == 400
+
+
+def test_falcons_older_and_newer_forms():
+    """Falcon-RW-1B, with biases, a KV head a query head and two norms in a row: 1,311,625,216 parameters."""
+    old = {"model_type": "falcon", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32, "vocab_size": 50_304,
+           "bias": True, "multi_query": False, "parallel_attn": False}  # fmt: skip
+    assert (geometry_of(old).parameters, geometry_of(old).attention) == (1_311_625_216, "MHA")
+    assert (geometry_of(old).head_dim, geometry_of(old).context) == (64, 2048)
+    # The new decoder may have one norm for both (Falcon 11B), and an MLP of any width.
+    new = {"model_type": "falcon", "hidden_size": 100, "num_hidden_layers": 1, "num_attention_heads": 3, "vocab_size": 1000,
+           "new_decoder_architecture": True}  # fmt: skip
+    one = geometry_of({**new, "num_ln_in_parallel_attn": 1, "ffn_hidden_size": 50, "num_kv_heads": 1})
+    assert one.parameters == (100 * 33 * 8 + 2 * 100 * 50 + 200) + 1000 * 100 + 200
+    two = geometry_of({**new, "tie_word_embeddings": False})
+    assert (two.kv_heads, two.head_dim, two.intermediate_size) == (3, 33, 400)
+    assert two.parameters == (100 * 33 * 12 + 2 * 100 * 400 + 400) + 2 * 1000 * 100 + 200
+
+
+def test_which_layers_have_experts():
+    """Experts of 3 × 100 × 20 = 6,000 parameters, eight a layer, two of them for each token."""
+    moe = {**LLAMA, "model_type": "qwen3_moe", "num_hidden_layers": 6, "num_experts": 8, "num_experts_per_tok": 2,
+           "moe_intermediate_size": 20}  # fmt: skip
+    for more, layers in (
+        ({}, {0, 1, 2, 3, 4, 5}),
+        ({"decoder_sparse_step": 2}, {1, 3, 5}),
+        ({"decoder_sparse_step": 2, "mlp_only_layers": [3]}, {1, 5}),
+    ):
+        found = geometry_of({**moe, **more})
+        assert {i for i, size in enumerate(found.layer_experts) if size} == layers
+        assert set(found.layer_experts) <= {0, 48_000}
+        assert found.parameters - found.active_parameters == len(layers) * 6 * 6000
+    latent = {**LLAMA, "model_type": "deepseek_v2", "num_hidden_layers": 6, "kv_lora_rank": 16, "qk_rope_head_dim": 4,
+              "qk_nope_head_dim": 8, "v_head_dim": 10, "n_routed_experts": 8, "num_experts_per_tok": 2,
+              "moe_intermediate_size": 20}  # fmt: skip
+    for more, layers in (
+        ({}, {0, 1, 2, 3, 4, 5}),
+        ({"first_k_dense_replace": 1}, {1, 2, 3, 4, 5}),
+        ({"first_k_dense_replace": 1, "moe_layer_freq": 2}, {2, 4}),
+    ):
+        found = geometry_of({**latent, **more})
+        assert {i for i, size in enumerate(found.layer_experts) if size} == layers
+    # Query 100 × 3 × 12, key and value 100 × 20 + 16 × 3 × 18, output 3 × 10 × 100; eight experts; norms 200 + 16; routers 100 × 8.
+    found = geometry_of(latent)
+    layer = 3600 + (2000 + 864) + 3000 + 48_000 + 216 + 800
+    assert found.parameters == 6 * layer + 2 * 1000 * 100 + 100
+    assert (found.attention, found.attended, found.head_dim) == ("MLA", (8 + 4 + 10, 16 + 4 + 16), 20)
+    shared = geometry_of({**latent, "n_shared_experts": 2})
+    assert shared.parameters - found.parameters == shared.active_parameters - found.active_parameters == 6 * 2 * 6000
+    # Its queries compressed to 5, with a norm of 5: 100 × 5 + 5 × 36 in place of 100 × 36.
+    assert geometry_of({**latent, "q_lora_rank": 5}).parameters - found.parameters == 6 * (500 + 180 + 5 - 3600)
+    assert geometry_of({**latent, "tie_word_embeddings": True}).parameters == found.parameters - 1000 * 100
+
+
+@pytest.mark.parametrize(
+    ("quantisation", "each"),
+    [
+        ({"quant_method": "fp8"}, 1),
+        ({"quant_method": "fp8", "weight_block_size": [4, 8]}, 1 + 4 / 32),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 8}}}}, 0.75),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 1}}}}, 2.5),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 8, "group_size": -1}}}}, 1),
+        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4}}}}, 0.5),
+        ({"quant_method": "gptq", "bits": 8, "group_size": 1}, 4),
+        ({"quant_method": "gptq", "bits": 8}, 1),
+        ({"quant_method": "awq", "bits": 4, "group_size": -1}, 0.5),
+    ],
+)
+def test_bytes_of_a_quantised_parameter(quantisation, each):
+    found = geometry_of({**LLAMA, "quantization_config": quantisation})
+    assert (found.quantised_bytes, found.exact) == (each, True)
+
+
+@pytest.mark.parametrize(
+    ("key", "least", "most"),
+    [
+        ("num_hidden_layers", 1, 10_000),
+        ("hidden_size", 3, 10**9),
+        ("vocab_size", 1, 10**9),
+        ("intermediate_size", 0, 10**9),
+        ("sliding_window", 0, 10**9),
+    ],
+)
+def test_counts_and_sizes_are_within_bounds(key, least, most):
+    for value in (least, 7, most):
+        geometry_of({**LLAMA, key: value})
+    for value in (-1, most + 1, True, "7", [7]):
+        with pytest.raises(BenchError, match=rf"config\.json: {key} is .*; it is a number from [01] to {most:,}"):
+            geometry_of({**LLAMA, key: value})
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"quantization_config": {"quant_method": "awq", "bits": "4"}},  # TypeError
+        {"quantization_config": {"quant_method": "fp8", "weight_block_size": [1, 2, 3]}},  # ValueError
+        {"quantization_config": [4]},  # AttributeError
+        {"vision_config": {"model_type": "siglip_vision_model", "hidden_size": 8, "intermediate_size": 16, "patch_size": 0,
+                           "image_size": 7}, "model_type": "gemma3", "text_config": {**LLAMA, "model_type": "gemma3_text"}},  # a division by 0
+        {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {}}},  # StopIteration
+    ],
+)  # fmt: skip
+def test_a_value_that_is_not_what_its_key_means(odd):
+    with pytest.raises(BenchError, match="has a value that is not what its key means"):
+        geometry_of({**LLAMA, **odd})
+
+
+def test_what_an_architectures_config_states_beside_it():
+    """Llama 2's defaults: a checkpoint of the same facts is the same, byte for byte."""
+    told = config_of(Architecture(**ARCHITECTURE))
+    assert (told["rms_norm_eps"], told["rope_theta"], told["initializer_range"]) == (1e-5, 10_000, 0.02)
+    assert (told["tie_word_embeddings"], told["torch_dtype"], told["hidden_act"]) == (False, "float32", "silu")
+
+
 @pytest.mark.parametrize(
     ("key", "billions"), [("qwen3-30b-a3b", 3.35), ("mixtral-8x7b", 12.88), ("deepseek-v3", 37.55), ("deepseek-v2-lite", 2.66)]
 )

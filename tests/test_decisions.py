@@ -144,6 +144,42 @@ def test_the_monitoring_bands(run, states):
     assert {name: found.state for name, found in judge(run).items()} == states
 
 
+@pytest.mark.parametrize(
+    ("band", "run", "values", "states"),
+    [
+        ("gpu_memory", lambda x: {"gpu_memory_peak_bytes": x, "device_memory_bytes": 100}, [0, 79, 80, 90, 91, 94, 95, 100],
+         ["below", "below", "within", "within", "above", "above", "far above", "far above"]),
+        ("kv_usage", lambda x: {"kv_usage_peak": x / 100}, [0, 74, 75, 90, 91, 98, 99, 100],
+         ["below", "below", "within", "within", "above", "above", "far above", "far above"]),
+        ("preempted", lambda x: {"preemptions": x, "requests": 100}, [0, 5, 6, 19, 20, 100],
+         ["within", "within", "above", "above", "far above", "far above"]),
+        ("prefix", lambda x: {"prefix_hit_rate": x / 100, "prefix_hit_rate_expected": 1}, [0, 94, 95, 100, 200],
+         ["below", "below", "within", "within", "within"]),
+        ("queue", lambda x: {"waiting_standing": x, "in_flight_peak": 100}, [0, 2, 3, 19, 20, 100],
+         ["within", "within", "above", "above", "far above", "far above"]),
+    ],
+)  # fmt: skip
+def test_where_each_band_begins_and_ends(band, run, values, states):
+    assert [judge(run(value))[band].state for value in values] == states
+
+
+def test_a_bands_value_is_a_share_and_unknown_where_nothing_is_to_be_shared():
+    run = {"gpu_memory_peak_bytes": 30.0, "device_memory_bytes": 40, "kv_usage_peak": 0.25, "preemptions": 3, "requests": 12,
+           "prefix_hit_rate": 0.2, "prefix_hit_rate_expected": 0.8, "waiting_standing": 1.0, "in_flight_peak": 8}  # fmt: skip
+    values = {"gpu_memory": 0.75, "kv_usage": 0.25, "preempted": 0.25, "prefix": 0.25, "queue": 0.125}
+    assert {name: found.value for name, found in judge(run).items()} == values
+    parts = (
+        ("gpu_memory", "gpu_memory_peak_bytes", "device_memory_bytes"),
+        ("preempted", "preemptions", "requests"),
+        ("prefix", "prefix_hit_rate", "prefix_hit_rate_expected"),
+        ("queue", "waiting_standing", "in_flight_peak"),
+    )
+    for band, part, whole in parts:
+        assert judge({**run, part: 0})[band].value == 0
+        for lacking in ({part: None}, {whole: None}, {whole: 0}):
+            assert {*values} - {*judge({**run, **lacking})} == {band}
+
+
 def said(runs, slos=SLOS):
     return [(each.role, each.sentence, each.runs) for each in advice(runs, saturation(runs), operating_points(runs, slos))]
 
@@ -274,6 +310,100 @@ def test_predicted_and_measured_stand_side_by_side(summary):
         cached, saturation(cached), geometries={"a": geometry}, deployments={"a": deployment}, device=devices()["h100"]
     )
     assert [each.what.split()[0] for each in told] == ["KV", "saturation", "decode"]
+
+
+@pytest.mark.parametrize(
+    ("predicted", "below", "measured", "apart", "told"),
+    [
+        (10, 8, 16, 0, "within the levels: full at 16, not at 8"),
+        (16, 8, 16, 0, "within the levels: full at 16, not at 8"),
+        (8, 8, 16, -1, "1 level below"),  # at 8 it was not full
+        (17, 8, 16, 1, "1 level above"),
+        (99, 8, 16, 2, "2 levels above"),
+        (1, 8, 16, -3, "3 levels below"),
+        (17, 8, 16, 0, "full at 16"),
+        (5, None, 8, 0, "within the levels: full at 8"),
+    ],
+)
+def test_a_predicted_saturation_lies_between_levels_or_levels_apart(summary, predicted, below, measured, apart, told):
+    row = {"deployment": "a", "workload": "w", "predicted": float(predicted), "below": below, "measured": measured}
+    runs = frame(summary, {"a": {"levels": (1,)}})
+    (found,) = predictions(
+        runs.with_columns(kv_tokens=pl.lit(None, dtype=pl.Int64)),
+        pl.DataFrame([{**row, "levels_apart": apart}, {**row, "measured": None, "levels_apart": None}]),
+        geometries={}, deployments={}, device=None,
+    )  # fmt: skip
+    assert (found.what, found.said, found.ceiling) == ("saturation with w (requests)", told, False)
+    assert found.ratio == measured / predicted
+
+
+@pytest.mark.parametrize(("planned", "said"), [(640, "the same"), (600, "+6.7%"), (1280, "-50.0%")])
+def test_planned_and_reported_kv_capacity(summary, planned, said):
+    runs = frame(summary, {"a": {"levels": (1,), "launch": {"plan": {"kv_tokens": planned}}}})
+    (found,) = predictions(runs, saturation(runs).clear(), geometries={}, deployments={}, device=None)
+    assert (found.predicted, found.measured, found.said) == (planned, 640, said)
+
+
+def test_ceilings_stand_beside_valid_requests_that_were_alone(summary):
+    """Two runs of one request at a time; the others have two in flight, are no ladder of concurrency, or are invalid."""
+    geometry, h100 = geometry_of(catalogue()["llama-3-8b"].config), devices()["h100"]
+    curve = {"levels": (1, 1, 2, 1, 1), "tpot_p50_s": [0.01, 0.03, 0.001, 0.001, 0.001], "ttft_p50_s": [0.02, 0.06] + [0.001] * 3,
+             "wrong_output_tokens": [0, 0, 0, 1, 0], "axis": ["concurrency"] * 4 + ["request_rate"]}  # fmt: skip
+    runs = frame(summary, {"a": curve})
+
+    def ceilings(runs=runs, **deployment):
+        spec = Deployment(model="m", engine="e", **deployment)
+        found = predictions(runs, saturation(runs).clear(), geometries={"a": geometry}, deployments={"a": spec}, device=h100)
+        return {each.what.split()[0]: each for each in found if each.ceiling}
+
+    decode, prefill = ceilings()["decode"], ceilings()["prefill"]
+    assert (decode.measured, prefill.measured) == (pytest.approx(1 / 0.02), pytest.approx(32 / 0.04))
+    assert decode.said == f"{100 * decode.measured / decode.predicted:.0f}% of the ceiling"
+    two = plan(geometry, h100, Demand(32, 32), Setting(kv_dtype="fp8", tensor_parallel=2))["ceilings"]
+    found = ceilings(dtype="auto", kv_cache_dtype="fp8", tensor_parallel=2)
+    assert found["decode"].predicted == two["decode_tokens_per_s_at_context"]
+    assert found["prefill"].predicted == pytest.approx(32 / two["ttft_s"])
+    four_bytes = plan(geometry, h100, Demand(32, 32), Setting(dtype="float32", kv_dtype="float32"))["ceilings"]
+    assert ceilings(dtype="float32")["decode"].predicted == four_bytes["decode_tokens_per_s_at_context"]
+    # Runs without a word on prefixes count; of those with a hit the prompt was not computed.
+    hits = runs.with_columns(prefix_hit_rate=pl.Series([None, 0.5, 0, 0, 0], dtype=pl.Float64))
+    assert ceilings(hits)["prefill"].measured == pytest.approx(32 / 0.02)
+    assert ceilings(hits)["decode"].measured == decode.measured
+
+
+def test_predictions_stand_in_the_order_of_the_runs(summary):
+    names = [f"{'ab'[i % 2]}/w{7 * i % 20}" for i in range(20)]
+    runs = frame(summary, {name: {"levels": (1,), "launch": {"plan": {"kv_tokens": 640}}} for name in names})
+    geometry, spec = geometry_of(catalogue()["llama-3-8b"].config), Deployment(model="m", engine="e")
+    both = {"geometries": dict.fromkeys("ab", geometry), "deployments": dict.fromkeys("ab", spec)}
+    found = [
+        each
+        for each in predictions(runs, saturation(runs), **both, device=devices()["h100"])
+        if each.what.startswith(("KV", "dec"))
+    ]
+    told = [f"{each.deployment}/{each.what.split(', ')[1].split()[0]}" if each.ceiling else each.deployment for each in found]
+    assert told == ["a", *names[::2], "b", *names[1::2]]
+
+
+def test_each_deployment_has_its_own_predictions(summary):
+    capacity = {
+        name: {"levels": (1,), "launch": {"plan": {"kv_tokens": tokens}}}
+        for name, tokens in (("b", 320), ("a", 640), ("c", 1280))
+    }
+    runs = frame(summary, capacity)
+    row = {"workload": "w", "below": 1, "levels_apart": 0}
+    full = pl.DataFrame(
+        [{**row, "deployment": name, "predicted": at, "measured": at} for name, at in (("a", 2.0), ("b", 3.0), ("c", 4.0))]
+    )
+    found = predictions(runs, full, geometries={}, deployments={}, device=None)
+    assert [(each.deployment, each.predicted) for each in found] == [
+        ("b", 320),
+        ("b", 3),
+        ("a", 640),
+        ("a", 2),
+        ("c", 1280),
+        ("c", 4),
+    ]
 
 
 def test_runs_of_other_programs_have_no_facts(summary):

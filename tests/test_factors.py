@@ -3,10 +3,12 @@
 import math
 import random
 
+import numpy as np
 import polars as pl
 import pytest
 from benchmarks.factors import planted, ttft_importances
 
+from bench.analysis import importance as importance_module
 from bench.analysis import summary_frame
 from bench.analysis.factors import (
     FACTORS,
@@ -138,7 +140,13 @@ def test_correlations_are_those_of_the_planted_formula():
         (0.05, "none"),
         (-0.05, "none"),
         (0.1, "low"),
+        (0.09, "none"),
+        (-0.1, "low, negative"),
+        (0.29, "low"),
         (0.3, "medium"),
+        (-0.49, "medium, negative"),
+        (0.5, "high"),
+        (0.69, "high"),
         (-0.5, "high, negative"),
         (0.7, "very high"),
         (1.0, "very high"),
@@ -177,6 +185,158 @@ def test_panels_shade_the_spread_of_a_repeat():
     row = marginal_means(with_metrics(exact), "level").filter(pl.col("metric") == "TTFT (s)").row(0, named=True)
     assert row["high"] / row["low"] == pytest.approx(1.1)
     assert row["n"] == 12  # three input × two output lengths × two numbers of devices
+
+
+def crossed(rows):
+    """Rows of `with_metrics` of one model and one family: batch size, input and output length, and TTFT."""
+    return with_metrics(
+        pl.DataFrame(
+            [
+                {"valid": True, "axis": "concurrency", "arrival": "burst", "family": "f", "workload": f"f-{i}", "model": "m",
+                 "parameters": 7, "level": float(batch), "prompt_fixed": prompt, "output_fixed": output, "tensor_parallel": 1,
+                 "repeat": 1, "duration_s": 8.0, "throughput_tokens_per_s": 1.0, "ttft_mean_s": ttft}
+                for i, (batch, prompt, output, ttft) in enumerate(rows)
+            ],
+            schema_overrides={"ttft_mean_s": pl.Float64},
+        )
+    )  # fmt: skip
+
+
+def test_the_factor_studys_own_metrics_by_hand():
+    runs = crossed([(4, 32, 16, 0.5)])
+    assert runs.select("ttlt_s", "per_token_s", "tensor_parallel").row(0) == (8, 8 / (4 * 16), 1)
+    several = pl.concat(
+        [runs.with_columns(model=pl.lit(name), parameters=pl.lit(size)) for name, size in (("b", 9), ("a", 9), ("c", 5))]
+    )
+    assert with_metrics(several)["model_order"].to_list() == [3, 2, 1]  # by size, then by name
+    for left_out in ({"valid": pl.lit(False)}, {"workload": pl.lit("f")}, {"output_fixed": pl.lit(None, dtype=pl.Int64)}):
+        assert with_metrics(runs.with_columns(**left_out)).is_empty()
+
+
+def test_a_correlation_and_its_interval_by_hand():
+    """1, 3, 2 and 4 at 1, 2, 3 and 4: r = 4 ÷ 5, as are the ranks'; z = atanh 0.8 = 1.0986 ± 1.96."""
+    row = of(correlations(crossed([(1, 8, 8, 1.0), (2, 8, 8, 3.0), (3, 8, 8, 2.0), (4, 8, 8, 4.0)])), "TTFT (s)", "batch size")
+    assert (row["r"], row["rank_r"], row["n"], row["band"]) == (pytest.approx(0.8), pytest.approx(0.8), 4, "very high")
+    assert (row["low"], row["high"]) == (
+        pytest.approx(math.tanh(1.0986 - 1.96), abs=1e-4),
+        pytest.approx(math.tanh(1.0986 + 1.96), abs=1e-4),
+    )
+    # Of three there is a correlation without an interval, as there is of a straight line; of two there is none.
+    three = of(correlations(crossed([(1, 8, 8, 1.0), (2, 8, 8, 3.0), (3, 8, 8, 2.0)])), "TTFT (s)", "batch size")
+    assert (three["r"], three["low"], three["high"]) == (pytest.approx(0.5), None, None)
+    straight = of(correlations(crossed([(i, 8, 8, -float(i)) for i in range(1, 6)])), "TTFT (s)", "batch size")
+    assert (straight["r"], straight["low"], straight["band"]) == (pytest.approx(-1), None, "very high, negative")
+    for rows in (
+        [(1, 8, 8, 1.0), (2, 8, 8, 3.0)],
+        [(1, 8, 8, 1.0), (2, 8, 8, 3.0), (3, 8, 8, None)],
+        [(i, 8, 8, 1.0) for i in (1, 2, 3)],
+    ):
+        assert "TTFT (s)" not in correlations(crossed(rows))["metric"].to_list()
+
+
+@pytest.mark.parametrize(("prompts", "pairs"), [((2, 1, 3, 4), [("batch size", "input length")]), ((3, 4, 2, 1), [("batch size", "input length")]),
+                                                ((3, 2, 1, 4), []), ((2, 3, 1, 4), [])])  # fmt: skip
+def test_factors_go_together_from_a_rank_correlation_of_07(prompts, pairs):
+    """Of four ranks, ρ is 0.8 with one pair of neighbours swapped, −0.8 the other way round, 0.2 and 0.4."""
+    runs = crossed([(i + 1, prompt, 8, 1.0) for i, prompt in enumerate(prompts)])
+    assert confounded(cells(runs)) == pairs
+
+
+def test_panels_are_geometric_means_by_hand():
+    """Two input lengths at each of two batch sizes, whose repeats are 1 and 4, 16 and 16, 2 and 2, 8 and 8."""
+    rows = [(1, 8, 8, 1.0), (1, 8, 8, 4.0), (1, 16, 8, 16.0), (2, 8, 8, 2.0), (2, 16, 8, 8.0), (3, 8, 8, 0.0)]
+    found = marginal_means(crossed(rows), "level").filter(pl.col("metric") == "TTFT (s)")
+    told = [tuple(row) for row in found.select("factor", "value", "mean", "low", "high", "n").rows()]
+    # √(2 × 16), √(1 × 16), √(4 × 16); √(2 × 8). A metric of 0 has no logarithm, and is no value of the factor.
+    assert told == [
+        ("batch size", 1, pytest.approx(32**0.5), pytest.approx(4), pytest.approx(8), 2),
+        ("batch size", 2, pytest.approx(4), pytest.approx(4), pytest.approx(4), 2),
+    ]
+
+
+def test_configurations_and_models_stand_in_the_order_of_the_runs():
+    """An importance's shuffles depend on it: the same runs have the same numbers."""
+    batches = [7 * i % 31 + 1 for i in range(31)]
+    runs = crossed([(batch, 8, 8, float(batch)) for batch in batches])
+    assert cells(runs)["level"].to_list() == batches
+    models = [f"m{7 * i % 10}" for i in range(10)]
+    both = correlations(pl.concat([runs.with_columns(model=pl.lit(name)) for name in models]))
+    assert both["model"].unique(maintain_order=True).to_list() == models
+
+
+@pytest.fixture
+def shuffles(monkeypatch):
+    """Importances of 41 shuffles that lose 0 to 40, of models whose scores are `shuffles.scores`; and what they were given."""
+
+    class Shuffled:
+        scores = (0.4, 0.6)
+        seen = ()
+
+        def __call__(self, x, y):
+            self.seen = (x, y)
+            return [*self.scores], [[float(i) for i in range(41)] for _ in range(x.shape[1])]
+
+    found = Shuffled()
+    monkeypatch.setattr(importance_module, "_shuffled", found)
+    return found
+
+
+def test_importances_are_the_shuffles_mean_and_95_per_cent(shuffles):
+    runs = crossed([(i, 8, 8, math.e**i) for i in range(1, 21)])  # 20 configurations are just enough
+    row = of(importances(runs), "TTFT (s)", "batch size")
+    assert (row["importance"], row["low"], row["high"]) == (20, 1, 39)
+    assert (row["score"], row["score_low"], row["score_high"], row["n"]) == (0.5, 0.4, 0.6, 20)
+    assert importances(runs)["metric"].to_list() == ["TTFT (s)"]  # the others are the same in all, or another's inverse
+    x, y = shuffles.seen
+    assert x.tolist() == [[i] for i in range(1, 21)]
+    assert y.tolist() == pytest.approx(range(1, 21))  # the logarithm
+    assert importances(runs.head(19)).is_empty()
+    shuffles.scores = (0.4, 0.58)
+    row = of(importances(runs), "TTFT (s)", "batch size")
+    assert (row["importance"], row["low"], row["high"], row["score"]) == (None, None, None, pytest.approx(0.49))
+    # Where the least is 0 there is no logarithm.
+    importances(crossed([(i, 8, 8, float(i - 1)) for i in range(1, 21)]))
+    assert shuffles.seen[1].tolist() == list(range(20))
+    assert importances(crossed([(i, 8, 8, 3.0) for i in range(1, 21)])).is_empty()
+
+
+def test_each_factor_is_shuffled_twenty_times_in_each_of_two_rounds(monkeypatch):
+    """Models that know y to be the first column: of the second, nothing depends."""
+    seeds = []
+
+    def held_out(_x, _y, seed):
+        seeds.append(seed)
+        return lambda copies: copies[:, :, 0]
+
+    monkeypatch.setattr(importance_module, "_held_out", held_out)
+    x = np.array([[float(i), float(i % 3)] for i in range(30)])
+    scores, (first, second) = importance_module._shuffled(x, x[:, 0])
+    assert (seeds, scores, second) == ([0, 1], [1.0, 1.0], [0.0] * 40)
+    assert len(first) == 40 and len(set(first)) == 40
+    assert sum(first) / 40 == pytest.approx(2, abs=0.2)  # R² of a column in any other order is −1 on average
+
+
+def test_each_of_five_models_learns_four_fifths_and_predicts_the_rest(monkeypatch):
+    learned = []
+
+    class Mean:
+        def __init__(self, **_): ...
+
+        def fit(self, x, _y):
+            learned.append({*x[:, 0]})
+            self.known = learned[-1]
+            return self
+
+        def predict(self, x):
+            assert not self.known & {*x[:, 0]}
+            return x[:, 0]
+
+    monkeypatch.setattr("sklearn.ensemble.GradientBoostingRegressor", Mean)
+    x = np.array([[float(i), 0.0] for i in range(20)])
+    told = importance_module._held_out(x, x[:, 0], 0)(np.stack([x, x + 100]))
+    assert told.tolist() == [[*map(float, range(20))], [*map(float, range(100, 120))]]
+    assert [len(each) for each in learned] == [16] * 5
+    assert all(sum(i in each for each in learned) == 4 for i in range(20))
 
 
 def test_a_closed_loop_has_no_batch():

@@ -45,6 +45,39 @@ def test_a_parabola_is_told_and_a_line_is_none():
     assert sum(bent) / len(bent) < 0.1  # of lines, about 5 % by chance
 
 
+def test_a_line_and_its_intervals_by_hand():
+    """1, 2 and 4 at 1, 2 and 3: errors of 1/6, −1/3 and 1/6, one degree of freedom, for which Student's t is 12.706."""
+    points = pl.DataFrame({"x": [1, 2, 3], "y": [1.0, 2.0, 4.0], "valid": True})
+    found = line(points, "x", "y")
+    assert (found.slope, found.intercept) == pytest.approx((1.5, -2 / 3))
+    deviation = (1 / 6) ** 0.5
+    assert found.slope_half == pytest.approx(12.7062 * deviation / 2**0.5, rel=1e-4)
+    assert found.intercept_half == pytest.approx(12.7062 * deviation * (1 / 3 + 4 / 2) ** 0.5, rel=1e-4)
+    assert found.r_squared == pytest.approx(1 - (1 / 6) / (14 / 3))
+    assert (found.bend, found.curved_intercept, found.n) == (None, None, 3)
+    gaps = pl.concat([points, points.with_columns(y=pl.lit(None, dtype=pl.Float64)), points.with_columns(valid=pl.lit(False))])
+    assert line(gaps, "x", "y") == found
+
+
+@pytest.mark.parametrize(
+    ("bent", "wave", "bend"),
+    [
+        (2.5, 1, None),
+        (2.65, 1, 2.65 * 25 / (100 + 2 * 2.65)),
+        (-2.65, 1, -2.65 * 25 / (100 - 2 * 2.65)),
+        (-2.5, 1, None),
+        (2.5, 0.9, 2.5 * 25 / (100 + 2 * 2.5)),
+    ],
+)
+def test_a_bend_is_told_where_its_interval_leaves_0(bent, wave, bend):
+    """A parabola of `bent` and a cubic of `wave`, which is its error, at 1 to 5: the deviation is √(5 ÷ 14) × wave, and t is 4.303."""
+    y = [100 + bent * two + wave * three for two, three in zip((2, -1, -2, -1, 2), (-1, 2, 0, -2, 1), strict=True)]
+    points = pl.DataFrame({"x": [1, 2, 3, 4, 5], "y": y, "valid": True})
+    found = line(points, "x", "y")
+    assert (found.bend, found.curved_intercept) == (bend and pytest.approx(bend), bend and pytest.approx(100 + 7 * bent))
+    assert line(points.head(4), "x", "y").bend is None  # of four points none
+
+
 def test_the_legend_says_line_interval_and_bend():
     def told(runs):
         return fitted(runs.with_columns(series=pl.lit("m")), "x", "y", "{intercept} ms + {slope} ms a token")["series"][0]

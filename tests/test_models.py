@@ -7,9 +7,13 @@ import pytest
 from bench.errors import BenchError
 from bench.models import (
     config_of,
+    cuda_overhead_bytes,
     geometry_of,
+    kv_bytes_of_sequence,
     kv_bytes_per_token,
+    kv_pool,
     predicted_saturation,
+    weight_bytes,
     write_checkpoint,
 )
 from bench.study import Architecture, Model
@@ -65,6 +69,77 @@ def test_parameters_of_a_published_model():
 )
 def test_predicted_saturation(kv_tokens, tokens, block, expected):
     assert predicted_saturation(kv_tokens, tokens, block) == pytest.approx(expected)
+
+
+def windowed(*windows, kv_heads=2):
+    """Layers with these windows, of `kv_heads` heads of 16; a token takes 64 bytes a head and layer in 16 bit."""
+    facts = {**ARCHITECTURE, "layers": len(windows), "heads": 4, "kv_heads": kv_heads}
+    kinds = ["full_attention" if window is None else "sliding_attention" for window in windows]
+    size = next((window for window in windows if window), None)
+    return geometry_of({**config_of(Architecture(**facts)), "sliding_window": size, "layer_types": kinds})
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "size", "groups"),
+    [
+        (4, 0, 4, {None: 1}),
+        (3, 4, 4, {None: 1, 64: 1}),  # 4 < 1.5 × 3: one group each, padded to the larger
+        (2, 3, 2, {None: 1, 64: 2}),  # 3 = 1.5 × 2: groups of the smaller
+        (2, 5, 2, {None: 1, 64: 3}),
+        (1, 5, 1, {None: 1, 64: 5}),
+    ],
+)
+def test_layers_stand_in_groups_of_one_size(wide, narrow, size, groups):
+    """Two KV heads of 16 in 16 bit: 128 bytes a token and layer."""
+    pool = kv_pool(windowed(*[None] * wide, *[64] * narrow), dtype="bfloat16")
+    assert (pool.block_size, pool.block_bytes, dict(pool.groups)) == (16, size * 128 * 16, groups)
+    assert pool.bytes_per_token == (wide + narrow) * 128
+
+
+def test_a_pool_of_a_device_by_hand():
+    geometry = windowed(None, None)
+    one = kv_pool(geometry, dtype="bfloat16", block_size=8)
+    assert (one.bytes_per_token, one.block_bytes) == (256, 2048)
+    assert [one.tokens(size) for size in (-4096, -1, 0, 2047, 2048, 6143, 6144)] == [0, 0, 0, 0, 8, 16, 24]
+    # Two devices have a KV head each; more hold them again.
+    assert [kv_pool(geometry, dtype="bfloat16", tensor_parallel=n).bytes_per_token for n in (1, 2, 4)] == [256, 128, 128]
+    assert kv_pool(geometry, dtype="bfloat16", layers=range(1)).bytes_per_token == 128
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(15, 1), (16, 1), (17, 2), (64, 4), (65, 5), (80, 5), (81, 5), (1000, 5)])
+def test_a_window_bounds_the_blocks_of_a_request(tokens, blocks):
+    """64 tokens that need not begin at a block's edge touch ⌈63 ÷ 16⌉ + 1 = 5 blocks of 16 at most; a window of 65 touches 5 too."""
+    assert predicted_saturation(16 * 60, tokens, 16, ((64, 1),)) == 60 / blocks
+    assert predicted_saturation(16 * 60, tokens, 16, ((64, 2), (None, 1))) == 60 / (2 * blocks + -(-tokens // 16))
+    assert predicted_saturation(16 * 60, 1000, 16, ((65, 1),)) == 12
+    assert predicted_saturation(16 * 60, 1000, 16, ((66, 1),)) == 10
+
+
+def test_a_sequence_and_its_window():
+    geometry = windowed(None, 64, 64)
+    assert [kv_bytes_of_sequence(geometry, tokens, "bfloat16") for tokens in (10, 64, 100)] == [
+        30 * 128, 3 * 64 * 128, (100 + 128) * 128,
+    ]  # fmt: skip
+
+
+def test_what_the_engine_keeps_by_hand():
+    """37.7 bytes × 1,000 × 10; 2.84 GiB; 0.52 GiB where several GPUs share."""
+    alone = 377_000 + int(2.84 * 2**30)
+    assert [cuda_overhead_bytes(1000, 10, n) - alone for n in (1, 2, 8)] == [0, *[int(0.52 * 2**30)] * 2]
+
+
+@pytest.mark.parametrize(("dtype", "each"), [("float32", 4), ("bfloat16", 2), ("float16", 2), ("fp8", 1)])
+def test_bytes_of_each_dtype(dtype, each):
+    geometry = geometry_of(config_of(Architecture(**ARCHITECTURE)))
+    assert weight_bytes(geometry, dtype) == each * 139_584
+    assert kv_bytes_per_token(geometry, dtype) == each * 128
+
+
+def test_quantised_linear_layers_and_the_rest_by_hand():
+    """Of 139,584 parameters 73,728 are in linear layers; groups of 64 make 0.5 + 2.5 ÷ 64 bytes of each."""
+    config = {"quant_method": "awq", "bits": 4, "group_size": 64}
+    quantised = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "quantization_config": config})
+    assert weight_bytes(quantised, "float16") == 73_728 * 0.5390625 + 2 * (139_584 - 73_728)
 
 
 def facts(config):

@@ -16,10 +16,10 @@ from bench.errors import BenchError
 from bench.measure.metrics import kv_facts
 from bench.measure.recording import _expected_tokens
 from bench.models import Parallel, config_of, geometry_of, kv_pool, layers_of_stages, parallel_problem, stages_of, weight_bytes
-from bench.study import Plan, catalogue, load_config
+from bench.study import Architecture, Plan, catalogue, load_config
 from bench.study.config import Thresholds
 from bench.workload import PlannedRequest
-from tests.conftest import ROOT
+from tests.conftest import ARCHITECTURE, ROOT
 from tests.project import BIN
 
 EIGHT = {"pipeline_parallel": 2, "data_parallel": 4}
@@ -193,6 +193,31 @@ def test_the_stage_of_a_70b_by_hand():
     norms = 80 * 2 * 8192 + 8192
     assert second.weights == 2 * (20 * layer + norms)
     assert first.weights == second.weights + 2 * 128256 * 8192
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_stages_by_hand(tied):
+    """Three layers of 36,864 linear parameters, a table of 512 × 64 (two where not tied), seven norms of 64 in each stage."""
+    model = geometry_of({**config_of(Architecture(**ARCHITECTURE | {"layers": 3})), "tie_word_embeddings": tied})
+
+    def weights(*parallel, **more):
+        return [stage.weights for stage in stages_of(model, Parallel(*parallel), dtype="float16", kv_dtype="float16", **more)]
+
+    layer, table, norms = 2 * 36_864, 2 * 512 * 64, 2 * 7 * 64
+    whole = 3 * layer + (1 if tied else 2) * table + norms
+    assert weights() == [whole]
+    assert weights(2, 1) == [whole // 2]
+    assert weights(1, 3) == [layer + table + norms, layer + norms, layer + table + norms]
+    assert weights(1, 2) == [2 * layer + table + norms, layer + table + norms]
+    # Files of twice the size are dealt out as that sum would be.
+    assert weights(file_bytes=2 * whole) == [2 * whole]
+    assert weights(1, 3, file_bytes=2 * whole) == [2 * part for part in weights(1, 3)]
+    assert weights(2, 1, file_bytes=12_346) == [6173]
+
+
+def test_as_many_stages_as_layers_will_do():
+    model = geometry_of(config_of(Architecture(**ARCHITECTURE)))  # two layers
+    assert [parallel_problem(model, Parallel(pipeline=n)) is None for n in (1, 2, 3)] == [True, True, False]
 
 
 def test_experts_are_shared_by_engines_and_the_rest_is_not():

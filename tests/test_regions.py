@@ -11,7 +11,7 @@ from scipy import stats
 
 from bench.analysis import regions, saturation
 from bench.analysis.levels import Levels, studentized_range
-from bench.analysis.regions import Point
+from bench.analysis.regions import Point, _crossing, _never_rising, equilibrium, saturation_point
 from tests.test_analysis import ladder as summary_ladder
 
 THROUGHPUT = "throughput_tokens_per_s"
@@ -95,9 +95,106 @@ def test_the_equilibrium_by_hand():
     assert row["equilibrium_told"].endswith("(4 to 8)")
 
 
+def known(throughput, noise=0.005, freedom=1000):
+    """Levels of one run each, whose noise is known: at half a per cent, differences of about 2 % are sure."""
+    load, log = np.array(list(throughput), float), np.log(np.array(list(throughput.values()), float))
+    return Levels(load, log, np.ones(len(load)), noise, freedom, "repeats")
+
+
+@pytest.mark.parametrize(
+    ("throughput", "noise", "kind", "at", "low", "high"),
+    [
+        ({1: 10, 2: 20, 4: 40, 8: 60, 16: 70}, 0.005, "left", 7, 4, 8),  # load ÷ throughput 0.1 at 4, 0.1333 at 8
+        ({1: 10, 2: 20, 4: 40, 8: 64, 16: 100}, 0.005, "left", 8, 4, 16),  # 80 % are neither kept nor lost
+        ({1: 10, 2: 20, 4: 40, 8: 65.6, 16: 80}, 0.005, "left", 8 + (0.125 - 8 / 65.6) / (0.2 - 8 / 65.6) * 8, 8, 16),
+        (
+            {1: 10, 2: 20, 4: 40, 8: 65.6, 16: 80},
+            0.02,
+            "left",
+            8 + (0.125 - 8 / 65.6) / (0.2 - 8 / 65.6) * 8,
+            4,
+            16,
+        ),  # 82 ± 4.6 %
+        ({1: 10, 2: 20, 4: 40, 8: 62.4, 16: 80}, 0.005, "left", 4 + 0.025 / (8 / 62.4 - 0.1) * 4, 4, 8),
+        ({1: 10, 2: 20, 4: 40, 8: 62.4, 16: 80}, 0.02, "left", 4 + 0.025 / (8 / 62.4 - 0.1) * 4, 4, 16),  # 78 ± 4.3 %
+        ({1: 10, 2: 20, 4: 40, 8: 80}, 0.005, "above", None, 8, None),
+        ({1: 10, 2: 20, 4: 40, 8: 64}, 0.005, "unknown", None, 4, None),
+        ({1: 10, 2: 20, 4: 30, 8: 80, 16: 70}, 0.005, "unknown", None, None, None),  # 75 % at 4, all at 8
+        ({1: 10, 2: 15, 4: 20, 8: 22}, 0.005, "left", 1.75, 1, 2),  # one request is proportional
+        ({2: 20, 4: 30, 8: 40, 16: 44}, 0.005, "below", None, None, 4),  # two may not be
+        ({10: 100, 20: 150, 40: 200, 80: 220}, 0.005, "below", None, None, 20),  # 17.5
+        ({10: 100, 20: 170, 40: 200, 80: 220}, 0.005, "left", 20 + (0.125 - 2 / 17) / (0.2 - 2 / 17) * 20, 20, 40),  # 21.8
+    ],
+)
+def test_the_equilibrium_of_levels_whose_noise_is_known(throughput, noise, kind, at, low, high):
+    point = equilibrium(known(throughput, noise), whole=True)
+    assert (point.kind, point.low, point.high, point.at) == (kind, low, high, at and pytest.approx(at))
+
+
+def test_a_rate_of_one_is_no_single_request():
+    assert equilibrium(known({1: 10, 2: 15, 4: 20, 8: 22}), whole=False).kind == "below"
+    found = equilibrium(known({1: 10, 2: 17, 4: 20, 8: 22}), whole=False)
+    assert (found.kind, found.at) == ("left", pytest.approx(2 + (0.125 - 2 / 17) / (0.2 - 2 / 17) * 2))
+
+
+RISE = {1: 10, 2: 20, 4: 40, 8: 80}
+
+
+@pytest.mark.parametrize(
+    ("throughput", "kind", "at", "low", "high"),
+    [
+        (RISE | {16: 100, 32: 100, 64: 100}, "flat", 12, 8, 16),  # 90 lie half-way between 80 and 100
+        (RISE | {16: 100, 32: 100}, "flat", 12, 8, 16),  # to twice the load
+        (RISE | {16: 100, 31: 100}, "unknown", None, 8, None),  # not quite
+        (RISE | {16: 100, 32: 108}, "flat", 8 + (97.2 - 80) / 20 * 8, 8, 16),  # doubling it buys 8 %
+        (RISE | {16: 100, 32: 114}, "above", None, 16, None),  # or 14
+        (RISE | {10: 100, 16: 101}, "above", None, 8, None),  # 16 gives more than half its load does
+        (
+            {1: 10, 2: 20, 4: 40, 7: 80, 10: 100, 16: 101},
+            "unknown",
+            None,
+            7,
+            None,
+        ),  # and here half its load is no level below 10
+        (RISE | {10: 101, 16: 100}, "unknown", None, 8, None),
+        (RISE, "above", None, 4, None),
+        (RISE | {16: 100, 32: 70}, "peak", 16, 8, 32),
+        ({1: 100, 2: 101, 4: 100, 8: 50}, "peak", 2, None, 8),
+        ({1: 100, 2: 80, 4: 60, 8: 50}, "below", None, None, 2),
+        (RISE | {16: 60, 32: 80}, "unknown", None, None, None),  # at 16 it has fallen, and rises again
+    ],
+)
+def test_the_saturation_point_of_levels_whose_noise_is_known(throughput, kind, at, low, high):
+    point = saturation_point(known(throughput))
+    assert (point.kind, point.low, point.high, point.at) == (kind, low, high, at and pytest.approx(at))
+
+
+def test_the_noise_of_a_curve_is_told_in_per_cent():
+    for noise, told in ((0.02, "with a noise of 2 % a run"), (0.6, "with a noise of 60 % a run")):
+        assert equilibrium(known({1: 10, 2: 20, 4: 40, 8: 64}, noise), whole=True).why.startswith(told)
+        assert saturation_point(known(RISE | {16: 100, 31: 100}, noise)).why.startswith(told)
+
+
+def test_neighbours_out_of_order_share_their_mean():
+    """(1 + 3 × 3 + 3 + 7) ÷ 6: what rises to the 7 is one block; 5 before it and 2 after it stay."""
+    found = _never_rising(np.array([5.0, 1, 3, 3, 7, 2]), np.array([1.0, 1, 3, 1, 1, 1]))
+    assert found.tolist() == pytest.approx([5, *[20 / 6] * 4, 2])
+
+
+@pytest.mark.parametrize(("goal", "at"), [(0.5, 1), (1, 1), (1.5, 1.5), (2, 2), (5, 3), (8, 4), (9, 4)])
+def test_where_a_line_reaches_a_value(goal, at):
+    assert _crossing(np.array([1.0, 2, 4]), np.array([1.0, 2, 8]), goal) == at
+
+
 def test_a_curve_that_is_proportional_until_it_falls_has_both_points_in_one_place():
     row = told(exact({1: 10, 2: 20, 4: 40, 8: 80, 16: 60}))
     assert (row["equilibrium_at"], row["saturation_at"]) == (8, 8)
+
+
+def test_curves_stand_in_the_order_of_the_runs():
+    one = exact({1: 10, 2: 20, 4: 40, 8: 60})
+    names = [f"w{7 * i % 10}" for i in range(10)]
+    assert regions(pl.concat([one.with_columns(workload=pl.lit(name)) for name in names]))["workload"].to_list() == names
 
 
 def test_too_few_levels_are_said():
