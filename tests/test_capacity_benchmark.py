@@ -146,6 +146,17 @@ def test_what_is_sustainable_in_a_closed_loop_is_the_last_level_within_the_limit
 
 
 @pytest.mark.usefixtures("short")
+def test_a_closed_loop_begins_as_if_it_had_gone_on_for_long():
+    """Eight requests of 8 tokens in steps of 1 ms have 1, 2, … 8 tokens left: every step one ends, and its successor comes alone."""
+    server = Server(a_ms=1.0, b_ms=0.0, c_ms=0.0, d_ms=0.0)
+    load = drawn_load(Demand("closed", 10, 8), 8, 400, seed=1)
+    assert sorted(load.outputs[:8]) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert set(load.outputs[8:]) == {8}
+    trace = simulate(server, load, seed=1)
+    later = np.sort(trace.end[50:350])
+    assert np.diff(later) == pytest.approx(0.001)
+
+
 def test_nothing_is_sustainable_where_too_many_fail():
     server = replace(STEP, failure_share=0.05)
     assert sustainable(server, Demand("poisson", 10, 5), Limit("ttft", 0.9, 1.0), 5.0, seed=1) == (0.0, 0.0)

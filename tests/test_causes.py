@@ -46,6 +46,15 @@ def test_all_slots_run(summary):
     assert found.remedy.startswith("Raise max_num_seqs")
 
 
+def test_what_lacks_room_beyond_the_load_that_misses_is_no_cause_where_nothing_waits_there(summary):
+    """E2E misses at 8 in flight, where none waits; from 10 on, within 1.4 times that, all slots run."""
+    levels = (1, 2, 4, 8, 10)
+    rows = [served_row(summary, level, base_ms=10, each_ms=0.2, room=9) for level in levels]
+    limit = [parse_slo("e2e_p95=365ms")]
+    found, point = cause(rows, limit, slots=9)
+    assert (point["missed_at"], found.cause) == (8, "decode")
+
+
 def test_the_kv_cache_admits_no_more(summary):
     rows = [{**row, "steady_kv_usage_queued": 256 / 272} for row in ladder(summary, room=4)]
     found, _ = cause(rows, TTFT, **FOUR_FIT, slots=64)

@@ -14,7 +14,8 @@ from benchmarks.capacity.server import OK, Load, Server, Trace, simulate
 __all__ = ["RELAXED", "Demand", "Limit", "ceiling", "drawn_load", "gains", "latencies", "long_run", "sustainable"]
 
 REQUESTS = 20_000  # of a point near the limit
-_FEWER = 5_000  # of one farther away, and of a counterfactual's
+_MORE_CLOSED = 3  # times as many, of a closed loop: its levels lie up to a tenth apart, and one off is soon far off
+_FEWER = 10_000  # of one farther away, and of a counterfactual; of 5,000 requests of bursty load chance alone leaves 1 % behind
 _WARM = 0.05  # of a run's requests, which meet a server that is still empty
 _FAILED = 0.01  # the share that may fail
 _BEHIND = 0.01  # of what arrives in a run's second half: a server that falls behind by more is not stable
@@ -77,10 +78,18 @@ def _prompts(median: int, sigma: float, count: int, seed: int) -> tuple[int, ...
 
 
 def drawn_load(demand: Demand, level: float, count: int, seed: int) -> Load:
-    """`count` requests at `level` (requests/s, or in flight). The same seed gives the same draws at every level, stretched."""
+    """`count` requests at `level` (requests/s, or in flight). The same seed gives the same draws at every level, stretched.
+
+    A closed loop begins as if it had gone on for long: of the outputs of its first requests there is a rest left, from little to all.
+    Whole requests that begin together end together, and so do their successors, for longer than any run: a truth of convoys,
+    which nobody meets who does not begin with one.
+    """
     prompts, outputs = _prompts(demand.prompt, demand.sigma, count, seed), (demand.output,) * count
     if demand.arrival == "closed":
-        return Load(prompts, outputs, in_flight=int(level))
+        held = min(int(level), count)
+        rest = (np.random.default_rng([seed, 5]).permutation(held) + 1) / held
+        first = np.maximum(1, np.round(rest * demand.output)).astype(int).tolist()
+        return Load(prompts, (*first, *outputs[held:]), in_flight=int(level))
     return Load(prompts, outputs, (_unit_moments(demand.arrival, demand.burstiness, count, seed) / level).tolist())
 
 
@@ -145,7 +154,7 @@ def sustainable(
     """
     if fine:
         guess = sustainable(server, demand, limit, guess, seed=seed, fine=False)[0] or guess
-    count = REQUESTS if fine else _FEWER
+    count = _FEWER if not fine else _MORE_CLOSED * REQUESTS if demand.arrival == "closed" else REQUESTS
 
     def run(level: float) -> LongRun:
         return long_run(server, demand, limit, level, count=count, seed=seed)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from bench.analysis.proportions import Share, isotonic, lent, requests_needed
@@ -71,8 +72,7 @@ class _Verdict:
 
     @property
     def surely_met(self) -> bool:
-        """Of failures the share decides, as in `likely`: a failed request misses every SLO too, whose intervals bound how many may."""
-        return self.high <= self.allowed or (self.key == "failed" and self.value <= self.allowed)
+        return self.high <= self.allowed
 
     def likely(self, value: float) -> bool:
         """Whether it is met, with `value` in place of the estimate.
@@ -96,6 +96,7 @@ class _Level:
     Attributes:
         rows: those that can: with a steady window, or of a burst. unsettled: why none can, in words; None where some can.
         rate, error: requests/s carried, and the half width of its 95 % interval.
+        failed: of each run's requests, in the order of sending: whether it failed.
         meets: by the smoothed estimates of all criteria. surely_meets, surely_misses: by their intervals.
     """
 
@@ -106,6 +107,7 @@ class _Level:
     rate: float = 0.0
     error: float = 0.0
     offered: float = 0.0
+    failed: list[npt.NDArray[np.bool_]] = field(default_factory=list)
     meets: bool = True
     missed: list[_Verdict] = field(default_factory=list)
 
@@ -189,6 +191,7 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
     settled = [level for level in levels if level.unsettled is None]
     if not settled:
         return {"kind": "unsettled", "highest": loads[-1], "missed": levels[0].unsettled, "missed_at": loads[0]}
+    _bound_failures(settled)
     _smooth(settled)
     first = next((i for i, level in enumerate(settled) if not level.meets or level.surely_misses), len(settled))
     miss = next((level for level in settled if level.surely_misses), None)
@@ -247,7 +250,8 @@ def _level(
         return level
     requests = [pl.DataFrame(row["judged"], schema=JUDGED_FIELDS) for row in judged]
     level.verdicts = [_by_slo(requests, slo) for slo in slos]
-    level.verdicts.append(_by_failures(requests, failed_share))
+    level.failed = [(~run["ok"]).to_numpy() for run in requests]
+    level.verdicts.append(_by_failures(level.failed, failed_share))
     if not burst:
         level.verdicts += _by_growth(judged)
         level.rate, level.error = _rate(judged, load if rate else None)
@@ -270,8 +274,8 @@ def _by_slo(requests: Sequence[pl.DataFrame], slo: Slo) -> _Verdict:
     return _Verdict(slo.column, share.share, *share.interval(), 1 - slo.share, share.requests / share.spread, words)
 
 
-def _by_failures(requests: Sequence[pl.DataFrame], allowed: float) -> _Verdict:
-    share = Share.of([(~run["ok"]).to_numpy() for run in requests])
+def _by_failures(runs: Sequence[npt.NDArray[np.bool_]], allowed: float) -> _Verdict:
+    share = Share.of(runs)
     return _Verdict(
         "failed",
         share.share,
@@ -280,6 +284,30 @@ def _by_failures(requests: Sequence[pl.DataFrame], allowed: float) -> _Verdict:
         share.requests / share.spread,
         f"the limit on failures ({share.misses} of {share.requests} requests fail)",
     )
+
+
+def _bound_failures(levels: Sequence[_Level]) -> None:
+    """Bound the failures of each level by those of the levels above it as well, where no fewer fail.
+
+    By themselves few requests show little of a rare failure: it takes 368 without one to bound them by 1 %. But a server that
+    refuses at a load refuses more above it, so that the share at a level is at most that of it and any number of the next levels
+    together. Where nothing fails from a level on there is no sign of refusals at all, and the SLOs, which a failed request misses too,
+    bound the rest. Where no request may fail, no number of them could show it: that none did has to do.
+    """
+    for i, level in enumerate(levels):
+        at = next(k for k, verdict in enumerate(level.verdicts) if verdict.key == "failed")
+        verdict = level.verdicts[at]
+        here = any(run.any() for run in level.failed)
+        if not here and (not verdict.allowed or not any(run.any() for above in levels[i:] for run in above.failed)):
+            level.verdicts[at] = replace(verdict, high=0.0)
+            continue
+        high, pooled = verdict.high, list(level.failed)
+        for above in levels[i + 1 :]:
+            if high <= verdict.allowed or above.verdicts[at].low > verdict.allowed:
+                break
+            pooled += above.failed
+            high = min(high, Share.of(pooled).interval()[1])
+        level.verdicts[at] = replace(verdict, high=high)
 
 
 def _by_growth(rows: Sequence[Mapping[str, Any]]) -> list[_Verdict]:
