@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.errors import BenchError
-from bench.parse.exposition import ExpositionError, ExpositionReader
+from bench.parse import exposition as module
+from bench.parse.exposition import ExpositionError, ExpositionReader, reference_samples
 from bench.parse.scrapes import scrape_tables, telemetry_table, wide_table
 from tests.conftest import ROOT
 
@@ -291,3 +292,19 @@ def test_a_scrape_that_is_there_twice_is_refused(tmp_path):
         scrape_tables(stored(tmp_path / "t.gz", SCRAPE, SCRAPE), 0.0)
     with pytest.raises(BenchError, match="no scrape"):
         scrape_tables(stored(tmp_path / "t.gz", [1]), 0.0)
+
+
+def test_the_reference_parses_each_family_once(monkeypatch):
+    """Whole families are given to it, without values; afterwards only numbers are read, unless the wording changes."""
+    asked = []
+    monkeypatch.setattr(
+        module, "reference_samples", lambda text: asked.append(text.replace("  ", " ")) or reference_samples(text)
+    )
+    reader = Reader()
+    text = '# HELP a x\n# TYPE a gauge\na{b="1"} 1\na{b="2"} 2\n\n# TYPE c gauge\nc 3\n'
+    for said in (text, text, text.replace(" 2\n", " 5\n"), text.replace(" 3\n", " 7\n")):
+        assert same(reader.read(said), expected(said))
+    assert asked == ['# HELP a x\n# TYPE a gauge\na{b="1"} 0\na{b="2"} 0\n', "# TYPE c gauge\nc 0\n"]
+    grown = text + 'c{d="1"} 4\n'
+    assert same(reader.read(grown), expected(grown))
+    assert asked[2:] == ['# TYPE c gauge\nc 0\nc{d="1"} 0\n']  # the other family is as it was

@@ -421,3 +421,14 @@ def test_gauges_between_two_moments_by_hand():
         "steady_kv_usage": pytest.approx((16 * 0.1 + 5 * 0.7) / 21),
         "steady_kv_usage_queued": pytest.approx(0.7),
     }
+
+
+def test_what_is_offered_in_the_window_by_hand():
+    """Every half second from 0 to 60 s: a window begins after batches of 1.5 s, with a request that counts, and ends before its last."""
+    sent = np.arange(0, 60.25, 0.5)
+    window, figures = steady_figures(OPEN, table(sent, np.linspace(sent, sent + 2, 17)[1:].T), NO_TELEMETRY)
+    assert window.begin_s > 0
+    assert (window.begin_s % 1.5, window.end_s) == (0, 60)
+    assert figures["steady_offered_rate"] == 2
+    assert figures["steady_requests"] == 2 * (58 - window.begin_s) + 1  # until 58 s: they take 2 s
+    assert figures["steady_in_flight"] == pytest.approx(4)
