@@ -308,3 +308,5 @@ def test_the_reference_parses_each_family_once(monkeypatch):
     grown = text + 'c{d="1"} 4\n'
     assert same(reader.read(grown), expected(grown))
     assert asked[2:] == ['# TYPE c gauge\nc 0\nc{d="1"} 0\n']  # the other family is as it was
+    for said in ("a 1\nb 2", "a 5\nb 2", "a 1\nb 7"):  # without a last newline, and without comments
+        assert same(reader.read(said), expected(said + "\n"))

@@ -432,3 +432,15 @@ def test_what_is_offered_in_the_window_by_hand():
     assert figures["steady_offered_rate"] == 2
     assert figures["steady_requests"] == 2 * (58 - window.begin_s) + 1  # until 58 s: they take 2 s
     assert figures["steady_in_flight"] == pytest.approx(4)
+
+
+@pytest.mark.parametrize("outcome", ["http_error", "timeout"])
+def test_what_a_failed_request_got_is_not_carried(outcome):
+    """Of every four requests one fails, though its tokens came."""
+    sent, times = closed_loop(8, 400, 1.0)
+    whole = table(sent, times)
+    rows = whole.with_columns(outcome=pl.when(pl.col("index") % 4 == 0).then(pl.lit(outcome)).otherwise("outcome"))
+    _, figures = steady_figures(CLOSED, rows, NO_TELEMETRY)
+    assert figures["steady_requests_per_s"] == pytest.approx(0.75 * 8, rel=0.03)
+    assert figures["steady_failed"] == pytest.approx(figures["steady_requests"] / 4, abs=1)
+    assert figures["steady_in_flight"] == pytest.approx(8, rel=0.02)
