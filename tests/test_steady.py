@@ -339,8 +339,8 @@ def test_growth_is_the_slope_of_a_line():
 
 @pytest.mark.parametrize(
     ("pattern", "correlation"),
-    # Of 20 batches, without mean and slope. Neighbours' products add up to −1, and to 15, of 20; 4 / 20 is added, and 0.9 is the most.
-    [([3, -3, -3, 3] * 5, -1 / 20 + 4 / 20), ([3] * 5 + [-3] * 10 + [3] * 5, 0.9)],
+    # Of 20 batches, without mean and slope. Neighbours' products add up to −1, 15 and −17, of 20; 4 / 20 is added; 0 to 0.9 counts.
+    [([3, -3, -3, 3] * 5, -1 / 20 + 4 / 20), ([3] * 5 + [-3] * 10 + [3] * 5, 0.9), ([3, -3] * 5 + [-3, 3] * 5, 0)],
 )
 def test_the_error_of_a_growth_by_hand(pattern, correlation):
     """Batches of 10 s: Σ (t − mean)² = 10² × (20³ − 20) / 12."""
