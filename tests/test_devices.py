@@ -196,6 +196,8 @@ def test_counter_and_integrated_power_agree(watts, step, ends):
             [1000 * (7 + 100 * 0.5 * i) if i < 4 else 1000 * i for i in range(8)],
             200 * 3.0,
         ),  # it fell: the driver was loaded again
+        ([1000 * joules for joules in (7, 57, 107, 106.5, 157, 207, 257, 307)], 200 * 3.0),  # by half a joule
+        ([1000 * joules for joules in (7, 57, 107, 107, 157, 207, 257, 307)], 282 - 32),  # it may stand still
         ([0] * 8, 200 * 3.0),  # never fed
         (None, 200 * 3.0),
     ],
