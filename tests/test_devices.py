@@ -198,6 +198,7 @@ def test_counter_and_integrated_power_agree(watts, step, ends):
         ),  # it fell: the driver was loaded again
         ([1000 * joules for joules in (7, 57, 107, 106.5, 157, 207, 257, 307)], 200 * 3.0),  # by half a joule
         ([1000 * joules for joules in (7, 57, 107, 107, 157, 207, 257, 307)], 282 - 32),  # it may stand still
+        ([100 * (i + 1) for i in range(8)], 0.2 * 3.0),  # it has only begun: 0.8 J at the end
         ([0] * 8, 200 * 3.0),  # never fed
         (None, 200 * 3.0),
     ],

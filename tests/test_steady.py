@@ -444,3 +444,12 @@ def test_what_a_failed_request_got_is_not_carried(outcome):
     assert figures["steady_requests_per_s"] == pytest.approx(0.75 * 8, rel=0.03)
     assert figures["steady_failed"] == pytest.approx(figures["steady_requests"] / 4, abs=1)
     assert figures["steady_in_flight"] == pytest.approx(8, rel=0.02)
+
+
+def test_a_load_that_begins_later_has_its_window_later():
+    sent = np.arange(0, 60.25, 0.5)
+    times = np.linspace(sent, sent + 5, 17)[1:].T
+    first, later = (steady_window(table(sent + at, times + at), held=True) for at in (0, 1000))
+    assert first.begin_s > 1
+    assert (later.begin_s, later.end_s) == (pytest.approx(1000 + first.begin_s), 1060)
+    assert (later.judged_until_s, later.why) == (pytest.approx(1000 + first.judged_until_s), first.why)
