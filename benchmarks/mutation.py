@@ -46,9 +46,10 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         ["test_models", "test_plan_examples", "test_roofline", "test_capacity", "test_bench_plan", "test_catalogue", "test_parallel"],
     ),
     "parse": (
-        [f"{_PARSE}/{name}.py" for name in ("steady", "steps", "in_flight", "load", "recovery", "percentiles", "latency", "server",
-                                            "run", "scrapes", "exposition", "devices")],
-        ["test_steady", "test_in_flight", "test_percentiles", "test_parse", "test_exposition", "test_devices", "test_planted"],
+        [f"{_PARSE}/{name}.py" for name in ("steady", "steps", "begun", "in_flight", "load", "recovery", "percentiles", "latency",
+                                            "server", "run", "scrapes", "exposition", "devices")],
+        ["test_steps", "test_steady", "test_load_figures", "test_in_flight", "test_recovery", "test_percentiles", "test_parse",
+         "test_devices", "test_engine_metrics", "test_exposition"],
     ),
 }  # fmt: skip
 _SAMPLE = """

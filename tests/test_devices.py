@@ -196,6 +196,9 @@ def test_counter_and_integrated_power_agree(watts, step, ends):
             [1000 * (7 + 100 * 0.5 * i) if i < 4 else 1000 * i for i in range(8)],
             200 * 3.0,
         ),  # it fell: the driver was loaded again
+        ([1000 * joules for joules in (7, 57, 107, 106.5, 157, 207, 257, 307)], 200 * 3.0),  # by half a joule
+        ([1000 * joules for joules in (7, 57, 107, 107, 157, 207, 257, 307)], 282 - 32),  # it may stand still
+        ([100 * (i + 1) for i in range(8)], 0.2 * 3.0),  # it has only begun: 0.8 J at the end
         ([0] * 8, 200 * 3.0),  # never fed
         (None, 200 * 3.0),
     ],
@@ -229,3 +232,31 @@ def test_without_gpus_every_figure_is_null_and_typed(summary):
     frame = summary_frame([summary], {}, {}, Thresholds())
     assert {name: frame.schema[name] for name in DEVICE_FIGURES} == DEVICE_FIGURES
     assert frame.select(*DEVICE_FIGURES).row(0) == (None,) * len(DEVICE_FIGURES)
+
+
+def test_five_readings_make_a_mean_and_four_do_not():
+    for readings, expected in ((5, 200), (4, None)):
+        rows = [("n", LABEL, POWER, 0.5 * i, 200) for i in range(readings)]
+        told = device_figures(device_samples(samples(*rows)), (0.0, 0.5 * (readings - 1)), 1)
+        assert told["gpu_power_mean_w"] == expected
+        assert told["gpu_energy_j"] == (None if expected is None else pytest.approx(200 * 2.0))
+
+
+def test_the_idlest_the_busiest_and_the_fullest_gpu():
+    rows = [("n", f'UUID="GPU-{gpu}",gpu="{gpu}"', name, 0.5 * i, value * (gpu + 1)) for i in range(8) for gpu in (0, 1, 2)
+            for name, value in (("DCGM_FI_DEV_GPU_UTIL", 20), ("DCGM_FI_DEV_FB_USED", i), (POWER, 100))]  # fmt: skip
+    told = device_figures(device_samples(samples(*rows)), (0.5, 3.0), 1200)
+    assert {name: value for name, value in told.items() if value is not None} == {
+        "gpu_count_seen": 3, "gpu_utilisation_mean": pytest.approx(0.4), "gpu_utilisation_min": pytest.approx(0.2),
+        "gpu_utilisation_max": pytest.approx(0.6), "gpu_memory_peak_bytes": 6 * 3 * 2**20, "gpu_power_mean_w": pytest.approx(600),
+        "gpu_energy_j": pytest.approx(600 * 2.5), "tokens_per_joule": pytest.approx(1200 / 1500),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("watts", "window", "expected"), [
+    ([100, 300, 300, 300, 300, 300, 500, 500], (0.25, 3.25), 0.25 * 250 + 2 * 300 + 0.5 * 400 + 0.25 * 500),
+    ([100] * 8, (0.0, 3.5), 350),  # from the first sample to the last
+])  # fmt: skip
+def test_a_power_is_integrated_along_straight_lines(watts, window, expected):
+    rows = [("n", LABEL, POWER, 0.5 * i, value) for i, value in enumerate(watts)]
+    assert device_figures(device_samples(samples(*rows)), window, 1)["gpu_energy_j"] == pytest.approx(expected)

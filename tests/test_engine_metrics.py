@@ -4,12 +4,14 @@ import gzip
 import json
 import re
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.measure.metrics import kv_facts, metric_names
 from bench.parse import gauges, telemetry_table
+from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.server import server_figures
 from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, find_catalogue
 from bench.telemetry.catalogue import _engines, _parsed
@@ -255,3 +257,25 @@ def test_the_kv_cache_as_a_server_tells_it(golden, info, tokens, blocks, size, c
     assert tuple(told[key] for key in keys) == (tokens, blocks, size, caching)
     assert bool(told["cache_config"]) == golden.startswith("vllm")
     assert kv_facts("", {})["kv_tokens"] is None
+
+
+def test_a_server_of_which_nothing_was_read_lacks_its_metrics_only_where_it_was_asked():
+    nothing = pl.DataFrame(schema=TELEMETRY_SCHEMA)
+    asked = server_figures(nothing, scraped=True, version=None)
+    assert asked["metrics_missing"] == ["the metrics of any engine that is known (vLLM, SGLang, TGI)"]
+    assert server_figures(nothing, scraped=False)["metrics_missing"] == []
+    assert (asked["kv_usage_peak"], asked["preemptions"], asked["server_ttft_mean_s"], asked["counters_fell"]) == (
+        None,
+        None,
+        None,
+        [],
+    )
+
+
+def test_a_histogram_that_counted_nothing_has_no_mean(tmp_path):
+    text = exposition("vllm-0.32.0")
+    with gzip.open(tmp_path / "t.jsonl.gz", "wt") as file:
+        for slot in range(2):
+            file.write(json.dumps({"slot": slot, "endpoint": "u", "sent": slot, "received": slot, "text": text}) + "\n")
+    told = server_figures(telemetry_table(tmp_path / "t.jsonl.gz", 0.0), scraped=True, version="0.32.0")
+    assert (told["server_ttft_mean_s"], told["server_prompt_tokens"]) == (None, 0)

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.parse.exposition import ExpositionError, ExpositionReader
+from bench.errors import BenchError
+from bench.parse import exposition as module
+from bench.parse.exposition import ExpositionError, ExpositionReader, reference_samples
 from bench.parse.scrapes import scrape_tables, telemetry_table, wide_table
 from tests.conftest import ROOT
 
@@ -253,3 +255,58 @@ def test_values_are_kept_to_the_last_bit(tmp_path):
     values = telemetry_table(write(tmp_path / "t.jsonl.gz", (0, "e", "".join(f"a {t}\n" for t in texts))), 0.0)["value"]
     assert values.to_list()[:-1] == [float(t) for t in texts[:-1]]
     assert math.isnan(values[-1])
+
+
+SCRAPE = {"slot": 0, "endpoint": "e", "sent": 1.0, "received": 2.5, "text": "a 1\n"}
+
+
+def stored(path, *scrapes):
+    with gzip.open(path, "wt") as file:
+        file.writelines(json.dumps(scrape) + "\n" for scrape in scrapes)
+    return path
+
+
+def test_a_scrape_lies_in_the_middle_of_sending_and_receiving(tmp_path):
+    scrapes, samples = scrape_tables(stored(tmp_path / "t.gz", SCRAPE, {**SCRAPE, "slot": 2**31 - 1, "error": None}), 0.25)
+    assert scrapes.rows() == [(0, "e", 2.25, None), (2**31 - 1, "e", 2.25, None)]
+    assert samples["elapsed_s"].to_list() == [1.5, 1.5]
+
+
+@pytest.mark.parametrize("wrong", [
+    {"slot": -1}, {"slot": 2**31}, {"slot": 0.5}, {"slot": None}, {"endpoint": 1}, {"text": 1}, {"error": 1}, {"sent": "1"},
+    {"received": None}, {"received": 1e12}, {"sent": -1e12},
+])  # fmt: skip
+def test_what_the_scraper_never_writes_is_refused(tmp_path, wrong):
+    with pytest.raises(BenchError, match=r"no scrape: .*discard"):
+        scrape_tables(stored(tmp_path / "t.gz", {**SCRAPE, **wrong}), 0.0)
+
+
+@pytest.mark.parametrize("gone", ["slot", "endpoint", "sent", "received"])
+def test_a_scrape_that_lacks_something_is_refused(tmp_path, gone):
+    with pytest.raises(BenchError, match="no scrape"):
+        scrape_tables(stored(tmp_path / "t.gz", {key: value for key, value in SCRAPE.items() if key != gone}), 0.0)
+
+
+def test_a_scrape_that_is_there_twice_is_refused(tmp_path):
+    with pytest.raises(BenchError, match="scrape 0 of 'e' is in it twice"):
+        scrape_tables(stored(tmp_path / "t.gz", SCRAPE, SCRAPE), 0.0)
+    with pytest.raises(BenchError, match="no scrape"):
+        scrape_tables(stored(tmp_path / "t.gz", [1]), 0.0)
+
+
+def test_the_reference_parses_each_family_once(monkeypatch):
+    """Whole families are given to it, without values; afterwards only numbers are read, unless the wording changes."""
+    asked = []
+    monkeypatch.setattr(
+        module, "reference_samples", lambda text: asked.append(text.replace("  ", " ")) or reference_samples(text)
+    )
+    reader = Reader()
+    text = '# HELP a x\n# TYPE a gauge\na{b="1"} 1\na{b="2"} 2\n\n# TYPE c gauge\nc 3\n'
+    for said in (text, text, text.replace(" 2\n", " 5\n"), text.replace(" 3\n", " 7\n")):
+        assert same(reader.read(said), expected(said))
+    assert asked == ['# HELP a x\n# TYPE a gauge\na{b="1"} 0\na{b="2"} 0\n', "# TYPE c gauge\nc 0\n"]
+    grown = text + 'c{d="1"} 4\n'
+    assert same(reader.read(grown), expected(grown))
+    assert asked[2:] == ['# TYPE c gauge\nc 0\nc{d="1"} 0\n']  # the other family is as it was
+    for said in ("a 1\nb 2", "a 5\nb 2", "a 1\nb 7"):  # without a last newline, and without comments
+        assert same(reader.read(said), expected(said + "\n"))

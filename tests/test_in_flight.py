@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.parse.in_flight import in_flight_figures
+from bench.parse.in_flight import _course, _held, _over, _step, in_flight_figures
 from bench.parse.run import REQUEST_SCHEMA
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 
@@ -76,3 +76,48 @@ def test_a_few_scrapes_are_no_median():
     told = found(requests(8, end=2.0), scrapes(lambda _: 2).filter(pl.col("elapsed_s") <= 2))
     assert told["held_back_requests"] is None
     assert told["server_in_flight_mean"] == 2
+
+
+# Its steps, by hand
+
+
+def test_five_scrapes_tell_a_mean_and_ten_a_median():
+    values = np.array([1.0, 1, 1, 1, 6, 7, 7, 7, 7, 7])
+    assert (_over(values[:4], "mean"), _over(values[:5], "mean")) == (None, 2)
+    assert (_over(values[:9], "median"), _over(values, "median")) == (None, 6.5)
+
+
+def test_the_course_by_hand():
+    """Two in flight from 1 to 2 s and again from 3 s, where one ends and another is sent; one is never sent, one never ends."""
+    table = pl.DataFrame(
+        [{"sent_s": 0.0, "end_s": 2.0}, {"sent_s": 1.0, "end_s": 3.0}, {"sent_s": 3.0, "end_s": 4.0}, {"end_s": 9.0}, {"sent_s": 9.0}],
+        schema=REQUEST_SCHEMA,
+    )  # fmt: skip
+    moments, counts = _course(table)
+    assert moments.tolist() == [0, 1, 2, 3, 3, 4]
+    assert counts.tolist() == [0, 1, 2, 1, 1, 1, 0]
+
+
+def test_held_are_those_in_flight_since_two_steps_before():
+    """Five at first, seven from 1.0 s on, four from 6.0 s on; of two tokens the second is of another step 0.5 s after the first."""
+    moments, counts = np.array([0.0, 1.0, 6.0]), np.array([0.0, 5, 7, 4])
+    tokens = np.array([0.5, 1.0, 1.5, 2.0, 5.5])
+    at = np.array([1.0, 1.4, 1.9, 2.0, 5.0, 6.0, 6.9])
+    # At 1.0 and 1.4 s no two steps came before; the others look back to 0.5, 1.0, 1.5, 2.0 and 2.0 s.
+    assert _held(at, moments, counts, tokens, 0.5).tolist() == [0, 0, 5, 7, 7, 4, 4]
+    assert _held(at, moments, counts, np.array([]), 0.5).tolist() == [0] * 7
+
+
+def test_the_steps_between_two_gauges():
+    def step(gap, prefix):
+        return _step(scrapes(lambda _: 1, prefix=prefix, waiting=None), requests(3, gap=gap))
+
+    assert step(0.1, "vllm:num_requests_running") == 0.5
+    assert step(0.1, "sglang:num_running_reqs") == pytest.approx(40 * 0.1)
+    assert step(0.01, "sglang:num_running_reqs") == 0.5
+    assert _step(scrapes(lambda _: 1, prefix="sglang:num_running_reqs"), requests(0)) == 0.5
+
+
+@pytest.mark.parametrize(("held", "expected"), [(2, 1), (1, None)])
+def test_a_single_request_proves_nothing(held, expected):
+    assert found(requests(held), scrapes(lambda _: 1 if held == 2 else 0))["held_back_requests"] == expected

@@ -316,6 +316,44 @@ def test_a_paced_run_s_load_by_hand(paced):
     assert (told["metrics_missing"], told["counters_fell"]) == ([], [])
 
 
+@pytest.mark.parametrize("outcome", ["http_error", "timeout"])
+def test_what_a_failed_request_got_counts_nowhere(paced, outcome):
+    record, requests, samples = paced
+    failed = pl.col("index") == 3
+    partly = requests.with_columns(
+        outcome=pl.when(failed).then(pl.lit(outcome)).otherwise("outcome"),
+        first_token_s=pl.when(failed).then(4.2).otherwise("first_token_s"),
+        ttft_s=pl.when(failed).then(0.1).otherwise("ttft_s"),
+        completion_tokens=pl.when(failed).then(7).otherwise("completion_tokens"),
+        token_times_s=pl.when(failed).then(pl.lit([4.2, 4.6])).otherwise("token_times_s"),
+    )
+    got, none = told_of((record, partly, samples)), told_of(paced)
+    changed = {key for key in got.keys() | none.keys() if got.get(key) != none.get(key)}
+    assert changed == {"outcome_disconnect", "outcome_http_0" if outcome == "http_error" else "outcome_timeout"}
+
+
+def test_the_tokens_of_a_joule_are_those_of_whole_answers(run):
+    """100 W from −1 to 3 s; from 0 to 1.5 s, two requests got three tokens each, and one of them timed out."""
+    lines = [json.loads(line) for line in (run / "requests.jsonl").read_text().splitlines()]
+    lines[0]["outcome"] = "timeout"
+    (run / "requests.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = 'DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a"} 100\n'
+    with gzip.open(run / "telemetry.jsonl.gz", "at") as file:
+        for slot in range(17):
+            at = 99 + slot / 4
+            file.write(json.dumps({"slot": slot, "endpoint": "nvml:0", "sent": at, "received": at, "text": text}) + "\n")
+    record = json.loads((run / "run.json").read_text())
+    record["files"] = {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in record["files"]}
+    (run / "run.json").write_text(json.dumps(record))
+    told = parse(run)
+    assert (told["gpu_count_seen"], told["gpu_energy_j"], told["tokens_per_joule"]) == (
+        1,
+        pytest.approx(150),
+        pytest.approx(3 / 150),
+    )
+    assert told["scrape_gaps"] == {"nvml:0": 0.25}
+
+
 def test_who_waits_once_the_load_stands_by_hand(paced):
     # The second half of what is sent, 3.6 (the median) to 6.6, has too few scrapes at one a second.
     assert told_of(paced)["waiting_standing"] is None

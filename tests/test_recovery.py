@@ -10,11 +10,11 @@ BEFORE = [0.1 * (i + 1) for i in range(20)]
 STEP = [5.0] * 10
 
 
-def told(*after, before=BEFORE, failed=()):
+def told(*after, before=BEFORE, failed=(), outcome="timeout"):
     ttft = [*before, *STEP, *after]
     due = [20.0 - len(before) + i for i in range(len(ttft))]
-    outcome = ["timeout" if t in failed else "ok" for t in due]
-    table = pl.DataFrame({"scheduled_s": due, "outcome": outcome, "ttft_s": ttft}, schema_overrides={"ttft_s": pl.Float64})
+    outcomes = [outcome if t in failed else "ok" for t in due]
+    table = pl.DataFrame({"scheduled_s": due, "outcome": outcomes, "ttft_s": ttft}, schema_overrides={"ttft_s": pl.Float64})
     return recovery(table.reverse(), step_start_s=20.0, step_end_s=30.0)  # order in the file does not matter
 
 
@@ -53,11 +53,13 @@ def test_a_failed_request_is_one_of_infinite_ttft():
     after = [0.5] * 9
     assert told(*after, failed=[30.0, 31.0, 32.0, 33.0]).recovered is True
     assert told(*after, failed=[30.0, 31.0, 32.0, 33.0, 34.0]).recovered is False  # even with a first token before it failed
+    assert told(*after, failed=[30.0, 31.0, 32.0, 33.0, 34.0], outcome="http_error").recovered is False
     assert told(*[None] * 5, *[0.5] * 4, failed=[30.0, 31.0, 32.0, 33.0, 34.0]).recovered is False
 
 
 def test_failures_before_the_step_are_no_baseline():
     assert told(*[0.5] * 9, before=[1.0] * 9, failed=[11.0]) == Recovery(None, None, None, None)
+    assert told(*[0.5] * 9, before=[1.0] * 9, failed=[11.0], outcome="http_error") == Recovery(None, None, None, None)
     assert told(*[0.5] * 9, before=[1.0] * 9).recovered is True
 
 

@@ -6,7 +6,18 @@ import pytest
 
 from bench.analysis import operating_points, summary_frame
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.parse.steady import STEADY_FIGURES, mser, steady_figures, steady_window
+from bench.parse.steady import (
+    STEADY_FIGURES,
+    _conversation_s,
+    _growth,
+    _in_flight,
+    _judged,
+    _rates,
+    _server,
+    mser,
+    steady_figures,
+    steady_window,
+)
 from bench.study import parse_slo
 from bench.study.config import Thresholds
 from tests.conftest import METRICS
@@ -280,3 +291,165 @@ def test_a_gauge_that_the_server_does_not_have_is_not_known():
     assert {figures[f"steady_{name}"] for name in ("running", "waiting", "queued_share", "kv_usage", "kv_usage_queued")} == {
         None
     }
+
+
+# By hand: each step of the method alone
+
+
+@pytest.mark.parametrize(
+    ("window", "lasts", "early", "growth", "expected"),
+    [  # Loads of 100 s, from 5 s on. window: from where to 105 s. growth: with its error.
+        (15, 45, 0, None, (None, None)),  # two conversations fit just
+        (15, 46, 0, None, ("short", 10 + 4 * 46)),
+        (55, 26, 0, None, ("short", 50 + 4 * 26)),
+        (15, 46, 0, (0.10, 0.02), ("grows", None)),  # surely by 0.058, however long its latencies
+        (15, 46, 5.9, (0.10, 0.02), ("short", 10 + 4 * 46)),  # that one latency in 100 s may explain
+        (15, 46, 0, (0.09, 0.02), ("short", 10 + 4 * 46)),  # surely by 0.048 only
+        (15, 10, 0, (0.06, 0.02), ("grows", None)),  # more than is allowed, and surely so: 0.042 may be chance
+        (15, 10, 0, (0.06, 0.03), ("unsure", 150)),  # 0.063 may be chance: 1.26^⅔ = 1.17 times the length, 1.5 at least
+        (15, 10, 0, (0.02, 0.10), ("unsure", pytest.approx(100 * 4.2 ** (2 / 3)))),
+        (15, 10, 0, (0.02, 3.0), ("unsure", 2000)),
+        (15, 10, 0, (0.04, 0.02), (None, None)),  # 0.082 at most
+        (15, 10, 0, (0.04, 0.029), ("unsure", 150)),  # 0.1009
+        (15, 10, 0, (0.05, 0.01), (None, None)),  # what is allowed
+        (15, 10, 0, (-0.5, 0.01), (None, None)),
+    ],
+)
+def test_the_judgement_by_hand(window, lasts, early, growth, expected):
+    assert _judged(window, 105, 5, lasts, early, *(growth or (None, None))) == expected
+
+
+def test_requests_in_flight_by_hand():
+    sent, end = np.array([0.0, 1.0]), np.array([2.0, 2.5])
+    assert _in_flight(sent, end, np.array([0.0, 1, 2, 4])).tolist() == [1, 2, 0.25]
+
+
+def test_growth_is_the_slope_of_a_line():
+    """One request more each 10 s, where 2 a second are offered; what happens in the first latency does not count."""
+    middles = np.arange(200) + 0.5
+    flying = 3 + 0.1 * middles
+    assert _growth(flying, 200, 0, 2.0) == (pytest.approx(0.05), pytest.approx(0, abs=1e-9))
+    assert _growth(np.full(200, 3.0), 200, 0, 2.0) == (0, 0)
+    flying[:20] = 1000
+    assert _growth(flying, 200, 20, 2.0)[0] == pytest.approx(0.05)
+    assert _growth(flying, 200, 19, 2.0)[0] < 0
+    flying[:100] = 1000
+    assert _growth(flying, 200, 190, 2.0)[0] == pytest.approx(0.05)  # half of the run at least is looked at
+
+
+@pytest.mark.parametrize(
+    ("pattern", "correlation"),
+    # Of 20 batches, without mean and slope. Neighbours' products add up to −1, 15 and −17, of 20; 4 / 20 is added; 0 to 0.9 counts.
+    [([3, -3, -3, 3] * 5, -1 / 20 + 4 / 20), ([3] * 5 + [-3] * 10 + [3] * 5, 0.9), ([3, -3] * 5 + [-3, 3] * 5, 0)],
+)
+def test_the_error_of_a_growth_by_hand(pattern, correlation):
+    """Batches of 10 s: Σ (t − mean)² = 10² × (20³ − 20) / 12."""
+    growth, error = _growth(np.repeat(np.array(pattern, dtype=float), 10), 200, 0, 2.0)
+    variance = 9 * 20 / 18 / (100 * (20**3 - 20) / 12) * (1 + correlation) / (1 - correlation)
+    assert (growth, error) == (pytest.approx(0, abs=1e-9), pytest.approx(variance**0.5 / 2))
+
+
+def test_twenty_values_are_looked_at_in_batches_of_five():
+    assert mser(np.array([9.0] * 3 + [1.0] * 16)) == 3
+    assert mser(np.array([9.0] * 3 + [1.0] * 17)) == 5
+
+
+def test_a_ramp_that_shows_in_the_tokens_alone_is_cut_off():
+    """Requests of 1 s, one every 0.1 s for 100 s; until 30 s, an answer comes in one chunk, and then in ten."""
+    sent = np.arange(0, 100.05, 0.1)
+    rows = table(sent, np.linspace(sent, sent + 1, 11)[1:].T)
+    rows = rows.with_columns(token_times_s=pl.when(pl.col("sent_s") < 30).then(pl.col("token_times_s").list.tail(1)).otherwise("token_times_s"))  # fmt: skip
+    window = steady_window(rows, held=True)
+    assert window.begin_s == pytest.approx(30, abs=2.6)
+    assert (window.end_s, window.length_s) == (pytest.approx(100), pytest.approx(100 - window.begin_s))
+
+
+def test_a_conversation_lasts_from_its_first_request_to_its_last_answer():
+    """Three conversations: 0 to 5 s, 1 to 3 s and 2 to 12 s."""
+    rows = pl.DataFrame({
+        "index": [0, 1, 2, 3, 4], "after": [None, 0, None, None, 3],
+        "sent_s": [0.0, 4, 1, 2, 10], "end_s": [1.0, 5, 3, 4, 12],
+    })  # fmt: skip
+    assert _conversation_s(rows.sort("sent_s"), rows.filter(pl.col("after").is_null())) == 5
+    alone = rows.filter(pl.col("after").is_null())
+    assert _conversation_s(alone, alone) == 2  # of 1, 2 and 2
+
+
+def test_ten_requests_are_enough_to_look_for_a_window():
+    sent, times = closed_loop(2, 10, 1.0)
+    assert steady_window(table(sent, times), held=True) is not None
+    assert steady_window(table(np.ones(10), np.full((10, 2), 2.0)), held=True) is None  # all at once
+
+
+def test_latencies_are_judged_in_three_quarters_of_the_window_at_least():
+    sent = np.arange(0, 60, 0.5)
+    window = steady_window(table(sent, np.linspace(sent, sent + 40, 17)[1:].T), held=True)
+    assert window.judged_until_s == pytest.approx(window.end_s - window.length_s / 4)
+
+
+def test_rates_and_their_error_by_hand():
+    """From 5 to 15 s, seconds with 1 and with 3 answers in turn: of ten counts the mean is 2, the variance 10/9."""
+    # The window's begin belongs to it, its end does not.
+    moments = [5.0 + second + 0.25 * i for second in range(10) for i in range(1 + second % 2 * 2)]
+    rows = [([at], 8) for at in moments] + [([4.9, 15.0], 8), ([], 8)]
+    ok = pl.DataFrame(rows, schema={"token_times_s": pl.List(pl.Float64), "completion_tokens": pl.Int64}, orient="row")
+    whole = pl.lit(1.0)
+    assert _rates(ok, 5.0, 15.0, whole) == {
+        "steady_requests_per_s": pytest.approx(2),
+        "steady_tokens_per_s": pytest.approx(16),
+        "steady_error": pytest.approx((10 / 9) ** 0.5 / 2 / 10**0.5),
+    }
+    half = _rates(ok.head(1).with_columns(token_times_s=pl.Series([[4.0, 6.0, 7.0, 16.0]])), 5.0, 15.0, whole)
+    assert half["steady_requests_per_s"] == pytest.approx(0.5 / 10)
+    assert half["steady_tokens_per_s"] == pytest.approx(0.5 * 8 / 10)
+    assert _rates(ok.clear(), 5.0, 15.0, whole) == {"steady_requests_per_s": 0, "steady_tokens_per_s": 0, "steady_error": None}
+
+
+def test_gauges_between_two_moments_by_hand():
+    """21 scrapes from 2 to 6 s at which 0 to 20 run; of five a request waits, and the cache is at 0.5, 0.6, 0.7, 0.8, 0.9."""
+
+    def course(t):
+        number = round((t - 2) / 0.2)
+        return number, float(number >= 16), 0.5 + 0.1 * (number - 16) if number >= 16 else 0.1
+
+    told = _server(gauges_of(course, until_s=20), 2.0, 6.05)
+    assert told == {
+        "steady_running": 10,
+        "steady_running_high": 19,
+        "steady_waiting": pytest.approx(5 / 21),
+        "steady_queued_share": pytest.approx(5 / 21),
+        "steady_kv_usage": pytest.approx((16 * 0.1 + 5 * 0.7) / 21),
+        "steady_kv_usage_queued": pytest.approx(0.7),
+    }
+
+
+def test_what_is_offered_in_the_window_by_hand():
+    """Every half second from 0 to 60 s: a window begins after batches of 1.5 s, with a request that counts, and ends before its last."""
+    sent = np.arange(0, 60.25, 0.5)
+    window, figures = steady_figures(OPEN, table(sent, np.linspace(sent, sent + 2, 17)[1:].T), NO_TELEMETRY)
+    assert window.begin_s > 0
+    assert (window.begin_s % 1.5, window.end_s) == (0, 60)
+    assert figures["steady_offered_rate"] == 2
+    assert figures["steady_requests"] == 2 * (58 - window.begin_s) + 1  # until 58 s: they take 2 s
+    assert figures["steady_in_flight"] == pytest.approx(4)
+
+
+@pytest.mark.parametrize("outcome", ["http_error", "timeout"])
+def test_what_a_failed_request_got_is_not_carried(outcome):
+    """Of every four requests one fails, though its tokens came."""
+    sent, times = closed_loop(8, 400, 1.0)
+    whole = table(sent, times)
+    rows = whole.with_columns(outcome=pl.when(pl.col("index") % 4 == 0).then(pl.lit(outcome)).otherwise("outcome"))
+    _, figures = steady_figures(CLOSED, rows, NO_TELEMETRY)
+    assert figures["steady_requests_per_s"] == pytest.approx(0.75 * 8, rel=0.03)
+    assert figures["steady_failed"] == pytest.approx(figures["steady_requests"] / 4, abs=1)
+    assert figures["steady_in_flight"] == pytest.approx(8, rel=0.02)
+
+
+def test_a_load_that_begins_later_has_its_window_later():
+    sent = np.arange(0, 60.25, 0.5)
+    times = np.linspace(sent, sent + 5, 17)[1:].T
+    first, later = (steady_window(table(sent + at, times + at), held=True) for at in (0, 1000))
+    assert first.begin_s > 1
+    assert (later.begin_s, later.end_s) == (pytest.approx(1000 + first.begin_s), 1060)
+    assert (later.judged_until_s, later.why) == (pytest.approx(1000 + first.judged_until_s), first.why)
