@@ -110,7 +110,7 @@ def run(group: str, modules: list[str], tests: list[str], sample: int, seed: str
         possible = int(call(str(binaries / "python"), "-c", _SAMPLE, "mutants.sqlite", str(sample), seed))
         call(str(binaries / "cosmic-ray"), "exec", "mutation.toml", "mutants.sqlite")
         tried = [json.loads(line) for line in call(str(binaries / "cosmic-ray"), "dump", "mutants.sqlite").splitlines()]
-    done = [(item, result) for item, result in tried if result and result["worker_outcome"] != "skipped"]
+    done = [(item, result) for item, result in tried if result and result["worker_outcome"] == "normal"]
     survived = [result["diff"] for _, result in done if result["test_outcome"] == "survived"]
     return {"group": group, "possible": possible, "tried": len(done), "caught": len(done) - len(survived), "survived": survived}
 

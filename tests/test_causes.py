@@ -415,8 +415,8 @@ def test_a_request_more_takes_its_tokens_of_kv_memory():
 
 @pytest.mark.parametrize(("pushed", "found"), [(11, "sequences"), (12, "prefill")])
 def test_what_runs_out_is_looked_for_up_to_two_fifths_beyond_the_miss(summary, pushed, found):
-    """At 8 nothing waits yet. At 11 all four sequences run; as far off as 12 says nothing of 8."""
-    quiet = {"steady_queued_share": 0.0, "steady_running": 3.0, "steady_running_high": 3.0, "steady_prefill_share": 0.6}
+    """At 8 requests wait now and then. At 11 all four sequences run; as far off as 12 says nothing of 8."""
+    quiet = {"steady_queued_share": 0.1, "steady_running": 3.0, "steady_running_high": 3.0, "steady_prefill_share": 0.6}
     full = {**quiet, "steady_queued_share": 1.0, "steady_running": 4.0, "steady_running_high": 4.0, "steady_waiting": 7.0,
             "steady_tpot_mean_s": 0.02, "steady_prefill_share": 0.0}  # fmt: skip
     tells = {

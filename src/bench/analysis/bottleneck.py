@@ -118,9 +118,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
     missed = set(str(point["missed_by"]).split(","))
     if any(key.startswith("tpot") for key in missed):
         return _between_tokens(missing, _server(missing, base), at)
-    if not _mean(
-        missing, "steady_queued_share"
-    ):  # it misses with no request waiting: what lacks room beyond it is the next limit
+    if not _mean(missing, "steady_queued_share"):  # what lacks room beyond a load at which nothing waits is the next limit
         return _compute(missing, _server(missing, base), at)
     bound, held = _admission(pushed, _server(pushed, base), alone)
     return bound or _compute(missing, _server(missing, base), f"{held}{at}")
