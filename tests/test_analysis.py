@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from bench.analysis import repeats, saturation, summary_frame, verdict
-from bench.analysis.validity import Reason
+from bench.analysis.validity import Reason, invalid
 from bench.study.config import Thresholds
 
 
@@ -325,6 +325,11 @@ def test_faults_stand_in_the_order_of_their_parts(summary):
     found = verdict({**bad, "client_send_spread_s": 9.0, "wrong_output_tokens": 2}, Thresholds())
     assert found.faults == ["load", "content", "client", "telemetry", "machine"]
     assert len(found.reasons) == 6
+
+
+def test_a_run_is_invalid_where_either_part_is():
+    parts = pl.DataFrame({"valid": [True, True, False, False], "counts_valid": [True, False, True, False]})
+    assert parts.select(invalid())["valid"].to_list() == [False, True, True, True]
 
 
 # The table of runs
