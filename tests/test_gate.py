@@ -61,6 +61,7 @@ def test_a_metric_in_which_so_much_could_be_overlooked():
         {"deployment": None, "metric": "e2e_p50_s", "could_see": None, "sessions": None},
     ]
     assert [row["metric"] for row in blind(found, 12.5)] == [TTFT, "e2e_p50_s"]  # as much is seen
+    assert [row["metric"] for row in blind(found, 12.45)] == [TOKENS, TTFT, "e2e_p50_s"]
     assert needed({"noise": None}, 10, 1) is None
 
 
