@@ -55,6 +55,12 @@ def test_the_course_of_a_run_by_hand(tmp_path, summary):
     assert frame.select("deployment", "run", "level", "repeat").unique().rows() == [("a", summary["run"], 4.0, 1)]
 
 
+def test_an_odd_number_of_answers_is_counted_too(tmp_path, summary):
+    folder = written(tmp_path / "r", summary)
+    pl.read_parquet(folder / "requests.parquet").head(1).write_parquet(folder / "requests.parquet")
+    assert course(timeseries_frame([folder]), "completed") == [(0.0, 0.0), (0.75, 1.0)]
+
+
 def test_a_run_without_scrapes_or_gpus_has_a_course_too(tmp_path, summary):
     frame = timeseries_frame([written(tmp_path / "r", summary, scrape_endpoint=None, gpu_count_seen=None)])
     assert set(frame["series"]) == {"throughput", "completed"}
