@@ -31,11 +31,11 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "compare": (
         [f"{_ANALYSIS}/{name}.py" for name in ("compare", "blocks", "effects", "failures", "gate", "power", "repeats", "levels")],
-        ["test_compare", "test_compare_command", "test_repeats", "test_decisions"],
+        ["test_noise", "test_effects", "test_gate", "test_repeats", "test_regions", "test_compare_command", "test_compare"],
     ),
     "verdicts": (
         [f"{_ANALYSIS}/{name}.py" for name in ("validity", "drift", "aggregate")] + ["src/bench/study/precision.py"],
-        ["test_verdicts", "test_drift", "test_analysis", "test_rounds", "test_bench_plan", "test_plan"],
+        ["test_analysis", "test_precision", "test_aggregate", "test_drift"],
     ),
     "curves": (
         [f"{_ANALYSIS}/{name}.py" for name in ("regions", "knee", "bands", "factors", "importance", "predictions", "lengths")],

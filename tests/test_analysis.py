@@ -7,7 +7,7 @@ import pytest
 
 from bench.analysis import repeats, saturation, summary_frame, verdict
 from bench.analysis.saturation import _compared
-from bench.analysis.validity import Reason
+from bench.analysis.validity import Reason, invalid
 from bench.study.config import Thresholds
 
 
@@ -290,3 +290,150 @@ def test_levels_between_the_prediction_and_the_measurement(summary):
 def test_signals_agree_where_they_have_a_load_in_common(throughput, cache, queue, words):
     names = ("saturation_low", "saturation_high", "saturation_at", "below", "measured", "queue_below", "queue")
     assert _compared(dict(zip(names, (*throughput, *cache, *queue), strict=True))) == words
+
+
+@pytest.mark.parametrize(
+    ("change", "at_the_limit", "beyond"),
+    [
+        ("client_loop_lag_p99_s", 0.1, 0.101),
+        ("client_loop_lag_max_s", 0.5, 0.501),
+        ("client_clock_skew_s", 0.002, 0.0021),
+        ("client_send_spread_s", 0.1, 0.101),
+        ("host_other_share", 0.15, 0.151),
+        ("client_cpu_share", 0.9, 0.901),
+        ("scrape_gap_max_s", 2.0, 2.001),
+        ("scrape_share", 0.5, 0.499),
+    ],
+)
+def test_a_value_at_its_limit_is_no_fault(summary, change, at_the_limit, beyond):
+    limits = Thresholds(
+        loop_lag_p99_s=0.1, loop_lag_max_s=0.5, clock_skew_s=0.002, send_spread_s=0.1, other_share=0.15, client_cpu_share=0.9,
+        scrape_gap_s=2.0, scrape_share=0.5,
+    )  # fmt: skip
+    assert verdict({**summary, change: at_the_limit}, limits).reasons == []
+    assert len(verdict({**summary, change: beyond}, limits).reasons) == 1
+
+
+@pytest.mark.parametrize(
+    ("mine", "its", "fault"),
+    [
+        (8.0, 10.0, False),  # a quarter more is allowed
+        (8.0, 10.1, True),
+        (10.0, 8.0, False),
+        (2.0, 3.0, False),  # one request is, too
+        (2.0, 3.1, True),
+        (0.0, 1.5, True),
+        (None, 9.0, False),
+        (0.0, None, False),
+    ],
+)
+def test_others_use_the_server_from_a_quarter_or_one_request_on(summary, mine, its, fault):
+    told = {**summary, "client_in_flight_mean": mine, "server_in_flight_mean": its}
+    assert bool(verdict(told, Thresholds(in_flight_error=0.25)).reasons) is fault
+
+
+@pytest.mark.parametrize(
+    ("missing", "share", "fault"),
+    [(1.0, 0.9, False), (1.1, 0.26, True), (1.1, 0.25, False), (9.0, 0.1, False), (9.0, None, False), (None, 0.9, False)],
+)
+def test_requests_are_held_back_from_a_quarter_on(summary, missing, share, fault):
+    told = {**summary, "held_back_requests": missing, "held_back_share": share}
+    assert bool(verdict(told, Thresholds(in_flight_error=0.25)).reasons) is fault
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected", "peak", "fault"),
+    [
+        (0.5, 0.625, 0.5, False),  # an eighth off is allowed
+        (0.5, 0.63, 0.5, True),
+        (0.75, 0.625, 0.5, False),
+        (0.76, 0.625, 0.5, True),
+        (0.1, 0.5, 0.95, False),  # full: what was cached had to go
+        (0.1, 0.5, 0.94, True),
+        (0.1, 0.5, None, True),
+        (0.9, 0.5, 1.0, True),
+        (0.2, 0.0, 0.5, True),
+        (0.125, 0.0, 0.5, False),
+        (0.9, None, 0.5, False),  # several engines
+        (None, 0.5, 0.5, False),
+    ],
+)
+def test_hits_of_the_prefix_cache_against_those_implied(summary, rate, expected, peak, fault):
+    told = {"prefix_hits": None, "prefix_hit_rate": rate, "prefix_hit_rate_expected": expected, "kv_usage_peak": peak}
+    assert bool(verdict({**summary, **told}, Thresholds(prefix_hit_error=0.125)).reasons) is fault
+
+
+def test_all_scrapes_and_no_engine_s_restart_are_no_fault(summary):
+    sound = {"scrape_share": 1.0, "scraped": True, "scraped_before": True, "scraped_after": True, "counters_fell": []}
+    assert verdict({**summary, **sound}, Thresholds()).reasons == []
+    assert verdict({**summary, "scraped": None, "scraped_before": None, "scraped_after": None}, Thresholds()).reasons == []
+
+
+def test_faults_stand_in_the_order_of_their_parts(summary):
+    bad = {**summary, "host_other_share": 0.9, "scraped": False, "client_cpu_share": 1.0, "wrong_prompt_tokens": 1}
+    found = verdict({**bad, "client_send_spread_s": 9.0, "wrong_output_tokens": 2}, Thresholds())
+    assert found.faults == ["load", "content", "client", "telemetry", "machine"]
+    assert len(found.reasons) == 6
+
+
+def test_a_run_is_invalid_where_either_part_is():
+    parts = pl.DataFrame({"valid": [True, True, False, False], "counts_valid": [True, False, True, False]})
+    assert parts.select(invalid())["valid"].to_list() == [False, True, True, True]
+
+
+# The table of runs
+
+
+def test_what_a_row_takes_from_launch_facts_and_plan(summary):
+    plan = {"parameters": 7, "kv_bytes_per_token": 64, "kv_tokens": 320, "block_size": 16}
+    argv = ["serve", "--max-model-len", "4096", "--max-num-seqs", "8", "--max-num-seqs", "9"]
+    launch = {"model": "m", "engine": "e", "device": "cuda", "tensor_parallel": 2, "pipeline_parallel": 3, "data_parallel": 4,
+              "gpus": 24, "plan": plan, "argv": argv}  # fmt: skip
+    gpus = [{"name": "H100"}, {"name": "A100"}, {"name": "H100"}]
+    fact = {"engine_version": "1.2", "kv_blocks": 30, "hardware": {"cpu": "Xeon", "cores": 2, "gpus": gpus}}
+    runs = [summary, {**summary, "deployment": "b", "run": "r2"}]
+    first, second = summary_frame(runs, {"a": launch}, {"a": fact}, Thresholds(), "a", ["b"]).iter_rows(named=True)
+    told = {
+        key: first[key]
+        for key in ("model", "engine", "device", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpus")
+    }
+    assert told == {key: launch[key] for key in told}
+    assert (first["parameters"], first["kv_bytes_per_token"], first["kv_tokens_planned"], first["kv_tokens"]) == (
+        7,
+        64,
+        320,
+        None,
+    )
+    assert (first["max_model_len"], first["max_num_seqs"], first["engines"], first["kv_blocks"]) == (4096, 8, 4, 30)
+    assert (first["engine_version"], first["hardware"]) == ("1.2", "Xeon, 2 cores, 2 × H100, 1 × A100")
+    # 320 tokens planned, in blocks of 16, and requests of 32 + 32.
+    assert (first["predicted_saturation"], second["predicted_saturation"]) == (5, None)
+    assert [(row["baseline"], row["replica"]) for row in (first, second)] == [(True, False), (False, True)]
+    assert (second["model"], second["hardware"], second["max_num_seqs"], second["gpus"]) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("run", "fact", "predicted"),
+    [
+        ({}, {"kv_tokens": 640, "block_size": 32}, 10),  # what the server says is before the plan
+        ({}, {"kv_tokens": 640, "block_size": 64}, 10),
+        ({}, {"kv_tokens": 640, "block_size": 128}, 5),  # a request takes a whole block
+        ({}, {}, 5),
+        ({"requests": 0, "ok": 0}, {}, None),
+        ({"cache": "repeated", "prefix_hit_rate_expected": 0.5}, {}, None),
+        ({"cache": "repeated"}, {}, None),
+        ({"cache": "repeated", "prefix_hit_rate_expected": 0}, {}, 5),  # the server has no prefix cache
+        ({"cache": "unique", "prefix_hit_rate_expected": 0.5}, {}, 5),
+    ],
+)
+def test_predicted_saturation_by_hand(summary, run, fact, predicted):
+    launch = {"plan": {"kv_tokens": 320, "block_size": 64}}
+    frame = summary_frame([{**summary, **run}], {"a": launch}, {"a": fact}, Thresholds())
+    assert frame["predicted_saturation"].to_list() == [predicted]
+
+
+def test_a_plan_without_blocks_counts_tokens(summary):
+    frame = summary_frame([summary], {"a": {"plan": {"kv_tokens": 320}}}, {}, Thresholds())
+    assert frame["predicted_saturation"].to_list() == [5]
+    frame = summary_frame([summary], {}, {}, Thresholds())
+    assert frame["predicted_saturation"].to_list() == [None]

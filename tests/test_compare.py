@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from benchmarks.compare import Study, any_verdict, delayed, draw, halved, planted, rate, worse
+from scipy import stats
 from scipy.stats import fisher_exact
 
 from bench.analysis import (
@@ -296,6 +297,52 @@ def test_few_replicas_never_narrow_the_assumption(summary):
     values = {level: [10.0 * level] for level in (1, 2, 4, 8)}
     same = compare(runs(summary, values), runs(summary, values), [TOKENS])
     assert only(with_replicas(same, [same]).overall)["spread"] == pytest.approx(ASSUMED_SPREAD)
+
+
+@pytest.mark.parametrize(
+    ("factors", "spread"),
+    [
+        ((1.01, 0.99), ASSUMED_SPREAD),  # three sessions cannot tell that they differ by less than is assumed
+        ((1.5, 0.8), 2**0.5 * np.std(np.log([1, 1.5, 0.8]), ddof=1)),  # and can that they differ by more
+        ((1.1, 0.95, 1.05), 2**0.5 * np.std(np.log([1, 1.1, 0.95, 1.05]), ddof=1)),  # four can tell either
+    ],
+)
+def test_the_spread_that_replicas_show_by_hand(summary, factors, spread):
+    levels = (1, 2, 4, 8)
+    base, other = (runs(summary, {level: [10.0 * level * x] for level in levels}) for x in (1.0, 2.0))
+    again = [compare(base, runs(summary, {level: [10.0 * level * x] for level in levels}), [TOKENS]) for x in factors]
+    row = only(with_replicas(compare(base, other, [TOKENS]), again).overall)
+    assert (row["spread"], row["spread_assumed"]) == (pytest.approx(spread), True)
+    # Student's t of the sessions that tell it, where they do: its interval is wider than a normal one's.
+    log = math.log(row["high"] / row["ratio"]) / math.sqrt(spread**2 + 2 * 0.005**2 / 4)
+    freedom = 3 if len(factors) == 3 else 1e6
+    assert log == pytest.approx(stats.t.ppf((1 + row["confidence"]) / 2, freedom), rel=0.01)
+
+
+def test_replicas_have_no_verdict_not_even_on_failures(summary):
+    ours, theirs = failing(summary, (4, 8), {}), failing(summary, (4, 8), {8: 0.5}).with_columns(deployment=pl.lit("again"))
+    study = pl.concat([ours.with_columns(baseline=True, replica=False), theirs.with_columns(baseline=False, replica=True)])
+    found = compare_with_baseline(study, [TOKENS])["again"]
+    assert (found.failures["verdict"].to_list(), found.fails_more) == (["no evidence"], False)
+    assert set(found.effects["verdict"]) == set(found.overall["pooled"]) == {"no evidence"}
+    assert set(found.overall["told"]) == {"the same deployment in another session"}
+    assert found.configurations["told"].is_null().all()
+
+
+def test_pairs_stand_in_the_study_s_order_with_rising_levels(summary):
+    chat, code = (runs(summary, {8: [10.0, 11.0], 2: [5.0]}, workload=name) for name in ("code", "chat"))
+    pairs = compare(pl.concat([chat, code]), pl.concat([code, chat]), [TOKENS]).pairs
+    order = [("code", 2, 1), ("code", 8, 1), ("code", 8, 2), ("chat", 2, 1), ("chat", 8, 1), ("chat", 8, 2)]
+    assert pairs.select("workload", "level", "repeat").rows() == order
+
+
+def test_what_is_not_above_nothing_has_no_ratio_and_what_one_side_lacks_is_absent(summary):
+    ours = runs(summary, {1: [0.0], 2: [20.0], 4: [None], 8: [40.0]}).with_columns(e2e_p50_s=1.0)
+    theirs = runs(summary, {1: [10.0], 2: [0.0], 4: [9.0], 8: [80.0]}).with_columns(e2e_p50_s=pl.lit(None, pl.Float64))
+    found = compare(ours, theirs, [TOKENS, "e2e_p50_s", "ttft_p50_s"])
+    assert found.pairs.select("level", "log_ratio").rows() == [(8, pytest.approx(math.log(2)))]
+    assert found.absent == ["e2e_p50_s"]
+    assert found.uncompared["level"].to_list() == [1, 2, 4]
 
 
 def test_deployments_that_are_the_baseline_under_another_name_are_replicas(content):

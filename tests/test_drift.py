@@ -1,5 +1,6 @@
 """A machine that was slower in one round than in the others is found by its reference loads, and one that was not is left alone."""
 
+import math
 import random
 from functools import partial
 
@@ -76,6 +77,35 @@ def test_the_threshold_is_the_studys():
     runs = made([1.2, 1.5, 1.2, 1.2])
     assert len(drift_reasons(runs, Thresholds(drift=0.2))) == 2
     assert drift_reasons(runs, Thresholds(drift=0.3)) == {}
+
+
+# With a noise of 0.05 the moderated one is 0.05, whatever its weight. Student's t: two-sided, at 1 % over all rounds.
+@pytest.mark.parametrize(
+    ("count", "t", "against"),
+    [
+        (2, 3.055, 1.0),  # 3 · 2 + 6 degrees, at 1 %: what it is compared with is one reference
+        (3, 3.47, 0.25),  # 15 degrees, at 0.33 %
+        (5, 3.55, 0.125),  # 21 degrees, at 0.2 %: 0.5 / 4
+    ],
+)
+def test_the_bound_by_hand(count, t, against):
+    bound = t * 0.05 * math.sqrt(0.2157 * (1 + against))
+    for share, drifted in ((0.98, 0), (1.02, 2)):
+        runs = made([1.0] * (count - 1) + [math.exp(share * bound)], noise=0.05)
+        assert len(drift_reasons(runs, Thresholds(drift=0.0001))) == drifted, share
+
+
+def test_the_noise_is_moderated_by_hand():
+    # Three rounds without noise: s² = 6 · 0.05² / 15; the bound of t of 15 at 0.33 % and √(0.2157 · 1.25).
+    bound = 3.47 * math.sqrt(6 * 0.05**2 / 15) * math.sqrt(0.2157 * 1.25)
+    for share, drifted in ((0.98, 0), (1.02, 2)):
+        runs = made([1.0, 1.0, math.exp(share * bound)], noise=0.0)
+        assert len(drift_reasons(runs, Thresholds(drift=0.0001))) == drifted, share
+    # One noisy reference of three: 3 · 0.2² more.
+    bound = 3.47 * math.sqrt((3 * 0.2**2 + 6 * 0.05**2) / 15) * math.sqrt(0.2157 * 1.25)
+    for share, drifted in ((0.98, 0), (1.02, 2)):
+        runs = [{**run, "reference_noise": 0.2 * (run["round"] == 1)} for run in made([1.0, 1.0, math.exp(share * bound)])]
+        assert len(drift_reasons(runs, Thresholds(drift=0.0001))) == drifted, share
 
 
 def test_a_run_of_a_round_that_drifted_is_invalid(summary):

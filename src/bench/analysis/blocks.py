@@ -164,7 +164,8 @@ def correlation(residuals: Floats, freedom: float) -> Floats:
     if freedom < 1 or metrics == 1:
         return np.eye(metrics)
     scale = np.sqrt((residuals**2).sum(axis=0))
-    told = residuals.T @ residuals / np.where(scale > 0, np.outer(scale, scale), np.inf)
+    scales = np.outer(scale, scale)
+    told = residuals.T @ residuals / np.where(scales > 0, scales, np.inf)  # a metric that never differs goes with none
     weight = freedom / (freedom + 2)
     mixed: Floats = weight * told
     np.fill_diagonal(mixed, 1.0)

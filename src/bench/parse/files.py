@@ -84,6 +84,8 @@ def _checked(record: Any) -> dict[str, Any]:
         for name, value in record[key].items():
             if not isinstance(value, int | float | None) or not _sane(value):
                 raise ValueError(f"{key}.{name} is {shown(value)}")
+    if "expected_tokens" not in record["prefix"]:
+        raise ValueError("prefix.expected_tokens is missing")
     return record
 
 

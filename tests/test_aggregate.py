@@ -1,0 +1,106 @@
+"""The tables of all runs, from runs that are written by hand."""
+
+import json
+
+import polars as pl
+import pytest
+
+from bench.analysis import timeseries_frame
+from bench.analysis.aggregate import aggregate
+from bench.errors import BenchError
+from bench.study import parse_slo
+from bench.study.config import Thresholds
+
+
+def written(folder, summary, **changes):
+    """A run of three requests (the last failed) and what its server and a GPU told before, at the begin of and in the load."""
+    folder.mkdir()
+    (folder / "summary.json").write_text(json.dumps({**summary, "scrape_endpoint": "server", "gpu_count_seen": 1, **changes}))
+    requests = {
+        "sent_s": [0.0, 0.0, 0.1], "outcome": ["ok", "ok", "http_503"], "ttft_s": [0.25, 0.5, None], "tpot_s": [0.25, 0.5, None],
+        "e2e_s": [0.75, 1.0, None], "completion_tokens": [2, 2, None], "first_token_s": [0.25, None, None],
+        "last_token_s": [0.75, 1.0, None], "token_times_s": [[0.25, 0.75], [1.0], []],
+    }  # fmt: skip
+    pl.DataFrame(requests, schema_overrides={"token_times_s": pl.List(pl.Float64)}).write_parquet(folder / "requests.parquet")
+    gpu = ("exporter", 'gpu="0",UUID="GPU-a"')
+    told = [
+        (elapsed, endpoint, name, labels, value)
+        for elapsed, running, watts in ((-0.5, 9.0, 900.0), (0.0, 1.0, 100.0), (0.5, 2.0, 200.0))
+        for endpoint, name, labels, value in (
+            ("server", "vllm:num_requests_running", "", running),
+            ("other", "vllm:num_requests_running", "", 77.0),
+            ("server", "vllm:generation_tokens_total", "", 5.0),
+            (gpu[0], "DCGM_FI_DEV_POWER_USAGE", gpu[1], watts),
+            (gpu[0], "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", gpu[1], 3.0),
+        )
+    ]
+    pl.DataFrame(told, schema=["elapsed_s", "endpoint", "name", "labels", "value"], orient="row").with_columns(
+        scrape=pl.int_range(pl.len())
+    ).write_parquet(folder / "telemetry.parquet")
+    return folder
+
+
+def course(frame, series):
+    return frame.filter(series=series).select("elapsed_s", "value").rows()
+
+
+def test_the_course_of_a_run_by_hand(tmp_path, summary):
+    frame = timeseries_frame([written(tmp_path / "r", summary)])
+    # One token in each of the bins 0–0.5 and 0.5–0.75 s; an answer that came as a whole has no rate.
+    assert course(frame, "throughput") == [(0.25, 2.0), (pytest.approx(0.625, abs=0.13), 4.0)]
+    assert course(frame, "completed") == [(0.0, 0.0), (0.75, 1.0), (1.0, 2.0)]
+    assert course(frame, "running") == [(0.0, 1.0), (0.5, 2.0)]
+    assert course(frame, "gpu_power_w/0") == [(0.0, 100.0), (0.5, 200.0)]
+    assert set(frame["series"]) == {"throughput", "completed", "running", "gpu_power_w/0"}
+    assert frame.select("deployment", "run", "level", "repeat").unique().rows() == [("a", summary["run"], 4.0, 1)]
+
+
+def test_an_odd_number_of_answers_is_counted_too(tmp_path, summary):
+    folder = written(tmp_path / "r", summary)
+    pl.read_parquet(folder / "requests.parquet").head(1).write_parquet(folder / "requests.parquet")
+    assert course(timeseries_frame([folder]), "completed") == [(0.0, 0.0), (0.75, 1.0)]
+
+
+def test_a_run_without_scrapes_or_gpus_has_a_course_too(tmp_path, summary):
+    frame = timeseries_frame([written(tmp_path / "r", summary, scrape_endpoint=None, gpu_count_seen=None)])
+    assert set(frame["series"]) == {"throughput", "completed"}
+    assert timeseries_frame([]).is_empty()
+
+
+def made(folder, summary, **more):
+    """The tables of one run: the summary as Parquet and CSV, and the time series."""
+    run = written(folder / "r", summary)
+    facts = {"launches": [folder / "launch.json"], "facts": [folder / "deployment.json"]}
+    (folder / "launch.json").write_text(json.dumps({"deployment": "a", "model": "m"}))
+    (folder / "deployment.json").write_text(json.dumps({"deployment": "a", "engine_version": "1"}))
+    paths = {
+        "summary": folder / "tables/s.parquet",
+        "summary_csv": folder / "tables/s.csv",
+        "timeseries": folder / "tables/t.parquet",
+    }
+    aggregate([run / "summary.json"], thresholds=Thresholds(), **facts, **paths, **more)
+    return pl.read_parquet(paths["summary"]), pl.read_csv(paths["summary_csv"]), pl.read_parquet(paths["timeseries"])
+
+
+def test_the_tables_of_a_study(tmp_path, summary):
+    slow = {**summary, "client_loop_lag_max_s": 9.0, "wrong_output_tokens": 1, "duration_s": 2.0}
+    frame, texts, course = made(tmp_path, slow, slos=[parse_slo("ttft_p50=300ms")], baseline="a")
+    row = frame.row(0, named=True)
+    assert (row["model"], row["engine_version"], row["baseline"], row["replica"]) == ("m", "1", True, False)
+    # One of three met the limit, and 1.5 requests/s were sent.
+    assert (row["slo_share"], row["goodput_requests_per_s"]) == (pytest.approx(1 / 3), pytest.approx(0.5))
+    assert row["judged"][0] == {"ok": True, "ttft": 0.25, "tpot": 0.25, "e2e": 0.75}
+    assert texts["faults"].to_list() == ["content, client"]
+    assert texts["reasons"][0] == "; ".join(row["reasons"]) and len(row["reasons"]) == 2
+    assert "judged" not in texts.columns
+    assert course["run"].unique().to_list() == [summary["run"]]
+
+
+def test_a_run_of_another_definition_is_refused(tmp_path, summary):
+    key = f"a/{summary['run']}"
+    with pytest.raises(BenchError, match=rf"{key} was measured under another definition .* `bench discard '{key}'`"):
+        made(tmp_path, summary, expected={key: "other"})
+
+
+def test_a_run_of_the_same_definition_is_taken(tmp_path, summary):
+    assert made(tmp_path, summary, expected={f"a/{summary['run']}": summary["digest"]})[0].height == 1

@@ -1,0 +1,303 @@
+"""How far sessions, levels and runs differ by chance, from cells that can be worked out by hand."""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from bench.analysis.blocks import Fit, correlation, critical, fit, judge
+from bench.analysis.levels import Levels, studentized_range
+from bench.analysis.power import Noise, sessions_for, smallest_difference, visible
+from bench.analysis.repeats import student_p
+
+NAN = math.nan
+
+
+def made(
+    effects=(0.1, 0.3), *, between=0.01, within=0.002, freedoms=(3.0, 4.0), assumed=False, share=None, excess=None, **more
+):
+    """A fit whose parts are given."""
+    ones = np.ones(len(effects))
+    share, excess = (ones if some is None else np.array(some) for some in (share, excess))
+    sizes = {"sessions": 4, "repeats": 2.0, **more}
+    return Fit(np.array(effects), share, excess, between, freedoms[0], within, freedoms[1], assumed, **sizes)
+
+
+# Fits
+
+
+def test_the_noise_of_a_run_and_the_spread_of_sessions_by_hand():
+    """A cell's variance is twice a run's ÷ its repeats, and an effect's that of a cell ÷ the sessions."""
+    assert made(within=0.0004).run_noise == pytest.approx(0.04)  # √(0.0004 · 4 · 2 / 2)
+    assert made(between=0.01, within=0.004).spread == pytest.approx(math.sqrt(4 * (0.01 - 0.004 / 2)))
+    assert made((0.1, NAN), between=0.01, within=0.004).spread == pytest.approx(math.sqrt(4 * (0.01 - 0.004)))
+    assert made((NAN, NAN), between=0.01, within=0.004).spread == pytest.approx(math.sqrt(4 * (0.01 - 0.004)))
+    assert made(between=0.001, within=0.004).spread == 0
+    assert made(between=0.01, within=0.004, assumed=True).spread == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("effects", "freedom", "assumed", "known"),
+    [
+        ((0.1, 0.3), 1.0, True, True),
+        ((0.1, 0.3), 0.0, True, False),
+        ((0.1, 0.3), 0.0, False, False),  # the levels' own noise is not known
+        ((0.1, NAN), 0.0, False, True),  # of one level the sessions' means are all there is
+        ((0.1, NAN), 0.0, True, False),
+        ((NAN, NAN), 0.0, False, False),
+    ],
+)
+def test_when_the_noise_is_known(effects, freedom, assumed, known):
+    assert made(effects, freedoms=(3.0, freedom), assumed=assumed).known is known
+
+
+def test_one_session_takes_the_noise_of_repeats_and_the_assumed_spread():
+    cells, counts = np.array([[0.1, 0.2, NAN]]), np.array([1.0, 1.0, 0.0])
+    found = fit(cells, counts, repeats=2, noise=(0.0008, 3.0), spread=0.2)
+    assert found.effects[:2].tolist() == [0.1, 0.2] and np.isnan(found.effects[2])
+    assert (found.share.tolist(), found.excess.tolist(), found.levels) == ([1, 1, 0], [1, 1, 1], 2)
+    assert (found.between, found.between_freedom) == (pytest.approx(0.04), 1e6)
+    assert (found.within, found.within_freedom, found.assumed) == (pytest.approx(0.0008), 3, True)
+    assert (found.sessions, found.repeats) == (1, 2)
+    # No run repeats itself better than to half a per cent: 2 · 0.005² of a pair, over its repeats.
+    assert fit(cells, counts, repeats=2, noise=(0.0, 0.0), spread=0.1).within == pytest.approx(2.5e-5)
+    assert fit(cells, counts, repeats=0.5, noise=(0.0, 0.0), spread=0.1).within == pytest.approx(5e-5)
+    assert fit(cells, counts, repeats=2, noise=(0.0, 0.0), spread=0.1, spread_freedom=5.0).between_freedom == 5
+
+
+def test_two_sessions_widen_the_assumed_spread_and_never_narrow_it():
+    cells = np.array([[0.0, 0.2], [0.2, 0.4]])  # off by −0.1 and 0.1: a variance of 0.02
+    far, near = (fit(cells, np.full(2, 2.0), repeats=1, noise=(9.0, 9.0), spread=spread) for spread in (0.1, 0.2))
+    assert (far.between, near.between, far.assumed) == (pytest.approx(0.01), pytest.approx(0.02), True)
+    assert (far.effects.tolist(), far.excess.tolist()) == (pytest.approx([0.1, 0.3]), [1, 1])
+    assert (far.within, far.within_freedom) == (pytest.approx(2.5e-5), 1)  # nothing is left: 0.00005 over two sessions
+
+
+def test_the_residuals_of_three_sessions_by_hand():
+    # Each level ± 0.01 about the mean of its session: squares 6 · 0.01², less what the levels' means take.
+    cells = np.array([[0.01, -0.01], [-0.01, 0.01], [0.03, -0.03]])
+    found = fit(cells, np.full(2, 3.0), repeats=1, noise=(9.0, 9.0), spread=0.1)
+    # Means 0.01 and −0.01; left 0, −0.02, 0.02 and their opposites: 16e-4 with 2 degrees of freedom, over 3 sessions.
+    assert (found.within, found.within_freedom, found.excess.tolist()) == (pytest.approx(8e-4 / 3), 2, [1, 1])
+
+
+def test_a_single_level_takes_the_noise_of_its_repeats():
+    cells = np.array([[0.0], [0.1], [0.2], [0.1]])
+    found = fit(cells, np.array([4.0]), repeats=2, noise=(0.0012, 6.0), spread=0.1)
+    assert (found.between, found.between_freedom, found.assumed) == (pytest.approx(0.02 / 3 / 4), 3, False)
+    assert (found.within, found.within_freedom, found.excess.tolist()) == (pytest.approx(0.0003), 6, [1])
+    three = fit(cells[:3], np.array([3.0]), repeats=2, noise=(0.0012, 6.0), spread=0.3)
+    assert (three.between, three.assumed, three.between_freedom) == (pytest.approx(0.03), True, 1e6)
+
+
+def test_sessions_that_agree_entirely_still_have_the_noise_of_runs():
+    found = fit(np.full((4, 2), 0.1), np.full(2, 4.0), repeats=1, noise=(9.0, 9.0), spread=0.1)
+    assert found.between == pytest.approx(5e-5 / 2 / 4)
+    assert found.excess.tolist() == [1, 1]
+
+
+# Sums of levels
+
+
+@pytest.mark.parametrize(
+    ("assumed", "contrast", "estimate", "whole", "own"),
+    [
+        # A level in half of the sessions with twice the variance counts four times: scales 1 and 4.
+        (True, [0.5, 0.5], 0.2, 1, 0.25 + 0.25 * 4),
+        (True, [-1, 1], 0.2, 0, 1 + 4),
+        (False, [0.5, 0.5], 0.2, 1, 0),  # the sessions' means hold all of it
+        (False, [1, 0], 0.1, 1, 0),  # 1 − 5 / 4 is less than nothing
+        (False, [0, 1], 0.3, 1, 4 - 5 / 4),
+        (False, [0, 2], 0.6, 4, 16 - 4 * 5 / 4),
+    ],
+)
+def test_estimate_error_and_freedom_of_a_sum_by_hand(assumed, contrast, estimate, whole, own):
+    found = made((0.1, 0.3, NAN), share=(1, 0.5, 0), excess=(1, 2, 1), assumed=assumed)
+    told, error, freedom = judge(found, np.array([[*contrast, 0.0]]))
+    one, two = whole * 0.01, own * 0.002
+    assert (told[0], error[0]) == (pytest.approx(estimate), pytest.approx(math.sqrt(one + two)))
+    assert freedom[0] == pytest.approx((one + two) ** 2 / (one**2 / 3 + two**2 / 4))
+
+
+def test_degrees_of_freedom_have_bounds():
+    mean = np.array([[0.5, 0.5]])
+    assert judge(made(within=0.0, freedoms=(1e9, 1.0), assumed=True), mean)[2][0] == 1e6
+    assert judge(made(between=0.0, within=0.0), mean)[2][0] == 1
+    assert judge(made(between=0.0, freedoms=(3.0, 0.0), assumed=True), mean)[2][0] == 1
+
+
+def test_the_correlation_of_metrics_by_hand():
+    residuals = np.array([[1.0, 2.0, 0.0], [-1.0, -2.0, 0.0], [1.0, -2.0, 0.0]])  # (2 + 2 − 2) / (3 · 2) = 1 / 3
+    third = 1 / 3 * 2 / 4
+    assert correlation(residuals, 2.0) == pytest.approx(np.array([[1, third, 0], [third, 1, 0], [0, 0, 1]]))
+    assert correlation(residuals, 1.0)[0, 1] == pytest.approx(1 / 3 * 1 / 3)
+    assert correlation(residuals, 0.5).tolist() == np.eye(3).tolist()
+    assert correlation(residuals[:, :1], 2.0).tolist() == [[1]]
+
+
+MEAN, TREND = np.full((1, 3), 1 / 3), np.array([[-0.5, 0, 0.5]])
+
+
+@pytest.mark.parametrize(
+    ("told", "test"),
+    [
+        ({"freedoms": (5.0, 10.0)}, MEAN),
+        ({"freedoms": (5.0, 10.0)}, TREND),
+        ({"freedoms": (1e6, 4.0), "assumed": True}, MEAN),
+        ({"freedoms": (1e6, 4.0), "assumed": True, "between": 0.0}, MEAN),
+        ({"freedoms": (3.0, 20.0), "within": 0.0, "assumed": True}, np.array([[1.0, 0, 0]])),
+        ({"freedoms": (90.0, 90.0), "share": (1, 0.25, 1), "assumed": True}, np.array([[0, 1.0, 0]])),
+    ],
+)
+def test_one_test_alone_has_the_whole_five_per_cent(told, test):
+    """2,000 draws tell 5 % to half a point."""
+    one = made((0.1, 0.2, 0.3), **told)
+    assert critical([one], [test], [np.ones(1)], np.eye(1)) == pytest.approx(0.05, abs=0.012)
+    assert critical([one], [test], [np.full(1, 0.2)], np.eye(1)) == pytest.approx(0.25, abs=0.06)
+
+
+def test_what_cannot_be_judged_takes_no_part_of_the_five_per_cent():
+    known, unknown = made((0.1, 0.2, 0.3)), made((0.1, 0.2, 0.3), freedoms=(3.0, 0.0))
+    assert critical([unknown], [MEAN], [np.ones(1)], np.eye(1)) == 1
+    assert critical([known], [np.empty((0, 3))], [np.ones(0)], np.eye(1)) == 1
+    both = critical([unknown, known], [MEAN, MEAN], [np.ones(1)] * 2, np.eye(2))
+    assert both == pytest.approx(0.05, abs=0.012)
+
+
+# What a comparison can see
+
+
+def test_the_smallest_difference_by_hand():
+    """Normal: 1.960 + 0.842 standard errors, and a tenth on top; a t test's power is that of the noncentral t."""
+    assert smallest_difference(0.01, 200.0, 0.05) == pytest.approx(math.expm1(1.1 * 0.01 * 2.81), rel=2e-3)  # t of 200: 1.972
+    assert smallest_difference(0.01, 1e6, 0.05) == pytest.approx(math.expm1(1.1 * 0.01 * 2.8016), rel=1e-4)
+    assert smallest_difference(0.01, 1e6, 0.05, 0.5) == pytest.approx(math.expm1(1.1 * 0.01 * 1.9600), rel=1e-4)
+    away = math.log1p(smallest_difference(0.02, 5.0, 0.05)) / (1.1 * 0.02)
+    assert stats.nct.sf(stats.t.ppf(0.975, 5), 5, away) == pytest.approx(0.8, abs=1e-6)
+    away = math.log1p(smallest_difference(0.02, 199.0, 0.05)) / (1.1 * 0.02)
+    assert away == pytest.approx(stats.t.ppf(0.975, 199) + 0.8416, rel=0.003)
+    assert smallest_difference(99.0, 5.0, 0.05) == math.expm1(50)
+
+
+@pytest.mark.parametrize(("levels", "repeats", "metrics"), [(1, 2, 1), (1, 1, 1), (4, 1, 1)])
+def test_what_many_sessions_see_by_hand(levels, repeats, metrics):
+    """Of 400 sessions the mean is about normal; levels and regions take a twentieth each of what all levels have, and so little."""
+    seen = visible(Noise(run=0.04, spread=0.1), 400, levels, repeats, metrics)
+    error = math.sqrt((0.1**2 + 2 * 0.04**2 / repeats / levels) / 400)
+    assert math.log1p(seen) / (1.1 * error) == pytest.approx(2.80 if levels == 1 else 2.87, abs=0.07)
+
+
+def test_six_metrics_take_more_than_one_does():
+    """Six that are independent would take Bonferroni's bar: 2.64 + 0.84 standard errors against 1.96 + 0.84."""
+    noise = Noise(run=0.04, spread=0.1)
+    one, six, default = visible(noise, 400, 1, 1, 1), visible(noise, 400, 1, 1, 6), visible(noise, 400, 1, 1)
+    assert six == default
+    assert 1.15 < math.log1p(six) / math.log1p(one) < 1.05 * 3.48 / 2.80
+
+
+def test_the_fewest_sessions_are_four_and_the_most_a_hundred():
+    assert sessions_for(0.5, Noise(0.01, 0.01), 2, 1, 1) == 4
+    noise = Noise(0.01, 0.1)
+    at = {sessions: visible(noise, sessions, 1, 1, 1) for sessions in (4, 5, 7, 99, 100, 101)}
+    for sessions in (5, 7, 100):
+        assert sessions_for(at[sessions], noise, 1, 1, 1) == sessions
+    assert sessions_for(at[101], noise, 1, 1, 1) is None
+    assert sessions_for(at[100] / 20, noise, 1, 1, 1) is None
+
+
+def test_the_noise_of_a_comparison():
+    one = made(within=0.0004, assumed=True)
+    assert Noise.of(one) == Noise(pytest.approx(0.04), pytest.approx(0.2))
+
+
+def test_students_p_is_that_of_the_tables():
+    told = student_p(pl.Series([2.228, -2.228, 12.706, None, 0.0]), pl.Series([10.0, 10.0, 1.0, 10.0, 10.0]))
+    assert told.to_list() == [pytest.approx(0.05, abs=1e-4)] * 3 + [None, 1.0]
+
+
+# Levels of a curve
+
+
+def curve(values, **marks):
+    """Rows of a curve; `values` has a list of repeats a level."""
+    rows = [(float(level), i, x) for level, repeats in values.items() for i, x in enumerate(repeats, 1)]
+    return pl.DataFrame(rows, schema={"level": pl.Float64, "repeat": pl.Int64, "x": pl.Float64}, orient="row").with_columns(
+        valid=pl.lit(True), **marks
+    )
+
+
+def exp(*logs):
+    return [math.exp(log) for log in logs]
+
+
+def test_levels_and_the_noise_of_their_repeats_by_hand():
+    runs = curve({1: exp(1.00, 1.04), 2: exp(2.00, 2.10), 4: exp(3.0, 3.02)})
+    levels = Levels.of(runs, "x")
+    assert (levels.load.tolist(), levels.log.tolist(), levels.runs.tolist()) == (
+        [1, 2, 4],
+        pytest.approx([1.02, 2.05, 3.01]),
+        [2] * 3,
+    )
+    # Off their means by ∓ 0.02, 0.05, 0.01, of which the repeat has ∓ 0.08 / 3: squares 2 · (0.003 − 3 · (0.08 / 3)²), 2 degrees.
+    assert (levels.noise, levels.freedom, levels.noise_of) == (pytest.approx(math.sqrt(0.003 - 0.0064 / 3)), 2, "repeats")
+    absolute = Levels.of(runs, "x", absolute=True)
+    assert (absolute.noise, absolute.freedom) == (pytest.approx(math.sqrt(2 * 0.003 / 3)), 3)
+    assert absolute.errors.tolist() == [[pytest.approx(absolute.noise)] * 3] * 3  # √(1/2 + 1/2)
+    assert (len(levels), levels.sure) == (3, pytest.approx(4.303, abs=1e-3))
+
+
+def test_repeats_that_levels_do_not_share_keep_what_they_have_in_common():
+    levels = Levels.of(curve({1: exp(1.00, 1.04), 2: exp(2.0)}), "x")
+    assert (levels.noise, levels.freedom, levels.noise_of) == (pytest.approx(math.sqrt(0.0008)), 1, "repeats")
+    assert levels.errors[0, 1] == pytest.approx(levels.noise * math.sqrt(1 / 2 + 1))
+    one = Levels.of(curve({1: exp(1.00, 1.04, 1.02)}), "x")
+    assert (one.noise, one.freedom) == (pytest.approx(0.02), 2)
+    # Twice the same number of a repeat is no ladder that was repeated as a whole.
+    odd = curve({1: exp(1.00, 1.04), 2: exp(2.00, 2.02)}).with_columns(repeat=pl.Series([1, 1, 1, 2]))
+    assert Levels.of(odd, "x").freedom == 2
+
+
+def test_invalid_runs_and_values_of_nothing_are_no_levels():
+    runs = curve({1: exp(1.0), 2: [0.0], 4: exp(2.0)}).with_columns(valid=pl.col("level") != 4)
+    assert Levels.of(runs, "x").load.tolist() == [1]
+    assert Levels.of(runs.with_columns(level=pl.lit(None, pl.Float64)), "x").load.tolist() == []
+
+
+def test_without_repeats_the_other_curves_tell_the_noise():
+    other = curve({1: exp(1.00, 1.04)})
+    levels = Levels.of(curve({1: exp(1.0), 2: exp(2.0)}), "x", [other, other])
+    assert (levels.noise, levels.freedom, levels.noise_of) == (pytest.approx(math.sqrt(0.0016 / 2)), 2, "others")
+    # Of six levels the neighbours tell two degrees of freedom, more than one repeat does.
+    alone = curve({level: exp(math.log(level)) for level in (1, 2, 3, 4, 5, 6)})
+    assert Levels.of(alone, "x", [other]).noise_of == "neighbours"
+    assert Levels.of(alone, "x", [other, other]).noise_of == "others"
+
+
+def test_without_any_repeat_the_neighbours_tell_the_noise():
+    # Load ÷ throughput: 1, 1.2, 1, off the line by −0.2, with a scale of √(0.25 + 0.25 + 1.44).
+    levels = Levels.of(curve({1: [1.0], 2: [2 / 1.2], 3: [3.0]}), "x")
+    assert (levels.noise, levels.freedom, levels.noise_of) == (pytest.approx(0.2 / math.sqrt(1.94) / 0.6745), 1, "neighbours")
+    # Loads that are not evenly spaced: 2 lies a third of the way from 1 to 4, on the line from 1 to 1.3.
+    assert Levels.of(curve({1: [1.0], 2: [2 / 1.1], 4: [4 / 1.3]}), "x").noise == pytest.approx(0.005)
+    apart = Levels.of(curve({1: [1.0], 2: [2 / 1.2], 4: [4 / 1.3]}), "x")
+    scale = math.sqrt((2 / 3) ** 2 + (1.3 / 3) ** 2 + 1.2**2)
+    assert apart.noise == pytest.approx(0.1 / scale / 0.6745)
+    assert Levels.of(curve({1: [1.0], 2: [9.0]}), "x").noise == 0.005
+    many = Levels.of(curve({level: [float(level)] for level in range(1, 9)}), "x")
+    assert many.freedom == 3
+
+
+# The 95 % points of the studentized range, as every table prints them.
+@pytest.mark.parametrize(("means", "freedom", "q"), [(2, 10, 3.151), (3, 10, 3.877), (5, 20, 4.232), (10, 60, 4.646)])
+def test_the_studentized_range_is_that_of_the_tables(means, freedom, q):
+    assert studentized_range(means, freedom) == pytest.approx(q, rel=0.03)
+
+
+def test_one_level_surely_gives_more_than_another():
+    levels = Levels(np.array([1.0, 2.0]), np.array([0.0, 0.5]), np.array([2.0, 2.0]), 0.1, 10, "repeats")
+    # 3.151 / √2 standard errors of 0.1: 0.223.
+    assert levels.more().tolist() == [[False, True], [False, False]]
+    assert levels.more(math.exp(0.2)).tolist() == [[False, True], [False, False]]
+    assert not levels.more(math.exp(0.35)).any()

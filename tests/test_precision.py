@@ -1,0 +1,92 @@
+"""How many requests a level takes for its SLOs, by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from bench.study import Workload, parse_slo
+from bench.study.precision import requests_for, thin_levels, with_requests
+
+P99, P90 = parse_slo("ttft_p99=1s"), parse_slo("tpot_p90=50ms")
+
+
+@pytest.mark.parametrize(
+    ("slo", "requests"), [("ttft_p50=1s", 6), ("ttft_p90=1s", 36), ("ttft_p95=1s", 72), ("ttft_p99=1s", 368)]
+)
+def test_requests_of_a_percentile_are_those_of_its_interval(slo, requests):
+    """shareⁿ ≤ 2.5 % for the first time."""
+    share = parse_slo(slo).share
+    assert share**requests <= 0.025 < share ** (requests - 1)
+    assert requests_for([parse_slo(slo)]) == requests
+
+
+def test_the_strictest_percentile_decides():
+    assert requests_for([P90, P99]) == requests_for([P99, P90]) == 368
+    assert requests_for([]) is None
+
+
+def workload(**more):
+    return Workload.model_validate(
+        {"arrival": "closed", "prompt_tokens": 16, "output_tokens": 8, "num_requests": "auto", **more}
+    )
+
+
+@pytest.mark.parametrize(
+    ("level", "repeats", "slos", "requests"),
+    [
+        (4, 1, [P99], 920),  # 1.5 · 368 / 0.6
+        (4, 2, [P99], 460),
+        (4, 3, [P99], 307),  # 306.7
+        (4, 1, [P90], 90),
+        (20, 1, [P90], 100),  # five times what is in flight
+        (4, 1, [], 250),  # 1.5 · 100 / 0.6
+    ],
+)
+def test_automatic_requests_by_hand(level, repeats, slos, requests):
+    assert with_requests(workload(), level, repeats, slos).num_requests == requests
+
+
+def test_an_open_loop_has_no_turnovers_and_a_given_number_stays():
+    assert with_requests(workload(arrival="poisson"), 20, 1, [P90]).num_requests == 90
+    assert with_requests(workload(num_requests=7), 20, 1, [P90]).num_requests == 7
+
+
+def run(level, arrival="poisson", name="chat", deployment="a", **more):
+    told = workload(arrival=arrival, **more)
+    return SimpleNamespace(workload=told, workload_name=name, level=level, deployment=SimpleNamespace(name=deployment))
+
+
+@pytest.mark.parametrize(
+    ("more", "repeats", "count"),
+    [
+        ({"num_requests": 59}, 1, 59),
+        ({"num_requests": 60}, 1, None),  # 36 of them lie in the window
+        ({"num_requests": 29}, 2, 58),
+        ({"num_requests": 30}, 2, None),
+        ({"num_requests": None, "duration_s": 14.0}, 1, 56),  # four a second
+        ({"num_requests": None, "duration_s": 15.0}, 1, None),
+        ({"num_requests": 19, "turns": {"count": 3, "new_tokens": 4}}, 1, 57),
+        ({"num_requests": 20, "turns": {"count": 3, "new_tokens": 4}}, 1, None),
+        ({"num_requests": None, "duration_s": 4.5, "turns": {"count": 3, "new_tokens": 4}}, 1, 54),
+    ],
+)
+def test_a_level_with_too_few_requests_is_named(more, repeats, count):
+    lines = thin_levels([run(4.0, **more)] * repeats, [P90])
+    assert len(lines) == (count is not None)
+    for line in lines:
+        assert line.startswith(
+            f"a, chat at 4: {count} requests over all repeats are too few for {P90.name}, whose limit takes 60 to"
+        )
+
+
+def test_each_workload_is_named_once_and_bursts_never():
+    few = [
+        run(1.0, num_requests=5),
+        run(2.0, num_requests=5),
+        run(1.0, num_requests=5, name="code"),
+        run(1.0, num_requests=99, name="x"),
+    ]
+    told = thin_levels(few, [P90, P99])
+    assert [line.partition(":")[0] for line in told] == ["a, chat at 1", "a, code at 1", "a, x at 1"]
+    assert all(P99.name in line and "takes 614 to" in line for line in told)  # 368 / 0.6
+    assert thin_levels([run(1.0, "burst", num_requests=None)], [P90]) == thin_levels(few, []) == []
