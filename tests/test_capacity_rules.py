@@ -291,8 +291,15 @@ def test_sessions_narrow_the_interval_where_they_agree_and_widen_it_where_they_d
 
     # Four alike: the variance of one, 0.0016, with a weight of 6, in 6 + 3 degrees of freedom, of which the mean has a quarter.
     between = 2.262 * (6 * 0.0016 / 9 / 4) ** 0.5
-    assert between < width([8.0] * 4) < 1.05 * between
-    assert width([6.0, 7.0, 9.0, 10.0]) > 4 * width([8.0] * 4)
+    assert width([8.0] * 4) == pytest.approx(between, rel=1e-3)  # 1 % of error in each run is less
+    # Four that differ: they show it by themselves, Student's t of 3 degrees of freedom × 1.826 ÷ √4.
+    assert width([6.0, 7.0, 9.0, 10.0]) == pytest.approx(3.182 * (10 / 3) ** 0.5 / 2 / 8, rel=1e-3)
+
+
+def test_no_rate_is_below_0(summary):
+    """Student's t of one degree of freedom, 12.7 × 1.06 ÷ √2, is more than the rate."""
+    rows = [{**steady_row(summary, 4, rps=rps), "repeat": i, "run": f"r{i}"} for i, rps in enumerate([10.0, 8.5])]
+    assert point([*rows, steady_row(summary, 8, ttft=9.0)])["usable_low"] == 0
 
 
 def test_more_load_never_helps(summary):

@@ -53,10 +53,10 @@ def test_what_was_asked_for_otherwise():
 @pytest.mark.parametrize(
     ("definition", "shares"),
     [
-        (DEFINITION, [0.5, 1.0, 1.0]),  # 3 of 6 tokens; never more than one request
+        (DEFINITION, [0.5, 1.5, 1.0]),  # 3 and 9 of 6 tokens
         ({**DEFINITION, "arrival": "poisson"}, [1.0, 1.0, 1.0]),
         ({**DEFINITION, "turns": {"count": 2}}, [1.0, 1.0, 1.0]),
-        ({**DEFINITION, "level": 20}, [3 / 6, 1.0, 4 / 6]),  # all are on their way: their own mean
+        ({**DEFINITION, "level": 20}, [3 / 6, 9 / 6, 4 / 6]),  # all are on their way: their own mean
     ],
 )
 def test_what_of_a_request_the_first_of_a_closed_loop_are(definition, shares):

@@ -249,6 +249,42 @@ def test_a_round_in_which_the_machine_was_slower_is_measured_once_more(here, con
         assert max(seconds) < 1.5 * min(seconds)
         session(plan, here, say=said.append)  # nothing is measured a third time
         assert records(plan) == told
+        prompts = [tuple(body["prompt"]) for body in server.bodies if len(body["prompt"]) == 300]
+    assert len(prompts) == len(set(prompts))  # the second time others, which no prefix cache knows
+
+
+def test_a_machine_whose_speed_is_not_known_any_more_is_not_measured_again(here, content):
+    with fake_server(metrics=EXPOSITION, gap_s=0.02) as server:
+        plan, said = three_rounds(server, content), []
+
+        def say(text):
+            said.append(text)
+            if ": run 3 of" in text:
+                server.gap_s = 0.01
+            if ": run 9 of" in text:
+                server.behaviour = "http_error"
+
+        session(plan, here, say=say)
+    assert sum(": run " in line for line in said) == 9
+    assert said[-2].endswith("not as fast as in the others, and how fast it is now is not known")
+    assert all(record["reference"] for record in records(plan))
+
+
+def test_what_is_usual_moves_with_the_rounds_that_are_measured_again(here, content):
+    """Two slow rounds of four: both, and then no other, although at first all four lay beside their median."""
+    with fake_server(metrics=EXPOSITION, gap_s=0.03) as server:
+        against(server, content, drift=0.3)
+        content["study"]["ladders"][0] |= {"repeats": 4}
+        plan, said = plan_of(content), []
+
+        def say(text):
+            said.append(text)
+            if ": run 6 of" in text:
+                server.gap_s = 0.01
+
+        session(plan, here, say=say)
+    assert [line.split(" was")[0] for line in said if "once more" in line] == ["a: round 1", "a: round 2"]
+    assert sum(": run " in line for line in said) == 18
 
 
 def test_a_machine_that_stays_slower_is_not_measured_again(here, content):

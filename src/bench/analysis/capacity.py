@@ -230,7 +230,9 @@ def _carried(
         return {**counts, **means}
     ends: dict[str, float | None] = {"usable_low": None, "usable_high": None}
     if low is not None:
-        ends["usable_low"] = min(there.rate, max(level.rate - level.error for level in settled if level.load <= low.load))
+        ends["usable_low"] = max(
+            0.0, min(there.rate, max(level.rate - level.error for level in settled if level.load <= low.load))
+        )
     if miss is not None:
         below = [level for level in settled if level.load <= miss.load]
         ends["usable_high"] = max(there.rate, *(max(level.rate + level.error, level.offered) for level in below))
@@ -334,7 +336,10 @@ def _rate(rows: Sequence[Mapping[str, Any]], offered: float | None) -> tuple[flo
     error = student_t(_BATCHES - 1) * mean * math.sqrt(sum(e**2 for e in within)) / len(rates)
     if len(rates) > 1:
         error = max(error, student_t(len(rates) - 1) * float(np.std(rates, ddof=1)) / math.sqrt(len(rates)))
-    return (mean if offered is None else min(mean, offered)), math.hypot(error, mean * _between_sessions(rows))
+    between = mean * _between_sessions(rows)
+    # Of several sessions the runs show how far these differ; of one they do not.
+    several = len({row.get("session") or 1 for row in rows}) > 1
+    return (mean if offered is None else min(mean, offered)), max(error, between) if several else math.hypot(error, between)
 
 
 def _between_sessions(rows: Sequence[Mapping[str, Any]]) -> float:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
 
 from bench.analysis.drift import drift_reasons
 from bench.engine import Server
+from bench.errors import BenchError
 from bench.measure.alive import blaming, refuse_dead
 from bench.measure.progress import Clock
 from bench.measure.recording import record_run
@@ -54,25 +55,33 @@ class Rounds:
             ServerDied: the server is dead.
         """
         self.clock.add(runs)
-        for number, of_round in groupby(runs, key=lambda run: self.plan.place_of(run).round):
-            self._round(list(of_round), self._reference(number))
-        drifted = self._drifted({})
-        for number, of_round in groupby(
-            (run for run in runs if run.digest in drifted), key=lambda run: self.plan.place_of(run).round
-        ):
-            self._again(number, list(of_round))
+        rounds = {number: list(found) for number, found in groupby(runs, key=lambda run: self.plan.place_of(run).round)}
+        for number, of_round in rounds.items():
+            self._round(of_round, self._reference(number))
+        for number, of_round in rounds.items():
+            drifted = self._drifted({})  # what is usual moves with each round that is measured again
+            spoilt = [run for run in of_round if run.digest in drifted]
+            try:
+                if spoilt:
+                    self._again(number, spoilt)
+            except BenchError as error:  # all runs are measured; what is spoilt stays so
+                self.say(f"round {number} was not measured once more: {error}")
+                return
 
     def _again(self, number: int, runs: Sequence[RunSpec]) -> None:
         """Measure a drifted round's runs once more, in place of the first time; not where the machine is still as different."""
         reference = self._reference(number)
-        if self._drifted({run.digest: reference for run in runs}).intersection(run.digest for run in runs):
-            self.say(f"round {number} was measured while the machine was not as fast as in the others, nor is it now")
+        spoilt = f"round {number} was measured while the machine was not as fast as in the others"
+        if reference is None:
+            self.say(f"{spoilt}, and how fast it is now is not known")
             return
-        self.say(
-            f"round {number} was measured while the machine was not as fast as in the others: its {len(runs)} runs once more"
-        )
+        if self._drifted({run.digest: reference for run in runs}).intersection(run.digest for run in runs):
+            self.say(f"{spoilt}, nor is it now")
+            return
+        self.say(f"{spoilt}: its {len(runs)} runs once more")
         self.clock.add(runs)
-        self._round(runs, reference)
+        # The server has seen the prompts: others, of the same lengths, or its prefix cache would know them.
+        self._round(runs, reference, prompts=str(reference["started"]))
 
     def _drifted(self, instead: Mapping[str, dict[str, Any] | None]) -> set[str]:
         """The digests of the deployment's runs that the rule of drift blames.
@@ -95,7 +104,7 @@ class Rounds:
         self.say(f"round {number}, {_described(reference)}")
         return reference
 
-    def _round(self, runs: Iterable[RunSpec], reference: dict[str, Any] | None) -> None:
+    def _round(self, runs: Iterable[RunSpec], reference: dict[str, Any] | None, *, prompts: str | None = None) -> None:
         for run in runs:
             place = self.plan.place_of(run)
             header = {
@@ -108,6 +117,8 @@ class Rounds:
                 "definition": run.definition,
             }
             load = load_of(run, self.launch, self.plan.measurement.request_timeout_s)
+            if prompts is not None:
+                load = replace(load, seed=f"{run.digest}/{prompts}")
             with self.store.adding(run.digest) as folder, blaming(self.server):
                 recorded = record_run(self.target, load, folder, header=header, **self.recording)
                 if recorded.failed:

@@ -30,7 +30,7 @@ def whole_requests(definition: Mapping[str, Any], requests: pl.DataFrame) -> pl.
 
 
 def request_share(definition: Mapping[str, Any], requests: pl.DataFrame) -> pl.Expr:
-    """What of a request each one is (0–1): 1, or of those with which a closed loop begins their output ÷ the others' mean.
+    """What of a request each one is: 1, or of those with which a closed loop begins their output ÷ the others' mean.
 
     Counted as whole ones they would raise the rate of a window of n latencies by up to 1 ÷ 2n: in a run of five, by a tenth.
 
@@ -40,4 +40,4 @@ def request_share(definition: Mapping[str, Any], requests: pl.DataFrame) -> pl.E
     usual = whole_requests(definition, requests)["output_asked"].mean()
     if not usual:
         return pl.lit(1.0)
-    return pl.when(is_begun(definition)).then((pl.col("output_asked") / usual).clip(0.0, 1.0)).otherwise(1.0)
+    return pl.when(is_begun(definition)).then(pl.col("output_asked") / usual).otherwise(1.0)

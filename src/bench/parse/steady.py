@@ -235,6 +235,8 @@ def steady_figures(
         return None, nothing | ({"steady": False, "steady_why": "short"} if too_few else {})
     judged = requests.filter(in_steady_state(window))
     begin, end = window.begin_s, window.end_s
+    share = request_share(definition, requests)
+    offered = requests.filter((pl.col("sent_s") >= begin) & (pl.col("sent_s") < end)).select(share.sum()).item()
     sent = requests["sent_s"].drop_nulls().to_numpy()
     ends = requests.filter(pl.col("sent_s").is_not_null())["end_s"].fill_null(end).to_numpy()
     ok = requests.filter(pl.col("outcome") == "ok")
@@ -249,8 +251,8 @@ def steady_figures(
         "steady_needs_s": window.needs_s,
         "steady_requests": judged.height,
         "steady_failed": judged.filter(pl.col("outcome") != "ok").height,
-        "steady_offered_rate": float(np.sum((sent >= begin) & (sent < end))) / window.length_s,
-        **_rates(ok, begin, end, request_share(definition, requests)),
+        "steady_offered_rate": float(offered or 0.0) / window.length_s,
+        **_rates(ok, begin, end, share),
         **step_figures(ok, begin, end),
         "steady_in_flight": float(_in_flight(sent, ends, np.array([begin, end]))[0]),
         **_server(telemetry, begin, end),
@@ -261,7 +263,7 @@ def _rates(ok: pl.DataFrame, begin: float, end: float, whole: pl.Expr) -> dict[s
     """`steady_requests_per_s`, `steady_tokens_per_s` and `steady_error` of the answers between two moments.
 
     Args:
-        whole: what of a request each one is (0–1).
+        whole: what of a request each one is.
     """
     chunks = (
         ok.filter(pl.col("token_times_s").list.len() > 0)

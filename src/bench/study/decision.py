@@ -42,7 +42,8 @@ class Decision(Strict):
     )
     failed_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.01,
-        description="Largest share of requests that may fail at a load that is to be called carried (0–1); at 0, none of those sent may.",
+        description="Largest share of requests that may fail at a load that is to be called carried (0–1). At 0, none of those "
+        "sent may.",
     )
     peak_rps: _Positive | None = Field(
         default=None, description="Requests/s of the busiest moment, for which the fleet is sized."

@@ -69,8 +69,9 @@ def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
         "limit_s:Q", title=f"limit of {slo.name} (s)", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="~g")
     )
     y = alt.Y("usable_rps:Q", title=_RATE, scale=alt.Scale(domainMin=0))
-    same = pl.struct("c_max", "usable_rps").ne_missing(pl.struct("c_max", "usable_rps").shift().over("curve"))
-    rows = rows.filter(same | (pl.col("limit_s") == last))
+    found = pl.struct("c_max", "usable_rps", "usable_low", "usable_high")
+    another = found.ne_missing(found.shift().over("curve"))
+    rows = rows.filter(another | pl.col("limit_s").is_in([slo.limit_s, last]))
     told = ["curve:N", alt.Tooltip("limit_s:Q", title="limit (s)", format=".3g"), alt.Tooltip("c_max:Q", title="C_max"),
             alt.Tooltip("usable_rps:Q", title="usable requests/s", format=".3g"),
             *(alt.Tooltip(f"usable_{end}:Q", title=f"{end} end", format=".3g") for end in ("low", "high"))]  # fmt: skip
@@ -116,10 +117,13 @@ def _by_peak(results: Results, planned: float) -> alt.LayerChart:
 
 
 def _peaks(point: OperatingPoint, planned: float) -> list[float]:
-    """Peaks up to twice the planned one: where an instance more is needed, or, of very many such, evenly spaced ones."""
-    steps = math.floor(2 * planned / point.usable_rps)
-    every = point.usable_rps if steps <= _STEPS else 2 * planned / _STEPS
-    return [0.0, *(i * every for i in range(1, min(steps, _STEPS) + 1)), 2 * planned]
+    """Peaks up to twice the planned one: where an instance more is needed at the rate or at an end of its range, or, of very many such,
+    evenly spaced ones.
+    """
+    rates = [rate for rate in (point.usable_rps, point.usable_low, point.usable_high) if rate]
+    every = [rate if 2 * planned / rate <= _STEPS else 2 * planned / _STEPS for rate in rates]
+    steps = {i * step for step in every for i in range(1, math.floor(2 * planned / step) + 1)}
+    return sorted({0.0, planned, 2 * planned, *steps})
 
 
 def _fleet(point: OperatingPoint, usable_rps: float, peak: float, safety: float) -> Fleet:
