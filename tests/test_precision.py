@@ -51,6 +51,13 @@ def test_an_open_loop_has_no_turnovers_and_a_given_number_stays():
     assert with_requests(workload(num_requests=7), 20, 1, [P90]).num_requests == 7
 
 
+@pytest.mark.parametrize(("burstiness", "requests"), [(0.25, 360), (0.5, 180), (1.0, 90), (4.0, 90)])
+def test_requests_that_come_in_bursts_tell_less(burstiness, requests):
+    """The gaps' variance ÷ mean² is 1 ÷ the shape: 1.5 · 36 / 0.6 of Poisson's, four times as many at a quarter."""
+    gamma = workload(arrival="gamma", burstiness=burstiness)
+    assert with_requests(gamma, 20, 1, [P90]).num_requests == requests
+
+
 def run(level, arrival="poisson", name="chat", deployment="a", **more):
     told = workload(arrival=arrival, **more)
     return SimpleNamespace(workload=told, workload_name=name, level=level, deployment=SimpleNamespace(name=deployment))
@@ -77,6 +84,14 @@ def test_a_level_with_too_few_requests_is_named(more, repeats, count):
         assert line.startswith(
             f"a, chat at 4: {count} requests over all repeats are too few for {P90.name}, whose limit takes 60 to"
         )
+
+
+def test_a_level_of_bursty_arrivals_takes_more():
+    bursty = {"arrival": "gamma", "burstiness": 0.5}
+    (line,) = thin_levels([run(4.0, **bursty, num_requests=119)], [P90])
+    assert "119 requests over all repeats" in line
+    assert "takes 120 to" in line  # twice the 60 of Poisson's
+    assert thin_levels([run(4.0, **bursty, num_requests=120)], [P90]) == []
 
 
 def test_each_workload_is_named_once_and_bursts_never():

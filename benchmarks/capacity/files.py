@@ -94,6 +94,7 @@ def _config(case: Case) -> dict[str, Any]:
     guess = case.around * random.Random(f"{case.name}/guess").uniform(0.93, 1.07)  # noqa: S311 - no secret
     factors = _BELOW if case.ends_below else _LADDER
     requests = max(_REQUESTS[case.limit.share], math.ceil(max(_SHORTEST_S, _length(case)) * case.rps))
+    requests = math.ceil(requests * max(1.0, 1 / (demand.burstiness or 1.0)))  # as `num_requests: auto` does
     workload: dict[str, Any] = {"arrival": demand.arrival, "output_tokens": demand.output}
     workload["prompt_tokens"] = demand.prompt if not demand.sigma else {
         "distribution": "lognormal", "median": float(demand.prompt), "sigma": demand.sigma, "max": 4 * demand.prompt

@@ -141,8 +141,12 @@ class RunSpec:
 
     @property
     def schedule_seed(self) -> str:
-        """What draws arrivals and lengths: the same for all deployments and levels, so that they are compared on the same requests."""
-        return f"{self.seed}/{self.repeat}"
+        """What draws arrivals and lengths: the same for all deployments, which are so compared on the same requests.
+
+        Each level has draws of its own: a burst of arrivals that all levels shared would shift the whole curve, and C_max with it,
+        and no number of levels would show it.
+        """
+        return f"{self.seed}/{self.repeat}/{self.level:g}"
 
     @cached_property
     def definition(self) -> dict[str, Any]:

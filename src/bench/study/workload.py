@@ -75,7 +75,7 @@ class Workload(Strict):
         default=None,
         description="Requests of a closed loop (at least the highest level), or of an open one without `duration_s`; with `turns`, "
         "conversations. A burst sends its level. `auto`: as many as the percentiles of `decision.slo` take over all repeats of a "
-        "level, and five times what a closed loop holds.",
+        "level, more where arrivals come in bursts, and five times what a closed loop holds.",
     )
     duration_s: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="Open loop: how long requests are sent (s), instead of `num_requests`."
