@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from bench.analysis import operating_points
 from bench.analysis.bottleneck import bottleneck
-from bench.analysis.capacity import _beyond, _by_growth, _in_words, _rate, _Verdict, load_text
+from bench.analysis.capacity import _in_words, load_text
+from bench.analysis.judging import Verdict, _beyond, _by_growth, _rate
 from bench.analysis.proportions import Share, isotonic, lent, requests_needed
 from bench.analysis.sensitivity import sensitivity, steps_of
 from bench.analysis.sizing import OperatingPoint
@@ -509,12 +510,12 @@ def test_a_straight_line_is_kept_and_one_that_falls_is_flat():
     ],
 )
 def test_a_level_likely_meets_a_limit_of_1_percent(key, share, requests, likely):
-    assert _Verdict(key, share, 0.0, 1.0, 0.01, requests, "").likely(share) is likely
+    assert Verdict(key, share, 0.0, 1.0, 0.01, requests, "").likely(share) is likely
 
 
 def test_what_is_surely_met_has_its_whole_interval_within_what_is_allowed():
-    assert not _Verdict("ttft_p99_s", 0.01, 0.0, 0.02, 0.01, 400, "").surely_met
-    assert _Verdict("ttft_p99_s", 0.005, 0.0, 0.01, 0.01, 400, "").surely_met
+    assert not Verdict("ttft_p99_s", 0.01, 0.0, 0.02, 0.01, 400, "").surely_met
+    assert Verdict("ttft_p99_s", 0.005, 0.0, 0.01, 0.01, 400, "").surely_met
 
 
 def test_the_rate_of_repeats_by_hand():

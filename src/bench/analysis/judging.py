@@ -1,0 +1,261 @@
+"""Whether one level of load is carried: each criterion's estimate with its interval, and what neighbouring levels add to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from bench.analysis.proportions import Share, isotonic, lent
+from bench.analysis.repeats import student_t
+from bench.analysis.slo import JUDGED_FIELDS
+from bench.parse import GROWS
+from bench.study import Slo
+
+__all__ = ["Level", "Verdict", "judged_levels"]
+
+_LIKELY = 0.7
+_BATCHES = 10  # of a window, behind the error of its rate
+_SURE_GROWTH = 2.1  # standard errors
+# What a session is taken to be off from the next (standard deviation), until several have shown it, and the weight of that in degrees
+# of freedom (Smyth 2004, as in drift.py). Of four measurements of the default study it was 1.9 to 3.4 %.
+_SESSIONS_DIFFER, _SESSIONS_WEIGHT = 0.04, 6
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One level on one criterion: the estimate and its 95 % interval, against what is allowed.
+
+    Attributes:
+        key: the SLO's column, `failed` or `growth`.
+        weight: requests behind it, of one spread over requests that resemble their neighbours. missed: in words, of a level that
+            misses.
+    """
+
+    key: str
+    value: float
+    low: float
+    high: float
+    allowed: float
+    weight: float
+    missed: str
+
+    @property
+    def surely_met(self) -> bool:
+        return self.high <= self.allowed
+
+    def likely(self, value: float) -> bool:
+        """Whether it is met, with `value` in place of the estimate.
+
+        A limit on a latency at 70 % confidence, as to claim too much is dearer than too little; of fewer requests than could ever show
+        that, the value itself decides, and the interval stays wide. Of failures the share decides: a refusal is certain, a percentile
+        is an estimate.
+        """
+        if self.key == "failed":
+            return value <= self.allowed * (1 + 1e-9)
+        enough = self.weight >= math.log(1 - _LIKELY) / math.log1p(-self.allowed)
+        if self.weight > 1 and enough:
+            value = Share(value * self.weight, self.weight).interval(2 * _LIKELY - 1)[1]
+        return value <= self.allowed * (1 + 1e-9)
+
+
+@dataclass
+class Level:
+    """The runs of one level that can be judged.
+
+    Attributes:
+        rows: those that can: with a steady window, or of a burst. unsettled: why none can, in words; None where some can.
+        rate, error: requests/s carried, and the half width of its 95 % interval.
+        failed: of each run's requests, in the order of sending: whether it failed.
+        meets: by the smoothed estimates of all criteria. surely_meets, surely_misses: by their intervals.
+    """
+
+    load: float
+    rows: list[dict[str, Any]]
+    unsettled: str | None = None
+    verdicts: list[Verdict] = field(default_factory=list)
+    rate: float = 0.0
+    error: float = 0.0
+    offered: float = 0.0
+    failed: list[npt.NDArray[np.bool_]] = field(default_factory=list)
+    meets: bool = True
+    missed: list[Verdict] = field(default_factory=list)
+
+    @property
+    def surely_meets(self) -> bool:
+        return self.unsettled is None and all(v.surely_met for v in self.verdicts)
+
+    @property
+    def surely_misses(self) -> bool:
+        return any(v.low > v.allowed for v in self.verdicts)
+
+
+def judged_levels(
+    valid: Sequence[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, burst: bool, rate: bool
+) -> list[Level]:
+    """The levels of one curve, ascending, each judged by its own requests and by what the levels about it show.
+
+    Args:
+        valid: summary rows of the curve's valid runs. failed_share: of requests that may fail (0–1). rate: whether the level is what is
+            offered, in requests/s.
+    """
+    levels = []
+    for load in sorted({row["level"] for row in valid}):
+        levels.append(_level([row for row in valid if row["level"] == load], load, slos, failed_share, burst, rate))
+    settled = [level for level in levels if level.unsettled is None]
+    _bound_failures(settled)
+    _smooth(settled)
+    return levels
+
+
+def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_share: float, burst: bool, rate: bool) -> Level:
+    if burst:
+        judged = [row for row in rows if row["judged"]]
+        level = Level(load, judged, None if judged else "no request was sent")
+    else:
+        judged = [row for row in rows if row["steady_why"] != "short" and row["steady_from_s"] is not None and row["judged"]]
+        level = Level(load, judged, None if judged else _too_short(rows))
+    if level.unsettled is not None:
+        return level
+    requests = [pl.DataFrame(row["judged"], schema=JUDGED_FIELDS) for row in judged]
+    level.verdicts = [_by_slo(requests, slo) for slo in slos]
+    level.failed = [(~run["ok"]).to_numpy() for run in requests]
+    level.verdicts.append(_by_failures(level.failed, failed_share))
+    if not burst:
+        level.verdicts += _by_growth(judged)
+        level.rate, level.error = _rate(judged, load if rate else None)
+        level.offered = load if rate else 0.0
+    return level
+
+
+def _by_slo(requests: Sequence[pl.DataFrame], slo: Slo) -> Verdict:
+    value = pl.col(slo.metric)
+    known = [run.filter(~pl.col("ok") | value.is_not_null()) for run in requests]
+    missed = [run.select(~pl.col("ok") | (value > slo.limit_s)).to_series().to_numpy() for run in known]
+    share = Share.of(missed)
+    values = pl.concat([run.filter("ok")[slo.metric] for run in known])
+    reached = values.quantile(slo.share, "higher") if len(values) else None
+    words = (
+        f"{slo} ({_beyond(reached, slo.limit_s)} s)"
+        if reached is not None and reached > slo.limit_s
+        else (f"{slo} ({share.share:.1%} of the requests fail or take longer)")
+    )
+    return Verdict(slo.column, share.share, *share.interval(), 1 - slo.share, share.requests / share.spread, words)
+
+
+def _by_failures(runs: Sequence[npt.NDArray[np.bool_]], allowed: float) -> Verdict:
+    share = Share.of(runs)
+    return Verdict(
+        "failed",
+        share.share,
+        *share.interval(),
+        allowed,
+        share.requests / share.spread,
+        f"the limit on failures ({share.misses} of {share.requests} requests fail)",
+    )
+
+
+def _bound_failures(levels: Sequence[Level]) -> None:
+    """Bound the failures of each level by those of the levels above it as well, where no fewer fail.
+
+    By themselves few requests show little of a rare failure: it takes 368 without one to bound them by 1 %. But a server that
+    refuses at a load refuses more above it, so that the share at a level is at most that of it and any number of the next levels
+    together. Where nothing fails from a level on there is no sign of refusals at all, and the SLOs, which a failed request misses too,
+    bound the rest. Where no request may fail, no number of them could show it: that none did has to do.
+    """
+    for i, level in enumerate(levels):
+        at = next(k for k, verdict in enumerate(level.verdicts) if verdict.key == "failed")
+        verdict = level.verdicts[at]
+        here = any(run.any() for run in level.failed)
+        if not here and (not verdict.allowed or not any(run.any() for above in levels[i:] for run in above.failed)):
+            level.verdicts[at] = replace(verdict, high=0.0)
+            continue
+        high, pooled = verdict.high, list(level.failed)
+        for above in levels[i + 1 :]:
+            if high <= verdict.allowed or above.verdicts[at].low > verdict.allowed:
+                break
+            pooled += above.failed
+            high = min(high, Share.of(pooled).interval()[1])
+        level.verdicts[at] = replace(verdict, high=high)
+
+
+def _by_growth(rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
+    """Whether requests pile up; nothing of a closed loop, which holds them."""
+    known = [(row["steady_growth"], row["steady_growth_error"]) for row in rows if row["steady_growth"] is not None]
+    if not known:
+        return []
+    growth = sum(value for value, _ in known) / len(known)
+    error = math.sqrt(sum(error**2 for _, error in known)) / len(known)
+    if len(known) > 1:
+        error = max(error, float(np.std([value for value, _ in known], ddof=1)) / math.sqrt(len(known)))
+    words = f"steadiness (requests pile up: {growth:.0%} of those that come stay)"
+    half = _SURE_GROWTH * error
+    # One error is given to chance: latencies and the rate carried judge an overload as well. It surely does not grow where its upper
+    # end is below twice what is allowed: of a queue near its limit no run shows less.
+    return [Verdict("growth", growth - error, growth - half, (growth + half) / 2, GROWS, 1.0, words)]
+
+
+def _rate(rows: Sequence[Mapping[str, Any]], offered: float | None) -> tuple[float, float]:
+    """Requests/s of a level, in the mean of its runs and no more than it offered, and the half width of its 95 % interval."""
+    rates = [row["steady_requests_per_s"] for row in rows]
+    mean = float(np.mean(rates))
+    within = [row["steady_error"] or 0.0 for row in rows]
+    error = student_t(_BATCHES - 1) * mean * math.sqrt(sum(e**2 for e in within)) / len(rates)
+    if len(rates) > 1:
+        error = max(error, student_t(len(rates) - 1) * float(np.std(rates, ddof=1)) / math.sqrt(len(rates)))
+    between = mean * _between_sessions(rows)
+    # Of several sessions the runs show how far these differ; of one they do not.
+    several = len({row.get("session") or 1 for row in rows}) > 1
+    return (mean if offered is None else min(mean, offered)), max(error, between) if several else math.hypot(error, between)
+
+
+def _between_sessions(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Half width of the 95 % interval, as a share, that is left because one start of a server is not quite as fast as the next.
+
+    The variance of the logarithms of the sessions' means, moderated by one from experience: a single session shows none.
+    """
+    sessions: dict[int, list[float]] = {}
+    for row in rows:
+        sessions.setdefault(row.get("session") or 1, []).append(row["steady_requests_per_s"])
+    means = [float(np.mean(rates)) for rates in sessions.values()]
+    logs = np.log([value for value in means if value > 0] or [1.0])
+    freedom = _SESSIONS_WEIGHT + len(logs) - 1
+    variance = (_SESSIONS_WEIGHT * _SESSIONS_DIFFER**2 + float(np.sum((logs - logs.mean()) ** 2))) / freedom
+    return student_t(freedom) * math.sqrt(variance / len(logs))
+
+
+def _smooth(levels: Sequence[Level]) -> None:
+    """Judge each level by shares to which loads near it lend theirs, and which never fall as load rises."""
+    loads = [level.load for level in levels]
+    failures = [next(v for v in level.verdicts if v.key == "failed") for level in levels]
+    serves = [i for i, failed in enumerate(failures) if failed.value <= failed.allowed]
+    for verdicts in zip(*(level.verdicts for level in levels), strict=True):
+        shares, weights = [v.value for v in verdicts], [v.weight for v in verdicts]
+        # A server refuses from one load on, and what it refuses misses every SLO: nothing is lent across that cliff.
+        if verdicts[0].key not in ("growth", "failed"):
+            near = lent(*([values[i] for i in serves] for values in (loads, shares, weights)))
+            for i, share, weight in zip(serves, *near, strict=True):
+                shares[i], weights[i] = share, weight
+        smoothed = isotonic(shares, weights)
+        for level, verdict, value, weight in zip(levels, verdicts, smoothed, weights, strict=True):
+            if verdict.high > verdict.allowed and not replace(verdict, weight=weight).likely(value):
+                level.meets = False
+                level.missed.append(verdict)
+            elif verdict.low > verdict.allowed:
+                level.missed.append(verdict)
+
+
+def _too_short(rows: Sequence[Mapping[str, Any]]) -> str:
+    needs = [row["steady_needs_s"] for row in rows if row["steady_needs_s"]]
+    longer = f": let its load last {math.ceil(max(needs))} s" if needs else ": send more requests"
+    return f"its load did not become steady in the time that it lasted{longer}"
+
+
+def _beyond(value: float, limit: float) -> str:
+    """A value with as many digits as show that it is over the limit."""
+    return next((text for digits in range(3, 9) if float(text := f"{value:.{digits}g}") > limit), f"{value:.9g}")
