@@ -66,7 +66,7 @@ def test_the_kv_cache_admits_no_more(summary):
 def test_prompts_wait_for_arithmetic(summary):
     found, _ = cause(ladder(summary, base_ms=4, each_ms=0.02, prompt_ms=100), TTFT)
     assert found.cause == "prefill"
-    assert "prompts take 65% of the time" in found.why
+    assert "prompts take 90% of the time" in found.why  # 12 a second, 100 ms each, would be more than there is
 
 
 def test_steps_are_slow_with_many_requests(summary):
@@ -327,8 +327,26 @@ def test_prompts_or_steps_by_their_share_of_the_time(share, found):
 )
 def test_between_tokens_prompts_count_from_two_fifths_of_a_step(told, found, words):
     gap = told["gap_s"] or 0.01
-    limit = _between_tokens(level(), server(**{"step_s": 0.01, "prefill_share": 1 - 0.01 / gap, **told}), "At 8")
+    there = server(**{"step_s": 0.01, "prefill_share": 1 - 0.01 / gap, **told})
+    limit = _between_tokens(level(), there, there, "At 8")
     assert limit.cause == found and words in limit.why
+
+
+@pytest.mark.parametrize(
+    ("alone_ms", "gap_ms", "found"),
+    [
+        # Steps of 10 ms at twice the load: those that do not grow leave all growth to others' prompts, however little they add.
+        (10.0, 12.0, "interference"),
+        (5.0, 12.0, "decode"),  # a line through nothing: without others a fifth more load, at half the steps 12 / 7
+        (5.0, 22.0, "interference"),  # 2.2 times the load against 22 / 17
+        (8.0, 13.0, "decode"),  # 6 ms and 4: (13 − 6) / 4 without others, (13 − 3) / 5 with steps of half the time
+        (8.0, 16.0, "interference"),  # 10 / 4 against 13 / 8
+    ],
+)
+def test_of_several_loads_what_grows_with_the_load_decides(alone_ms, gap_ms, found):
+    there = server(step_s=0.01, gap_s=gap_ms / 1000, prefill_share=1 - 10 / gap_ms, rps=4.0)
+    alone = server(step_s=alone_ms / 1000, rps=2.0)
+    assert _between_tokens(level(), there, alone, "At 8").cause == found
 
 
 STEPS = {"steady_tpot_mean_s": 0.02, "steady_itl_p10_s": 0.015, "steady_requests_per_s": 2.0, "prompt_tokens": 100,
@@ -416,7 +434,7 @@ def test_a_request_more_takes_its_tokens_of_kv_memory():
 @pytest.mark.parametrize(("pushed", "found"), [(11, "sequences"), (12, "prefill")])
 def test_what_runs_out_is_looked_for_up_to_two_fifths_beyond_the_miss(summary, pushed, found):
     """At 8 requests wait now and then. At 11 all four sequences run; as far off as 12 says nothing of 8."""
-    quiet = {"steady_queued_share": 0.1, "steady_running": 3.0, "steady_running_high": 3.0, "steady_prefill_share": 0.6}
+    quiet = {"steady_queued_share": 0.1, "steady_running": 3.0, "steady_running_high": 3.0, "steady_prefill_share": 0.46}
     full = {**quiet, "steady_queued_share": 1.0, "steady_running": 4.0, "steady_running_high": 4.0, "steady_waiting": 7.0,
             "steady_tpot_mean_s": 0.02, "steady_prefill_share": 0.0}  # fmt: skip
     tells = {
@@ -448,8 +466,17 @@ def test_failures_are_counted_over_the_runs_of_the_level(summary):
     )
     # Of a table without windows the whole runs count.
     runs = level({"failed": 3, "requests": 10}, {"failed": 4, "requests": 11}, steady_failed=1, steady_requests=None)
-    assert _refusals(runs, {"missed_by": "failed"}, "Here").why == "Here the server refuses or fails 7 of 21 requests."
-    assert _refusals(runs, {"missed_by": "ttft_p99_s"}, "Here") is None
+    assert _refusals(runs, {"missed_by": "failed"}, [], "Here").why == "Here the server refuses or fails 7 of 21 requests."
+    assert _refusals(runs, {"missed_by": "ttft_p99_s"}, [], "Here") is None
+
+
+@pytest.mark.parametrize(("failed", "late", "found"), [(3, 2, "refusals"), (2, 3, "decode")])
+def test_an_slo_that_mostly_failed_requests_miss_is_missed_by_refusals(summary, failed, late, found):
+    """Of 100 requests 5 may miss; fewer fail than may by themselves, as a fifth is allowed to."""
+    rows = [served_row(summary, 1, requests=100), served_row(summary, 8, requests=100, failed=4 * failed, slow=4 * late)]
+    runs = frame(rows)
+    point = operating_points(runs, TTFT, failed_share=0.2).row(0, named=True)
+    assert bottleneck(runs, point, TTFT).cause == found
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,10 @@ _ALIKE = 1.05  # two gains so near to one another are alike
 _BEYOND = 1.4  # times the load that misses: what runs out shows more plainly there
 _QUEUED = 0.1  # of the scrapes, in which a request waits where admission is the bound: enough to miss a percentile
 _PREEMPTED = 0.02  # preemptions a request, from which on they count
+_EXPLAINS = 0.5  # of the share that a percentile leaves: with fewer requests that wait, waiting is not what it misses by
+_NEAR = 0.5  # of a load: as low are those that tell its prompts' time
 _OTHERS = 0.4  # of a step without prompts: from there on, doing without others' prompts helps more than steps twice as fast
+_LEAST_ADDED = 0.05  # of a step, that this load is taken to add to it at least
 _APART = 1.2  # times the requests that run at the lowest level: nearer, the two make no line
 _MOST = 0.95  # of the steps' time that prompts can be said to take
 _LITTLE = 0.3  # of it: with less, prompts are not what holds the number of requests that run
@@ -105,28 +108,44 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
     if point["basis"] == "burst":
         return _of_burst(missing, point, slos)
     at = f"At {load_text(point['missed_at'], point['unit'])}"
-    if found := _refusals(missing, point, at):
+    if found := _refusals(missing, point, slos, at):
         return found
     if not _telemetry(missing):
         why = f"{at} it misses; the server does not tell its queue and its KV usage, so why is not known."
         return Bottleneck("unknown", why, "", _names(missing))
     watched = valid.filter(pl.col("steady_queued_share").is_not_null() & pl.col("telemetry_valid"))
-    beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"])
+    beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"]).sort("level")
     pushed = beyond.filter(pl.col("level") == pl.col("level").max())
     base = valid.filter(pl.col("level") == pl.col("level").min())
-    alone = _server(base, base)
-    missed = set(str(point["missed_by"]).split(","))
-    if any(key.startswith("tpot") for key in missed):
-        return _between_tokens(missing, _server(missing, base), at)
-    if not _mean(missing, "steady_queued_share"):  # what lacks room beyond a load at which nothing waits is the next limit
-        return _compute(missing, _server(missing, base), at)
-    bound, held = _admission(pushed, _server(pushed, base), alone)
-    return bound or _compute(missing, _server(missing, base), f"{held}{at}")
+    alone, there = _server(base, valid), _server(missing, valid)
+    missed = [slo for slo in slos if slo.column in str(point["missed_by"]).split(",")]
+    if any(slo.metric == "tpot" for slo in missed):
+        return _between_tokens(missing, there, alone, at)
+    # What lacks room beyond a load at which too few wait for the percentile is the next limit.
+    queued = _mean(_over(beyond, point, missed), "steady_queued_share") or 0.0
+    if queued <= _EXPLAINS * min((1 - slo.share for slo in missed), default=0.0):
+        return _compute(missing, there, at)
+    bound, held = _admission(pushed, _server(pushed, valid), alone)
+    return bound or _compute(missing, there, f"{held}{at}")
 
 
-def _refusals(missing: pl.DataFrame, point: Mapping[str, Any], at: str) -> Bottleneck | None:
-    """How many requests fail; None where too few do to end the range."""
-    if "failed" not in str(point["missed_by"]).split(","):
+def _over(beyond: pl.DataFrame, point: Mapping[str, Any], missed: Sequence[Slo]) -> pl.DataFrame:
+    """The runs of the lowest level at which a missed SLO's percentile is over its limit: one below is missed by its uncertainty alone.
+
+    Args:
+        beyond: the runs from which to choose; of no level over its limit, all of the level that misses are.
+    """
+    from_there = beyond.filter(pl.col("level") >= point["missed_at"])
+    for level in from_there.partition_by("level", maintain_order=True):
+        if any((_mean(level, f"steady_{slo.column}") or 0.0) > slo.limit_s for slo in missed):
+            return level
+    return from_there.filter(pl.col("level") == point["missed_at"])
+
+
+def _refusals(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], at: str) -> Bottleneck | None:
+    """How many requests fail; None where too few do to end the range: less than may, and less than half of those that miss an SLO."""
+    by = str(point["missed_by"]).split(",")
+    if "failed" not in by and not any(_mostly_failed(missing, slo) for slo in slos if slo.column in by):
         return None
     window = missing["steady_requests"].null_count() == 0
     failed, requests = (int(missing[f"steady_{name}" if window else name].sum()) for name in ("failed", "requests"))
@@ -138,10 +157,17 @@ def _refusals(missing: pl.DataFrame, point: Mapping[str, Any], at: str) -> Bottl
     )
 
 
+def _mostly_failed(missing: pl.DataFrame, slo: Slo) -> bool:
+    """Whether most of the requests that miss the SLO failed: one that fails exceeds every limit."""
+    judged = missing.select(pl.col("judged").explode()).drop_nulls().unnest("judged")
+    late = judged.filter(pl.col("ok") & (pl.col(slo.metric) > slo.limit_s)).height
+    return judged.filter(~pl.col("ok")).height > late
+
+
 def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]) -> Bottleneck:
     """Why a burst of this size misses: whether it fits the server at all, and else what its requests wait for."""
     at, waiting = f"In a burst of {missing['level'][0]:g}", _mean(missing, "waiting_standing")
-    if found := _refusals(missing, point, at):
+    if found := _refusals(missing, point, slos, at):
         return found
     if missing["saturated"].null_count() or waiting is None:
         return Bottleneck("unknown", f"{at} the server does not tell its queue and its KV usage.", "", _names(missing))
@@ -161,11 +187,17 @@ def _telemetry(runs: pl.DataFrame) -> bool:
     return sound and all(_mean(runs, column) is not None for column in ("steady_queued_share", "steady_kv_usage"))
 
 
-def _server(runs: pl.DataFrame, alone: pl.DataFrame) -> _Server:
-    """Args: alone: the runs of the lowest level, where a prompt waits for the fewest others."""
+def _server(runs: pl.DataFrame, curve: pl.DataFrame) -> _Server:
+    """Args: curve: the runs of all levels; the lowest is where a prompt waits for the fewest others."""
     preempted, requests = _mean(runs, "preemptions"), _mean(runs, "requests")
     gap, output, rps = _mean(runs, "steady_tpot_mean_s"), _mean(runs, "output_tokens"), _mean(runs, "steady_requests_per_s")
+    alone = curve.filter(pl.col("level") == pl.col("level").min())
     share = _prefill_share(runs, alone, gap, rps)
+    if share is not None and rps:
+        for lower in _lower(curve, runs["level"][0]):
+            rate = _mean(lower, "steady_requests_per_s")
+            there = _prefill_share(lower, alone, _mean(lower, "steady_tpot_mean_s"), rate)
+            share = max(share, min(_MOST, there * rps / rate) if there and rate else 0.0)
     prompt = None if share is None or not rps else share / rps
     return _Server(
         load=float(runs["level"][0]),
@@ -180,6 +212,12 @@ def _server(runs: pl.DataFrame, alone: pl.DataFrame) -> _Server:
         prefill_share=share,
         rps=rps,
     )
+
+
+def _lower(curve: pl.DataFrame, level: float) -> list[pl.DataFrame]:
+    """The runs of each level from half of `level` up to it: a prompt's time shows there if chunks of prompts fill every step above."""
+    near = curve.filter((pl.col("level") >= _NEAR * level) & (pl.col("level") < level))
+    return near.partition_by("level", maintain_order=True)
 
 
 def _prefill_share(runs: pl.DataFrame, alone: pl.DataFrame, gap: float | None, rps: float | None) -> float | None:
@@ -202,8 +240,8 @@ def _prefill_share(runs: pl.DataFrame, alone: pl.DataFrame, gap: float | None, r
     return max(known, default=None)
 
 
-def _between_tokens(runs: pl.DataFrame, there: _Server, at: str) -> Bottleneck:
-    """Why TPOT is missed."""
+def _between_tokens(runs: pl.DataFrame, there: _Server, alone: _Server, at: str) -> Bottleneck:
+    """Why TPOT is missed: decode or interference, by which one's relief lets more load within the time between tokens."""
     if (there.preempted or 0.0) > _PREEMPTED:
         why = f"{at} the KV cache is full: {there.preempted:.2g} preemptions a request throw work away that is done again."
         return Bottleneck("kv", why, _more_kv(runs), _names(runs))
@@ -215,7 +253,7 @@ def _between_tokens(runs: pl.DataFrame, there: _Server, at: str) -> Bottleneck:
     shares = (
         f"a step takes {1000 * there.step_s:.3g} ms, and prompts of other requests add {1000 * others:.3g} ms to it in the mean"
     )
-    if others > (there.gap_s - others) * _OTHERS:
+    if _others_weigh_more(there, alone, others):
         return Bottleneck(
             "interference",
             f"{at} prompts of other requests are computed between a request's tokens: {shares}.",
@@ -223,6 +261,23 @@ def _between_tokens(runs: pl.DataFrame, there: _Server, at: str) -> Bottleneck:
             _names(runs),
         )
     return Bottleneck("decode", f"{at} decoding is too slow: {shares}.", _FASTER_DECODE, _names(runs))
+
+
+def _others_weigh_more(there: _Server, alone: _Server, others: float) -> bool:
+    """Whether more load fits within the time between tokens without others' prompts than with steps twice as fast.
+
+    A step without prompts is taken as a straight line over the load, through the lowest level; what others' prompts add is
+    proportional to it. Of one load only, that time itself has to do.
+
+    Args:
+        others: what they add to a gap (s).
+    """
+    step, gap = there.step_s or 0.0, there.gap_s or 0.0
+    if alone.step_s is None or not alone.rps or not there.rps or there.rps < _APART * alone.rps:
+        return others > _OTHERS * step
+    adds = min(step, max(_LEAST_ADDED * step, (step - alone.step_s) / (1 - alone.rps / there.rps)))
+    fixed = step - adds
+    return (gap - fixed) / adds > (gap - fixed / 2) / (adds / 2 + others)
 
 
 def _admission(runs: pl.DataFrame, there: _Server, alone: _Server) -> tuple[Bottleneck | None, str]:

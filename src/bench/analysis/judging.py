@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.analysis.proportions import Share, isotonic, lent
+from bench.analysis.proportions import Share, isotonic, lent, near
 from bench.analysis.repeats import student_t
 from bench.analysis.slo import JUDGED_FIELDS
 from bench.parse import GROWS
@@ -19,7 +19,9 @@ from bench.study import Slo
 
 __all__ = ["Level", "Verdict", "judged_levels"]
 
-_LIKELY = 0.7
+_LIKELY = 0.6
+_FEWEST_SPREAD = 5  # requests beyond a limit, for a spread
+_COMPARABLE = 2.0  # times the share that is allowed
 _BATCHES = 10  # of a window, behind the error of its rate
 _SURE_GROWTH = 2.1  # standard errors
 # What a session is taken to be off from the next (standard deviation), until several have shown it, and the weight of that in degrees
@@ -34,7 +36,7 @@ class Verdict:
     Attributes:
         key: the SLO's column, `failed` or `growth`.
         weight: requests behind it, of one spread over requests that resemble their neighbours. missed: in words, of a level that
-            misses.
+            misses. share: of requests; None of growth.
     """
 
     key: str
@@ -44,6 +46,12 @@ class Verdict:
     allowed: float
     weight: float
     missed: str
+    share: Share | None = None
+
+    @classmethod
+    def of(cls, key: str, share: Share, allowed: float, missed: str) -> Verdict:
+        """The verdict on a share of requests."""
+        return cls(key, share.share, *share.interval(), allowed, share.requests / share.spread, missed, share)
 
     @property
     def surely_met(self) -> bool:
@@ -108,6 +116,7 @@ def judged_levels(
     for load in sorted({row["level"] for row in valid}):
         levels.append(_level([row for row in valid if row["level"] == load], load, slos, failed_share, burst, rate))
     settled = [level for level in levels if level.unsettled is None]
+    _share_spreads(settled)
     _bound_failures(settled)
     _smooth(settled)
     return levels
@@ -145,19 +154,37 @@ def _by_slo(requests: Sequence[pl.DataFrame], slo: Slo) -> Verdict:
         if reached is not None and reached > slo.limit_s
         else (f"{slo} ({share.share:.1%} of the requests fail or take longer)")
     )
-    return Verdict(slo.column, share.share, *share.interval(), 1 - slo.share, share.requests / share.spread, words)
+    return Verdict.of(slo.column, share, 1 - slo.share, words)
 
 
 def _by_failures(runs: Sequence[npt.NDArray[np.bool_]], allowed: float) -> Verdict:
     share = Share.of(runs)
-    return Verdict(
-        "failed",
-        share.share,
-        *share.interval(),
-        allowed,
-        share.requests / share.spread,
-        f"the limit on failures ({share.misses} of {share.requests} requests fail)",
-    )
+    return Verdict.of("failed", share, allowed, f"the limit on failures ({share.misses} of {share.requests} requests fail)")
+
+
+def _share_spreads(levels: Sequence[Level]) -> None:
+    """Give each level the spread of those about it.
+
+    By itself a level that happens to miss few busy spells shows few misses and little spread: it would count for more than its
+    neighbours, and its interval lie below the truth.
+    """
+    loads = np.log([level.load for level in levels])
+    for k, verdict in enumerate(levels[0].verdicts if levels else ()):
+        shares = [level.verdicts[k].share for level in levels]
+        spreads = np.array([_own_spread(share, _COMPARABLE * verdict.allowed) for share in shares])
+        known = np.isfinite(spreads)
+        for level, load, share in zip(levels, loads, shares, strict=True):
+            weights = near(loads[known], load)
+            if share is not None and weights.sum():
+                spread = float(np.average(spreads[known], weights=weights))
+                level.verdicts[k] = Verdict.of(
+                    verdict.key, replace(share, spread=spread), verdict.allowed, level.verdicts[k].missed
+                )
+
+
+def _own_spread(share: Share | None, most: float) -> float:
+    """What a level knows of its spread; NaN where it misses too little to know, or more than `most`, and is of another kind."""
+    return share.spread if share and share.misses >= _FEWEST_SPREAD and share.share <= most else math.nan
 
 
 def _bound_failures(levels: Sequence[Level]) -> None:
@@ -236,11 +263,13 @@ def _smooth(levels: Sequence[Level]) -> None:
     serves = [i for i, failed in enumerate(failures) if failed.value <= failed.allowed]
     for verdicts in zip(*(level.verdicts for level in levels), strict=True):
         shares, weights = [v.value for v in verdicts], [v.weight for v in verdicts]
-        # A server refuses from one load on, and what it refuses misses every SLO: nothing is lent across that cliff.
-        if verdicts[0].key not in ("growth", "failed"):
-            near = lent(*([values[i] for i in serves] for values in (loads, shares, weights)))
-            for i, share, weight in zip(serves, *near, strict=True):
-                shares[i], weights[i] = share, weight
+        # What a server refuses misses every SLO: across that cliff nothing is lent. The refusals themselves rise with the busy spells
+        # of an open loop; a closed one is refused from one load on.
+        refusals = range(len(levels)) if levels[0].offered else ()
+        lenders = {"growth": (), "failed": refusals}.get(verdicts[0].key, serves)
+        given = lent(*([values[i] for i in lenders] for values in (loads, shares, weights)))
+        for i, share, weight in zip(lenders, *given, strict=True):
+            shares[i], weights[i] = share, weight
         smoothed = isotonic(shares, weights)
         for level, verdict, value, weight in zip(levels, verdicts, smoothed, weights, strict=True):
             if verdict.high > verdict.allowed and not replace(verdict, weight=weight).likely(value):

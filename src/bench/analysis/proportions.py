@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bench.analysis.repeats import CONFIDENCE
 
-__all__ = ["Share", "isotonic", "lent", "requests_needed"]
+__all__ = ["Share", "isotonic", "lent", "near", "requests_needed"]
 
 _BATCH = 20  # requests, at least, of the parts in which a run's misses are counted
 _PARTS = 10  # of a run, at most
@@ -88,6 +88,12 @@ def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
     return [value for value, _, count in blocks for _ in range(count)]
 
 
+def near(loads: npt.NDArray[np.float64], at: float) -> npt.NDArray[np.float64]:
+    """How much each load counts at another (0–1): tricube weights over a fifth; both are logarithms."""
+    weights: npt.NDArray[np.float64] = np.clip(1 - (np.abs(loads - at) / _NEAR) ** 3, 0, None) ** 3
+    return weights
+
+
 def lent(loads: Sequence[float], shares: Sequence[float], weights: Sequence[float]) -> tuple[list[float], list[float]]:
     """The share of misses at each load with what loads near it show, and the requests that it then rests on.
 
@@ -105,11 +111,11 @@ def lent(loads: Sequence[float], shares: Sequence[float], weights: Sequence[floa
     odds, precision = np.log(p / (1 - p)), (n + 1) * p * (1 - p)
     found, rests = [], []
     for at, own, share in zip(x, n, shares, strict=True):
-        near = np.clip(1 - (np.abs(x - at) / _NEAR) ** 3, 0, None) ** 3
-        weight = near * precision
+        close = near(x, at)
+        weight = close * precision
         centre = float(weight @ x / weight.sum())
         spread = float(weight @ (x - centre) ** 2)
-        if np.count_nonzero(near) < _FEWEST_NEAR or spread == 0:
+        if np.count_nonzero(close) < _FEWEST_NEAR or spread == 0:
             found.append(float(share))
             rests.append(float(own))
             continue

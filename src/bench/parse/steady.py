@@ -15,7 +15,7 @@ from bench.parse.begun import request_share
 from bench.parse.server import gauges
 from bench.parse.steps import step_figures
 
-__all__ = ["GROWS", "STEADY_FIGURES", "SteadyWindow", "in_steady_state", "mser", "steady_figures", "steady_window"]
+__all__ = ["GROWS", "STEADY_FIGURES", "SteadyWindow", "in_steady_state", "mser", "ramp", "steady_figures", "steady_window"]
 
 Floats = npt.NDArray[np.float64]
 # What `steady_figures` gives of a run, by column of the summary table.
@@ -40,6 +40,9 @@ _BINS = 200  # of the load's time, for series over time
 _BATCH = 5  # observations in a batch of MSER-5
 _BATCHES = 20  # of in-flight means, behind the error of its growth
 _RATE_BATCHES = 10  # of the window, behind the error of its rate
+_FILLS = 2.0  # latencies, for which an open loop fills a server at least; a closed one begins with as many as it holds, and takes one
+_RAMP_LEAST = 0.1  # of the load's time
+_SURE_RAMP = 4.0  # standard errors: the cut was sought
 _LATENCIES_LONG = 2.0  # a window lasts this many median latencies or more
 _FEWEST = 10  # requests in a window
 _LONGEST_MORE = 20.0  # times the load's time: the longest that is recommended
@@ -95,12 +98,13 @@ def steady_window(requests: pl.DataFrame, *, held: bool) -> SteadyWindow | None:
     ok = known.filter((pl.col("outcome") == "ok") & (pl.col("sent_s") <= last))
     flying = _in_flight(sent, end, np.linspace(begin, last, _BINS + 1))
     half = (begin + last) / 2
-    ramps = [begin + cut * (last - begin) / _BINS for cut in (mser(flying), mser(_tokens(ok, begin, last)))]
+    lasts = _conversation_s(known, roots)
+    fills = begin + max((1.0 if held else _FILLS) * lasts, _RAMP_LEAST * (last - begin))
+    ramps = [fills, *(begin + ramp(series) * (last - begin) / _BINS for series in (flying, _tokens(ok, begin, last)))]
     answered = ok.drop_nulls("e2e_s")
     if answered.height:
-        ramps.append(float(answered["sent_s"][mser(answered["e2e_s"].to_numpy())]))
+        ramps.append(float(answered["sent_s"][ramp(answered["e2e_s"].to_numpy())]))
     start = min(half, max(ramps))
-    lasts = _conversation_s(known, roots)
     growth, error = (None, None) if held else _growth(flying, last - begin, lasts, len(sent) / (last - begin))
     early = roots.head(max(_FEWEST, roots.height // 10)).select((pl.col("end_s") - pl.col("sent_s")).median()).item() or 0.0
     why, needs = _judged(start, last, begin, lasts, float(early), growth, error)
@@ -133,6 +137,44 @@ def _judged(
     return None, None
 
 
+def ramp(values: Floats) -> int:
+    """How many values at the start of a series surely differ from the rest: up to where MSER-5 cuts, where the difference is largest.
+
+    By itself MSER-5 cuts off whatever varies more than the rest. Of a queue that is a busy spell as often as a ramp, and latencies
+    without the busy spells with which runs happen to begin are too good: in simulated open loops a fifth of the requests that
+    miss a limit were lost.
+    """
+    size = _batch(len(values))
+    batches = _batched(values, size)
+    sure = [_apart(batches[:cut], batches[cut:]) for cut in range(1, mser(values) // size + 1)]
+    return size * (1 + int(np.argmax(sure))) if sure and max(sure) > _SURE_RAMP else 0
+
+
+def _apart(before: Floats, after: Floats) -> float:
+    """By how many standard errors two parts of a series differ, whose neighbours are correlated by r: (1 + r) / (1 − r) more."""
+    difference = abs(float(before.mean() - after.mean()))
+    residuals = np.concatenate([before - before.mean(), after - after.mean()])
+    squares = float(residuals @ residuals)
+    if squares <= 1e-24 * float(before @ before + after @ after):
+        return math.inf if difference else 0.0
+    count = len(residuals)
+    r = min(0.9, max(0.0, float(residuals[:-1] @ residuals[1:]) / squares + 4 / count))  # as in `_growth`
+    variance = squares / max(1, count - 2) * (1 + r) / (1 - r) * (1 / len(before) + 1 / len(after))
+    return difference / math.sqrt(variance)
+
+
+def _batch(count: int) -> int:
+    """Values in a batch; single ones where there are few."""
+    return _BATCH if count >= 4 * _BATCH else 1
+
+
+def _batched(values: Floats, size: int) -> Floats:
+    """Means of `size` values each, without the rest."""
+    count = len(values) // size
+    means: Floats = values[: count * size].reshape(count, size).mean(axis=1)
+    return means
+
+
 def mser(values: Floats) -> int:
     """Where a series reaches its steady state: how many values to cut off, half of them at most.
 
@@ -142,11 +184,11 @@ def mser(values: Floats) -> int:
     Source: White, An effective truncation heuristic for bias reduction in simulation output (Simulation 69, 1997); White, Cobb and
     Spratt, A comparison of five steady-state truncation heuristics (Winter Simulation Conference 2000).
     """
-    size = _BATCH if len(values) >= 4 * _BATCH else 1
-    count = len(values) // size
+    size = _batch(len(values))
+    batches = _batched(values, size)
+    count = len(batches)
     if not count:
         return 0
-    batches = values[: count * size].reshape(count, size).mean(axis=1)
     left = count - np.arange(count)
     sums, squares = np.cumsum(batches[::-1])[::-1], np.cumsum(batches[::-1] ** 2)[::-1]
     errors = ((squares - sums**2 / left) / left**2)[: count // 2 + 1]
