@@ -19,15 +19,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bench.analysis import METRICS, Noise, visible
+from bench.analysis import Noise, visible
 from bench.analysis.effects import effects
 from bench.analysis.repeats import student_p
+from bench.records import METRICS
 
 LADDER = (2.0, 4.0, 6.0, 8.0, 12.0, 16.0)
-NAMES = [name for name in METRICS if name != "tokens_per_joule"]  # what there is without a GPU
-TOKENS, TPOT = NAMES[0], NAMES[4]
+NAMES = [name for name, metric in METRICS.items() if metric.source != "gpus"]  # what there is without a GPU
+TOKENS, TPOT = "throughput_tokens_per_s", "tpot_p50_s"
 _SIGNS = np.array([1.0 if METRICS[name].higher_is_better else -1.0 for name in NAMES])
-_SCALES = np.array([1.0, 1.0, 1.5, 3.0, 1.0, 1.2])
+_NOISIER = {"ttft_p50_s": 1.5, "ttft_p99_s": 3.0, "e2e_p50_s": 1.2}
+_SCALES = np.array([_NOISIER.get(name, 1.0) for name in NAMES])
 _MEMORY = 6.0  # sessions over which the machine's speed is correlated (1 / e)
 _START = 0.01
 _TPOT_S = 0.008 + 0.0014 * np.array(LADDER)  # of the made server: a step's cost, and what each sequence adds

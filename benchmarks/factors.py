@@ -20,6 +20,7 @@ import polars as pl
 
 from bench.analysis.factors import FACTORS, correlations, with_metrics
 from bench.analysis.importance import importances
+from bench.records import complete
 
 FIRST = {"TTFT (s)": {"batch size", "input length"}, "TTLT (s)": {"output length"}, "throughput (tokens/s)": {"batch size"}}
 # Factors that move a metric by more than a hundredth of its variance.
@@ -69,7 +70,7 @@ def planted(
                 "ttft_mean_s": ttft,
             }
         )
-    return pl.DataFrame(rows)
+    return complete(pl.DataFrame(rows))
 
 
 def ttft_importances(runs: pl.DataFrame, noise: float) -> dict[str, float]:

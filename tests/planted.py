@@ -8,7 +8,18 @@ from bench.analysis.slo import goodput, judged_requests
 from bench.parse import latency_columns
 from bench.parse.run import REQUEST_SCHEMA, summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.records import COLUMNS, complete
 from bench.study.config import Thresholds
+
+
+def summary_rows(rows):
+    """Summary rows by hand, as a frame takes them: the columns that they leave out are null, as in a table that was read."""
+    return complete(pl.DataFrame(rows, infer_schema_length=None))
+
+
+def summary_row(**told):
+    """One of them, as a mapping."""
+    return {**dict.fromkeys(COLUMNS), **told}
 
 
 def evenly(count, marked):
@@ -36,12 +47,12 @@ def steady_row(
         **summary,
         "arrival": "closed",
         "level": float(level),
-        "concurrency": level,
+        "concurrency": int(level),
         "run": f"r{level:g}",
         "requests": requests,
         "ok": requests - failed,
         "failed": failed,
-        "in_flight_peak": level,
+        "in_flight_peak": int(level),
         "throughput_requests_per_s": rps,
         "judged": judged,
         "steady": True,

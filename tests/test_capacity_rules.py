@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from bench.analysis.sizing import OperatingPoint
 from bench.cli import main
 from bench.study import Slo, parse_slo
 from tests.conftest import bare_summary
-from tests.planted import frame, parsed, poisson, queue, rate_row, short_row, steady_row, table
+from tests.planted import frame, parsed, poisson, queue, rate_row, short_row, steady_row, summary_row, table
 
 TTFT = [parse_slo("ttft_p99=2s")]
 
@@ -544,10 +545,10 @@ def test_what_is_surely_met_has_its_whole_interval_within_what_is_allowed():
 
 def test_the_rate_of_repeats_by_hand():
     """Their errors in squares: √(1 + 4 + 4) is 3 %, ÷ 3 runs; Student's t of 9 degrees of freedom is 2.262. And what one session shows."""
-    rows = [{"steady_requests_per_s": 8.0, "steady_error": error} for error in (0.01, 0.02, 0.02)]
+    rows = [summary_row(steady_requests_per_s=8.0, steady_error=error) for error in (0.01, 0.02, 0.02)]
     assert _rate(rows, None) == (8, pytest.approx(8 * with_session(0.01 * T9), rel=1e-4))
     assert _rate(rows, 7.5)[0] == 7.5 and _rate(rows, 8.5)[0] == 8
-    unknown = {"steady_requests_per_s": 8.0, "steady_error": None}
+    unknown = summary_row(steady_requests_per_s=8.0)
     assert _rate([unknown], None) == (8, pytest.approx(8 * T6 * 0.04, rel=1e-4))
 
 
@@ -614,7 +615,7 @@ def test_limits_are_tried_where_something_changes(summary):
     ]
     runs = frame([*rows, {**steady_row(summary, 8), "ttft_p99_s": 7.0, "steady_ttft_p99_s": None}])
     assert steps_of(runs, TTFT[0]) == pytest.approx([0.2, 0.21, 0.24, 7.0, 7.35, 8.4])
-    assert steps_of(runs.drop("steady_ttft_p99_s"), TTFT[0]) == pytest.approx([7.0, 7.35, 8.4])
+    assert steps_of(runs.with_columns(steady_ttft_p99_s=pl.lit(None, pl.Float64)), TTFT[0]) == pytest.approx([7.0, 7.35, 8.4])
 
 
 def test_what_is_carried_is_the_mean_of_the_runs_of_one_level(summary):

@@ -20,7 +20,7 @@ from bench.analysis.bottleneck import (
 )
 from bench.study import parse_slo
 from bench.study.config import Thresholds
-from tests.planted import frame, rate_row, served_row, short_row, steady_row
+from tests.planted import frame, rate_row, served_row, short_row, steady_row, summary_rows
 
 TTFT = [parse_slo("ttft_p95=500ms")]
 TPOT = [parse_slo("tpot_p95=30ms")]
@@ -239,7 +239,7 @@ def server(**told):
 def level(*rows, **columns):
     """Runs of one level, of which a server tells `columns`; `rows` are those that differ, one a run."""
     told = {"level": 8.0, "saturated": False, **columns}
-    return pl.DataFrame([{"run": f"r{i}", **told, **row} for i, row in enumerate(rows or ({},))], infer_schema_length=None)
+    return summary_rows([{"run": f"r{i}", **told, **row} for i, row in enumerate(rows or ({},))])
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bench.analysis import summary_frame
-from bench.parse import DEVICE_FIGURES, device_figures, device_samples, telemetry_table
+from bench.parse import device_figures, device_samples, telemetry_table
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.study.config import Thresholds
 from tests.conftest import ROOT
 
 
@@ -227,11 +225,8 @@ def test_a_sum_over_some_of_the_gpus_is_none():
     assert (told["gpu_count_seen"], told["gpu_utilisation_mean"]) == (2, 0.5)
 
 
-def test_without_gpus_every_figure_is_null_and_typed(summary):
-    assert device_figures(device_samples(samples()), (0.0, 1.0), 1) == dict.fromkeys(DEVICE_FIGURES)
-    frame = summary_frame([summary], {}, {}, Thresholds())
-    assert {name: frame.schema[name] for name in DEVICE_FIGURES} == DEVICE_FIGURES
-    assert frame.select(*DEVICE_FIGURES).row(0) == (None,) * len(DEVICE_FIGURES)
+def test_without_gpus_there_is_no_figure():
+    assert device_figures(device_samples(samples()), (0.0, 1.0), 1) == {}
 
 
 def test_five_readings_make_a_mean_and_four_do_not():

@@ -22,6 +22,7 @@ from bench.report import provenance
 from bench.study import Architecture, Paths, Plan, load_config
 from bench.study.environment import REDACTED, SET, counted, is_secret, redacted, redacted_command, shown_settings
 from tests.conftest import ARCHITECTURE, ROOT
+from tests.planted import summary_rows
 
 CANARY = "canary-4711-0815"
 # A server that is started as vLLM is, and leaves what it was given where only this test looks.
@@ -92,7 +93,7 @@ def test_no_secret_is_written_anywhere(measured, tmp_path):
     log.write_text(began)
     with tarfile.open("packed.tar.gz") as tar:
         tar.extractall("unpacked", filter="data")
-    page = provenance.deployments([Path(Paths.FACTS.format(deployment="a"))], pl.DataFrame([told]))
+    page = provenance.deployments([Path(Paths.FACTS.format(deployment="a"))], summary_rows([told]))
     Path("page.json").write_text(json.dumps(page))
     written = [file for file in Path().rglob("*") if file.is_file() and file.suffix not in (".gz",)]
     assert len(written) > 15
@@ -252,11 +253,8 @@ def test_nothing_is_counted_where_nothing_was_recorded():
 
 
 def test_a_comparison_names_other_exported_variables():
-    row = {
-        "deployment": "a",
-        "workload": "w",
-        "level": 1.0,
-        "environment": "none exported",
-        "environment_candidate": "NCCL_P2P_DISABLE=1",
-    }
-    assert differences(pl.DataFrame([row])) == ["environment: none exported → NCCL_P2P_DISABLE=1"]
+    pair = summary_rows([{"deployment": "a", "workload": "w", "level": 1.0, "environment": "none exported"}])
+    other = pair.with_columns(environment=pl.lit("NCCL_P2P_DISABLE=1"))
+    assert differences(pair.join(other, on=["deployment", "workload", "level"], suffix="_candidate")) == [
+        "environment: none exported → NCCL_P2P_DISABLE=1"
+    ]

@@ -25,6 +25,7 @@ from bench.analysis.importance import importances
 from bench.figures import Results, figures_of
 from bench.figures.registry import load_figure
 from bench.study.config import Thresholds
+from tests.planted import summary_rows
 
 FIGURES = ["factor-correlations", "factor-importance", "factor-panels", "utilisation-by-batch"]
 
@@ -190,14 +191,13 @@ def test_panels_shade_the_spread_of_a_repeat():
 def crossed(rows):
     """Rows of `with_metrics` of one model and one family: batch size, input and output length, and TTFT."""
     return with_metrics(
-        pl.DataFrame(
+        summary_rows(
             [
                 {"valid": True, "axis": "concurrency", "arrival": "burst", "family": "f", "workload": f"f-{i}", "model": "m",
                  "parameters": 7, "level": float(batch), "prompt_fixed": prompt, "output_fixed": output, "tensor_parallel": 1,
                  "repeat": 1, "duration_s": 8.0, "throughput_tokens_per_s": 1.0, "ttft_mean_s": ttft}
                 for i, (batch, prompt, output, ttft) in enumerate(rows)
-            ],
-            schema_overrides={"ttft_mean_s": pl.Float64},
+            ]
         )
     )  # fmt: skip
 
@@ -381,7 +381,7 @@ def as_results(runs, summary, **more):
     rows = [
         {
             **summary,
-            **row,
+            **{key: value for key, value in row.items() if value is not None},
             "run": str(i),
             "deployment": f"{row['model']}-{row['tensor_parallel']}",
             "host_busy_share": 0.5,
@@ -394,7 +394,8 @@ def as_results(runs, summary, **more):
                             "tensor_parallel": row["tensor_parallel"], "plan": {"parameters": row["parameters"]}}
         for row in rows
     }  # fmt: skip
-    plain = [{k: v for k, v in row.items() if k not in {"model", "parameters", "tensor_parallel", "valid"}} for row in rows]
+    told = {"model", "parameters", "tensor_parallel", "valid"}  # by the launch, and by the verdict
+    plain = [{k: v for k, v in row.items() if k not in told} for row in rows]
     return Results(summary_frame(plain, launches, {}, Thresholds()), pl.DataFrame())
 
 

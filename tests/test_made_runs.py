@@ -70,6 +70,7 @@ def project(tmp_path_factory):
         ("figures/charts/streaming.py", set()),  # which this study does not have
         ("figures/theme.py", {"figures"}),
         ("analysis/validity.py", {"aggregate", "figures"}),
+        ("records/columns.toml", {"aggregate", "figures"}),
         ("parse/latency.py", {"parse", "aggregate", "figures"}),
         ("telemetry/engines.toml", {"parse", "aggregate", "figures"}),
         ("measure/session.py", set()),

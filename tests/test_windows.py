@@ -1,11 +1,9 @@
 """Throughput and latencies of steady windows in place of those of whole runs, and only where both sides have them."""
 
-import polars as pl
-
 from bench.analysis import summary_frame
 from bench.analysis.windows import of_windows
 from bench.study.config import Thresholds
-from tests.planted import steady_row
+from tests.planted import steady_row, summary_rows
 
 
 def table(*rows):
@@ -34,5 +32,5 @@ def test_a_window_is_not_compared_with_a_whole_run(summary):
 def test_bursts_and_older_tables_stay_as_they_are(summary):
     burst = table(row(summary, 1, arrival="burst", steady=None, steady_from_s=None))
     assert of_windows(burst)[0].equals(burst)
-    older = pl.DataFrame({"workload": ["w"], "throughput_tokens_per_s": [1.0]})
+    older = summary_rows([{"workload": "w", "valid": True, "throughput_tokens_per_s": 1.0}])
     assert of_windows(older)[0].equals(older)

@@ -19,6 +19,7 @@ rule report:
             "report/templates/sections",
             "analysis",
             "models",
+            "records",
             "parse/percentiles.py",
             "parse/steady.py",
             "study/environment.py",

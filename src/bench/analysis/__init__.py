@@ -9,7 +9,6 @@ from bench.analysis.compare import Comparison, compare, compare_with_baseline, w
 from bench.analysis.economics import Prices, best_points, economics
 from bench.analysis.gate import blind, needed, regressions, sight, unseen
 from bench.analysis.knee import knees
-from bench.analysis.metrics import METRICS
 from bench.analysis.power import Noise, sessions_for, visible
 from bench.analysis.predictions import Prediction, predictions
 from bench.analysis.regions import regions
@@ -21,7 +20,6 @@ from bench.analysis.validity import PARTS, invalid, verdict
 
 __all__ = [
     "BANDS",
-    "METRICS",
     "PARTS",
     "Advice",
     "Bottleneck",

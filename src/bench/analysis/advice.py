@@ -83,7 +83,7 @@ def _kv_memory(runs: pl.DataFrame) -> dict[str, tuple[int, int]]:
     """By deployment its KV memory (bytes) and its GPUs; those of which either is unknown are left out."""
     found = {}
     for row in runs.unique("deployment", maintain_order=True).iter_rows(named=True):
-        tokens, each, gpus = row.get("kv_tokens"), row.get("kv_bytes_per_token"), gpus_of(row)
+        tokens, each, gpus = row["kv_tokens"], row["kv_bytes_per_token"], gpus_of(row)
         if tokens and each and gpus is not None:
             found[row["deployment"]] = (tokens * each, gpus)
     return found
@@ -248,8 +248,6 @@ def _second_device(valid: pl.DataFrame) -> Iterator[Advice]:
 
 def _stalls(valid: pl.DataFrame, causes: Mapping[tuple[str, str], str]) -> Iterator[Advice]:
     """Loads with paced arrivals and free memory at which others' prefill stands between tokens."""
-    if not {"itl_p99_s", "in_flight_peak"} <= set(valid.columns):
-        return
     paced = valid.filter(
         (pl.col("arrival") != "burst")
         & ~pl.col("saturated").fill_null(True)
@@ -278,8 +276,7 @@ def _stalls(valid: pl.DataFrame, causes: Mapping[tuple[str, str], str]) -> Itera
 
 def _evicted(valid: pl.DataFrame) -> Iterator[Advice]:
     """Curves whose prefix cache loses its hits as load rises."""
-    known = valid.drop_nulls("prefix_hit_rate") if "prefix_hit_rate" in valid.columns else valid.clear()
-    for _, part in known.group_by("deployment", "workload", maintain_order=True):
+    for _, part in valid.drop_nulls("prefix_hit_rate").group_by("deployment", "workload", maintain_order=True):
         levels = part.sort("level")
         first, last = levels.row(0, named=True), levels.row(-1, named=True)
         if first["prefix_hit_rate"] - last["prefix_hit_rate"] >= _LOST_HITS and last["saturated"]:

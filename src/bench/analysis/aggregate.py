@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from polars import selectors as cs
 
 from bench.analysis.drift import drift_reasons
 from bench.analysis.saturation import saturated
 from bench.analysis.sizing import launched_gpus
-from bench.analysis.slo import JUDGED, goodput, judged_requests
-from bench.analysis.validity import VERDICT_COLUMNS, Reason, verdict
+from bench.analysis.slo import goodput, judged_requests
+from bench.analysis.validity import Reason, verdict
 from bench.errors import BenchError
 from bench.models import predicted_saturation
-from bench.parse import DEVICE_FIGURES, DEVICE_SERIES, STEADY_FIGURES, device_samples, gauges, throughput_series
+from bench.parse import DEVICE_SERIES, device_samples, gauges, throughput_series
+from bench.records import summary_table
 from bench.study import Slo
 from bench.study.config import Thresholds
 from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
@@ -28,14 +28,7 @@ __all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame"]
 
 BIN_S = 0.5
 _LATENCIES = ["sent_s", "outcome", "ttft_s", "tpot_s", "e2e_s"]
-# Columns that a table has even where no run has a value.
-_ABSENT = ("kv_usage_queued", "prompt_tokens_p90", "goodput_requests_per_s", "slo_share", "commit", "environment", "judged")
 _LISTS = ("metrics_missing", "counters_fell", "scrape_gaps")  # of a summary, and no column
-_PLACE = {
-    **dict.fromkeys(("round", "session", "position"), pl.Int64),
-    **dict.fromkeys(("reference_s", "reference_noise"), pl.Float64),
-    **dict.fromkeys(("reference_started", "reference_load"), pl.String),
-}
 _COURSE = {"elapsed_s": pl.Float64, "value": pl.Float64}
 _TIMESERIES_SCHEMA = {
     "deployment": pl.String,
@@ -108,9 +101,14 @@ def summary_frame(
 ) -> pl.DataFrame:
     """One row a run: what was asked, every metric, the deployment's memory, the predicted saturation and the verdict.
 
+    It has every column of `bench.records`, null where nothing is known.
+
     Args:
         runs: the runs' summaries. launches, facts: by deployment; a deployment without either has null there. baseline: the deployment
             whose runs are marked in the column `baseline`. replicas: those whose runs are marked in the column `replica`.
+
+    Raises:
+        BenchError: a summary has what is no column.
     """
     rows = []
     drifts = drift_reasons(runs, thresholds)
@@ -120,7 +118,6 @@ def summary_frame(
         drift = drifts.get((run["deployment"], run["run"]))
         rows.append(
             {
-                **dict.fromkeys((*DEVICE_FIGURES, *STEADY_FIGURES, *_PLACE, *_ABSENT)),
                 **{k: v for k, v in run.items() if k not in _LISTS},
                 "model": launch.get("model"),
                 "engine": launch.get("engine"),
@@ -145,22 +142,7 @@ def summary_frame(
                 **verdict(run, thresholds, [Reason("machine", drift)] if drift else ()).columns(),
             }
         )
-    frame = pl.DataFrame(rows, infer_schema_length=None, schema_overrides={
-        **VERDICT_COLUMNS, "kv_blocks": pl.Int64, "kv_usage_peak": pl.Float64, "waiting_peak": pl.Float64,
-        "waiting_standing": pl.Float64,
-        "preemptions": pl.Float64, "predicted_saturation": pl.Float64, "kv_bytes_per_token": pl.Int64, "parameters": pl.Int64,
-        "concurrency": pl.Int64, "request_rate": pl.Float64, "level": pl.Float64, "recovered": pl.Boolean,
-        "goodput_requests_per_s": pl.Float64, "slo_share": pl.Float64, "commit": pl.String, "environment": pl.String, "judged": JUDGED,
-        "model": pl.String, "engine": pl.String, "device": pl.String, "tensor_parallel": pl.Int64,
-        "pipeline_parallel": pl.Int64, "data_parallel": pl.Int64, "gpus": pl.Int64, "engines": pl.Int64, "family": pl.String,
-        "prompt_fixed": pl.Int64, "output_fixed": pl.Int64, "stream": pl.Boolean,
-        "engine_version": pl.String, "hardware": pl.String, "kv_tokens": pl.Int64, "kv_tokens_planned": pl.Int64,
-        "max_model_len": pl.Int64, "max_num_seqs": pl.Int64, "kv_usage_queued": pl.Float64, "running_peak": pl.Float64,
-        "prompt_tokens_p90": pl.Int64,
-        **DEVICE_FIGURES, **STEADY_FIGURES, **_PLACE,
-    })  # fmt: skip
-    # A time that no run has (a bound, say) is still a number.
-    return frame.with_columns((cs.ends_with("_s") & cs.by_dtype(pl.Null)).cast(pl.Float64)).with_columns(saturated=saturated())
+    return summary_table(rows).with_columns(saturated=saturated())
 
 
 def _flag(argv: Sequence[str], name: str) -> int | None:

@@ -183,8 +183,8 @@ def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Sl
 
 
 def _telemetry(runs: pl.DataFrame) -> bool:
-    sound = runs["telemetry_valid"].all() if "telemetry_valid" in runs.columns else True
-    return sound and all(_mean(runs, column) is not None for column in ("steady_queued_share", "steady_kv_usage"))
+    told = all(_mean(runs, column) is not None for column in ("steady_queued_share", "steady_kv_usage"))
+    return told and bool(runs["telemetry_valid"].all())
 
 
 def _server(runs: pl.DataFrame, curve: pl.DataFrame) -> _Server:
@@ -319,12 +319,12 @@ def _admission(runs: pl.DataFrame, there: _Server, alone: _Server) -> tuple[Bott
 
 def _engines(runs: pl.DataFrame) -> int:
     """Engines behind the endpoint, each with its own sequences and KV cache."""
-    return int(runs["engines"][0] or 1) if "engines" in runs.columns else 1
+    return int(runs["engines"][0] or 1)
 
 
 def _slots(runs: pl.DataFrame) -> int | None:
     """Sequences that may run in all engines together; None where it is not known."""
-    slots = runs["max_num_seqs"][0] if "max_num_seqs" in runs.columns else None
+    slots = runs["max_num_seqs"][0]
     return None if slots is None else int(slots) * _engines(runs)
 
 
@@ -392,7 +392,7 @@ def _names(runs: pl.DataFrame) -> tuple[str, ...]:
 
 
 def _mean(runs: pl.DataFrame, column: str) -> float | None:
-    return runs[column].mean() if column in runs.columns else None  # type: ignore[return-value]
+    return runs[column].mean()  # type: ignore[return-value]
 
 
 def _more_kv(runs: pl.DataFrame) -> str:

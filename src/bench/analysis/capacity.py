@@ -81,7 +81,7 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
     """
     rows = []
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
-        axis, turns = group["axis"][0], "turns" in group.columns and bool((group["turns"] > 1).any())
+        axis, turns = group["axis"][0], bool((group["turns"] > 1).any())
         unit = _unit(axis, turns)
         burst = group["arrival"][0] == "burst"
         row = _point(

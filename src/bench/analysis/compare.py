@@ -15,9 +15,9 @@ from bench.analysis.blocks import ASSUMED_SPREAD, FEWEST_SESSIONS
 from bench.analysis.effects import CONFIGURATION, Spreads, effects
 from bench.analysis.failures import failures
 from bench.analysis.locked import differences
-from bench.analysis.metrics import METRICS
 from bench.analysis.windows import of_windows
 from bench.errors import BenchError
+from bench.records import METRICS
 
 __all__ = ["Comparison", "compare", "compare_with_baseline", "with_replicas"]
 
@@ -95,19 +95,19 @@ def compare(
     shares of failed requests differ are compared by those alone: latencies of the requests that survived say nothing.
 
     Args:
-        baseline, candidate: summary rows; without `session`, all are of one. metrics: keys of `METRICS`; the more are looked at, the
-            more a verdict takes. spread: standard deviation of the ln ratio between two sessions of one deployment, where there are
+        baseline, candidate: summary rows; those without a session are of one. metrics: keys of `METRICS`; the more are looked at,
+            the more a verdict takes. spread: standard deviation of the ln ratio between two sessions of one deployment, where there are
             fewer than `FEWEST_SESSIONS`.
 
     Raises:
         BenchError: several deployments, and none in common.
     """
     baseline, candidate = (
-        _with_session(side).with_columns(own=pl.col("deployment")) for side in of_windows(baseline, candidate)
+        side.with_columns(pl.col("session").fill_null(1), own=pl.col("deployment")) for side in of_windows(baseline, candidate)
     )
     baseline = _called_alike(baseline, candidate)
     failed = failures(baseline, candidate)
-    ours, theirs = (_prepared(side, metrics) for side in (baseline, candidate))
+    ours, theirs = (_prepared(side) for side in (baseline, candidate))
     both = _in_order(ours.join(theirs, on=_RUN, suffix="_candidate", maintain_order="left"))
     comparable = both.join(failed.filter(~pl.col("alike")), on=CONFIGURATION, how="anti", maintain_order="left")
     pairs = pl.concat([_log_ratios(comparable, metric) for metric in metrics])
@@ -193,13 +193,6 @@ def _known_alike(found: Comparison) -> Comparison:
     )
 
 
-def _with_session(runs: pl.DataFrame) -> pl.DataFrame:
-    """The rows with `session`: one for all where the table has none."""
-    return runs.with_columns(
-        session=(pl.col("session").fill_null(1) if "session" in runs.columns else pl.lit(1)).cast(pl.Int64)
-    )
-
-
 def _called_alike(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFrame:
     """The baseline's rows, under the candidate's deployment where each side has only one.
 
@@ -217,11 +210,9 @@ def _called_alike(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFra
     return baseline
 
 
-def _prepared(runs: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
-    """The valid runs with `nth`, and a column for each metric: of nulls where nothing measured it."""
-    nothing = [pl.lit(None, pl.Float64).alias(metric) for metric in metrics if metric not in runs.columns]
-    nth = pl.int_range(pl.len()).over(*CONFIGURATION, "session", "repeat")
-    return runs.filter("valid").with_columns(*nothing, nth=nth)
+def _prepared(runs: pl.DataFrame) -> pl.DataFrame:
+    """The valid runs with `nth`."""
+    return runs.filter("valid").with_columns(nth=pl.int_range(pl.len()).over(*CONFIGURATION, "session", "repeat"))
 
 
 def _in_order(both: pl.DataFrame) -> pl.DataFrame:

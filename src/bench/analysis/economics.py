@@ -73,8 +73,7 @@ def economics(runs: pl.DataFrame, prices: Prices) -> pl.DataFrame:
 
     Source: the study's section on economics (R, C, Π).
     """
-    known = runs.select(column for column in ("gpus", "device", "tensor_parallel", "gpu_count_seen") if column in runs.columns)
-    gpus = pl.Series([gpus_of(run) for run in known.iter_rows(named=True)], dtype=pl.Int64)
+    gpus = pl.Series([gpus_of(run) for run in runs.select("gpus").iter_rows(named=True)], dtype=pl.Int64)
     board = pl.lit(prices.power_w, dtype=pl.Float64) * pl.lit(gpus)
     watts = pl.coalesce(pl.col("gpu_power_mean_w"), board).fill_null(0.0)
     tokens, requests = (

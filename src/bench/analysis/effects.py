@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 
 from bench.analysis import blocks
-from bench.analysis.metrics import METRICS
 from bench.analysis.power import Noise, smallest_difference
 from bench.analysis.wording import sentence
+from bench.records import METRICS
 
 __all__ = ["CONFIGURATION", "REGIONS", "Spreads", "effects"]
 

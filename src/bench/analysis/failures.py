@@ -46,8 +46,6 @@ def failures(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFrame:
         or `worse` where the shares surely differ, by 1 % or more; `alike`, whether they differ by less: otherwise latencies of the
         requests that survived are not comparable.
     """
-    if not {"failed", "requests"} <= set(baseline.columns) & set(candidate.columns):
-        return pl.DataFrame(schema=_SCHEMA)
     sides = [_counts(side) for side in (baseline, candidate)]
     both = (
         sides[0]
@@ -59,9 +57,9 @@ def failures(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFrame:
 
 
 def _counts(runs: pl.DataFrame) -> pl.DataFrame:
-    sent = runs.filter((pl.col("requests") > 0) & pl.col("failed").is_not_null())
-    if "faults" in runs.columns:  # a wrong key or model is refused under any load, and says nothing of the server
-        sent = sent.filter(~pl.col("faults").list.contains("content").fill_null(False))
+    # A wrong key or model is refused under any load, and says nothing of the server.
+    content = pl.col("faults").list.contains("content").fill_null(False)
+    sent = runs.filter((pl.col("requests") > 0) & pl.col("failed").is_not_null() & ~content)
     return sent.group_by(CONFIGURATION, maintain_order=True).agg("failed", "requests")
 
 

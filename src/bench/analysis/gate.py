@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bench.analysis.metrics import METRICS
 from bench.analysis.power import Noise, sessions_for
+from bench.records import METRICS
 
 if TYPE_CHECKING:
     from bench.analysis.compare import Comparison

@@ -13,8 +13,8 @@ import polars as pl
 
 from bench.analysis.proportions import Share, isotonic, lent, near
 from bench.analysis.repeats import student_t
-from bench.analysis.slo import JUDGED_FIELDS
 from bench.parse import GROWS
+from bench.records.columns import JUDGED_FIELDS
 from bench.study import Slo
 
 __all__ = ["Level", "Verdict", "judged_levels"]
@@ -237,7 +237,7 @@ def _rate(rows: Sequence[Mapping[str, Any]], offered: float | None) -> tuple[flo
         error = max(error, student_t(len(rates) - 1) * float(np.std(rates, ddof=1)) / math.sqrt(len(rates)))
     between = mean * _between_sessions(rows)
     # Of several sessions the runs show how far these differ; of one they do not.
-    several = len({row.get("session") or 1 for row in rows}) > 1
+    several = len({row["session"] or 1 for row in rows}) > 1
     return (mean if offered is None else min(mean, offered)), max(error, between) if several else math.hypot(error, between)
 
 
@@ -248,7 +248,7 @@ def _between_sessions(rows: Sequence[Mapping[str, Any]]) -> float:
     """
     sessions: dict[int, list[float]] = {}
     for row in rows:
-        sessions.setdefault(row.get("session") or 1, []).append(row["steady_requests_per_s"])
+        sessions.setdefault(row["session"] or 1, []).append(row["steady_requests_per_s"])
     means = [float(np.mean(rates)) for rates in sessions.values()]
     logs = np.log([value for value in means if value > 0] or [1.0])
     freedom = _SESSIONS_WEIGHT + len(logs) - 1

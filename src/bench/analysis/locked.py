@@ -11,7 +11,7 @@ from bench.analysis.repeats import student_t
 
 __all__ = ["differences"]
 
-# Of a deployment, and of a run. What a table does not have, as one of an older version, cannot be told.
+# Of a deployment, and of a run.
 _DEPLOYMENT = (
     "model",
     "parameters",
@@ -42,11 +42,7 @@ def differences(both: pl.DataFrame) -> list[str]:
     several = both["deployment"].n_unique() > 1
     lines = []
     for column in (*_DEPLOYMENT, *_RUN):
-        if f"{column}_candidate" not in both.columns:
-            continue
-        types = {both.schema[column], both.schema[f"{column}_candidate"]}
-        kind = pl.String if pl.String in types else pl.Float64  # a seed is a number in a study, a text elsewhere
-        apart = both.filter(pl.col(column).cast(kind).ne_missing(pl.col(f"{column}_candidate").cast(kind)))
+        apart = both.filter(pl.col(column).ne_missing(pl.col(f"{column}_candidate")))
         if column in _DEPLOYMENT:
             rows = apart.select("deployment", column, f"{column}_candidate").unique(maintain_order=True).rows()
             lines += [f"{column}{f' of {name}' if several else ''}: {_text(x)} → {_text(y)}" for name, x, y in rows]
@@ -64,8 +60,6 @@ def _machine(both: pl.DataFrame, several: bool) -> list[str]:
     pieces, makes some more work too. docs/metrics.md, Comparison, has what it was worth on a machine whose speed changed.
     """
     columns = [f"client_{key}{side}" for key in ("cpu_s", "reads") for side in ("", "_candidate")]
-    if not set(columns) <= set(both.columns):
-        return []
     ours, theirs = (pl.col(f"client_cpu_s{side}") / pl.col(f"client_reads{side}") for side in ("", "_candidate"))
     levels = (
         both.filter(pl.all_horizontal(pl.col(column) > 0 for column in columns))

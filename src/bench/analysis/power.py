@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.analysis import blocks
+from bench.records import METRICS
 
 __all__ = ["CORRELATION", "POWER", "Noise", "sessions_for", "smallest_difference", "visible"]
 
 POWER = 0.8
 CORRELATION = 0.5  # of metrics, before any is measured: all follow the machine's speed
 _MOST_SESSIONS = 100
-_METRICS = 6  # that a study without GPUs has
+_METRICS = sum(metric.source != "gpus" for metric in METRICS.values())  # that a study without GPUs has
 _DRAWS = 1000
 _MARGIN = 1.1  # of the error, for what the model leaves out: pairs of sessions that follow one another are somewhat alike
 _MANY = 200  # degrees of freedom, from which Student's t is a normal one

@@ -85,8 +85,7 @@ def _between(row: Mapping[str, Any]) -> str:
 def _speeds(name: str, runs: pl.DataFrame, geometry: Geometry, deployment: Deployment, device: Device) -> list[Prediction]:
     """Of requests that were alone."""
     alone = runs.filter(pl.col("valid") & (pl.col("axis") == "concurrency") & (pl.col("level") == 1))
-    if "prefix_hit_rate" in alone.columns:
-        alone = alone.with_columns(ttft_p50_s=pl.when(pl.col("prefix_hit_rate").fill_null(0) == 0).then("ttft_p50_s"))
+    alone = alone.with_columns(ttft_p50_s=pl.when(pl.col("prefix_hit_rate").fill_null(0) == 0).then("ttft_p50_s"))
     weights = "bfloat16" if deployment.dtype == "auto" else deployment.dtype
     cache = weights if deployment.kv_cache_dtype == "auto" else deployment.kv_cache_dtype
     # A request that is alone passes one pipeline stage after the other, in one engine: the devices of a stage are all that it has.

@@ -52,10 +52,9 @@ def steps_of(runs: pl.DataFrame, slo: Slo) -> list[float]:
 
     Of a load that goes on it is that of the steady windows, as in `operating_points`.
     """
-    columns = [column for column in (f"steady_{slo.column}", slo.column) if column in runs.columns]
     means = (
         runs.filter("valid")
-        .with_columns(reached=pl.coalesce(columns).cast(pl.Float64))
+        .with_columns(reached=pl.coalesce(f"steady_{slo.column}", slo.column))
         .drop_nulls("reached")
         .group_by("deployment", "workload", "level")
         .agg(pl.col("reached").log().mean().exp())

@@ -91,10 +91,10 @@ class OperatingPoint:
             latency_s=point["latency_s"],
             prompt_tokens=point["prompt_tokens"],
             output_tokens=point["output_tokens"],
-            kv_tokens=run.get("kv_tokens"),
-            max_model_len=run.get("max_model_len"),
+            kv_tokens=run["kv_tokens"],
+            max_model_len=run["max_model_len"],
             admit=None if held else point["in_flight_peak"],
-            engines=run.get("engines") or 1,
+            engines=run["engines"] or 1,
             usable_low=point["usable_low"],
             usable_high=point["usable_high"],
         )
@@ -205,33 +205,23 @@ def launched_gpus(launch: Mapping[str, Any]) -> int | None:
 
 
 def is_machine(run: Mapping[str, Any]) -> bool:
-    """Whether an instance is a machine with an engine on its CPU. Tables of older versions tell the device alone."""
-    return bool(run["gpus"] == 0 if "gpus" in run else run.get("device") == "cpu")
+    """Whether an instance is a machine with an engine on its CPU."""
+    return bool(run["gpus"] == 0)
 
 
 def with_devices(runs: pl.DataFrame) -> pl.DataFrame:
-    """The rows with `devices`, GPUs or workers of a CPU engine: tensor × pipeline × data parallelism; null where the first is unknown.
-
-    Tables of older versions have the first alone.
-    """
-    further = [pl.col(kind).fill_null(1) for kind in ("pipeline_parallel", "data_parallel") if kind in runs.columns]
+    """The rows with `devices`, GPUs or workers of a CPU engine: tensor × pipeline × data parallelism; null without the first."""
+    further = [pl.col(kind).fill_null(1) for kind in ("pipeline_parallel", "data_parallel")]
     return runs.with_columns(devices=math.prod(further, start=pl.col("tensor_parallel")))
 
 
 def gpus_of(run: Mapping[str, Any]) -> int | None:
     """GPUs that are paid for with an instance; 1, the machine, where the engine runs on a CPU. None where they are unknown.
 
-    Tables of older versions lack `gpus`: those of tensor parallelism stand for them, unless the run saw others.
-
     Args:
-        run: a summary row with `gpus`, or `device` and `tensor_parallel`, and `gpu_count_seen` if known.
+        run: a summary row.
     """
-    if "gpus" in run:
-        return None if run["gpus"] is None else max(1, run["gpus"])
-    if run.get("device") == "cpu":
-        return 1
-    shared = run.get("tensor_parallel")
-    return shared if run.get("gpu_count_seen") in (None, shared) else None
+    return None if run["gpus"] is None else max(1, run["gpus"])
 
 
 def sized(

@@ -7,12 +7,10 @@ from typing import Any
 
 import polars as pl
 
+from bench.records.columns import JUDGED_FIELDS
 from bench.study import Slo
 
-__all__ = ["JUDGED", "JUDGED_FIELDS", "goodput", "judged_frame", "judged_requests", "meets"]
-
-JUDGED_FIELDS = {"ok": pl.Boolean, "ttft": pl.Float64, "tpot": pl.Float64, "e2e": pl.Float64}
-JUDGED = pl.List(pl.Struct(JUDGED_FIELDS))
+__all__ = ["goodput", "judged_frame", "judged_requests", "meets"]
 
 
 def meets(slos: Sequence[Slo]) -> pl.Expr:
@@ -56,7 +54,7 @@ def goodput(run: Mapping[str, Any], requests: pl.DataFrame, slos: Sequence[Slo])
 
     Returns:
         Both numbers are null without SLOs or requests. `judged` has of each request whether it was answered (`ok`) and its `ttft`,
-        `tpot` and `e2e` (s), as `JUDGED`.
+        `tpot` and `e2e` (s), as `JUDGED_FIELDS`.
     """
     latencies = requests.select(
         pl.struct(

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import polars as pl
 
+from bench.records import columns_of
 from bench.study.config import Thresholds
 
-__all__ = ["PARTS", "VERDICT_COLUMNS", "Part", "Reason", "Verdict", "invalid", "verdict"]
+__all__ = ["PARTS", "Part", "Reason", "Verdict", "invalid", "verdict"]
 
 Part = Literal["load", "content", "client", "telemetry", "machine"]
 PARTS: dict[Part, str] = {
@@ -19,15 +20,6 @@ PARTS: dict[Part, str] = {
     "client": "the load generator was late, starved or the limit itself",
     "telemetry": "the server's metrics are incomplete",
     "machine": "something else ran on the machine, or its speed changed",
-}
-VERDICT_COLUMNS = {
-    "valid": pl.Boolean(),
-    "counts_valid": pl.Boolean(),
-    "telemetry_valid": pl.Boolean(),
-    "reasons": pl.List(pl.String),
-    "faults": pl.List(pl.String),
-    "failed_share": pl.Float64(),
-    "failures": pl.String(),
 }
 _TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
 _COUNTS: tuple[Part, ...] = ("load", "content", "telemetry")
@@ -83,8 +75,8 @@ class Verdict:
         return not self.found
 
     def columns(self) -> dict[str, Any]:
-        """The verdict as columns of the summary table: those of `VERDICT_COLUMNS`."""
-        return {name: getattr(self, name) for name in VERDICT_COLUMNS}
+        """The verdict as columns of the summary table: those of its section `verdict`."""
+        return {name: getattr(self, name) for name in columns_of("verdict")}
 
 
 def invalid() -> pl.Expr:

@@ -1,4 +1,4 @@
-"""`bench config`: the reference and the schema of a configuration, from the models that check it."""
+"""`bench config`: what is written from declarations: a configuration's reference and schema, and the tables of columns."""
 
 from __future__ import annotations
 
@@ -12,15 +12,33 @@ from bench.study.reference import reference, schema
 
 __all__ = ["add"]
 
-_GENERATED = {Path("config/README.md"): reference, Path("workflow/schemas/config.schema.json"): schema}
+_METRICS = Path("docs/metrics.md")
+
+
+def _metrics() -> str:
+    from bench.records.reference import with_tables  # noqa: PLC0415 - --help must not pay for it
+
+    if not _METRICS.exists():
+        raise BenchError(
+            f"{_METRICS}: no such file, and its tables are renewed in place. Run `bench config` in the project's folder."
+        )
+    return with_tables(_METRICS.read_text())
+
+
+_GENERATED = {
+    Path("config/README.md"): reference,
+    Path("workflow/schemas/config.schema.json"): schema,
+    _METRICS: _metrics,
+}
 
 
 def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "config",
-        help="write the configuration's reference and JSON schema",
+        help="write the configuration's reference and JSON schema, and the summary's columns",
         description="Write config/README.md and workflow/schemas/config.schema.json from the typed models in "
-        "src/bench/study (config.py, model.py, workload.py).",
+        "src/bench/study (config.py, model.py, workload.py), and the tables of columns in docs/metrics.md from "
+        "src/bench/records/columns.toml.",
     )
     parser.add_argument("--check", action="store_true", help="only say whether they are up to date; exit 2 where not")
     parser.set_defaults(run=_run)
@@ -31,7 +49,7 @@ def _run(options: argparse.Namespace) -> None:
         content = make()
         if options.check:
             if not path.exists() or path.read_text() != content:
-                raise BenchError(f"{path} differs from the models; run `bench config` and commit it.")
+                raise BenchError(f"{path} differs from what it is made from; run `bench config` and commit it.")
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)

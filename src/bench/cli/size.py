@@ -131,7 +131,7 @@ def _run(options: argparse.Namespace) -> None:
         runs = with_goodput(runs, options.results or "results", slos)
         point, evidence = _measured(runs, deployment, slos, options.failed_share)
         runs = runs.filter(runs["deployment"] == evidence["deployment"])
-        device = runs["device"][0] if "device" in runs.columns else None
+        device = runs["device"][0]
         point = _with_gpus(point, options.gpus, evidence["deployment"])
         machine = is_machine(runs.row(0, named=True))
         if options.device is not None and machine:

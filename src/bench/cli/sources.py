@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["read_named", "read_source", "with_goodput"]
 
-_NEEDED = ("deployment", "workload", "axis", "level", "repeat", "valid", "counts_valid", "telemetry_valid", "failed_share")
-
 
 def read_source(text: str) -> pl.DataFrame:
     """The summary rows that `text` names.
@@ -67,7 +65,8 @@ def with_goodput(runs: pl.DataFrame, text: str, slos: Sequence[Slo]) -> pl.DataF
     """
     import polars as pl  # noqa: PLC0415 - as above
 
-    from bench.analysis.slo import JUDGED, goodput, judged_frame, judged_requests  # noqa: PLC0415
+    from bench.analysis.slo import goodput, judged_frame, judged_requests  # noqa: PLC0415
+    from bench.records import COLUMNS  # noqa: PLC0415
 
     place = Path(text) if Path(text).exists() else Path(text.rpartition(":")[0] or Paths.SUMMARY)
     root = (place if place.is_dir() else place.parent) / "runs"
@@ -76,7 +75,7 @@ def with_goodput(runs: pl.DataFrame, text: str, slos: Sequence[Slo]) -> pl.DataF
         table = root / run["deployment"] / run["run"] / "requests.parquet"
         if table.exists():
             requests = judged_requests(run, pl.read_parquet(table))
-        elif run.get("judged") is not None:
+        elif run["judged"] is not None:
             requests = judged_frame(run["judged"])
         else:
             raise BenchError(
@@ -86,33 +85,19 @@ def with_goodput(runs: pl.DataFrame, text: str, slos: Sequence[Slo]) -> pl.DataF
         found.append(goodput(run, requests, slos))
     return runs.with_columns(
         pl.Series("goodput_requests_per_s", [row["goodput_requests_per_s"] for row in found], dtype=pl.Float64),
-        pl.Series("judged", [row["judged"] for row in found], dtype=JUDGED),
+        pl.Series("judged", [row["judged"] for row in found], dtype=COLUMNS["judged"].dtype),
     )
 
 
 def _read(path: Path) -> pl.DataFrame:
     """The summary rows in a table, in a folder with one, or of the parsed runs below a folder."""
+    from bench.records import read_summary  # noqa: PLC0415 - as above
+
     if path.is_dir():
         tables = (path / "summary.parquet", path / Paths.SUMMARY)
         table = next((table for table in tables if table.exists()), None)
-        return _of_parsed_runs(path) if table is None else _of_table(table)
-    return _of_table(path)
-
-
-def _of_table(path: Path) -> pl.DataFrame:
-    import polars as pl  # noqa: PLC0415 - as above
-
-    try:
-        runs = pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise BenchError(f"{path}: is no summary table: {error}. `make figures` and `bench figures` write one.") from None
-    missing = [column for column in _NEEDED if column not in runs.columns]
-    if missing:
-        raise BenchError(
-            f"{path}: lacks {', '.join(missing)}: an older version wrote it, or another program. Make it again from its runs, with "
-            "`make figures` or `bench figures`."
-        )
-    return runs
+        return _of_parsed_runs(path) if table is None else read_summary(table)
+    return read_summary(path)
 
 
 def _of_parsed_runs(folder: Path) -> pl.DataFrame:

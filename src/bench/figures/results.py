@@ -39,8 +39,9 @@ class Results:
         import polars as pl  # noqa: PLC0415 - the workflow asks which figures there are without it
 
         from bench.analysis.windows import of_windows  # noqa: PLC0415 - as above
+        from bench.records import read_summary  # noqa: PLC0415 - as above
 
-        return cls(of_windows(pl.read_parquet(summary))[0], pl.read_parquet(timeseries), None, decision or Decision(), device)
+        return cls(of_windows(read_summary(summary))[0], pl.read_parquet(timeseries), None, decision or Decision(), device)
 
     def given(self, uses: Collection[str]) -> Results:
         """The same results with no more of the decision than the keys in `uses`, and with the device where that is one of them."""

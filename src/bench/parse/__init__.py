@@ -1,19 +1,17 @@
 """Raw records become tidy tables, and one summary a run."""
 
-from bench.parse.devices import DEVICE_FIGURES, DEVICE_SERIES, device_figures, device_samples
+from bench.parse.devices import DEVICE_SERIES, device_figures, device_samples
 from bench.parse.latency import latency_columns, throughput_series
 from bench.parse.percentiles import percentile, tail_text, upper_bound
 from bench.parse.recovery import Recovery, recovery
 from bench.parse.run import parse_run
 from bench.parse.scrapes import series_name, telemetry_table, wide_table
 from bench.parse.server import gauges
-from bench.parse.steady import GROWS, STEADY_FIGURES
+from bench.parse.steady import GROWS
 
 __all__ = [
-    "DEVICE_FIGURES",
     "DEVICE_SERIES",
     "GROWS",
-    "STEADY_FIGURES",
     "Recovery",
     "device_figures",
     "device_samples",

@@ -9,18 +9,8 @@ import polars as pl
 
 from bench.telemetry import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
 
-__all__ = ["DEVICE_FIGURES", "DEVICE_SERIES", "device_figures", "device_samples"]
+__all__ = ["DEVICE_SERIES", "device_figures", "device_samples"]
 
-DEVICE_FIGURES = {
-    "gpu_count_seen": pl.Int64,
-    "gpu_utilisation_mean": pl.Float64,
-    "gpu_utilisation_min": pl.Float64,
-    "gpu_utilisation_max": pl.Float64,
-    "gpu_memory_peak_bytes": pl.Float64,
-    "gpu_power_mean_w": pl.Float64,
-    "gpu_energy_j": pl.Float64,
-    "tokens_per_joule": pl.Float64,
-}
 DEVICE_SERIES = ("gpu_utilisation", "gpu_memory_bytes", "gpu_power_w")  # over time, a series a GPU
 _SAMPLES = {"elapsed_s": pl.Float64, "gpu": pl.String, "metric": pl.String, "value": pl.Float64}
 _FEWEST_READINGS = 5  # fewer say little of a mean, and less of an energy, whose ends lie between two of them
@@ -95,10 +85,10 @@ def device_figures(devices: pl.DataFrame, window: tuple[float, float], tokens: i
     Returns:
         `gpu_count_seen`; `gpu_utilisation_mean` (0–1; over GPUs and samples), `…_min` and `…_max` (of the GPUs' means);
         `gpu_memory_peak_bytes` (of the fullest); `gpu_power_mean_w` and `gpu_energy_j` (of all GPUs together), `tokens_per_joule`.
-        All null where no GPU told anything.
+        Nothing where no GPU told anything.
     """
     if devices.is_empty():
-        return dict.fromkeys(DEVICE_FIGURES)
+        return {}
     gpus = [_Gpu(rows, window) for rows in devices.partition_by("gpu", maintain_order=True)]
     busy = _of_all([gpu.mean("gpu_utilisation") for gpu in gpus])
     held = _of_all([gpu.peak("gpu_memory_bytes") for gpu in gpus])

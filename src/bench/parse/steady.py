@@ -15,25 +15,9 @@ from bench.parse.begun import request_share
 from bench.parse.server import gauges
 from bench.parse.steps import step_figures
 
-__all__ = ["GROWS", "STEADY_FIGURES", "SteadyWindow", "in_steady_state", "mser", "ramp", "steady_figures", "steady_window"]
+__all__ = ["GROWS", "SteadyWindow", "in_steady_state", "mser", "ramp", "steady_figures", "steady_window"]
 
 Floats = npt.NDArray[np.float64]
-# What `steady_figures` gives of a run, by column of the summary table.
-STEADY_FIGURES: dict[str, Any] = {
-    "steady": pl.Boolean,
-    "steady_why": pl.String,
-    "steady_requests": pl.Int64,
-    "steady_failed": pl.Int64,
-    **{
-        f"steady_{name}": pl.Float64
-        for name in (
-            *("from_s", "until_s", "judged_until_s", "needs_s", "growth", "growth_error"),
-            *("offered_rate", "requests_per_s", "tokens_per_s", "error", "in_flight"),
-            *("running", "running_high", "waiting", "queued_share", "kv_usage", "kv_usage_queued"),
-            *("steps", "step_s", "prefill_share"),
-        )
-    },
-}
 
 GROWS = 0.05  # of the offered rate: the requests in flight that pile up, from which on a load is not carried
 _BINS = 200  # of the load's time, for series over time
@@ -259,22 +243,15 @@ def steady_figures(
 
     Returns:
         The window, None where the run has none to look for: bursts, loads that change on purpose (`step`, `ramp`), and runs of fewer
-        than ten requests. And: `steady` (whether the load was; null where none was looked for), `steady_why`, `steady_from_s`,
-        `steady_until_s`, `steady_growth`, `steady_growth_error`, `steady_needs_s` as `SteadyWindow` has them; `steady_requests` (whose
-        latencies count), `steady_failed`; `steady_offered_rate` (requests/s sent in the window), `steady_requests_per_s` (answered;
-        each request counts by the share of its chunks that came in the window, those that a closed loop begins with by what was left of
-        them), `steady_tokens_per_s`, `steady_error` (relative standard error of that rate, by batch means), `steady_in_flight` (mean,
-        at the client); and of the server's gauges in the window `steady_running`, `steady_running_high` (its 95th percentile),
-        `steady_waiting` (means), `steady_queued_share` (of the scrapes, with a request waiting), `steady_kv_usage` (mean),
-        `steady_kv_usage_queued` (median while one waits).
+        than ten requests. And its numbers, by column; none where no window was looked for. `steady_requests_per_s` counts each request
+        by the share of its chunks that came in the window, and those that a closed loop begins with by what was left of them.
     """
-    nothing = dict.fromkeys(STEADY_FIGURES)
     if definition["arrival"] == "burst" or definition.get("step") or definition.get("ramp"):
-        return None, nothing
+        return None, {}
     window = steady_window(requests, held=definition["axis"] == "concurrency")
     if window is None:
         too_few = len(requests) > 0
-        return None, nothing | ({"steady": False, "steady_why": "short"} if too_few else {})
+        return None, {"steady": False, "steady_why": "short"} if too_few else {}
     judged = requests.filter(in_steady_state(window))
     begin, end = window.begin_s, window.end_s
     share = request_share(definition, requests)

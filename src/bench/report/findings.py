@@ -199,7 +199,7 @@ def findings(results: Results, geometries: Mapping[str, Geometry], deployments: 
         bands=bands,
         band_names=[name for name in BANDS if any(name in judged for judged in bands.values())],
         economics=best_points(results.priced.join(results.curves, on=["deployment", "run"], how="semi")).to_dicts(),
-        recovery=runs.filter(pl.col("recovered").is_not_null()).to_dicts() if "recovered" in runs.columns else [],
+        recovery=runs.filter(pl.col("recovered").is_not_null()).to_dicts(),
     )
 
 
@@ -259,6 +259,6 @@ def _there(rows: pl.DataFrame, point: Mapping[str, Any] | None) -> dict[str, flo
     means: dict[str, Any] = {}
     for column in columns:
         source = f"steady_{column}" if steady and column.startswith("ttft") else column
-        values = at[source] if source in at.columns else pl.Series(dtype=pl.Float64)
+        values = at[source]
         means[column] = None if column.endswith("bound_s") and values.null_count() else values.mean()
     return {**means, "runs": at.height}

@@ -14,7 +14,7 @@ import polars as pl
 import vl_convert
 
 from bench import __version__
-from bench.analysis import BANDS, METRICS, PARTS, Prices, invalid, repeats, sight
+from bench.analysis import BANDS, PARTS, Prices, invalid, repeats, sight
 from bench.analysis.wording import size_text
 from bench.figures import Results
 from bench.figures.registry import load_figure
@@ -22,6 +22,7 @@ from bench.figures.save import KINDS
 from bench.figures.theme import with_curve
 from bench.models import Geometry
 from bench.parse import tail_text
+from bench.records import METRICS
 from bench.report import provenance
 from bench.report.findings import findings
 from bench.study import Deployment

@@ -104,8 +104,8 @@ def _span(first: str, last: str) -> str:
 
 
 def _known(runs: pl.DataFrame, column: str) -> list[Any]:
-    """The values of a column in the order of the runs; none where an older table lacks it."""
-    return runs[column].drop_nulls().unique(maintain_order=True).to_list() if column in runs.columns else []
+    """The values of a column in the order of the runs."""
+    return runs[column].drop_nulls().unique(maintain_order=True).to_list()
 
 
 def _flag(command: Sequence[str], flag: str) -> str | None:

@@ -5,10 +5,11 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from bench.analysis import METRICS, Comparison
+from bench.analysis import Comparison
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import AXIS_TITLES, PALETTE, nothing_to_show
+from bench.records import METRICS
 
 _OVERALL = "all"
 _STEP = 17  # height of a row

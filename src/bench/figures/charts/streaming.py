@@ -27,8 +27,7 @@ def streaming(results: Results) -> alt.FacetChart | alt.LayerChart:
     Args:
         results: `runs` with `stream`, `ttft_p50_s`, `e2e_p50_s` (s), `prompt_fixed`, `output_fixed` (tokens), `level` and `valid`.
     """
-    alike = [key for key in ALIKE if key in results.runs.columns]
-    paired = pl.col("stream").n_unique().over(alike) == 2
+    paired = pl.col("stream").n_unique().over(ALIKE) == 2
     alone = results.runs.filter(pl.col("prompt_fixed").is_not_null())
     # Half of a pair is no comparison.
     runs = alone.filter("valid").filter(paired).with_columns(first=pl.when("stream").then("ttft_p50_s").otherwise("e2e_p50_s"))
@@ -36,7 +35,7 @@ def streaming(results: Results) -> alt.FacetChart | alt.LayerChart:
         known = "whose runs are valid" if alone.filter(paired).height else "that are alike but for streaming"
         return nothing_to_show(f"no two workloads {known}")
     rows = (
-        runs.unpivot(on=list(_MEASURES), index=["run", "stream", *alike], variable_name="measure", value_name="seconds")
+        runs.unpivot(on=list(_MEASURES), index=["run", "stream", *ALIKE], variable_name="measure", value_name="seconds")
         .drop_nulls("seconds")
         .with_columns(
             pl.col("measure").replace(_MEASURES),

@@ -25,7 +25,7 @@ def tensor_parallel(results: Results) -> alt.HConcatChart | alt.LayerChart:
     """
     runs = results.runs
     for other in ("pipeline_parallel", "data_parallel"):  # more devices that share no layer are another question
-        runs = runs.filter(pl.col(other).fill_null(1) == 1) if other in runs.columns else runs
+        runs = runs.filter(pl.col(other).fill_null(1) == 1)
     runs = runs.filter(pl.col("tensor_parallel").n_unique().over("model", "engine", "workload") > 1)
     if runs.is_empty():
         return nothing_to_show("no model ran on different numbers of devices")

@@ -1,0 +1,126 @@
+"""The catalogue of the summary table's columns, as `columns.toml` lists them: what each is, in which unit, and where it comes from."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any
+
+import polars as pl
+
+__all__ = ["COLUMNS", "JUDGED_FIELDS", "METRICS", "SECTIONS", "Column", "Section", "columns_of", "family_of"]
+
+JUDGED_FIELDS = {"ok": pl.Boolean, "ttft": pl.Float64, "tpot": pl.Float64, "e2e": pl.Float64}  # of type `requests`; times in s
+_TYPES: dict[str, pl.DataType] = {
+    "number": pl.Float64(),
+    "integer": pl.Int64(),
+    "text": pl.String(),
+    "flag": pl.Boolean(),
+    "texts": pl.List(pl.String),
+    "requests": pl.List(pl.Struct(JUDGED_FIELDS)),
+}
+_SOURCES = ("study", "session", "client", "server", "gpus", "machine", "deployment", "analysis")
+_BETTER = ("higher", "lower", None)
+_DEFAULTS = {"type": "number", "unit": "", "better": None, "compared": None, "steady": None}
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the summary table, or a family of them.
+
+    Attributes:
+        name: with a star at its end if it is a family. kind: a type of `columns.toml`. unit: empty where it has none.
+        meaning: one sentence. source: where it comes from. better: `higher` or `lower`; None where neither is.
+        title: what comparisons call it; None where they do not look at it.
+        steady: the column of the same in the steady window; None where there is none.
+    """
+
+    name: str
+    kind: str
+    unit: str
+    meaning: str
+    source: str
+    better: str | None
+    title: str | None
+    steady: str | None
+
+    @property
+    def dtype(self) -> pl.DataType:
+        """Its type in the table."""
+        return _TYPES[self.kind]
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether more of it is better."""
+        return self.better == "higher"
+
+
+@dataclass(frozen=True)
+class Section:
+    """Columns that stand in one table of docs/metrics.md.
+
+    Attributes:
+        rows: by the name in `columns.toml`, which may have braces, the columns that it stands for, steady twins last.
+    """
+
+    title: str
+    rows: Mapping[str, tuple[Column, ...]]
+
+
+def _section(told: Mapping[str, Any]) -> Section:
+    return Section(told["title"], {name: tuple(_columns(name, row, told["from"])) for name, row in told["columns"].items()})
+
+
+def _columns(pattern: str, row: Mapping[str, Any], source: str) -> Iterator[Column]:
+    """Raises: ValueError: the row has a key, a type, a source or a direction that is none."""
+    given = {**_DEFAULTS, "from": source, **row}
+    sound = given["type"] in _TYPES and given["from"] in _SOURCES and given["better"] in _BETTER
+    if not sound or given.keys() != {*_DEFAULTS, "from", "meaning"}:
+        raise ValueError(f"columns.toml, {pattern}: a key or a value in {row} is none that its head names")
+    twins = given["steady"] is True
+    columns = [
+        Column(
+            name=name,
+            kind=given["type"],
+            unit=given["unit"],
+            meaning=given["meaning"],
+            source=given["from"],
+            better=given["better"],
+            title=given["compared"],
+            steady=f"steady_{name}" if twins else given["steady"],
+        )
+        for name in _names(pattern)
+    ]
+    yield from columns
+    if twins:
+        yield from (replace(column, name=f"steady_{column.name}", title=None, steady=None) for column in columns)
+
+
+def _names(pattern: str) -> Iterator[str]:
+    """What a name in braces stands for, as in a shell."""
+    parts = _BRACES.split(pattern)  # every other one was in braces
+    return map("".join, itertools.product(*(part.split(",") if i % 2 else [part] for i, part in enumerate(parts))))
+
+
+_CATALOGUE = tomllib.loads((files("bench.records") / "columns.toml").read_text(encoding="utf-8"))
+SECTIONS: dict[str, Section] = {name: _section(told) for name, told in _CATALOGUE.items()}
+_EVERY = [column for section in SECTIONS.values() for columns in section.rows.values() for column in columns]
+# The columns that every table has, by name and in the table's order; those of them that comparisons look at.
+COLUMNS: dict[str, Column] = {column.name: column for column in _EVERY if not column.name.endswith("*")}
+METRICS: dict[str, Column] = {name: column for name, column in COLUMNS.items() if column.title}
+_FAMILIES = {column.name.removesuffix("*"): column for column in _EVERY if column.name.endswith("*")}
+
+
+def columns_of(section: str) -> list[str]:
+    """The names of a section's columns, without families."""
+    return [column.name for columns in SECTIONS[section].rows.values() for column in columns if column.name in COLUMNS]
+
+
+def family_of(name: str) -> Column | None:
+    """The family that a column is of which the catalogue does not list by itself; None where it has none."""
+    return next((column for start, column in _FAMILIES.items() if name.startswith(start)), None)
