@@ -16,7 +16,12 @@ rule aggregate:
         "../envs/bench.yaml"
     params:
         code=library(
-            "analysis", "models", "parse/latency.py", "parse/steady.py", "study/slo.py"
+            "analysis",
+            "models",
+            "parse/latency.py",
+            "parse/steady.py",
+            "records",
+            "study/slo.py",
         ),
         baseline=PLAN.config.study.baseline,
         replicas=PLAN.replicas,

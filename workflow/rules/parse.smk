@@ -14,6 +14,7 @@ rule parse:
     params:
         code=library(
             "parse",
+            "records",
             "telemetry/catalogue.py",
             "telemetry/engines.toml",
             "telemetry/devices.py",

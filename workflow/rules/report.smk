@@ -21,6 +21,7 @@ rule report:
             "models",
             "parse/percentiles.py",
             "parse/steady.py",
+            "records",
             "study/environment.py",
             "study/slo.py",
         ),

@@ -117,6 +117,8 @@ def _of_table(path: Path) -> pl.DataFrame:
 
 def _of_parsed_runs(folder: Path) -> pl.DataFrame:
     from bench.analysis import summary_frame  # noqa: PLC0415 - as above
+    from bench.records.deployment import read_facts  # noqa: PLC0415
+    from bench.records.launch import read_launch  # noqa: PLC0415
     from bench.study.config import Thresholds  # noqa: PLC0415
 
     runs = sorted(folder.rglob("summary.json"))
@@ -125,11 +127,9 @@ def _of_parsed_runs(folder: Path) -> pl.DataFrame:
             f"{folder}: neither summary.parquet, nor {Paths.SUMMARY}, nor a summary.json at any depth. `make figures` writes a study's "
             "table, `bench parse` a run's summary."
         )
-    facts = {
-        name: {told["deployment"]: told for told in map(_json, folder.rglob(name))}
-        for name in ("launch.json", "deployment.json")
-    }
-    return summary_frame([_json(run) for run in runs], facts["launch.json"], facts["deployment.json"], Thresholds())
+    launches = {launch.deployment: launch for launch in map(read_launch, folder.rglob("launch.json"))}
+    facts = {fact.deployment: fact for fact in map(read_facts, folder.rglob("deployment.json"))}
+    return summary_frame([_json(run) for run in runs], launches, facts, Thresholds())
 
 
 def _json(path: Path) -> dict[str, Any]:
