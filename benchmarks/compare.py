@@ -22,7 +22,7 @@ import polars as pl
 from bench.analysis import Noise, visible
 from bench.analysis.effects import effects
 from bench.analysis.repeats import student_p
-from bench.records import METRICS
+from bench.records.columns import METRICS
 
 LADDER = (2.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 NAMES = [name for name, metric in METRICS.items() if metric.source != "gpus"]  # what there is without a GPU

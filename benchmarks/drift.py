@@ -16,6 +16,7 @@ from typing import Any
 
 from bench.analysis.drift import drift_reasons
 from bench.parse.run import place_of_run
+from bench.records.run import ReferenceLoad, RunHeader
 from bench.study.config import Thresholds
 
 __all__ = ["NOISES", "ROUNDS", "rates", "rounds_of"]
@@ -48,13 +49,15 @@ def rounds_of(
             "run": f"r{number}",
             "slow": number == slow and drift > 0,
             **place_of_run(
-                {
-                    "round": number,
-                    "reference": {
-                        "started": f"2026-01-01T00:{number:02}:00.000+00:00",
-                        "seconds": [seconds() if number != slow else seconds() * (1 + drift) for _ in range(_TIMES)],
-                    },
-                }
+                RunHeader(
+                    digest="d",
+                    round=number,
+                    reference=ReferenceLoad(
+                        started=f"2026-01-01T00:{number:02}:00.000+00:00",
+                        seconds=tuple(seconds() if number != slow else seconds() * (1 + drift) for _ in range(_TIMES)),
+                    ),
+                    definition={},
+                )
             ),
         }
         for number in range(1, count + 1)

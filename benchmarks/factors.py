@@ -20,7 +20,7 @@ import polars as pl
 
 from bench.analysis.factors import FACTORS, correlations, with_metrics
 from bench.analysis.importance import importances
-from bench.records import complete
+from bench.records.summary import complete
 
 FIRST = {"TTFT (s)": {"batch size", "input length"}, "TTLT (s)": {"output length"}, "throughput (tokens/s)": {"batch size"}}
 # Factors that move a metric by more than a hundredth of its variance.

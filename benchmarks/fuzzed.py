@@ -27,9 +27,8 @@ from bench.parse import parse_run
 from bench.parse.exposition import ExpositionError, ExpositionReader
 from bench.study import Paths, Plan, load_config, load_file
 from bench.telemetry import exposition_names, find_catalogue
-from bench.wire import Exchange
+from bench.wire import Exchange, record_of
 from bench.wire.connection import UNREADABLE, Connection
-from bench.workload import RequestRecord
 
 __all__ = ["TARGETS", "Target"]
 
@@ -375,7 +374,7 @@ def _read_answer(case: tuple[bytes, list[int], bool, str | None]) -> None:
             if connection.complete(read):
                 break
     exchange.reads, exchange.times = reads, [2.0 + i for i in range(len(reads))]
-    json.dumps(asdict(RequestRecord.of(exchange, 1.0)))
+    json.dumps(asdict(record_of(exchange, 1.0)))
 
 
 _RECORD: dict[str, Any] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import random
 from bisect import bisect_right
@@ -14,10 +13,15 @@ from typing import Any
 from bench.engine import hardware
 from bench.engine.launch import memory_plan
 from bench.models import geometry_of_model
+from bench.records.checksums import checksums
+from bench.records.deployment import DeploymentFacts
+from bench.records.files import write_record
+from bench.records.launch import MemoryPlan
+from bench.records.request import RequestRecord, write_requests
+from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, RunRecord
 from bench.study import DeploymentSpec, RunSpec
 from bench.study.plan import PROTOCOL
 from bench.telemetry import GAUGES, find_catalogue
-from bench.workload import RequestRecord, write_requests
 from benchmarks.exposition import sample_name, with_catalogue
 
 __all__ = ["made_facts", "made_study", "make_run"]
@@ -64,17 +68,26 @@ def made_study(runs: int, a_deployment: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def made_facts(spec: DeploymentSpec) -> dict[str, Any]:
+def made_facts(spec: DeploymentSpec) -> DeploymentFacts:
     """A deployment's facts, as a session gathers them from a server that runs."""
     plan = _memory(spec)
-    tokens, size = plan["kv_tokens"], plan["block_size"]
-    server = {"engine_version": "0.32.0", "managed": True, "command": ["true"], "environment": {}, "ready_s": 1.0}
-    memory = {"kv_blocks": tokens // size, "block_size": size, "kv_tokens": tokens, "weight_gib": None, "cache_config": {}}
-    warmup: dict[str, Any] = {"ttft_s": [], "stable": None}
-    return {"deployment": spec.name, "digest": spec.digest, **server, **memory, "hardware": hardware(), "warmup": warmup}
+    tokens, size = plan.kv_tokens or 0, plan.block_size
+    return DeploymentFacts(
+        deployment=spec.name,
+        digest=spec.digest,
+        engine_version="0.32.0",
+        managed=True,
+        command=("true",),
+        environment={},
+        ready_s=1.0,
+        kv_blocks=tokens // size,
+        block_size=size,
+        kv_tokens=tokens,
+        hardware=hardware(),
+    )
 
 
-def _memory(spec: DeploymentSpec) -> dict[str, Any]:
+def _memory(spec: DeploymentSpec) -> MemoryPlan:
     geometry = geometry_of_model(spec.model)
     assert geometry  # noqa: S101 - the made study gives each model's architecture
     return memory_plan(spec, geometry)
@@ -91,35 +104,34 @@ def make_run(run: RunSpec, folder: Path, *, series: int = 350) -> None:
     """
     generator = random.Random(run.digest)  # noqa: S311 - no secret
     records = _requests(int(run.level), run.workload.num_requests or 0, generator)
-    write_requests(records, folder / "requests.jsonl")
+    write_requests(records, folder / REQUESTS)
     lines = (json.dumps(scrape) + "\n" for scrape in _scrapes(run, records, series, generator))
-    with gzip.open(folder / "telemetry.jsonl.gz", "wt", compresslevel=1, encoding="utf-8") as file:  # as the scraper does
+    with gzip.open(folder / TELEMETRY, "wt", compresslevel=1, encoding="utf-8") as file:  # as the scraper does
         file.writelines(lines)
-    files = ("requests.jsonl", "telemetry.jsonl.gz")
-    content = {
-        "digest": run.digest,
-        "protocol": PROTOCOL,
-        "deployment_digest": run.deployment.digest,
-        "engine_version": "0.32.0",
-        "definition": run.definition,
-        "started": "2026-01-01T00:00:00.000+00:00",
-        "clock_start_s": _CLOCK_START_S,
-        "duration_s": _DURATION_S,
-        "drain_s": 0.01,
-        "scrape_interval_s": _INTERVAL_S,
-        "scrape_endpoint": _ENDPOINT,
-        "client": {
-            **{"processes": 1, "cpu_s": 0.6, "cpu_share": 0.01, "reads": len(records) * _OUTPUT, "resent": 0},
-            **{f"loop_lag_{key}_s": 0.001 for key in ("p50", "p99", "max")},
-            **{f"schedule_delay_{key}_s": 0.001 for key in ("p50", "p99", "max")},
-            **{"send_spread_s": 0.001, "clock_skew_s": 0.0},
-        },
-        "prefix": {"primed_tokens": 0, "expected_tokens": 0},
-        "host": {"busy_share": 0.5, "steal_share": 0.0},
-        "versions": {},
-        "files": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files},
-    }
-    (folder / "run.json").write_text(json.dumps(content, indent=2) + "\n")
+    record = RunRecord(
+        protocol=PROTOCOL,
+        deployment_digest=run.deployment.digest,
+        engine_version="0.32.0",
+        digest=run.digest,
+        round=run.repeat,
+        definition=run.definition,
+        started="2026-01-01T00:00:00.000+00:00",
+        clock_start_s=_CLOCK_START_S,
+        duration_s=_DURATION_S,
+        drain_s=0.01,
+        scrape_interval_s=_INTERVAL_S,
+        scrape_endpoint=_ENDPOINT,
+        client=Client(
+            processes=1, cpu_s=0.6, cpu_share=0.01, reads=len(records) * _OUTPUT, resent=0,
+            loop_lag_p50_s=0.001, loop_lag_p99_s=0.001, loop_lag_max_s=0.001,
+            schedule_delay_p50_s=0.001, schedule_delay_p99_s=0.001, schedule_delay_max_s=0.001,
+            send_spread_s=0.001, clock_skew_s=0.0,
+        ),
+        prefix=Prefix(primed_tokens=0, expected_tokens=0),
+        host=Host(busy_share=0.5, steal_share=0.0),
+        files=checksums(folder, (REQUESTS, TELEMETRY)),
+    )  # fmt: skip
+    write_record(record, folder / RECORD)
 
 
 def _requests(level: int, count: int, generator: random.Random) -> list[RequestRecord]:
@@ -165,7 +177,7 @@ def _requests(level: int, count: int, generator: random.Random) -> list[RequestR
 
 def _scrapes(run: RunSpec, records: Sequence[RequestRecord], series: int, generator: random.Random) -> Iterator[dict[str, Any]]:
     """What the server would have said, scrape after scrape, in the scraper's form."""
-    kv_tokens = _memory(run.deployment)["kv_tokens"]
+    kv_tokens = _memory(run.deployment).kv_tokens or 0
     fitting = kv_tokens // (_PROMPT + _OUTPUT)
     sent, ends = sorted(r.sent_s or 0.0 for r in records), sorted(r.end_s or 0.0 for r in records)
     lines = [line if line.startswith("#") else f"{line.rpartition(' ')[0]} 0" for line in with_catalogue(series)]

@@ -19,6 +19,8 @@ from typing import Any
 from bench.engine import Server
 from bench.errors import BenchError
 from bench.measure.recording import Recording, record_run
+from bench.records.launch import Launch, read_launch
+from bench.records.run import RunHeader
 from bench.study import Paths, load_workload
 from bench.study.config import Measurement
 from bench.workload import Load, Target
@@ -26,22 +28,22 @@ from bench.workload import Load, Target
 KINDS = ("without", "with")
 
 
-def read_launch(path: Path | None) -> dict[str, Any]:
+def found_launch(path: Path | None) -> Launch:
     """The launch in `path`; without one, the first that the workflow resolved.
 
     Raises:
-        BenchError: there is none, or an older version wrote it.
+        BenchError: there is none, or it is of a server that is not ours.
     """
     path = path or min(Path().glob(Paths.LAUNCH.format(deployment="*")), default=None)
     if path is None or not path.is_file():
         raise BenchError(f"{path or 'results/deployments/*/launch.json'}: no such file; run `make figures` first.")
-    launch: dict[str, Any] = json.loads(path.read_text())
-    if not {"argv", "afterwards", "served_name", "vocabulary"} <= launch.keys():
-        raise BenchError(f"{path}: not the launch of this version; run `make figures` first.")
+    launch = read_launch(path)
+    if launch.argv is None or launch.served_name is None:
+        raise BenchError(f"{path}: not the launch of a server that is started here; run `make figures` first.")
     return launch
 
 
-def measure(launch: dict[str, Any], options: argparse.Namespace, folder: Path) -> dict[str, list[float]]:
+def measure(launch: Launch, options: argparse.Namespace, folder: Path) -> dict[str, list[float]]:
     """Output tokens/s of every run of each kind, in pairs; a run's records lie in `folder`, below its kind and pair.
 
     Raises:
@@ -61,16 +63,16 @@ def measure(launch: dict[str, Any], options: argparse.Namespace, folder: Path) -
     def run(kind: str, name: str) -> Recording:
         place = folder / kind / name
         place.mkdir(parents=True)
-        load = Load(workload, options.concurrency, seed=f"{kind}/{name}", vocabulary=launch["vocabulary"] or Load.vocabulary)
+        load = Load(workload, options.concurrency, seed=f"{kind}/{name}", vocabulary=launch.vocabulary or Load.vocabulary)
         interval_s = settings.scrape_interval_s if kind == "with" else None  # None: no scraper
-        done = record_run(target, load, place, header={}, scrape_interval_s=interval_s)
+        done = record_run(target, load, place, header=RunHeader(digest="", definition={}), scrape_interval_s=interval_s)
         if done.failed:
             raise BenchError(f"{done.failed} of {len(done.requests)} requests failed. {server.last_words()}")
         return done
 
-    say(f"starting {launch['deployment']}")
+    say(f"starting {launch.deployment}")
     with server:
-        target = Target(server.base_url, launch["served_name"])
+        target = Target(server.base_url, launch.served_name or launch.deployment)
         say(f"ready after {server.ready_s:.0f} s; a run to warm up, then runs with the scraper and without it")
         run("with", "warm-up")
         for pair in range(options.pairs):
@@ -127,7 +129,7 @@ def main() -> None:
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         with tempfile.TemporaryDirectory() as name:
-            runs = measure(read_launch(options.launch), options, Path(name))
+            runs = measure(found_launch(options.launch), options, Path(name))
             result = {**compare(*(runs[kind] for kind in KINDS)), **count_scrapes(Path(name)), "runs_tokens_per_s": runs}
     except BenchError as error:
         sys.exit(f"scraping: {error}")

@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from bench.engine import Server
+from bench.records.launch import Launch, read_launch
 from benchmarks.workflow import ROOT, copy_project
 
 _BIN = Path(sys.executable).parent
@@ -27,7 +28,7 @@ _STUDY = ROOT / "config/studies/engines-small.yaml"
 _SAME, _AGAIN, _SLOWER = "same", "again", "slower"
 
 
-def prepare(folder: Path) -> dict[str, Any]:
+def prepare(folder: Path) -> Launch:
     """A copy of the project in `folder`, which shares this one's environment and engines; the launch of the real engine."""
     copy_project(folder)
     (ROOT / "results/engines").mkdir(parents=True, exist_ok=True)
@@ -36,7 +37,7 @@ def prepare(folder: Path) -> dict[str, Any]:
     (folder / ".venv").symlink_to(_BIN.parent)
     launch = "results/deployments/v0.32/launch.json"
     workflow(folder, launch, "--configfile", str(_STUDY))
-    return dict(json.loads((folder / launch).read_text()))
+    return read_launch(folder / launch)
 
 
 def workflow(folder: Path, *arguments: str) -> None:

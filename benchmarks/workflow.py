@@ -23,6 +23,7 @@ import yaml
 
 from bench.measure.state import facts_key
 from bench.measure.store import Store
+from bench.records.files import write_record
 from bench.study import Paths, Plan, load_config
 from benchmarks.made import made_facts, made_study, make_run
 from benchmarks.process import Cost, cost_of
@@ -74,7 +75,7 @@ def fill_store(plan: Plan, folder: Path, series: int) -> None:
     store = Store(folder / Paths.STORE)
     for spec in plan.deployments.values():
         with store.adding(facts_key(spec)) as place:
-            (place / "deployment.json").write_text(json.dumps(made_facts(spec), indent=2) + "\n")
+            write_record(made_facts(spec), place / "deployment.json")
     for run in plan.runs:
         with store.adding(run.digest) as place:
             make_run(run, place, series=series)

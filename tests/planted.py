@@ -6,10 +6,13 @@ import polars as pl
 from bench.analysis import summary_frame
 from bench.analysis.slo import goodput, judged_requests
 from bench.parse import latency_columns
-from bench.parse.run import REQUEST_SCHEMA, summarise
+from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
-from bench.records import COLUMNS, complete
+from bench.records.columns import COLUMNS
+from bench.records.request_table import REQUEST_SCHEMA
+from bench.records.summary import complete
 from bench.study.config import Thresholds
+from tests import records
 
 
 def summary_rows(rows):
@@ -87,9 +90,9 @@ def short_row(row, needs_s):
 
 def frame(rows, *, kv_tokens=None, kv_blocks=None, slots=None):
     """The rows as a summary table."""
-    launch = {"model": "m", "gpus": 1, "argv": ["serve", "--max-num-seqs", str(slots)] if slots else ["serve"]}
+    launch = records.launch(max_num_seqs=slots)
     names = {row["deployment"] for row in rows}
-    facts = {"kv_tokens": kv_tokens, "kv_blocks": kv_blocks}
+    facts = records.facts(kv_tokens=kv_tokens, kv_blocks=kv_blocks)
     return summary_frame(rows, dict.fromkeys(names, launch), dict.fromkeys(names, facts), Thresholds())
 
 
@@ -171,14 +174,12 @@ def table(sent, times, *, failed=(), stream=True):
         last = at + 0.01 if lost else float(tokens[-1])
         chunks = [] if lost else tokens.tolist() if stream else [last]
         first = float(tokens[0]) if stream and not lost else None
-        rows.append({
-            "index": i, "after": None, "outcome": "http_error" if lost else "ok", "error": None, "status": 503 if lost else 200,
-            "prompt_asked": 8, "output_asked": len(tokens), "prompt_tokens": None if lost else 8,
-            "completion_tokens": None if lost else len(tokens), "scheduled_s": at, "sent_s": at, "headers_s": last,
-            "first_byte_s": last, "first_token_s": first, "first_output_s": first, "last_token_s": None if lost else last,
-            "end_s": last, "ttft_s": None if first is None else first - at, "e2e_s": None if lost else last - at,
-            "token_times_s": chunks, "resent": 0,
-        })  # fmt: skip
+        rows.append(vars(records.request(
+            index=i, outcome="http_error" if lost else "ok", status=503 if lost else 200, prompt_asked=8, output_asked=len(tokens),
+            prompt_tokens=None if lost else 8, completion_tokens=None if lost else len(tokens), scheduled_s=at, sent_s=at, headers_s=last,
+            first_byte_s=last, first_token_s=first, first_output_s=first, last_token_s=None if lost else last, end_s=last,
+            ttft_s=None if first is None else first - at, e2e_s=None if lost else last - at, token_times_s=chunks,
+        )))  # fmt: skip
     return latency_columns(pl.LazyFrame(rows, schema=REQUEST_SCHEMA)).collect()
 
 
@@ -187,11 +188,6 @@ def parsed(requests, *, rate=None, level=None, slos=(), arrival="poisson", run="
     axis = "concurrency" if rate is None else "request_rate"
     asked = {"deployment": "a", "run": run, "workload": "w", "arrival": arrival, "prompt_tokens": 8, "output_tokens": 16,
              "num_requests": len(requests), "axis": axis, "level": float(level if rate is None else rate), "repeat": 1, "seed": 0}  # fmt: skip
-    record = {
-        "digest": "d", "definition": {**asked, **definition}, "started": "2026-01-01T00:00:00+00:00", "clock_start_s": 0.0,
-        "drain_s": 0.0, "scrape_interval_s": None, "scrape_endpoint": None, "prefix": {"primed_tokens": 0, "expected_tokens": 0},
-        "client": {"loop_lag_p99_s": 0.001, "loop_lag_max_s": 0.001, "send_spread_s": 0.0, "schedule_delay_p99_s": 0.0},
-        "host": {"busy_share": 0.3, "steal_share": 0.0}, "files": {},
-    }  # fmt: skip
+    record = records.run(definition={**asked, **definition})
     summary = summarise(record, requests, pl.DataFrame(schema=TELEMETRY_SCHEMA), [])
     return {**summary, **goodput(summary, judged_requests(summary, requests), slos)}

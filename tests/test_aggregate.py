@@ -8,8 +8,10 @@ import pytest
 from bench.analysis import timeseries_frame
 from bench.analysis.aggregate import aggregate
 from bench.errors import BenchError
+from bench.records.files import write_record
 from bench.study import parse_slo
 from bench.study.config import Thresholds
+from tests import records
 
 
 def written(folder, summary, **changes):
@@ -71,8 +73,8 @@ def made(folder, summary, **more):
     """The tables of one run: the summary as Parquet and CSV, and the time series."""
     run = written(folder / "r", summary)
     facts = {"launches": [folder / "launch.json"], "facts": [folder / "deployment.json"]}
-    (folder / "launch.json").write_text(json.dumps({"deployment": "a", "model": "m"}))
-    (folder / "deployment.json").write_text(json.dumps({"deployment": "a", "engine_version": "1"}))
+    write_record(records.launch(), folder / "launch.json")
+    write_record(records.facts(engine_version="1"), folder / "deployment.json")
     paths = {
         "summary": folder / "tables/s.parquet",
         "summary_csv": folder / "tables/s.csv",

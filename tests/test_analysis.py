@@ -1,6 +1,7 @@
 """Verdicts and saturation, on runs whose truth is known."""
 
 import re
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -9,6 +10,7 @@ from bench.analysis import repeats, saturation, summary_frame, verdict
 from bench.analysis.saturation import _compared
 from bench.analysis.validity import Reason, invalid
 from bench.study.config import Thresholds
+from tests import records
 
 
 @pytest.mark.parametrize(
@@ -156,9 +158,9 @@ def test_a_level_at_which_requests_fail_is_a_level(summary):
     assert saturation(runs)["measured"].to_list() == [10]
 
 
-LAUNCH = {"a": {"deployment": "a", "model": "m", "gpus": 1, "plan": {
-    "parameters": 10, "kv_bytes_per_token": 64, "kv_tokens": 640, "block_size": 32}}}  # fmt: skip
-FACTS = {"a": {"deployment": "a", "engine_version": "1", "kv_tokens": 640, "kv_blocks": 20, "cache_config": {}}}
+PLAN = {"parameters": 10, "kv_bytes_per_token": 64, "kv_tokens": 640, "block_size": 32}
+LAUNCH = {"a": records.launch(plan=PLAN)}
+FACTS = {"a": records.facts(engine_version="1", kv_tokens=640, kv_blocks=20)}
 
 
 def ladder(summary, usage, **more):
@@ -195,24 +197,24 @@ TENTH = {"kv_usage_peak": 0.926, "kv_usage_queued": 0.926, "waiting_standing": 1
 
 
 @pytest.mark.parametrize(
-    ("more", "argv", "full"),
+    ("more", "slots", "full"),
     [
-        ({}, [], True),
-        ({"prompt_tokens_p90": 2000}, [], False),  # 2,958 tokens are free: the next prompt would fit
-        ({"waiting_standing": 0.0}, [], False),  # nothing waits
-        ({"waiting_standing": None}, [], False),
-        ({}, ["--max-num-seqs", "9"], False),  # that bound holds it back
-        ({}, ["--max-num-seqs", "10"], True),
-        ({"prompt_tokens_p90": None}, [], False),
-        ({"kv_usage_peak": None, "kv_usage_queued": None}, [], None),
-        ({"kv_usage_peak": None, "kv_usage_queued": None, "preemptions": 2.0}, [], True),
-        ({"preemptions": None}, [], True),
+        ({}, None, True),
+        ({"prompt_tokens_p90": 2000}, None, False),  # 2,958 tokens are free: the next prompt would fit
+        ({"waiting_standing": 0.0}, None, False),  # nothing waits
+        ({"waiting_standing": None}, None, False),
+        ({}, 9, False),  # that bound holds it back
+        ({}, 10, True),
+        ({"prompt_tokens_p90": None}, None, False),
+        ({"kv_usage_peak": None, "kv_usage_queued": None}, None, None),
+        ({"kv_usage_peak": None, "kv_usage_queued": None, "preemptions": 2.0}, None, True),
+        ({"preemptions": None}, None, True),
     ],
 )
-def test_a_cache_that_cannot_admit_the_next_prompt_is_full(summary, more, argv, full):
-    facts = {"a": {"kv_tokens": 2499 * 16, "kv_blocks": 2499}}
+def test_a_cache_that_cannot_admit_the_next_prompt_is_full(summary, more, slots, full):
+    facts = {"a": records.facts(kv_tokens=2499 * 16, kv_blocks=2499)}
     run = {**summary, **TENTH, **more}
-    assert summary_frame([run], {"a": {"argv": argv}}, facts, Thresholds())["saturated"].to_list() == [full]
+    assert summary_frame([run], {"a": records.launch(max_num_seqs=slots)}, facts, Thresholds())["saturated"].to_list() == [full]
 
 
 def test_a_preemption_is_a_full_cache_that_the_gauge_missed(summary):
@@ -257,7 +259,7 @@ def test_a_study_without_facts_still_has_rows(summary):
 )
 def test_where_a_cache_begins_to_be_full(summary, more, full):
     """2,499 blocks of 16 tokens, used by 92.6 %: 2,958.8 are free."""
-    facts = {"a": {"kv_tokens": 2499 * 16, "kv_blocks": 2499}}
+    facts = {"a": records.facts(kv_tokens=2499 * 16, kv_blocks=2499)}
     assert summary_frame([{**summary, **TENTH, **more}], {}, facts, Thresholds())["saturated"].to_list() == [full]
 
 
@@ -386,18 +388,17 @@ def test_a_run_is_invalid_where_either_part_is():
 
 def test_what_a_row_takes_from_launch_facts_and_plan(summary):
     plan = {"parameters": 7, "kv_bytes_per_token": 64, "kv_tokens": 320, "block_size": 16}
-    argv = ["serve", "--max-model-len", "4096", "--max-num-seqs", "8", "--max-num-seqs", "9"]
-    launch = {"model": "m", "engine": "e", "device": "cuda", "tensor_parallel": 2, "pipeline_parallel": 3, "data_parallel": 4,
-              "gpus": 24, "plan": plan, "argv": argv}  # fmt: skip
-    gpus = [{"name": "H100"}, {"name": "A100"}, {"name": "H100"}]
-    fact = {"engine_version": "1.2", "kv_blocks": 30, "hardware": {"cpu": "Xeon", "cores": 2, "gpus": gpus}}
+    launch = records.launch(tensor_parallel=2, pipeline_parallel=3, data_parallel=4, gpus=24, plan=plan, max_model_len=4096,
+                            max_num_seqs=8)  # fmt: skip
+    gpus = ({"name": "H100"}, {"name": "A100"}, {"name": "H100"})
+    fact = records.facts(engine_version="1.2", kv_blocks=30, hardware=replace(records.MACHINE, gpus=gpus))
     runs = [summary, {**summary, "deployment": "b", "run": "r2"}]
     first, second = summary_frame(runs, {"a": launch}, {"a": fact}, Thresholds(), "a", ["b"]).iter_rows(named=True)
     told = {
         key: first[key]
         for key in ("model", "engine", "device", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpus")
     }
-    assert told == {key: launch[key] for key in told}
+    assert told == {key: getattr(launch, key) for key in told}
     assert (first["parameters"], first["kv_bytes_per_token"], first["kv_tokens_planned"], first["kv_tokens"]) == (
         7,
         64,
@@ -427,13 +428,13 @@ def test_what_a_row_takes_from_launch_facts_and_plan(summary):
     ],
 )
 def test_predicted_saturation_by_hand(summary, run, fact, predicted):
-    launch = {"plan": {"kv_tokens": 320, "block_size": 64}}
-    frame = summary_frame([{**summary, **run}], {"a": launch}, {"a": fact}, Thresholds())
+    launch = records.launch(plan={"kv_tokens": 320, "block_size": 64})
+    frame = summary_frame([{**summary, **run}], {"a": launch}, {"a": records.facts(**fact)}, Thresholds())
     assert frame["predicted_saturation"].to_list() == [predicted]
 
 
 def test_a_plan_without_blocks_counts_tokens(summary):
-    frame = summary_frame([summary], {"a": {"plan": {"kv_tokens": 320}}}, {}, Thresholds())
+    frame = summary_frame([summary], {"a": records.launch(plan={"kv_tokens": 320})}, {}, Thresholds())
     assert frame["predicted_saturation"].to_list() == [5]
     frame = summary_frame([summary], {}, {}, Thresholds())
     assert frame["predicted_saturation"].to_list() == [None]

@@ -95,4 +95,4 @@ MEASURED = {
 def test_capacities_that_were_measured_are_those_planned(study):
     deployments = Plan.of(load_file(ROOT / "config" / study)).deployments
     planned = {name: memory_plan(deployments[name], geometry_of_model(deployments[name].model)) for name in MEASURED[study]}
-    assert {name: plan["kv_tokens"] for name, plan in planned.items()} == MEASURED[study]
+    assert {name: plan.kv_tokens for name, plan in planned.items()} == MEASURED[study]

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from bench.errors import BenchError
 from bench.study import Workload
-from bench.wire import Exchange, RequestRecord
+from bench.wire import Exchange, record_of
 from bench.wire import loop as wire_loop
 from bench.wire.assignment import Assignment
 from bench.wire.connection import Address, Connection
@@ -343,7 +343,7 @@ def drive(port, exchanges=1, *, connections=1, in_flight=1, spare=0, timeout_s=5
         loop.run(exchanges, start, in_flight)
     finally:
         loop.close()
-    return [RequestRecord.of(exchange, start) for exchange in exchanges]
+    return [record_of(exchange, start) for exchange in exchanges]
 
 
 def answers(*pieces, pause_s=0.0):

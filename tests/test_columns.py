@@ -6,9 +6,9 @@ import pytest
 from bench.analysis import summary_frame
 from bench.errors import BenchError
 from bench.figures import Results
-from bench.records import COLUMNS, METRICS, columns_of, complete, read_summary, summary_table
-from bench.records.columns import SECTIONS, family_of
+from bench.records.columns import COLUMNS, METRICS, SECTIONS, columns_of, family_of
 from bench.records.reference import with_tables
+from bench.records.summary import complete, read_summary, summary_table
 from bench.study.config import Thresholds
 from tests.conftest import ROOT
 from tests.planted import steady_row

@@ -10,7 +10,9 @@ from bench.errors import BenchError
 from bench.measure.comparable import device_of, refuse_another_device, refuse_another_version
 from bench.measure.session import measure
 from bench.measure.store import Store
+from bench.records.files import write_record
 from bench.study import Plan, load_config
+from tests import records
 
 
 def held(folder, select="*", **told):
@@ -28,7 +30,7 @@ def held(folder, select="*", **told):
 def test_a_level_more_on_another_device_is_refused_before_any_server_starts(tmp_path, select):
     plan, run, store = held(tmp_path / "store", select, device="Another CPU")
     launch = tmp_path / "launch.json"
-    launch.write_text(json.dumps({"deployment": "d000", "argv": ["true"], "digest": run.deployment.digest}))
+    write_record(records.launch(deployment="d000", argv=("true",), digest=run.deployment.digest), launch)
     with pytest.raises(
         BenchError, match=r"d000: this is .*, but d000/.* was measured on Another CPU.*`bench discard 'd000/\*'`"
     ):
@@ -38,7 +40,7 @@ def test_a_level_more_on_another_device_is_refused_before_any_server_starts(tmp_
 
 
 def test_a_level_more_on_the_same_device_goes_on(tmp_path):
-    plan, run, store = held(tmp_path, device=hardware()["cpu"])
+    plan, run, store = held(tmp_path, device=hardware().cpu)
     refuse_another_device(plan, run.deployment, store, device_of(run.deployment))
     plan, run, store = held(tmp_path / "older")  # of a version that did not tell
     refuse_another_device(plan, run.deployment, store, device_of(run.deployment))
@@ -54,7 +56,7 @@ def test_a_level_more_on_another_version_is_refused(tmp_path):
 def test_a_launch_of_another_machine_is_named_and_not_started(tmp_path):
     plan, _, store = held(tmp_path / "store", "*_c0004_*")
     launch = tmp_path / "launch.json"
-    launch.write_text(json.dumps({"deployment": "d000", "argv": ["results/engines/none/env/bin/python", "-m", "x"]}))
+    write_record(records.launch(deployment="d000", argv=("results/engines/none/env/bin/python", "-m", "x")), launch)
     with pytest.raises(
         BenchError, match=r"d000: results/engines/none/env/bin/python is not here; .*remove results/deployments/d000"
     ):

@@ -1,6 +1,7 @@
 """Two sets of runs against each other: by hand, with planted effects, and as a user runs it."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -29,6 +30,7 @@ from bench.errors import BenchError
 from bench.figures import figures_of
 from bench.study import Plan, load_config
 from bench.study.config import Thresholds
+from tests import records
 
 TOKENS = "throughput_tokens_per_s"
 
@@ -40,7 +42,7 @@ def runs(summary, values, *, deployment="a", workload="short", metric=TOKENS, fa
          "concurrency": level, "repeat": i, metric: value, **changes}
         for level, repeats in values.items() for i, value in enumerate(repeats, 1)
     ]  # fmt: skip
-    launch, fact = facts or ({"model": "m"}, {"engine_version": "1"})
+    launch, fact = facts or (records.launch(), records.facts(engine_version="1"))
     return summary_frame(rows, {deployment: launch}, {deployment: fact}, Thresholds())
 
 
@@ -370,8 +372,8 @@ def test_a_machine_that_was_slower_is_named(summary, slower, told):
 def test_what_should_be_alike_and_is_not_is_named(summary):
     ours = runs(summary, {1: [10], 2: [20], 4: [40], 8: [80]}, seed=0)
     other = (
-        {"model": "m2", "tensor_parallel": 2},
-        {"engine_version": "2", "kv_tokens": 640, "hardware": {"cpu": "x", "cores": 2, "gpus": []}},
+        records.launch(model="m2", tensor_parallel=2),
+        records.facts(engine_version="2", kv_tokens=640, hardware=replace(records.MACHINE, cpu="x")),
     )
     theirs = runs(summary, {1: [10], 2: [20], 4: [40], 8: [80]}, seed="abc", prompt_tokens=64, facts=other)
     assert compare(ours, theirs).differences == [

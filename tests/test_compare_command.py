@@ -6,6 +6,8 @@ import polars as pl
 import pytest
 
 from bench.cli import main
+from bench.records.files import write_record
+from tests import records
 from tests.test_compare import TOKENS, failing, runs
 
 STEADY = {1: [10.0, 10.1], 2: [20.0, 20.2], 4: [40.0, 40.4], 8: [80.0, 80.8]}
@@ -90,7 +92,7 @@ def test_levels_that_nobody_compares_are_no_pass(study, capsys, summary):  # noq
 
 
 def test_the_table_says_what_was_compared(study, capsys, summary):  # noqa: ARG001
-    other = runs(summary, {**SLOWER, 16: [1.0]}, deployment="c", facts=({"model": "m"}, {"engine_version": "2"}))
+    other = runs(summary, {**SLOWER, 16: [1.0]}, deployment="c", facts=(records.launch(), records.facts(engine_version="2")))
     bad = (pl.col("level") == 8) & (pl.col("repeat") == 2)
     other.with_columns(valid=~bad, tpot_p50_s=0.01).write_parquet("c.parquet")
     main(["compare", "a", "c.parquet", "--runs", "--difference", "5"])
@@ -150,7 +152,7 @@ def test_folders_of_parsed_runs(tmp_path, capsys, summary):
             folder.mkdir(parents=True)
             told = {**summary, "run": str(level), "level": float(level), TOKENS: factor * level * 10}
             (folder / "summary.json").write_text(json.dumps(told))
-        (tmp_path / side / "deployment.json").write_text(json.dumps({"deployment": "a", "engine_version": side}))
+        write_record(records.facts(engine_version=side), tmp_path / side / "deployment.json")
     assert main(["compare", str(tmp_path / "old"), str(tmp_path / "new")]) == 0
     text = capsys.readouterr().out
     assert "differs    engine_version: old → new" in text

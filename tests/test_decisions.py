@@ -28,6 +28,7 @@ from bench.analysis.advice import (
 from bench.models import Demand, Setting, geometry_of, plan
 from bench.study import Decision, Deployment, catalogue, devices, parse_slo
 from bench.study.config import Thresholds
+from tests import records
 from tests.planted import steady_row
 
 SLOS = [parse_slo("ttft_p99=1s")]
@@ -42,13 +43,9 @@ def frame(summary, curves, facts=None):
     for name, told in curves.items():
         deployment, _, workload = name.partition("/")
         more = {key: value for key, value in told.items() if key not in ("levels", "launch", "share_failed")}
-        launches[deployment] = {
-            "model": deployment,
-            "engine": "e",
-            "device": "cuda",
-            "tensor_parallel": 1,
-            **told.get("launch", {}),
-        }
+        own = told.get("launch", {})
+        parallel = {"tensor_parallel": 1, "gpus": own.get("tensor_parallel", 1)}
+        launches[deployment] = records.launch(**{"deployment": deployment, "model": deployment, **parallel, **own})
         for i, level in enumerate(told["levels"]):
             times = {name: told.get(column, [default] * 99)[i] for name, column, default in
                      (("ttft", "ttft_p99_s", 0.1), ("tpot", "tpot_p95_s", 0.01), ("e2e", "e2e_mean_s", 0.5))}  # fmt: skip
@@ -62,7 +59,8 @@ def frame(summary, curves, facts=None):
             given = {key: values[i] for key, values in more.items()}
             steady = {"steady_tokens_per_s": given["throughput_tokens_per_s"]} if "throughput_tokens_per_s" in given else {}
             rows.append({**base, **defaults, **steady, **given})
-    told = {name: {"kv_tokens": 640, "kv_blocks": 20, "block_size": 32, **(facts or {}).get(name, {})} for name in launches}
+    cache = {"kv_tokens": 640, "kv_blocks": 20, "block_size": 32}
+    told = {name: records.facts(**{**cache, **(facts or {}).get(name, {})}) for name in launches}
     return summary_frame(rows, launches, told, Thresholds())
 
 
@@ -113,7 +111,7 @@ def test_every_gpu_of_an_instance_is_paid_for_and_an_unknown_number_has_no_cost(
 
 
 def test_a_machine_without_gpus_is_paid_once(summary):
-    runs = frame(summary, {"a": {"levels": (1,), "launch": {"device": "cpu", "tensor_parallel": 2}}})
+    runs = frame(summary, {"a": {"levels": (1,), "launch": {"device": "cpu", "tensor_parallel": 2, "gpus": 0}}})
     assert economics(runs, Prices(gpu_hour=3.0))["fixed_per_h"].to_list() == [3.0]
 
 

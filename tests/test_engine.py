@@ -11,7 +11,11 @@ from bench.engine import launch as launch_module
 from bench.engine.environment import requirements
 from bench.errors import BenchError
 from bench.models import config_of, cuda_overhead_bytes
+from bench.records.engine import read_engine
+from bench.records.files import write_record
+from bench.records.launch import read_launch
 from bench.study import Architecture, Engine, Plan, load_config
+from tests import records
 from tests.conftest import ARCHITECTURE, ROOT
 
 
@@ -89,13 +93,13 @@ def test_a_container_has_all_that_the_server_needs_and_a_name_to_be_removed_by(t
     real = tmp_path / "elsewhere"
     real.mkdir()
     (tmp_path / "model").symlink_to(real)
-    launch = resolve_launch(spec, json.loads((tmp_path / "engine.json").read_text()), {**CHECKPOINT, "path": "model"})
-    line = " ".join(launch["argv"])
+    launch = resolve_launch(spec, read_engine(tmp_path / "engine.json"), {**CHECKPOINT, "path": "model"})
+    line = " ".join(launch.argv)
     for part in ("docker run --rm --init --name saturate-a-{port} --network host", "--gpus all", "--env VLLM_ATTENTION_BACKEND",
                  "--env HF_HUB_OFFLINE", f"--volume {tmp_path}:{tmp_path}", f"--volume {real}:{real}", f"--workdir {tmp_path}",
                  "--entrypoint python3 vllm/vllm-openai:v1 -m vllm.entrypoints.openai.api_server --model model"):  # fmt: skip
         assert part in line
-    assert launch["afterwards"] == ["docker", "rm", "--force", "saturate-a-{port}"]
+    assert launch.afterwards == ("docker", "rm", "--force", "saturate-a-{port}")
 
 
 def test_every_package_of_the_locks_has_a_hash():
@@ -106,15 +110,15 @@ def test_every_package_of_the_locks_has_a_hash():
 
 
 def test_the_command_line_says_all_that_was_asked(spec):
-    content = resolve_launch(spec, {"command": ["python", "-m", "server"]}, CHECKPOINT)
-    line = " ".join(content["argv"])
+    content = resolve_launch(spec, records.engine(command=("python", "-m", "server")), CHECKPOINT)
+    line = " ".join(content.argv)
     for part in ("--port {port}", "--host 127.0.0.1", "--dtype float32", "--block-size 32", "--kv-cache-memory-bytes 1048576",
                  "--no-enable-prefix-caching", "--load-format dummy", "--enforce-eager", "--max-model-len 256",
                  "--served-model-name a"):  # fmt: skip
         assert part in line
-    assert content["argv"][3] == "--model"
-    assert content["environment"] == {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
-    positional = resolve_launch(spec, {"command": ["vllm", "serve"]}, CHECKPOINT)["argv"]
+    assert content.argv[3] == "--model"
+    assert content.environment == {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
+    positional = resolve_launch(spec, records.engine(command=("vllm", "serve")), CHECKPOINT).argv
     assert positional[2] == "ck/model"
     assert "--model" not in positional
 
@@ -125,19 +129,19 @@ def test_flags_and_environment_of_the_deployment_win(content):
         "environment": {"HF_HUB_OFFLINE": "0"},
     }
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    told = resolve_launch(spec, {"command": ["x"]}, CHECKPOINT)
-    line = " ".join(told["argv"])
+    told = resolve_launch(spec, records.engine(), CHECKPOINT)
+    line = " ".join(told.argv)
     assert "--block-size 64" in line
     assert "--block-size 32" not in line
     assert "--no-enable-chunked-prefill" in line
-    assert told["environment"]["HF_HUB_OFFLINE"] == "0"
+    assert told.environment["HF_HUB_OFFLINE"] == "0"
 
 
 def test_the_memory_plan_by_hand(spec):
-    plan = resolve_launch(spec, {"command": ["x"]}, CHECKPOINT)["plan"]
-    assert plan["kv_bytes_per_token"] == 2 * 2 * 2 * 16 * 4 == 512
-    assert plan["kv_tokens"] == 2**20 // 512
-    assert plan["weight_bytes"] == 139_584 * 4
+    plan = resolve_launch(spec, records.engine(), CHECKPOINT).plan
+    assert plan.kv_bytes_per_token == 2 * 2 * 2 * 16 * 4 == 512
+    assert plan.kv_tokens == 2**20 // 512
+    assert plan.weight_bytes == 139_584 * 4
 
 
 def test_on_a_gpu_the_cache_gets_what_is_left(content, monkeypatch):
@@ -145,37 +149,37 @@ def test_on_a_gpu_the_cache_gets_what_is_left(content, monkeypatch):
     content["engines"]["e"]["device"] = "cuda"
     content["deployments"]["a"] = {"model": "m", "engine": "e", "tensor_parallel": 2}
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    plan = resolve_launch(spec, {"command": ["x"]}, CHECKPOINT)["plan"]
-    assert plan["kv_bytes_per_token"] == 256  # bfloat16
-    assert plan["kv_bytes_per_token_per_device"] == 128  # one of two KV heads
+    plan = resolve_launch(spec, records.engine(), CHECKPOINT).plan
+    assert plan.kv_bytes_per_token == 256  # bfloat16
+    assert plan.kv_bytes_per_token_per_device == 128  # one of two KV heads
     left = int(80 * 2**30 * 0.9) - 139_584 * 2 // 2 - cuda_overhead_bytes(512, 256, 2)
-    assert plan["kv_tokens"] == left // (128 * 16) * 16
+    assert plan.kv_tokens == left // (128 * 16) * 16
 
 
 def plan_of(content, model, **deployment):
     content["models"]["m"] = model
     content["deployments"]["a"] |= deployment
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    launch = resolve_launch(spec, {"command": ["x"]}, {"path": "ck/model", "config": spec.model.config})
-    return launch["plan"], int(launch["argv"][launch["argv"].index("--max-model-len") + 1])
+    launch = resolve_launch(spec, records.engine(), {"path": "ck/model", "config": spec.model.config})
+    return launch.plan, int(launch.argv[launch.argv.index("--max-model-len") + 1])
 
 
 def test_a_context_that_the_cache_cannot_hold_is_shortened(content):
     """vLLM does not start where one sequence of the whole context would not fit."""
     plan, longest = plan_of(content, {"catalogue": "llama-3.2-1b"}, kv_cache_memory="1GiB")
-    assert plan["kv_bytes_per_token"] == 2 * 16 * 8 * 64 * 4
-    assert plan["kv_tokens"] == 2**30 // 65_536
-    assert longest == plan["kv_tokens"] - 32  # vLLM keeps a block
+    assert plan.kv_bytes_per_token == 2 * 16 * 8 * 64 * 4
+    assert plan.kv_tokens == 2**30 // 65_536
+    assert longest == plan.kv_tokens - 32  # vLLM keeps a block
     assert plan_of(content, {"catalogue": "llama-3.2-1b"}, kv_cache_memory="9GiB")[1] == 131_072
 
 
 def test_the_plan_of_a_model_with_windows_and_of_one_with_latent_attention(content):
     """Gemma's 131,072 tokens fit where 62 full layers would not: 10 layers hold all, 52 hold 1,024 each."""
     plan, longest = plan_of(content, {"catalogue": "gemma-3-27b"}, kv_cache_memory="24GiB", dtype="bfloat16")
-    assert plan["kv_groups"] == ((1024, 6), (None, 1))
-    assert longest == 131_072 > plan["kv_cache_bytes"] / plan["kv_bytes_per_token"]
+    assert plan.kv_groups == ((1024, 6), (None, 1))
+    assert longest == 131_072 > plan.kv_cache_bytes / plan.kv_bytes_per_token
     plan, _ = plan_of(content, {"catalogue": "deepseek-v2-lite"}, kv_cache_memory="1GiB", dtype="bfloat16", tensor_parallel=2)
-    assert plan["kv_bytes_per_token"] == plan["kv_bytes_per_token_per_device"] == 27 * 576 * 2
+    assert plan.kv_bytes_per_token == plan.kv_bytes_per_token_per_device == 27 * 576 * 2
 
 
 def test_weights_are_counted_where_the_family_is_known_and_weighed_where_not(content):
@@ -183,21 +187,21 @@ def test_weights_are_counted_where_the_family_is_known_and_weighed_where_not(con
     config = config_of(Architecture(**ARCHITECTURE))
     for family, expected in (("llama", 139_584 * 4), ("strange", 12_345)):
         checkpoint = {"path": "x", "config": {**config, "model_type": family}, "weight_bytes": 12_345}
-        assert resolve_launch(spec, {"command": ["x"]}, checkpoint)["plan"]["weight_bytes"] == expected
+        assert resolve_launch(spec, records.engine(), checkpoint).plan.weight_bytes == expected
 
 
 def write(tmp_path, content):
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    (tmp_path / "engine.json").write_text(json.dumps({"command": ["x"]}))
+    write_record(records.engine(), tmp_path / "engine.json")
     (tmp_path / "checkpoint.json").write_text(json.dumps(CHECKPOINT))
     write_launch(
         spec, 64, engine=tmp_path / "engine.json", checkpoint=tmp_path / "checkpoint.json", launch=tmp_path / "l/launch.json"
     )
-    return json.loads((tmp_path / "l/launch.json").read_text())
+    return read_launch(tmp_path / "l/launch.json")
 
 
 def test_what_fits_is_written(tmp_path, content):
-    assert write(tmp_path, content)["deployment"] == "a"
+    assert write(tmp_path, content).deployment == "a"
 
 
 def test_an_environment_of_other_locks_is_refused(tmp_path, content, monkeypatch):
@@ -213,12 +217,12 @@ def test_an_environment_of_other_locks_is_refused(tmp_path, content, monkeypatch
         spec = Plan.of(load_config(content, source="t"), root=tmp_path).deployments["a"]
         write_launch(spec, 64, engine=record, checkpoint=tmp_path / "checkpoint.json", launch=tmp_path / "launch.json")
 
-    for known in ({"locks": built}, {}):  # {}: built before records said it
-        record.write_text(json.dumps({"command": ["x"], **known}))
+    for known in (built, None):  # None: built before records said it
+        write_record(records.engine(source="lock", locks=known), record)
         launched()
     lock.write_text("# something\n")
     launched()
-    record.write_text(json.dumps({"command": ["x"], "locks": built}))
+    write_record(records.engine(source="lock", locks=built), record)
     with pytest.raises(BenchError, match=r"engine\.json was built from other locks than engines\.e\.locks: remove that file"):
         launched()
 
@@ -248,9 +252,9 @@ def test_an_external_server_is_not_judged_by_this_machine(tmp_path, content):
     content["models"]["m"]["architecture"] |= {"layers": 4000, "hidden_size": 65536}
     del content["deployments"]["a"]["kv_cache_memory"]
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    (tmp_path / "engine.json").write_text("{}")
+    write_record(records.engine(source="external", command=None), tmp_path / "engine.json")
     write_launch(spec, 64, engine=tmp_path / "engine.json", checkpoint=None, launch=tmp_path / "launch.json")
-    told = json.loads((tmp_path / "launch.json").read_text())
-    assert told["argv"] is None
-    assert told["plan"]["kv_tokens"] is None
-    assert told["plan"]["kv_bytes_per_token"] == 2 * 4000 * 2 * 16 * 4
+    told = read_launch(tmp_path / "launch.json")
+    assert told.argv is None
+    assert told.plan.kv_tokens is None
+    assert told.plan.kv_bytes_per_token == 2 * 4000 * 2 * 16 * 4

@@ -254,9 +254,9 @@ def test_a_server_that_begins_with_nothing_to_tell(tmp_path):
 def test_the_kv_cache_as_a_server_tells_it(golden, info, tokens, blocks, size, caching):
     told = kv_facts(exposition(golden), info)
     keys = ("kv_tokens", "kv_blocks", "block_size", "prefix_caching")
-    assert tuple(told[key] for key in keys) == (tokens, blocks, size, caching)
-    assert bool(told["cache_config"]) == golden.startswith("vllm")
-    assert kv_facts("", {})["kv_tokens"] is None
+    assert tuple(getattr(told, key) for key in keys) == (tokens, blocks, size, caching)
+    assert bool(told.cache_config) == golden.startswith("vllm")
+    assert kv_facts("", {}).kv_tokens is None
 
 
 def test_a_server_of_which_nothing_was_read_lacks_its_metrics_only_where_it_was_asked():

@@ -18,9 +18,12 @@ from bench.measure.session import measure
 from bench.measure.store import Store
 from bench.models import config_of
 from bench.parse import parse_run
+from bench.records.deployment import read_facts
+from bench.records.files import write_record
 from bench.report import provenance
 from bench.study import Architecture, Paths, Plan, load_config
 from bench.study.environment import REDACTED, SET, counted, is_secret, redacted, redacted_command, shown_settings
+from tests import records
 from tests.conftest import ARCHITECTURE, ROOT
 from tests.planted import summary_rows
 
@@ -62,8 +65,8 @@ def measured(content, tmp_path, monkeypatch):
     launch, facts = Path(Paths.LAUNCH.format(deployment="a")), Path(Paths.FACTS.format(deployment="a"))
     launch.parent.mkdir(parents=True)
     checkpoint = {"path": "model", "config": config_of(Architecture(**ARCHITECTURE))}
-    engine = {"command": [sys.executable, str(tmp_path / "server.py")]}
-    launch.write_text(json.dumps(resolve_launch(plan.deployments["a"], engine, checkpoint)))
+    engine = records.engine(command=(sys.executable, str(tmp_path / "server.py")))
+    write_record(resolve_launch(plan.deployments["a"], engine, checkpoint), launch)
     log = Path("logs/measure/a.log")
     log.parent.mkdir(parents=True)
     launch.with_name("server.log").write_text("before\n")
@@ -93,8 +96,8 @@ def test_no_secret_is_written_anywhere(measured, tmp_path):
     log.write_text(began)
     with tarfile.open("packed.tar.gz") as tar:
         tar.extractall("unpacked", filter="data")
-    page = provenance.deployments([Path(Paths.FACTS.format(deployment="a"))], summary_rows([told]))
-    Path("page.json").write_text(json.dumps(page))
+    page = provenance.deployments([read_facts(Path(Paths.FACTS.format(deployment="a")))], summary_rows([told]))
+    Path("page.json").write_text(json.dumps(page, default=vars))
     written = [file for file in Path().rglob("*") if file.is_file() and file.suffix not in (".gz",)]
     assert len(written) > 15
     assert [str(file) for file in written if CANARY.encode() in file.read_bytes()] == []

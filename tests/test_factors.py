@@ -25,6 +25,7 @@ from bench.analysis.importance import importances
 from bench.figures import Results, figures_of
 from bench.figures.registry import load_figure
 from bench.study.config import Thresholds
+from tests import records
 from tests.planted import summary_rows
 
 FIGURES = ["factor-correlations", "factor-importance", "factor-panels", "utilisation-by-batch"]
@@ -390,8 +391,10 @@ def as_results(runs, summary, **more):
         for i, row in enumerate(runs.to_dicts())
     ]
     launches = {
-        row["deployment"]: {"deployment": row["deployment"], "model": row["model"], "engine": "e", "device": "cpu",
-                            "tensor_parallel": row["tensor_parallel"], "plan": {"parameters": row["parameters"]}}
+        row["deployment"]: records.launch(
+            deployment=row["deployment"], model=row["model"], device="cpu", gpus=0, tensor_parallel=row["tensor_parallel"],
+            plan={"parameters": row["parameters"]},
+        )
         for row in rows
     }  # fmt: skip
     told = {"model", "parameters", "tensor_parallel", "valid"}  # by the launch, and by the verdict

@@ -21,8 +21,8 @@ from tests.planted import answers
 from tests.test_analysis import FACTS, LAUNCH
 
 DECISION = Decision(slo=["ttft_p99=1s"], peak_rps=10, price_per_hour=1, price_per_million_tokens=10)
-LAUNCHES = {name: {**LAUNCH["a"], "deployment": name} for name in ("a", "b")}
-KNOWN = {name: {**FACTS["a"], "deployment": name} for name in ("a", "b")}
+LAUNCHES = {name: replace(LAUNCH["a"], deployment=name) for name in ("a", "b")}
+KNOWN = {name: replace(FACTS["a"], deployment=name) for name in ("a", "b")}
 SERIES = {"throughput": 50.0, "completed": 1.0, "running": 2.0, "waiting": 1.0, "kv_usage": 0.5}
 
 

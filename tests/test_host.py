@@ -8,6 +8,7 @@ import pytest
 
 from bench.measure import host
 from bench.measure.host import HostWatch
+from bench.records.run import Host
 
 BUSY = "import time\nwhile time.process_time() < 1: pass"
 
@@ -44,9 +45,9 @@ def planted(monkeypatch):
 
 @pytest.mark.usefixtures("planted")
 def test_the_rest_of_what_is_busy_is_of_others():
-    assert HostWatch(whole=True).told() == {"busy_share": 0.8, "steal_share": 0.05, "other_share": 0.45}
+    assert HostWatch(whole=True).seen() == Host(busy_share=0.8, steal_share=0.05, other_share=0.45)
 
 
 @pytest.mark.usefixtures("planted")
 def test_what_a_server_elsewhere_uses_is_not_known():
-    assert HostWatch(whole=False).told()["other_share"] is None
+    assert HostWatch(whole=False).seen().other_share is None

@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 
 from bench.parse.in_flight import _course, _held, _over, _step, in_flight_figures
-from bench.parse.run import REQUEST_SCHEMA
 from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.records.request_table import REQUEST_SCHEMA
 
 END = 10.0
 

@@ -1,6 +1,7 @@
 """Latency over length: a planted line is found, and each figure shows the runs that are its own."""
 
 import re
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -139,7 +140,7 @@ def test_efficiency_is_throughput_over_that_of_as_many_single_devices(summary):
         {**summary, "deployment": name, "run": f"{name}{level}", "level": float(level), "throughput_tokens_per_s": speed}
         for name, level, speed in (("one", 1, 100.0), ("one", 8, 200.0), ("two", 1, 150.0), ("two", 8, 600.0))
     ]
-    launches = {name: {**LAUNCH["a"], "engine": "e", "tensor_parallel": n} for name, n in (("one", 1), ("two", 2))}
+    launches = {name: replace(LAUNCH["a"], tensor_parallel=n) for name, n in (("one", 1), ("two", 2))}
     drawn = load_figure("tensor-parallel").draw(Results(summary_frame(rows, launches, {}, Thresholds()), pl.DataFrame()))
     found = {
         row["level"]: row["efficiency"] for rows in drawn.to_dict()["datasets"].values() for row in rows if "efficiency" in row

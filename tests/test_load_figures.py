@@ -8,8 +8,11 @@ import pytest
 from bench.parse import run as run_module
 from bench.parse.begun import request_share
 from bench.parse.load import _peak, _queue, _rate, _recovery, asked_figures
-from bench.parse.run import REQUEST_SCHEMA, place_of_run
+from bench.parse.run import place_of_run
 from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.records.request_table import REQUEST_SCHEMA
+from bench.records.run import ReferenceLoad
+from tests import records
 from tests.conftest import METRICS
 
 DEFINITION = {"workload": "w", "arrival": "closed", "axis": "concurrency", "level": 2, "repeat": 3}
@@ -140,13 +143,13 @@ def test_a_step_s_recovery_counts_from_its_end():
 def test_the_reference_load_by_hand():
     """Of the five times the slowest is left out: 1, 2, 4 and 8 s, whose logarithms have a variance of 5/3 × ln² 2."""
     shape = {"requests": 7, "in_flight": 3, "prompt_tokens": 20, "output_tokens": 30}
-    record = {"definition": {"repeat": 3}, "reference": {"seconds": [4.0, 100.0, 1.0, 8.0, 2.0], "started": "s", **shape}}
-    assert place_of_run(record) == {
+    reference = ReferenceLoad(seconds=(4.0, 100.0, 1.0, 8.0, 2.0), started="s", **shape)
+    assert place_of_run(records.header(round=3, reference=reference)) == {
         "round": 3, "position": None, "session": 1, "reference_s": pytest.approx(8**0.5),
         "reference_noise": pytest.approx(math.log(2) * (5 / 3) ** 0.5 / 0.666**0.5), "reference_started": "s",
         "reference_load": "7 requests, 3 at once, 20 + 30 tokens",
     }  # fmt: skip
-    placed = place_of_run({"definition": {"repeat": 3}, "round": 2, "position": 5, "session": 4})
+    placed = place_of_run(records.header(round=2, position=5, session=4))
     assert placed == {"round": 2, "position": 5, "session": 4, **dict.fromkeys(["reference_s", "reference_noise", "reference_started", "reference_load"])}  # fmt: skip
 
 

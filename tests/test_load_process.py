@@ -21,6 +21,7 @@ from bench.study.config import Measurement
 from bench.wire import Exchange
 from bench.workload import Load, PlannedRequest, PreparedLoad, Target, client, run_load, schedule
 from bench.workload.payload import Payloads
+from tests import records
 from tests.fake_server import fake_server
 
 
@@ -152,7 +153,7 @@ def test_the_server_is_asked_once_how_long_a_chat_is(monkeypatch, tmp_path):
     monkeypatch.setattr(client, "Payloads", count)
     with fake_server() as server:
         sent = load(endpoint="chat", cache="repeated")
-        record_run(Target(server.base_url, "m"), sent, tmp_path, header={}, scrape_interval_s=None)
+        record_run(Target(server.base_url, "m"), sent, tmp_path, header=records.header(), scrape_interval_s=None)
     assert len(server.bodies) == 3  # the primer and two requests
     assert len(asked) == 1
 
@@ -163,7 +164,7 @@ def test_the_server_is_asked_once_how_long_a_chat_is(monkeypatch, tmp_path):
 def warmed(server, requests=21, **settings):
     run = SimpleNamespace(workload=workload(), workload_name="w", level=1, digest="d", schedule_seed="0/1")
     measurement = Measurement(warmup_requests=requests, request_timeout_s=5.0, **settings)
-    return warm_up(Target(server.base_url, "m"), [run], measurement, {"vocabulary": 100})
+    return warm_up(Target(server.base_url, "m"), [run], measurement, records.launch(vocabulary=100))
 
 
 def test_a_server_that_refuses_every_request_of_warm_up_is_named():
@@ -214,7 +215,7 @@ def test_names_of_metrics():
 def test_an_odd_exposition_costs_no_finished_run(monkeypatch, tmp_path, text, waits):
     monkeypatch.setattr(recording, "_DRAIN_LIMIT_S", 1.0)
     with fake_server(metrics=text) as server:
-        done = record_run(Target(server.base_url, "m"), load(), tmp_path, header={}, scrape_interval_s=0.1)
+        done = record_run(Target(server.base_url, "m"), load(), tmp_path, header=records.header(), scrape_interval_s=0.1)
     assert len(done.requests) == 2
     told = json.loads((tmp_path / "run.json").read_text())
     assert (told["drain_s"] >= 1.0) == waits
@@ -223,7 +224,7 @@ def test_an_odd_exposition_costs_no_finished_run(monkeypatch, tmp_path, text, wa
 
 def test_without_scrapes_no_endpoint_is_recorded(tmp_path):
     with fake_server() as server:
-        record_run(Target(server.base_url, "m"), load(), tmp_path, header={}, scrape_interval_s=None)
+        record_run(Target(server.base_url, "m"), load(), tmp_path, header=records.header(), scrape_interval_s=None)
     assert json.loads((tmp_path / "run.json").read_text())["scrape_endpoint"] is None
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -17,10 +18,12 @@ from bench.measure.devices import further_endpoints
 from bench.measure.session import measure
 from bench.measure.store import Store
 from bench.parse import device_figures, device_samples, parse_run, telemetry_table
+from bench.records.files import write_record
 from bench.study import Plan, load_config
 from bench.telemetry import DEVICE_METRICS, nvml_problem
 from bench.telemetry.nvml import GpuReader, NvmlError
 from bench.telemetry.scraper import scraping
+from tests import records
 from tests.conftest import ROOT
 from tests.fake_server import fake_server
 from tests.test_verdicts import CALM, exposition
@@ -217,9 +220,9 @@ def test_which_gpus_a_server_takes(content, shown, parallel, expected):
 
 
 def server_of(spec, tmp_path, environment=None):
-    launch = resolve_launch(spec, {"command": ["true"]}, None)
+    launch = resolve_launch(spec, records.engine(), None)
     if spec.engine.source != "external":
-        launch |= {"argv": ["true"], "environment": environment or {}}
+        launch = replace(launch, argv=("true",), environment=environment or {})
     return Server(launch, cores=1, workers=1, log=tmp_path / "log", ready_timeout_s=1, say=lambda _: None)
 
 
@@ -272,7 +275,7 @@ def test_a_session_scrapes_gpus_and_its_verdict_is_the_engine_s_alone(planted, c
         content["engines"]["e"]["base_url"] = server.base_url
         plan = Plan.of(load_config(content, source="test"), root=tmp_path)
         launch, facts = tmp_path / "launch.json", tmp_path / "facts" / "deployment.json"
-        launch.write_text(json.dumps(resolve_launch(plan.deployments["a"], {}, None)))
+        write_record(resolve_launch(plan.deployments["a"], records.engine(source="external", command=None), None), launch)
         measure(plan, "a", plan.runs, launch=launch, facts=facts, store=Store(tmp_path / "store"), say=lambda _: None)
     folder = plan.runs[0].record.parent
     told = parse_run(folder, **{key: folder / name for key, name in FILES.items()})

@@ -9,16 +9,19 @@ import yaml
 
 from bench.analysis import OperatingPoint, Prices, economics, sized, summary_frame
 from bench.analysis.saturation import saturated
-from bench.analysis.sizing import launched_gpus, limits
+from bench.analysis.sizing import limits
 from bench.engine import gpu_names, resolve_launch, write_launch
 from bench.engine import launch as launch_module
 from bench.errors import BenchError
 from bench.measure.metrics import kv_facts
 from bench.measure.recording import _expected_tokens
 from bench.models import Parallel, config_of, geometry_of, kv_pool, layers_of_stages, parallel_problem, stages_of, weight_bytes
+from bench.records.files import write_record
+from bench.records.launch import read_launch
 from bench.study import Architecture, Plan, catalogue, load_config
 from bench.study.config import Thresholds
 from bench.workload import PlannedRequest
+from tests import records
 from tests.conftest import ARCHITECTURE, ROOT
 from tests.project import BIN
 
@@ -34,7 +37,7 @@ def spec_of(content, *, source="command", device="cuda", **deployment):
 
 def launched(spec):
     """The launch of a spec whose model's config.json is in the configuration."""
-    return resolve_launch(spec, {"command": ["x"]}, checkpoint_of(spec))
+    return resolve_launch(spec, records.engine(), checkpoint_of(spec))
 
 
 def checkpoint_of(spec):
@@ -48,10 +51,10 @@ def test_four_engines_of_two_stages_are_eight_gpus_for_everybody(content, summar
     """The launch, the session's telemetry, sizing, cost and the summary: all of them say eight."""
     spec = spec_of(content, **EIGHT)
     launch = launched(spec)
-    assert spec.gpus == launch["gpus"] == 8
+    assert spec.gpus == launch.gpus == 8
     assert gpu_names(spec, {}) == list("01234567")
     row = {**summary, "throughput_requests_per_s": 2.0, "throughput_tokens_per_s": 1000.0}
-    runs = summary_frame([row], {"a": launch}, {"a": {"kv_tokens": 4 * 2048, "kv_blocks": 256, "engines": 4}}, Thresholds())
+    runs = summary_frame([row], {"a": launch}, {"a": records.facts(kv_tokens=4 * 2048, kv_blocks=256, engines=4)}, Thresholds())
     assert runs["gpus"].to_list() == [8]
     assert economics(runs, Prices(gpu_hour=2.0))["fixed_per_h"].to_list() == [16.0]
     point = {"c_max": 4.0, "operate_at": 4.0, "usable_rps": 2.0, "latency_s": 2.0, "prompt_tokens": 32.0, "output_tokens": 32.0,
@@ -83,10 +86,10 @@ def test_slurm_is_asked_for_them(content, tmp_path):
 def test_only_what_is_parallel_is_on_the_command_line(content):
     """A study without it keeps its command line and its digest."""
     plain = spec_of(content)
-    assert not {"--pipeline-parallel-size", "--data-parallel-size"} & set(launched(plain)["argv"])
+    assert not {"--pipeline-parallel-size", "--data-parallel-size"} & set(launched(plain).argv)
     ones = spec_of(content, pipeline_parallel=1, data_parallel=1)
     assert ones.digest == plain.digest
-    line = " ".join(launched(spec_of(content, **EIGHT))["argv"])
+    line = " ".join(launched(spec_of(content, **EIGHT)).argv)
     assert "--pipeline-parallel-size 2 --data-parallel-size 4" in line
 
 
@@ -119,14 +122,6 @@ def test_a_flag_that_takes_devices_is_refused_for_its_key(content, flag, key):
 )
 def test_gpus_of_an_instance(content, source, device, parallel, gpus):
     assert spec_of(content, source=source, device=device, **parallel).gpus == gpus
-
-
-def test_launches_of_older_versions_tell_them_by_their_command_line():
-    argv = ["vllm", "serve", "m", "--tensor-parallel-size", "2", "--data-parallel-size", "4"]
-    assert launched_gpus({"device": "cuda", "tensor_parallel": 2, "argv": argv, "base_url": None}) == 8
-    assert launched_gpus({"device": "cpu", "tensor_parallel": 2, "argv": argv, "base_url": None}) == 0
-    assert launched_gpus({"device": "cpu", "tensor_parallel": 1, "argv": None, "base_url": "http://127.0.0.1:1"}) is None
-    assert launched_gpus({}) is None
 
 
 def test_a_fleet_of_unknown_gpus_has_instances_and_no_price():
@@ -232,29 +227,28 @@ def deployed(tmp_path, content, model, **deployment):
     content["models"]["m"] = {"catalogue": model}
     content["deployments"]["a"] = {"model": "m", "engine": "e"}
     spec = spec_of(content, **deployment)
-    (tmp_path / "engine.json").write_text(json.dumps({"command": ["x"]}))
+    write_record(records.engine(), tmp_path / "engine.json")
     (tmp_path / "checkpoint.json").write_text(json.dumps(checkpoint_of(spec)))
     paths = {name: tmp_path / f"{name}.json" for name in ("engine", "checkpoint", "launch")}
     write_launch(spec, 640, **paths)
-    return json.loads(paths["launch"].read_text())
+    return read_launch(paths["launch"])
 
 
 def test_a_70b_in_four_stages_fits_where_it_does_not_in_one(tmp_path, content, monkeypatch):
     monkeypatch.setattr(launch_module, "_device_memory", lambda _: 80 * 2**30)
     with pytest.raises(BenchError, match=r"weights 131\.\d+ GiB .*or raise tensor_parallel or pipeline_parallel"):
         deployed(tmp_path, content, "llama-3.3-70b")
-    plan = deployed(tmp_path, content, "llama-3.3-70b", pipeline_parallel=4)["plan"]
-    assert plan["kv_bytes_per_token_per_device"] == 20 * 4096
-    assert plan["kv_tokens"] == plan["kv_cache_bytes"] // (16 * 20 * 4096) * 16
+    plan = deployed(tmp_path, content, "llama-3.3-70b", pipeline_parallel=4).plan
+    assert plan.kv_bytes_per_token_per_device == 20 * 4096
+    assert plan.kv_tokens == plan.kv_cache_bytes // (16 * 20 * 4096) * 16
     # The first and the last stage have a table of 1.96 GiB more, and the fewest blocks count.
-    assert plan["weight_bytes"] / 2**30 == pytest.approx((20 * 855_638_016 + 128_256 * 8192 + 1_318_912) * 2 / 2**30)
+    assert plan.weight_bytes / 2**30 == pytest.approx((20 * 855_638_016 + 128_256 * 8192 + 1_318_912) * 2 / 2**30)
 
 
 def test_each_engine_has_a_cache_of_its_own_and_a_request_lives_in_one(tmp_path, content, monkeypatch):
     monkeypatch.setattr(launch_module, "_device_memory", lambda _: 80 * 2**30)
     one, four = (
-        deployed(tmp_path, content, "llama-3.1-8b", kv_cache_memory="1GiB", data_parallel=n)["plan"]["kv_tokens"]
-        for n in (1, 4)
+        deployed(tmp_path, content, "llama-3.1-8b", kv_cache_memory="1GiB", data_parallel=n).plan.kv_tokens for n in (1, 4)
     )
     assert (one, four) == (2**30 // 131_072, 4 * 2**30 // 131_072)
     # 640 tokens need 80 MiB: more than one engine has, though less than all four of them together.
@@ -264,14 +258,14 @@ def test_each_engine_has_a_cache_of_its_own_and_a_request_lives_in_one(tmp_path,
 
 def test_two_stages_hold_twice_the_tokens_in_as_much_memory_each(content):
     content["deployments"]["a"]["kv_cache_memory"] = "1MiB"
-    one, two = (launched(spec_of(content, device="cpu", pipeline_parallel=n))["plan"] for n in (1, 2))
-    assert (one["kv_tokens"], two["kv_tokens"]) == (2048, 4096)
-    assert two["needed_bytes"] > one["needed_bytes"]  # workers of a CPU engine share the machine's memory
+    one, two = (launched(spec_of(content, device="cpu", pipeline_parallel=n)).plan for n in (1, 2))
+    assert (one.kv_tokens, two.kv_tokens) == (2048, 4096)
+    assert two.needed_bytes > one.needed_bytes  # workers of a CPU engine share the machine's memory
 
 
 def test_the_longest_context_is_one_engine_s(content):
     content["deployments"]["a"]["kv_cache_memory"] = "96KiB"  # 192 tokens
-    argv = launched(spec_of(content, device="cpu", data_parallel=4))["argv"]
+    argv = launched(spec_of(content, device="cpu", data_parallel=4)).argv
     assert argv[argv.index("--max-model-len") + 1] == str(192 - 32)
 
 
@@ -305,7 +299,7 @@ def test_devices_that_cannot_share_the_model_are_refused(tmp_path, content, para
     external = spec_of(content, source="external", **parallel)
     checkpoint = checkpoint_of(external)
     content["models"]["m"] = {"path": "somewhere"}
-    (tmp_path / "engine.json").write_text(json.dumps({"command": ["x"]}))
+    write_record(records.engine(), tmp_path / "engine.json")
     (tmp_path / "checkpoint.json").write_text(json.dumps(checkpoint))
     with pytest.raises(BenchError, match=r"^deployments\.a\." + told):
         write_launch(
@@ -355,8 +349,10 @@ def cache_config(engine, blocks=384, **more):
 )
 def test_the_kv_cache_of_all_engines_behind_an_endpoint(engines, expected):
     told = kv_facts("".join(cache_config(i, **more) for i, more in enumerate(engines)), {})
-    assert tuple(told[key] for key in ("engines", "kv_blocks", "kv_tokens", "block_size", "prefix_caching")) == expected
-    assert told["cache_config"]["engine"] == ("0" if len(engines) == 1 else None)
+    assert (
+        tuple(getattr(told, key) for key in ("engines", "kv_blocks", "kv_tokens", "block_size", "prefix_caching")) == expected
+    )
+    assert told.cache_config["engine"] == ("0" if len(engines) == 1 else None)
 
 
 def test_sglang_s_ranks_of_data_parallelism_add_up_and_those_of_tensor_parallelism_do_not():
@@ -367,7 +363,7 @@ def test_sglang_s_ranks_of_data_parallelism_add_up_and_those_of_tensor_paralleli
         for tp in (0, 1)
     )
     told = kv_facts(text, {})
-    assert (told["engines"], told["kv_tokens"], told["kv_blocks"], told["block_size"]) == (2, 6144, 384, 16)
+    assert (told.engines, told.kv_tokens, told.kv_blocks, told.block_size) == (2, 6144, 384, 16)
 
 
 def test_a_cache_of_few_blocks_is_full_by_one_engine_s_blocks():

@@ -13,11 +13,15 @@ from hypothesis import strategies as st
 from bench.analysis import timeseries_frame
 from bench.errors import BenchError
 from bench.parse import latency_columns, load, parse_run, telemetry_table, throughput_series, wide_table
-from bench.parse import run as run_module
 from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.records.checksums import checksums
+from bench.records.files import write_record
+from bench.records.request import write_requests
+from bench.records.request_table import REQUEST_SCHEMA
+from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, read_record
 from bench.telemetry import find_catalogue
-from bench.workload import RequestRecord, write_requests
+from tests import records
 from tests.conftest import METRICS, ROOT
 
 
@@ -81,47 +85,22 @@ def exposition(step):
 @pytest.fixture
 def run(tmp_path):
     """A run's folder, with requests and three scrapes."""
-    records = [
-        RequestRecord(
-            index=i,
-            after=None,
-            outcome="ok",
-            error=None,
-            status=200,
-            prompt_asked=4,
-            output_asked=3,
-            prompt_tokens=4,
-            completion_tokens=3,
-            cached_tokens=None,
-            scheduled_s=0.0,
-            sent_s=0.0,
-            headers_s=0.05,
-            first_byte_s=0.1,
-            first_token_s=0.1,
-            first_output_s=0.1,
-            last_token_s=0.5 + i,
-            end_s=0.6 + i,
-            ttft_s=0.1,
-            e2e_s=0.5 + i,
-            token_times_s=[0.1, 0.3, 0.5 + i],
-        )
+    requests = [
+        records.request(index=i, last_token_s=0.5 + i, end_s=0.6 + i, e2e_s=0.5 + i, token_times_s=[0.1, 0.3, 0.5 + i])
         for i in range(2)
     ]
-    write_requests(records, tmp_path / "requests.jsonl")
+    write_requests(requests, tmp_path / "requests.jsonl")
     with gzip.open(tmp_path / "telemetry.jsonl.gz", "wt") as file:
         for slot in range(3):
             scrape = {"slot": slot, "endpoint": "u", "due": 99.0 + slot, "sent": 99.0 + slot, "received": 99.02 + slot}
             file.write(json.dumps({**scrape, "text": exposition(slot)}) + "\n")
         file.write(json.dumps({"slot": 3, "endpoint": "u", "sent": 102.0, "received": 103.0, "error": "timed out"}) + "\n")
-    record = {
-        "digest": "d", "commit": "c0ffee",
-        "definition": {"deployment": "a", "run": "r", "workload": "w", "arrival": "burst", "prompt_tokens": 4,
-                       "output_tokens": 3, "num_requests": 2, "axis": "concurrency", "level": 2, "repeat": 1, "seed": 0},
-        "started": "2026-01-01T00:00:00+00:00", "clock_start_s": 100.0, "drain_s": 0.0, "scrape_interval_s": 0.2, "scrape_endpoint": "u",
-        "prefix": {"primed_tokens": 0, "expected_tokens": 2}, "client": {"loop_lag_p99_s": 0.001, "send_spread_s": 0.0}, "host": {"busy_share": 0.5, "steal_share": 0.0},
-        "files": {n: hashlib.sha256((tmp_path / n).read_bytes()).hexdigest() for n in ("requests.jsonl", "telemetry.jsonl.gz")},
-    }  # fmt: skip
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    record = records.run(
+        commit="c0ffee", clock_start_s=100.0, scrape_interval_s=0.2, scrape_endpoint="u", prefix=Prefix(expected_tokens=2),
+        client=Client(loop_lag_p99_s=0.001, send_spread_s=0.0), host=Host(busy_share=0.5, steal_share=0.0),
+        files=checksums(tmp_path, (REQUESTS, TELEMETRY)),
+    )  # fmt: skip
+    write_record(record, tmp_path / RECORD)
     return tmp_path
 
 
@@ -254,7 +233,7 @@ def paced():
                 }
                 for i, (due, sent, first, last) in enumerate(times)
             ],
-            schema=run_module.REQUEST_SCHEMA,
+            schema=REQUEST_SCHEMA,
         )
     ).collect()  # fmt: skip
     zeros = lists(*[0.0] * 8)
@@ -269,10 +248,10 @@ def paced():
     }
     samples[METRICS["prefix_queries"]] = {"0": lists(100, *[120] * 6, 160)}
     samples[METRICS["prefix_hits"]] = {"0": lists(50, *[55] * 6, 65)}
-    record = {
-        "digest": "d", "definition": {"deployment": "a", "run": "r", "workload": "w", "arrival": "constant", "axis": "request_rate", "level": 1, "repeat": 1},
-        "started": "", "drain_s": 0.0, "scrape_interval_s": 0.5, "prefix": {"expected_tokens": 20}, "client": {}, "host": {},
-    }  # fmt: skip
+    definition = {**records.DEFINITION, "arrival": "constant", "axis": "request_rate", "level": 1}
+    record = records.run(
+        definition=definition, scrape_interval_s=0.5, prefix=Prefix(expected_tokens=20), client=Client(), host=Host()
+    )
     return record, requests, samples
 
 
@@ -426,7 +405,7 @@ def test_recovery_counts_from_when_a_request_was_due():
 def test_a_renamed_metric_is_named(run):
     raw = run / "telemetry.jsonl.gz"
     table = telemetry_table(raw, 100.0).filter(pl.col("name") != "vllm:kv_cache_usage_perc")
-    record = json.loads((run / "run.json").read_text())
+    record = read_record(run / "run.json")
     parse(run)
     told = summarise(record, pl.read_parquet(run / "requests.parquet"), table, [])
     assert told["metrics_missing"] == ["kv_usage (vllm:kv_cache_usage_perc in vLLM)"]

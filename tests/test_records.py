@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.wire import Exchange
-from bench.workload import RequestRecord, read_requests, write_requests
+from bench.records.request import read_requests, write_requests
+from bench.wire import Exchange, record_of
 
 BODY = (
     b"".join(
@@ -54,7 +54,7 @@ def events(*contents):
 def test_the_cut_of_the_stream_changes_nothing_but_the_stamps(cuts):
     edges = [0, *sorted(set(cuts)), len(BODY)]
     pieces = [(11.0 + i, BODY[a:b]) for i, (a, b) in enumerate(itertools.pairwise(edges))]
-    record = RequestRecord.of(exchange(pieces), 10.0)
+    record = record_of(exchange(pieces), 10.0)
     assert record.outcome == "ok"
     assert (record.prompt_tokens, record.completion_tokens, len(record.token_times_s)) == (5, 4, 3)
     assert record.token_times_s == sorted(record.token_times_s)
@@ -62,7 +62,7 @@ def test_the_cut_of_the_stream_changes_nothing_but_the_stamps(cuts):
 
 def test_by_hand():
     first, second = BODY.index(b"data", 5), BODY.index(b'"usage"')
-    record = RequestRecord.of(exchange([(11.0, BODY[:first]), (12.0, BODY[first:second]), (13.0, BODY[second:])]), 10.0)
+    record = record_of(exchange([(11.0, BODY[:first]), (12.0, BODY[first:second]), (13.0, BODY[second:])]), 10.0)
     assert record.token_times_s == [1.0, 2.0, 2.0]
     assert (record.scheduled_s, record.sent_s, record.first_byte_s, record.end_s) == (0.0, 0.5, 1.0, 10.0)
     assert (record.ttft_s, record.e2e_s) == (0.5, 1.5)
@@ -78,14 +78,14 @@ def test_a_chat_s_first_token_is_the_first_that_was_generated():
         delta(role="assistant", content=""), delta(content=""), delta(reasoning_content="hm"), delta(content="a"), delta(content="b"),
         {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3}}, b"[DONE]",
     )  # fmt: skip
-    record = RequestRecord.of(exchange(pieces), 10.0)
+    record = record_of(exchange(pieces), 10.0)
     assert (record.outcome, record.token_times_s) == ("ok", [3.0, 4.0, 5.0])
     assert (record.first_token_s, record.first_output_s, record.ttft_s, record.e2e_s) == (3.0, 4.0, 2.5, 4.5)
 
 
 def test_a_call_of_a_tool_is_output():
     pieces = events({"choices": [{"delta": {"tool_calls": [{"index": 0}]}}]}, b"[DONE]")
-    assert RequestRecord.of(exchange(pieces), 10.0).first_output_s == 1.0
+    assert record_of(exchange(pieces), 10.0).first_output_s == 1.0
 
 
 def test_a_whole_answer_has_an_end_and_no_first_token():
@@ -94,7 +94,7 @@ def test_a_whole_answer_has_an_end_and_no_first_token():
     whole = Exchange(
         0, scheduled=10.0, sent=10.5, end=12.0, streamed=False, times=[11.0, 12.0], reads=[head + body[:9], body[9:]]
     )
-    record = RequestRecord.of(whole, 10.0)
+    record = record_of(whole, 10.0)
     assert (record.outcome, record.ttft_s, record.first_token_s, record.e2e_s, record.completion_tokens) == (
         "ok",
         None,
@@ -105,12 +105,12 @@ def test_a_whole_answer_has_an_end_and_no_first_token():
     cut = Exchange(
         0, scheduled=10.0, sent=10.5, end=12.0, streamed=False, times=[11.0], reads=[head + body[:9]], failure="disconnect"
     )
-    assert RequestRecord.of(cut, 10.0).outcome == "disconnect"
+    assert record_of(cut, 10.0).outcome == "disconnect"
 
 
 def test_what_the_server_says_of_its_cache_is_kept():
     usage = {"prompt_tokens": 64, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 32}}
-    record = RequestRecord.of(exchange(events({"choices": [{"text": "a"}]}, {"choices": [], "usage": usage}, b"[DONE]")), 10.0)
+    record = record_of(exchange(events({"choices": [{"text": "a"}]}, {"choices": [], "usage": usage}, b"[DONE]")), 10.0)
     assert record.cached_tokens == 32
 
 
@@ -118,16 +118,16 @@ def test_an_answer_that_only_looked_complete_is_truncated():
     """The loop tells the end by its bytes; should a body ever hold those, the parse after the run finds that the message goes on."""
     body = b"data: x\r\n0\r\n\r\n"
     broken = Exchange(0, sent=10.5, end=11.0, times=[11.0], reads=[HEAD + b"%x\r\n" % (len(body) + 50) + body])
-    assert RequestRecord.of(broken, 10.0).outcome in ("truncated", "stream_error")
+    assert record_of(broken, 10.0).outcome in ("truncated", "stream_error")
 
 
 def test_an_exchange_that_was_never_sent_has_no_stamps():
-    record = RequestRecord.of(Exchange(3, scheduled=10.0, failure="disconnect", end=11.0), 10.0)
+    record = record_of(Exchange(3, scheduled=10.0, failure="disconnect", end=11.0), 10.0)
     assert (record.outcome, record.sent_s, record.ttft_s, record.token_times_s) == ("disconnect", None, None, [])
 
 
 def test_records_survive_the_file(tmp_path):
-    records = [RequestRecord.of(exchange([(11.0, BODY)]), 10.0)]
+    records = [record_of(exchange([(11.0, BODY)]), 10.0)]
     write_requests(records, tmp_path / "requests.jsonl")
     assert read_requests(tmp_path / "requests.jsonl") == records
 
@@ -146,7 +146,7 @@ def test_records_survive_the_file(tmp_path):
     ],
 )
 def test_an_odd_event_is_its_request_s_error(event):
-    record = RequestRecord.of(exchange(events({"choices": [{"text": "a"}]}, event, b"[DONE]")), 10.0)
+    record = record_of(exchange(events({"choices": [{"text": "a"}]}, event, b"[DONE]")), 10.0)
     assert (record.outcome, len(record.token_times_s)) == ("stream_error", 1)
     assert record.error.startswith(("no chunk of an answer: b'", "not JSON: b'"))
 
@@ -159,32 +159,32 @@ def whole(content, head=b""):
 
 @pytest.mark.parametrize("usage", ["many", 5, {"completion_tokens": [1]}])
 def test_an_odd_usage_is_its_request_s_error(usage):
-    record = RequestRecord.of(whole({"choices": [{"text": "a"}], "usage": usage}), 10.0)
+    record = record_of(whole({"choices": [{"text": "a"}], "usage": usage}), 10.0)
     assert (record.outcome, record.prompt_tokens) == ("stream_error", None)
     assert record.error.startswith("no usage: ")
 
 
 def test_an_error_that_is_null_is_none():
     answer = {"choices": [{"text": "a"}], "error": None}
-    assert RequestRecord.of(exchange(events(answer, b"[DONE]")), 10.0).outcome == "ok"
-    assert RequestRecord.of(whole(answer), 10.0).outcome == "ok"
+    assert record_of(exchange(events(answer, b"[DONE]")), 10.0).outcome == "ok"
+    assert record_of(whole(answer), 10.0).outcome == "ok"
 
 
 def test_what_a_server_said_before_it_hung_up_counts():
     pieces = events({"choices": [{"text": "a"}]}, {"error": {"message": "out of memory"}})
-    record = RequestRecord.of(exchange(pieces, last=b"", failure="disconnect"), 10.0)
+    record = record_of(exchange(pieces, last=b"", failure="disconnect"), 10.0)
     assert (record.outcome, record.error) == ("stream_error", "out of memory")
     refused = HEAD.replace(b"200 OK", b"500 Internal Server Error")
-    record = RequestRecord.of(exchange([(11.0, b"oh no")], head=refused, last=b"", failure="disconnect"), 10.0)
+    record = record_of(exchange([(11.0, b"oh no")], head=refused, last=b"", failure="disconnect"), 10.0)
     assert (record.outcome, record.error) == ("http_error", "oh no")
-    record = RequestRecord.of(exchange(pieces[:1], last=b"", failure="timeout"), 10.0)
+    record = record_of(exchange(pieces[:1], last=b"", failure="timeout"), 10.0)
     assert (record.outcome, record.error) == ("timeout", None)
 
 
 def test_the_system_s_words_stand_where_the_server_said_nothing():
     lost = exchange(events({"choices": [{"text": "a"}]}), last=b"", failure="disconnect")
     lost.error = "Connection reset by peer"
-    assert RequestRecord.of(lost, 10.0).error == "Connection reset by peer"
+    assert record_of(lost, 10.0).error == "Connection reset by peer"
 
 
 @pytest.mark.parametrize("interim", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"])
@@ -192,24 +192,24 @@ def test_an_interim_answer_has_no_stamps(interim):
     answered = exchange([(11.0, BODY)])
     answered.times.insert(0, 10.55)
     answered.reads.insert(0, interim)
-    assert RequestRecord.of(answered, 10.0) == RequestRecord.of(exchange([(11.0, BODY)]), 10.0)
+    assert record_of(answered, 10.0) == record_of(exchange([(11.0, BODY)]), 10.0)
     alone = Exchange(0, sent=10.5, end=11.0, times=[10.6], reads=[interim], failure="disconnect")
-    assert (RequestRecord.of(alone, 10.0).outcome, RequestRecord.of(alone, 10.0).status) == ("disconnect", None)
+    assert (record_of(alone, 10.0).outcome, record_of(alone, 10.0).status) == ("disconnect", None)
 
 
 def test_switching_protocols_is_no_answer():
     switched = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\nx"
-    record = RequestRecord.of(Exchange(0, sent=10.5, end=11.0, times=[10.6], reads=[switched], failure="timeout"), 10.0)
+    record = record_of(Exchange(0, sent=10.5, end=11.0, times=[10.6], reads=[switched], failure="timeout"), 10.0)
     assert (record.outcome, record.status) == ("timeout", None)
 
 
 def test_the_last_event_needs_no_end_of_line():
     *first, (stamp, done) = events({"choices": [{"text": "a"}]}, {"choices": [], "usage": {"completion_tokens": 1}}, b"[DONE]")
-    assert RequestRecord.of(exchange([*first, (stamp, done.strip())]), 10.0).outcome == "ok"
+    assert record_of(exchange([*first, (stamp, done.strip())]), 10.0).outcome == "ok"
     stamp, usage = first.pop()
-    record = RequestRecord.of(exchange([*first, (stamp, usage.strip())]), 10.0)
+    record = record_of(exchange([*first, (stamp, usage.strip())]), 10.0)
     assert (record.outcome, record.completion_tokens) == ("truncated", 1)
-    record = RequestRecord.of(exchange([*first, (stamp, usage[:20])]), 10.0)  # cut, so none
+    record = record_of(exchange([*first, (stamp, usage[:20])]), 10.0)  # cut, so none
     assert (record.outcome, record.error) == ("truncated", None)
 
 
@@ -217,9 +217,9 @@ def test_an_encoding_that_was_not_asked_for_is_named():
     body = gzip.compress(BODY)
     coded = HEAD.replace(b"\r\n", b"\r\nContent-Encoding: gzip\r\n", 1)
     for record in (
-        RequestRecord.of(exchange([(11.0, body)], head=coded), 10.0),
-        RequestRecord.of(whole(body, head=b"content-encoding: GZIP\r\n"), 10.0),
+        record_of(exchange([(11.0, body)], head=coded), 10.0),
+        record_of(whole(body, head=b"content-encoding: GZIP\r\n"), 10.0),
     ):
         assert (record.outcome, record.token_times_s) == ("stream_error", [])
         assert "content-encoding gzip" in record.error
-    assert RequestRecord.of(whole({"choices": [{"text": "a"}]}, head=b"content-encoding: identity\r\n"), 10.0).outcome == "ok"
+    assert record_of(whole({"choices": [{"text": "a"}]}, head=b"content-encoding: identity\r\n"), 10.0).outcome == "ok"

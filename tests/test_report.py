@@ -15,18 +15,22 @@ from bench.commit import commit_of
 from bench.figures import Results, figure_names
 from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
+from bench.records.deployment import Hardware
+from bench.records.files import write_record
+from bench.records.launch import Settings
 from bench.report import write_manifest, write_report
 from bench.report.provenance import deployments, overview, workloads
 from bench.study import Decision
+from tests import records
 from tests.test_figures import PEAK, drawn_rows, planted, results
 
 VOID = {"meta", "link", "br", "input", "img", "hr"}
-FACTS = {
-    "deployment": "a", "managed": True, "engine_version": "1", "ready_s": 3.0, "kv_tokens": 640, "kv_blocks": 20, "block_size": 32,
-    "command": ["vllm", "<serve>", "--dtype", "float16", "--max-model-len=1024"], "environment": {"HF_HUB_OFFLINE": "1", "NOTE": "two words"},
-    "cache_config": {"cache_dtype": "fp8"}, "prefix_caching": False,
-    "hardware": {"cpu": "c", "cores": 2, "memory_bytes": 2**30, "gpus": [{"name": "NVIDIA X", "driver_version": "570.1"}], "system": "Linux"},
-}  # fmt: skip
+FACTS = records.facts(
+    engine_version="1", ready_s=3.0, kv_tokens=640, kv_blocks=20, block_size=32, prefix_caching=False,
+    command=("vllm", "<serve>", "--dtype", "float16", "--max-model-len=1024"), settings=Settings(dtype="float16", max_model_len=1024),
+    environment={"HF_HUB_OFFLINE": "1", "NOTE": "two words"}, cache_config={"cache_dtype": "fp8"},
+    hardware=Hardware(cpu="c", cores=2, memory_bytes=2**30, gpus=({"name": "NVIDIA X", "driver_version": "570.1"},), system="Linux"),
+)  # fmt: skip
 
 
 class Page(HTMLParser):
@@ -59,7 +63,7 @@ class Page(HTMLParser):
 def drawn(folder, study, *, names=(), **more):
     """The page of a study, read back."""
     facts = folder / "deployment.json"
-    facts.write_text(json.dumps(FACTS))
+    write_record(FACTS, facts)
     specs = [save_figure(name, study, folder / name)[2] for name in names]
     write_report(folder / "report.html", **{"title": "t", "results": study, "specs": specs, "facts": [facts], **more})
     return Page((folder / "report.html").read_text())
@@ -232,14 +236,12 @@ def test_the_report_tells_the_points_or_why_there_are_none(tmp_path, summary):
         assert words in drawn(tmp_path, planted(summary, throughput)).text
 
 
-def test_what_was_locked_is_read_from_the_records(tmp_path, summary):
-    file = tmp_path / "deployment.json"
-    file.write_text(json.dumps(FACTS))
+def test_what_was_locked_is_read_from_the_records(summary):
     study = results(summary, prompt_tokens=[32, 40.0, 48])
-    (found,) = deployments([file], study.runs)
-    assert (found["dtype"], found["kv_dtype"], found["max_model_len"]) == ("float16", "fp8", "1024")
-    file.write_text(json.dumps({**FACTS, "command": None, "cache_config": {}}))
-    (unknown,) = deployments([file], study.runs)
+    (found,) = deployments([FACTS], study.runs)
+    assert (found["dtype"], found["kv_dtype"], found["max_model_len"]) == ("float16", "fp8", 1024)
+    bare = replace(FACTS, command=(), settings=Settings(), cache_config={})
+    (unknown,) = deployments([bare], study.runs)
     assert (unknown["dtype"], unknown["kv_dtype"], unknown["shell"]) == (None, None, None)
     (sent,) = workloads(study.runs)
     assert (sent["arrival"], sent["prompt"], sent["output"], sent["stream"]) == ("burst", "32 to 48", "32", "yes")

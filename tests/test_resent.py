@@ -13,11 +13,13 @@ from contextlib import suppress
 import pytest
 
 from bench.measure.recording import record_run
+from bench.records.request import read_requests
 from bench.study import Workload
-from bench.wire import Exchange, RequestRecord, loop
+from bench.wire import Exchange, loop, record_of
 from bench.wire.connection import Address
 from bench.wire.loop import Loop
-from bench.workload import Load, Target, read_requests, run_load
+from bench.workload import Load, Target, run_load
+from tests import records as made
 from tests.fake_server import STREAM_HEAD, chunk, raw_server, read_request
 
 REQUEST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nxx"
@@ -61,7 +63,7 @@ def drive(port, exchanges, *, connections=1, in_flight=1, spare=0, timeout_s=5.0
         driven.run(exchanges, start, in_flight)
     finally:
         driven.close()
-    return [RequestRecord.of(exchange, start) for exchange in exchanges]
+    return [record_of(exchange, start) for exchange in exchanges]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +271,7 @@ def test_processes_conversations_and_the_run_s_count(tmp_path):
         target = Target(f"http://127.0.0.1:{port}", "m")
         load = Load(Workload.model_validate(content), 4, "s", vocabulary=500, timeout_s=20.0, processes=2)
         records = run_load(target, load).records
-        header = {"digest": "d", "definition": {**content, "workload": "w", "level": 4}}
+        header = made.header(definition={**content, "workload": "w", "level": 4})
         record_run(target, load, tmp_path, header=header, scrape_interval_s=None)
     assert [r.outcome for r in records] == ["ok"] * 12
     assert sum(r.resent for r in records) == 8
@@ -280,7 +282,7 @@ def test_processes_conversations_and_the_run_s_count(tmp_path):
 
 
 def test_records_from_before_have_none(tmp_path):
-    record = RequestRecord.of(Exchange(0, sent=1.0, end=2.0, failure="disconnect"), 0.0)
+    record = record_of(Exchange(0, sent=1.0, end=2.0, failure="disconnect"), 0.0)
     old = {key: value for key, value in vars(record).items() if key != "resent"}
     (tmp_path / "requests.jsonl").write_text(json.dumps(old) + "\n")
     assert read_requests(tmp_path / "requests.jsonl") == [record]

@@ -14,9 +14,11 @@ from bench.measure.session import measure
 from bench.measure.store import Store
 from bench.measure.unpack import unpack
 from bench.parse import parse_run
+from bench.records.files import write_record
 from bench.study import Paths, Plan, Workload, load_config
 from bench.study.rounds import alternating, session_of
 from bench.workload import schedule
+from tests import records as made
 from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
 from tests.project import LENIENT, Project
@@ -149,7 +151,7 @@ class Killed(Exception):
 def session(plan, folder, number=1, *, say=lambda _: None, deployment="a"):
     launch, facts = folder / Paths.LAUNCH.format(deployment=deployment), folder / Paths.facts(deployment, number)
     launch.parent.mkdir(parents=True, exist_ok=True)
-    launch.write_text(json.dumps(resolve_launch(plan.deployments[deployment], {}, None)))
+    write_record(resolve_launch(plan.deployments[deployment], made.engine(source="external", command=None), None), launch)
     runs = plan.runs_of(deployment, number)
     measure(plan, deployment, runs, session=number, launch=launch, facts=facts, store=Store(folder / Paths.STORE), say=say)
 

@@ -1,6 +1,5 @@
 """A server never outlives its session, whatever ends either of them. The servers here are small real processes."""
 
-import json
 import os
 import signal
 import socket
@@ -16,6 +15,8 @@ import pytest
 from bench.engine import Server, ServerDied, guard, hardware
 from bench.engine.server import bind_cores
 from bench.errors import BenchError
+from tests import records
+from tests.conftest import ROOT
 
 # Answers /health after a while; starts a child that leaves the process group and ignores SIGTERM, as a worker might.
 SERVER = """
@@ -35,13 +36,7 @@ http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 def server(tmp_path, code=SERVER, delay=0.1, timeout=20.0):
     file = tmp_path / "server.py"
     file.write_text(code)
-    launch = {
-        "argv": [sys.executable, str(file), "{port}", str(delay)],
-        "environment": {},
-        "device": "cpu",
-        "base_url": None,
-        "afterwards": None,
-    }
+    launch = records.launch(device="cpu", argv=(sys.executable, str(file), "{port}", str(delay)))
     return Server(launch, cores=1, workers=1, log=tmp_path / "server.log", ready_timeout_s=timeout, say=lambda _: None)
 
 
@@ -133,12 +128,13 @@ def test_sigkill_of_the_session_ends_the_server(tmp_path):
         from pathlib import Path
         from bench.engine import Server, guard
         guard.__file__ = {str(tmp_path / "guard.py")!r}
-        launch = {{"argv": [sys.executable, {str(tmp_path / "server.py")!r}, "{{port}}", "0.1"], "environment": {{}}, "device": "cpu", "base_url": None, "afterwards": None}}
+        from tests import records
+        launch = records.launch(device="cpu", argv=(sys.executable, {str(tmp_path / "server.py")!r}, "{{port}}", "0.1"))
         with Server(launch, cores=1, workers=1, log=Path({str(tmp_path / "server.log")!r}), ready_timeout_s=20, say=print) as s:
             print(s.base_url, flush=True)
             time.sleep(600)
     """)
-    session = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    session = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     url = session.stdout.readline().strip()
     child = child_of(tmp_path)
     os.kill(session.pid, signal.SIGKILL)
@@ -150,7 +146,7 @@ def test_sigkill_of_the_session_ends_the_server(tmp_path):
 
 def test_an_external_server_is_measured_and_left_alone(tmp_path):
     with server(tmp_path) as running:
-        launch = {"argv": None, "environment": {}, "device": "cpu", "base_url": running.base_url + "/v1/", "afterwards": None}
+        launch = records.launch(device="cpu", argv=None, base_url=running.base_url + "/v1/")
         external = Server(launch, cores=1, workers=1, log=tmp_path / "x.log", ready_timeout_s=5, say=lambda _: None)
         with external:
             assert external.base_url == running.base_url
@@ -171,6 +167,5 @@ def test_cores_are_pinned_within_what_the_process_may_use(monkeypatch):
 
 def test_the_facts_of_this_machine():
     facts = hardware()
-    assert facts["cores"] >= 1
-    assert facts["memory_bytes"] > 2**28
-    json.dumps(facts)
+    assert facts.cores >= 1
+    assert facts.memory_bytes > 2**28

@@ -9,7 +9,9 @@ from bench.errors import BenchError
 from bench.measure.session import measure
 from bench.measure.store import Store
 from bench.parse import parse_run
+from bench.records.files import write_record
 from bench.study import Plan, load_config
+from tests import records
 from tests.conftest import ROOT
 from tests.fake_server import fake_server
 
@@ -42,7 +44,7 @@ def session(server, content, folder):
     content["measurement"] = {"warmup_requests": 3}
     plan = Plan.of(load_config(content, source="test"))
     launch, facts, said = folder / "launch.json", folder / "a/deployment.json", []
-    launch.write_text(json.dumps(resolve_launch(plan.deployments["a"], {}, None)))
+    write_record(resolve_launch(plan.deployments["a"], records.engine(source="external", command=None), None), launch)
     (run,) = plan.runs
     measure(plan, "a", [run], launch=launch, facts=facts, store=Store(folder / "store"), say=said.append)
     files = {key: folder / "parsed" / key for key in ("requests", "telemetry", "wide", "summary")}

@@ -16,7 +16,6 @@ from bench.analysis.sizing import (
     fleet,
     gpus_of,
     is_machine,
-    launched_gpus,
     limits,
     sized,
     with_devices,
@@ -24,6 +23,7 @@ from bench.analysis.sizing import (
 from bench.cli import main
 from bench.study import parse_slo
 from bench.study.config import Thresholds
+from tests import records
 from tests.planted import frame, short_row, steady_row, summary_row, summary_rows
 
 
@@ -105,7 +105,7 @@ def curve(summary):
         steady_row(summary, level, ttft=ttft, tpot=None, steady_ttft_p99_s=ttft, ttft_p99_s=ttft)
         for level, ttft in ((1, 0.5), (2, 1.0), (4, 3.0), (8, 2.0))
     ]
-    return summary_frame(rows, {"a": {"model": "m", "gpus": 1}}, {"a": {"kv_tokens": 1000, "kv_blocks": 10}}, Thresholds())
+    return summary_frame(rows, {"a": records.launch()}, {"a": records.facts(kv_tokens=1000, kv_blocks=10)}, Thresholds())
 
 
 def size(capsys, *arguments):
@@ -328,22 +328,6 @@ def test_the_queue_is_that_of_what_arrives():
     assert (found.queue, found.shed_from, found.shed_at, found.admission) == (60, 48, 54, None)
     assert limits(OperatingPoint(usable_rps=2.9), 10.0).queue == 29  # and not 28.999…
     assert limits(OperatingPoint(usable_rps=50), None) == Limits(None, None, None, None, None, None)
-
-
-@pytest.mark.parametrize(
-    ("launch", "gpus"),
-    [
-        ({"gpus": 3, "device": "cpu"}, 3),
-        ({"gpus": None, "tensor_parallel": 2}, None),
-        ({"device": "cuda", "argv": ["serve", "--pipeline-parallel-size", "3", "--tensor-parallel-size", "2"]}, 6),
-        ({"device": "cuda", "argv": ["serve"], "tensor_parallel": 2}, 1),
-        ({"device": "cuda", "argv": [], "tensor_parallel": 2}, 2),
-        ({"device": "cuda", "argv": [], "tensor_parallel": 2, "base_url": "http://x"}, None),
-        ({"device": "cpu", "argv": ["serve"], "base_url": "http://x"}, 1),
-    ],
-)
-def test_gpus_of_a_launch(launch, gpus):
-    assert launched_gpus(launch) == gpus
 
 
 def test_a_machine_is_what_has_no_gpus():

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bench.measure.state import record_digest
 from bench.measure.store import Store
+from bench.records.checksums import record_digest
 
 
 def fill(store, digest, text="{}"):

@@ -16,6 +16,7 @@ from bench.parse import parse_run
 from bench.study import Workload
 from bench.study.config import Thresholds
 from bench.workload import Load, Target, client
+from tests import records
 from tests.conftest import METRICS
 from tests.fake_server import fake_server
 
@@ -53,7 +54,7 @@ def judged(server, folder, level=4, *, thresholds=CALM, **workload):
         "level": level,
         "repeat": 1,
     }
-    header = {"digest": "d", "definition": definition}
+    header = records.header(definition=definition)
     folder.mkdir(exist_ok=True)
     record_run(Target(server.base_url, "m"), load, folder, header=header, scrape_interval_s=0.05, prefix_block_size=8)
     files = {key: folder / key for key in ("requests", "telemetry", "wide", "summary")}

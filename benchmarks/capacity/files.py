@@ -14,9 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from bench.records.checksums import checksums
+from bench.records.deployment import DeploymentFacts, Hardware
+from bench.records.files import write_record
+from bench.records.launch import Launch, flags_of, settings_of
+from bench.records.request import RequestRecord, write_requests
+from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, RunRecord
 from bench.study import Plan, RunSpec, load_config
 from bench.study.plan import PROTOCOL
-from bench.workload import RequestRecord, schedule, write_requests
+from bench.workload import schedule
 from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.server import CUT, OK, REFUSED, Load, Trace, simulate
 from benchmarks.capacity.truth import long_run
@@ -52,28 +58,33 @@ def write_study(case: Case, folder: Path) -> None:
         target.mkdir(parents=True)
         clock += _write_run(case, run, trace, load, target, _STARTED + timedelta(seconds=clock)) + _BETWEEN_S
     spec = plan.runs[0].deployment
-    server = case.server
-    facts = {
-        "deployment": case.name, "digest": spec.digest, "engine_version": _version(case), "managed": True, "command": ["true"],
-        "environment": {}, "ready_s": 1.0, "kv_blocks": server.blocks, "block_size": server.block_size,
-        "kv_tokens": server.blocks * server.block_size, "weight_gib": None, "cache_config": {}, "prefix_caching": False,
-        "hardware": {"cpu": "simulated", "cores": 1, "gpus": []}, "warmup": {"ttft_s": [], "stable": None},
-    }  # fmt: skip
-    if case.withheld:
-        facts |= dict.fromkeys(("kv_blocks", "block_size", "kv_tokens"))
-    launch = {"deployment": case.name, "model": "m", "engine": "none", "device": "cuda", "tensor_parallel": 1, "gpus": 1,
-              "plan": None, "argv": _argv(case)}  # fmt: skip
+    facts = DeploymentFacts(
+        deployment=case.name, digest=spec.digest, engine_version=_version(case), managed=True, command=("true",), environment={},
+        ready_s=1.0, prefix_caching=False, hardware=Hardware(cpu="simulated", cores=1, gpus=()), **_kv(case),
+    )  # fmt: skip
+    argv = _argv(case)
+    launch = Launch(deployment=case.name, model="m", engine="none", device="cuda", tensor_parallel=1, gpus=1, digest=spec.digest,
+                    plan=None, argv=argv, settings=settings_of(flags_of(argv)))  # fmt: skip
+    write_record(launch, folder / "launch.json")
+    write_record(facts, folder / "deployment.json")
     truth = {**case.plain(), "reference_rps": _reference(case, plan)}
-    for name, content in (("launch", launch), ("deployment", facts), ("server", truth)):
-        (folder / f"{name}.json").write_text(json.dumps(content, indent=1))
+    (folder / "server.json").write_text(json.dumps(truth, indent=1))
 
 
-def _argv(case: Case) -> list[str]:
+def _argv(case: Case) -> tuple[str, ...]:
     """The command line, which names the engine's bounds where somebody set them: in every other server."""
     if case.withheld or case.number % 2:
-        return ["serve", "m"]
+        return ("serve", "m")
     server = case.server
-    return ["serve", "m", "--max-num-seqs", str(server.slots), "--max-num-batched-tokens", str(server.budget)]
+    return ("serve", "m", "--max-num-seqs", str(server.slots), "--max-num-batched-tokens", str(server.budget))
+
+
+def _kv(case: Case) -> dict[str, int | None]:
+    """The KV cache as the server tells it."""
+    server = case.server
+    if case.withheld:
+        return dict.fromkeys(("kv_blocks", "block_size", "kv_tokens"))
+    return {"kv_blocks": server.blocks, "block_size": server.block_size, "kv_tokens": server.blocks * server.block_size}
 
 
 def _reference(case: Case, plan: Plan) -> float:
@@ -141,38 +152,37 @@ def _simulated(case: Case, run: RunSpec, speed: float) -> tuple[Trace, Load]:
 
 def _write_run(case: Case, run: RunSpec, trace: Trace, load: Load, folder: Path, started: datetime) -> float:
     """Its three files; the run's length (s)."""
-    write_requests(_records(case, trace, load), folder / "requests.jsonl")
+    write_requests(_records(case, trace, load), folder / REQUESTS)
     scraped = case.withheld != "all"
     length = float(np.nanmax(trace.end))
     if scraped:
-        with gzip.open(folder / "telemetry.jsonl.gz", "wt", compresslevel=1, encoding="utf-8") as file:
+        with gzip.open(folder / TELEMETRY, "wt", compresslevel=1, encoding="utf-8") as file:
             file.writelines(json.dumps(scrape) + "\n" for scrape in _scrapes(case, trace, length))
-    files = [name for name in ("requests.jsonl", "telemetry.jsonl.gz") if (folder / name).exists()]
     count = len(load.prompts)
-    delays = {f"schedule_delay_{key}_s": 0.0001 for key in ("p50", "p99", "max")}
-    content = {
-        "digest": run.digest,
-        "protocol": PROTOCOL,
-        "deployment_digest": run.deployment.digest,
-        "engine_version": _version(case),
-        "definition": run.definition,
-        "started": started.isoformat(timespec="milliseconds"),
-        "clock_start_s": _CLOCK_START_S,
-        "duration_s": round(length, 6),
-        "drain_s": 0.01,
-        "scrape_interval_s": _INTERVAL_S if scraped else None,
-        "scrape_endpoint": _ENDPOINT if scraped else None,
-        "client": {
-            "processes": 1, "cpu_s": round(0.0005 * count, 4), "cpu_share": 0.02, "reads": int(trace.tokens.sum()),
-            **{f"loop_lag_{key}_s": 0.0005 for key in ("p50", "p99", "max")}, **delays,
-            "send_spread_s": float(np.nanmax(trace.sent)), "realtime": True, "clock_skew_s": 0.0,
-        },
-        "prefix": {"primed_tokens": 0, "expected_tokens": 0},
-        "host": {"busy_share": 0.3, "steal_share": 0.0},
-        "versions": {},
-        "files": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files},
-    }  # fmt: skip
-    (folder / "run.json").write_text(json.dumps(content, indent=1) + "\n")
+    record = RunRecord(
+        protocol=PROTOCOL,
+        deployment_digest=run.deployment.digest,
+        engine_version=_version(case),
+        digest=run.digest,
+        round=run.repeat,
+        definition=run.definition,
+        started=started.isoformat(timespec="milliseconds"),
+        clock_start_s=_CLOCK_START_S,
+        duration_s=round(length, 6),
+        drain_s=0.01,
+        scrape_interval_s=_INTERVAL_S if scraped else None,
+        scrape_endpoint=_ENDPOINT if scraped else None,
+        client=Client(
+            processes=1, cpu_s=round(0.0005 * count, 4), cpu_share=0.02, reads=int(trace.tokens.sum()), resent=0,
+            loop_lag_p50_s=0.0005, loop_lag_p99_s=0.0005, loop_lag_max_s=0.0005,
+            schedule_delay_p50_s=0.0001, schedule_delay_p99_s=0.0001, schedule_delay_max_s=0.0001,
+            send_spread_s=float(np.nanmax(trace.sent)), realtime=True, clock_skew_s=0.0,
+        ),
+        prefix=Prefix(primed_tokens=0, expected_tokens=0),
+        host=Host(busy_share=0.3, steal_share=0.0),
+        files=checksums(folder, (REQUESTS, TELEMETRY)),
+    )  # fmt: skip
+    write_record(record, folder / RECORD)
     return length
 
 

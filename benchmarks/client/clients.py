@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.records.run import RECORD, REQUESTS, read_record
 from benchmarks.client import peers
 from benchmarks.client.figures import summary
 from benchmarks.client.scenario import PROMPT_TOKENS, Scenario
@@ -73,12 +74,12 @@ def _saturate_command(scenario: Scenario, url: str, folder: Path) -> list[str]:
 def _saturate_told(folder: Path) -> Told:
     from bench.workload.prompts import prompt_ids  # noqa: PLC0415 - the other clients need none of it
 
-    run = json.loads((folder / "run" / "run.json").read_text())
-    lines = (folder / "run" / "requests.jsonl").read_text().splitlines()
+    run = read_record(folder / "run" / RECORD)
+    lines = (folder / "run" / REQUESTS).read_text().splitlines()
     records = [record for record in map(json.loads, lines) if record["outcome"] == "ok"]
-    seed, start = run["definition"]["seed"], run["clock_start_s"]
+    seed, start = run.definition["seed"], run.clock_start_s
     return Told(
-        wall_s=run["duration_s"],
+        wall_s=run.duration_s or 0.0,
         completed=len(records),
         ttft_ms=summary(1e3 * record["ttft_s"] for record in records),
         e2e_ms=summary(1e3 * record["e2e_s"] for record in records),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import time
 from pathlib import Path
 
 from bench.models import write_checkpoint
+from bench.records.engine import read_engine
 from bench.study import Architecture, Model
 
 __all__ = ["AIPERF", "FOLDER", "GUIDELLM", "VLLM_RS", "environment", "tokenizer", "vllm_python"]
@@ -56,7 +56,7 @@ def vllm_python() -> Path:
     if not record.exists():
         print("building vLLM's environment with the workflow's rule (a minute or two)", flush=True)
         _call([str(Path(sys.executable).parent / "snakemake"), "--nolock", "--cores", "1", _VLLM_ENGINE])
-    return ROOT / json.loads(record.read_text())["command"][0]
+    return ROOT / (read_engine(record).command or ("",))[0]
 
 
 def tokenizer() -> Path:

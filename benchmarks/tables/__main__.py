@@ -17,6 +17,7 @@ from typing import Any
 
 from bench.engine import prepare_engine, write_launch
 from bench.models import write_checkpoint
+from bench.records.files import write_record
 from bench.study import Plan, RunSpec, load_config
 from benchmarks.client.peers import ROOT, environment
 from benchmarks.made import made_facts, made_study, make_run
@@ -46,7 +47,7 @@ def make_results(results: Path, plan: Plan) -> None:
             checkpoint=parts / spec.deployment.model / "checkpoint.json",
             launch=folder / "launch.json",
         )
-        (folder / "deployment.json").write_text(json.dumps(made_facts(spec)))
+        write_record(made_facts(spec), folder / "deployment.json")
     for run in plan.runs:
         folder = results / "runs" / run.key
         folder.mkdir(parents=True)

@@ -10,8 +10,10 @@ import numpy as np
 import polars as pl
 
 from bench.parse.latency import latency_columns
-from bench.parse.run import REQUEST_SCHEMA, summarise
+from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.records.request_table import REQUEST_SCHEMA
+from bench.records.run import Client, Host, Prefix, RunRecord
 from bench.telemetry import find_catalogue
 from benchmarks.exposition import sample_name, with_catalogue
 from benchmarks.verdicts.server import Engine, Load, Request, serve
@@ -135,18 +137,26 @@ def summary(case: Case, generator: np.random.Generator) -> dict[str, Any]:
     axis = "concurrency" if case.load.loop or not any(case.load.due) else "request_rate"
     arrival = "closed" if case.load.loop else "burst" if axis == "concurrency" else "poisson"
     prompts = sum(r.prompt for r in done if r.status == 200)
-    record = {
-        "digest": "d",
-        "definition": {"deployment": "a", "run": "r", "workload": "w", "arrival": arrival, "axis": axis, "level": case.level,
-                       "repeat": 1, "stream": case.kind != "whole answers",
-                       "cache": "shared" if case.expected else "unique"},
-        "started": "", "drain_s": 0.0, "scrape_interval_s": _INTERVAL_S if case.scraped else None, "engine_version": "0.32.0",
-        "prefix": {"expected_tokens": case.expected * sum(r.prompt for r in done)},
-        "client": {"cpu_share": case.cpu, "clock_skew_s": case.skew, "send_spread_s": float(np.ptp(first)),
-                   "schedule_delay_p99_s": float(np.quantile(late, 0.99)),
-                   "loop_lag_p99_s": float(np.quantile(lag, 0.99)), "loop_lag_max_s": float(lag.max())},
-        "host": {"other_share": case.others},
-    }  # fmt: skip
+    record = RunRecord(
+        engine_version="0.32.0",
+        digest="d",
+        round=1,
+        definition={"deployment": "a", "run": "r", "workload": "w", "arrival": arrival, "axis": axis, "level": case.level, "repeat": 1,
+                    "stream": case.kind != "whole answers", "cache": "shared" if case.expected else "unique"},
+        started="",
+        clock_start_s=0.0,
+        drain_s=0.0,
+        scrape_interval_s=_INTERVAL_S if case.scraped else None,
+        scrape_endpoint=None,
+        prefix=Prefix(expected_tokens=case.expected * sum(r.prompt for r in done)),
+        client=Client(
+            cpu_share=case.cpu, clock_skew_s=case.skew, send_spread_s=float(np.ptp(first)),
+            schedule_delay_p99_s=float(np.quantile(late, 0.99)), loop_lag_p99_s=float(np.quantile(lag, 0.99)),
+            loop_lag_max_s=float(lag.max()),
+        ),
+        host=Host(other_share=case.others),
+        files={},
+    )  # fmt: skip
     samples = case.told(_samples(case, done, gauges, at, prompts)) if len(at) else pl.DataFrame(schema=TELEMETRY_SCHEMA)
     return summarise(record, requests, samples, at.tolist())
 

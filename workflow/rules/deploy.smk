@@ -10,7 +10,13 @@ rule deploy:
     conda:
         "../envs/bench.yaml"
     params:
-        code=library("models", "engine/launch.py", "study/environment.py"),
+        code=library(
+            "models",
+            "engine/launch.py",
+            "records/engine.py",
+            "records/launch.py",
+            "study/environment.py",
+        ),
         deployment=lambda wildcards: PLAN.deployments[wildcards.deployment].digest,
         gpus=lambda wildcards: PLAN.deployments[wildcards.deployment].gpus,
         protocol=PROTOCOL,

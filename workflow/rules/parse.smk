@@ -14,6 +14,8 @@ rule parse:
     params:
         code=library(
             "parse",
+            "records/request_table.py",
+            "records/run.py",
             "telemetry/catalogue.py",
             "telemetry/engines.toml",
             "telemetry/devices.py",

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from bench.analysis.deployed import deployed
 from bench.analysis.drift import drift_reasons
 from bench.analysis.saturation import saturated
-from bench.analysis.sizing import launched_gpus
 from bench.analysis.slo import goodput, judged_requests
 from bench.analysis.validity import Reason, verdict
 from bench.errors import BenchError
-from bench.models import predicted_saturation
 from bench.parse import DEVICE_SERIES, device_samples, gauges, throughput_series
-from bench.records import summary_table
+from bench.records.deployment import DeploymentFacts, read_facts
+from bench.records.launch import Launch, read_launch
+from bench.records.summary import summary_table
 from bench.study import Slo
 from bench.study.config import Thresholds
 from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
@@ -66,8 +65,8 @@ def aggregate(
     Raises:
         BenchError: a run was measured under another definition than it has now.
     """
-    by_deployment = {content["deployment"]: content for content in map(_read, launches)}
-    known = {content["deployment"]: content for content in map(_read, facts)}
+    by_deployment = {launch.deployment: launch for launch in map(read_launch, launches)}
+    known = {fact.deployment: fact for fact in map(read_facts, facts)}
     summaries = [_read(path) for path in runs]
     for run, path in zip(summaries, runs, strict=True):
         key = f"{run['deployment']}/{run['run']}"
@@ -93,8 +92,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def summary_frame(
     runs: Sequence[Mapping[str, Any]],
-    launches: Mapping[str, Mapping[str, Any]],
-    facts: Mapping[str, Mapping[str, Any]],
+    launches: Mapping[str, Launch],
+    facts: Mapping[str, DeploymentFacts],
     thresholds: Thresholds,
     baseline: str | None = None,
     replicas: Collection[str] = (),
@@ -113,64 +112,17 @@ def summary_frame(
     rows = []
     drifts = drift_reasons(runs, thresholds)
     for run in runs:
-        launch, fact = launches.get(run["deployment"], {}), facts.get(run["deployment"], {})
-        plan = launch.get("plan") or {}
         drift = drifts.get((run["deployment"], run["run"]))
         rows.append(
             {
                 **{k: v for k, v in run.items() if k not in _LISTS},
-                "model": launch.get("model"),
-                "engine": launch.get("engine"),
-                "device": launch.get("device"),
-                "tensor_parallel": launch.get("tensor_parallel"),
-                "pipeline_parallel": launch.get("pipeline_parallel"),
-                "data_parallel": launch.get("data_parallel"),
-                "gpus": launched_gpus(launch),
-                "engine_version": fact.get("engine_version"),
-                "hardware": _hardware(fact.get("hardware") or {}),
-                "parameters": plan.get("parameters"),
-                "kv_bytes_per_token": plan.get("kv_bytes_per_token"),
-                "kv_tokens_planned": plan.get("kv_tokens"),
-                "kv_tokens": fact.get("kv_tokens"),
-                "max_model_len": _flag(launch.get("argv") or [], "--max-model-len"),
-                "max_num_seqs": _flag(launch.get("argv") or [], "--max-num-seqs"),
-                "kv_blocks": fact.get("kv_blocks"),
-                "engines": fact.get("engines") or launch.get("data_parallel"),
-                "predicted_saturation": _predicted(run, plan, fact),
+                **deployed(run, launches.get(run["deployment"]), facts.get(run["deployment"])),
                 "baseline": run["deployment"] == baseline,
                 "replica": run["deployment"] in replicas,
                 **verdict(run, thresholds, [Reason("machine", drift)] if drift else ()).columns(),
             }
         )
     return summary_table(rows).with_columns(saturated=saturated())
-
-
-def _flag(argv: Sequence[str], name: str) -> int | None:
-    """A number on a server's command line; None where it is not there."""
-    given = [after for word, after in itertools.pairwise(argv) if word == name]
-    return int(given[0]) if given else None
-
-
-def _hardware(machine: Mapping[str, Any]) -> str | None:
-    """The machine in short, such as `Xeon, 2 cores, 2 × NVIDIA H100`; None where nothing is known."""
-    if not machine:
-        return None
-    gpus = Counter(gpu["name"] for gpu in machine["gpus"])
-    return ", ".join([machine["cpu"], f"{machine['cores']} cores", *(f"{count} × {name}" for name, count in gpus.items())])
-
-
-def _predicted(run: Mapping[str, Any], plan: Mapping[str, Any], fact: Mapping[str, Any]) -> float | None:
-    """Requests that the KV cache holds; None where it is unknown, or where requests share their prompts' blocks and more would fit.
-
-    Of several engines it is what all of them hold together: where requests are dealt out unevenly, the first one is full before that.
-    """
-    kv_tokens = fact.get("kv_tokens") or plan.get("kv_tokens")
-    shared = run.get("cache", "unique") != "unique" and run.get("prefix_hit_rate_expected") != 0
-    if not kv_tokens or shared or not run["requests"]:
-        return None
-    block_size = fact.get("block_size") or plan.get("block_size") or 1
-    groups = plan.get("kv_groups") or ((None, 1),)
-    return predicted_saturation(kv_tokens, run["prompt_tokens"] + run["output_tokens"], block_size, groups)
 
 
 def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:

@@ -17,7 +17,7 @@ from bench.analysis.failures import failures
 from bench.analysis.locked import differences
 from bench.analysis.windows import of_windows
 from bench.errors import BenchError
-from bench.records import METRICS
+from bench.records.columns import METRICS
 
 __all__ = ["Comparison", "compare", "compare_with_baseline", "with_replicas"]
 

@@ -12,7 +12,7 @@ import polars as pl
 from bench.analysis import blocks
 from bench.analysis.power import Noise, smallest_difference
 from bench.analysis.wording import sentence
-from bench.records import METRICS
+from bench.records.columns import METRICS
 
 __all__ = ["CONFIGURATION", "REGIONS", "Spreads", "effects"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from bench.analysis.power import Noise, sessions_for
-from bench.records import METRICS
+from bench.records.columns import METRICS
 
 if TYPE_CHECKING:
     from bench.analysis.compare import Comparison

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.analysis import blocks
-from bench.records import METRICS
+from bench.records.columns import METRICS
 
 __all__ = ["CORRELATION", "POWER", "Noise", "sessions_for", "smallest_difference", "visible"]
 

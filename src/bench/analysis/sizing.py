@@ -5,11 +5,10 @@ Formulas, and the documents' worked examples by number: docs/sizing.md.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
@@ -27,7 +26,6 @@ __all__ = [
     "gpus_of",
     "instances_for",
     "is_machine",
-    "launched_gpus",
     "limits",
     "sized",
     "with_devices",
@@ -186,22 +184,6 @@ def limits(point: OperatingPoint, slo_s: float | None, *, arrival_rps: float | N
         input_tokens=longest,
         kv_free_tokens=free,
     )
-
-
-def launched_gpus(launch: Mapping[str, Any]) -> int | None:
-    """GPUs of one instance, as `launch.json` has them; 0 where the engine runs on a CPU, None where they are unknown.
-
-    Launches of older versions do not have them: there they follow from the command line.
-    """
-    if "gpus" in launch:
-        return cast("int | None", launch["gpus"])
-    if launch.get("device") == "cpu" and launch.get("base_url") is None:
-        return 0
-    words = [str(word) for word in launch.get("argv") or []]
-    if not words:
-        return launch.get("tensor_parallel") if launch.get("base_url") is None else None
-    sizes = {word.removeprefix("--"): after for word, after in itertools.pairwise(words)}
-    return math.prod(int(sizes.get(f"{kind}-parallel-size", 1)) for kind in ("tensor", "pipeline", "data"))
 
 
 def is_machine(run: Mapping[str, Any]) -> bool:

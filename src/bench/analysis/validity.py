@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from bench.records import columns_of
+from bench.records.columns import columns_of
 from bench.study.config import Thresholds
 
 __all__ = ["PARTS", "Part", "Reason", "Verdict", "invalid", "verdict"]

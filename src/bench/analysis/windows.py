@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from bench.records import COLUMNS
+from bench.records.columns import COLUMNS
 
 __all__ = ["of_windows"]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.records import METRICS
+from bench.records.columns import METRICS
 
 __all__ = ["percent_text", "sentence", "size_text"]
 

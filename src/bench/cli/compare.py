@@ -125,7 +125,7 @@ def _compared(options: argparse.Namespace) -> Comparison:
     """
     from bench.analysis import compare, with_replicas  # noqa: PLC0415 - --help must not pay for it
     from bench.analysis.blocks import ASSUMED_SPREAD  # noqa: PLC0415 - as above
-    from bench.records import METRICS  # noqa: PLC0415 - as above
+    from bench.records.columns import METRICS  # noqa: PLC0415 - as above
 
     for name in options.metric or []:
         if name not in METRICS:
@@ -169,7 +169,7 @@ def _refuse_nothing(found: Comparison, options: argparse.Namespace) -> None:
     Raises:
         BenchError: there is no pair with a value of any metric.
     """
-    from bench.records import METRICS  # noqa: PLC0415 - as above
+    from bench.records.columns import METRICS  # noqa: PLC0415 - as above
 
     if found.matched or found.failures.height:
         return

@@ -66,7 +66,7 @@ def with_goodput(runs: pl.DataFrame, text: str, slos: Sequence[Slo]) -> pl.DataF
     import polars as pl  # noqa: PLC0415 - as above
 
     from bench.analysis.slo import goodput, judged_frame, judged_requests  # noqa: PLC0415
-    from bench.records import COLUMNS  # noqa: PLC0415
+    from bench.records.columns import COLUMNS  # noqa: PLC0415
 
     place = Path(text) if Path(text).exists() else Path(text.rpartition(":")[0] or Paths.SUMMARY)
     root = (place if place.is_dir() else place.parent) / "runs"
@@ -91,7 +91,7 @@ def with_goodput(runs: pl.DataFrame, text: str, slos: Sequence[Slo]) -> pl.DataF
 
 def _read(path: Path) -> pl.DataFrame:
     """The summary rows in a table, in a folder with one, or of the parsed runs below a folder."""
-    from bench.records import read_summary  # noqa: PLC0415 - as above
+    from bench.records.summary import read_summary  # noqa: PLC0415 - as above
 
     if path.is_dir():
         tables = (path / "summary.parquet", path / Paths.SUMMARY)
@@ -102,6 +102,8 @@ def _read(path: Path) -> pl.DataFrame:
 
 def _of_parsed_runs(folder: Path) -> pl.DataFrame:
     from bench.analysis import summary_frame  # noqa: PLC0415 - as above
+    from bench.records.deployment import read_facts  # noqa: PLC0415
+    from bench.records.launch import read_launch  # noqa: PLC0415
     from bench.study.config import Thresholds  # noqa: PLC0415
 
     runs = sorted(folder.rglob("summary.json"))
@@ -110,11 +112,9 @@ def _of_parsed_runs(folder: Path) -> pl.DataFrame:
             f"{folder}: neither summary.parquet, nor {Paths.SUMMARY}, nor a summary.json at any depth. `make figures` writes a study's "
             "table, `bench parse` a run's summary."
         )
-    facts = {
-        name: {told["deployment"]: told for told in map(_json, folder.rglob(name))}
-        for name in ("launch.json", "deployment.json")
-    }
-    return summary_frame([_json(run) for run in runs], facts["launch.json"], facts["deployment.json"], Thresholds())
+    launches = {launch.deployment: launch for launch in map(read_launch, folder.rglob("launch.json"))}
+    facts = {fact.deployment: fact for fact in map(read_facts, folder.rglob("deployment.json"))}
+    return summary_frame([_json(run) for run in runs], launches, facts, Thresholds())
 
 
 def _json(path: Path) -> dict[str, Any]:

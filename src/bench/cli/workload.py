@@ -179,6 +179,7 @@ def _run(options: argparse.Namespace) -> None:
     # Here, so that `bench runs` and --help do not pay for it.
     from bench.engine import server_info  # noqa: PLC0415
     from bench.measure.recording import record_run  # noqa: PLC0415
+    from bench.records.run import RunHeader  # noqa: PLC0415
     from bench.study import load_workload  # noqa: PLC0415
     from bench.study.plan import PROTOCOL, digest, load_label  # noqa: PLC0415
     from bench.workload import Load, Target, schedule  # noqa: PLC0415
@@ -238,14 +239,15 @@ def _run(options: argparse.Namespace) -> None:
     planned = schedule(workload, level, seed)
     print(f"sending {len(planned)} requests to {base_url}{_at_least(planned)}", file=sys.stderr, flush=True)
     # Which metrics a server tells depends on its version.
-    version = {"engine_version": server_info(base_url).get("version")} if options.scrape else {}
-    header = {
-        "digest": digest([base_url, definition]),
-        "protocol": PROTOCOL,
-        **version,
-        "commit": commit_of(),
-        "definition": definition,
-    }
+    version = server_info(base_url).get("version") if options.scrape else None
+    header = RunHeader(
+        digest=digest([base_url, definition]),
+        protocol=PROTOCOL,
+        engine_version=version,
+        commit=commit_of(),
+        round=1,
+        definition=definition,
+    )
     output: Path = options.output_dir
     output.mkdir(parents=True, exist_ok=True)
     # Aside at first, so that a run that fails leaves what was there before it.

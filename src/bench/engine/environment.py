@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -11,10 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from ctypes.util import find_library
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from bench.errors import BenchError
+from bench.records.checksums import checksum
+from bench.records.engine import EngineRecord
+from bench.records.files import write_record
 from bench.study import Engine
 
 __all__ = ["indexed_locks", "prepare_engine", "requirements"]
@@ -36,23 +37,26 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
         BenchError: a command or an interpreter is missing, or an installer failed; its last lines are in the message.
     """
     record.parent.mkdir(parents=True, exist_ok=True)
-    facts: dict[str, Any] = {"engine": name, "source": engine.source, "device": engine.device}
+    ready = EngineRecord(engine=name, source=engine.source, device=engine.device)
     if engine.source == "lock":
         folder = record.parent / "env"
         python = _build(name, engine, folder, say)
-        facts["command"] = [str(python), *_SERVER]
-        facts["locks"] = {lock: hashlib.sha256(Path(lock).read_bytes()).hexdigest() for lock in engine.locks}
-        facts["freeze"] = _run([str(python), "-m", "pip", "list", "--format=freeze"], name).split()
+        ready = replace(
+            ready,
+            command=(str(python), *_SERVER),
+            locks={lock: checksum(Path(lock)) for lock in engine.locks},
+            freeze=tuple(_run([str(python), "-m", "pip", "list", "--format=freeze"], name).split()),
+        )
     elif engine.source == "command":
         assert engine.command is not None
         found = shutil.which(engine.command[0])
         if found is None:
             raise BenchError(f"engines.{name}.command: {engine.command[0]!r} is not on PATH; install it or give its path.")
-        facts["command"] = [found, *engine.command[1:]]
+        ready = replace(ready, command=(found, *engine.command[1:]))
     elif engine.source == "container":
         _find_runtime(name, engine)
-        facts["command"] = ["python3", *_SERVER]  # in the image; `deploy` puts the runtime before it
-    record.write_text(json.dumps(facts, indent=2) + "\n")
+        ready = replace(ready, command=("python3", *_SERVER))  # in the image; `deploy` puts the runtime before it
+    write_record(ready, record)
 
 
 def _find_runtime(name: str, engine: Engine) -> None:

@@ -16,28 +16,49 @@ import requests
 
 from bench.engine.server import Server
 from bench.http import get
-from bench.study.environment import redacted, redacted_command
+from bench.records.deployment import DeploymentFacts, Hardware, KvFacts, Warmup
+from bench.records.launch import Launch
+from bench.study import DeploymentSpec
+from bench.study.environment import counted, redacted, redacted_command
+from bench.study.plan import digest
 
 __all__ = ["gather_facts", "hardware", "server_info"]
 
 
-def gather_facts(server: Server, log: Path, info: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts of a server that is ready: version, command line, memory, time to ready, hardware.
+def gather_facts(
+    spec: DeploymentSpec,
+    launch: Launch,
+    server: Server,
+    *,
+    log: Path,
+    info: Mapping[str, Any],
+    kv: KvFacts,
+    inherited: Mapping[str, str] | None,
+    warmup: Warmup,
+) -> DeploymentFacts:
+    """The facts of a server that is ready.
 
     Args:
-        info: what it says of itself.
+        log: its output. info: what it says of itself. kv: of its KV cache. inherited: the user's variables that reached it.
     """
     words = log.read_text(errors="replace") if log.exists() else ""
     weights = re.findall(r"[Mm]odel loading took ([\d.]+) GiB", words)
-    return {
-        "engine_version": info.get("version"),
-        "managed": server.managed,
-        "command": redacted_command(server.argv),
-        "environment": redacted(server.environment),
-        "ready_s": round(server.ready_s, 3),
-        "weight_gib": float(weights[-1]) if weights else None,
-        "hardware": hardware(),
-    }
+    return DeploymentFacts(
+        deployment=spec.name,
+        digest=spec.digest,
+        engine_version=info.get("version"),
+        managed=server.managed,
+        command=tuple(redacted_command(server.argv)),
+        settings=launch.settings,
+        environment=redacted(server.environment),
+        ready_s=round(server.ready_s, 3),
+        weight_gib=float(weights[-1]) if weights else None,
+        hardware=hardware(),
+        inherited=inherited,
+        environment_digest=digest(counted(inherited)),
+        warmup=warmup,
+        **vars(kv),
+    )
 
 
 def server_info(base_url: str) -> dict[str, Any]:
@@ -55,17 +76,17 @@ def server_info(base_url: str) -> dict[str, Any]:
     return {}
 
 
-def hardware() -> dict[str, Any]:
-    """This machine: processor, cores, memory, GPUs with their driver, kernel, Python."""
-    return {
-        "cpu": _cpu_name(),
-        "cores": os.cpu_count(),
-        "cores_allowed": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "gpus": _gpus(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-    }
+def hardware() -> Hardware:
+    """This machine."""
+    return Hardware(
+        cpu=_cpu_name(),
+        cores=os.cpu_count(),
+        cores_allowed=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        memory_bytes=psutil.virtual_memory().total,
+        gpus=tuple(_gpus()),
+        system=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+    )
 
 
 def _cpu_name() -> str:

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ from bench.models import (
     predicted_saturation,
     stages_of,
 )
+from bench.records.engine import EngineRecord, read_engine
+from bench.records.files import write_record
+from bench.records.launch import Launch, MemoryPlan, settings_of
 from bench.study import DeploymentSpec
 from bench.study.environment import redacted
 
@@ -35,6 +39,7 @@ _CPU_OVERHEAD = int(1.7 * 2**30)
 # Exported variables that a container of docker or podman gets, beside the deployment's own.
 PASSED_TO_CONTAINERS = ("CUDA_VISIBLE_DEVICES", "HF_TOKEN", "VLLM_CPU_OMP_THREADS_BIND")
 
+_Flag = str | int | float | bool
 _QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 
@@ -59,87 +64,84 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
             f"deployments.{spec.name}: a request of {longest} tokens is beyond the context of models.{spec.deployment.model}, "
             f"{context} tokens as its checkpoint says. Shorten the workload, or take it off that model's ladder."
         )
-    record = json.loads(engine.read_text())
-    if record.get("locks", spec.locks) != spec.locks:
+    record = read_engine(engine)
+    if record.locks is not None and record.locks != spec.locks:
         raise BenchError(
             f"{engine} was built from other locks than engines.{spec.deployment.engine}.locks: remove that file, and the environment "
             "beside it is built anew."
         )
     content = resolve_launch(spec, record, facts)
-    _refuse_misfit(spec, content["plan"], longest)
+    _refuse_misfit(spec, content.plan, longest)
     launch.parent.mkdir(parents=True, exist_ok=True)
-    launch.write_text(json.dumps(content, indent=2) + "\n")
+    write_record(content, launch)
 
 
-def resolve_launch(spec: DeploymentSpec, engine: Mapping[str, Any], checkpoint: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The launch as plain data: `argv` (with `{port}`), `environment`, `plan`, and what an external engine is reached by.
+def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Mapping[str, Any] | None) -> Launch:
+    """The launch of a deployment on a ready engine; without a checkpoint, that of a server that is not ours.
 
     Secrets in the deployment's `environment` are left out: this is written to a file and packed. The session puts them in.
     """
     geometry = geometry_of(checkpoint["config"]) if checkpoint else geometry_of_model(spec.model)
     plan = memory_plan(spec, geometry, (checkpoint or {}).get("weight_bytes")) if geometry else None
-    content: dict[str, Any] = {
-        "deployment": spec.name,
-        "model": spec.deployment.model,
-        "engine": spec.deployment.engine,
-        "tensor_parallel": spec.deployment.tensor_parallel,
-        "pipeline_parallel": spec.deployment.pipeline_parallel,
-        "data_parallel": spec.deployment.data_parallel,
-        "gpus": spec.gpus,
-        "digest": spec.digest,
-        "served_name": spec.served_name,
-        "base_url": spec.engine.base_url,
-        "device": spec.engine.device,
-        "vocabulary": geometry.vocabulary if geometry else None,
-        "argv": None,
-        "afterwards": None,
-        "environment": {},
-        "plan": plan,
-    }
-    if checkpoint:
-        model = checkpoint["path"]
-        # `vllm serve` takes the model by position, the module that it runs takes it by name.
-        named = [model] if engine["command"][-1] == "serve" else ["--model", model]
-        content["environment"] = {**_environment(spec), **redacted(spec.deployment.environment)}
-        content["argv"] = [*engine["command"], *named, *_arguments(spec, geometry, plan)]
-        if spec.engine.source == "container":
-            content |= _contained(spec, content["argv"], content["environment"], Path(model).resolve())
-    return content
+    launch = Launch(
+        deployment=spec.name,
+        model=spec.deployment.model,
+        engine=spec.deployment.engine,
+        tensor_parallel=spec.deployment.tensor_parallel,
+        pipeline_parallel=spec.deployment.pipeline_parallel,
+        data_parallel=spec.deployment.data_parallel,
+        gpus=spec.gpus,
+        digest=spec.digest,
+        served_name=spec.served_name,
+        base_url=spec.engine.base_url,
+        device=spec.engine.device,
+        vocabulary=geometry.vocabulary if geometry else None,
+        argv=None,
+        plan=plan,
+    )
+    if not checkpoint:
+        return launch
+    if not engine.command:
+        raise BenchError(
+            f"engines.{spec.deployment.engine}: its record names no command. Remove the record, and it is made again."
+        )
+    model = checkpoint["path"]
+    # `vllm serve` takes the model by position, the module that it runs takes it by name.
+    named = [model] if engine.command[-1] == "serve" else ["--model", model]
+    flags = _flags(spec, geometry, plan)
+    started = replace(
+        launch,
+        environment={**_environment(spec), **redacted(spec.deployment.environment)},
+        argv=(*engine.command, *named, *_arguments(flags)),
+        settings=settings_of(flags),
+    )
+    return _contained(spec, started, Path(model).resolve()) if spec.engine.source == "container" else started
 
 
-def _contained(spec: DeploymentSpec, argv: list[str], environment: Mapping[str, str], model: Path) -> dict[str, Any]:
+def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
     """The launch inside the engine's image: in the foreground, on the host's network, the project and the model at their own paths.
 
     A container of docker or podman is no descendant of the command that runs it, so it has a name by which it is removed afterwards.
     """
-    engine, here = spec.engine, str(Path.cwd())
+    engine, here, argv = spec.engine, str(Path.cwd()), launch.argv or ()
     places = sorted({here, str(model)})
     if engine.runtime == "apptainer":
         gpu = ["--nv"] if engine.device == "cuda" else []
         binds = [word for place in places for word in ("--bind", place)]
-        return {"argv": ["apptainer", "exec", *gpu, *binds, "--pwd", here, str(engine.image), *argv]}
+        return replace(launch, argv=("apptainer", "exec", *gpu, *binds, "--pwd", here, str(engine.image), *argv))
     name = f"saturate-{spec.name}-{{port}}"
     gpu = ["--gpus", "all"] if engine.device == "cuda" else []
     volumes = [word for place in places for word in ("--volume", f"{place}:{place}")]
     # Names without values take the value that this environment has, and are left out where it has none.
-    variables = sorted({*environment, *PASSED_TO_CONTAINERS})
+    variables = sorted({*launch.environment, *PASSED_TO_CONTAINERS})
     passed = [word for variable in variables for word in ("--env", variable)]
     options = ["--rm", "--init", "--name", name, "--network", "host", "--ipc", "host", "--workdir", here]
-    return {
-        "argv": [
-            engine.runtime,
-            "run",
-            *options,
-            *gpu,
-            *volumes,
-            *passed,
-            "--entrypoint",
-            argv[0],
-            str(engine.image),
-            *argv[1:],
-        ],
-        "afterwards": [engine.runtime, "rm", "--force", name],
-    }
+    inside = ["--entrypoint", argv[0], str(engine.image), *argv[1:]]
+    return replace(
+        launch,
+        argv=(engine.runtime, "run", *options, *gpu, *volumes, *passed, *inside),
+        afterwards=(engine.runtime, "rm", "--force", name),
+    )
 
 
 def _parallel(spec: DeploymentSpec) -> Parallel:
@@ -157,29 +159,30 @@ def _block_size(spec: DeploymentSpec, geometry: Geometry | None) -> int:
     return spec.deployment.block_size or (32 if spec.engine.device == "cpu" and not latent else 16)
 
 
-def _longest_sequence(geometry: Geometry | None, plan: Mapping[str, Any] | None) -> int | None:
+def _longest_sequence(geometry: Geometry | None, plan: MemoryPlan | None) -> int | None:
     """Tokens for `--max-model-len`: the model's context, or what of it fits the KV cache, since vLLM refuses to start with more."""
     if geometry is None:
         return None
-    if plan is None or not plan["kv_tokens"] or _fit(plan, geometry.context) >= 1:
+    if plan is None or not plan.kv_tokens or _fit(plan, plan.kv_tokens, geometry.context) >= 1:
         return geometry.context
-    return int(_usable_tokens(plan) // sum(count for _, count in plan["kv_groups"]))
+    return int(_usable_tokens(plan, plan.kv_tokens) // sum(count for _, count in plan.kv_groups))
 
 
-def _fit(plan: Mapping[str, Any], tokens: int) -> float:
+def _fit(plan: MemoryPlan, kv_tokens: int, tokens: int) -> float:
     """How many sequences of `tokens` fit the planned KV cache of one engine at once."""
-    return predicted_saturation(_usable_tokens(plan), tokens, plan["block_size"], plan["kv_groups"])
+    return predicted_saturation(_usable_tokens(plan, kv_tokens), tokens, plan.block_size, plan.kv_groups)
 
 
-def _usable_tokens(plan: Mapping[str, Any]) -> int:
+def _usable_tokens(plan: MemoryPlan, kv_tokens: int) -> int:
     """Slots of one engine's KV cache, of which vLLM keeps one block for itself. A request cannot spread over several engines."""
-    return int(plan["kv_tokens"] // plan["engines"] - plan["block_size"])
+    return kv_tokens // plan.engines - plan.block_size
 
 
-def _arguments(spec: DeploymentSpec, geometry: Geometry | None, plan: Mapping[str, Any] | None) -> list[str]:
+def _flags(spec: DeploymentSpec, geometry: Geometry | None, plan: MemoryPlan | None) -> dict[str, _Flag]:
+    """The server's flags by name; those of the deployment win."""
     d = spec.deployment
     longest = _longest_sequence(geometry, plan)
-    flags: dict[str, str | int | float | bool] = {
+    flags: dict[str, _Flag] = {
         "served-model-name": spec.served_name,
         "host": "127.0.0.1",
         "port": "{port}",
@@ -205,8 +208,12 @@ def _arguments(spec: DeploymentSpec, geometry: Geometry | None, plan: Mapping[st
         flags["load-format"] = "dummy"
     if spec.engine.device == "cpu":
         flags["enforce-eager"] = True  # compiling costs minutes, and gains nothing for models this small
+    return {**flags, **d.flags}
+
+
+def _arguments(flags: Mapping[str, _Flag]) -> list[str]:
     argv: list[str] = []
-    for key, value in {**flags, **d.flags}.items():
+    for key, value in flags.items():
         if value is True:
             argv.append(f"--{key}")
         elif value is False:
@@ -223,18 +230,16 @@ def _environment(spec: DeploymentSpec) -> dict[str, str]:
     return environment
 
 
-def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None = None) -> dict[str, Any]:
+def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None = None) -> MemoryPlan:
     """What each device holds, in bytes and tokens, from geometry alone.
 
     Args:
         file_bytes: size of a real checkpoint's weight files; used where the geometry's own count is not exact.
 
     Returns:
-        The terms: of a device of the pipeline stage that has the fewest blocks, since all stages keep as many as that one (the
-        heaviest, where that is not known). `kv_tokens` is the whole instance's, of all its `engines` together; it is None where it
-        cannot be known before the server says it: a GPU without `kv_cache_memory`, seen from a machine without one, or a server that
-        is not ours.
-        `needed_bytes` is what the fullest GPU, or all workers of a CPU engine together, take.
+        The terms of a device of the pipeline stage that has the fewest blocks, since all stages keep as many as that one (the heaviest,
+        where that is not known). `kv_tokens` is None where it cannot be known before the server says it: a GPU without
+        `kv_cache_memory`, seen from a machine without one, or a server that is not ours.
 
     Source: vLLM's `get_kv_cache_configs` takes the fewest blocks of all workers; each engine of data parallelism has its own.
     """
@@ -265,21 +270,21 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
     scarcest = min(stages, key=lambda stage: (tokens(stage) or 0, -stage.weights))
     held, planned = kv_bytes(scarcest), tokens(scarcest)
     needed = [stage.weights + overhead + (kv_bytes(stage) or 0) for stage in stages]
-    return {
-        "parameters": geometry.parameters,
-        "device_memory_bytes": memory,
-        "weight_bytes": scarcest.weights,
-        "overhead_bytes": overhead,
-        "kv_cache_bytes": held,
+    return MemoryPlan(
+        parameters=geometry.parameters,
+        device_memory_bytes=memory,
+        weight_bytes=scarcest.weights,
+        overhead_bytes=overhead,
+        kv_cache_bytes=held,
         # Workers of a CPU engine share the machine's memory; each GPU has its own.
-        "needed_bytes": None if held is None else d.tensor_parallel * d.data_parallel * sum(needed) if cpu else max(needed),
-        "kv_bytes_per_token": kv_bytes_per_token(geometry, kv_dtype),
-        "kv_bytes_per_token_per_device": scarcest.pool.bytes_per_token,
-        "block_size": scarcest.pool.block_size,
-        "kv_groups": scarcest.pool.groups,
-        "engines": d.data_parallel,
-        "kv_tokens": None if planned is None else planned * d.data_parallel,
-    }
+        needed_bytes=None if held is None else d.tensor_parallel * d.data_parallel * sum(needed) if cpu else max(needed),
+        kv_bytes_per_token=kv_bytes_per_token(geometry, kv_dtype),
+        kv_bytes_per_token_per_device=scarcest.pool.bytes_per_token,
+        block_size=scarcest.pool.block_size,
+        kv_groups=scarcest.pool.groups,
+        engines=d.data_parallel,
+        kv_tokens=None if planned is None else planned * d.data_parallel,
+    )
 
 
 def _device_memory(device: str) -> int | None:
@@ -295,7 +300,7 @@ def _device_memory(device: str) -> int | None:
     return min(sizes) * 2**20 if sizes else None
 
 
-def _refuse_misfit(spec: DeploymentSpec, plan: Mapping[str, Any] | None, longest: int) -> None:
+def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan | None, longest: int) -> None:
     if plan is None or spec.engine.source == "external":
         return
     gib = 2**30
@@ -304,20 +309,21 @@ def _refuse_misfit(spec: DeploymentSpec, plan: Mapping[str, Any] | None, longest
         "Shorten the workload, raise kv_cache_memory, set kv_cache_dtype: fp8, lower max_num_seqs, or raise tensor_parallel or "
         "pipeline_parallel."
     )
-    if plan["kv_tokens"] is not None and _fit(plan, longest) < 1:
-        own = plan["kv_tokens"] // plan["engines"]
-        each = f" of each of {plan['engines']} engines" if plan["engines"] > 1 else ""
+    held = plan.kv_cache_bytes or 0
+    if plan.kv_tokens is not None and _fit(plan, plan.kv_tokens, longest) < 1:
+        own = plan.kv_tokens // plan.engines
+        each = f" of each of {plan.engines} engines" if plan.engines > 1 else ""
         raise BenchError(
-            f"{where}: weights {plan['weight_bytes'] / gib:.2f} GiB and the engine's {plan['overhead_bytes'] / gib:.2f} GiB leave "
-            f"{max(0, plan['kv_cache_bytes']) / gib:.3f} GiB of KV cache a device, {own} tokens{each} at "
-            f"{plan['kv_bytes_per_token_per_device']} bytes each; one request holds {longest} tokens. {fix}"
+            f"{where}: weights {plan.weight_bytes / gib:.2f} GiB and the engine's {plan.overhead_bytes / gib:.2f} GiB leave "
+            f"{max(0, held) / gib:.3f} GiB of KV cache a device, {own} tokens{each} at "
+            f"{plan.kv_bytes_per_token_per_device} bytes each; one request holds {longest} tokens. {fix}"
         )
-    if plan["device_memory_bytes"] is not None and plan["needed_bytes"] is not None:
+    if plan.device_memory_bytes is not None and plan.needed_bytes is not None:
         workers = spec.deployment.workers
         many = f" of {workers} workers" if spec.engine.device == "cpu" and workers > 1 else ""
-        if plan["needed_bytes"] > plan["device_memory_bytes"]:
+        if plan.needed_bytes > plan.device_memory_bytes:
             raise BenchError(
-                f"{where}: weights {plan['weight_bytes'] / gib:.2f} + KV cache {plan['kv_cache_bytes'] / gib:.2f} + engine "
-                f"{plan['overhead_bytes'] / gib:.2f} GiB{many}, {plan['needed_bytes'] / gib:.2f} GiB together, are more than the "
-                f"device's {plan['device_memory_bytes'] / gib:.2f} GiB. Lower kv_cache_memory, or choose a smaller dtype or model."
+                f"{where}: weights {plan.weight_bytes / gib:.2f} + KV cache {held / gib:.2f} + engine "
+                f"{plan.overhead_bytes / gib:.2f} GiB{many}, {plan.needed_bytes / gib:.2f} GiB together, are more than the "
+                f"device's {plan.device_memory_bytes / gib:.2f} GiB. Lower kv_cache_memory, or choose a smaller dtype or model."
             )

@@ -8,16 +8,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import requests
 
 from bench.engine import guard
 from bench.errors import BenchError
 from bench.http import get
+from bench.records.launch import Launch
 from bench.study.environment import redacted_command
 
 __all__ = ["NOT_FOR_THE_ENGINE", "Server", "ServerDied", "bind_cores"]
@@ -47,7 +47,7 @@ class Server:
 
     def __init__(
         self,
-        launch: Mapping[str, Any],
+        launch: Launch,
         *,
         cores: int,
         workers: int,
@@ -57,20 +57,24 @@ class Server:
     ) -> None:
         self._log, self._ready_timeout_s, self._say = log, ready_timeout_s, say
         self._guard: subprocess.Popen[bytes] | None = None
-        self.managed = launch["argv"] is not None
+        self.managed = launch.argv is not None
         self.ready_s = 0.0
         self.argv: list[str] = []
         self.environment: dict[str, str] = {}
-        if self.managed:
+        if launch.argv is not None:
             self._port = _free_port()
             self.base_url = f"http://127.0.0.1:{self._port}"
-            self.argv = [part.replace("{port}", str(self._port)) for part in launch["argv"]]
-            self._afterwards = [part.replace("{port}", str(self._port)) for part in launch["afterwards"] or []]
-            self.environment = dict(launch["environment"])
-            if launch["device"] == "cpu":
+            self.argv = [part.replace("{port}", str(self._port)) for part in launch.argv]
+            self._afterwards = [part.replace("{port}", str(self._port)) for part in launch.afterwards or ()]
+            self.environment = dict(launch.environment)
+            if launch.device == "cpu":
                 self.environment = {**bind_cores(cores, workers), **self.environment}
+        elif launch.base_url is None:
+            raise BenchError(
+                f"{launch.deployment}: its launch names neither a command nor an address. Resolve the deployment again."
+            )
         else:
-            self.base_url = launch["base_url"].rstrip("/").removesuffix("/v1")
+            self.base_url = launch.base_url.rstrip("/").removesuffix("/v1")
 
     def __enter__(self) -> Server:
         try:

@@ -39,7 +39,7 @@ class Results:
         import polars as pl  # noqa: PLC0415 - the workflow asks which figures there are without it
 
         from bench.analysis.windows import of_windows  # noqa: PLC0415 - as above
-        from bench.records import read_summary  # noqa: PLC0415 - as above
+        from bench.records.summary import read_summary  # noqa: PLC0415 - as above
 
         return cls(of_windows(read_summary(summary))[0], pl.read_parquet(timeseries), None, decision or Decision(), device)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from bench.engine import hardware
 from bench.errors import BenchError
 from bench.measure.store import Store
+from bench.records.launch import Launch
+from bench.records.run import RunRecord, read_record
 from bench.study import DeploymentSpec, Paths, Plan
 from bench.study.environment import counted
 
@@ -27,8 +27,8 @@ def device_of(spec: DeploymentSpec) -> str | None:
     if spec.engine.source == "external":
         return None
     here = hardware()
-    names = dict.fromkeys(gpu["name"] for gpu in here["gpus"]) if spec.engine.device == "cuda" else None
-    return " and ".join(names) if names else str(here["cpu"])
+    names = dict.fromkeys(gpu["name"] for gpu in here.gpus) if spec.engine.device == "cuda" else None
+    return " and ".join(names) if names else here.cpu
 
 
 def refuse_another_device(plan: Plan, spec: DeploymentSpec, store: Store, device: str | None) -> None:
@@ -37,11 +37,11 @@ def refuse_another_device(plan: Plan, spec: DeploymentSpec, store: Store, device
     Raises:
         BenchError: runs of this deployment were measured on another device.
     """
-    for key, then in _told(plan, spec, store, "device"):
-        if then != device:
+    for key, record in _records(plan, spec, store):
+        if record.device not in (None, device):  # older records do not have it
             raise BenchError(
-                f"{spec.name}: this is {device}, but {key} was measured on {then}. Measure what is missing there too, narrow the "
-                f"study to what there is (`select`), or forget the runs with `bench discard '{spec.name}/*'` to measure all here."
+                f"{spec.name}: this is {device}, but {key} was measured on {record.device}. Measure what is missing there too, narrow "
+                f"the study to what there is (`select`), or forget the runs with `bench discard '{spec.name}/*'` to measure all here."
             )
 
 
@@ -55,8 +55,10 @@ def refuse_another_environment(plan: Plan, spec: DeploymentSpec, store: Store, e
         BenchError: it names each variable that differs, and how to go on.
     """
     now = counted(environment)
-    for key, recorded in _told(plan, spec, store, "environment"):
-        then = counted(recorded)
+    for key, record in _records(plan, spec, store):
+        if record.environment is None:  # an older record, or of a server that was not started by us
+            continue
+        then = counted(record.environment)
         differing = [
             f"{name} is {now.get(name, 'not set')} now and was {then.get(name, 'not set')} then"
             for name in sorted(now.keys() | then.keys())
@@ -76,32 +78,32 @@ def refuse_another_version(plan: Plan, spec: DeploymentSpec, store: Store, versi
     Raises:
         BenchError: runs of this deployment were measured on another version.
     """
-    for key, then in _told(plan, spec, store, "engine_version"):
+    for key, record in _records(plan, spec, store):
+        then = record.engine_version
         if then != version:
             raise BenchError(
-                f"{spec.name}: the engine is now version {version}, but {key} was measured on {then}. Forget the older runs with "
-                f"`bench discard '{spec.name}/*'`, or give the new version a deployment of its own."
+                f"{spec.name}: the engine is now version {version}, but {key} was measured on {then}. Forget the older runs "
+                f"with `bench discard '{spec.name}/*'`, or give the new version a deployment of its own."
             )
 
 
-def refuse_strange_launch(launch: dict[str, Any]) -> None:
+def refuse_strange_launch(launch: Launch) -> None:
     """A launch that came with a pack names a program of the machine that measured.
 
     Raises:
         BenchError: that program is not here.
     """
-    program = (launch["argv"] or [""])[0]
+    program = launch.argv[0] if launch.argv else ""
     if "/" in program and not Path(program).exists():
         raise BenchError(
-            f"{launch['deployment']}: {program} is not here; its launch is of another machine. Measure what is missing there, "
-            f"or remove {Paths.LAUNCH.format(deployment=launch['deployment'])}, and the next workflow builds the engine here."
+            f"{launch.deployment}: {program} is not here; its launch is of another machine. Measure what is missing there, "
+            f"or remove {Paths.LAUNCH.format(deployment=launch.deployment)}, and the next workflow builds the engine here."
         )
 
 
-def _told(plan: Plan, spec: DeploymentSpec, store: Store, key: str) -> Iterator[tuple[str, Any]]:
-    """What the records of a deployment's runs tell under `key`, if they do, whatever `select` leaves of the study."""
+def _records(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[tuple[str, RunRecord]]:
+    """The records of a deployment's runs by their keys, whatever `select` leaves of the study."""
     for run in Plan.of(plan.config.model_copy(update={"select": "*"})).runs_of(spec.name):
-        record = store.folder(run.digest) / "run.json"
-        told = json.loads(record.read_text()) if record.exists() else {}
-        if key in told:
-            yield run.key, told[key]
+        record = store.folder(run.digest) / run.record.name
+        if record.exists():
+            yield run.key, read_record(record)

@@ -8,6 +8,8 @@ from typing import Any
 
 import psutil
 
+from bench.records.run import Host
+
 __all__ = ["HostWatch"]
 
 _ASLEEP = ("idle", "iowait")
@@ -25,23 +27,18 @@ class HostWatch:
         self._whole = whole
         self._begin, self._own = _core_times(), _own_s()
 
-    def told(self) -> dict[str, float | None]:
-        """Shares of those cores' time since then (0–1).
-
-        Returns:
-            `busy_share`: not idle. `steal_share`: taken by another tenant of the machine. `other_share`: used by processes that are
-            neither this one nor descend from it; None where the server's own cannot be told from others'.
-        """
+    def seen(self) -> Host:
+        """Shares of those cores' time since then."""
         now, own = _core_times(), _own_s() - self._own
         spent = {key: now[key] - self._begin[key] for key in now}
         total = sum(spent.values()) or 1.0
         busy = total - sum(spent.get(key, 0.0) for key in _ASLEEP)
         others = max(0.0, busy - spent.get("steal", 0.0) - own)
-        return {
-            "busy_share": round(busy / total, 4),
-            "steal_share": round(spent.get("steal", 0.0) / total, 4),
-            "other_share": round(others / total, 4) if self._whole else None,
-        }
+        return Host(
+            busy_share=round(busy / total, 4),
+            steal_share=round(spent.get("steal", 0.0) / total, 4),
+            other_share=round(others / total, 4) if self._whole else None,
+        )
 
 
 def _core_times() -> dict[str, float]:

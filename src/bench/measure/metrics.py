@@ -9,6 +9,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from bench.records.deployment import KvFacts
 from bench.telemetry import find_catalogue
 
 __all__ = ["kv_facts", "metric_names", "metric_values"]
@@ -27,15 +28,11 @@ def metric_values(text: str, names: Collection[str]) -> list[float] | None:
     return None if samples is None else [float(sample.value) for sample in samples]
 
 
-def kv_facts(text: str, info: Mapping[str, Any]) -> dict[str, Any]:
-    """The KV cache as a server's exposition tells it, of all engines behind the endpoint together. Null where it is not told.
+def kv_facts(text: str, info: Mapping[str, Any]) -> KvFacts:
+    """The KV cache as a server's exposition tells it.
 
     Args:
         info: what the server says of itself elsewhere.
-
-    Returns:
-        `engines`, how many there are; `kv_tokens` and `kv_blocks`, of all together; `block_size` (tokens), `prefix_caching`, and vLLM's
-        settings of the cache, `cache_config`: what all engines have in common, and null where they differ.
 
     Source: vLLM sums `num_gpu_blocks` over the engines of one server and exposes the sum with each of them (`_apply_ready_response` and
     `log_metrics_info`, 0.32); SGLang exposes each one's own.
@@ -59,14 +56,14 @@ def kv_facts(text: str, info: Mapping[str, Any]) -> dict[str, Any]:
         )
         size = _common([_whole(each.value) for each in of.get("block_size", ())])
         caching = not info["disable_radix_cache"] if "disable_radix_cache" in info else None  # SGLang's
-    return {
-        "engines": max(map(len, of.values()), default=None),
-        "kv_blocks": blocks,
-        "block_size": size,
-        "kv_tokens": blocks * size if tokens is None and blocks and size else tokens,
-        "prefix_caching": caching,
-        "cache_config": {key: _common([config.get(key) for config in configs]) for config in configs[:1] for key in config},
-    }
+    return KvFacts(
+        engines=max(map(len, of.values()), default=None),
+        kv_blocks=blocks,
+        block_size=size,
+        kv_tokens=blocks * size if tokens is None and blocks and size else tokens,
+        prefix_caching=caching,
+        cache_config={key: _common([config.get(key) for config in configs]) for config in configs[:1] for key in config},
+    )
 
 
 def _blocks(configs: Sequence[Mapping[str, str]]) -> int | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.records.request import RequestRecord
 from bench.study import RunSpec
-from bench.workload import RequestRecord, schedule
+from bench.workload import schedule
 
 __all__ = ["Clock"]
 

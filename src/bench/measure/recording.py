@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import platform
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from statistics import quantiles
-from typing import Any
 
 import requests
 
@@ -23,6 +20,10 @@ import bench
 from bench.http import get
 from bench.measure.host import HostWatch
 from bench.measure.metrics import metric_values
+from bench.records.checksums import checksums
+from bench.records.files import write_record
+from bench.records.request import RequestRecord, write_requests
+from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Prefix, RunHeader, RunRecord
 from bench.telemetry import exposition_names
 from bench.telemetry.scraper import scraping
 from bench.workload import (
@@ -30,15 +31,12 @@ from bench.workload import (
     LoadResult,
     PlannedRequest,
     PreparedLoad,
-    RequestRecord,
     Target,
     expected_cached_tokens,
-    write_requests,
 )
 
-__all__ = ["RECORD_FILES", "Recording", "record_run"]
+__all__ = ["Recording", "record_run"]
 
-RECORD_FILES = ("requests.jsonl", "telemetry.jsonl.gz")
 _DRAIN_LIMIT_S = 60.0
 
 
@@ -61,7 +59,7 @@ def record_run(
     load: Load,
     folder: Path,
     *,
-    header: Mapping[str, Any],
+    header: RunHeader,
     scrape_interval_s: float | None,
     endpoints: Sequence[str] = (),
     prefix_block_size: int | None = None,
@@ -72,7 +70,7 @@ def record_run(
 
     Args:
         folder: an existing folder.
-        header: what `run.json` says first: digest, protocol and definition of the run.
+        header: what is known of the run beforehand.
         scrape_interval_s: None leaves the telemetry out (a server without /metrics). endpoints: further ones beside the server's.
         prefix_block_size: tokens in a block of the server's prefix cache; None where it is off or unknown.
         engines: behind the endpoint, each with a prefix cache of its own.
@@ -90,34 +88,30 @@ def record_run(
     with ExitStack() as stack:
         send = stack.enter_context(prepared.waiting())  # its processes start while the scraper does
         if metrics and scrape_interval_s is not None:
-            stack.enter_context(scraping([metrics, *endpoints], scrape_interval_s, folder / "telemetry.jsonl.gz"))
+            stack.enter_context(scraping([metrics, *endpoints], scrape_interval_s, folder / TELEMETRY))
         result = send()
         records = result.records
-        write_requests(records, folder / "requests.jsonl")  # before anything else can fail
+        write_requests(records, folder / REQUESTS)  # before anything else can fail
         if metrics:
             drain_s = _drain(metrics, result.end)
-    content = {
-        **header,
-        "started": started.isoformat(timespec="milliseconds"),
-        "clock_start_s": result.start,
-        "duration_s": round(result.end - result.start, 6),
-        "drain_s": round(drain_s, 3),
-        "scrape_interval_s": scrape_interval_s,
-        "scrape_endpoint": metrics,
-        "client": _client(result),
-        "prefix": {
-            "primed_tokens": primer.prompt_asked if primer else 0,
-            "expected_tokens": _expected_tokens(result.planned, prefix_block_size, engines),
-        },
-        "host": host.told(),
-        "versions": _versions(),
-        "files": {
-            name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in RECORD_FILES if (folder / name).exists()
-        },
-    }
-    unfinished = folder / ".run.json"
-    unfinished.write_text(json.dumps(content, indent=2) + "\n")
-    unfinished.rename(folder / "run.json")
+    record = RunRecord(
+        **vars(header),
+        started=started.isoformat(timespec="milliseconds"),
+        clock_start_s=result.start,
+        duration_s=round(result.end - result.start, 6),
+        drain_s=round(drain_s, 3),
+        scrape_interval_s=scrape_interval_s,
+        scrape_endpoint=metrics,
+        client=_client(result),
+        prefix=Prefix(
+            primed_tokens=(primer.prompt_asked or 0) if primer else 0,
+            expected_tokens=_expected_tokens(result.planned, prefix_block_size, engines),
+        ),
+        host=host.seen(),
+        versions=_versions(),
+        files=checksums(folder, (REQUESTS, TELEMETRY)),
+    )
+    write_record(record, folder / RECORD)
     tokens = sum(r.completion_tokens or 0 for r in records)
     duration = result.end - result.start
     return Recording(records, tokens / duration if duration else 0.0, duration)
@@ -147,26 +141,30 @@ def _drain(metrics_url: str, end: float) -> float:
     return time.monotonic() - end
 
 
-def _client(result: LoadResult) -> dict[str, Any]:
-    """How the client fared: its own delays are part of every latency that it tells. Of several processes, the worst."""
+def _client(result: LoadResult) -> Client:
+    """How the client fared; of several processes, the worst."""
     duration = result.end - result.start
     once = [r for r in result.records if not r.resent]  # that a server hung up on a request makes no client late
     sent = [r.sent_s for r in once if r.sent_s is not None and r.after is None]  # a later turn leaves when it may
     delays = [r.sent_s - r.scheduled_s for r in once if r.sent_s is not None and r.scheduled_s is not None]
     lags = [_centiles(process.lags) for process in result.processes]
     late = _centiles(delays)
-    return {
-        "processes": len(result.processes),
-        "cpu_s": round(sum(process.cpu_s for process in result.processes), 4),
-        "cpu_share": round(max(process.cpu_s for process in result.processes) / duration, 4) if duration else None,
-        "reads": sum(process.reads for process in result.processes),
-        "resent": sum(record.resent for record in result.records),
-        **{f"loop_lag_{key}_s": _worst(lag[key] for lag in lags) for key in ("p50", "p99", "max")},
-        **{f"schedule_delay_{key}_s": late[key] for key in ("p50", "p99", "max")},
-        "send_spread_s": round(max(sent) - min(sent), 6) if sent else None,
-        "realtime": all(process.realtime for process in result.processes),
-        "clock_skew_s": round(max(process.clock_skew_s for process in result.processes), 6),
-    }
+    return Client(
+        processes=len(result.processes),
+        cpu_s=round(sum(process.cpu_s for process in result.processes), 4),
+        cpu_share=round(max(process.cpu_s for process in result.processes) / duration, 4) if duration else None,
+        reads=sum(process.reads for process in result.processes),
+        resent=sum(record.resent for record in result.records),
+        loop_lag_p50_s=_worst(lag["p50"] for lag in lags),
+        loop_lag_p99_s=_worst(lag["p99"] for lag in lags),
+        loop_lag_max_s=_worst(lag["max"] for lag in lags),
+        schedule_delay_p50_s=late["p50"],
+        schedule_delay_p99_s=late["p99"],
+        schedule_delay_max_s=late["max"],
+        send_spread_s=round(max(sent) - min(sent), 6) if sent else None,
+        realtime=all(process.realtime for process in result.processes),
+        clock_skew_s=round(max(process.clock_skew_s for process in result.processes), 6),
+    )
 
 
 def _centiles(values: Sequence[float]) -> dict[str, float | None]:

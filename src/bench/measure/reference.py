@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from statistics import median
-from typing import Any
 
 from bench.errors import BenchError
+from bench.records.request import RequestRecord
+from bench.records.run import ReferenceLoad
 from bench.study import Workload
-from bench.workload import Load, RequestRecord, Target, run_load, schedule
+from bench.workload import Load, Target, run_load, schedule
 
 __all__ = ["reference_load"]
 
@@ -20,7 +21,7 @@ _LONGEST_PROMPT, _LONGEST_OUTPUT = 256, 32  # tokens
 _TIMEOUT_S = 60.0  # a server for which a few short requests take so long has no second to spare
 
 
-def reference_load(target: Target, first: Load, requests: int, number: int, alive: Callable[[], None]) -> dict[str, Any] | None:
+def reference_load(target: Target, first: Load, requests: int, number: int, alive: Callable[[], None]) -> ReferenceLoad | None:
     """Send the reference load five times.
 
     Lengths are those of `first`'s first request, bounded, so that it fits wherever the workload does.
@@ -30,8 +31,7 @@ def reference_load(target: Target, first: Load, requests: int, number: int, aliv
         requests: how many each time. number: of the round. alive: raises where the server is dead.
 
     Returns:
-        `round`, `started`, the load (`requests`, `in_flight`, `prompt_tokens`, `output_tokens`), `seconds` of each time, from the first
-        request sent to the last one's end, and `tokens_per_s`, output tokens over their median. None where a request failed.
+        None where a request failed.
 
     Raises:
         ServerDied: the server is dead.
@@ -65,16 +65,16 @@ def reference_load(target: Target, first: Load, requests: int, number: int, aliv
             alive()
             return None
         seconds.append(round(took, 6))
-    return {
-        "round": number,
-        "started": started,
-        "requests": requests,
-        "in_flight": in_flight,
-        "prompt_tokens": prompt,
-        "output_tokens": output,
-        "seconds": seconds,
-        "tokens_per_s": round(tokens / median(seconds), 3),
-    }
+    return ReferenceLoad(
+        round=number,
+        started=started,
+        requests=requests,
+        in_flight=in_flight,
+        prompt_tokens=prompt,
+        output_tokens=output,
+        seconds=tuple(seconds),
+        tokens_per_s=round(tokens / median(seconds), 3),
+    )
 
 
 def _seconds(records: list[RequestRecord]) -> float | None:

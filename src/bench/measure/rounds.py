@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +17,8 @@ from bench.measure.recording import record_run
 from bench.measure.reference import reference_load
 from bench.measure.store import Store
 from bench.parse.run import place_of_run
+from bench.records.launch import Launch
+from bench.records.run import ReferenceLoad, RunHeader, SessionHeader, read_record
 from bench.study import DeploymentSpec, Plan, RunSpec
 from bench.workload import Load, Target
 
@@ -29,7 +30,7 @@ class Rounds:
     """The runs of one start of a server.
 
     Attributes:
-        header: what every run's record says of the server. recording: what `record_run` is told of it.
+        header: what every run's record says of the server and the session. recording: what `record_run` is told of it.
         say: takes progress lines.
     """
 
@@ -37,8 +38,8 @@ class Rounds:
     spec: DeploymentSpec
     target: Target
     store: Store
-    launch: Mapping[str, Any]
-    header: Mapping[str, Any]
+    launch: Launch
+    header: SessionHeader
     recording: Mapping[str, Any]
     server: Server
     say: Callable[[str], None]
@@ -81,21 +82,21 @@ class Rounds:
         self.say(f"{spoilt}: its {len(runs)} runs once more")
         self.clock.add(runs)
         # The server has seen the prompts: others, of the same lengths, or its prefix cache would know them.
-        self._round(runs, reference, prompts=str(reference["started"]))
+        self._round(runs, reference, prompts=str(reference.started))
 
-    def _drifted(self, instead: Mapping[str, dict[str, Any] | None]) -> set[str]:
+    def _drifted(self, instead: Mapping[str, ReferenceLoad]) -> set[str]:
         """The digests of the deployment's runs that the rule of drift blames.
 
         Args:
             instead: reference loads to take in place of those with which runs were measured, by the runs' digests.
         """
         held = [run for run in self.plan.runs_of(self.spec.name) if self.store.holds(run.digest)]
-        records = {run.digest: json.loads((self.store.folder(run.digest) / run.record.name).read_text()) for run in held}
-        records = {key: record | ({"reference": instead[key]} if key in instead else {}) for key, record in records.items()}
+        records = {run.digest: read_record(self.store.folder(run.digest) / run.record.name) for run in held}
+        records = {key: replace(record, reference=instead.get(key, record.reference)) for key, record in records.items()}
         placed = [{"deployment": self.spec.name, "run": key, **place_of_run(record)} for key, record in records.items()]
         return {digest for _, digest in drift_reasons(placed, self.plan.config.thresholds)}
 
-    def _reference(self, number: int) -> dict[str, Any] | None:
+    def _reference(self, number: int) -> ReferenceLoad | None:
         settings = self.plan.measurement
         if not settings.reference_requests:
             return None
@@ -104,18 +105,18 @@ class Rounds:
         self.say(f"round {number}, {_described(reference)}")
         return reference
 
-    def _round(self, runs: Iterable[RunSpec], reference: dict[str, Any] | None, *, prompts: str | None = None) -> None:
+    def _round(self, runs: Iterable[RunSpec], reference: ReferenceLoad | None, *, prompts: str | None = None) -> None:
         for run in runs:
             place = self.plan.place_of(run)
-            header = {
-                "digest": run.digest,
-                **self.header,
-                "round": place.round,
-                "position": place.position,
-                "session": place.session,
-                "reference": reference,
-                "definition": run.definition,
-            }
+            header = RunHeader(
+                **vars(self.header),
+                digest=run.digest,
+                round=place.round,
+                position=place.position,
+                session=place.session,
+                reference=reference,
+                definition=run.definition,
+            )
             load = load_of(run, self.launch, self.plan.measurement.request_timeout_s)
             if prompts is not None:
                 load = replace(load, seed=f"{run.digest}/{prompts}")
@@ -126,19 +127,19 @@ class Rounds:
             self.say(self.clock.line(run, recorded.requests, recorded.tokens_per_s, recorded.duration_s))
 
 
-def load_of(run: RunSpec, launch: Mapping[str, Any], timeout_s: float) -> Load:
+def load_of(run: RunSpec, launch: Launch, timeout_s: float) -> Load:
     """What a run sends."""
     return Load(
         workload=run.workload,
         level=run.level,
         seed=run.digest,
         schedule_seed=run.schedule_seed,
-        vocabulary=launch["vocabulary"] or Load.vocabulary,
+        vocabulary=launch.vocabulary or Load.vocabulary,
         timeout_s=timeout_s,
     )
 
 
-def _described(reference: Mapping[str, Any] | None) -> str:
+def _described(reference: ReferenceLoad | None) -> str:
     if reference is None:
         return "no reference load: a request of it failed"
-    return "reference load " + ", ".join(f"{seconds:.2f}" for seconds in reference["seconds"]) + " s"
+    return "reference load " + ", ".join(f"{seconds:.2f}" for seconds in reference.seconds) + " s"

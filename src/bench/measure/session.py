@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import requests
 
@@ -26,12 +25,15 @@ from bench.measure.comparable import (
 from bench.measure.devices import further_endpoints
 from bench.measure.metrics import kv_facts, metric_names
 from bench.measure.rounds import Rounds
-from bench.measure.state import facts_key, record_digest
+from bench.measure.state import facts_key
 from bench.measure.store import Store
 from bench.measure.warmup import AT_ONCE, warm_up
-from bench.study import DeploymentSpec, Plan, RunSpec
-from bench.study.environment import counted
-from bench.study.plan import PROTOCOL, digest
+from bench.records.checksums import record_digest
+from bench.records.files import write_record
+from bench.records.launch import Launch, read_launch
+from bench.records.run import SessionHeader
+from bench.study import DeploymentSpec, Paths, Plan, RunSpec
+from bench.study.plan import PROTOCOL
 from bench.telemetry import find_catalogue
 from bench.workload import Target
 
@@ -75,12 +77,12 @@ def measure(
     missing = [run for run in runs if not store.holds(run.digest)]
     if len(missing) < len(runs):
         say(f"{deployment}: {len(runs) - len(missing)} of {len(runs)} runs are measured already")
-    content = json.loads(launch.read_text())
+    resolved = read_launch(launch)
     starts = 0
     while missing or not store.holds(key):
         starts += 1
         try:
-            _measure_missing(plan, spec, missing, content, store, key, facts.parent / "server.log", say)
+            _measure_missing(plan, spec, missing, resolved, store, key, facts.parent / "server.log", say)
         except ServerDied as death:
             kept = len(runs) - sum(not store.holds(run.digest) for run in runs)
             if starts == _STARTS:
@@ -88,7 +90,7 @@ def measure(
             say(f"{deployment}: {death}\n{deployment}: starting it once more")
         missing = [run for run in missing if not store.holds(run.digest)]
     for run in runs:
-        store.place(run.digest, run.record.parent, last="run.json")
+        store.place(run.digest, run.record.parent, last=run.record.name)
     store.place(key, facts.parent, last=facts.name)
 
 
@@ -96,7 +98,7 @@ def _measure_missing(
     plan: Plan,
     spec: DeploymentSpec,
     missing: Sequence[RunSpec],
-    launch: dict[str, Any],
+    launch: Launch,
     store: Store,
     key: str,
     log: Path,
@@ -110,7 +112,7 @@ def _measure_missing(
     refuse_another_device(plan, spec, store, device)
     commit = commit_of()
     server = Server(
-        launch | {"environment": {**launch.get("environment", {}), **d.environment}},  # with the secrets, which no file has
+        replace(launch, environment={**launch.environment, **d.environment}),  # with the secrets, which no file has
         cores=d.cores,
         workers=d.workers,
         log=log,
@@ -125,48 +127,42 @@ def _measure_missing(
         target = Target(server.base_url, spec.served_name, os.environ.get("OPENAI_API_KEY", "none"))
         with blaming(server):
             warmup = warm_up(target, missing, settings, launch)
-        if warmup["stable"] is False:
+        if warmup.stable is False:
             say(
-                f"{spec.name}: TTFT was not stable after {len(warmup['ttft_s']) - AT_ONCE} requests of warm-up; "
+                f"{spec.name}: TTFT was not stable after {len(warmup.ttft_s) - AT_ONCE} requests of warm-up; "
                 "the first runs may show it"
             )
         refuse_dead(server)
         info, exposition = server_info(server.base_url), _exposition(server)
-        facts = {
-            "deployment": spec.name,
-            "digest": spec.digest,
-            **gather_facts(server, log, info),
-            "inherited": environment,
-            "environment_digest": digest(counted(environment)),
-            **kv_facts(exposition, info),
-            "warmup": warmup,
-        }
-        served = any(ttft is not None for ttft in warmup["ttft_s"])
-        scraped = _tells_enough(server, exposition, facts["engine_version"], served, say)
+        facts = gather_facts(
+            spec, launch, server, log=log, info=info, kv=kv_facts(exposition, info), inherited=environment, warmup=warmup
+        )
+        served = any(ttft is not None for ttft in warmup.ttft_s)
+        scraped = _tells_enough(server, exposition, facts.engine_version, served, say)
         endpoints = further_endpoints(spec, server, settings.telemetry.values(), lambda text: say(f"{spec.name}: {text}"))
-        refuse_another_version(plan, spec, store, facts["engine_version"])
+        refuse_another_version(plan, spec, store, facts.engine_version)
         with store.adding(key) as folder:
-            (folder / "deployment.json").write_text(json.dumps(facts, indent=2) + "\n")
+            write_record(facts, folder / Path(Paths.FACTS).name)
         rounds = Rounds(
             plan,
             spec,
             target,
             store,
             launch,
-            header={
-                "protocol": PROTOCOL,
-                "deployment_digest": spec.digest,
-                "engine_version": facts["engine_version"],
-                "device": device,
-                "commit": commit,
-                "environment": environment,
-                "environment_digest": facts["environment_digest"],
-            },
+            header=SessionHeader(
+                protocol=PROTOCOL,
+                deployment_digest=spec.digest,
+                engine_version=facts.engine_version,
+                device=device,
+                commit=commit,
+                environment=environment,
+                environment_digest=facts.environment_digest,
+            ),
             recording={
                 "scrape_interval_s": settings.scrape_interval_s if scraped else None,
                 "endpoints": endpoints,
-                "prefix_block_size": facts["block_size"] if facts["prefix_caching"] else None,
-                "engines": facts["engines"] or d.data_parallel,
+                "prefix_block_size": facts.block_size if facts.prefix_caching else None,
+                "engines": facts.engines or d.data_parallel,
                 "descends": _descends(spec),
             },
             server=server,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
-from pathlib import Path
 from typing import Literal
 
 from bench.measure.store import Store
+from bench.records.checksums import record_digest
 from bench.study import DeploymentSpec, Plan, RunSpec
 
-__all__ = ["State", "facts_key", "record_digest", "run_states"]
+__all__ = ["State", "facts_key", "run_states"]
 
 State = Literal["missing", "measured", "stale", "invalid"]
 
@@ -33,14 +32,6 @@ def _state(run: RunSpec, store: Store, invalid: Collection[str]) -> State:
     if digest != run.digest and not store.holds(run.digest):
         return "missing" if digest is None else "stale"
     return "invalid" if run.digest in invalid else "measured"
-
-
-def record_digest(record: Path) -> str | None:
-    """The digest inside a run's record; None where there is no readable record."""
-    try:
-        return str(json.loads(record.read_text())["digest"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def facts_key(spec: DeploymentSpec, session: int = 1) -> str:

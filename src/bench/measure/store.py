@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -17,7 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["Store", "files_of", "whole"]
+from bench.records.checksums import files_of, whole
+
+__all__ = ["Store"]
 
 
 class Store:
@@ -104,20 +104,6 @@ class Store:
                 finally:
                     shutil.rmtree(folder, ignore_errors=True)
                 return
-
-
-def files_of(record: Path) -> dict[str, str]:
-    """The files that a run's record names, each with its SHA-256."""
-    files: dict[str, str] = json.loads(record.read_text()).get("files", {})
-    return files
-
-
-def whole(folder: Path, last: str) -> bool:
-    """Whether each file that the record `last` in `folder` names is there, as it was measured."""
-    return all(
-        (folder / name).is_file() and hashlib.sha256((folder / name).read_bytes()).hexdigest() == expected
-        for name, expected in files_of(folder / last).items()
-    )
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import json
 import os
@@ -18,8 +17,10 @@ from typing import Any
 
 from bench.errors import BenchError, shown
 from bench.measure.pack import FORMAT, INDEX, STUDY, Packed, packed_facts
-from bench.measure.state import facts_key, record_digest
-from bench.measure.store import Store, files_of, whole
+from bench.measure.state import facts_key
+from bench.measure.store import Store
+from bench.records.checksums import checksum, files_of, record_digest, whole
+from bench.records.files import UNREADABLE
 from bench.study import DeploymentSpec, Paths, Plan, load_file
 
 __all__ = ["unpack"]
@@ -92,8 +93,7 @@ def _extract(file: Path, folder: Path) -> dict[str, Any]:
                 assert content is not None
                 with target.open("xb") as written:
                     shutil.copyfileobj(content, written, 1 << 20)
-                with target.open("rb") as written:
-                    found[member.name] = hashlib.file_digest(written, "sha256").hexdigest()
+                found[member.name] = checksum(target)
         index: dict[str, Any] = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         known, expected, runs = index["format"], dict(index["files"]), dict(index["runs"])
         texts = [*expected.values(), *runs, *runs.values(), *(index["missing"] if known == FORMAT else ())]
@@ -171,7 +171,7 @@ def _plan_of(folder: Path, index: Mapping[str, Any], file: Path) -> Plan:
         there = {path.name for path in record.parent.iterdir()}
         try:
             right = there == {record.name, *files_of(record)} and whole(record.parent, record.name)
-        except _ODD:
+        except UNREADABLE:
             right = False
         _expect(right, name, file)
     return plan

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from bench.errors import BenchError
 from bench.measure.rounds import load_of
+from bench.records.deployment import Warmup
+from bench.records.launch import Launch
 from bench.study import RunSpec, Workload
 from bench.study.config import Measurement
 from bench.workload import Target, run_load, schedule
@@ -18,18 +19,14 @@ AT_ONCE = 4  # requests with which a warm-up ends
 _WARM_OUTPUT = 16  # most output tokens of a request of warm-up: TTFT is what has to become stable
 
 
-def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, launch: dict[str, Any]) -> dict[str, Any]:
+def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, launch: Launch) -> Warmup:
     """Send prompts as long as the first run's first one, three by three, until TTFT is stable; then four at once.
-
-    Returns:
-        `ttft_s` of each (E2E where nothing streams; None where it failed), and whether three in a row were `stable`; None where there
-        was no warm-up.
 
     Raises:
         BenchError: the first three failed, each of them: the server does not do what every run would ask of it.
     """
     if not missing or not settings.warmup_requests:
-        return {"ttft_s": [], "stable": None}
+        return Warmup()
     first = load_of(missing[0], launch, settings.request_timeout_s)
     model = schedule(first.workload, first.level, first.schedule_seed)[0]
     told: list[float | None] = []
@@ -64,4 +61,4 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
         told += latest
         known = sorted(value for value in latest if value is not None)
         stable = len(known) == 3 and known[2] - known[0] <= settings.warmup_spread * known[1]
-    return {"ttft_s": told + send("burst", AT_ONCE), "stable": stable}
+    return Warmup(ttft_s=(*told, *send("burst", AT_ONCE)), stable=stable)

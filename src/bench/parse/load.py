@@ -11,6 +11,7 @@ from bench.parse.begun import whole_requests
 from bench.parse.in_flight import in_flight_figures
 from bench.parse.recovery import recovery
 from bench.parse.server import gauges
+from bench.records.run import RunRecord
 
 __all__ = ["asked_figures", "load_figures"]
 
@@ -49,7 +50,7 @@ def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict
 
 
 def load_figures(
-    record: Mapping[str, Any],
+    record: RunRecord,
     requests: pl.DataFrame,
     telemetry: pl.DataFrame,
     figures: Mapping[str, Any],
@@ -58,7 +59,7 @@ def load_figures(
     """The load that came about.
 
     Args:
-        record: `run.json`. requests, telemetry: the tidy tables. figures: the rises of `prefix_hits` and `prefix_queries`.
+        requests, telemetry: the tidy tables. figures: the rises of `prefix_hits` and `prefix_queries`.
         window: when the load began and ended (s).
 
     Returns:
@@ -71,7 +72,7 @@ def load_figures(
     sent, ends = requests["sent_s"].drop_nulls().sort(), requests["end_s"].drop_nulls().sort()
     asked = requests["prompt_asked"].sum() or 0
     hits, queries = figures["prefix_hits"], figures["prefix_queries"]
-    implied = record["prefix"]["expected_tokens"]
+    implied = record.prefix.expected_tokens
     return {
         "offered_rate": _rate(requests["scheduled_s"].drop_nulls()),
         "achieved_rate": _rate(sent),
@@ -79,7 +80,7 @@ def load_figures(
         **_queue(sent, ends, telemetry),
         **in_flight_figures(requests, telemetry, window),
         "prefix_hit_rate": hits / queries if queries and hits is not None else None,
-        **_recovery(record["definition"].get("step"), requests),
+        **_recovery(record.definition.get("step"), requests),
         "prefix_hit_rate_expected": None if implied is None else implied / asked if asked else 0.0,
     }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import geometric_mean, stdev
 from typing import Any
@@ -13,42 +12,22 @@ from typing import Any
 import polars as pl
 
 from bench.parse.devices import device_figures, device_samples
-from bench.parse.files import read_record, request_table
 from bench.parse.latency import latency_columns
 from bench.parse.load import asked_figures, load_figures
 from bench.parse.percentiles import percentile, upper_bound
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
 from bench.parse.server import server_figures
 from bench.parse.steady import in_steady_state, steady_figures
+from bench.records.request_table import request_table
+from bench.records.run import REQUESTS, TELEMETRY, ReferenceLoad, RunHeader, RunRecord, read_run
 from bench.study.environment import environment_text
 
-__all__ = ["PEAK_WINDOW_S", "REQUEST_SCHEMA", "parse_run", "place_of_run", "summarise"]
+__all__ = ["PEAK_WINDOW_S", "parse_run", "place_of_run", "summarise"]
 
 PEAK_WINDOW_S = 1.0
 _FEWEST_DUE = 5  # scrapes; of fewer a share says little
 _FOUR_OF_FIVE = 0.666  # variance within the four smallest of five normal values, as a share of theirs (4,000,000 draws)
 _SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
-REQUEST_SCHEMA: dict[str, Any] = {
-    "index": pl.Int64,
-    "after": pl.Int64,
-    "outcome": pl.String,
-    "error": pl.String,
-    "status": pl.Int64,
-    "prompt_asked": pl.Int64,
-    "output_asked": pl.Int64,
-    "prompt_tokens": pl.Int64,
-    "completion_tokens": pl.Int64,
-    "cached_tokens": pl.Int64,
-    **{
-        f"{stamp}_s": pl.Float64
-        for stamp in (
-            *("scheduled", "sent", "headers", "first_byte", "first_token", "first_output", "last_token", "end"),
-            *("ttft", "e2e"),
-        )
-    },
-    "token_times_s": pl.List(pl.Float64),
-    "resent": pl.Int64,
-}
 
 
 def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summary: Path) -> dict[str, Any]:
@@ -60,17 +39,17 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     Raises:
         BenchError: a file is missing, or differs from what was measured.
     """
-    record = read_record(folder)
-    table = latency_columns(request_table(folder / "requests.jsonl", REQUEST_SCHEMA).lazy()).collect()
-    raw = folder / "telemetry.jsonl.gz"
-    scraped = raw.name in record["files"]
+    record = read_run(folder)
+    table = latency_columns(request_table(folder / REQUESTS).lazy()).collect()
+    raw = folder / TELEMETRY
+    scraped = raw.name in record.files
     if scraped:
-        scrapes, samples = scrape_tables(raw, record["clock_start_s"])
+        scrapes, samples = scrape_tables(raw, record.clock_start_s)
     else:
         scrapes, samples = pl.DataFrame(schema=SCRAPE_SCHEMA), pl.DataFrame(schema=TELEMETRY_SCHEMA)
-    engine = record["scrape_endpoint"]
+    engine = record.scrape_endpoint
     times = _scrape_times(scrapes)
-    mine = times.pop(engine, [])
+    mine = times.pop(engine, []) if engine else []
     content = summarise(record, table, samples.filter(pl.col("endpoint") == (engine or "")), mine)
     window = _load_window(table)
     output = table.filter(pl.col("outcome") == "ok")["completion_tokens"].sum()
@@ -95,13 +74,11 @@ def _scrape_times(scrapes: pl.DataFrame) -> dict[str, list[float]]:
     }
 
 
-def summarise(
-    record: Mapping[str, Any], requests: pl.DataFrame, telemetry: pl.DataFrame, scrapes: list[float]
-) -> dict[str, Any]:
+def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame, scrapes: list[float]) -> dict[str, Any]:
     """One run's figures: what was asked, what came, how long it took, what the server said, how the client fared.
 
     Args:
-        record: `run.json`. requests: the tidy table. telemetry: the samples of the engine's endpoint. scrapes: arrival of each
+        requests: the tidy table. telemetry: the samples of the engine's endpoint. scrapes: arrival of each
             scrape of it (s since the start).
     """
     ok = requests.filter(pl.col("outcome") == "ok")
@@ -111,11 +88,11 @@ def summarise(
     # Tokens of a whole answer all come with its last byte: they have no rate over time.
     streamed = ok["first_token_s"].is_not_null().any()
     content: dict[str, Any] = {
-        **asked_figures(record["definition"], requests),
-        "digest": record["digest"],
-        "commit": record.get("commit"),
-        "environment": environment_text(record.get("environment")),
-        "started": record["started"],
+        **asked_figures(record.definition, requests),
+        "digest": record.digest,
+        "commit": record.commit,
+        "environment": environment_text(record.environment),
+        "started": record.started,
         **place_of_run(record),
         "requests": len(requests),
         "ok": len(ok),
@@ -127,21 +104,21 @@ def summarise(
         "throughput_tokens_per_s": tokens / span if span else None,
         "throughput_requests_per_s": len(ok) / span if span else None,
         "throughput_peak_tokens_per_s": _peak(ok, span) if streamed else None,
-        "drain_s": record["drain_s"],
-        **{f"client_{key}": value for key, value in record["client"].items()},
-        **{f"host_{key}": value for key, value in record["host"].items()},
+        "drain_s": record.drain_s,
+        **{f"client_{key}": value for key, value in vars(record.client).items()},
+        **{f"host_{key}": value for key, value in vars(record.host).items()},
     }
     content |= _latencies(ok)
     # From the moment at which it was due: what a client that sends late, or waits for answers, would leave out.
     content |= _distribution("ttft_due", ok["first_token_s"] - ok["scheduled_s"], bounds=True)
-    steady, figures = steady_figures(record["definition"], requests, telemetry)
+    steady, figures = steady_figures(record.definition, requests, telemetry)
     content |= figures | {
         f"steady_{key}": value
         for key, value in _latencies(ok.filter(in_steady_state(steady)) if steady else ok.clear()).items()
     }
-    content |= server_figures(telemetry, scraped=bool(scrapes), version=record.get("engine_version"))
+    content |= server_figures(telemetry, scraped=bool(scrapes), version=record.engine_version)
     content |= load_figures(record, requests, telemetry, content, (begin, end))
-    content |= _scrape_figures(scrapes, record["scrape_interval_s"], begin, end)
+    content |= _scrape_figures(scrapes, record.scrape_interval_s, begin, end)
     return content
 
 
@@ -174,7 +151,7 @@ def _failures(requests: pl.DataFrame) -> dict[str, int]:
     return {f"outcome_{name}": count for name, count in failed.value_counts().sort("kind").iter_rows()}
 
 
-def place_of_run(record: Mapping[str, Any]) -> dict[str, Any]:
+def place_of_run(run: RunHeader) -> dict[str, Any]:
     """When the run was measured, and how fast the machine was then.
 
     The slowest of a reference load's five times is left out: what interrupts a machine for a moment is no drift.
@@ -184,17 +161,17 @@ def place_of_run(record: Mapping[str, Any]) -> dict[str, Any]:
         (geometric mean of the four fastest times), `reference_noise` (standard deviation of the logarithm of a time, from the same
         four), when it started (`reference_started`) and what it was (`reference_load`).
     """
-    reference = record.get("reference") or {}
-    shape = ("requests", "in_flight", "prompt_tokens", "output_tokens")
-    kept = sorted(reference.get("seconds", ()))[:-1]
+    reference = run.reference or ReferenceLoad()
+    shape = (reference.requests, reference.in_flight, reference.prompt_tokens, reference.output_tokens)
+    kept = sorted(reference.seconds)[:-1]
     return {
-        "round": record["round"] if "round" in record else record["definition"]["repeat"],
-        "position": record.get("position"),
-        "session": record.get("session", 1),
+        "round": run.round,
+        "position": run.position,
+        "session": run.session,
         "reference_s": geometric_mean(kept) if kept else None,
         "reference_noise": stdev(map(math.log, kept)) / math.sqrt(_FOUR_OF_FIVE) if kept else None,
-        "reference_started": reference.get("started"),
-        "reference_load": "{} requests, {} at once, {} + {} tokens".format(*map(reference.get, shape)) if kept else None,
+        "reference_started": reference.started,
+        "reference_load": "{} requests, {} at once, {} + {} tokens".format(*shape) if kept else None,
     }
 
 

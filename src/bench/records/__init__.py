@@ -1,6 +1,7 @@
-"""What crosses from stage to stage. It knows nothing of the stages."""
+"""What crosses from stage to stage: typed records with their reading, writing and checksums, and the summary's columns.
 
-from bench.records.columns import COLUMNS, METRICS, Column, columns_of
-from bench.records.summary import complete, read_summary, summary_table
-
-__all__ = ["COLUMNS", "METRICS", "Column", "columns_of", "complete", "read_summary", "summary_table"]
+`launch`: launch.json. `engine`: engine.json. `deployment`: deployment.json. `run`: run.json. `request`: requests.jsonl, and
+`request_table` the same as a table. `columns`: the catalogue of the summary's columns, and `summary` that table. Stages import from
+these modules, which import `bench.errors` alone. The load process, which must start in a tenth of a second, imports `request`: it,
+and what it needs, is of the standard library.
+"""

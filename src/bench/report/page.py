@@ -22,7 +22,8 @@ from bench.figures.save import KINDS
 from bench.figures.theme import with_curve
 from bench.models import Geometry
 from bench.parse import tail_text
-from bench.records import METRICS
+from bench.records.columns import METRICS
+from bench.records.deployment import read_facts
 from bench.report import provenance
 from bench.report.findings import findings
 from bench.study import Deployment
@@ -72,12 +73,12 @@ def write_report(
         commit: of the sources that draw it, as `commit_of` tells it. of_study: how many runs the whole study has.
     """
     runs = results.runs.sort("deployment", "workload", "level", "repeat", maintain_order=True)
-    deployments = provenance.deployments(facts, runs)
+    known = [read_facts(path) for path in facts]
     context: dict[str, Any] = {
         "title": title,
         "version": __version__,
         "commit": commit,
-        "overview": provenance.overview(runs, deployments),
+        "overview": provenance.overview(runs, known),
         "figures": [_figure(spec) for spec in specs],
         "curves": _json(_curves(results)),
         "families": dict(runs.select("workload", "family").unique().iter_rows()),
@@ -95,7 +96,7 @@ def write_report(
         "invalid": runs.filter(invalid()).to_dicts(),
         "parts": PARTS,
         "failing": runs.filter(pl.col("failures").is_not_null()).to_dicts(),
-        "facts": deployments,
+        "facts": provenance.deployments(known, runs),
         "workloads": provenance.workloads(runs),
         "findings": findings(results, geometries or {}, settings or {}),
         "slos": results.decision.slos,

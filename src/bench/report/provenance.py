@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Mapping, Sequence
-from itertools import zip_longest
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
+from bench.records.deployment import DeploymentFacts
 from bench.study.environment import redacted_command, shown_settings
 
 __all__ = ["deployments", "overview", "workloads"]
@@ -20,33 +18,31 @@ _SENT = ("arrival", "endpoint", "stream", "cache", "turns", "seed")
 _LENGTHS = {"prompt_tokens": "prompt", "output_tokens": "output"}
 
 
-def overview(runs: pl.DataFrame, facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def overview(runs: pl.DataFrame, facts: Sequence[DeploymentFacts]) -> dict[str, Any]:
     """What a page says at its top: `models`, `engines` (with their versions), `hardware`, and when the first and the last run
     `started` (UTC; None where the runs do not tell it); `commits`, of the sources that
     measured; `random_weights`, whether a server was given no others.
 
     Args:
-        runs: rows of the summary table. facts: `deployment.json` of each deployment.
+        runs: rows of the summary table. facts: of each deployment.
     """
     started = sorted(_known(runs, "started"))
     versions = runs.select("engine", "engine_version").unique(maintain_order=True).rows()
-    devices = [gpu["name"] for fact in facts for gpu in fact["hardware"]["gpus"]]
+    devices = [gpu["name"] for fact in facts for gpu in fact.hardware.gpus]
     return {
         "models": _known(runs, "model"),
         "engines": [f"{engine or 'an endpoint'} {version or 'of unknown version'}" for engine, version in versions],
         "hardware": list(dict.fromkeys([*devices, *_known(runs, "hardware")])),
         "commits": _known(runs, "commit"),
-        "random_weights": any(
-            _flag([str(part) for part in fact.get("command") or []], "--load-format") == "dummy" for fact in facts
-        ),
+        "random_weights": any(fact.settings.random_weights for fact in facts),
         "started": _span(started[0], started[-1]) if started else None,
     }
 
 
-def deployments(facts: Sequence[Path], runs: pl.DataFrame) -> list[dict[str, Any]]:
-    """`deployment.json` of each deployment, with what was locked in it.
+def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[dict[str, Any]]:
+    """The facts of each deployment, with what was locked in it.
 
-    `dtype`, `kv_dtype` and `max_model_len` as its command line and its cache configuration tell them, `model`, `gpus` and
+    `dtype`, `kv_dtype` and `max_model_len` as its settings and its cache configuration tell them, `model`, `gpus` and
     `parallel` (tensor × pipeline × data) as the runs do, and `shell`: its command line with its environment, as a shell takes it. Of
     variables that are not known to be harmless only the name is there. `exported`: names of the user's own that reached the server.
 
@@ -54,26 +50,24 @@ def deployments(facts: Sequence[Path], runs: pl.DataFrame) -> list[dict[str, Any
         runs: rows of the summary table.
     """
     found = []
-    for path in facts:
-        fact: dict[str, Any] = json.loads(path.read_text())
-        command = redacted_command([str(part) for part in fact.get("command") or []])
-        own = runs.filter(pl.col("deployment") == fact["deployment"])
-        environment = {key: str(value) for key, value in (fact.get("environment") or {}).items()}
-        settings = [f"{key}={shlex.quote(value)}" for key, value in shown_settings(environment).items()]
+    for fact in facts:
+        command = redacted_command(fact.command)
+        own = runs.filter(pl.col("deployment") == fact.deployment)
+        variables = [f"{key}={shlex.quote(value)}" for key, value in shown_settings(fact.environment).items()]
         found.append(
-            {key: value for key, value in fact.items() if key not in ("environment", "command")}
+            {key: value for key, value in vars(fact).items() if key not in ("environment", "command")}
             | {
                 "command": command,
-                "exported": ", ".join(fact.get("inherited") or {}) or None,
+                "exported": ", ".join(fact.inherited or {}) or None,
                 "model": next(iter(_known(own, "model")), None),
                 "gpus": next(iter(_known(own, "gpus")), None),
                 "parallel": " × ".join(
                     f"{next(iter(_known(own, f'{kind}_parallel')), '–')}" for kind in ("tensor", "pipeline", "data")
                 ),
-                "dtype": _flag(command, "--dtype"),
-                "kv_dtype": (fact.get("cache_config") or {}).get("cache_dtype") or _flag(command, "--kv-cache-dtype"),
-                "max_model_len": _flag(command, "--max-model-len"),
-                "shell": " ".join([*settings, shlex.join(command)]) if command else None,
+                "dtype": fact.settings.dtype,
+                "kv_dtype": fact.cache_config.get("cache_dtype") or fact.settings.kv_cache_dtype,
+                "max_model_len": fact.settings.max_model_len,
+                "shell": " ".join([*variables, shlex.join(command)]) if command else None,
             }
         )
     return found
@@ -106,16 +100,6 @@ def _span(first: str, last: str) -> str:
 def _known(runs: pl.DataFrame, column: str) -> list[Any]:
     """The values of a column in the order of the runs."""
     return runs[column].drop_nulls().unique(maintain_order=True).to_list()
-
-
-def _flag(command: Sequence[str], flag: str) -> str | None:
-    """A flag's value, given as its own word or after an equals sign."""
-    for word, after in zip_longest(command, command[1:]):
-        if word == flag:
-            return after
-        if word.startswith(f"{flag}="):
-            return word.partition("=")[2]
-    return None
 
 
 def _word(value: Any) -> str:

@@ -18,7 +18,7 @@ import time
 from bench.wire.assignment import Assignment, Report
 from bench.wire.connection import Address
 from bench.wire.loop import Loop, ParentGone
-from bench.wire.records import RequestRecord
+from bench.wire.records import record_of
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def _send(assignment: Assignment, into, out) -> None:  # type: ignore[no-untyped
     if realtime:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     loop.close()
-    records = [RequestRecord.of(exchange, start) for exchange in assignment.exchanges]
+    records = [record_of(exchange, start) for exchange in assignment.exchanges]
     pickle.dump(Report(records, end, loop.lags, cpu, sum(len(x.reads) for x in assignment.exchanges), realtime), out)
     out.flush()
 

@@ -4,117 +4,71 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import httptools
 
-from bench.errors import BenchError
+from bench.records.request import Outcome, RequestRecord
 from bench.wire.connection import UNREADABLE
 from bench.wire.exchange import Exchange
 
-__all__ = ["Outcome", "RequestRecord", "read_requests", "write_requests"]
+__all__ = ["record_of"]
 
-Outcome = Literal["ok", "http_error", "stream_error", "truncated", "disconnect", "timeout"]
 # Keys of a chat delta that carry what the model generated: an answer, its reasoning, or a call of a tool.
 _OUTPUT, _REASONING = ("content", "tool_calls", "refusal"), ("reasoning_content", "reasoning")
 
 
-@dataclass(frozen=True)
-class RequestRecord:
-    """One line of `requests.jsonl`. Times are seconds since the run's start, on one monotonic clock; None where absent.
+def record_of(exchange: Exchange, start: float) -> RequestRecord:
+    """The record of an exchange of a run that started at `start` on the exchange's clock."""
 
-    Attributes:
-        index: number of the request in its run. after: index of the turn before it in its conversation.
-        outcome: `ok`; `http_error`: a status other than 200; `stream_error`: an error inside a stream that began with 200;
-            `truncated`: the answer ended before its last event; `disconnect`; `timeout`.
-        error: the server's words, where it said why; else the system's, where the connection failed.
-        prompt_asked, output_asked: tokens of the prompt as sent, and tokens asked for.
-        prompt_tokens, completion_tokens: as the server counted them (`usage`); cached_tokens: of the prompt's, those it had in its
-            prefix cache, where it says so.
-        scheduled_s, sent_s, headers_s, first_byte_s, first_token_s, first_output_s, last_token_s, end_s: the stamps;
-            `first_output_s` is that of the first token that is not reasoning.
-        ttft_s: first chunk that carries a token − sent; None without streaming. e2e_s: last token chunk − sent.
-        token_times_s: arrival of each chunk that carries tokens.
-        resent: how often it was sent again, as the server closed a connection that it had answered on before while the request was on
-            its way; `sent_s` is the last time.
-    """
+    def since(stamp: float | None) -> float | None:
+        return None if stamp is None else round(stamp - start, 6)
 
-    index: int
-    after: int | None
+    response = _Response(exchange)
+    answer = _answer(response, exchange.streamed)
     outcome: Outcome
-    error: str | None
-    status: int | None
-    prompt_asked: int | None
-    output_asked: int | None
-    prompt_tokens: int | None
-    completion_tokens: int | None
-    cached_tokens: int | None
-    scheduled_s: float | None
-    sent_s: float | None
-    headers_s: float | None
-    first_byte_s: float | None
-    first_token_s: float | None
-    first_output_s: float | None
-    last_token_s: float | None
-    end_s: float | None
-    ttft_s: float | None
-    e2e_s: float | None
-    token_times_s: list[float]
-    resent: int = 0
-
-    @classmethod
-    def of(cls, exchange: Exchange, start: float) -> RequestRecord:
-        """The record of an exchange of a run that started at `start` on the exchange's clock."""
-
-        def since(stamp: float | None) -> float | None:
-            return None if stamp is None else round(stamp - start, 6)
-
-        response = _Response(exchange)
-        answer = _answer(response, exchange.streamed)
-        outcome: Outcome
-        if exchange.failure == "timeout":
-            outcome = "timeout"
-        elif response.status is None:
-            outcome = "disconnect"
-        # What a server said before it hung up tells more than that it did.
-        elif response.status != 200:
-            outcome = "http_error"
-        elif answer.error is not None:
-            outcome = "stream_error"
-        elif exchange.failure:
-            outcome = "disconnect"
-        else:
-            outcome = "ok" if answer.complete and response.complete else "truncated"
-        sent = exchange.sent
-        first = answer.tokens[0] if answer.tokens and exchange.streamed else None
-        last = answer.tokens[-1] if answer.tokens else None
-        usage = answer.usage
-        return cls(
-            index=exchange.index,
-            after=exchange.after,
-            outcome=outcome,
-            error=answer.error or (exchange.error if exchange.failure else None),
-            status=response.status,
-            prompt_asked=exchange.prompt_asked,
-            output_asked=exchange.output_asked,
-            prompt_tokens=usage.prompt,
-            completion_tokens=usage.completion,
-            cached_tokens=usage.cached,
-            scheduled_s=since(exchange.scheduled),
-            sent_s=since(sent),
-            headers_s=since(response.headers),
-            first_byte_s=since(response.pieces[0][0] if response.pieces else None),
-            first_token_s=since(first),
-            first_output_s=since(answer.first_output if exchange.streamed else None),
-            last_token_s=since(last),
-            end_s=since(exchange.end),
-            ttft_s=None if first is None or sent is None else round(first - sent, 6),
-            e2e_s=None if last is None or sent is None else round(last - sent, 6),
-            token_times_s=[round(t - start, 6) for t in answer.tokens],
-            resent=exchange.resent,
-        )
+    if exchange.failure == "timeout":
+        outcome = "timeout"
+    elif response.status is None:
+        outcome = "disconnect"
+    # What a server said before it hung up tells more than that it did.
+    elif response.status != 200:
+        outcome = "http_error"
+    elif answer.error is not None:
+        outcome = "stream_error"
+    elif exchange.failure:
+        outcome = "disconnect"
+    else:
+        outcome = "ok" if answer.complete and response.complete else "truncated"
+    sent = exchange.sent
+    first = answer.tokens[0] if answer.tokens and exchange.streamed else None
+    last = answer.tokens[-1] if answer.tokens else None
+    usage = answer.usage
+    return RequestRecord(
+        index=exchange.index,
+        after=exchange.after,
+        outcome=outcome,
+        error=answer.error or (exchange.error if exchange.failure else None),
+        status=response.status,
+        prompt_asked=exchange.prompt_asked,
+        output_asked=exchange.output_asked,
+        prompt_tokens=usage.prompt,
+        completion_tokens=usage.completion,
+        cached_tokens=usage.cached,
+        scheduled_s=since(exchange.scheduled),
+        sent_s=since(sent),
+        headers_s=since(response.headers),
+        first_byte_s=since(response.pieces[0][0] if response.pieces else None),
+        first_token_s=since(first),
+        first_output_s=since(answer.first_output if exchange.streamed else None),
+        last_token_s=since(last),
+        end_s=since(exchange.end),
+        ttft_s=None if first is None or sent is None else round(first - sent, 6),
+        e2e_s=None if last is None or sent is None else round(last - sent, 6),
+        token_times_s=[round(t - start, 6) for t in answer.tokens],
+        resent=exchange.resent,
+    )
 
 
 class _Response:
@@ -288,26 +242,3 @@ def _error_text(body: bytes) -> str:
     while isinstance(error, dict):
         error = error.get("error") or error.get("message") or error.get("detail") or json.dumps(error)
     return str(error)[:500]
-
-
-def write_requests(records: Iterable[RequestRecord], path: Path) -> None:
-    """Write one JSON line a request."""
-    with path.open("w", encoding="utf-8") as file:
-        for record in records:
-            file.write(json.dumps(asdict(record), separators=(",", ":")) + "\n")
-
-
-def read_requests(path: Path) -> list[RequestRecord]:
-    """The records in a `requests.jsonl`.
-
-    Raises:
-        BenchError: a line is not a record.
-    """
-    records = []
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                records.append(RequestRecord(**json.loads(line)))
-            except (ValueError, TypeError) as error:
-                raise BenchError(f"{path}: line {number} is no request record: {error}") from None
-    return records

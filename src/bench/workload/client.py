@@ -18,8 +18,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench.errors import BenchError
+from bench.records.request import RequestRecord
 from bench.study import Workload
-from bench.wire import Exchange, RequestRecord
+from bench.wire import Exchange
 from bench.wire.assignment import Assignment, Report
 from bench.workload.payload import Payloads
 from bench.workload.schedule import PlannedRequest, schedule

@@ -9,7 +9,7 @@ from bench.analysis import Comparison
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import AXIS_TITLES, PALETTE, nothing_to_show
-from bench.records import METRICS
+from bench.records.columns import METRICS
 
 _OVERALL = "all"
 _STEP = 17  # height of a row

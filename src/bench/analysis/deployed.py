@@ -1,0 +1,64 @@
+"""What a run's row has of its deployment: from its launch, and from the facts of its server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from bench.models import predicted_saturation
+from bench.records.deployment import DeploymentFacts, Hardware
+from bench.records.launch import Launch
+
+__all__ = ["deployed"]
+
+
+def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFacts | None) -> dict[str, Any]:
+    """The columns of a run that say what it was measured on, and the load at which its KV cache is full.
+
+    Args:
+        run: its summary. launch, facts: of its deployment; what is not known is null.
+    """
+    plan, settings = launch and launch.plan, launch and launch.settings
+    engines = facts and facts.engines
+    return {
+        "model": launch and launch.model,
+        "engine": launch and launch.engine,
+        "device": launch and launch.device,
+        "tensor_parallel": launch and launch.tensor_parallel,
+        "pipeline_parallel": launch and launch.pipeline_parallel,
+        "data_parallel": launch and launch.data_parallel,
+        "gpus": launch and launch.gpus,
+        "engine_version": facts and facts.engine_version,
+        "hardware": facts and _in_short(facts.hardware),
+        "parameters": plan and plan.parameters,
+        "kv_bytes_per_token": plan and plan.kv_bytes_per_token,
+        "kv_tokens_planned": plan and plan.kv_tokens,
+        "kv_tokens": facts and facts.kv_tokens,
+        "max_model_len": settings and settings.max_model_len,
+        "max_num_seqs": settings and settings.max_num_seqs,
+        "kv_blocks": facts and facts.kv_blocks,
+        "engines": engines or (launch and launch.data_parallel),
+        "predicted_saturation": _predicted(run, launch, facts),
+    }
+
+
+def _in_short(machine: Hardware) -> str:
+    """The machine, such as `Xeon, 2 cores, 2 × NVIDIA H100`."""
+    gpus = Counter(gpu["name"] for gpu in machine.gpus)
+    return ", ".join([machine.cpu, f"{machine.cores} cores", *(f"{count} × {name}" for name, count in gpus.items())])
+
+
+def _predicted(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFacts | None) -> float | None:
+    """Requests that the KV cache holds; None where it is unknown, or where requests share their prompts' blocks and more would fit.
+
+    Of several engines it is what all of them hold together: where requests are dealt out unevenly, the first one is full before that.
+    """
+    plan = launch and launch.plan
+    kv_tokens = (facts and facts.kv_tokens) or (plan and plan.kv_tokens)
+    shared = run.get("cache", "unique") != "unique" and run.get("prefix_hit_rate_expected") != 0
+    if not kv_tokens or shared or not run["requests"]:
+        return None
+    block_size = (facts and facts.block_size) or (plan and plan.block_size) or 1
+    groups = plan.kv_groups if plan else ((None, 1),)
+    return predicted_saturation(kv_tokens, run["prompt_tokens"] + run["output_tokens"], block_size, groups)

@@ -1,0 +1,107 @@
+"""`deployment.json`: what was really running, read from the server and the machine before the first run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.records.files import read_typed
+from bench.records.launch import Settings, flags_of, settings_of
+
+__all__ = ["DeploymentFacts", "Hardware", "KvFacts", "Warmup", "read_facts"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """The client's machine.
+
+    Attributes:
+        cpu: its name. cores: all; cores_allowed: those that this process may use. memory_bytes: of the machine.
+        gpus: `name`, `memory.total`, `driver_version` and `power.limit` of each, as nvidia-smi words them.
+        system: kernel. python: version.
+    """
+
+    cpu: str
+    cores: int | None
+    cores_allowed: int | None = None
+    memory_bytes: int | None = None
+    gpus: tuple[Mapping[str, str], ...]
+    system: str | None = None
+    python: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warmup:
+    """What was sent before the first run: TTFT of each request (s; E2E where nothing streams, None where it failed), and whether three
+    in a row were alike; None where there was no warm-up.
+    """
+
+    ttft_s: tuple[float | None, ...] = ()
+    stable: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KvFacts:
+    """The KV cache of all engines behind an endpoint together. Null where the server does not tell it.
+
+    Attributes:
+        engines: how many there are. kv_blocks, kv_tokens: of all together. block_size: tokens in a block.
+        prefix_caching: whether prompts share blocks. cache_config: the engine's own settings of the cache; what all engines have in
+            common, and null where they differ.
+    """
+
+    engines: int | None = None
+    kv_blocks: int | None
+    block_size: int | None
+    kv_tokens: int | None
+    prefix_caching: bool | None = None
+    cache_config: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentFacts(KvFacts):
+    """A deployment's server and machine.
+
+    Attributes:
+        deployment: its key. digest: of its definition.
+        engine_version: as the server says it. managed: whether it was started here. command, environment: with which it was, without
+            secrets; settings: of its engine, as started.
+        ready_s: seconds from start to readiness. weight_gib: of the loaded weights, as its log tells them.
+        inherited: the user's variables that reached it, as recorded; None for a server that was not started here, or of which nothing
+            was recorded. environment_digest: of those that must be alike in runs that are compared.
+    """
+
+    deployment: str
+    digest: str
+    engine_version: str | None
+    managed: bool
+    command: tuple[str, ...]
+    settings: Settings = field(default_factory=Settings)
+    environment: Mapping[str, str]
+    ready_s: float
+    weight_gib: float | None = None
+    hardware: Hardware
+    inherited: Mapping[str, str] | None = None
+    environment_digest: str | None = None
+    warmup: Warmup = field(default_factory=Warmup)
+
+
+def read_facts(path: Path) -> DeploymentFacts:
+    """The facts in `path`; of an older version, settings are those of the command line.
+
+    Raises:
+        BenchError: it names the file, the key and what is wrong.
+    """
+    return read_typed(
+        DeploymentFacts,
+        path,
+        "Remove it, and the next session gathers the facts again.",
+        {"settings": _settings},
+    )
+
+
+def _settings(content: Mapping[str, Any]) -> dict[str, Any]:
+    command = content.get("command")
+    return vars(settings_of(flags_of([str(word) for word in command] if isinstance(command, list) else [])))

@@ -1,0 +1,39 @@
+"""`engine.json`: an engine that is ready to start, and what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.records.files import read_typed
+
+__all__ = ["EngineRecord", "read_engine"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineRecord:
+    """How an engine's server is started.
+
+    Attributes:
+        engine: its key. source, device: as configured.
+        command: the server's; None where it is not ours to start.
+        locks: SHA-256 of each lock file by its path; None where the engine is not built from locks.
+        freeze: packages of its environment, as `name==version`; None likewise.
+    """
+
+    engine: str
+    source: str
+    device: str
+    command: tuple[str, ...] | None = None
+    locks: Mapping[str, str] | None = None
+    freeze: tuple[str, ...] | None = None
+
+
+def read_engine(path: Path) -> EngineRecord:
+    """The record in `path`.
+
+    Raises:
+        BenchError: it names the file, the key and what is wrong.
+    """
+    return read_typed(EngineRecord, path, "Remove it, and the next workflow makes the engine ready again.")

@@ -1,0 +1,120 @@
+"""JSON to dataclasses and back. What is read has the types that its fields declare; a message names the key that does not."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from bench.errors import BenchError, shown
+
+__all__ = ["UNREADABLE", "read_object", "read_typed", "refuse_constant", "typed", "write_record"]
+
+UNREADABLE = (OSError, ValueError, RecursionError)  # what reading a file that is no record may raise
+_MOST = 1e15  # of a number: beyond it, nothing of ours was counted or measured
+
+R = TypeVar("R")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`.
+
+    Raises:
+        OSError, ValueError, RecursionError: there is none; NaN and infinities are refused.
+    """
+    content = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse_constant)
+    if not isinstance(content, dict):
+        raise ValueError("it holds no object")
+    return content
+
+
+def read_typed(kind: type[R], path: Path, fix: str, older: Mapping[str, Any] | None = None) -> R:
+    """The record in `path`.
+
+    Args:
+        kind: a dataclass. fix: what to do about a file that is none. older: functions by key that give what records of older versions
+            lack, from the rest of their content.
+
+    Raises:
+        BenchError: it names the file, the key and what is wrong.
+    """
+    try:
+        content = read_object(path)
+        for key, value_of in (older or {}).items():
+            if key not in content:
+                content[key] = value_of(content)
+        return typed(kind, content)
+    except FileNotFoundError:
+        raise BenchError(f"{path}: no such file. {fix}") from None
+    except UNREADABLE as error:
+        raise BenchError(f"{path}: not a valid {path.name} ({error}). {fix}") from None
+
+
+def refuse_constant(constant: str) -> float:
+    """What JSON is read with, so that NaN and infinities are refused."""
+    raise ValueError(f"{constant} is no measurement")
+
+
+def typed(kind: type[R], content: Any, at: str = "", *, most: float = _MOST) -> R:
+    """`content` as the dataclass `kind`: what it lacks takes its default, and what `kind` does not know is left out.
+
+    Args:
+        at: where it stands, for messages. most: largest number.
+
+    Raises:
+        ValueError: it names the key that is missing, or is not what its field declares.
+    """
+    if not isinstance(content, dict):
+        raise ValueError(f"{at} is {shown(content)}" if at else "it holds no object")
+    values, hints = {}, _hints(kind)  # type: ignore[arg-type] # a type is hashable
+    for field in fields(kind):  # type: ignore[arg-type] # a dataclass
+        where = f"{at}.{field.name}" if at else field.name
+        if field.name in content:
+            values[field.name] = _value(hints[field.name], content[field.name], where, most)
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise ValueError(f"{where} is missing")
+    return kind(**values)
+
+
+@cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _value(hint: Any, value: Any, at: str, most: float) -> Any:
+    """`value`, if it is what `hint` declares; lists become tuples, and objects dataclasses where it says so."""
+    kinds = get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is Union else (hint,)
+    if Any in kinds or (value is None and NoneType in kinds):
+        return value
+    for kind in kinds:
+        origin, inner = get_origin(kind), get_args(kind)
+        if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
+            return typed(kind, value, at, most=most)
+        if origin is tuple and isinstance(value, list):
+            each = (inner[0],) * len(value) if inner[1:] == (...,) else inner
+            if len(each) == len(value):
+                return tuple(_value(k, v, f"{at}[{i}]", most) for i, (k, v) in enumerate(zip(each, value, strict=True)))
+        if origin is Mapping and isinstance(value, dict):
+            return {name: _value(inner[1], v, f"{at}.{name}", most) for name, v in value.items()}
+        if kind in (int, float) and _is_number(kind, value, most):
+            return value
+        if kind in (str, bool) and isinstance(value, kind):
+            return value
+    raise ValueError(f"{at} is {shown(value)}")
+
+
+def _is_number(kind: type, value: Any, most: float) -> bool:
+    types = int if kind is int else (int, float)
+    return isinstance(value, types) and not isinstance(value, bool) and abs(value) < most and math.isfinite(value)
+
+
+def write_record(record: Any, path: Path) -> None:
+    """Write a record, its fields in their order; `path` holds all of it or what it held before."""
+    unfinished = path.with_name(f".{path.name}")
+    unfinished.write_text(json.dumps(asdict(record), indent=2) + "\n", encoding="utf-8")
+    unfinished.replace(path)

@@ -1,0 +1,82 @@
+"""`requests.jsonl`: one line a request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from bench.errors import BenchError
+
+__all__ = ["Outcome", "RequestRecord", "read_requests", "write_requests"]
+
+Outcome = Literal["ok", "http_error", "stream_error", "truncated", "disconnect", "timeout"]
+
+
+@dataclass(frozen=True)
+class RequestRecord:
+    """One line of `requests.jsonl`. Times are seconds since the run's start, on one monotonic clock; None where absent.
+
+    Attributes:
+        index: number of the request in its run. after: index of the turn before it in its conversation.
+        outcome: `ok`; `http_error`: a status other than 200; `stream_error`: an error inside a stream that began with 200;
+            `truncated`: the answer ended before its last event; `disconnect`; `timeout`.
+        error: the server's words, where it said why; else the system's, where the connection failed.
+        prompt_asked, output_asked: tokens of the prompt as sent, and tokens asked for.
+        prompt_tokens, completion_tokens: as the server counted them (`usage`); cached_tokens: of the prompt's, those it had in its
+            prefix cache, where it says so.
+        scheduled_s, sent_s, headers_s, first_byte_s, first_token_s, first_output_s, last_token_s, end_s: the stamps;
+            `first_output_s` is that of the first token that is not reasoning.
+        ttft_s: first chunk that carries a token − sent; None without streaming. e2e_s: last token chunk − sent.
+        token_times_s: arrival of each chunk that carries tokens.
+        resent: how often it was sent again, as the server closed a connection that it had answered on before while the request was on
+            its way; `sent_s` is the last time.
+    """
+
+    index: int
+    after: int | None
+    outcome: Outcome
+    error: str | None
+    status: int | None
+    prompt_asked: int | None
+    output_asked: int | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cached_tokens: int | None
+    scheduled_s: float | None
+    sent_s: float | None
+    headers_s: float | None
+    first_byte_s: float | None
+    first_token_s: float | None
+    first_output_s: float | None
+    last_token_s: float | None
+    end_s: float | None
+    ttft_s: float | None
+    e2e_s: float | None
+    token_times_s: list[float]
+    resent: int = 0
+
+
+def write_requests(records: Iterable[RequestRecord], path: Path) -> None:
+    """Write one JSON line a request."""
+    with path.open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(json.dumps(asdict(record), separators=(",", ":")) + "\n")
+
+
+def read_requests(path: Path) -> list[RequestRecord]:
+    """The records in a `requests.jsonl`.
+
+    Raises:
+        BenchError: a line is not a record.
+    """
+    records = []
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                records.append(RequestRecord(**json.loads(line)))
+            except (ValueError, TypeError) as error:
+                raise BenchError(f"{path}: line {number} is no request record: {error}") from None
+    return records

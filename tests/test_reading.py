@@ -1,0 +1,166 @@
+"""Records are what their fields declare, old ones can still be read, and a message names what is wrong."""
+
+import json
+
+import pytest
+
+from bench.errors import BenchError
+from bench.records import launch as launch_module
+from bench.records.deployment import read_facts
+from bench.records.engine import read_engine
+from bench.records.files import write_record
+from bench.records.launch import Settings, read_launch
+from bench.records.request import write_requests
+from bench.records.request_table import REQUEST_SCHEMA, request_table
+from bench.records.run import RECORD, ReferenceLoad, read_record, read_run
+from tests import records
+
+# As the first version that resolved launches wrote them.
+OLD_PLAN = {
+    "parameters": 10, "device_memory_bytes": 2**34, "weight_bytes": 40, "overhead_bytes": 5, "kv_cache_bytes": 2**20, "kv_bytes_per_token": 512,
+    "kv_bytes_per_token_per_device": 512, "block_size": 16, "kv_tokens": 2048,
+}  # fmt: skip
+OLD_LAUNCH = {
+    "deployment": "a", "model": "m", "digest": "d", "served_name": "a", "base_url": None, "device": "cuda", "vocabulary": 512,
+    "argv": ["vllm", "serve", "m", "--max-num-seqs", "8", "--max-num-seqs", "9", "--max-model-len=4096", "--dtype", "float16", "--block-size", "16",
+             "--no-enable-prefix-caching", "--load-format", "dummy", "--enforce-eager"],
+    "environment": {}, "plan": OLD_PLAN,
+}  # fmt: skip
+OLD_FACTS = {
+    "deployment": "a", "digest": "d", "engine_version": "0.32.0", "managed": True, "command": OLD_LAUNCH["argv"], "environment": {}, "ready_s": 3,
+    "kv_blocks": 128, "block_size": 16, "kv_tokens": 2048, "weight_gib": None, "cache_config": {"cache_dtype": "auto"},
+    "hardware": {"cpu": "c", "cores": 2, "cores_allowed": 2, "memory_bytes": 2**34, "gpus": [], "system": "Linux 6", "python": "3.12"},
+    "warmup_ttft_s": [0.1],
+}  # fmt: skip
+
+
+def refused(read, folder, name, content):
+    """The message about a record of this content."""
+    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(BenchError) as error:
+        read(folder / name)
+    return str(error.value)
+
+
+def test_what_is_written_is_read(tmp_path):
+    run = records.run(reference=ReferenceLoad(round=1, seconds=(0.1, 0.2, 0.3)), environment={"A": "b"})
+    launch = records.launch(plan={"kv_groups": ((1024, 6), (None, 1))}, max_num_seqs=8, environment={"A": "b"})
+    facts = records.facts(hardware=records.MACHINE, cache_config={"x": None}, kv_tokens=7)
+    write_record(run, tmp_path / RECORD)
+    write_record(launch, tmp_path / "launch.json")
+    write_record(facts, tmp_path / "deployment.json")
+    write_record(records.engine(), tmp_path / "engine.json")
+    assert read_run(tmp_path) == run
+    assert read_launch(tmp_path / "launch.json") == launch
+    assert read_facts(tmp_path / "deployment.json") == facts
+    assert read_engine(tmp_path / "engine.json") == records.engine()
+
+
+def test_launches_and_facts_of_before_have_the_settings_of_their_command_line(tmp_path):
+    (tmp_path / "launch.json").write_text(json.dumps(OLD_LAUNCH))
+    (tmp_path / "deployment.json").write_text(json.dumps(OLD_FACTS))
+    launch, facts = read_launch(tmp_path / "launch.json"), read_facts(tmp_path / "deployment.json")
+    settings = Settings(
+        max_num_seqs=8, max_model_len=4096, block_size=16, dtype="float16", prefix_caching=False, random_weights=True
+    )
+    assert launch.settings == facts.settings == settings
+    assert (launch.gpus, launch.engine, launch.afterwards, launch.plan.kv_groups) == (1, None, None, ((None, 1),))
+    assert (facts.engines, facts.inherited, facts.warmup.ttft_s) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("told", "gpus"),
+    [
+        ({"gpus": 3, "device": "cpu"}, 3),
+        ({"gpus": None, "tensor_parallel": 2}, None),
+        ({"argv": ["serve", "--pipeline-parallel-size", "3", "--tensor-parallel-size", "2"]}, 6),
+        ({"argv": ["serve", "--tensor-parallel-size", "2", "--data-parallel-size", "4"], "tensor_parallel": 2}, 8),
+        ({"argv": ["serve"], "tensor_parallel": 2}, 1),
+        ({"argv": [], "tensor_parallel": 2}, 2),
+        ({"argv": None, "tensor_parallel": 2, "base_url": "http://x"}, None),
+        ({"argv": ["serve"], "base_url": "http://x"}, 1),
+        ({"argv": ["serve", "--tensor-parallel-size", "2"], "device": "cpu"}, 0),
+        ({"argv": None, "device": "cpu", "base_url": "http://x"}, None),
+    ],
+)
+def test_gpus_of_a_launch(tmp_path, told, gpus):
+    (tmp_path / "launch.json").write_text(json.dumps({**OLD_LAUNCH, **told}))
+    assert read_launch(tmp_path / "launch.json").gpus == gpus
+
+
+def test_settings_that_are_no_numbers_are_left_to_the_engine():
+    assert launch_module.settings_of({"max-model-len": "16k", "max-num-seqs": True}) == Settings(random_weights=False)
+    assert launch_module.settings_of({}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"argv": "serve"}, "argv is 'serve'"),
+        ({"argv": ["serve", 5]}, "argv[1] is 5"),
+        ({"plan": {**OLD_PLAN, "kv_tokens": "many"}}, "plan.kv_tokens is 'many'"),
+        ({"plan": {"parameters": 1}}, "plan.device_memory_bytes is missing"),
+        ({"gpus": True}, "gpus is True"),
+        ({"gpus": 10**20}, "gpus is 100000000000000000000"),
+        ({"environment": {"A": 1}}, "environment.A is 1"),
+        ({"settings": []}, "settings is []"),
+    ],
+)
+def test_a_launch_that_is_none_is_named_with_its_key(tmp_path, change, words):
+    told = refused(read_launch, tmp_path, "launch.json", {**OLD_LAUNCH, **change})
+    assert told.startswith(f"{tmp_path}/launch.json: not a valid launch.json ({words})")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "nothing", '{"deployment": NaN}', "[" * 100_000])
+@pytest.mark.parametrize(
+    ("read", "name"),
+    [
+        (read_launch, "launch.json"),
+        (read_facts, "deployment.json"),
+        (read_engine, "engine.json"),
+        (read_record, "run.json"),
+    ],
+)
+def test_what_is_no_record_is_refused(tmp_path, read, name, content):
+    assert refused(read, tmp_path, name, content).startswith(f"{tmp_path}/{name}: not a valid ")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"client": {"cpu_s": "x"}}, "client.cpu_s is 'x'"),
+        ({"client": {"cpu_s": 1e13}}, "client.cpu_s is 10000000000000.0"),
+        ({"prefix": {}}, "prefix.expected_tokens is missing"),
+        ({"reference": {"seconds": [1.0, 2.0]}}, "reference.seconds is [1.0, 2.0]"),
+        ({"reference": {"seconds": [1.0, 2.0, -1.0]}}, "reference.seconds is [1.0, 2.0, -1.0]"),
+        ({"scrape_interval_s": 0}, "scrape_interval_s is 0"),
+        ({"files": {"../x": "y"}}, "files names '../x', which is no file beside it"),
+        ({"files": 5}, "files names no checksums"),
+        ({"definition": {}}, "definition.workload is None"),
+        ({"definition": None}, "definition is None"),
+        ({"round": "1"}, "round is '1'"),
+    ],
+)
+def test_a_run_that_is_none_is_named_with_its_key(tmp_path, change, words):
+    write_record(records.run(), tmp_path / RECORD)
+    content = json.loads((tmp_path / "run.json").read_text())
+    told = refused(read_record, tmp_path, "run.json", {**content, **change})
+    assert told.startswith(f"{tmp_path}/run.json: not a valid record of a run ({words}). Restore it, or discard the run")
+
+
+def test_a_run_without_a_round_has_that_of_its_repeat(tmp_path):
+    write_record(records.run(definition={**records.DEFINITION, "repeat": 3}), tmp_path / RECORD)
+    content = json.loads((tmp_path / "run.json").read_text())
+    for key in ("round", "session", "position", "reference", "device", "environment", "commit"):
+        del content[key]
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    old = read_record(tmp_path / "run.json")
+    assert (old.round, old.session, old.position, old.reference, old.environment) == (3, 1, None, None, None)
+
+
+def test_the_table_of_requests_has_a_column_a_field(tmp_path):
+    requests = [records.request(index=i, error="x" if i else None) for i in range(2)]
+    write_requests(requests, tmp_path / "requests.jsonl")
+    table = request_table(tmp_path / "requests.jsonl")
+    assert dict(table.schema) == REQUEST_SCHEMA
+    assert table.to_dicts() == [vars(request) for request in requests]
