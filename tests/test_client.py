@@ -278,9 +278,10 @@ def test_a_request_is_what_the_sdk_would_send(content):
     assert head.split(b"\r\n") == [b"POST " + caught[0].url.raw_path + b" HTTP/1.1", *lines]
 
 
+@pytest.mark.parametrize("text_alone", [False, True])
 @pytest.mark.parametrize(("template", "each"), [(0, 1), (7, 1), (11, 2)])
-def test_a_chat_is_as_long_as_the_server_counts(template, each):
-    with fake_server(chat_template=template, tokens_a_letter=each) as server:
+def test_a_chat_is_as_long_as_the_server_counts(template, each, text_alone):
+    with fake_server(chat_template=template, tokens_a_letter=each, counts_text_alone=text_alone) as server:
         _, records = send(server, 2, endpoint="chat", prompt_tokens=33)
     assert {(r.outcome, r.prompt_asked, r.prompt_tokens) for r in records} == {("ok", 33, 33)}
     texts = [body["messages"][0]["content"] for body in server.bodies]

@@ -19,6 +19,7 @@ from tests.conftest import ROOT
 
 OURS = {*GAUGES, *COUNTERS, *HISTOGRAMS}
 TOLD_BY_TGI = {"running", "waiting", "server_prompt_tokens", "server_generation_tokens", "server_queue_time", "server_e2e"}
+TOLD_BY_LLAMACPP = {"running", "waiting", "server_prompt_tokens", "server_generation_tokens", "prefix_hits"}
 NEVER_TOLD = {
     "vllm-0.8.5": {"prefix_queries", "prefix_hits"},  # an engine of the older kind
     "vllm-0.9.2": set(),
@@ -28,8 +29,9 @@ NEVER_TOLD = {
     "sglang-0.5.3": {"preemptions", "server_prefill_time", "server_decode_time"},
     "sglang-0.5.23": {"server_prefill_time", "server_decode_time"},
     "tgi-3.3.7": OURS - TOLD_BY_TGI,
+    "llamacpp-2026.10.11549": OURS - TOLD_BY_LLAMACPP,
 }
-TITLES = {"vllm": "vLLM", "sglang": "SGLang", "tgi": "TGI"}
+TITLES = {"vllm": "vLLM", "sglang": "SGLang", "tgi": "TGI", "llamacpp": "llama.cpp"}
 
 
 def exposition(golden):
@@ -85,7 +87,7 @@ def test_the_newest_name_that_is_there(golden, names):
 
 RENAMED = [
     (golden, metric)
-    for golden in ("vllm-0.32.0", "vllm-0.11.2", "sglang-0.5.23", "tgi-3.3.7")
+    for golden in ("vllm-0.32.0", "vllm-0.11.2", "sglang-0.5.23", "tgi-3.3.7", "llamacpp-2026.10.11549")
     for metric in sorted(OURS - NEVER_TOLD[golden])
 ]
 
@@ -101,11 +103,8 @@ def test_a_renamed_metric_is_a_named_error(golden, metric):
         renamed = re.sub(rf"\b{family}(?=[_{{ ]|_total|_sum)", f"{family}_v2", renamed)
     found = find_catalogue(metric_names(renamed), version)
     missing = [text for text in found.missing if text.startswith(f"{metric} ")]
-    if engine == "sglang" and metric in (
-        "preemptions",
-        "prefix_hits",
-        "server_itl",
-    ):  # shown only when there is something to tell
+    # Shown only when there is something to tell, or not by every build.
+    if metric in {"sglang": ("preemptions", "prefix_hits", "server_itl"), "llamacpp": ("prefix_hits",)}.get(engine, ()):
         assert missing == []
         return
     assert len(missing) == 1
@@ -157,7 +156,7 @@ def test_a_build_from_source_is_judged_by_what_it_has():
 def test_an_engine_that_nobody_knows():
     found = find_catalogue({"python_info", "lmdeploy:running"}, "1.0")
     assert (found.engine, found.names) == (None, {})
-    assert found.missing == ["the metrics of any engine that is known (vLLM, SGLang, TGI)"]
+    assert found.missing == ["the metrics of any engine that is known (vLLM, SGLang, TGI, llama.cpp)"]
 
 
 def test_the_table_is_sound():
@@ -204,6 +203,10 @@ FIGURES = {
         "server_prompt_tokens": 24 * 128, "server_generation_tokens": 24 * 32, "server_queue_time_mean_s": 0.25, "server_e2e_mean_s": 2.5,
         "server_ttft_mean_s": None, "server_itl_mean_s": None,
     },
+    "llamacpp-2026.10.11549": {
+        "kv_usage_peak": None, "preemptions": None, "prefix_queries": None, "prefix_hits": 0, "running_peak": 16, "waiting_peak": 8,
+        "server_prompt_tokens": 32 * 128, "server_generation_tokens": 16 * 48,  # output counts when its request is done
+    },
 }  # fmt: skip
 
 
@@ -249,6 +252,7 @@ def test_a_server_that_begins_with_nothing_to_tell(tmp_path):
         ("sglang-0.5.23", {}, 3072, 3072, 1, None),
         ("sglang-0.5.3", {"disable_radix_cache": True}, None, None, None, False),
         ("tgi-3.3.7", {}, None, None, None, None),
+        ("llamacpp-2026.10.11549", {}, None, None, None, None),
     ],
 )
 def test_the_kv_cache_as_a_server_tells_it(golden, info, tokens, blocks, size, caching):
@@ -262,7 +266,7 @@ def test_the_kv_cache_as_a_server_tells_it(golden, info, tokens, blocks, size, c
 def test_a_server_of_which_nothing_was_read_lacks_its_metrics_only_where_it_was_asked():
     nothing = pl.DataFrame(schema=TELEMETRY_SCHEMA)
     asked = server_figures(nothing, scraped=True, version=None)
-    assert asked["metrics_missing"] == ["the metrics of any engine that is known (vLLM, SGLang, TGI)"]
+    assert asked["metrics_missing"] == ["the metrics of any engine that is known (vLLM, SGLang, TGI, llama.cpp)"]
     assert server_figures(nothing, scraped=False)["metrics_missing"] == []
     assert (asked["kv_usage_peak"], asked["preemptions"], asked["server_ttft_mean_s"], asked["counters_fell"]) == (
         None,

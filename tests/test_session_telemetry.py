@@ -88,7 +88,7 @@ def test_a_server_that_nobody_knows_is_measured_without_telemetry(tmp_path, cont
     with fake_server(metrics="lmdeploy:running 1\n") as server:
         told, facts, said = session(server, content, tmp_path)
     assert any(
-        "lacks the metrics of any engine that is known (vLLM, SGLang, TGI); measuring without telemetry" in line
+        "lacks the metrics of any engine that is known (vLLM, SGLang, TGI, llama.cpp); measuring without telemetry" in line
         for line in said
     )
     assert (facts["engine_version"], facts["kv_tokens"], told["scraped"], told["metrics_missing"]) == (None, None, None, [])

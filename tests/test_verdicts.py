@@ -109,7 +109,7 @@ def test_later_turns_are_no_part_of_a_burst(tmp_path):
 def test_an_endpoint_that_says_nothing(tmp_path):
     with serving(exposition=lambda _: "") as server:
         (told,) = reasons(server, tmp_path)
-    assert told == "the exposition lacks the metrics of any engine that is known (vLLM, SGLang, TGI)"
+    assert told == "the exposition lacks the metrics of any engine that is known (vLLM, SGLang, TGI, llama.cpp)"
 
 
 def test_a_starved_client(tmp_path):

@@ -11,22 +11,16 @@ from typing import Any
 from bench.errors import BenchError
 from bench.models.config_json import config_of, geometry_of, geometry_of_model
 from bench.models.geometry import Geometry
+from bench.models.tokenizer import CHAT_TEMPLATE, FEWEST_TOKENS, SPECIAL, TOKEN_IDS, tokens
 from bench.study import Model, decoder_part
 from bench.study.fingerprint import fingerprint
 
 __all__ = ["write_checkpoint"]
 
-_SPECIAL = ("<s>", "</s>", "<pad>")
-_TOKEN_IDS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-_FEWEST_TOKENS = 320  # 256 bytes, the special ones, and some to spare
 # What a decoder is called that is published inside a larger model.
 _TEXT_ONLY = {"gemma3_text": "Gemma3ForCausalLM"}
 # What a checkpoint must have in common with the model that the configuration says it is.
 _FACTS = ("layers", "hidden_size", "heads", "kv_heads", "head_dim", "intermediate_size", "vocabulary", "context")
-_CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ '<s>' + message['role'] + '\n' + message['content'] + '</s>' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<s>assistant\n' }}{% endif %}"
-)
 
 
 def write_checkpoint(name: str, model: Model, record: Path) -> None:
@@ -143,16 +137,16 @@ def _synthetic_config(name: str, model: Model) -> dict[str, Any]:
         vocabulary = geometry_of(stated).vocabulary
     except BenchError as error:
         raise BenchError(f"models.{name}: {error}. Give the keys of a whole config.json.") from None
-    if vocabulary < _FEWEST_TOKENS:
+    if vocabulary < FEWEST_TOKENS:
         raise BenchError(
-            f"models.{name}: a vocabulary of {vocabulary} has no token for every byte; give {_FEWEST_TOKENS} or more."
+            f"models.{name}: a vocabulary of {vocabulary} has no token for every byte; give {FEWEST_TOKENS} or more."
         )
     part = dict(decoder_part(stated))
     if part.get("model_type") in _TEXT_ONLY and "text_config" in stated:
         part |= {key: stated[key] for key in ("torch_dtype", "quantization_config") if key in stated}
         stated = {**part, "architectures": [_TEXT_ONLY[part["model_type"]]]}
     stated.pop("auto_map", None)  # code that lies beside the real checkpoint
-    return {**stated, **_TOKEN_IDS}
+    return {**stated, **TOKEN_IDS}
 
 
 def _write_synthetic(config: Mapping[str, Any], geometry: Geometry, target: Path) -> None:
@@ -161,24 +155,15 @@ def _write_synthetic(config: Mapping[str, Any], geometry: Geometry, target: Path
         ("config.json", config),
         ("tokenizer.json", _tokenizer(geometry.vocabulary)),
         ("tokenizer_config.json", _tokenizer_config(geometry.context)),
-        ("generation_config.json", _TOKEN_IDS),
+        ("generation_config.json", TOKEN_IDS),
     ):
         # A published vocabulary has up to 262,208 entries; indented, they take seconds.
         indent = None if file == "tokenizer.json" else 1
         (target / file).write_text(json.dumps(content, ensure_ascii=False, indent=indent) + "\n", encoding="utf-8")
 
 
-def _byte_alphabet() -> list[str]:
-    """The printable character that stands for each byte in byte-level BPE (GPT-2's table)."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    spare = iter(range(256, 512))
-    return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]
-
-
 def _tokenizer(vocabulary: int) -> dict[str, Any]:
-    """A byte-level BPE without merges: any text is encoded, and every id of the vocabulary decodes to text."""
-    tokens = [*_SPECIAL, *_byte_alphabet()]
-    tokens += [f"Ġt{i}" for i in range(len(tokens), vocabulary)]
+    """`bench.models.tokenizer` as the tokenizers library reads it."""
     return {
         "version": "1.0",
         "truncation": None,
@@ -193,7 +178,7 @@ def _tokenizer(vocabulary: int) -> dict[str, Any]:
                 "rstrip": False,
                 "normalized": False,
             }
-            for i, token in enumerate(_SPECIAL)
+            for i, token in enumerate(SPECIAL)
         ],
         "normalizer": None,
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
@@ -207,14 +192,14 @@ def _tokenizer(vocabulary: int) -> dict[str, Any]:
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "vocab": {token: i for i, token in enumerate(tokens)},
+            "vocab": {token: i for i, token in enumerate(tokens(vocabulary))},
             "merges": [],
         },
     }
 
 
 def _tokenizer_config(context: int) -> dict[str, Any]:
-    bos, eos, pad = _SPECIAL
+    bos, eos, pad = SPECIAL
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": bos,
@@ -222,5 +207,5 @@ def _tokenizer_config(context: int) -> dict[str, Any]:
         "pad_token": pad,
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,
-        "chat_template": _CHAT_TEMPLATE,
+        "chat_template": CHAT_TEMPLATE,
     }

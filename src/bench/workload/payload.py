@@ -130,10 +130,14 @@ class _Units:
 
     def _ask(self, target: Target, count: int) -> int:
         """Tokens of a chat with a text of `count` letters; 0 where the server does not say."""
-        content = {"model": target.model, "messages": [{"role": "user", "content": self.text([FIRST_ID] * count)}]}
+        chat = {"model": target.model, "messages": [{"role": "user", "content": self.text([FIRST_ID] * count)}]}
         try:
-            answer = post(f"{target.base_url}/tokenize", content)
-            return int(answer.json()["count"]) if answer.ok else 0
+            told = post(f"{target.base_url}/tokenize", chat).json()
+            if "count" in told:
+                return int(told["count"])
+            # llama.cpp counts tokens of text alone, and has its template applied elsewhere.
+            text = post(f"{target.base_url}/apply-template", chat).json()["prompt"]
+            return len(post(f"{target.base_url}/tokenize", {"content": text, "parse_special": True}).json()["tokens"])
         except (requests.RequestException, ValueError, KeyError, TypeError):
             return 0
 

@@ -1,0 +1,125 @@
+"""The real llama.cpp: started under the guard, measured with our client, and stopped. Its environment is built once, in seconds."""
+
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.engine import Server, ServerDied, llamacpp, prepare_engine
+from bench.http import get
+from bench.measure.metrics import metric_names
+from bench.models import config_of, geometry_of
+from bench.models.gguf import write_gguf
+from bench.study import Architecture, Engine, Plan, Workload, load_config
+from bench.telemetry import find_catalogue
+from bench.workload import Load, Target, run_load
+from tests.conftest import ARCHITECTURE, CONTENT, ROOT
+
+pytestmark = pytest.mark.engine
+
+CONFIG = config_of(Architecture(**ARCHITECTURE))
+LOCK = "workflow/envs/llama-cpp-2026.10.11549.lock"
+
+
+@pytest.fixture(scope="module")
+def python():
+    """The interpreter of the engine's environment, which the project's own workflows share."""
+    folder = ROOT / "results/engines/llama-cpp"
+    prepare_engine("llama-cpp", Engine(source="lock", locks=[str(ROOT / LOCK)]), folder / "engine.json", print)
+    return str(folder / "env/bin/python")
+
+
+def server_of(python, folder, model, **deployment):
+    content = {**CONTENT, "deployments": {"a": {**CONTENT["deployments"]["a"], **deployment}}}
+    spec = Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
+    launch = {
+        "argv": [
+            *llamacpp.pinned(1),
+            python,
+            str(llamacpp.SERVER),
+            *llamacpp.launch_arguments(spec, geometry_of(CONFIG), model),
+        ],
+        "environment": {},
+        "device": "cpu",
+        "base_url": None,
+        "afterwards": None,
+    }
+    return Server(launch, cores=1, workers=1, log=folder / "server.log", ready_timeout_s=30, say=print)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    file = tmp_path_factory.mktemp("checkpoint") / "model.gguf"
+    write_gguf(CONFIG, file, dtype="float32")
+    return file
+
+
+@pytest.fixture(scope="module")
+def server(python, model, tmp_path_factory):
+    with server_of(python, tmp_path_factory.mktemp("server"), model, max_num_seqs=2) as server:
+        yield server
+
+
+def send(server, level, **workload):
+    workload = Workload(**{"arrival": "burst", "prompt_tokens": 32, "output_tokens": 32, **workload})
+    load = Load(workload, level, f"{time.monotonic()}", vocabulary=ARCHITECTURE["vocabulary"], timeout_s=30)
+    return run_load(Target(server.base_url, "a"), load).records
+
+
+def test_lengths_are_exact_and_the_servers_counters_agree(server):
+    before, records = metrics(server), send(server, 3)
+    after = metrics(server)
+    assert {(r.outcome, r.prompt_tokens, r.completion_tokens, r.cached_tokens) for r in records} == {("ok", 32, 32, 0)}
+    assert all(0 < r.ttft_s < r.e2e_s for r in records)
+    assert after["llamacpp:prompt_tokens_total"] - before["llamacpp:prompt_tokens_total"] == 3 * 32
+    assert after["llamacpp:tokens_predicted_total"] - before["llamacpp:tokens_predicted_total"] == 3 * 32
+
+
+def test_a_closed_loop_survives_connections_that_it_closes(server):
+    records = send(server, 2, arrival="closed", num_requests=8, output_tokens=8)
+    assert [r.outcome for r in records] == ["ok"] * 8
+
+
+def test_chats_are_as_long_as_asked(server):
+    records = send(server, 2, endpoint="chat", prompt_tokens=50, output_tokens=4)
+    assert {(r.outcome, r.prompt_tokens, r.completion_tokens) for r in records} == {("ok", 50, 4)}
+
+
+def test_equal_prompts_are_computed_again(server):
+    records = send(server, 1, arrival="closed", num_requests=3, output_tokens=4, cache="repeated")
+    assert [r.cached_tokens for r in records] == [0, 0, 0]
+
+
+def test_what_it_says_of_itself(server):
+    props, slots = (get(f"{server.base_url}/{page}").json() for page in ("props", "slots"))
+    facts = llamacpp.kv_facts(props, slots)
+    assert (facts["kv_blocks"], facts["block_size"], facts["kv_tokens"]) == (2, 256, 512)
+    assert find_catalogue(metric_names(get(f"{server.base_url}/metrics").text)).missing == []
+
+
+def test_a_request_longer_than_a_slot_is_an_error(server):
+    (record,) = send(server, 1, prompt_tokens=257, output_tokens=1)
+    assert record.outcome == "http_error"
+    assert "exceeds the available context size (256 tokens)" in record.error
+
+
+def test_it_runs_on_its_cores_and_ends_with_its_context(python, model, tmp_path):
+    with server_of(python, tmp_path, model, max_num_seqs=1) as server:
+        assert server.ready_s < 15
+        process = next(p for p in psutil.Process().children(recursive=True) if str(llamacpp.SERVER) in p.cmdline()[:2])
+        assert process.cpu_affinity() == sorted(os.sched_getaffinity(0))[:1]
+        begin = time.monotonic()
+    assert time.monotonic() - begin < 5
+    assert not psutil.pid_exists(process.pid)
+
+
+def test_a_file_that_is_no_checkpoint_is_told(python, tmp_path):
+    with pytest.raises(ServerDied, match="server ended"), server_of(python, tmp_path, Path("missing.gguf"), max_num_seqs=1):
+        pass
+
+
+def metrics(server):
+    lines = [line.split() for line in get(f"{server.base_url}/metrics").text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in lines}
