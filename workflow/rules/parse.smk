@@ -17,7 +17,7 @@ rule parse:
             "records/request_table.py",
             "records/run.py",
             "telemetry/catalogue.py",
-            "telemetry/engines.toml",
+            "engines",
             "telemetry/devices.py",
             "study/environment.py",
         ),
