@@ -18,12 +18,13 @@ from typing import Any
 
 from bench.engine import Server
 from bench.errors import BenchError
+from bench.load.client import Load
+from bench.load.target import Target
 from bench.measure.recording import Recording, record_run
 from bench.records.launch import Launch, read_launch
 from bench.records.run import RunHeader
 from bench.study import Paths, load_workload
 from bench.study.config import Measurement
-from bench.workload import Load, Target
 
 KINDS = ("without", "with")
 

@@ -9,12 +9,13 @@ import pytest
 
 from bench.engine import Server, ServerDied, llamacpp, prepare_engine
 from bench.http import get
+from bench.load.client import Load, run_load
+from bench.load.target import Target
 from bench.measure.metrics import metric_names
 from bench.models import config_of, geometry_of
 from bench.models.gguf import write_gguf
 from bench.study import Architecture, Engine, Plan, Workload, load_config
 from bench.telemetry import find_catalogue
-from bench.workload import Load, Target, run_load
 from tests.conftest import ARCHITECTURE, CONTENT, ROOT
 
 pytestmark = pytest.mark.engine

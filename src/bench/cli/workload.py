@@ -19,8 +19,8 @@ from bench.study.archetypes import ARCHETYPES
 from bench.study.workload import OPEN
 
 if TYPE_CHECKING:
+    from bench.load.schedule import PlannedRequest
     from bench.measure.recording import Recording
-    from bench.workload import PlannedRequest
 
 __all__ = ["add"]
 
@@ -178,11 +178,13 @@ def _at_least(planned: Sequence[PlannedRequest]) -> str:
 def _run(options: argparse.Namespace) -> None:
     # Here, so that `bench runs` and --help do not pay for it.
     from bench.engine import server_info  # noqa: PLC0415
+    from bench.load.client import Load  # noqa: PLC0415
+    from bench.load.schedule import schedule  # noqa: PLC0415
+    from bench.load.target import Target  # noqa: PLC0415
     from bench.measure.recording import record_run  # noqa: PLC0415
     from bench.records.run import RunHeader  # noqa: PLC0415
     from bench.study import load_workload  # noqa: PLC0415
     from bench.study.plan import PROTOCOL, digest, load_label  # noqa: PLC0415
-    from bench.workload import Load, Target, schedule  # noqa: PLC0415
 
     for key in (
         "num_requests",

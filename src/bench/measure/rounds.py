@@ -11,6 +11,8 @@ from typing import Any
 from bench.analysis.drift import drift_reasons
 from bench.engine import Server
 from bench.errors import BenchError
+from bench.load.client import Load
+from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
 from bench.measure.progress import Clock
 from bench.measure.recording import record_run
@@ -20,7 +22,6 @@ from bench.parse.run import place_of_run
 from bench.records.launch import Launch
 from bench.records.run import ReferenceLoad, RunHeader, SessionHeader, read_record
 from bench.study import DeploymentSpec, Plan, RunSpec
-from bench.workload import Load, Target
 
 __all__ = ["Rounds", "load_of"]
 

@@ -14,6 +14,7 @@ from bench.commit import commit_of
 from bench.engine import Server, ServerDied, gather_facts, inherited, server_info
 from bench.errors import BenchError
 from bench.http import get
+from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
 from bench.measure.comparable import (
     device_of,
@@ -35,7 +36,6 @@ from bench.records.run import SessionHeader
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.plan import PROTOCOL
 from bench.telemetry import find_catalogue
-from bench.workload import Target
 
 __all__ = ["measure"]
 
