@@ -17,10 +17,10 @@ from bench.measure.alive import blaming, refuse_dead
 from bench.measure.progress import Clock
 from bench.measure.recording import record_run
 from bench.measure.reference import reference_load
-from bench.measure.store import Store
 from bench.parse.run import place_of_run
 from bench.records.launch import Launch
 from bench.records.run import ReferenceLoad, RunHeader, SessionHeader, read_record
+from bench.store import Store
 from bench.study import DeploymentSpec, Plan, RunSpec
 
 __all__ = ["Rounds", "load_of"]

@@ -26,13 +26,12 @@ from bench.measure.comparable import (
 from bench.measure.devices import further_endpoints
 from bench.measure.metrics import kv_facts, metric_names
 from bench.measure.rounds import Rounds
-from bench.measure.state import facts_key
-from bench.measure.store import Store
 from bench.measure.warmup import AT_ONCE, warm_up
 from bench.records.checksums import record_digest
 from bench.records.files import write_record
 from bench.records.launch import Launch, read_launch
 from bench.records.run import SessionHeader
+from bench.store import Store, facts_key
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.plan import PROTOCOL
 from bench.telemetry import find_catalogue
