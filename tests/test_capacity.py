@@ -6,7 +6,8 @@ import pytest
 from bench.engine.launch import memory_plan
 from bench.models import cuda_overhead_bytes, geometry_of, geometry_of_model, kv_pool, weight_bytes
 from bench.models import memory as memory_module
-from bench.study import Plan, catalogue, load_file
+from bench.published import catalogue
+from bench.study import Plan, load_file
 from tests.conftest import ROOT
 
 GIB = 2**30

@@ -9,8 +9,8 @@ import pytest
 from bench.engine import llamacpp
 from bench.engine.llama_server import arguments
 from bench.errors import BenchError
-from bench.models import config_of, geometry_of
-from bench.study import Architecture, Plan, load_config
+from bench.models import Architecture, config_of, geometry_of
+from bench.study import Plan, load_config
 from tests.conftest import ARCHITECTURE, ROOT
 
 GEOMETRY = geometry_of(config_of(Architecture(**{**ARCHITECTURE, "context": 1024})))

@@ -12,9 +12,9 @@ from bench.http import get
 from bench.load.client import Load, run_load
 from bench.load.target import Target
 from bench.measure.metrics import metric_names
-from bench.models import config_of, geometry_of
+from bench.models import Architecture, config_of, geometry_of
 from bench.models.gguf import write_gguf
-from bench.study import Architecture, Engine, Plan, Workload, load_config
+from bench.study import Engine, Plan, Workload, load_config
 from bench.telemetry import find_catalogue
 from tests.conftest import ARCHITECTURE, CONTENT, ROOT
 

@@ -6,6 +6,8 @@ import pytest
 
 from bench.errors import BenchError
 from bench.models import (
+    Architecture,
+    Model,
     config_of,
     cuda_overhead_bytes,
     geometry_of,
@@ -16,7 +18,6 @@ from bench.models import (
     weight_bytes,
     write_checkpoint,
 )
-from bench.study import Architecture, Model
 from tests.conftest import ARCHITECTURE
 
 

@@ -16,10 +16,21 @@ from bench.errors import BenchError
 from bench.load.schedule import PlannedRequest
 from bench.measure.metrics import kv_facts
 from bench.measure.recording import _expected_tokens
-from bench.models import Parallel, config_of, geometry_of, kv_pool, layers_of_stages, parallel_problem, stages_of, weight_bytes
+from bench.models import (
+    Architecture,
+    Parallel,
+    config_of,
+    geometry_of,
+    kv_pool,
+    layers_of_stages,
+    parallel_problem,
+    stages_of,
+    weight_bytes,
+)
+from bench.published import catalogue
 from bench.records.files import write_record
 from bench.records.launch import read_launch
-from bench.study import Architecture, Plan, catalogue, load_config
+from bench.study import Plan, load_config
 from bench.study.config import Thresholds
 from tests import records
 from tests.conftest import ARCHITECTURE, ROOT

@@ -13,8 +13,8 @@ from bench.errors import BenchError
 from bench.load.arrivals import arrivals
 from bench.load.prompts import request_ids
 from bench.load.schedule import expected_cached_tokens, schedule
+from bench.published import ARCHETYPES
 from bench.study import Workload, load_workload
-from bench.study.archetypes import ARCHETYPES
 from bench.study.lengths import LengthDistribution, Lengths
 from bench.study.plan import longest_request
 from bench.study.trace import read_trace

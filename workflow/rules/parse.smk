@@ -19,7 +19,7 @@ rule parse:
             "telemetry/catalogue.py",
             "telemetry/engines.toml",
             "telemetry/devices.py",
-            "study/environment.py",
+            "records/environment.py",
         ),
     script:
         "../scripts/parse.py"

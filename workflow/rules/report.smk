@@ -22,7 +22,6 @@ rule report:
             "parse/percentiles.py",
             "parse/steady.py",
             "records",
-            "study/environment.py",
             "study/slo.py",
         ),
         title=PLAN.config.study.title,

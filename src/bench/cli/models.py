@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.cli.common import Commands, add_engine_memory, at_least_one, print_json, print_table, refuse_wrong_share
+from bench.fields import parse_size
 from bench.models import (
     Geometry,
     cuda_overhead_bytes,
@@ -17,8 +18,7 @@ from bench.models import (
     predicted_saturation,
     weight_bytes,
 )
-from bench.study import CatalogueEntry, catalogue
-from bench.study.config import parse_size
+from bench.published import CatalogueEntry, catalogue
 
 __all__ = ["add"]
 

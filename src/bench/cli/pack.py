@@ -14,7 +14,7 @@ from bench.store import Store
 from bench.store.pack import Packed, pack
 from bench.store.unpack import unpack
 from bench.study import Paths
-from bench.study.yaml_file import read_yaml
+from bench.yaml_file import read_yaml
 
 __all__ = ["add"]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bench.cli.common import Commands, print_json, refuse_missing_gpus
 from bench.commit import commit_of
 from bench.errors import BenchError
-from bench.study.archetypes import ARCHETYPES
+from bench.published import ARCHETYPES
 from bench.study.workload import OPEN
 
 if TYPE_CHECKING:

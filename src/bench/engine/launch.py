@@ -26,10 +26,10 @@ from bench.models import (
     stages_of,
 )
 from bench.records.engine import EngineRecord, read_engine
+from bench.records.environment import redacted
 from bench.records.files import write_record
 from bench.records.launch import Launch, MemoryPlan, settings_of
 from bench.study import DeploymentSpec
-from bench.study.environment import redacted
 
 __all__ = ["PASSED_TO_CONTAINERS", "memory_plan", "resolve_launch", "write_launch"]
 

@@ -18,9 +18,9 @@ from bench.parse.percentiles import percentile, upper_bound
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
 from bench.parse.server import server_figures
 from bench.parse.steady import in_steady_state, steady_figures
+from bench.records.environment import environment_text
 from bench.records.request_table import request_table
 from bench.records.run import REQUESTS, TELEMETRY, ReferenceLoad, RunHeader, RunRecord, read_run
-from bench.study.environment import environment_text
 
 __all__ = ["PEAK_WINDOW_S", "parse_run", "place_of_run", "summarise"]
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from bench.errors import BenchError
+from bench.fields import Strict
 from bench.study.slo import Slo, parse_slo
-from bench.study.strict import Strict
 
 __all__ = ["Decision"]
 

@@ -13,12 +13,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from bench.errors import BenchError, shown
+from bench.models import Model, Parallel, geometry_of_model, parallel_problem
+from bench.published import device_named, devices
 from bench.study.config import Config, Deployment, Ladder
-from bench.study.hardware import device_named, devices
-from bench.study.model import Model
 from bench.study.plan import longest_request, swept
 from bench.study.workload import Workload
-from bench.study.yaml_file import read_yaml
+from bench.yaml_file import read_yaml
 
 __all__ = ["load_config", "load_file", "load_workload"]
 
@@ -225,8 +225,6 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
 
 def _undealt(where: str, deployment: Deployment, model: Model) -> typing.Iterator[str]:
     """Devices over which a model whose shape is stated here cannot be dealt out; vLLM would refuse them minutes later."""
-    from bench.models import Parallel, geometry_of_model, parallel_problem  # noqa: PLC0415 - they need the classes of this package
-
     parallel = Parallel(deployment.tensor_parallel, deployment.pipeline_parallel, deployment.data_parallel)
     if parallel.tensor == parallel.pipeline == 1:
         return

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from bench.study.archetypes import ARCHETYPES
+from bench.fields import Count, Strict
+from bench.published import ARCHETYPES
 from bench.study.lengths import Length
-from bench.study.strict import Count, Strict
 
 __all__ = ["OPEN", "Ramp", "Step", "Turns", "Workload"]
 
@@ -54,7 +54,7 @@ class Workload(Strict):
     archetype: Literal["chat", "rag", "code", "completion", "agentic"] | None = Field(
         default=None,
         description="A preset that fills the keys below that are not given; its numbers and their sources stand in "
-        "`src/bench/study/archetypes.py`.",
+        "`src/bench/published/archetypes.py`.",
     )
     arrival: Arrival = Field(
         description="When requests are sent. `burst`: all at once, as many as the level. `closed`: the level is held in flight, each "
