@@ -13,6 +13,7 @@ rule parse:
         "../envs/bench.yaml"
     params:
         code=library(
+            "drift.py",
             "parse",
             "records/request_table.py",
             "records/run.py",

@@ -22,6 +22,7 @@ rule report:
             "parse/percentiles.py",
             "parse/steady.py",
             "records",
+            "statistics.py",
             "study/slo.py",
         ),
         title=PLAN.config.study.title,
