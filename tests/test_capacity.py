@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from bench.engine.launch import memory_plan
-from bench.models import cuda_overhead_bytes, geometry_of, geometry_of_model, kv_pool, weight_bytes
-from bench.models import memory as memory_module
+from bench.engines import vllm as vllm_module
+from bench.engines.vllm import VLLM
+from bench.models import geometry_of, geometry_of_model, kv_pool, weight_bytes
 from bench.published import catalogue
 from bench.study import Plan, load_file
 from tests.conftest import ROOT
@@ -28,7 +29,7 @@ PRINTED = [
 @pytest.mark.parametrize(("key", "devices", "printed"), PRINTED)
 def test_predicted_capacity_is_the_printed_one_within_one_per_cent(key, devices, printed):
     geometry = geometry_of(catalogue()[key].config)
-    left = BUDGET - weight_bytes(geometry, "float16") / devices - cuda_overhead_bytes(geometry.vocabulary, SEQUENCES, devices)
+    left = BUDGET - weight_bytes(geometry, "float16") / devices - VLLM().gpu_overhead(geometry.vocabulary, SEQUENCES, devices)
     tokens = kv_pool(geometry, dtype="float16", tensor_parallel=devices).tokens(int(left))
     assert tokens % 16 == 0 and printed % 16 == 0
     assert tokens == pytest.approx(printed, rel=0.01)
@@ -44,7 +45,7 @@ def test_the_overhead_is_the_least_squares_fit_of_what_was_left():
     terms, left = np.array(terms, float), np.array(left)
     (base, sampler, parallel), *_ = np.linalg.lstsq(terms, left, rcond=None)
     assert base / GIB == pytest.approx(2.84, abs=0.005)
-    assert sampler == pytest.approx(memory_module._SAMPLER_BYTES, abs=0.05)
+    assert sampler == pytest.approx(vllm_module._SAMPLER_BYTES, abs=0.05)
     assert parallel / GIB == pytest.approx(0.52, abs=0.005)
     residuals = left - terms @ (base, sampler, parallel)
     assert np.abs(residuals).max() / GIB < 0.09
@@ -72,7 +73,7 @@ def test_an_fp8_cache_does_not_explain_the_70b_models_capacities():
 
 
 def test_fewer_sequences_need_less():
-    many, few = (cuda_overhead_bytes(128_256, sequences, 1) for sequences in (1024, 256))
+    many, few = (VLLM().gpu_overhead(128_256, sequences, 1) for sequences in (1024, 256))
     assert many - few == pytest.approx(37.7 * 128_256 * 768, abs=2)
 
 

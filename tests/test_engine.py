@@ -9,8 +9,9 @@ import pytest
 from bench.engine import environment, prepare_engine, resolve_launch, write_launch
 from bench.engine import launch as launch_module
 from bench.engine.environment import requirements
+from bench.engines.vllm import VLLM
 from bench.errors import BenchError
-from bench.models import Architecture, config_of, cuda_overhead_bytes
+from bench.models import Architecture, config_of
 from bench.records.engine import read_engine
 from bench.records.files import write_record
 from bench.records.launch import read_launch
@@ -152,7 +153,7 @@ def test_on_a_gpu_the_cache_gets_what_is_left(content, monkeypatch):
     plan = resolve_launch(spec, records.engine(), CHECKPOINT).plan
     assert plan.kv_bytes_per_token == 256  # bfloat16
     assert plan.kv_bytes_per_token_per_device == 128  # one of two KV heads
-    left = int(80 * 2**30 * 0.9) - 139_584 * 2 // 2 - cuda_overhead_bytes(512, 256, 2)
+    left = int(80 * 2**30 * 0.9) - 139_584 * 2 // 2 - VLLM().gpu_overhead(512, 256, 2)
     assert plan.kv_tokens == left // (128 * 16) * 16
 
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.engines import ENGINES
 from bench.measure.metrics import kv_facts, metric_names
 from bench.parse import gauges, telemetry_table
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.server import server_figures
 from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, find_catalogue
-from bench.telemetry.catalogue import _engines, _parsed
+from bench.telemetry.catalogue import _parsed
 from tests.conftest import ROOT
 
 OURS = {*GAUGES, *COUNTERS, *HISTOGRAMS}
@@ -96,7 +97,7 @@ RENAMED = [
 def test_a_renamed_metric_is_a_named_error(golden, metric):
     """The newest name and all before it get a syllable more: as if the next release had called it so."""
     engine, version = golden.split("-")
-    names = {row.name for row in next(e for e in _engines() if e.prefix.startswith(engine)).metrics[metric]}
+    names = {row.name for row in next(e for e in ENGINES if e.prefix.startswith(engine)).metrics[metric]}
     renamed = exposition(golden)
     for name in names:
         family = re.sub("_total$|_sum$", "", name)
@@ -108,7 +109,7 @@ def test_a_renamed_metric_is_a_named_error(golden, metric):
         assert missing == []
         return
     assert len(missing) == 1
-    newest = next(row.name for e in _engines() if e.prefix.startswith(engine) for row in e.metrics[metric])
+    newest = next(row.name for e in ENGINES if e.prefix.startswith(engine) for row in e.metrics[metric])
     assert newest in missing[0]
     assert f"in {TITLES[engine]} {version}" in missing[0]
     assert "_v2" in missing[0].split("; it has ")[1]
@@ -160,7 +161,7 @@ def test_an_engine_that_nobody_knows():
 
 
 def test_the_table_is_sound():
-    for engine in _engines():
+    for engine in ENGINES:
         assert engine.metrics.keys() <= OURS
         for metric, rows in engine.metrics.items():
             assert [_parsed(row.since) for row in rows] == sorted((_parsed(row.since) for row in rows), reverse=True), metric

@@ -1,40 +1,65 @@
 """llama.cpp as an engine: its command line, what is refused, and what a server says of itself."""
 
-import os
+import json
 import shlex
-from pathlib import Path
 
 import pytest
 
-from bench.engine import llamacpp
-from bench.engine.llama_server import arguments
+from bench.engine import launch as launch_module
+from bench.engine import resolve_launch, write_launch
+from bench.engines import managed
+from bench.engines.llama_server import arguments
 from bench.errors import BenchError
 from bench.models import Architecture, config_of, geometry_of
+from bench.records.engine import EngineRecord
+from bench.records.files import write_record
 from bench.study import Plan, load_config
 from tests.conftest import ARCHITECTURE, ROOT
 
-GEOMETRY = geometry_of(config_of(Architecture(**{**ARCHITECTURE, "context": 1024})))
+LLAMA = managed("llama.cpp")
+CONTEXT = {**ARCHITECTURE, "context": 1024}
 # 2 × 2 layers × 2 KV heads × 16 elements × 4 bytes = 512 a token: 1 MiB holds 2,048 tokens.
+ENGINE = EngineRecord(engine="e", source="command", device="cpu", command=("llama-server",), freeze=("xllamacpp==1.2",))
 
 
-def spec_of(content, **deployment):
-    content["deployments"]["a"] |= deployment
+def spec_of(content, context=1024, **deployment):
+    content["engines"]["e"] = {"source": "command", "command": ["llama-server"], "kind": "llama.cpp"}
+    content["models"]["m"]["architecture"] |= {"context": context}
+    content["deployments"]["a"] |= {"engine": "e", **deployment}
     return Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
 
 
-def test_the_command_line_says_all_that_was_asked(content):
-    argv = llamacpp.launch_arguments(spec_of(content, max_num_seqs=4, cores=2), GEOMETRY, Path("m/model.gguf"))
-    assert argv == shlex.split(
-        "--model m/model.gguf --alias a --host 127.0.0.1 --port {port} --parallel 4 --ctx-size 2048 --threads 2 --threads-http 512 "
-        "--cache-type-k f32 --cache-type-v f32 --flash-attn off --no-cache-prompt --cache-ram 0 --metrics"
+@pytest.fixture
+def checkpoint(monkeypatch):
+    monkeypatch.setattr(launch_module, "gguf_of", lambda folder, _, dtype: folder.with_suffix(f".{dtype}.gguf"))
+    return {"path": "m/model", "config": config_of(Architecture(**CONTEXT)), "weight_bytes": None}
+
+
+def launched(spec, checkpoint, context=1024):
+    return resolve_launch(
+        spec, ENGINE, {**checkpoint, "config": config_of(Architecture(**{**ARCHITECTURE, "context": context}))}
     )
-    taken = arguments([part.replace("{port}", "8123") for part in argv])
+
+
+def test_the_command_line_says_all_that_was_asked(content, checkpoint):
+    launch = launched(spec_of(content, max_num_seqs=4, cores=2), checkpoint)
+    assert launch.argv == tuple(
+        shlex.split(
+            "llama-server --model m/model.float32.gguf --alias a --host 127.0.0.1 --port {port} --parallel 4 --ctx-size 2048 "
+            "--threads 2 --threads-http 512 --cache-type-k f32 --cache-type-v f32 --flash-attn off --no-cache-prompt "
+            "--cache-ram 0 --metrics"
+        )
+    )
+    taken = arguments([part.replace("{port}", "8123") for part in launch.argv[1:]])
     assert (taken.port, taken.parallel, taken.ctx_size, taken.cache_prompt, taken.metrics) == (8123, 4, 2048, False, True)
+    settings = launch.settings
+    assert (settings.max_num_seqs, settings.block_size, settings.dtype, settings.slots) == (4, 512, "float32", True)
+    assert (launch.kind, launch.engine_version, launch.plan.kv_tokens, launch.environment) == ("llama.cpp", "1.2", 2048, {})
 
 
-def test_what_the_deployment_says_wins(content):
+def test_what_the_deployment_says_wins(content, checkpoint):
     spec = spec_of(content, max_num_seqs=4, dtype="float16", prefix_caching=True, flags={"batch-size": 512, "warmup": False})
-    line = " ".join(llamacpp.launch_arguments(spec, GEOMETRY, Path("m.gguf")))
+    line = " ".join(launched(spec, checkpoint).argv)
     for part in (
         "--cache-type-k f16",
         "--flash-attn on",
@@ -49,59 +74,60 @@ def test_what_the_deployment_says_wins(content):
 @pytest.mark.parametrize(
     ("slots", "context", "tokens"), [(8, 1024, 256), (7, 1024, 256), (4, 1024, 512), (2, 700, 768), (1, 256, 256)]
 )
-def test_slots_share_the_memory_in_steps_of_256_tokens(content, slots, context, tokens):
-    geometry = geometry_of(config_of(Architecture(**{**ARCHITECTURE, "context": context})))
-    assert llamacpp.slot_tokens(spec_of(content, max_num_seqs=slots), geometry) == tokens
+def test_slots_share_the_memory_in_steps_of_256_tokens(content, checkpoint, slots, context, tokens):
+    plan = launched(spec_of(content, context, max_num_seqs=slots), checkpoint, context).plan
+    assert (plan.block_size, plan.kv_tokens) == (tokens, slots * tokens)
 
 
-def test_more_slots_than_the_memory_holds_are_refused_with_the_sum(content):
+def test_more_slots_than_the_memory_holds_are_refused_with_the_sum(content, checkpoint):
     with pytest.raises(BenchError, match=r"9 slots .* take 1 MiB .* at 512 bytes a token; .* lower max_num_seqs to 8 or less"):
-        llamacpp.slot_tokens(spec_of(content, max_num_seqs=9), GEOMETRY)
+        launched(spec_of(content, max_num_seqs=9), checkpoint)
+
+
+def test_a_request_longer_than_a_slot_is_refused(content, checkpoint, tmp_path):
+    write_record(ENGINE, tmp_path / "engine.json")
+    (tmp_path / "checkpoint.json").write_text(json.dumps(checkpoint))
+    where = {"engine": tmp_path / "engine.json", "checkpoint": tmp_path / "checkpoint.json", "launch": tmp_path / "launch.json"}
+    write_launch(spec_of(content, max_num_seqs=4), 512, **where)
+    with pytest.raises(BenchError, match=r"holds 513 tokens, and each of 4 slots .* has 512"):
+        write_launch(spec_of(content, max_num_seqs=4), 513, **where)
 
 
 @pytest.mark.parametrize(
     ("deployment", "told"),
     [
-        ({"block_size": 32}, "block_size"),
+        ({"block_size": 32}, r"deployments\.a\.block_size: llama\.cpp cuts"),
         ({"kv_cache_dtype": "fp8"}, "no fp8 KV cache"),
         ({"data_parallel": 2}, "one process"),
+        ({"flags": {"parallel": 3}}, "the flag parallel decides .* give the key max_num_seqs"),
+        ({"flags": {"ctx-size": 3}}, "give the key kv_cache_memory"),
     ],
 )
-def test_what_it_does_not_do_is_refused(content, deployment, told):
+def test_what_it_does_not_do_is_refused_before_anything_starts(content, deployment, told):
     with pytest.raises(BenchError, match=told):
-        llamacpp.launch_arguments(spec_of(content, max_num_seqs=4, **deployment), GEOMETRY, Path("m.gguf"))
+        spec_of(content, max_num_seqs=4, **deployment)
 
 
 def test_a_cache_that_cannot_be_planned_is_refused(content):
     window = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "model_type": "mistral", "sliding_window": 64})
-    with pytest.raises(BenchError, match="sliding windows"):
-        llamacpp.refuse_unsupported(spec_of(content), window)
+    spec = spec_of(content)
+    assert "sliding windows" in LLAMA.refused(spec.deployment, spec.engine, spec.model, window)
 
 
-def test_the_kv_cache_as_a_server_tells_it():
+def answering(pages):
+    return LLAMA.info(pages.get)
+
+
+def test_what_a_server_says_of_itself():
     props = {"total_slots": 16, "build_info": "b0-unknown", "default_generation_settings": {"n_ctx": 256}}
-    told = llamacpp.kv_facts(props, [{"id": i, "n_ctx": 256} for i in range(16)])
-    assert told == {
-        "engines": 1, "kv_blocks": 16, "block_size": 256, "kv_tokens": 4096, "prefix_caching": None, "cache_config": {},
-    }  # fmt: skip
-    assert llamacpp.kv_facts(props, [])["kv_tokens"] == 4096  # /slots may be off
-    assert llamacpp.kv_facts({}, [])["kv_tokens"] is None
-
-
-def test_which_build_serves():
-    packages = ["pip==23.2.1", "xllamacpp==2026.10.11549"]
-    assert llamacpp.version({"build_info": "b0-unknown"}, packages) == "2026.10.11549"
-    assert llamacpp.version({"build_info": "b11549-1a2b3c4"}, []) == "b11549-1a2b3c4"
-    assert llamacpp.version({}, []) is None
-
-
-def test_the_server_is_pinned_to_the_first_cores(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 1, 2})
-    assert llamacpp.pinned(2) == ["taskset", "--cpu-list", "1,2"]
-    with pytest.raises(BenchError, match="may use 3"):
-        llamacpp.pinned(4)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5})
-    assert llamacpp.pinned(1) == []
+    info = answering({"props": props, "slots": [{"id": i, "n_ctx": 256} for i in range(16)]})
+    facts = LLAMA.kv_facts({}, info)
+    assert (facts.engines, facts.kv_blocks, facts.block_size, facts.kv_tokens) == (1, 16, 256, 4096)
+    assert (facts.prefix_caching, info["version"]) == (None, None)
+    assert LLAMA.kv_facts({}, answering({"props": props})).kv_tokens == 4096  # /slots may be off
+    assert answering({"props": {**props, "build_info": "b11549-1a2b3c4"}})["version"] == "b11549-1a2b3c4"
+    assert answering({"props": {"error": "no such page"}}) is answering({}) is None
+    assert LLAMA.kv_facts({}, {}).kv_tokens is None
 
 
 def test_an_unknown_flag_ends_the_server(capsys):

@@ -72,7 +72,7 @@ def project(tmp_path_factory):
         ("analysis/validity.py", {"aggregate", "figures"}),
         ("records/columns.toml", {"aggregate", "figures"}),
         ("parse/latency.py", {"parse", "aggregate", "figures"}),
-        ("telemetry/engines.toml", {"parse", "aggregate", "figures"}),
+        ("engines/vllm.py", {"parse", "aggregate", "figures"}),
         ("measure/session.py", set()),
         ("load/loop.py", set()),
     ],
@@ -89,7 +89,7 @@ def test_an_edit_does_again_what_it_decides(project, file, jobs):
     ("file", "drawn"),
     [
         ("figures/charts/ttft.py", {"ttft"}),
-        ("telemetry/engines.toml", {"none"}),  # what is parsed again comes out the same, and so does the table
+        ("engines/vllm.py", {"none"}),  # what is parsed again comes out the same, and so does the table
     ],
 )
 def test_an_edit_draws_what_comes_out_otherwise(project, file, drawn):

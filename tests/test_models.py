@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from bench.engines.vllm import VLLM
 from bench.errors import BenchError
 from bench.models import (
     Architecture,
     Model,
     config_of,
-    cuda_overhead_bytes,
     geometry_of,
     kv_bytes_of_sequence,
     kv_bytes_per_token,
@@ -126,7 +126,7 @@ def test_a_sequence_and_its_window():
 def test_what_the_engine_keeps_by_hand():
     """37.7 bytes × 1,000 × 10; 2.84 GiB; 0.52 GiB where several GPUs share."""
     alone = 377_000 + int(2.84 * 2**30)
-    assert [cuda_overhead_bytes(1000, 10, n) - alone for n in (1, 2, 8)] == [0, *[int(0.52 * 2**30)] * 2]
+    assert [VLLM().gpu_overhead(1000, 10, n) - alone for n in (1, 2, 8)] == [0, *[int(0.52 * 2**30)] * 2]
 
 
 @pytest.mark.parametrize(("dtype", "each"), [("float32", 4), ("bfloat16", 2), ("float16", 2), ("fp8", 1)])

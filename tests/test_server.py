@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from bench.engine import Server, ServerDied, guard, hardware
-from bench.engine.server import bind_cores
+from bench.engine.server import core_groups
+from bench.engines import managed
 from bench.errors import BenchError
 from tests import records
 from tests.conftest import ROOT
@@ -157,12 +158,14 @@ def test_an_external_server_is_measured_and_left_alone(tmp_path):
 
 def test_cores_are_pinned_within_what_the_process_may_use(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3, 5, 7})
-    assert bind_cores(1, 1) == {"VLLM_CPU_OMP_THREADS_BIND": "2"}
-    assert bind_cores(2, 2) == {"VLLM_CPU_OMP_THREADS_BIND": "2,3|5,7"}
+    assert core_groups(1, 1) == [[2]]
+    assert core_groups(2, 2) == [[2, 3], [5, 7]]
+    assert managed("vllm").pinned([[2, 3], [5, 7]]) == ([], {"VLLM_CPU_OMP_THREADS_BIND": "2,3|5,7"})
+    assert managed("llama.cpp").pinned([[2, 3]]) == (["taskset", "--cpu-list", "2,3"], {})
     with pytest.raises(BenchError, match="4 workers of 2 cores need 8"):
-        bind_cores(2, 4)
+        core_groups(2, 4)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    assert bind_cores(1, 1) == {}
+    assert core_groups(1, 1) == []
 
 
 def test_the_facts_of_this_machine():

@@ -11,6 +11,7 @@ rule deploy:
         "../envs/bench.yaml"
     params:
         code=library(
+            "engines",
             "models",
             "engine/launch.py",
             "records/engine.py",

@@ -18,7 +18,7 @@ rule parse:
             "records/request_table.py",
             "records/run.py",
             "telemetry/catalogue.py",
-            "telemetry/engines.toml",
+            "engines",
             "telemetry/devices.py",
             "records/environment.py",
         ),

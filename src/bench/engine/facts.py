@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import psutil
 import requests
 
 from bench.engine.server import Server
+from bench.engines import ENGINES, managed
 from bench.http import get
 from bench.records.deployment import DeploymentFacts, Hardware, KvFacts, Warmup
 from bench.records.environment import counted, redacted, redacted_command
@@ -42,17 +44,18 @@ def gather_facts(
         log: its output. info: what it says of itself. kv: of its KV cache. inherited: the user's variables that reached it.
     """
     words = log.read_text(errors="replace") if log.exists() else ""
-    weights = re.findall(r"[Mm]odel loading took ([\d.]+) GiB", words)
+    if kv.prefix_caching is None:
+        kv = replace(kv, prefix_caching=launch.settings.prefix_caching)
     return DeploymentFacts(
         deployment=spec.name,
         digest=spec.digest,
-        engine_version=info.get("version"),
+        engine_version=info.get("version") or launch.engine_version,
         managed=server.managed,
         command=tuple(redacted_command(server.argv)),
         settings=launch.settings,
         environment=redacted(server.environment),
         ready_s=round(server.ready_s, 3),
-        weight_gib=float(weights[-1]) if weights else None,
+        weight_gib=managed(spec.engine.kind).weight_gib(words) if server.managed else None,
         hardware=hardware(),
         inherited=inherited,
         environment_digest=digest(counted(inherited)),
@@ -62,18 +65,15 @@ def gather_facts(
 
 
 def server_info(base_url: str) -> dict[str, Any]:
-    """What a server says of itself, its `version` at least; empty where it says nothing.
+    """What a server says of itself, its `version` at least; empty where it says nothing. Each engine is asked where it tells that."""
 
-    vLLM is asked at /version, SGLang at /server_info (/get_server_info before 0.5.6), TGI at /info.
-    """
-    for path in ("version", "server_info", "get_server_info", "info"):
+    def ask(path: str) -> Any:
         try:
-            content = get(f"{base_url}/{path}").json()
+            return get(f"{base_url}/{path}").json()
         except (requests.RequestException, ValueError):
-            continue
-        if isinstance(content, dict) and isinstance(content.get("version"), str):
-            return content
-    return {}
+            return None
+
+    return next((info for kind in ENGINES if (info := kind.info(ask)) is not None), {})
 
 
 def hardware() -> Hardware:

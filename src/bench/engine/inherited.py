@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.engine.launch import PASSED_TO_CONTAINERS
+from bench.engine.launch import passed_to_containers
 from bench.engine.server import NOT_FOR_THE_ENGINE
+from bench.engines import MANAGED
 from bench.records.environment import recorded
 from bench.study import DeploymentSpec
 
 __all__ = ["inherited"]
 
-# Of vLLM, CUDA, PyTorch and what they build on.
+# Of every engine, CUDA, PyTorch and what they build on.
 _PREFIXES = (
-    *("VLLM_", "HF_", "TRANSFORMERS_", "TORCH_", "PYTORCH_", "TORCHINDUCTOR_", "TRITON_", "FLASHINFER_"),
+    *(prefix for kind in MANAGED.values() for prefix in kind.variables),
+    *("HF_", "TORCH_", "PYTORCH_", "TORCHINDUCTOR_", "TRITON_"),
     *("CUDA_", "NCCL_", "NVIDIA_TF32_", "CUBLAS_", "GLOO_", "UCX_", "OMP_", "KMP_", "MKL_"),
 )
 _NAMES = ("LD_PRELOAD",)  # another allocator is a usual setting of vLLM's CPU build
@@ -34,5 +36,5 @@ def inherited(spec: DeploymentSpec, own: Mapping[str, str], exported: Mapping[st
     names = {name for name in exported if name.startswith(_PREFIXES) or name in _NAMES}
     names -= {*NOT_FOR_THE_ENGINE, *own}
     if engine.source == "container" and engine.runtime != "apptainer":  # which passes on what it is given by name
-        names &= set(PASSED_TO_CONTAINERS)
+        names &= set(passed_to_containers(spec))
     return recorded({name: exported[name] for name in names})

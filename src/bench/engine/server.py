@@ -15,12 +15,13 @@ from types import TracebackType
 import requests
 
 from bench.engine import guard
+from bench.engines import managed
 from bench.errors import BenchError
 from bench.http import get
 from bench.records.environment import redacted_command
 from bench.records.launch import Launch
 
-__all__ = ["NOT_FOR_THE_ENGINE", "Server", "ServerDied", "bind_cores"]
+__all__ = ["NOT_FOR_THE_ENGINE", "Server", "ServerDied", "core_groups"]
 
 # Snakemake sets these to the job's threads for every child; the engine chooses its own.
 NOT_FOR_THE_ENGINE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "PYTHONPATH")
@@ -58,6 +59,7 @@ class Server:
         self._log, self._ready_timeout_s, self._say = log, ready_timeout_s, say
         self._guard: subprocess.Popen[bytes] | None = None
         self.managed = launch.argv is not None
+        self._health = managed(launch.kind).health
         self.ready_s = 0.0
         self.argv: list[str] = []
         self.environment: dict[str, str] = {}
@@ -67,8 +69,9 @@ class Server:
             self.argv = [part.replace("{port}", str(self._port)) for part in launch.argv]
             self._afterwards = [part.replace("{port}", str(self._port)) for part in launch.afterwards or ()]
             self.environment = dict(launch.environment)
-            if launch.device == "cpu":
-                self.environment = {**bind_cores(cores, workers), **self.environment}
+            if launch.device == "cpu" and (groups := core_groups(cores, workers)):
+                first, variables = managed(launch.kind).pinned(groups)
+                self.argv, self.environment = [*first, *self.argv], {**variables, **self.environment}
         elif launch.base_url is None:
             raise BenchError(
                 f"{launch.deployment}: its launch names neither a command nor an address. Resolve the deployment again."
@@ -131,7 +134,7 @@ class Server:
 
     def answers(self) -> bool:
         """Whether the server says that it is ready to serve."""
-        path = "/health" if self.managed else "/v1/models"
+        path = self._health if self.managed else "/v1/models"
         try:
             return get(self.base_url + path).status_code < 400
         except requests.RequestException:
@@ -165,22 +168,18 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def bind_cores(cores: int, workers: int) -> dict[str, str]:
-    """vLLM's variable that pins each worker of a CPU build to `cores` cores of those this process may use.
-
-    Unpinned, the worker's threads, the API server and the client displace one another. With one core in all there is nothing to
-    pin.
+def core_groups(cores: int, workers: int) -> list[list[int]]:
+    """The cores of each worker of a CPU engine: `cores` of those this process may use. With one core in all there is nothing to pin.
 
     Raises:
         BenchError: fewer cores than the workers need.
     """
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     if len(allowed) == 1 and workers == 1:
-        return {}
+        return []
     if cores * workers > len(allowed):
         raise BenchError(
             f"{workers} workers of {cores} cores need {cores * workers}, and this process may use {len(allowed)}. "
             "Lower `cores` or the parallelism of the deployment, or give the job more."
         )
-    groups = [allowed[i * cores : (i + 1) * cores] for i in range(workers)]
-    return {"VLLM_CPU_OMP_THREADS_BIND": "|".join(",".join(map(str, group)) for group in groups)}
+    return [allowed[i * cores : (i + 1) * cores] for i in range(workers)]

@@ -12,6 +12,7 @@ import requests
 
 from bench.commit import commit_of
 from bench.engine import Server, ServerDied, gather_facts, inherited, server_info
+from bench.engines import managed
 from bench.errors import BenchError
 from bench.http import get
 from bench.load.target import Target
@@ -28,6 +29,7 @@ from bench.measure.metrics import kv_facts, metric_names
 from bench.measure.rounds import Rounds
 from bench.measure.warmup import AT_ONCE, warm_up
 from bench.records.checksums import record_digest
+from bench.records.deployment import DeploymentFacts
 from bench.records.files import write_record
 from bench.records.launch import Launch, read_launch
 from bench.records.run import SessionHeader
@@ -134,7 +136,14 @@ def _measure_missing(
         refuse_dead(server)
         info, exposition = server_info(server.base_url), _exposition(server)
         facts = gather_facts(
-            spec, launch, server, log=log, info=info, kv=kv_facts(exposition, info), inherited=environment, warmup=warmup
+            spec,
+            launch,
+            server,
+            log=log,
+            info=info,
+            kv=kv_facts(exposition, info, managed(launch.kind) if server.managed else None),
+            inherited=environment,
+            warmup=warmup,
         )
         served = any(ttft is not None for ttft in warmup.ttft_s)
         scraped = _tells_enough(server, exposition, facts.engine_version, served, say)
@@ -160,8 +169,7 @@ def _measure_missing(
             recording={
                 "scrape_interval_s": settings.scrape_interval_s if scraped else None,
                 "endpoints": endpoints,
-                "prefix_block_size": facts.block_size if facts.prefix_caching else None,
-                "engines": facts.engines or d.data_parallel,
+                **_prefixes(facts, launch, d.data_parallel),
                 "descends": _descends(spec),
             },
             server=server,
@@ -169,6 +177,14 @@ def _measure_missing(
         )
         rounds.measure(missing)
         say(f"{spec.name}: {rounds.clock.share(time.monotonic() - ready)}")
+
+
+def _prefixes(facts: DeploymentFacts, launch: Launch, data_parallel: int) -> dict[str, int | None]:
+    """The blocks in which prompts share prefixes, and over how many caches; a slot is a cache of its own, which shares tokens."""
+    size, engines = facts.block_size if facts.prefix_caching else None, facts.engines or data_parallel
+    if launch.settings.slots:
+        size, engines = size and 1, facts.kv_blocks or engines
+    return {"prefix_block_size": size, "engines": engines}
 
 
 def _descends(spec: DeploymentSpec) -> bool:
@@ -202,5 +218,5 @@ def _tells_enough(server: Server, exposition: str, version: str | None, served: 
         say(f"{lacking}; measuring without telemetry")
         return False
     if found.missing and (served or found.engine is None):
-        raise BenchError(f"{lacking}. A metric that has another name there needs a line in src/bench/telemetry/engines.toml.")
+        raise BenchError(f"{lacking}. A metric that has another name there needs a line in src/bench/engines.")
     return True

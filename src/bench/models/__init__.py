@@ -3,7 +3,7 @@
 from bench.models.checkpoint import write_checkpoint
 from bench.models.config_json import config_of, geometry_at, geometry_of, geometry_of_model
 from bench.models.geometry import DTYPE_BYTES, Geometry, kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
-from bench.models.memory import KvPool, cuda_overhead_bytes, kv_pool, predicted_saturation
+from bench.models.memory import KvPool, kv_pool, predicted_saturation
 from bench.models.model import Architecture, Model
 from bench.models.plan import choices, plan
 from bench.models.roofline import Roofline
@@ -24,7 +24,6 @@ __all__ = [
     "Stage",
     "choices",
     "config_of",
-    "cuda_overhead_bytes",
     "geometry_at",
     "geometry_of",
     "geometry_of_model",

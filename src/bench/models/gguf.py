@@ -5,6 +5,9 @@ Source: the specification of GGUF version 3 (ggml's docs/gguf.md), and llama.cpp
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,7 +21,7 @@ from bench.models.config_json import geometry_of
 from bench.models.geometry import DTYPE_BYTES, Geometry
 from bench.models.tokenizer import CHAT_TEMPLATE, SPECIAL, TOKEN_IDS, tokens
 
-__all__ = ["FAMILIES", "GgufTensor", "gguf_tensors", "write_gguf"]
+__all__ = ["FAMILIES", "GgufTensor", "gguf_of", "gguf_tensors", "write_gguf"]
 
 # What llama.cpp calls the architecture of each family that can be written.
 FAMILIES = {"llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
@@ -83,6 +86,20 @@ def write_gguf(config: Mapping[str, Any], file: Path, *, dtype: str, seed: int =
             for part in _weights(tensor, geometry, np.random.default_rng([seed, index])):
                 out.write(_as_bytes(part, tensor.dtype))
             _align(out)
+
+
+def gguf_of(checkpoint: Path, config: Mapping[str, Any], dtype: str) -> Path:
+    """The GGUF of a synthetic checkpoint, beside its folder; written if it is not there, or is of another config.
+
+    It belongs to a type of weights, which is the deployment's, and not the checkpoint's.
+    """
+    written = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
+    file = checkpoint.with_name(f"{checkpoint.name}-{dtype}-{written}.gguf")
+    if not file.exists():
+        unfinished = file.with_name(f".{file.name}.{os.getpid()}")
+        write_gguf(config, unfinished, dtype=dtype)
+        unfinished.replace(file)
+    return file
 
 
 def gguf_tensors(config: Mapping[str, Any], dtype: str) -> list[GgufTensor]:

@@ -1,4 +1,4 @@
-"""What an engine makes of a device's memory: its own share, blocks of KV cache, and the load at which they are full.
+"""What an engine makes of a device's memory: blocks of KV cache, and the load at which they are full.
 
 The rules are vLLM's, as of 0.32 (`v1/core/kv_cache_utils.py`, `v1/kv_cache_interface.py`); docs/models.md says where each was read.
 """
@@ -9,37 +9,9 @@ from dataclasses import dataclass
 
 from bench.models.geometry import Geometry, layer_kv_bytes
 
-__all__ = ["KvPool", "cuda_overhead_bytes", "cuda_overhead_terms", "kv_pool", "predicted_saturation"]
-
-# Fitted to what the study's H100 runs left beside weights and KV cache; tests/test_capacity.py fits them again.
-_CUDA_BASE = int(2.84 * 2**30)
-_SAMPLER_BYTES = 37.7
-_PARALLEL_BYTES = int(0.52 * 2**30)
+__all__ = ["KvPool", "kv_pool", "predicted_saturation"]
 
 Groups = tuple[tuple[int | None, int], ...]
-
-
-def cuda_overhead_bytes(vocabulary: int, max_num_seqs: int, sharing: int) -> int:
-    """Memory that vLLM keeps on each GPU beside weights and KV cache: the sum of `cuda_overhead_terms`."""
-    return sum(cuda_overhead_terms(vocabulary, max_num_seqs, sharing).values())
-
-
-def cuda_overhead_terms(vocabulary: int, max_num_seqs: int, sharing: int) -> dict[str, int]:
-    """What that memory is made of (bytes), where `sharing` GPUs share one model.
-
-    `activation`, 37.7 bytes × vocabulary × max_num_seqs: the peak of the activations, where vLLM's profiling run sorts the logits of
-    `max_num_seqs` sequences, with values, indices and probabilities side by side. `runtime`, 2.84 GiB: CUDA graphs, libraries, and what
-    else does not follow the vocabulary. `parallel`, 0.52 GiB where several GPUs exchange. Of pipeline stages, each is taken to keep
-    all three, though the last one alone sorts logits: their KV cache comes out too small rather than too large.
-
-    Source: fitted to the study's seven printed capacities, each of which it meets within 1 % (docs/models.md). Engines that sample
-    with FlashInfer, which sorts nothing, keep less: there the capacity comes out too small, by 1.6 of 56 GiB in the one log seen.
-    """
-    return {
-        "activation": round(_SAMPLER_BYTES * vocabulary * max_num_seqs),
-        "runtime": _CUDA_BASE,
-        "parallel": _PARALLEL_BYTES if sharing > 1 else 0,
-    }
 
 
 @dataclass(frozen=True)

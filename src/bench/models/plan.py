@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bench.engines.vllm import VLLM
 from bench.models.geometry import Geometry, kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
-from bench.models.memory import KvPool, cuda_overhead_terms, kv_pool, predicted_saturation
+from bench.models.memory import KvPool, kv_pool, predicted_saturation
 from bench.models.remarks import notes, why_not
 from bench.models.roofline import Roofline
 from bench.models.setting import WEIGHTS, Demand, Setting, computes_in_fp8
@@ -127,7 +128,7 @@ def _placed(geometry: Geometry, device: Device, setting: Setting) -> _Placed:
     """The model as loaded. A quantised checkpoint stays what it is."""
     rest, each = WEIGHTS[setting.dtype]
     loaded = replace(geometry, quantised_bytes=each) if each and geometry.quantised_bytes is None else geometry
-    engine = cuda_overhead_terms(geometry.vocabulary, setting.max_num_seqs, setting.tensor_parallel)
+    engine = VLLM().gpu_overhead_terms(geometry.vocabulary, setting.max_num_seqs, setting.tensor_parallel)
     weights = weight_bytes(loaded, rest) // setting.tensor_parallel
     budget = int(device.memory * setting.share)
     memory = {

@@ -22,7 +22,8 @@ class Settings:
     Attributes:
         max_num_seqs: most sequences in a step. max_model_len: longest sequence (tokens). block_size: of the KV cache (tokens).
         dtype, kv_cache_dtype: of weights and KV cache. prefix_caching: whether prompts share their prefixes' KV cache.
-        random_weights: whether the model has no others.
+        random_weights: whether the model has no others. slots: whether a sequence holds a slot of the KV cache from its first token on,
+            so that the share of slots in use is its usage.
     """
 
     max_num_seqs: int | None = None
@@ -32,6 +33,7 @@ class Settings:
     kv_cache_dtype: str | None = None
     prefix_caching: bool | None = None
     random_weights: bool | None = None
+    slots: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +72,10 @@ class Launch:
         tensor_parallel, pipeline_parallel, data_parallel: as configured. gpus: of one instance, the number that everything else uses;
             0 where it runs on a CPU, None where it is unknown.
         served_name: the model's name for requests. base_url: of a server that is not ours; None for one that is.
-        device: `cpu` or `cuda`. vocabulary: size of the model's, None where it is not known.
+        kind: which engine it is, as `bench.engines` calls it. device: `cpu` or `cuda`.
+        vocabulary: size of the model's, None where it is not known.
         argv: the server's command line, with `{port}`; None for a server that is not ours. settings: what it says of the engine.
+        engine_version: of the engine's environment, for a server that does not tell its own.
         afterwards: a command that removes what ends with no process, as a container. environment: variables, without secrets.
         plan: the memory; None where the model's shape is not known.
     """
@@ -86,10 +90,12 @@ class Launch:
     digest: str | None = None
     served_name: str | None = None
     base_url: str | None = None
+    kind: str = "vllm"
     device: str
     vocabulary: int | None = None
     argv: tuple[str, ...] | None
     settings: Settings = field(default_factory=Settings)
+    engine_version: str | None = None
     afterwards: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     plan: MemoryPlan | None

@@ -14,10 +14,11 @@ from pydantic import (
     BeforeValidator,
     Field,
     StringConstraints,
-    field_validator,
+    WithJsonSchema,
     model_validator,
 )
 
+from bench.engines import MANAGED
 from bench.fields import Count, Size, Strict
 from bench.models import Model
 from bench.records.environment import is_secret
@@ -62,11 +63,15 @@ def _address(value: str) -> str:
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
 
 
-_PARALLEL_FLAGS = {
-    flag: key
-    for key in ("tensor_parallel", "pipeline_parallel", "data_parallel")
-    for flag in (f"{key.replace('_', '-')}-size", f"{key[0]}p")
-}
+def _known(name: str) -> str:
+    """`name`, if an engine that can be started is called so.
+
+    Raises:
+        ValueError: none is.
+    """
+    if name not in MANAGED:
+        raise ValueError(f"no engine that can be started here; there are {', '.join(MANAGED)}")
+    return name
 
 
 class Engine(Strict):
@@ -75,6 +80,11 @@ class Engine(Strict):
     source: Literal["lock", "command", "container", "external"] = Field(
         description="`lock`: build an environment from `locks`; `command`: use `command`; `container`: run `image`; "
         "`external`: measure the server at `base_url`, which is never started or stopped."
+    )
+    kind: Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(MANAGED)})] = Field(
+        default="vllm",
+        description=f"Which engine it is: {' or '.join(f'`{name}`' for name in MANAGED)}. One that is `external` shows it by its "
+        "metrics.",
     )
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="What the engine's build runs on.")
     locks: list[str] = Field(
@@ -177,18 +187,6 @@ class Deployment(Strict):
             if not name or "=" in name or "\0" in name + value:
                 raise ValueError(f"environment has a variable that no process can have: {name!r}")
         return self
-
-    @field_validator("flags")
-    @classmethod
-    def _devices_have_keys(cls, flags: dict[str, Any]) -> dict[str, Any]:
-        """Refuse flags that change how many devices the server takes: memory, GPUs and costs are computed from the keys."""
-        for flag in flags:
-            key = _PARALLEL_FLAGS.get(flag.lstrip("-").replace("_", "-"))
-            if key is not None:
-                raise ValueError(
-                    f"the flag {flag} decides how many GPUs are planned and paid for; give the key {key} in its place"
-                )
-        return flags
 
     @property
     def workers(self) -> int:

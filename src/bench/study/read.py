@@ -12,10 +12,11 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from bench.engines import managed
 from bench.errors import BenchError, shown
 from bench.models import Model, Parallel, geometry_of_model, parallel_problem
 from bench.published import device_named, devices
-from bench.study.config import Config, Deployment, Ladder
+from bench.study.config import Config, Deployment, Engine, Ladder
 from bench.study.plan import longest_request, swept
 from bench.study.workload import Workload
 from bench.yaml_file import read_yaml
@@ -216,11 +217,24 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
         engine = config.engines.get(deployment.engine)
         if engine and engine.source != "external" and deployment.model in config.models:
             yield from _undealt(f"deployments.{name}", deployment, config.models[deployment.model])
+        if engine and engine.source != "external":
+            yield from _planned(f"deployments.{name}", deployment, engine)
+            if model := config.models.get(deployment.model):
+                refused = managed(engine.kind).refused(deployment, engine, model, None)
+                yield from [f"deployments.{name}.{refused}."] if refused else []
         if engine and engine.device == "cpu" and engine.source != "external" and deployment.kv_cache_memory is None:
             yield (
                 f"deployments.{name}.kv_cache_memory is missing. On a CPU nothing else bounds the KV cache; "
                 "say how much it gets, such as 64MiB."
             )
+
+
+def _planned(where: str, deployment: Deployment, engine: Engine) -> typing.Iterator[str]:
+    """Flags that would change behind our back what memory, GPUs and costs are computed from."""
+    for flag in deployment.flags:
+        key = managed(engine.kind).planned_by.get(flag.lstrip("-").replace("_", "-"))
+        if key is not None:
+            yield f"{where}.flags: the flag {flag} decides what is planned and paid for; give the key {key} in its place."
 
 
 def _undealt(where: str, deployment: Deployment, model: Model) -> typing.Iterator[str]:

@@ -1,14 +1,13 @@
-"""What a server calls our metrics: found from what it exposes and, where it is known, its version. The names: `engines.toml`."""
+"""What a server calls our metrics: found from what it exposes and, where it is known, its version. The names: `bench.engines`."""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
-from importlib.resources import files
+
+from bench.engines import ENGINES, Exposed, Kind
 
 __all__ = ["COUNTERS", "GAUGES", "HISTOGRAMS", "SHARES", "Catalogue", "exposition_names", "find_catalogue"]
 
@@ -35,6 +34,7 @@ class Catalogue:
 
     Attributes:
         engine: which one it is, with its version where that is known; None where it exposes nothing of any that we know.
+        kind: likewise, as `bench.engines` has it.
         names: by our metric the name under which it is exposed; of a histogram, without `_sum` and `_count`.
         facts: likewise of what it says of itself, its KV cache above all.
         zero: metrics that are not exposed yet because there was nothing to count.
@@ -42,6 +42,7 @@ class Catalogue:
     """
 
     engine: str | None
+    kind: Kind | None
     names: Mapping[str, str]
     facts: Mapping[str, str]
     zero: frozenset[str]
@@ -62,11 +63,11 @@ def find_catalogue(exposed: Collection[str], version: str | None = None) -> Cata
         version: the engine's, as it says itself.
     """
     present = set(exposed)
-    counts = {engine: sum(name.startswith(engine.prefix) for name in present) for engine in _engines()}
+    counts = {engine: sum(name.startswith(engine.prefix) for name in present) for engine in ENGINES}
     engine = max(counts, key=lambda engine: counts[engine])
     if not counts[engine]:
-        known = ", ".join(engine.title for engine in _engines())
-        return Catalogue(None, {}, {}, frozenset(), [f"the metrics of any engine that is known ({known})"])
+        known = ", ".join(engine.title for engine in ENGINES)
+        return Catalogue(None, None, {}, {}, frozenset(), [f"the metrics of any engine that is known ({known})"])
     now = _parsed(version)
     title = engine.title if now is None else f"{engine.title} {version}"
     names = {}
@@ -78,14 +79,14 @@ def find_catalogue(exposed: Collection[str], version: str | None = None) -> Cata
     others = families - {_family(name) for name in names.values()}
     zero, missing = set(), []
     for metric in engine.metrics.keys() - names.keys():
-        due = [row for row in engine.metrics[metric] if row.exposed_at(now)]
+        due = [row for row in engine.metrics[metric] if _exposed_at(row, now)]
         if any(row.absent is None for row in due):
             expected = list(dict.fromkeys(_sample(metric, row.name) for row in due))
             missing.append(f"{metric} ({' or '.join(expected)} in {title}{_alike(expected, others, engine.prefix)})")
         elif now is not None and any(row.absent == "zero" for row in due):
             zero.add(metric)
     facts = {fact: name for fact, name in engine.facts.items() if name in present}
-    return Catalogue(title, names, facts, frozenset(zero), sorted(missing))
+    return Catalogue(title, engine, names, facts, frozenset(zero), sorted(missing))
 
 
 def exposition_names(metrics: Iterable[str]) -> list[str]:
@@ -94,7 +95,7 @@ def exposition_names(metrics: Iterable[str]) -> list[str]:
     return sorted(
         {
             name
-            for engine in _engines()
+            for engine in ENGINES
             for metric, rows in engine.metrics.items()
             if metric in wanted
             for row in rows
@@ -103,43 +104,12 @@ def exposition_names(metrics: Iterable[str]) -> list[str]:
     )
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A line of `engines.toml`, which says what its keys mean."""
-
-    name: str
-    since: str
-    until: str | None = None
-    absent: str | None = None
-
-    def exposed_at(self, now: _Version | None) -> bool:
-        """Whether the name is exposed at a version; where that is unknown, whether it still is at the newest."""
-        until = _parsed(self.until)
-        if now is None:
-            return until is None
-        return (_parsed(self.since) or ()) <= now and (until is None or now < until)
-
-
-@dataclass(frozen=True, eq=False)
-class _Engine:
-    title: str
-    prefix: str
-    metrics: Mapping[str, list[_Row]]
-    facts: Mapping[str, str]
-
-
-@cache
-def _engines() -> list[_Engine]:
-    content = tomllib.loads(files("bench.telemetry").joinpath("engines.toml").read_text(encoding="utf-8"))
-    return [
-        _Engine(
-            engine["title"],
-            engine["prefix"],
-            {metric: [_Row(**row) for row in rows] for metric, rows in engine["metrics"].items()},
-            engine.get("facts", {}),
-        )
-        for engine in content.values()
-    ]
+def _exposed_at(row: Exposed, now: _Version | None) -> bool:
+    """Whether the name is exposed at a version; where that is unknown, whether it still is at the newest."""
+    until = _parsed(row.until)
+    if now is None:
+        return until is None
+    return (_parsed(row.since) or ()) <= now and (until is None or now < until)
 
 
 def _parsed(version: str | None) -> _Version | None:

@@ -1,0 +1,22 @@
+"""The engines, one file each: what each one needs to be started, what it calls its metrics, and how it admits requests.
+
+Nothing else in the project knows an engine by name. To add one, write its file and name it in `ENGINES`.
+"""
+
+from __future__ import annotations
+
+from bench.engines.kind import Exposed, Kind, Managed
+from bench.engines.llamacpp import LlamaCpp
+from bench.engines.sglang import SGLang
+from bench.engines.tgi import TGI
+from bench.engines.vllm import VLLM
+
+__all__ = ["ENGINES", "MANAGED", "Exposed", "Kind", "Managed", "managed"]
+
+ENGINES: tuple[Kind, ...] = (VLLM(), SGLang(), TGI(), LlamaCpp())
+MANAGED: dict[str, Managed] = {kind.name: kind for kind in ENGINES if isinstance(kind, Managed)}  # those that are started here
+
+
+def managed(name: str) -> Managed:
+    """The engine that a configuration calls so."""
+    return MANAGED[name]

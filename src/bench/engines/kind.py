@@ -1,0 +1,186 @@
+"""What an engine's file says of it: `Kind` of any that can be measured, `Managed` of those that are started here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from bench.records.deployment import KvFacts
+from bench.records.launch import MemoryPlan, Settings
+
+if TYPE_CHECKING:
+    from bench.models import Geometry, Model
+    from bench.study import Deployment, DeploymentSpec, Engine
+
+__all__ = ["Exposed", "Flag", "Kind", "Labelled", "Managed", "arguments", "common", "count", "total", "whole"]
+
+Flag = str | int | float | bool
+Labelled = tuple[Mapping[str, str], float]  # a sample: its labels and its value
+Ask = Callable[[str], Any]  # the JSON that a server answers at a path; None where it answers none
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """One name of a metric in an engine's exposition. Of a histogram it stands here without `_sum` and `_count`.
+
+    Attributes:
+        since, until: the first version that exposes it, and the first one that no longer does (by default; a server can be told to go
+            on).
+        absent: what it means where a server of such a version does not expose it: None, a fault; `unknown`, that it cannot be known,
+            null and no fault; `zero`, that there was nothing to count so far.
+    """
+
+    name: str
+    since: str
+    until: str | None = None
+    absent: str | None = None
+
+
+class Kind:
+    """An engine that can be measured.
+
+    Attributes:
+        name: in configurations. title: for readers. prefix: of its metrics' names.
+        metrics: by our metric (`bench.telemetry.catalogue`) the names that it had, newest first; one that it never tells has none, and
+            is null in its results. facts: names of what it exposes of itself, of its KV cache above all.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    prefix: ClassVar[str]
+    metrics: ClassVar[Mapping[str, Sequence[Exposed]]]
+    facts: ClassVar[Mapping[str, str]] = {}
+
+    def info(self, ask: Ask) -> dict[str, Any] | None:
+        """What a server says of itself, its `version` at least; None where it is another engine's, or says nothing."""
+        raise NotImplementedError
+
+    def kv_facts(self, told: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
+        """The KV cache of all engines behind an endpoint together.
+
+        Args:
+            told: the samples of each of `facts` that is exposed, one for each engine. info: what the server says of itself.
+        """
+        return KvFacts(engines=max(map(len, told.values()), default=None), kv_blocks=None, block_size=None, kv_tokens=None)
+
+
+class Managed(Kind, ABC):
+    """An engine that is started here.
+
+    Attributes:
+        server: what the Python of its environment is given to run it. health: the path that answers when it is ready.
+        planned_by: flags that memory, GPUs and costs follow from, by the key of the deployment that sets them.
+        variables: prefixes of the user's exported variables that can change what it does. passed: those that a container gets.
+        slots: whether it holds a whole sequence's memory from a request's first token on. Then the share of slots in use is the KV
+            cache's usage.
+        gguf: whether it reads a checkpoint as one GGUF file; else as a folder with `config.json`.
+        cpu_overhead: its resident memory beside weights and KV cache, on a CPU (bytes).
+    """
+
+    server: ClassVar[Sequence[str]]
+    health: ClassVar[str] = "/health"
+    planned_by: ClassVar[Mapping[str, str]] = {}
+    variables: ClassVar[Sequence[str]] = ()
+    passed: ClassVar[Sequence[str]] = ()
+    slots: ClassVar[bool] = False
+    gguf: ClassVar[bool] = False
+    cpu_overhead: ClassVar[int]
+
+    def lacks(self, device: str, include: Callable[[], Path]) -> str | None:
+        """What the machine lacks for it, in words; None where nothing.
+
+        Args:
+            include: gives the folder of Python's headers.
+        """
+
+    def refused(self, deployment: Deployment, engine: Engine, model: Model, geometry: Geometry | None) -> str | None:
+        """What of the deployment it cannot do, as `key: why and what to do`; None where nothing."""
+
+    def dtype(self, spec: DeploymentSpec) -> str:
+        """The type of weights and activations that `dtype: auto` means."""
+        given = spec.deployment.dtype
+        return given if given != "auto" else "float32" if spec.engine.device == "cpu" else "bfloat16"
+
+    @abstractmethod
+    def block_size(self, spec: DeploymentSpec, geometry: Geometry | None) -> int:
+        """Tokens of a KV block."""
+
+    @abstractmethod
+    def gpu_overhead(self, vocabulary: int, max_num_seqs: int, sharing: int) -> int:
+        """What it keeps on each of `sharing` GPUs beside weights and KV cache (bytes)."""
+
+    def cut(self, plan: MemoryPlan, spec: DeploymentSpec, context: int) -> MemoryPlan:
+        """The plan with the KV cache as this engine cuts it; given in blocks of `block_size`."""
+        return plan
+
+    def usable(self, plan: MemoryPlan, kv_tokens: int) -> int:
+        """Tokens of one engine's KV cache that requests may take. A request cannot spread over several engines."""
+        return kv_tokens // plan.engines
+
+    @abstractmethod
+    def flags(self, spec: DeploymentSpec, plan: MemoryPlan | None, longest: int | None) -> dict[str, Flag]:
+        """The server's flags by name, without the deployment's own.
+
+        Args:
+            longest: the longest sequence that the KV cache and the model's context allow (tokens).
+        """
+
+    @abstractmethod
+    def model(self, path: str, command: Sequence[str]) -> list[str]:
+        """How its command line names the checkpoint."""
+
+    @abstractmethod
+    def settings(self, flags: Mapping[str, Flag], plan: MemoryPlan | None) -> Settings:
+        """What its flags say, by the names that every engine shares."""
+
+    def environment(self, spec: DeploymentSpec) -> dict[str, str]:
+        """Variables that it is started with."""
+        return {}
+
+    @abstractmethod
+    def pinned(self, groups: Sequence[Sequence[int]]) -> tuple[list[str], dict[str, str]]:
+        """What goes before its command, and variables, that keep each worker of a CPU engine on its group of cores."""
+
+    def version(self, info: Mapping[str, Any], packages: Sequence[str]) -> str | None:
+        """The running version. Args: packages: of its environment, as `name==version`."""
+        version = info.get("version")
+        return version if isinstance(version, str) else None
+
+    def weight_gib(self, log: str) -> float | None:
+        """Size of the loaded weights, as its log tells them."""
+        return None
+
+
+def arguments(flags: Mapping[str, Flag]) -> list[str]:
+    """Flags as a command line has them; a switch that is off is written `--no-…`."""
+    argv: list[str] = []
+    for key, value in flags.items():
+        if isinstance(value, bool):
+            argv.append(f"--{key}" if value else f"--no-{key}")
+        else:
+            argv += [f"--{key}", str(value)]
+    return argv
+
+
+def common(values: Sequence[Any]) -> Any:
+    """What all of them are; None where they differ, or there are none."""
+    return values[0] if values and all(value == values[0] for value in values) else None
+
+
+def whole(value: float) -> int | None:
+    """A sample's value as a count; None where it is none, such as NaN."""
+    return int(value) if 0 <= value < 2**53 else None
+
+
+def count(text: str | None) -> int | None:
+    """A label as a count; None where it is none."""
+    return int(text) if text and len(text) <= 15 and text.isascii() and text.isdigit() else None
+
+
+def total(values: Sequence[int | None]) -> int | None:
+    """The sum, if each is known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

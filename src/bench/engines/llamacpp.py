@@ -1,0 +1,180 @@
+"""llama.cpp: how it is started, how it admits requests, and what it calls its metrics.
+
+It serves as many requests at once as it has slots; others wait, in the order of their arrival. A slot is an equal part of the KV
+cache, which a request holds from its first token to its last. So a request longer than a slot cannot be served, a shorter one leaves
+the rest of its slot unused, and nothing is ever preempted. In the terms of a paged cache, a slot is a block that one request fills.
+
+Names: b11549, as the wheel xllamacpp 2026.10.11549 has it, tools/server. No histograms, no preemptions, and no KV usage: builds before
+2025 had kv_cache_usage_ratio. Prompt tokens are those computed; those found in a slot's cache have a counter of their own since August
+2026, and the queries, which are the sum of both, none. Generated tokens count when their request is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed
+from bench.errors import BenchError
+from bench.records.deployment import KvFacts
+from bench.records.launch import MemoryPlan, Settings
+
+if TYPE_CHECKING:
+    from bench.models import Geometry, Model
+    from bench.study import Deployment, DeploymentSpec, Engine
+
+__all__ = ["LlamaCpp"]
+
+_CACHE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_PADDING = 256  # a slot's tokens are a multiple of it: llama.cpp rounds them up, and would take more memory than it was given
+# Every open connection holds a thread. With the default, slots + 4 at first, the scraper waited for seconds behind 60 requests.
+_HTTP_THREADS = 512
+
+
+class LlamaCpp(Managed):
+    """llama.cpp."""
+
+    name = "llama.cpp"
+    title = "llama.cpp"
+    prefix = "llamacpp:"
+    server = (str(Path(__file__).with_name("llama_server.py")),)  # it has the flags of the command `llama-server`
+    planned_by = {
+        **dict.fromkeys(("parallel", "np"), "max_num_seqs"),
+        **dict.fromkeys(("ctx-size", "c", "kv-unified"), "kv_cache_memory"),
+        **dict.fromkeys(("cache-type-k", "cache-type-v"), "dtype"),
+    }
+    variables = ("LLAMA_", "GGML_")
+    slots = True
+    gguf = True
+    cpu_overhead = int(0.2 * 2**30)  # resident beside weights and KV cache, measured with the models of config/config.yaml
+    metrics = {
+        "running": [Exposed("llamacpp:requests_processing", since="0.0")],
+        "waiting": [Exposed("llamacpp:requests_deferred", since="0.0")],
+        "server_prompt_tokens": [Exposed("llamacpp:prompt_tokens_total", since="0.0")],
+        "server_generation_tokens": [Exposed("llamacpp:tokens_predicted_total", since="0.0")],
+        "prefix_hits": [Exposed("llamacpp:prompt_tokens_cached_total", since="0.0", absent="unknown")],
+    }
+
+    def info(self, ask: Ask) -> dict[str, Any] | None:
+        """/props and /slots. The wheel's build, `b0-unknown`, does not know its version."""
+        props = ask("props")
+        if not isinstance(props, dict) or "total_slots" not in props:
+            return None
+        build = props.get("build_info")
+        slots = ask("slots")
+        return {
+            "version": build if isinstance(build, str) and not build.startswith("b0-") else None,
+            "props": props,
+            "slots": slots if isinstance(slots, list) else [],
+        }
+
+    def kv_facts(self, told: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
+        """Slots as blocks. Whether prompts share prefixes it never tells."""
+        props, slots = info.get("props", {}), [slot for slot in info.get("slots", ()) if isinstance(slot, dict)]
+        defaults = props.get("default_generation_settings")
+        sizes = {slot.get("n_ctx") for slot in slots} or {defaults.get("n_ctx") if isinstance(defaults, dict) else None}
+        number, size = props.get("total_slots"), sizes.pop() if len(sizes) == 1 else None
+        number, size = (value if isinstance(value, int) else None for value in (number, size))
+        return KvFacts(engines=1, kv_blocks=number, block_size=size, kv_tokens=number * size if number and size else None)
+
+    def refused(self, deployment: Deployment, engine: Engine, model: Model, geometry: Geometry | None) -> str | None:
+        """Several devices, blocks, quantised caches and what cannot be planned."""
+        d = deployment
+        windows = geometry is not None and any(window is not None for window in geometry.windows)
+        wrong = (
+            (d.workers > 1, "tensor_parallel: llama.cpp is run as one process; remove the three kinds of parallelism"),
+            (engine.device != "cpu", "engine: llama.cpp is run on CPUs here; remove `device`, or use `source: external`"),
+            (d.block_size is not None, "block_size: llama.cpp cuts its KV cache into slots, not into blocks; remove it"),
+            (d.kv_cache_dtype != "auto", f"kv_cache_dtype: llama.cpp has no {d.kv_cache_dtype} KV cache; remove it"),
+            (d.kv_cache_memory is None, "kv_cache_memory: give it; llama.cpp would take the model's whole context for every slot"),
+            (not model.synthetic, "model: llama.cpp is run with random weights here; give `architecture` or `catalogue` alone"),
+            (
+                geometry is not None and (geometry.latent or windows),
+                f"model: the KV cache of {d.model} (latent attention or sliding windows) cannot be planned for llama.cpp",
+            ),
+        )  # fmt: skip
+        return next((what for is_wrong, what in wrong if is_wrong), None)
+
+    def dtype(self, spec: DeploymentSpec) -> str:
+        """float32 by default."""
+        given = spec.deployment.dtype
+        return "float32" if given == "auto" else given
+
+    def block_size(self, spec: DeploymentSpec, geometry: Geometry | None) -> int:
+        """As if without blocks; `cut` makes slots."""
+        return 1
+
+    def gpu_overhead(self, vocabulary: int, max_num_seqs: int, sharing: int) -> int:
+        """Not known: it is run on CPUs here."""
+        return 0
+
+    def cut(self, plan: MemoryPlan, spec: DeploymentSpec, context: int) -> MemoryPlan:
+        """Into `max_num_seqs` slots of a multiple of 256 tokens, no more than the model's context, to which llama.cpp would cut one.
+
+        Raises:
+            BenchError: the memory does not hold so many slots.
+        """
+        d, each = spec.deployment, plan.kv_bytes_per_token
+        memory = d.kv_cache_memory or 0
+        held = memory // each
+        own = held // d.max_num_seqs // _PADDING * _PADDING
+        if own == 0:
+            needed = d.max_num_seqs * _PADDING * each
+            raise BenchError(
+                f"deployments.{spec.name}: {d.max_num_seqs} slots (max_num_seqs) of {_PADDING} tokens, the fewest that llama.cpp "
+                f"makes, take {needed / 2**20:,.0f} MiB of KV cache at {each:,} bytes a token; kv_cache_memory is "
+                f"{memory / 2**20:,.0f} MiB. Raise it, or lower max_num_seqs to {held // _PADDING} or less."
+            )
+        slot = min(own, -(-context // _PADDING) * _PADDING)
+        return replace(plan, block_size=slot, kv_tokens=d.max_num_seqs * slot, kv_groups=((None, 1),))
+
+    def flags(self, spec: DeploymentSpec, plan: MemoryPlan | None, longest: int | None) -> dict[str, Flag]:
+        """For `llama_server.py` and `llama-server` alike."""
+        d, cache_type = spec.deployment, _CACHE_TYPES[self.dtype(spec)]
+        return {
+            "alias": spec.served_name,
+            "host": "127.0.0.1",
+            "port": "{port}",
+            "parallel": d.max_num_seqs,
+            "ctx-size": (plan and plan.kv_tokens) or 0,
+            "threads": d.cores,
+            "threads-http": _HTTP_THREADS,
+            "cache-type-k": cache_type,
+            "cache-type-v": cache_type,
+            # Its kernel for float32 takes three times as long as none: 118 ms against 37 ms for a step of 32 requests.
+            "flash-attn": "off" if cache_type == "f32" else "on",
+            "cache-prompt": d.prefix_caching,
+            "cache-ram": 0,  # no second cache, outside of kv_cache_memory
+            "metrics": True,
+        }
+
+    def model(self, path: str, command: Sequence[str]) -> list[str]:
+        """By name."""
+        return ["--model", path]
+
+    def settings(self, flags: Mapping[str, Flag], plan: MemoryPlan | None) -> Settings:
+        """A slot is its longest sequence, and its block."""
+        caching, dtypes = flags.get("cache-prompt"), {short: name for name, short in _CACHE_TYPES.items()}
+        dtype = dtypes.get(str(flags.get("cache-type-k")))
+        return Settings(
+            max_num_seqs=int(flags["parallel"]),
+            max_model_len=plan.block_size if plan else None,
+            block_size=plan.block_size if plan else None,
+            dtype=dtype,
+            kv_cache_dtype=dtype,
+            prefix_caching=caching if isinstance(caching, bool) else None,
+            random_weights=True,
+            slots=True,
+        )
+
+    def pinned(self, groups: Sequence[Sequence[int]]) -> tuple[list[str], dict[str, str]]:
+        """The whole server: its own `--cpu-range` does not pin a single thread."""
+        return ["taskset", "--cpu-list", ",".join(map(str, groups[0]))], {}
+
+    def version(self, info: Mapping[str, Any], packages: Sequence[str]) -> str | None:
+        """The build that serves, such as `b11549-1a2b3c4`; of the wheel, which does not know its own, the wheel's version."""
+        return super().version(info, packages) or next(
+            (pin.partition("==")[2] for pin in packages if pin.startswith("xllamacpp==")), None
+        )

