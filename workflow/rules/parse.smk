@@ -15,6 +15,7 @@ rule parse:
         code=library(
             "drift.py",
             "parse",
+            "records/latencies.py",
             "records/request_table.py",
             "records/run.py",
             "telemetry/catalogue.py",

@@ -18,6 +18,7 @@ from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, 
 from bench.parse.server import server_figures
 from bench.parse.steady import in_steady_state, steady_figures
 from bench.records.environment import environment_text
+from bench.records.latencies import LATENCIES
 from bench.records.request_table import request_table
 from bench.records.run import REQUESTS, TELEMETRY, RunRecord, read_run
 
@@ -121,12 +122,12 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
 
 
 def _latencies(ok: pl.DataFrame) -> dict[str, Any]:
-    """The distributions of TTFT, E2E, TPOT and ITL of requests that were answered.
+    """The distributions of each latency, and of ITL, of requests that were answered.
 
     And two low ends, of what waits for nothing: the P10 of the gaps, and of TTFT ÷ prompt tokens (`ttft_per_token_p10_s`).
     """
     content: dict[str, Any] = {}
-    for name in ("ttft", "e2e", "tpot"):
+    for name in LATENCIES:
         content |= _distribution(name, ok[f"{name}_s"], bounds=True)
     gaps = ok.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"].drop_nulls()
     # A step of the server gives every running request a token, so gaps come in equal groups: they are not independent samples.
