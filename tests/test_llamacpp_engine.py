@@ -2,18 +2,19 @@
 
 import os
 import time
-from pathlib import Path
 
 import psutil
 import pytest
 
-from bench.engine import Server, ServerDied, llamacpp, prepare_engine
+from bench.engine import Server, ServerDied, prepare_engine, resolve_launch, server_info
+from bench.engines import managed
 from bench.http import get
 from bench.load.client import Load, run_load
 from bench.load.target import Target
 from bench.measure.metrics import metric_names
-from bench.models import Architecture, config_of, geometry_of
-from bench.models.gguf import write_gguf
+from bench.models import Architecture, config_of
+from bench.models.gguf import gguf_of
+from bench.records.engine import read_engine
 from bench.study import Engine, Plan, Workload, load_config
 from bench.telemetry import find_catalogue
 from tests.conftest import ARCHITECTURE, CONTENT, ROOT
@@ -21,45 +22,35 @@ from tests.conftest import ARCHITECTURE, CONTENT, ROOT
 pytestmark = pytest.mark.engine
 
 CONFIG = config_of(Architecture(**ARCHITECTURE))
-LOCK = "workflow/envs/llama-cpp-2026.10.11549.lock"
+LLAMA = managed("llama.cpp")
+ENGINE = {"kind": "llama.cpp", "source": "lock", "locks": ["workflow/envs/llama-cpp-2026.10.11549.lock"]}
 
 
 @pytest.fixture(scope="module")
-def python():
-    """The interpreter of the engine's environment, which the project's own workflows share."""
-    folder = ROOT / "results/engines/llama-cpp"
-    prepare_engine("llama-cpp", Engine(source="lock", locks=[str(ROOT / LOCK)]), folder / "engine.json", print)
-    return str(folder / "env/bin/python")
+def engine():
+    """The record of the engine's environment, which the project's own workflows share."""
+    record = ROOT / "results/engines/llama-cpp/engine.json"
+    locks = [str(ROOT / lock) for lock in ENGINE["locks"]]
+    prepare_engine("llama-cpp", Engine(**{**ENGINE, "locks": locks}), record, print)
+    return read_engine(record)
 
 
-def server_of(python, folder, model, **deployment):
-    content = {**CONTENT, "deployments": {"a": {**CONTENT["deployments"]["a"], **deployment}}}
+def server_of(engine, folder, checkpoint, **deployment):
+    content = {**CONTENT, "engines": {"e": ENGINE}}
+    content["deployments"] = {"a": {**CONTENT["deployments"]["a"], "engine": "e", **deployment}}
     spec = Plan.of(load_config(content, source="t"), root=ROOT).deployments["a"]
-    launch = {
-        "argv": [
-            *llamacpp.pinned(1),
-            python,
-            str(llamacpp.SERVER),
-            *llamacpp.launch_arguments(spec, geometry_of(CONFIG), model),
-        ],
-        "environment": {},
-        "device": "cpu",
-        "base_url": None,
-        "afterwards": None,
-    }
+    launch = resolve_launch(spec, engine, checkpoint)
     return Server(launch, cores=1, workers=1, log=folder / "server.log", ready_timeout_s=30, say=print)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    file = tmp_path_factory.mktemp("checkpoint") / "model.gguf"
-    write_gguf(CONFIG, file, dtype="float32")
-    return file
+def checkpoint(tmp_path_factory):
+    return {"path": str(tmp_path_factory.mktemp("checkpoint") / "model"), "config": CONFIG}
 
 
 @pytest.fixture(scope="module")
-def server(python, model, tmp_path_factory):
-    with server_of(python, tmp_path_factory.mktemp("server"), model, max_num_seqs=2) as server:
+def server(engine, checkpoint, tmp_path_factory):
+    with server_of(engine, tmp_path_factory.mktemp("server"), checkpoint, max_num_seqs=2) as server:
         yield server
 
 
@@ -94,9 +85,8 @@ def test_equal_prompts_are_computed_again(server):
 
 
 def test_what_it_says_of_itself(server):
-    props, slots = (get(f"{server.base_url}/{page}").json() for page in ("props", "slots"))
-    facts = llamacpp.kv_facts(props, slots)
-    assert (facts["kv_blocks"], facts["block_size"], facts["kv_tokens"]) == (2, 256, 512)
+    facts = LLAMA.kv_facts({}, server_info(server.base_url))
+    assert (facts.kv_blocks, facts.block_size, facts.kv_tokens) == (2, 256, 512)
     assert find_catalogue(metric_names(get(f"{server.base_url}/metrics").text)).missing == []
 
 
@@ -106,18 +96,20 @@ def test_a_request_longer_than_a_slot_is_an_error(server):
     assert "exceeds the available context size (256 tokens)" in record.error
 
 
-def test_it_runs_on_its_cores_and_ends_with_its_context(python, model, tmp_path):
-    with server_of(python, tmp_path, model, max_num_seqs=1) as server:
+def test_it_runs_on_its_cores_and_ends_with_its_context(engine, checkpoint, tmp_path):
+    with server_of(engine, tmp_path, checkpoint, max_num_seqs=1) as server:
         assert server.ready_s < 15
-        process = next(p for p in psutil.Process().children(recursive=True) if str(llamacpp.SERVER) in p.cmdline()[:2])
+        process = next(p for p in psutil.Process().children(recursive=True) if LLAMA.server[0] in p.cmdline()[:2])
         assert process.cpu_affinity() == sorted(os.sched_getaffinity(0))[:1]
         begin = time.monotonic()
     assert time.monotonic() - begin < 5
     assert not psutil.pid_exists(process.pid)
 
 
-def test_a_file_that_is_no_checkpoint_is_told(python, tmp_path):
-    with pytest.raises(ServerDied, match="server ended"), server_of(python, tmp_path, Path("missing.gguf"), max_num_seqs=1):
+def test_a_file_that_is_no_checkpoint_is_told(engine, checkpoint, tmp_path):
+    broken = {**checkpoint, "path": str(tmp_path / "model")}
+    gguf_of(tmp_path / "model", CONFIG, "float32").write_bytes(b"GGUF")
+    with pytest.raises(ServerDied, match="server ended"), server_of(engine, tmp_path, broken, max_num_seqs=1):
         pass
 
 
