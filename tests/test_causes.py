@@ -225,6 +225,7 @@ def server(**told):
         "running",
         "running_high",
         "queued_share",
+        "usage",
         "usage_queued",
         "preempted",
         "step_s",
@@ -260,6 +261,22 @@ def level(*rows, **columns):
 def test_what_more_room_would_bring_by_hand(alone, share, sequences, kv):
     found = _gains(server(running=4.0, service_s=2.0, prefill_share=share), server(running=alone[0], service_s=alone[1]))
     assert found == pytest.approx({"prefill": 1 / (1 - share / 2), "decode": 2 / (1 + share), "sequences": sequences, "kv": kv})
+
+
+@pytest.mark.parametrize(
+    ("usage", "slots", "sequences", "kv"),
+    [
+        (None, None, 2 / 1.2, 8 / 5.6),
+        (0.5, None, 2 / 1.6, 8 / 5.6),  # the KV cache holds eight: 8 ÷ (0.8 + 8 × 0.3) against 4 ÷ 2
+        (1.0, None, 1.0, 8 / 5.6),  # it holds no more
+        (None, 8, 2 / 1.2, 2 / 1.6),  # room for sixteen, and eight may run
+        (None, 4, 2 / 1.2, 1.0),
+    ],
+)
+def test_of_two_bounds_lifting_one_leaves_the_other(usage, slots, sequences, kv):
+    there, alone = server(running=4.0, service_s=2.0, prefill_share=0.2, usage=usage), server(running=1.0, service_s=1.1)
+    found = _gains(there, alone, slots)
+    assert (found["sequences"], found["kv"]) == pytest.approx((sequences, kv))
 
 
 def test_what_bounds_it_soon_after():

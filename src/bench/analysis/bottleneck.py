@@ -57,7 +57,7 @@ class _Server:
     """What the runs of a level show, in the mean; None where it is not known.
 
     Attributes:
-        running, running_high, queued_share, usage_queued, preempted (a request): of the server's gauges and counters.
+        running, running_high, queued_share, usage, usage_queued, preempted (a request): of the server's gauges and counters.
         step_s: a step without its prompts; prefill_share: of the steps' time, that prompts take (0–1). gap_s: the mean time between
         tokens. service_s: of a request once it is admitted. rps: requests/s.
     """
@@ -66,6 +66,7 @@ class _Server:
     running: float | None
     running_high: float | None
     queued_share: float | None
+    usage: float | None
     usage_queued: float | None
     preempted: float | None
     step_s: float | None
@@ -204,6 +205,7 @@ def _server(runs: pl.DataFrame, curve: pl.DataFrame) -> _Server:
         running=_mean(runs, "steady_running"),
         running_high=_mean(runs, "steady_running_high"),
         queued_share=_mean(runs, "steady_queued_share"),
+        usage=_mean(runs, "steady_kv_usage"),
         usage_queued=_mean(runs, "steady_kv_usage_queued"),
         preempted=None if preempted is None or not requests else preempted / requests,
         step_s=None if gap is None or share is None else gap * (1 - share),
@@ -291,7 +293,7 @@ def _admission(runs: pl.DataFrame, there: _Server, alone: _Server) -> tuple[Bott
         return None, ""
     slots = _slots(runs)
     all_run = slots is not None and (there.running_high or 0.0) >= slots - 0.5
-    gains = _gains(there, alone)
+    gains = _gains(there, alone, slots)
     fast = max(gains["prefill"], gains["decode"])
     waiting = math.ceil(_mean(runs, "steady_waiting") or 0.0)
     at, wait = f"At {runs['level'][0]:g}", f"{waiting} request{'s wait' if waiting != 1 else ' waits'} in the mean"
@@ -345,7 +347,7 @@ def _pinned(there: _Server) -> bool:
     return (there.prefill_share or 0.0) < _LITTLE and high <= (1 + _PINNED) * running + 0.5
 
 
-def _gains(there: _Server, alone: _Server) -> dict[str, float]:
+def _gains(there: _Server, alone: _Server, slots: int | None = None) -> dict[str, float]:
     """By which factor what is carried would rise: room by more sequences, or by more KV memory; prompts, or steps, twice as fast.
 
     Service time is taken as a straight line over the requests that run, through the lowest level and this one; requests/s are those
@@ -360,7 +362,10 @@ def _gains(there: _Server, alone: _Server) -> dict[str, float]:
         return {**gains, **most}
     slope = max(1e-9, (s - s0) / (n - n0))
     fixed = max(0.0, s - slope * n)
-    line = {"sequences": s / (slope * n), "kv": _MORE_KV * s / (fixed + _MORE_KV * slope * n)}
+    # One bound lifted, the other one is next: what the KV cache holds, and `max_num_seqs`.
+    held = math.inf if not there.usage else max(1.0, 1 / there.usage)
+    run = _MORE_KV if slots is None else max(1.0, min(_MORE_KV, slots / n))
+    line = {"sequences": s / (fixed / held + slope * n), "kv": run * s / (fixed + run * slope * n)}
     return {**gains, **{cause: min(most[cause], gain) for cause, gain in line.items()}}
 
 

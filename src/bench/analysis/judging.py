@@ -176,7 +176,7 @@ def _share_spreads(levels: Sequence[Level]) -> None:
         for level, load, share in zip(levels, loads, shares, strict=True):
             weights = near(loads[known], load)
             if share is not None and weights.sum():
-                spread = float(np.average(spreads[known], weights=weights))
+                spread = max(share.spread, float(np.average(spreads[known], weights=weights)))
                 level.verdicts[k] = Verdict.of(
                     verdict.key, replace(share, spread=spread), verdict.allowed, level.verdicts[k].missed
                 )
@@ -184,7 +184,7 @@ def _share_spreads(levels: Sequence[Level]) -> None:
 
 def _own_spread(share: Share | None, most: float) -> float:
     """What a level knows of its spread; NaN where it misses too little to know, or more than `most`, and is of another kind."""
-    return share.spread if share and share.misses >= _FEWEST_SPREAD and share.share <= most else math.nan
+    return share.within if share and share.misses >= _FEWEST_SPREAD and share.share <= most else math.nan
 
 
 def _bound_failures(levels: Sequence[Level]) -> None:

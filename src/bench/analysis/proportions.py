@@ -17,6 +17,9 @@ _BATCH = 20  # requests, at least, of the parts in which a run's misses are coun
 _PARTS = 10  # of a run, at most
 _NEAR = math.log(1.2)  # loads within a fifth lend each other their requests
 _FEWEST_NEAR = 3
+_STEPS, _SMALL = 50, 1e-8  # of a search for the likeliest line
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,13 @@ class Share:
 
     Attributes:
         misses, requests: counted. spread: variance of the counts ÷ that of independent requests, 1 or more.
+        within: the same of parts of runs about their own run's share: what neighbours are alike, without what runs differ by.
     """
 
     misses: float
     requests: float
     spread: float = 1.0
+    within: float = 1.0
 
     @classmethod
     def of(cls, runs: Sequence[npt.NDArray[np.bool_]]) -> Share:
@@ -45,8 +50,16 @@ class Share:
         share = misses / requests if requests else 0.0
         if share in (0.0, 1.0):
             return cls(misses, requests)
-        parts = [part for run in runs for part in np.array_split(run, max(1, min(_PARTS, len(run) // _BATCH)))]
-        return cls(misses, requests, max(1.0, _spread(parts, share), _spread(runs, share)))
+        split = [np.array_split(run, max(1, min(_PARTS, len(run) // _BATCH))) for run in runs]
+        spread = max(_spread([part for parts in split for part in parts], share), _spread(runs, share))
+        own = [
+            (_spread(parts, float(run.mean())), len(parts) - 1)
+            for run, parts in zip(runs, split, strict=True)
+            if 0 < run.sum() < len(run)
+        ]
+        freedom = sum(each for _, each in own)
+        within = sum(each * known for each, known in own) / freedom if freedom else 1.0
+        return cls(misses, requests, max(1.0, spread), max(1.0, within))
 
     @property
     def share(self) -> float:
@@ -83,35 +96,60 @@ def near(loads: npt.NDArray[np.float64], at: float) -> npt.NDArray[np.float64]:
 def lent(loads: Sequence[float], shares: Sequence[float], weights: Sequence[float]) -> tuple[list[float], list[float]]:
     """The share of misses at each load with what loads near it show, and the requests that it then rests on.
 
-    A straight line of the share's logarithm of odds over the logarithm of the load, fitted at each load to those within a fifth of it
-    (tricube weights), never falling. A load that has none near it keeps its own. Half a miss is added to each side, so that 0 of n
-    has odds.
+    A straight line of the share's logarithm of odds over the logarithm of the load, of the greatest likelihood at each load over those
+    within a fifth of it (tricube weights), never falling. A load that has none near it keeps its own. Half a miss is added to each
+    side, so that 0 of n has odds.
 
     Args:
         shares: of misses (0–1). weights: requests behind each.
 
-    Source: Cleveland, Robust locally weighted regression (JASA 74, 1979); Cox, Analysis of Binary Data (1970), for the half miss.
+    Source: Loader, Local Regression and Likelihood (1999), chapter 4; Cox, Analysis of Binary Data (1970), for the half miss.
     """
     x, n = np.log(np.asarray(loads)), np.asarray(weights, dtype=float)
-    p = (np.asarray(shares) * n + 0.5) / (n + 1)
-    odds, precision = np.log(p / (1 - p)), (n + 1) * p * (1 - p)
+    misses, requests = np.asarray(shares) * n + 0.5, n + 1
     found, rests = [], []
     for at, own, share in zip(x, n, shares, strict=True):
         close = near(x, at)
-        weight = close * precision
-        centre = float(weight @ x / weight.sum())
-        spread = float(weight @ (x - centre) ** 2)
-        if np.count_nonzero(close) < _FEWEST_NEAR or spread == 0:
+        used = close > 0
+        if np.count_nonzero(used) < _FEWEST_NEAR:
             found.append(float(share))
             rests.append(float(own))
             continue
-        slope = max(0.0, float(weight @ ((x - centre) * odds)) / spread)
-        level = float(weight @ odds / weight.sum()) + slope * (at - centre)
-        found.append(1 / (1 + math.exp(-level)))
-        variance = 1 / float(weight.sum()) + (float(at) - centre) ** 2 / spread
-        mean = found[-1]
+        odds, variance = _line(x[used] - at, misses[used], requests[used], close[used])
+        mean = 1 / (1 + math.exp(-odds))
+        found.append(mean)
         rests.append(max(float(own), 1 / (variance * mean * (1 - mean))))
     return found, rests
+
+
+def _line(x: Floats, misses: Floats, requests: Floats, weights: Floats) -> tuple[float, float]:
+    """Log odds at 0 of the likeliest line that does not fall, and its variance.
+
+    Newton's steps, halved where one would lower the likelihood; of a line that would fall, the level alone.
+    """
+
+    def likelihood(line: Floats) -> float:
+        odds = line[0] + line[1] * x
+        return float(weights @ (misses * odds - requests * np.logaddexp(0, odds)))
+
+    def information(line: Floats) -> Floats:
+        p = 1 / (1 + np.exp(-(line[0] + line[1] * x)))
+        known = weights * requests * p * (1 - p)
+        # The last term keeps it from being singular where all but one load has nothing to tell.
+        return np.array([[known.sum(), known @ x], [known @ x, known @ x**2]]) + _SMALL * np.eye(2)
+
+    flat = np.array([math.log(float(weights @ misses) / float(weights @ (requests - misses))), 0.0])
+    line = flat
+    for _ in range(_STEPS):
+        off = weights * (misses - requests / (1 + np.exp(-(line[0] + line[1] * x))))
+        step = np.linalg.solve(information(line), np.array([off.sum(), off @ x]))
+        while likelihood(line + step) < likelihood(line) and np.abs(step).max() > _SMALL:
+            step /= 2
+        line = line + step
+        if np.abs(step).max() <= _SMALL:
+            break
+    line = line if line[1] > 0 else flat
+    return float(line[0]), float(np.linalg.inv(information(line))[0, 0])
 
 
 def requests_needed(allowed: float, *, share: float = 0.0, spread: float = 1.0) -> int | None:
