@@ -14,8 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bench.analysis.drift import drift_reasons
-from bench.parse.run import place_of_run
+from bench.drift import drift_reasons, place_of_run
 from bench.records.run import ReferenceLoad, RunHeader
 from bench.study.config import Thresholds
 

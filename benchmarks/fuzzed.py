@@ -20,15 +20,16 @@ import yaml
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from bench.load.connection import UNREADABLE, Connection
+from bench.load.exchange import Exchange
+from bench.load.records import record_of
 from bench.measure.metrics import kv_facts, metric_names, metric_values
-from bench.measure.store import Store
-from bench.measure.unpack import unpack
 from bench.parse import parse_run
 from bench.parse.exposition import ExpositionError, ExpositionReader
+from bench.store import Store
+from bench.store.unpack import unpack
 from bench.study import Paths, Plan, load_config, load_file
 from bench.telemetry import exposition_names, find_catalogue
-from bench.wire import Exchange, record_of
-from bench.wire.connection import UNREADABLE, Connection
 
 __all__ = ["TARGETS", "Target"]
 

@@ -18,12 +18,13 @@ from typing import Any
 
 from bench.engine import Server
 from bench.errors import BenchError
+from bench.load.client import Load
+from bench.load.target import Target
 from bench.measure.recording import Recording, record_run
 from bench.records.launch import Launch, read_launch
 from bench.records.run import RunHeader
 from bench.study import Paths, load_workload
 from bench.study.config import Measurement
-from bench.workload import Load, Target
 
 KINDS = ("without", "with")
 
@@ -86,7 +87,7 @@ def measure(launch: Launch, options: argparse.Namespace, folder: Path) -> dict[s
 
 def compare(without: Sequence[float], scraped: Sequence[float]) -> dict[str, Any]:
     """Throughputs (tokens/s) of paired runs beside each other; differences are those of a pair, in % of its run without."""
-    from bench.analysis.repeats import student_t  # noqa: PLC0415 - Polars' threads are no business of the measurement
+    from bench.statistics import student_t  # noqa: PLC0415 - Polars' threads are no business of the measurement
 
     ratios = [b / a for a, b in zip(without, scraped, strict=True)]
     differences = [100 * (ratio - 1) for ratio in ratios]

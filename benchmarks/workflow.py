@@ -21,9 +21,8 @@ from typing import Any
 
 import yaml
 
-from bench.measure.state import facts_key
-from bench.measure.store import Store
 from bench.records.files import write_record
+from bench.store import Store, facts_key
 from bench.study import Paths, Plan, load_config
 from benchmarks.made import made_facts, made_study, make_run
 from benchmarks.process import Cost, cost_of

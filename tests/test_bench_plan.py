@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bench.cli import main
 from bench.errors import BenchError
-from bench.models import Demand, Setting, choices, config_of, geometry_of, plan, tensor_parallel_sizes
-from bench.study import Architecture, Device, catalogue, device_named, devices
+from bench.models import Architecture, Demand, Setting, choices, config_of, geometry_of, plan, tensor_parallel_sizes
+from bench.published import Device, catalogue, device_named, devices
 from tests.conftest import ARCHITECTURE
 from tests.test_capacity import PRINTED
 

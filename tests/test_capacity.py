@@ -7,7 +7,8 @@ from bench.engine.launch import memory_plan
 from bench.engines import vllm as vllm_module
 from bench.engines.vllm import VLLM
 from bench.models import geometry_of, geometry_of_model, kv_pool, weight_bytes
-from bench.study import Plan, catalogue, load_file
+from bench.published import catalogue
+from bench.study import Plan, load_file
 from tests.conftest import ROOT
 
 GIB = 2**30

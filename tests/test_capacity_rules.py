@@ -12,10 +12,11 @@ from bench.analysis import operating_points
 from bench.analysis.bottleneck import bottleneck
 from bench.analysis.capacity import _in_words, load_text
 from bench.analysis.judging import Verdict, _beyond, _by_growth, _rate, judged_levels
-from bench.analysis.proportions import Share, isotonic, lent, requests_needed
+from bench.analysis.proportions import Share, lent, requests_needed
 from bench.analysis.sensitivity import sensitivity, steps_of
 from bench.analysis.sizing import OperatingPoint
 from bench.cli import main
+from bench.statistics import isotonic
 from bench.study import Slo, parse_slo
 from tests.conftest import bare_summary
 from tests.planted import frame, parsed, poisson, queue, rate_row, short_row, steady_row, summary_row, table
@@ -393,10 +394,11 @@ def test_the_interval_holds_the_true_share_where_rounds_differ():
 
 
 def test_a_series_that_never_falls_by_hand():
-    assert isotonic([1, 2, 3], [1, 1, 1]) == [1, 2, 3]
-    assert isotonic([3, 1, 2], [1, 1, 1]) == [2, 2, 2]
-    assert isotonic([0, 0.04, 0.01, 0.5], [1, 1, 3, 1]) == [0, pytest.approx(0.0175), pytest.approx(0.0175), 0.5]
-    assert isotonic([], []) == []
+    assert isotonic([1, 2, 3], [1, 1, 1]).tolist() == [1, 2, 3]
+    assert isotonic([3, 1, 2], [1, 1, 1]).tolist() == [2, 2, 2]
+    assert isotonic([1, 3, 2], [1, 1, 1], rising=False).tolist() == [2, 2, 2]
+    assert isotonic([0, 0.04, 0.01, 0.5], [1, 1, 3, 1]).tolist() == pytest.approx([0, 0.0175, 0.0175, 0.5])
+    assert isotonic([], []).tolist() == []
 
 
 @settings(deadline=None)

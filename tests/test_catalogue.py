@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from bench.errors import BenchError
 from bench.models import (
+    Architecture,
+    Model,
     config_of,
     geometry_of,
     geometry_of_model,
@@ -18,7 +20,8 @@ from bench.models import (
     weight_bytes,
     write_checkpoint,
 )
-from bench.study import Architecture, Model, Plan, catalogue, load_config
+from bench.published import catalogue
+from bench.study import Plan, load_config
 from tests.conftest import ARCHITECTURE
 
 KEYS = [

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from bench.cli import main, workload
+from bench.load.schedule import schedule
 from bench.study import Plan, Workload, load_config
-from bench.workload import schedule
 from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
 

@@ -24,14 +24,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.errors import BenchError
+from bench.load import client
+from bench.load import loop as load_loop
+from bench.load.assignment import Assignment
+from bench.load.client import Load, PreparedLoad, run_load
+from bench.load.connection import Address, Connection
+from bench.load.exchange import Exchange
+from bench.load.loop import Loop
+from bench.load.payload import Payloads
+from bench.load.prompts import prompt_ids
+from bench.load.records import record_of
+from bench.load.schedule import PlannedRequest
+from bench.load.target import Target
 from bench.study import Workload
-from bench.wire import Exchange, record_of
-from bench.wire import loop as wire_loop
-from bench.wire.assignment import Assignment
-from bench.wire.connection import Address, Connection
-from bench.wire.loop import Loop
-from bench.workload import Load, PlannedRequest, PreparedLoad, Target, client, prompt_ids, run_load
-from bench.workload.payload import Payloads
 from tests.fake_server import STREAM, STREAM_HEAD, fake_server, raw_server, read_head, read_request
 
 
@@ -193,8 +198,8 @@ def test_a_process_says_whether_it_ran_ahead_of_others():
 
 
 def test_a_process_whose_clock_is_off_is_found_out(monkeypatch):
-    skewed = "import time; m = time.monotonic; time.monotonic = lambda: m() + 5; from bench.wire.__main__ import main; main()"
-    monkeypatch.setattr(client, "WIRE", (sys.executable, "-c", skewed))
+    skewed = "import time; m = time.monotonic; time.monotonic = lambda: m() + 5; from bench.load.__main__ import main; main()"
+    monkeypatch.setattr(client, "PROCESS", (sys.executable, "-c", skewed))
     with fake_server() as server:
         result, _ = send(server, 2, timeout_s=1.0)
     assert result.processes[0].clock_skew_s == pytest.approx(5, abs=0.1)
@@ -216,7 +221,7 @@ def test_the_load_ends_with_sigterm_in_the_middle_of_it():
     program = (
         "import signal, sys\n"
         "from bench.study import Workload\n"
-        "from bench.workload import Load, Target, run_load\n"
+        "from bench.load.client import Load, run_load\nfrom bench.load.target import Target\n"
         "def end(*_): raise SystemExit(7)\n"
         "signal.signal(signal.SIGTERM, end)\n"
         "print('ready', flush=True)\n"
@@ -240,7 +245,7 @@ def test_the_load_ends_with_sigterm_in_the_middle_of_it():
 
 def test_a_load_process_ends_with_its_parent():
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.wire"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "bench.load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     process.stdin.close()
     assert process.wait(10) != 0
@@ -587,7 +592,7 @@ def test_a_spare_connection_that_fails_is_nobody_s_fault(monkeypatch):
         def proceed(self):
             return select.EPOLLOUT if time.monotonic() < self.until else super().proceed()
 
-    monkeypatch.setattr(wire_loop, "Connection", Slow)
+    monkeypatch.setattr(load_loop, "Connection", Slow)
     with socket.socket() as refusing, raw_server(answers(STREAM)) as port:
         refusing.bind(("127.0.0.1", 0))  # and never listens
         first, second = Exchange(0, request(), due_s=0.0), Exchange(1, request(), after=0)
@@ -602,8 +607,8 @@ def test_a_process_without_descriptors_says_what_to_raise():
         connection.recv(1)
 
     exchanges = [Exchange(i, request(), due_s=0.0) for i in range(40)]
-    wire = ["bash", "-c", 'ulimit -n 30; exec "$0" -m bench.wire', sys.executable]
-    with raw_server(silent) as port, subprocess.Popen(wire, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    command = ["bash", "-c", 'ulimit -n 30; exec "$0" -m bench.load', sys.executable]
+    with raw_server(silent) as port, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assignment = Assignment("127.0.0.1", port, False, exchanges, connections=2, spare=2, in_flight=0, timeout_s=5.0)
         process.stdin.write(pickle.dumps(assignment) + b"??" + struct.pack("d", time.monotonic()))
         process.stdin.flush()
@@ -634,7 +639,7 @@ def test_a_connection_that_the_server_has_closed_is_not_sent_on():
 
 def test_spare_connections_that_grew_old_are_renewed_before_they_are_needed(monkeypatch):
     """Two of three are used at 0 and old soon after; behind one that never was, they do not count as ready for 0.6 s."""
-    monkeypatch.setattr(wire_loop, "_IDLE_S", 0.05)
+    monkeypatch.setattr(load_loop, "_IDLE_S", 0.05)
     accepted = []
 
     def handle(connection):

@@ -9,8 +9,8 @@ from bench.engine import hardware
 from bench.errors import BenchError
 from bench.measure.comparable import device_of, refuse_another_device, refuse_another_version
 from bench.measure.session import measure
-from bench.measure.store import Store
 from bench.records.files import write_record
+from bench.store import Store
 from bench.study import Plan, load_config
 from tests import records
 

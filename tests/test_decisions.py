@@ -26,7 +26,8 @@ from bench.analysis.advice import (
     _stalls,
 )
 from bench.models import Demand, Setting, geometry_of, plan
-from bench.study import Decision, Deployment, catalogue, devices, parse_slo
+from bench.published import catalogue, devices
+from bench.study import Decision, Deployment, parse_slo
 from bench.study.config import Thresholds
 from tests import records
 from tests.planted import steady_row

@@ -11,7 +11,8 @@ from bench.figures import drawing, figure_names
 from bench.figures.drawing import draw_figures
 from bench.figures.registry import load_figure
 from bench.figures.save import KINDS, save_figure
-from bench.study import Decision, Device
+from bench.published import Device
+from bench.study import Decision
 from tests.test_figures import GPUS, results
 
 CODE = {"fleet": "1", "economics": "1", "ttft": "1", "kv-saturation": "1"}

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.drift import NOISES, rates, rounds_of
 
 from bench.analysis.aggregate import summary_frame
-from bench.analysis.drift import drift_reasons
+from bench.drift import drift_reasons
 from bench.study.config import Thresholds
 
 THRESHOLDS = Thresholds()

@@ -11,11 +11,11 @@ from bench.engine import launch as launch_module
 from bench.engine.environment import requirements
 from bench.engines.vllm import VLLM
 from bench.errors import BenchError
-from bench.models import config_of
+from bench.models import Architecture, config_of
 from bench.records.engine import read_engine
 from bench.records.files import write_record
 from bench.records.launch import read_launch
-from bench.study import Architecture, Engine, Plan, load_config
+from bench.study import Engine, Plan, load_config
 from tests import records
 from tests.conftest import ARCHITECTURE, ROOT
 

@@ -13,16 +13,16 @@ from bench.analysis.locked import differences
 from bench.engine import inherited, resolve_launch
 from bench.errors import BenchError
 from bench.measure.comparable import refuse_another_environment
-from bench.measure.pack import pack
 from bench.measure.session import measure
-from bench.measure.store import Store
-from bench.models import config_of
+from bench.models import Architecture, config_of
 from bench.parse import parse_run
 from bench.records.deployment import read_facts
+from bench.records.environment import REDACTED, SET, counted, is_secret, redacted, redacted_command, shown_settings
 from bench.records.files import write_record
 from bench.report import provenance
-from bench.study import Architecture, Paths, Plan, load_config
-from bench.study.environment import REDACTED, SET, counted, is_secret, redacted, redacted_command, shown_settings
+from bench.store import Store
+from bench.store.pack import pack
+from bench.study import Paths, Plan, load_config
 from tests import records
 from tests.conftest import ARCHITECTURE, ROOT
 from tests.planted import summary_rows

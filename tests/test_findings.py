@@ -9,9 +9,10 @@ import pytest
 
 from bench.analysis import aggregate
 from bench.figures import Results
+from bench.published import devices
 from bench.report import write_report
 from bench.report.findings import findings
-from bench.study import Decision, devices
+from bench.study import Decision
 from bench.study.config import Thresholds
 from tests.test_decisions import FULL, frame
 

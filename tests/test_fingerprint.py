@@ -7,9 +7,9 @@ import time
 import pytest
 
 from bench.errors import BenchError
-from bench.models import config_of, write_checkpoint
-from bench.study import Architecture, Model, Plan, load_config
-from bench.study import fingerprint as module
+from bench.models import Architecture, Model, config_of, write_checkpoint
+from bench.models import fingerprint as module
+from bench.study import Plan, load_config
 from tests.conftest import ARCHITECTURE
 
 SIZE = 3 << 20

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from bench.errors import BenchError
-from bench.models import config_of, geometry_of
+from bench.models import Architecture, config_of, geometry_of
 from bench.models.gguf import gguf_tensors, write_gguf
 from bench.models.tokenizer import tokens
-from bench.study import Architecture
-from bench.study.published import catalogue
+from bench.published import catalogue
 from tests.conftest import ARCHITECTURE
 
 CONFIG = config_of(Architecture(**ARCHITECTURE))

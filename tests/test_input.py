@@ -9,7 +9,7 @@ import pytest
 from bench.errors import BenchError
 from bench.models import geometry_at
 from bench.study import Plan, load_config, load_file
-from bench.study.yaml_file import read_yaml
+from bench.yaml_file import read_yaml
 
 
 def refusal(content):

@@ -10,10 +10,10 @@ from bench.engine import resolve_launch, write_launch
 from bench.engines import managed
 from bench.engines.llama_server import arguments
 from bench.errors import BenchError
-from bench.models import config_of, geometry_of
+from bench.models import Architecture, config_of, geometry_of
 from bench.records.engine import EngineRecord
 from bench.records.files import write_record
-from bench.study import Architecture, Plan, load_config
+from bench.study import Plan, load_config
 from tests.conftest import ARCHITECTURE, ROOT
 
 LLAMA = managed("llama.cpp")

@@ -9,13 +9,14 @@ import pytest
 from bench.engine import Server, ServerDied, prepare_engine, resolve_launch, server_info
 from bench.engines import managed
 from bench.http import get
+from bench.load.client import Load, run_load
+from bench.load.target import Target
 from bench.measure.metrics import metric_names
-from bench.models import config_of
+from bench.models import Architecture, config_of
 from bench.models.gguf import gguf_of
 from bench.records.engine import read_engine
-from bench.study import Architecture, Engine, Plan, Workload, load_config
+from bench.study import Engine, Plan, Workload, load_config
 from bench.telemetry import find_catalogue
-from bench.workload import Load, Target, run_load
 from tests.conftest import ARCHITECTURE, CONTENT, ROOT
 
 pytestmark = pytest.mark.engine

@@ -5,10 +5,10 @@ import math
 import polars as pl
 import pytest
 
+from bench.drift import place_of_run
 from bench.parse import run as run_module
 from bench.parse.begun import request_share
 from bench.parse.load import _peak, _queue, _rate, _recovery, asked_figures
-from bench.parse.run import place_of_run
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.records.request_table import REQUEST_SCHEMA
 from bench.records.run import ReferenceLoad

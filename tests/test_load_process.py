@@ -12,15 +12,18 @@ import pytest
 
 from bench.cli import main
 from bench.errors import BenchError
+from bench.load import client
+from bench.load.client import Load, PreparedLoad, run_load
+from bench.load.exchange import Exchange
+from bench.load.payload import Payloads
+from bench.load.schedule import PlannedRequest, schedule
+from bench.load.target import Target
 from bench.measure import recording
 from bench.measure.metrics import metric_names, metric_values
 from bench.measure.recording import record_run
 from bench.measure.warmup import warm_up
 from bench.study import Workload
 from bench.study.config import Measurement
-from bench.wire import Exchange
-from bench.workload import Load, PlannedRequest, PreparedLoad, Target, client, run_load, schedule
-from bench.workload.payload import Payloads
 from tests import records
 from tests.fake_server import fake_server
 
@@ -64,12 +67,21 @@ def test_a_load_process_that_fails_is_a_readable_error(monkeypatch, program, mes
         started.append(popen(*arguments, **more))
         return started[-1]
 
-    monkeypatch.setattr(client, "WIRE", (sys.executable, "-c", program))
+    monkeypatch.setattr(client, "PROCESS", (sys.executable, "-c", program))
     monkeypatch.setattr(client.subprocess, "Popen", keep)
     with fake_server() as server, pytest.raises(BenchError, match=message):
         # Long enough that the pipe cannot hold it: who dies unread is noticed while it is told.
         run_load(Target(server.base_url, "m"), load(prompt_tokens=30_000))
-    assert [process.poll() is not None for process in started if process.args == client.WIRE] == [True]  # none is left behind
+    assert [process.poll() is not None for process in started if process.args == client.PROCESS] == [
+        True
+    ]  # none is left behind
+
+
+def test_a_load_process_imports_the_standard_library_and_little_else():
+    """What it imports is paid for before each run, and shares its interpreter during it."""
+    code = "import sys, bench.load.__main__; print(*sys.modules)"
+    modules = set(subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    assert not modules & {"numpy", "openai", "polars", "pydantic", "requests", "yaml", "bench.study", "bench.load.client"}
 
 
 def test_what_is_called_like_a_module_in_the_working_directory_is_not_imported(tmp_path, monkeypatch):
@@ -136,7 +148,7 @@ def test_chats_share_as_many_tokens_as_asked(template, each):
 
 
 def test_a_server_that_counts_the_same_for_every_text_does_not_count(monkeypatch):
-    monkeypatch.setattr("bench.workload.payload.post", lambda *_: SimpleNamespace(ok=True, json=lambda: {"count": 12}))
+    monkeypatch.setattr("bench.load.payload.post", lambda *_: SimpleNamespace(ok=True, json=lambda: {"count": 12}))
     payloads = Payloads(Target("http://h", "m"), workload(endpoint="chat"), seed="s", vocabulary=100)
     body = json.loads(payloads.of(PlannedRequest(0, 0, 9, 1)).split(b"\r\n\r\n")[1])
     assert body["messages"][0]["content"].count(" ") == 9
@@ -181,9 +193,9 @@ def test_a_server_that_refuses_every_request_of_warm_up_is_named():
 def test_a_warm_up_has_its_requests_and_four_at_once():
     with fake_server(first_s=0.001) as server:
         told = warmed(server, 7, warmup_spread=1e-9)
-    assert (told["stable"], len(told["ttft_s"])) == (False, 6 + 4)  # threes within seven
+    assert (told.stable, len(told.ttft_s)) == (False, 6 + 4)  # threes within seven
     with fake_server(first_s=0.001) as server:
-        assert len(warmed(server, 21, warmup_spread=1e9)["ttft_s"]) == 3 + 4
+        assert len(warmed(server, 21, warmup_spread=1e9).ttft_s) == 3 + 4
 
 
 # After the load: the drain.
@@ -252,7 +264,7 @@ def test_the_command_ends_in_order_with_sigterm(tmp_path):
 
 
 def test_the_command_says_that_a_load_process_died(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(client, "WIRE", (sys.executable, "-c", "raise SystemExit(3)"))
+    monkeypatch.setattr(client, "PROCESS", (sys.executable, "-c", "raise SystemExit(3)"))
     with fake_server() as server:
         arguments = command(server.base_url, tmp_path)[3:-1]
         assert main(arguments) == 2

@@ -74,7 +74,7 @@ def project(tmp_path_factory):
         ("parse/latency.py", {"parse", "aggregate", "figures"}),
         ("engines/vllm.py", {"parse", "aggregate", "figures"}),
         ("measure/session.py", set()),
-        ("wire/loop.py", set()),
+        ("load/loop.py", set()),
     ],
 )
 def test_an_edit_does_again_what_it_decides(project, file, jobs):

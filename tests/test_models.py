@@ -7,6 +7,8 @@ import pytest
 from bench.engines.vllm import VLLM
 from bench.errors import BenchError
 from bench.models import (
+    Architecture,
+    Model,
     config_of,
     geometry_of,
     kv_bytes_of_sequence,
@@ -16,7 +18,6 @@ from bench.models import (
     weight_bytes,
     write_checkpoint,
 )
-from bench.study import Architecture, Model
 from tests.conftest import ARCHITECTURE
 
 

@@ -16,9 +16,9 @@ from bench.analysis import timeseries_frame, verdict
 from bench.engine import Server, gpu_names, resolve_launch
 from bench.measure.devices import further_endpoints
 from bench.measure.session import measure
-from bench.measure.store import Store
 from bench.parse import device_figures, device_samples, parse_run, telemetry_table
 from bench.records.files import write_record
+from bench.store import Store
 from bench.study import Plan, load_config
 from bench.telemetry import DEVICE_METRICS, nvml_problem
 from bench.telemetry.nvml import GpuReader, NvmlError

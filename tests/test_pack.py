@@ -18,10 +18,9 @@ from benchmarks.workflow import SNAKEMAKE, copy_project, fill_store, write_study
 import bench.study.plan
 from bench.cli import main
 from bench.errors import BenchError
-from bench.measure.pack import pack
-from bench.measure.state import facts_key, run_states
-from bench.measure.store import Store
-from bench.measure.unpack import unpack
+from bench.store import Store, facts_key, run_states
+from bench.store.pack import pack
+from bench.store.unpack import unpack
 from bench.study import Paths, Plan, load_file
 
 CONFIG = Path("config/config.yaml")

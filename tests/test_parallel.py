@@ -13,14 +13,25 @@ from bench.analysis.sizing import limits
 from bench.engine import gpu_names, resolve_launch, write_launch
 from bench.engine import launch as launch_module
 from bench.errors import BenchError
+from bench.load.schedule import PlannedRequest
 from bench.measure.metrics import kv_facts
 from bench.measure.recording import _expected_tokens
-from bench.models import Parallel, config_of, geometry_of, kv_pool, layers_of_stages, parallel_problem, stages_of, weight_bytes
+from bench.models import (
+    Architecture,
+    Parallel,
+    config_of,
+    geometry_of,
+    kv_pool,
+    layers_of_stages,
+    parallel_problem,
+    stages_of,
+    weight_bytes,
+)
+from bench.published import catalogue
 from bench.records.files import write_record
 from bench.records.launch import read_launch
-from bench.study import Architecture, Plan, catalogue, load_config
+from bench.study import Plan, load_config
 from bench.study.config import Thresholds
-from bench.workload import PlannedRequest
 from tests import records
 from tests.conftest import ARCHITECTURE, ROOT
 from tests.project import BIN

@@ -5,8 +5,18 @@ The manual, the chapter and the guide are the study's documents on inference, de
 
 import pytest
 
-from bench.models import Demand, Roofline, Setting, config_of, geometry_of, kv_bytes_of_sequence, kv_bytes_per_token, plan
-from bench.study import Architecture, catalogue, devices
+from bench.models import (
+    Architecture,
+    Demand,
+    Roofline,
+    Setting,
+    config_of,
+    geometry_of,
+    kv_bytes_of_sequence,
+    kv_bytes_per_token,
+    plan,
+)
+from bench.published import catalogue, devices
 
 GB, MB = 1e9, 1e6
 H100, A100, RTX = 3.35e12, 2.0e12, 1.008e12  # bytes/s, as the documents print them

@@ -2,8 +2,8 @@
 
 import hashlib
 
+from bench.models import Model
 from bench.study.config import Deployment, Engine
-from bench.study.model import Model
 from bench.study.plan import PROTOCOL, digest
 from bench.study.workload import Workload
 from tests.conftest import ROOT
@@ -16,25 +16,26 @@ MODULES = [
     "src/bench/engines/llama_server.py",
     "src/bench/engines/llamacpp.py",
     "src/bench/engines/vllm.py",
+    "src/bench/load/__main__.py",
+    "src/bench/load/arrivals.py",
+    "src/bench/load/client.py",
+    "src/bench/load/connection.py",
+    "src/bench/load/exchange.py",
+    "src/bench/load/loop.py",
+    "src/bench/load/payload.py",
+    "src/bench/load/prompts.py",
+    "src/bench/load/records.py",
+    "src/bench/load/schedule.py",
+    "src/bench/load/timer.py",
     "src/bench/models/checkpoint.py",
     "src/bench/models/config_json.py",
     "src/bench/models/gguf.py",
     "src/bench/models/tokenizer.py",
     "src/bench/records/request.py",
     "src/bench/records/run.py",
+    "src/bench/study/arrivals.py",
     "src/bench/study/lengths.py",
     "src/bench/study/trace.py",
-    "src/bench/wire/__main__.py",
-    "src/bench/wire/connection.py",
-    "src/bench/wire/exchange.py",
-    "src/bench/wire/loop.py",
-    "src/bench/wire/records.py",
-    "src/bench/wire/timer.py",
-    "src/bench/workload/arrivals.py",
-    "src/bench/workload/client.py",
-    "src/bench/workload/payload.py",
-    "src/bench/workload/prompts.py",
-    "src/bench/workload/schedule.py",
     "src/bench/telemetry/scraper.py",
     "src/bench/measure/recording.py",
     "src/bench/measure/reference.py",
@@ -42,7 +43,7 @@ MODULES = [
     "src/bench/measure/session.py",
     "src/bench/measure/warmup.py",
 ]
-KNOWN = (5, "046f50fa37c2c568")
+KNOWN = (5, "8dc3767aba9b5bd2")
 
 
 def test_a_change_of_the_measuring_is_declared():

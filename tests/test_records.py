@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.load.exchange import Exchange
+from bench.load.records import record_of
 from bench.records.request import read_requests, write_requests
-from bench.wire import Exchange, record_of
 
 BODY = (
     b"".join(

@@ -11,7 +11,8 @@ from scipy import stats
 
 from bench.analysis import regions, saturation
 from bench.analysis.levels import Levels, studentized_range
-from bench.analysis.regions import Point, _crossing, _never_rising, equilibrium, saturation_point
+from bench.analysis.regions import Point, _crossing, equilibrium, saturation_point
+from bench.statistics import isotonic
 from tests.test_analysis import ladder as summary_ladder
 
 THROUGHPUT = "throughput_tokens_per_s"
@@ -177,7 +178,7 @@ def test_the_noise_of_a_curve_is_told_in_per_cent():
 
 def test_neighbours_out_of_order_share_their_mean():
     """(1 + 3 × 3 + 3 + 7) ÷ 6: what rises to the 7 is one block; 5 before it and 2 after it stay."""
-    found = _never_rising(np.array([5.0, 1, 3, 3, 7, 2]), np.array([1.0, 1, 3, 1, 1, 1]))
+    found = isotonic([5, 1, 3, 3, 7, 2], [1, 1, 3, 1, 1, 1], rising=False)
     assert found.tolist() == pytest.approx([5, *[20 / 6] * 4, 2])
 
 

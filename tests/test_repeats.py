@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from bench.analysis import repeats
-from bench.analysis.repeats import student_t
+from bench.statistics import student_t
 
 
 # Two-sided 95 % points, as every table prints them.

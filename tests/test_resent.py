@@ -12,13 +12,16 @@ from contextlib import suppress
 
 import pytest
 
+from bench.load import loop
+from bench.load.client import Load, run_load
+from bench.load.connection import Address
+from bench.load.exchange import Exchange
+from bench.load.loop import Loop
+from bench.load.records import record_of
+from bench.load.target import Target
 from bench.measure.recording import record_run
 from bench.records.request import read_requests
 from bench.study import Workload
-from bench.wire import Exchange, loop, record_of
-from bench.wire.connection import Address
-from bench.wire.loop import Loop
-from bench.workload import Load, Target, run_load
 from tests import records as made
 from tests.fake_server import STREAM_HEAD, chunk, raw_server, read_request
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from bench.cli import main
-from bench.models import Demand, Roofline, Setting, config_of, geometry_of, plan
-from bench.study import Architecture, catalogue, devices
+from bench.models import Architecture, Demand, Roofline, Setting, config_of, geometry_of, plan
+from bench.published import catalogue, devices
 from tests.conftest import ARCHITECTURE
 
 # Linear layers 2 × (12,288 + 24,576) parameters, output layer 512 × 64, 4 heads of 16, two layers.

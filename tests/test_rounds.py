@@ -9,15 +9,15 @@ import pytest
 
 from bench.engine import resolve_launch
 from bench.errors import BenchError
-from bench.measure.pack import pack
+from bench.load.schedule import schedule
 from bench.measure.session import measure
-from bench.measure.store import Store
-from bench.measure.unpack import unpack
 from bench.parse import parse_run
 from bench.records.files import write_record
+from bench.store import Store
+from bench.store.pack import pack
+from bench.store.unpack import unpack
 from bench.study import Paths, Plan, Workload, load_config
 from bench.study.rounds import alternating, session_of
-from bench.workload import schedule
 from tests import records as made
 from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server

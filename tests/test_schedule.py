@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.errors import BenchError
+from bench.load.arrivals import arrivals
+from bench.load.prompts import request_ids
+from bench.load.schedule import expected_cached_tokens, schedule
+from bench.published import ARCHETYPES
 from bench.study import Workload, load_workload
-from bench.study.archetypes import ARCHETYPES
 from bench.study.lengths import LengthDistribution, Lengths
 from bench.study.plan import longest_request
 from bench.study.trace import read_trace
-from bench.workload import expected_cached_tokens, schedule
-from bench.workload.arrivals import arrivals
-from bench.workload.prompts import request_ids
 
 
 def workload(arrival="poisson", **more):

@@ -7,9 +7,9 @@ import pytest
 from bench.engine import resolve_launch, server_info
 from bench.errors import BenchError
 from bench.measure.session import measure
-from bench.measure.store import Store
 from bench.parse import parse_run
 from bench.records.files import write_record
+from bench.store import Store
 from bench.study import Plan, load_config
 from tests import records
 from tests.conftest import ROOT

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bench.measure.store import Store
 from bench.records.checksums import record_digest
+from bench.store import Store
 
 
 def fill(store, digest, text="{}"):
@@ -53,7 +53,7 @@ def test_a_session_whose_name_begins_like_that_of_another_does_not_sweep_its_run
 def test_a_folder_is_swept_once_its_process_is_gone(tmp_path):
     """Also that of a session of the same name, in another process: killed, not ended."""
     code = (
-        "import sys, time; from pathlib import Path; from bench.measure.store import Store\n"
+        "import sys, time; from pathlib import Path; from bench.store import Store\n"
         "with Store(Path(sys.argv[1]), owner='a').adding('d'): print('in', flush=True); time.sleep(60)"
     )
     store = Store(tmp_path, owner="a")

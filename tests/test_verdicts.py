@@ -10,12 +10,14 @@ import psutil
 import pytest
 
 from bench.analysis import verdict
+from bench.load import client
+from bench.load.client import Load
+from bench.load.target import Target
 from bench.measure import recording
 from bench.measure.recording import record_run
 from bench.parse import parse_run
 from bench.study import Workload
 from bench.study.config import Thresholds
-from bench.workload import Load, Target, client
 from tests import records
 from tests.conftest import METRICS
 from tests.fake_server import fake_server
@@ -75,7 +77,7 @@ def frozen_load_process(server, for_s):
             time.sleep(0.005)
         time.sleep(0.1)
         for child in psutil.Process().children():
-            if "bench.wire" in child.cmdline():
+            if "bench.load" in child.cmdline():
                 child.send_signal(signal.SIGSTOP)
                 time.sleep(for_s)
                 child.send_signal(signal.SIGCONT)
@@ -130,9 +132,9 @@ def test_an_open_loop_that_sends_late(tmp_path):
 
 def test_clocks_that_differ(tmp_path, monkeypatch):
     skewed = (
-        "import time; m = time.monotonic; time.monotonic = lambda: m() + 0.05; from bench.wire.__main__ import main; main()"
+        "import time; m = time.monotonic; time.monotonic = lambda: m() + 0.05; from bench.load.__main__ import main; main()"
     )
-    monkeypatch.setattr(client, "WIRE", (sys.executable, "-c", skewed))
+    monkeypatch.setattr(client, "PROCESS", (sys.executable, "-c", skewed))
     with serving() as server:
         told = reasons(server, tmp_path)
     assert "clocks of our processes differ by 0.0" in told[0]  # by that clock the load may also end after the last scrape

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.load.schedule import schedule
 from bench.records.checksums import checksums
 from bench.records.deployment import DeploymentFacts, Hardware
 from bench.records.files import write_record
@@ -22,7 +23,6 @@ from bench.records.request import RequestRecord, write_requests
 from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Host, Prefix, RunRecord
 from bench.study import Plan, RunSpec, load_config
 from bench.study.plan import PROTOCOL
-from bench.workload import schedule
 from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.server import CUT, OK, REFUSED, Load, Trace, simulate
 from benchmarks.capacity.truth import long_run

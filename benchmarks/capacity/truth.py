@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -233,8 +232,3 @@ def gains(server: Server, demand: Demand, limit: Limit, level: float, *, seed: i
         relaxed = relax(server)
         found[cause] = 1.0 if relaxed == server else rps(relaxed) / before
     return found
-
-
-def as_key(server: Server, demand: Demand, limit: Limit) -> dict[str, Any]:
-    """All that decides a truth, as plain data."""
-    return {"server": asdict(server), "demand": asdict(demand), "limit": asdict(limit)}

@@ -72,7 +72,7 @@ def _saturate_command(scenario: Scenario, url: str, folder: Path) -> list[str]:
 
 
 def _saturate_told(folder: Path) -> Told:
-    from bench.workload.prompts import prompt_ids  # noqa: PLC0415 - the other clients need none of it
+    from bench.load.prompts import prompt_ids  # noqa: PLC0415 - the other clients need none of it
 
     run = read_record(folder / "run" / RECORD)
     lines = (folder / "run" / REQUESTS).read_text().splitlines()

@@ -8,9 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from bench.models import write_checkpoint
+from bench.models import Architecture, Model, write_checkpoint
 from bench.records.engine import read_engine
-from bench.study import Architecture, Model
 
 __all__ = ["AIPERF", "FOLDER", "GUIDELLM", "VLLM_RS", "environment", "tokenizer", "vllm_python"]
 

@@ -17,10 +17,12 @@ rule aggregate:
     params:
         code=library(
             "analysis",
+            "drift.py",
             "models",
             "records",
             "parse/latency.py",
             "parse/steady.py",
+            "statistics.py",
             "study/slo.py",
         ),
         baseline=PLAN.config.study.baseline,

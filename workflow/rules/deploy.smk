@@ -16,7 +16,7 @@ rule deploy:
             "engine/launch.py",
             "records/engine.py",
             "records/launch.py",
-            "study/environment.py",
+            "records/environment.py",
         ),
         deployment=lambda wildcards: PLAN.deployments[wildcards.deployment].digest,
         gpus=lambda wildcards: PLAN.deployments[wildcards.deployment].gpus,

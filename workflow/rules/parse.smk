@@ -13,13 +13,15 @@ rule parse:
         "../envs/bench.yaml"
     params:
         code=library(
+            "drift.py",
             "parse",
+            "records/latencies.py",
             "records/request_table.py",
             "records/run.py",
             "telemetry/catalogue.py",
             "engines",
             "telemetry/devices.py",
-            "study/environment.py",
+            "records/environment.py",
         ),
     script:
         "../scripts/parse.py"

@@ -22,7 +22,7 @@ rule report:
             "parse/percentiles.py",
             "parse/steady.py",
             "records",
-            "study/environment.py",
+            "statistics.py",
             "study/slo.py",
         ),
         title=PLAN.config.study.title,

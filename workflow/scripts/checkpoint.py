@@ -1,7 +1,6 @@
 from pathlib import Path
 
-from bench.models import write_checkpoint
-from bench.study import Model
+from bench.models import Model, write_checkpoint
 from bench.workflow import job
 
 with job(snakemake.log[0]):

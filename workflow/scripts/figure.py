@@ -2,7 +2,8 @@ from pathlib import Path
 
 from bench.figures import Results
 from bench.figures.drawing import draw_figures
-from bench.study import Decision, Device, Paths
+from bench.published import Device
+from bench.study import Decision, Paths
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from bench.measure.session import measure
-from bench.measure.store import Store
+from bench.store import Store
 from bench.study import Paths, Plan, load_config
 from bench.workflow import job
 

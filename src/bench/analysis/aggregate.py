@@ -10,10 +10,10 @@ from typing import Any
 import polars as pl
 
 from bench.analysis.deployed import deployed
-from bench.analysis.drift import drift_reasons
 from bench.analysis.saturation import saturated
 from bench.analysis.slo import goodput, judged_requests
 from bench.analysis.validity import Reason, verdict
+from bench.drift import drift_reasons
 from bench.errors import BenchError
 from bench.parse import DEVICE_SERIES, device_samples, gauges, throughput_series
 from bench.records.deployment import DeploymentFacts, read_facts

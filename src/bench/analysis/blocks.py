@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from bench.analysis.repeats import CONFIDENCE
+from bench.statistics import CONFIDENCE
 
 __all__ = ["ASSUMED_SPREAD", "FEWEST_SESSIONS", "SHARED", "WEIGHTS", "Fit", "correlation", "critical", "fit", "judge"]
 

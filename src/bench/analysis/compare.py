@@ -76,11 +76,6 @@ class Comparison:
         """One row a metric and level."""
         return self.effects.filter(scope="level")
 
-    @property
-    def fails_more(self) -> bool:
-        """Whether the candidate surely fails more requests at a level."""
-        return "worse" in self.failures["verdict"]
-
 
 def compare(
     baseline: pl.DataFrame,

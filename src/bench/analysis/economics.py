@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from bench.analysis.sizing import gpus_of
-from bench.study import Decision, Device
+from bench.published import Device
+from bench.study import Decision
 
 __all__ = ["Prices", "best_points", "economics", "lasting"]
 

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.analysis.proportions import Share, isotonic, lent, near
-from bench.analysis.repeats import student_t
+from bench.analysis.proportions import Share, lent, near
 from bench.parse import GROWS
 from bench.records.columns import JUDGED_FIELDS
+from bench.statistics import isotonic, student_t
 from bench.study import Slo
 
 __all__ = ["Level", "Verdict", "judged_levels"]
@@ -271,7 +271,7 @@ def _smooth(levels: Sequence[Level]) -> None:
         for i, share, weight in zip(lenders, *given, strict=True):
             shares[i], weights[i] = share, weight
         smoothed = isotonic(shares, weights)
-        for level, verdict, value, weight in zip(levels, verdicts, smoothed, weights, strict=True):
+        for level, verdict, value, weight in zip(levels, verdicts, smoothed.tolist(), weights, strict=True):
             if verdict.high > verdict.allowed and not replace(verdict, weight=weight).likely(value):
                 level.meets = False
                 level.missed.append(verdict)

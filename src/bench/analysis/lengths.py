@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.analysis.repeats import CONFIDENCE, student_t
+from bench.statistics import CONFIDENCE, student_t
 
 __all__ = ["Line", "line"]
 

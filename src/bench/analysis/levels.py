@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.analysis.repeats import CONFIDENCE, student_t
+from bench.statistics import CONFIDENCE, student_t
 
 __all__ = ["Levels", "studentized_range"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.analysis.repeats import student_t
+from bench.statistics import student_t
 
 __all__ = ["differences"]
 

@@ -9,7 +9,8 @@ from typing import Any, cast
 import polars as pl
 
 from bench.models import DTYPE_BYTES, Demand, Geometry, Setting, plan
-from bench.study import Deployment, Device
+from bench.published import Device
+from bench.study import Deployment
 
 __all__ = ["Prediction", "predictions"]
 

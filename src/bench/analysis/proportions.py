@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bench.analysis.repeats import CONFIDENCE
+from bench.statistics import CONFIDENCE
 
-__all__ = ["Share", "isotonic", "lent", "near", "requests_needed"]
+__all__ = ["Share", "lent", "near", "requests_needed"]
 
 _BATCH = 20  # requests, at least, of the parts in which a run's misses are counted
 _PARTS = 10  # of a run, at most
@@ -85,20 +85,6 @@ def _spread(parts: Sequence[npt.NDArray[np.bool_]], share: float) -> float:
         return 1.0
     counts, sizes = np.array([part.sum() for part in parts]), np.array([len(part) for part in parts])
     return float(((counts - sizes * share) ** 2 / (sizes * share * (1 - share))).sum() / (len(parts) - 1))
-
-
-def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The never falling series that is nearest to `values` in squares.
-
-    Source: Barlow, Bartholomew, Bremner and Brunk, Statistical Inference under Order Restrictions (1972): pool adjacent violators.
-    """
-    blocks: list[tuple[float, float, int]] = []
-    for value, weight in zip(values, weights, strict=True):
-        blocks.append((value, weight, 1))
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            (a, v, m), (b, w, n) = blocks.pop(-2), blocks.pop()
-            blocks.append(((a * v + b * w) / (v + w), v + w, m + n))
-    return [value for value, _, count in blocks for _ in range(count)]
 
 
 def near(loads: npt.NDArray[np.float64], at: float) -> npt.NDArray[np.float64]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.analysis.levels import Floats, Levels
+from bench.statistics import isotonic
 
 __all__ = ["FEWEST_LEVELS", "FLAT", "PROPORTIONAL", "Point", "equilibrium", "regions", "saturation_point"]
 
@@ -113,7 +114,7 @@ def equilibrium(levels: Levels, *, whole: bool) -> Point:
     high = float(load[loses.min()])
     if high <= low:
         return Point("unknown", f"throughput a request falls below 80 % at {high:g} and is above it at {low:g}")
-    time = np.exp(-_never_rising(levels.log - np.log(load), levels.runs))
+    time = np.exp(-isotonic(levels.log - np.log(load), levels.runs, rising=False))
     at = min(max(_crossing(load, time, time[0] / PROPORTIONAL), low), high)
     if at <= 2 * load[0] and not (whole and load[0] == 1):
         return Point("below", "no level is surely in the proportional part", high=high)
@@ -144,7 +145,7 @@ def saturation_point(levels: Levels) -> Point:
     much = np.triu(levels.more(1 / FLAT))
     low, flat = _highest(load, much), _flat_from(levels)
     if flat is not None and top >= 2 * load[flat]:
-        rising = np.exp(-_never_rising(-levels.log, levels.runs))
+        rising = np.exp(isotonic(levels.log, levels.runs))
         at, high = _crossing(load, rising, FLAT * rising[-1]), float(load[flat])
         return Point("flat", "then flat: no fall seen", min(max(at, low or 0.0), high), low, high)
     near = min(int(np.searchsorted(load, top / 2)), len(load) - 2)
@@ -171,18 +172,6 @@ def _flat_from(levels: Levels) -> int | None:
     gain = levels.log[None, :] - levels.log[:, None] + levels.sure * levels.errors
     within = [i for i in range(len(levels) - 1) if (gain[i, i + 1 :] < -np.log(FLAT)).all()]
     return within[0] if within else None
-
-
-def _never_rising(values: Floats, weights: Floats) -> Floats:
-    """The closest values to `values` that never rise: neighbours out of order share their mean (isotonic regression)."""
-    blocks: list[tuple[float, float, int]] = []
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        mean, total, size = value, weight, 1
-        while blocks and blocks[-1][0] < mean:
-            left, heavy, many = blocks.pop()
-            mean, total, size = (left * heavy + mean * total) / (heavy + total), heavy + total, many + size
-        blocks.append((mean, total, size))
-    return np.repeat([mean for mean, _, _ in blocks], [size for _, _, size in blocks])
 
 
 def _crossing(load: Floats, values: Floats, goal: float) -> float:

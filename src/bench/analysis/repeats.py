@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import polars as pl
 
-__all__ = ["CONFIDENCE", "repeats", "student_p", "student_t"]
+from bench.statistics import student_t
 
-CONFIDENCE = 0.95
+__all__ = ["repeats", "student_p"]
 
 
 def repeats(runs: pl.DataFrame, column: str) -> pl.DataFrame:
@@ -40,17 +38,9 @@ def repeats(runs: pl.DataFrame, column: str) -> pl.DataFrame:
     return levels.with_columns(low=pl.col("mean") - half, high=pl.col("mean") + half).drop("deviation")
 
 
-@lru_cache
-def student_t(freedom: int, confidence: float = CONFIDENCE) -> float:
-    """The t within which ± t holds `confidence` of Student's distribution with `freedom` degrees of freedom."""
-    from scipy.special import stdtrit  # noqa: PLC0415 - 0.4 s, which jobs without repeats need not pay
-
-    return float(stdtrit(freedom, (1 + confidence) / 2))
-
-
 def student_p(t: pl.Series, freedom: pl.Series) -> pl.Series:
     """Probability that Student's T lies as far from 0 as `t` or further, on either side; null where `t` is."""
-    from scipy.special import stdtr  # noqa: PLC0415 - as above
+    from scipy.special import stdtr  # noqa: PLC0415 - 0.4 s, which jobs without repeats need not pay
 
     p = pl.Series(2 * stdtr(freedom.to_numpy(), -t.abs().fill_null(0.0).to_numpy()), dtype=pl.Float64)
     return p.set(t.is_null(), None)

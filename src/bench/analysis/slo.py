@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from bench.records.columns import JUDGED_FIELDS
+from bench.records.latencies import LATENCIES
 from bench.study import Slo
 
 __all__ = ["goodput", "judged_frame", "judged_requests", "meets"]
@@ -19,7 +20,7 @@ def meets(slos: Sequence[Slo]) -> pl.Expr:
     A request that failed met none. What a request does not have, as an answer of one token has no TPOT, it does not miss.
 
     Args (columns):
-        `outcome`, and of each SLO `ttft_s`, `tpot_s` or `e2e_s` (s).
+        `outcome`, and of each SLO its latency, such as `ttft_s` (s).
     """
     met = pl.col("outcome") == "ok"
     for slo in slos:
@@ -43,7 +44,7 @@ def judged_frame(judged: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     """The requests in a summary's column `judged`, under the names that their table gives them."""
     frame = pl.DataFrame(judged, schema=JUDGED_FIELDS)
     outcome = pl.when("ok").then(pl.lit("ok")).otherwise(pl.lit("failed"))
-    return frame.select(outcome=outcome, ttft_s="ttft", tpot_s="tpot", e2e_s="e2e")
+    return frame.select(outcome=outcome, **{f"{name}_s": name for name in LATENCIES})
 
 
 def goodput(run: Mapping[str, Any], requests: pl.DataFrame, slos: Sequence[Slo]) -> dict[str, Any]:
@@ -53,13 +54,13 @@ def goodput(run: Mapping[str, Any], requests: pl.DataFrame, slos: Sequence[Slo])
         run: its summary. requests: `judged_requests`; those without a window, of the whole run.
 
     Returns:
-        Both numbers are null without SLOs or requests. `judged` has of each request whether it was answered (`ok`) and its `ttft`,
-        `tpot` and `e2e` (s), as `JUDGED_FIELDS`.
+        Both numbers are null without SLOs or requests. `judged` has of each request whether it was answered (`ok`) and its latencies
+        (s), as `JUDGED_FIELDS`.
     """
     latencies = requests.select(
         pl.struct(
             (pl.col("outcome") == "ok").alias("ok"),
-            *(pl.col(f"{metric}_s").cast(pl.Float64).alias(metric) for metric in ("ttft", "tpot", "e2e")),
+            *(pl.col(f"{metric}_s").cast(pl.Float64).alias(metric) for metric in LATENCIES),
         ).alias("judged")
     )["judged"].to_list()
     if requests.is_empty() or not slos:

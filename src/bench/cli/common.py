@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.study import Deployment, Device, Plan, devices, load_file
-from bench.study.yaml_file import read_yaml
+from bench.published import Device, devices
+from bench.study import Deployment, Plan, load_file
+from bench.yaml_file import read_yaml
 
 __all__ = [
     "Commands",

@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.cli.common import Commands, add_engine_memory, at_least_one, print_json, print_table, refuse_wrong_share
 from bench.engines.vllm import VLLM
+from bench.fields import parse_size
 from bench.models import (
     Geometry,
     geometry_of,
@@ -17,8 +18,7 @@ from bench.models import (
     predicted_saturation,
     weight_bytes,
 )
-from bench.study import CatalogueEntry, catalogue
-from bench.study.config import parse_size
+from bench.published import CatalogueEntry, catalogue
 
 __all__ = ["add"]
 

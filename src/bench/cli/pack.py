@@ -10,11 +10,11 @@ from pathlib import Path
 
 from bench.cli.common import Commands, add_config, load_plan
 from bench.errors import BenchError
-from bench.measure.pack import Packed, pack
-from bench.measure.store import Store
-from bench.measure.unpack import unpack
+from bench.store import Store
+from bench.store.pack import Packed, pack
+from bench.store.unpack import unpack
 from bench.study import Paths
-from bench.study.yaml_file import read_yaml
+from bench.yaml_file import read_yaml
 
 __all__ = ["add"]
 

@@ -21,7 +21,7 @@ from bench.cli.common import (
 )
 from bench.errors import BenchError
 from bench.models import DTYPE_BYTES, WEIGHTS, Demand, Geometry, Setting, choices, geometry_at, geometry_of, plan
-from bench.study import Device, catalogue, catalogue_key, device_named
+from bench.published import Device, catalogue, catalogue_key, device_named
 
 __all__ = ["add"]
 

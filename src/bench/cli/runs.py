@@ -12,8 +12,7 @@ from typing import TypedDict, cast
 
 from bench.cli.common import Commands, add_config, load_plan, print_json
 from bench.errors import BenchError
-from bench.measure.state import run_states
-from bench.measure.store import Store
+from bench.store import Store, run_states
 from bench.study import Paths
 from bench.study.precision import thin_levels
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from bench.cli.common import Commands, add_hardware, at_least_one, hardware, print_json, print_table
 from bench.cli.sources import read_named, with_goodput
 from bench.errors import BenchError
-from bench.study import Decision, Slo, device_named, parse_slo
+from bench.published import device_named
+from bench.study import Decision, Slo, parse_slo
 
 if TYPE_CHECKING:
     import polars as pl

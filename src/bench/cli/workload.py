@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from bench.cli.common import Commands, print_json, refuse_missing_gpus
 from bench.commit import commit_of
 from bench.errors import BenchError
-from bench.study.archetypes import ARCHETYPES
-from bench.study.workload import OPEN
+from bench.published import ARCHETYPES
+from bench.study.arrivals import GAPS
 
 if TYPE_CHECKING:
+    from bench.load.schedule import PlannedRequest
     from bench.measure.recording import Recording
-    from bench.workload import PlannedRequest
 
 __all__ = ["add"]
 
@@ -59,7 +59,7 @@ def add(commands: Commands) -> None:
     )
     load.add_argument(
         "--arrival",
-        choices=OPEN,
+        choices=tuple(GAPS),
         help="gaps of an open loop (default: poisson, or gamma with --burstiness)",
     )
     load.add_argument("--burstiness", type=float, metavar="K", help="shape of gamma gaps; below 1 they come in bursts")
@@ -144,12 +144,12 @@ def _contradictions(options: argparse.Namespace) -> Iterator[tuple[bool, str]]:
     yield replayed and bool(given("num-requests")), "--num-requests: a trace sends what its file holds. Leave one of them out."
     yield replayed and bool(lengths), f"{lengths}: a trace has its own lengths. Leave one of them out."
     yield (
-        options.burstiness is not None and options.arrival in ("constant", "poisson"),
+        options.burstiness is not None and options.arrival is not None and not GAPS[options.arrival].shaped,
         f"--burstiness shapes gamma gaps, and --arrival is {options.arrival}. Leave one of them out.",
     )
     yield (
-        options.arrival == "gamma" and options.burstiness is None,
-        "--arrival gamma needs --burstiness, the shape of its gaps.",
+        options.arrival is not None and GAPS[options.arrival].shaped and options.burstiness is None,
+        f"--arrival {options.arrival} needs --burstiness, the shape of its gaps.",
     )
     yield (
         opened and (options.num_requests is None) == (options.duration is None),
@@ -178,11 +178,13 @@ def _at_least(planned: Sequence[PlannedRequest]) -> str:
 def _run(options: argparse.Namespace) -> None:
     # Here, so that `bench runs` and --help do not pay for it.
     from bench.engine import server_info  # noqa: PLC0415
+    from bench.load.client import Load  # noqa: PLC0415
+    from bench.load.schedule import schedule  # noqa: PLC0415
+    from bench.load.target import Target  # noqa: PLC0415
     from bench.measure.recording import record_run  # noqa: PLC0415
     from bench.records.run import RunHeader  # noqa: PLC0415
     from bench.study import load_workload  # noqa: PLC0415
     from bench.study.plan import PROTOCOL, digest, load_label  # noqa: PLC0415
-    from bench.workload import Load, Target, schedule  # noqa: PLC0415
 
     for key in (
         "num_requests",

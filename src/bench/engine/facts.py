@@ -19,9 +19,9 @@ from bench.engine.server import Server
 from bench.engines import ENGINES, managed
 from bench.http import get
 from bench.records.deployment import DeploymentFacts, Hardware, KvFacts, Warmup
+from bench.records.environment import counted, redacted, redacted_command
 from bench.records.launch import Launch
 from bench.study import DeploymentSpec
-from bench.study.environment import counted, redacted, redacted_command
 from bench.study.plan import digest
 
 __all__ = ["gather_facts", "hardware", "server_info"]

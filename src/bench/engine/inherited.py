@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from bench.engine.launch import passed_to_containers
 from bench.engine.server import NOT_FOR_THE_ENGINE
 from bench.engines import MANAGED
+from bench.records.environment import recorded
 from bench.study import DeploymentSpec
-from bench.study.environment import recorded
 
 __all__ = ["inherited"]
 
@@ -28,7 +28,7 @@ def inherited(spec: DeploymentSpec, own: Mapping[str, str], exported: Mapping[st
         own: what Saturate gives the server, which overrides what is exported. exported: this process's environment.
 
     Returns:
-        By name what `bench.study.environment.recorded` keeps; None for a server that is not started here.
+        By name what `bench.records.environment.recorded` keeps; None for a server that is not started here.
     """
     engine = spec.engine
     if engine.source == "external":

@@ -28,10 +28,10 @@ from bench.models import (
 )
 from bench.models.gguf import gguf_of
 from bench.records.engine import EngineRecord, read_engine
+from bench.records.environment import redacted
 from bench.records.files import write_record
 from bench.records.launch import Launch, MemoryPlan
 from bench.study import DeploymentSpec
-from bench.study.environment import redacted
 
 __all__ = ["memory_plan", "passed_to_containers", "resolve_launch", "write_launch"]
 

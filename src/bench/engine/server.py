@@ -18,8 +18,8 @@ from bench.engine import guard
 from bench.engines import managed
 from bench.errors import BenchError
 from bench.http import get
+from bench.records.environment import redacted_command
 from bench.records.launch import Launch
-from bench.study.environment import redacted_command
 
 __all__ = ["NOT_FOR_THE_ENGINE", "Server", "ServerDied", "core_groups"]
 

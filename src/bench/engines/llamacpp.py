@@ -22,8 +22,8 @@ from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings
 
 if TYPE_CHECKING:
-    from bench.models import Geometry
-    from bench.study import Deployment, DeploymentSpec, Engine, Model
+    from bench.models import Geometry, Model
+    from bench.study import Deployment, DeploymentSpec, Engine
 
 __all__ = ["LlamaCpp"]
 

@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.study import Decision, Device
+from bench.published import Device
+from bench.study import Decision
 
 if TYPE_CHECKING:
     import polars as pl

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from bench.engine import hardware
 from bench.errors import BenchError
-from bench.measure.store import Store
+from bench.records.environment import counted
 from bench.records.launch import Launch
 from bench.records.run import RunRecord, read_record
+from bench.store import Store
 from bench.study import DeploymentSpec, Paths, Plan
-from bench.study.environment import counted
 
 __all__ = [
     "device_of",

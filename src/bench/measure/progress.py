@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.load.schedule import schedule
 from bench.records.request import RequestRecord
 from bench.study import RunSpec
-from bench.workload import schedule
 
 __all__ = ["Clock"]
 

@@ -18,6 +18,9 @@ import requests
 
 import bench
 from bench.http import get
+from bench.load.client import Load, LoadResult, PreparedLoad
+from bench.load.schedule import PlannedRequest, expected_cached_tokens
+from bench.load.target import Target
 from bench.measure.host import HostWatch
 from bench.measure.metrics import metric_values
 from bench.records.checksums import checksums
@@ -26,14 +29,6 @@ from bench.records.request import RequestRecord, write_requests
 from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Prefix, RunHeader, RunRecord
 from bench.telemetry import exposition_names
 from bench.telemetry.scraper import scraping
-from bench.workload import (
-    Load,
-    LoadResult,
-    PlannedRequest,
-    PreparedLoad,
-    Target,
-    expected_cached_tokens,
-)
 
 __all__ = ["Recording", "record_run"]
 

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 from statistics import median
 
 from bench.errors import BenchError
+from bench.load.client import Load, run_load
+from bench.load.schedule import schedule
+from bench.load.target import Target
 from bench.records.request import RequestRecord
 from bench.records.run import ReferenceLoad
 from bench.study import Workload
-from bench.workload import Load, Target, run_load, schedule
 
 __all__ = ["reference_load"]
 

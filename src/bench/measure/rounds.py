@@ -8,19 +8,19 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-from bench.analysis.drift import drift_reasons
+from bench.drift import drift_reasons, place_of_run
 from bench.engine import Server
 from bench.errors import BenchError
+from bench.load.client import Load
+from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
 from bench.measure.progress import Clock
 from bench.measure.recording import record_run
 from bench.measure.reference import reference_load
-from bench.measure.store import Store
-from bench.parse.run import place_of_run
 from bench.records.launch import Launch
 from bench.records.run import ReferenceLoad, RunHeader, SessionHeader, read_record
+from bench.store import Store
 from bench.study import DeploymentSpec, Plan, RunSpec
-from bench.workload import Load, Target
 
 __all__ = ["Rounds", "load_of"]
 

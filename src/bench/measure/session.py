@@ -15,6 +15,7 @@ from bench.engine import Server, ServerDied, gather_facts, inherited, server_inf
 from bench.engines import managed
 from bench.errors import BenchError
 from bench.http import get
+from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
 from bench.measure.comparable import (
     device_of,
@@ -26,18 +27,16 @@ from bench.measure.comparable import (
 from bench.measure.devices import further_endpoints
 from bench.measure.metrics import kv_facts, metric_names
 from bench.measure.rounds import Rounds
-from bench.measure.state import facts_key
-from bench.measure.store import Store
 from bench.measure.warmup import AT_ONCE, warm_up
 from bench.records.checksums import record_digest
 from bench.records.deployment import DeploymentFacts
 from bench.records.files import write_record
 from bench.records.launch import Launch, read_launch
 from bench.records.run import SessionHeader
+from bench.store import Store, facts_key
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.plan import PROTOCOL
 from bench.telemetry import find_catalogue
-from bench.workload import Target
 
 __all__ = ["measure"]
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bench.errors import BenchError
+from bench.load.client import run_load
+from bench.load.schedule import schedule
+from bench.load.target import Target
 from bench.measure.rounds import load_of
 from bench.records.deployment import Warmup
 from bench.records.launch import Launch
 from bench.study import RunSpec, Workload
 from bench.study.config import Measurement
-from bench.workload import Target, run_load, schedule
 
 __all__ = ["AT_ONCE", "warm_up"]
 

@@ -4,6 +4,7 @@ from bench.models.checkpoint import write_checkpoint
 from bench.models.config_json import config_of, geometry_at, geometry_of, geometry_of_model
 from bench.models.geometry import DTYPE_BYTES, Geometry, kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
 from bench.models.memory import KvPool, kv_pool, predicted_saturation
+from bench.models.model import Architecture, Model
 from bench.models.plan import choices, plan
 from bench.models.roofline import Roofline
 from bench.models.setting import WEIGHTS, Demand, Setting
@@ -12,9 +13,11 @@ from bench.models.stages import Parallel, Stage, layers_of_stages, parallel_prob
 __all__ = [
     "DTYPE_BYTES",
     "WEIGHTS",
+    "Architecture",
     "Demand",
     "Geometry",
     "KvPool",
+    "Model",
     "Parallel",
     "Roofline",
     "Setting",

@@ -10,10 +10,11 @@ from typing import Any
 
 from bench.errors import BenchError
 from bench.models.config_json import config_of, geometry_of, geometry_of_model
+from bench.models.fingerprint import fingerprint
 from bench.models.geometry import Geometry
+from bench.models.model import Model
 from bench.models.tokenizer import CHAT_TEMPLATE, FEWEST_TOKENS, SPECIAL, TOKEN_IDS, tokens
-from bench.study import Model, decoder_part
-from bench.study.fingerprint import fingerprint
+from bench.published import decoder_part
 
 __all__ = ["write_checkpoint"]
 

@@ -11,7 +11,8 @@ from typing import Any
 from bench.errors import BenchError, shown
 from bench.models.families import READERS, Config, llama
 from bench.models.geometry import Geometry
-from bench.study import Architecture, Model, decoder_part
+from bench.models.model import Architecture, Model
+from bench.published import decoder_part
 
 # Keys from which memory and speed are computed.
 _COUNT = re.compile(

@@ -14,7 +14,7 @@ from bench.models.remarks import notes, why_not
 from bench.models.roofline import Roofline
 from bench.models.setting import WEIGHTS, Demand, Setting, computes_in_fp8
 from bench.models.stages import tensor_parallel_sizes
-from bench.study import Device
+from bench.published import Device
 
 __all__ = ["HEADROOM", "choices", "plan"]
 

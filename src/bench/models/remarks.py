@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.models.geometry import Geometry
 from bench.models.setting import Demand, Setting, computes_in_fp8
-from bench.study import Device
+from bench.published import Device
 
 __all__ = ["notes", "why_not"]
 

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import polars as pl
 
+from bench.records.latencies import LATENCIES
+
 __all__ = ["latency_columns", "throughput_series"]
 
 
 def latency_columns(requests: pl.LazyFrame) -> pl.LazyFrame:
-    """Add `tpot_s` and `normalised_latency_s` to one row a request.
+    """Add `normalised_latency_s` and the latencies that are computed (`LATENCIES`) to one row a request.
 
     TPOT = (E2E − TTFT) / (n − 1), with n the completion tokens that the server reports: null where n < 2, since one token has no
     gap. Normalised latency = E2E / n.
 
     Args:
         requests: `ttft_s`, `e2e_s` (s) and `completion_tokens`.
-
-    Source: vLLM's benchmark (latency without the first token over n − 1). GuideLLM's TPOT includes the first token and is not
-    comparable.
     """
     n = pl.col("completion_tokens")
     return requests.with_columns(
-        tpot_s=pl.when(n > 1).then((pl.col("e2e_s") - pl.col("ttft_s")) / (n - 1)),
+        **{
+            f"{name}_s": pl.when(n >= latency.fewest_tokens).then(latency.of(pl.col))
+            for name, latency in LATENCIES.items()
+            if latency.of
+        },
         normalised_latency_s=pl.when(n > 0).then(pl.col("e2e_s") / n),
     )
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from pathlib import Path
-from statistics import geometric_mean, stdev
 from typing import Any
 
 import polars as pl
 
+from bench.drift import place_of_run
 from bench.parse.devices import device_figures, device_samples
 from bench.parse.latency import latency_columns
 from bench.parse.load import asked_figures, load_figures
@@ -18,15 +17,15 @@ from bench.parse.percentiles import percentile, upper_bound
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
 from bench.parse.server import server_figures
 from bench.parse.steady import in_steady_state, steady_figures
+from bench.records.environment import environment_text
+from bench.records.latencies import LATENCIES
 from bench.records.request_table import request_table
-from bench.records.run import REQUESTS, TELEMETRY, ReferenceLoad, RunHeader, RunRecord, read_run
-from bench.study.environment import environment_text
+from bench.records.run import REQUESTS, TELEMETRY, RunRecord, read_run
 
-__all__ = ["PEAK_WINDOW_S", "parse_run", "place_of_run", "summarise"]
+__all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
 
 PEAK_WINDOW_S = 1.0
 _FEWEST_DUE = 5  # scrapes; of fewer a share says little
-_FOUR_OF_FIVE = 0.666  # variance within the four smallest of five normal values, as a share of theirs (4,000,000 draws)
 _SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
@@ -123,12 +122,12 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
 
 
 def _latencies(ok: pl.DataFrame) -> dict[str, Any]:
-    """The distributions of TTFT, E2E, TPOT and ITL of requests that were answered.
+    """The distributions of each latency, and of ITL, of requests that were answered.
 
     And two low ends, of what waits for nothing: the P10 of the gaps, and of TTFT ÷ prompt tokens (`ttft_per_token_p10_s`).
     """
     content: dict[str, Any] = {}
-    for name in ("ttft", "e2e", "tpot"):
+    for name in LATENCIES:
         content |= _distribution(name, ok[f"{name}_s"], bounds=True)
     gaps = ok.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"].drop_nulls()
     # A step of the server gives every running request a token, so gaps come in equal groups: they are not independent samples.
@@ -149,30 +148,6 @@ def _failures(requests: pl.DataFrame) -> dict[str, int]:
     )
     failed = requests.filter(pl.col("outcome") != "ok").select(kind=kind)["kind"]
     return {f"outcome_{name}": count for name, count in failed.value_counts().sort("kind").iter_rows()}
-
-
-def place_of_run(run: RunHeader) -> dict[str, Any]:
-    """When the run was measured, and how fast the machine was then.
-
-    The slowest of a reference load's five times is left out: what interrupts a machine for a moment is no drift.
-
-    Returns:
-        `round`, `session` and `position` (null where nothing planned one); of the reference load, null without one, `reference_s`
-        (geometric mean of the four fastest times), `reference_noise` (standard deviation of the logarithm of a time, from the same
-        four), when it started (`reference_started`) and what it was (`reference_load`).
-    """
-    reference = run.reference or ReferenceLoad()
-    shape = (reference.requests, reference.in_flight, reference.prompt_tokens, reference.output_tokens)
-    kept = sorted(reference.seconds)[:-1]
-    return {
-        "round": run.round,
-        "position": run.position,
-        "session": run.session,
-        "reference_s": geometric_mean(kept) if kept else None,
-        "reference_noise": stdev(map(math.log, kept)) / math.sqrt(_FOUR_OF_FIVE) if kept else None,
-        "reference_started": reference.started,
-        "reference_load": "{} requests, {} at once, {} + {} tokens".format(*shape) if kept else None,
-    }
 
 
 def _distribution(name: str, values: pl.Series, *, bounds: bool) -> dict[str, Any]:

@@ -12,9 +12,11 @@ from typing import Any
 
 import polars as pl
 
+from bench.records.latencies import LATENCIES
+
 __all__ = ["COLUMNS", "JUDGED_FIELDS", "METRICS", "SECTIONS", "Column", "Section", "columns_of", "family_of"]
 
-JUDGED_FIELDS = {"ok": pl.Boolean, "ttft": pl.Float64, "tpot": pl.Float64, "e2e": pl.Float64}  # of type `requests`; times in s
+JUDGED_FIELDS = {"ok": pl.Boolean, **dict.fromkeys(LATENCIES, pl.Float64)}  # of type `requests`; times in s
 _TYPES: dict[str, pl.DataType] = {
     "number": pl.Float64(),
     "integer": pl.Int64(),
@@ -73,7 +75,12 @@ class Section:
 
 
 def _section(told: Mapping[str, Any]) -> Section:
-    return Section(told["title"], {name: tuple(_columns(name, row, told["from"])) for name, row in told["columns"].items()})
+    rows: dict[str, tuple[Column, ...]] = {}
+    for name, row in told["columns"].items():
+        pattern = name.replace("{latencies}", f"{{{','.join(LATENCIES)}}}")
+        known = {column.name for columns in rows.values() for column in columns}
+        rows[pattern] = tuple(column for column in _columns(pattern, row, told["from"]) if column.name not in known)
+    return Section(told["title"], rows)
 
 
 def _columns(pattern: str, row: Mapping[str, Any], source: str) -> Iterator[Column]:

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from bench.records.deployment import DeploymentFacts
-from bench.study.environment import redacted_command, shown_settings
+from bench.records.environment import redacted_command, shown_settings
 
 __all__ = ["deployments", "overview", "workloads"]
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from bench.errors import BenchError
-from bench.study.yaml_file import read_yaml
+from bench.yaml_file import read_yaml
 
 for name in sys.argv[1:]:
     try:

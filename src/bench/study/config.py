@@ -19,10 +19,10 @@ from pydantic import (
 )
 
 from bench.engines import MANAGED
+from bench.fields import Count, Size, Strict
+from bench.models import Model
+from bench.records.environment import is_secret
 from bench.study.decision import Decision
-from bench.study.environment import is_secret
-from bench.study.model import Model
-from bench.study.strict import Count, Strict
 from bench.study.workload import Workload
 
 __all__ = [
@@ -36,33 +36,7 @@ __all__ = [
     "Thresholds",
 ]
 
-_UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
-_MOST_BYTES = 2**50
 _MOST_RUNS = 100_000
-
-
-def parse_size(value: Any) -> int:
-    """Bytes from an integer or a text such as `64MiB`.
-
-    Raises:
-        ValueError: it is neither, or more than a pebibyte.
-    """
-    if isinstance(value, int) and not isinstance(value, bool):
-        size = float(min(value, 2 * _MOST_BYTES))
-    else:
-        match = re.fullmatch(
-            r"(\d+(?:\.\d+)?)\s*([KMG]i?B)?", str(value)[:400].strip() if isinstance(value, str | float) else "", re.ASCII
-        )
-        if match is None:
-            raise ValueError("a size is a number of bytes or a text such as 64MiB or 1.5GiB")
-        size = float(match[1]) * _UNITS[match[2] or ""]
-        if not match[2] and not size.is_integer():
-            raise ValueError("a size without a unit is a whole number of bytes; with one, it is written as 64MiB or 1.5GiB")
-    if size > _MOST_BYTES:
-        raise ValueError(f"no memory has more than {_MOST_BYTES // 2**30:,} GiB; check the number and its unit")
-    return value if isinstance(value, int) else round(size)
 
 
 def _address(value: str) -> str:
@@ -85,12 +59,6 @@ def _address(value: str) -> str:
     return value
 
 
-Size = Annotated[
-    int,
-    BeforeValidator(parse_size),
-    Field(gt=0),
-    WithJsonSchema({"type": ["string", "integer"], "examples": ["64MiB", "1.5GiB"]}),
-]
 # Names become folders, wildcards and `_`-separated parts of a run's name: hence no underscore, no slash, no upper case.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
 

@@ -4,13 +4,15 @@ percentiles of the SLOs where a workload has `num_requests: auto`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from bench.errors import BenchError
+from bench.fields import Strict
+from bench.records.latencies import LATENCIES, PERCENTILES
 from bench.study.slo import Slo, parse_slo
-from bench.study.strict import Strict
 
 __all__ = ["Decision"]
 
@@ -30,6 +32,11 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _one_of(names: Iterable[str]) -> str:
+    *others, last = (f"`{name}`" for name in names)
+    return f"{', '.join(others)} or {last}"
+
+
 class Decision(Strict):
     """What is to be decided from the runs. A change of it draws and reports anew, and measures nothing again, but for
     other percentiles where a workload has `num_requests: auto`.
@@ -37,8 +44,8 @@ class Decision(Strict):
 
     slo: Annotated[list[Annotated[str, AfterValidator(_slo)]], BeforeValidator(_listed)] = Field(
         default_factory=list,
-        description="Limits that an instance has to meet, all of them, such as `[ttft_p99=1s, tpot_p95=50ms]`: `ttft`, `tpot` or "
-        "`e2e`, at `p50`, `p90`, `p95` or `p99`. They give `C_max`, usable requests/s, goodput and the fleet.",
+        description="Limits that an instance has to meet, all of them, such as `[ttft_p99=1s, tpot_p95=50ms]`: "
+        f"{_one_of(LATENCIES)}, at {_one_of(PERCENTILES)}. They give `C_max`, usable requests/s, goodput and the fleet.",
     )
     failed_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.01,

@@ -13,9 +13,7 @@ __all__ = ["Paths"]
 class Paths:
     """Paths below the working directory."""
 
-    ENGINE_FOLDER = "results/engines/{engine}"
     ENGINE = "results/engines/{engine}/engine.json"
-    CHECKPOINT_FOLDER = "results/checkpoints/{model}"
     CHECKPOINT = "results/checkpoints/{model}/checkpoint.json"
     LAUNCH = "results/deployments/{deployment}/launch.json"
     FACTS = "results/deployments/{deployment}/deployment.json"

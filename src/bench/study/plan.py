@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError, shown
+from bench.models import Model
+from bench.models.fingerprint import fingerprint
+from bench.published import Device, device_named, devices
+from bench.records.environment import redacted
 from bench.study.config import Config, Deployment, Engine, Ladder, Measurement
-from bench.study.environment import redacted
-from bench.study.fingerprint import fingerprint
-from bench.study.hardware import Device, device_named, devices
-from bench.study.model import Model
 from bench.study.paths import Paths
 from bench.study.precision import with_requests
 from bench.study.rounds import Place, alternating, places_of

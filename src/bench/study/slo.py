@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 
 from bench.errors import BenchError
+from bench.records.latencies import LATENCIES, PERCENTILES
 
 __all__ = ["Slo", "parse_slo"]
 
-_METRICS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
-_PERCENTILES = ("p50", "p90", "p95", "p99")
 _UNITS = {"s": 1.0, "ms": 1e-3}
+_SLO = rf"({'|'.join(LATENCIES)})_({'|'.join(PERCENTILES)})\s*(?:=|<=|≤)\s*(\d+(?:\.\d+)?)\s*(s|ms)"
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Slo:
     """A limit on a percentile of a latency.
 
     Attributes:
-        metric: `ttft`, `tpot` or `e2e`. percentile: `p50`, `p90`, `p95` or `p99`. limit_s: seconds.
+        metric: a name in `LATENCIES`. percentile: one of `PERCENTILES`. limit_s: seconds.
     """
 
     metric: str
@@ -44,7 +44,7 @@ class Slo:
     @property
     def name(self) -> str:
         """Without the limit, such as `TTFT P99`."""
-        return f"{_METRICS[self.metric]} {self.percentile.upper()}"
+        return f"{LATENCIES[self.metric].title} {self.percentile.upper()}"
 
     def __str__(self) -> str:
         limit = f"{self.limit_s:g} s" if self.limit_s >= 1 else f"{1000 * self.limit_s:g} ms"
@@ -57,10 +57,10 @@ def parse_slo(text: str) -> Slo:
     Raises:
         BenchError: it is not one.
     """
-    match = re.fullmatch(r"(ttft|tpot|e2e)_(p50|p90|p95|p99)\s*(?:=|<=|≤)\s*(\d+(?:\.\d+)?)\s*(s|ms)", text.strip().lower())
+    match = re.fullmatch(_SLO, text.strip().lower())
     if match is None or not 0 < float(match[3]) < 1e6:
         raise BenchError(
-            f"{text!r} is no SLO: name {', '.join(_METRICS)}, one of {', '.join(_PERCENTILES)} and a limit in s or ms, "
+            f"{text!r} is no SLO: name {', '.join(LATENCIES)}, one of {', '.join(PERCENTILES)} and a limit in s or ms, "
             "as in ttft_p99=2s or tpot_p95=50ms."
         )
     return Slo(match[1], match[2], float(match[3]) * _UNITS[match[4]])

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from bench.study.archetypes import ARCHETYPES
+from bench.fields import Count, Strict
+from bench.published import ARCHETYPES
+from bench.study.arrivals import GAPS
 from bench.study.lengths import Length
-from bench.study.strict import Count, Strict
 
 __all__ = ["OPEN", "Ramp", "Step", "Turns", "Workload"]
 
-Arrival = Literal["burst", "closed", "constant", "poisson", "gamma", "trace"]
-OPEN = ("constant", "poisson", "gamma")
+OPEN = tuple(GAPS)
+_SHAPED = tuple(name for name, gaps in GAPS.items() if gaps.shaped)
+if TYPE_CHECKING:
+    Arrival = str
+else:
+    Arrival = Literal[("burst", "closed", *OPEN, "trace")]
 _AXES = {"burst": "concurrency", "closed": "concurrency", "trace": "time_scale", **dict.fromkeys(OPEN, "request_rate")}
 
 
@@ -54,14 +59,15 @@ class Workload(Strict):
     archetype: Literal["chat", "rag", "code", "completion", "agentic"] | None = Field(
         default=None,
         description="A preset that fills the keys below that are not given; its numbers and their sources stand in "
-        "`src/bench/study/archetypes.py`.",
+        "`src/bench/published/archetypes.py`.",
     )
     arrival: Arrival = Field(
         description="When requests are sent. `burst`: all at once, as many as the level. `closed`: the level is held in flight, each "
         "answer lets the next request go, until `num_requests` are done; several load processes each hold their part of it until "
         "their own share is sent. With `turns`, the level is conversations, some of which may be thinking. "
-        "Open loops send at the level's rate and never wait for an answer: `constant` (equal gaps), "
-        "`poisson` (exponential gaps), `gamma` (gaps of `burstiness`). "
+        "Open loops send at the level's rate and never wait for an answer: "
+        + ", ".join(f"`{name}` ({gaps.meaning})" for name, gaps in GAPS.items())
+        + ". "
         "`trace`: as recorded in the file.",
     )
     prompt_tokens: Length | None = Field(
@@ -134,7 +140,7 @@ class Workload(Strict):
             (opened and (self.num_requests is None) == (self.duration_s is None),
              f"arrival {self.arrival} needs num_requests or duration_s, one of them"),
             (not opened and self.duration_s is not None, f"duration_s belongs to {', '.join(OPEN)}, not to {self.arrival}"),
-            ((self.arrival == "gamma") != (self.burstiness is not None), "arrival gamma and burstiness go together"),
+            ((self.arrival in _SHAPED) != (self.burstiness is not None), f"arrival {' or '.join(_SHAPED)} and burstiness go together"),
             ((self.arrival == "trace") != (self.trace is not None), "arrival trace and trace, its file, go together"),
             (self.arrival == "trace" and bool(self.prompt_tokens or self.output_tokens),
              "a trace has its own lengths; remove prompt_tokens and output_tokens"),

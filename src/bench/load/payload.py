@@ -14,10 +14,10 @@ import requests
 
 from bench.errors import BenchError
 from bench.http import post
+from bench.load.prompts import FIRST_ID, request_ids
+from bench.load.schedule import PlannedRequest
+from bench.load.target import Target
 from bench.study import Workload
-from bench.workload.prompts import FIRST_ID, request_ids
-from bench.workload.schedule import PlannedRequest
-from bench.workload.target import Target
 
 __all__ = ["Payloads"]
 

@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from bench.load.arrivals import arrivals
 from bench.study import Workload
 from bench.study.lengths import LengthDistribution, Lengths
 from bench.study.trace import read_trace
-from bench.workload.arrivals import arrivals
 
 __all__ = ["PlannedRequest", "expected_cached_tokens", "schedule"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal
 
-from bench.measure.store import Store
 from bench.records.checksums import record_digest
+from bench.store.store import Store
 from bench.study import DeploymentSpec, Plan, RunSpec
 
 __all__ = ["State", "facts_key", "run_states"]

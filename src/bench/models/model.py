@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from bench.errors import BenchError
-from bench.study.published import catalogue, catalogue_key, context_of
-from bench.study.strict import Count, Strict
+from bench.fields import Count, Strict
+from bench.published import catalogue, catalogue_key, context_of
 
 __all__ = ["Architecture", "Model"]
 

@@ -14,12 +14,12 @@ from pydantic_core import ErrorDetails
 
 from bench.engines import managed
 from bench.errors import BenchError, shown
+from bench.models import Model, Parallel, geometry_of_model, parallel_problem
+from bench.published import device_named, devices
 from bench.study.config import Config, Deployment, Engine, Ladder
-from bench.study.hardware import device_named, devices
-from bench.study.model import Model
 from bench.study.plan import longest_request, swept
 from bench.study.workload import Workload
-from bench.study.yaml_file import read_yaml
+from bench.yaml_file import read_yaml
 
 __all__ = ["load_config", "load_file", "load_workload"]
 
@@ -239,8 +239,6 @@ def _planned(where: str, deployment: Deployment, engine: Engine) -> typing.Itera
 
 def _undealt(where: str, deployment: Deployment, model: Model) -> typing.Iterator[str]:
     """Devices over which a model whose shape is stated here cannot be dealt out; vLLM would refuse them minutes later."""
-    from bench.models import Parallel, geometry_of_model, parallel_problem  # noqa: PLC0415 - they need the classes of this package
-
     parallel = Parallel(deployment.tensor_parallel, deployment.pipeline_parallel, deployment.data_parallel)
     if parallel.tensor == parallel.pipeline == 1:
         return

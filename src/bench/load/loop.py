@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from bench.wire.connection import READ_SIZE, UNREADABLE, Address, Connection
-from bench.wire.exchange import Exchange
-from bench.wire.timer import Timer
+from bench.load.connection import READ_SIZE, UNREADABLE, Address, Connection
+from bench.load.exchange import Exchange
+from bench.load.timer import Timer
 
 __all__ = ["Loop", "ParentGone"]
 

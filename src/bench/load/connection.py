@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import httptools
 
-from bench.wire.exchange import Exchange
+from bench.load.exchange import Exchange
 
 __all__ = ["READ_SIZE", "UNREADABLE", "Address", "Connection"]
 

@@ -21,11 +21,11 @@ import yaml
 
 from bench.commit import commit_of
 from bench.errors import BenchError
-from bench.measure.state import facts_key
-from bench.measure.store import Store
 from bench.records.checksums import files_of, record_digest, whole
+from bench.records.environment import redacted, redacted_text, without_user
+from bench.store.state import facts_key
+from bench.store.store import Store
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
-from bench.study.environment import redacted, redacted_text, without_user
 from bench.study.plan import PROTOCOL
 
 __all__ = ["FORMAT", "INDEX", "STUDY", "Packed", "pack", "packed_facts"]

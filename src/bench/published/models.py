@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from bench.errors import BenchError, shown
-from bench.study.strict import Count, Strict
-from bench.study.yaml_file import read_yaml
+from bench.fields import Count, Strict
+from bench.yaml_file import read_yaml
 
 __all__ = ["CatalogueEntry", "catalogue", "catalogue_key", "context_of", "decoder_part"]
 

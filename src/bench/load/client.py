@@ -1,4 +1,4 @@
-"""Send one run's load and keep every stamp: the run is planned here, and sent by load processes (`bench.wire`)."""
+"""Send one run's load and keep every stamp: the run is planned here, and sent by load processes (`bench.load`)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench.errors import BenchError
+from bench.load.assignment import Assignment, Report
+from bench.load.exchange import Exchange
+from bench.load.payload import Payloads
+from bench.load.schedule import PlannedRequest, schedule
+from bench.load.target import Target
 from bench.records.request import RequestRecord
 from bench.study import Workload
-from bench.wire import Exchange
-from bench.wire.assignment import Assignment, Report
-from bench.workload.payload import Payloads
-from bench.workload.schedule import PlannedRequest, schedule
-from bench.workload.target import Target
 
 __all__ = ["Load", "LoadResult", "PreparedLoad", "ProcessFacts", "run_load"]
 
 # -P: a file in the working directory that is called like a module must not stand in for it.
-WIRE = (sys.executable, "-P", "-m", "bench.wire")
+PROCESS = (sys.executable, "-P", "-m", "bench.load")
 # One process stamps 1,200 streams of 50 tokens a second with half of a core (benchmarks/client); beyond that another one helps.
 _STREAMS_A_PROCESS = 1024
 _LEAD_S = 0.02  # between the word and the start, so that every process has heard it
@@ -230,7 +230,7 @@ class _Process:
         self._target, self._assignment = target, assignment
 
     def __enter__(self) -> _Process:
-        self._process = subprocess.Popen(WIRE, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(PROCESS, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin
         assert self._process.stdout
         self._to, self._from = self._process.stdin, self._process.stdout

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import httptools
 
+from bench.load.connection import UNREADABLE
+from bench.load.exchange import Exchange
 from bench.records.request import Outcome, RequestRecord
-from bench.wire.connection import UNREADABLE
-from bench.wire.exchange import Exchange
 
 __all__ = ["record_of"]
 

@@ -1,4 +1,4 @@
-"""When the requests of an open loop are due: gaps of a kind, at a rate that may change."""
+"""When the requests of an open loop are due: gaps of a kind (`bench.study.arrivals`), at a rate that may change."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from bench.study import Workload
+from bench.study.arrivals import GAPS
 
 __all__ = ["arrivals"]
 
@@ -20,7 +21,7 @@ def arrivals(workload: Workload, rate: float, seed: str) -> list[float]:
     Poisson stream of 100 requests offers 10 % more or less than its level says, and a curve drawn over levels bends by chance.
 
     Args:
-        workload: `constant`, `poisson` or `gamma`, for `num_requests` or `duration_s`. rate: requests a second. seed: text.
+        workload: an open loop, for `num_requests` or `duration_s`. rate: requests a second. seed: text.
 
     Source: a Poisson process given its number of arrivals is that many uniform moments in order, which is what exponential gaps
     divided by the moment of the arrival after the last one are (Devroye, Non-Uniform Random Variate Generation, V.2). Time rescaling
@@ -50,17 +51,11 @@ def _expected(workload: Workload, rate: float) -> float:
 
 def _unit_arrivals(workload: Workload, seed: str) -> Iterator[float]:
     """Arrivals of the process at a rate of one; the first at 0."""
-    draw = random.Random(seed)  # noqa: S311 - a schedule, no secret
+    draw, gap = random.Random(seed), GAPS[workload.arrival].draw  # noqa: S311 - a schedule, no secret
     total = 0.0
     while True:
         yield total
-        if workload.arrival == "constant":
-            total += 1.0
-        elif workload.arrival == "poisson":
-            total -= math.log(1.0 - draw.random())
-        else:
-            assert workload.burstiness is not None
-            total += draw.gammavariate(workload.burstiness, 1.0 / workload.burstiness)
+        total += gap(draw, workload.burstiness or 1.0)
 
 
 def _moment(workload: Workload, rate: float, number: float) -> float:

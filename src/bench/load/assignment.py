@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bench.load.exchange import Exchange
 from bench.records.request import RequestRecord
-from bench.wire.exchange import Exchange
 
 __all__ = ["Assignment", "Report"]
 

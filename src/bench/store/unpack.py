@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError, shown
-from bench.measure.pack import FORMAT, INDEX, STUDY, Packed, packed_facts
-from bench.measure.state import facts_key
-from bench.measure.store import Store
 from bench.records.checksums import checksum, files_of, record_digest, whole
 from bench.records.files import UNREADABLE
+from bench.store.pack import FORMAT, INDEX, STUDY, Packed, packed_facts
+from bench.store.state import facts_key
+from bench.store.store import Store
 from bench.study import DeploymentSpec, Paths, Plan, load_file
 
 __all__ = ["unpack"]

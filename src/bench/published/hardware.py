@@ -11,9 +11,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, ValidationError
 
 from bench.errors import BenchError
-from bench.study.config import Size
-from bench.study.strict import Strict
-from bench.study.yaml_file import read_yaml
+from bench.fields import Size, Strict
+from bench.yaml_file import read_yaml
 
 __all__ = ["Device", "device_named", "devices"]
 

@@ -1,4 +1,4 @@
-"""The load process: `python -m bench.wire`, which a session starts and talks to over its standard input and output.
+"""The load process: `python -m bench.load`, which a session starts and talks to over its standard input and output.
 
 In: a pickled `Assignment`. Out: `ready` and this process's clock. In: the start on the common clock. Out: a pickled `Report`.
 What it cannot do (open a connection) it says in a pickled text instead.
@@ -15,10 +15,10 @@ import struct
 import sys
 import time
 
-from bench.wire.assignment import Assignment, Report
-from bench.wire.connection import Address
-from bench.wire.loop import Loop, ParentGone
-from bench.wire.records import record_of
+from bench.load.assignment import Assignment, Report
+from bench.load.connection import Address
+from bench.load.loop import Loop, ParentGone
+from bench.load.records import record_of
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""Whether the machine was as fast in one round as in the others: what the reference loads show."""
+"""Whether the machine was as fast in one round as in the others: what the reference loads show.
+
+The session asks, to measure a round again; the analysis asks, to leave out what drifted all the same.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import geometric_mean, median, stdev
 from typing import Any
 
-from bench.analysis.repeats import student_t
+from bench.records.run import ReferenceLoad, RunHeader
+from bench.statistics import student_t
 from bench.study.config import Thresholds
 
-__all__ = ["drift_reasons"]
+__all__ = ["drift_reasons", "place_of_run"]
 
 _FALSE_ALARMS = 0.01  # of a deployment's rounds together
 # What the noise of a reference is taken for until its repeats have shown it: a few of them often spread far too little or too much. A
@@ -20,7 +24,32 @@ _FALSE_ALARMS = 0.01  # of a deployment's rounds together
 # empirical Bayes methods, 2004). The values: benchmarks/drift.py.
 _USUAL_NOISE, _WEIGHT = 0.05, 6
 _FREEDOM = 3  # of the noise of one reference: four times are kept
+_FOUR_OF_FIVE = 0.666  # variance within the four smallest of five normal values, as a share of theirs (4,000,000 draws)
 _MEAN_VARIANCE = 0.2157  # of the mean of the four smallest of five normal values, in the variance of one (4,000,000 draws)
+
+
+def place_of_run(run: RunHeader) -> dict[str, Any]:
+    """When the run was measured, and how fast the machine was then.
+
+    The slowest of a reference load's five times is left out: what interrupts a machine for a moment is no drift.
+
+    Returns:
+        `round`, `session` and `position` (null where nothing planned one); of the reference load, null without one, `reference_s`
+        (geometric mean of the four fastest times), `reference_noise` (standard deviation of the logarithm of a time, from the same
+        four), when it started (`reference_started`) and what it was (`reference_load`).
+    """
+    reference = run.reference or ReferenceLoad()
+    shape = (reference.requests, reference.in_flight, reference.prompt_tokens, reference.output_tokens)
+    kept = sorted(reference.seconds)[:-1]
+    return {
+        "round": run.round,
+        "position": run.position,
+        "session": run.session,
+        "reference_s": geometric_mean(kept) if kept else None,
+        "reference_noise": stdev(map(math.log, kept)) / math.sqrt(_FOUR_OF_FIVE) if kept else None,
+        "reference_started": reference.started,
+        "reference_load": "{} requests, {} at once, {} + {} tokens".format(*shape) if kept else None,
+    }
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,21 @@
+"""What others have published, each number with its source: GPUs, models, and the traffic that people serve.
+
+GPUs and models stand in `config/hardware.yaml` and `config/models.yaml`, archetypes of traffic in `archetypes.py`. Nothing here knows a
+study.
+"""
+
+from bench.published.archetypes import ARCHETYPES
+from bench.published.hardware import Device, device_named, devices
+from bench.published.models import CatalogueEntry, catalogue, catalogue_key, context_of, decoder_part
+
+__all__ = [
+    "ARCHETYPES",
+    "CatalogueEntry",
+    "Device",
+    "catalogue",
+    "catalogue_key",
+    "context_of",
+    "decoder_part",
+    "device_named",
+    "devices",
+]

@@ -1,0 +1,33 @@
+"""The latencies of a request: what an SLO may limit, and what a run's summary has percentiles of. One more is a row here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["LATENCIES", "PERCENTILES", "Latency"]
+
+PERCENTILES = ("p50", "p90", "p95", "p99")
+
+
+@dataclass(frozen=True)
+class Latency:
+    """One latency; a table of requests has it as its name with `_s` (s).
+
+    Attributes:
+        title: in tables and sentences. of: from the columns of a table of requests (a function from a name to an expression); None
+            where the client stamped it. fewest_tokens: completion tokens from which on a request has it.
+    """
+
+    title: str
+    of: Callable[[Callable[[str], Any]], Any] | None = None
+    fewest_tokens: int = 1
+
+
+LATENCIES: Mapping[str, Latency] = {
+    "ttft": Latency("TTFT"),
+    # As vLLM's benchmark: the latency without the first token. GuideLLM's TPOT includes that token and is not comparable.
+    "tpot": Latency("TPOT", lambda column: (column("e2e_s") - column("ttft_s")) / (column("completion_tokens") - 1), 2),
+    "e2e": Latency("E2E"),
+}

@@ -1,0 +1,43 @@
+"""Quantiles and fits from the textbooks, as scipy has them; it is imported where first used, since that takes 0.4 s."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["CONFIDENCE", "isotonic", "student_t"]
+
+CONFIDENCE = 0.95
+
+
+@lru_cache
+def student_t(freedom: int, confidence: float = CONFIDENCE) -> float:
+    """The t within which ± t holds `confidence` of Student's distribution with `freedom` degrees of freedom."""
+    from scipy.special import stdtrit  # noqa: PLC0415
+
+    return float(stdtrit(freedom, (1 + confidence) / 2))
+
+
+def isotonic(
+    values: Sequence[float] | npt.NDArray[np.float64],
+    weights: Sequence[float] | npt.NDArray[np.float64],
+    *,
+    rising: bool = True,
+) -> npt.NDArray[np.float64]:
+    """The series nearest to `values` in weighted squares that never falls, or, without `rising`, never rises.
+
+    Args:
+        values: n of them. weights: of each, above 0.
+
+    Source: Barlow, Bartholomew, Bremner and Brunk, Statistical Inference under Order Restrictions (1972): pool adjacent violators.
+    """
+    from scipy.optimize import isotonic_regression  # noqa: PLC0415
+
+    nearest: npt.NDArray[np.float64] = isotonic_regression(values, weights=weights, increasing=rising).x
+    return nearest
