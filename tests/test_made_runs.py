@@ -72,7 +72,7 @@ def project(tmp_path_factory):
         ("analysis/validity.py", {"aggregate", "figures"}),
         ("records/columns.toml", {"aggregate", "figures"}),
         ("parse/latency.py", {"parse", "aggregate", "figures"}),
-        ("engines/vllm.py", {"parse", "aggregate", "figures"}),
+        ("engines/vllm.py", {"deploy", "measure_d000", "parse", "aggregate", "figures"}),  # its flags, and its names of metrics
         ("measure/session.py", set()),
         ("load/loop.py", set()),
     ],

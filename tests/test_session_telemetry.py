@@ -76,7 +76,7 @@ def test_a_metric_that_its_version_should_have_is_named_before_any_run(tmp_path,
         ) as server,
         pytest.raises(
             BenchError,
-            match=r"/metrics lacks kv_usage \(sglang:token_usage in SGLang 0\.5\.23; it has sglang:kv_token_usage.*\)\. .*engines\.toml",
+            match=r"/metrics lacks kv_usage \(sglang:token_usage in SGLang 0\.5\.23; it has sglang:kv_token_usage.*\)\. .*src/bench/engines",
         ),
     ):
         session(server, content, tmp_path)

@@ -100,11 +100,26 @@ def test_versions_are_compared_by_sessions_that_alternate(name):
 
 
 def test_every_study_is_tested_and_has_a_twin():
-    names = {path.stem for path in STUDIES.glob("*.yaml")}
+    names = {path.stem for path in STUDIES.glob("*.yaml")} - {"quick", "two-engines-small"}  # on CPUs alone, tested below
     assert {name for name in names if not name.endswith("-small")} == {
         "concurrency", "sequence-length", "tensor-parallel", "factors", "archetypes", "engines", "h100"
     }  # fmt: skip
     assert {f"{name}-small" for name in names if not name.endswith("-small")} <= names
+
+
+def test_two_engines_get_the_same_model_memory_and_load():
+    study = plan("two-engines-small")
+    vllm, llama = study.deployments["vllm"], study.deployments["llama-cpp"]
+    assert (vllm.engine.kind, llama.engine.kind) == ("vllm", "llama.cpp")
+    assert (vllm.model, vllm.deployment.kv_cache_memory) == (llama.model, llama.deployment.kv_cache_memory)
+    loads = [{(r.workload_name, r.level) for r in study.runs if r.deployment.name == name} for name in study.deployments]
+    assert len(loads[0] & loads[1]) >= 9
+
+
+def test_the_quick_study_is_of_few_runs_on_llama_cpp():
+    study = plan("quick")
+    assert {d.engine.kind for d in study.deployments.values()} == {"llama.cpp"}
+    assert len(study.runs) == 13
 
 
 @pytest.mark.parametrize(
