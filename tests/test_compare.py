@@ -376,7 +376,7 @@ def test_what_should_be_alike_and_is_not_is_named(summary):
     )
     theirs = runs(summary, {1: [10], 2: [20], 4: [40], 8: [80]}, seed="abc", prompt_tokens=64, facts=other)
     assert compare(ours, theirs).differences == [
-        "model: m → m2", "hardware: Xeon, 2 cores → x, 2 cores", "tensor_parallel: unknown → 2", "gpus: unknown → 2",
+        "model: m → m2", "hardware: Xeon, 2 cores → x, 2 cores", "tensor_parallel: unknown → 2", "gpus: 1 → 2",
         "engine_version: 1 → 2",
         "kv_tokens: unknown → 640", "prompt_tokens: 32 → 64 (short at 1, short at 2, short at 4 and 1 more)",
         "seed: 0 → abc (short at 1, short at 2, short at 4 and 1 more)",
