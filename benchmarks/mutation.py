@@ -26,7 +26,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         ["test_slo", "test_capacity_rules", "test_windows", "test_sizing", "test_decisions"],
     ),
     "sizing": (
-        [f"{_ANALYSIS}/{name}.py" for name in ("sizing", "economics", "bottleneck", "saturation", "advice")],
+        [f"{_ANALYSIS}/{name}.py" for name in ("sizing", "economics", "bottleneck", "server_load", "saturation", "advice")],
         ["test_causes", "test_analysis", "test_sizing", "test_decisions", "test_parallel", "test_regions"],
     ),
     "compare": (

@@ -14,10 +14,9 @@ from bench.analysis.bottleneck import (
     _no_room,
     _pinned,
     _refusals,
-    _Server,
-    _server,
     bottleneck,
 )
+from bench.analysis.server_load import ServerLoad, server_load
 from bench.study import parse_slo
 from bench.study.config import Thresholds
 from tests.planted import frame, rate_row, served_row, short_row, steady_row, summary_rows
@@ -234,7 +233,7 @@ def server(**told):
         "prefill_share",
         "rps",
     )
-    return _Server(**{"load": 8.0, **dict.fromkeys(names), **told})
+    return ServerLoad(**{"load": 8.0, **dict.fromkeys(names), **told})
 
 
 def level(*rows, **columns):
@@ -388,7 +387,7 @@ STEPS = {"steady_tpot_mean_s": 0.02, "steady_itl_p10_s": 0.015, "steady_requests
 )
 def test_the_share_of_prompts_by_hand(told, share):
     runs = level(**{**STEPS, **told})
-    found = _server(runs, runs)
+    found = server_load(runs, runs)
     assert found.prefill_share == (None if share is None else pytest.approx(share))
 
 
@@ -398,11 +397,11 @@ def test_a_server_is_the_mean_of_its_runs():
     runs = level(
         {**both, "preemptions": 4.0}, {name: value + 0.2 for name, value in both.items()} | {"preemptions": 12.0}, **STEPS
     )
-    found = _server(runs, runs)
+    found = server_load(runs, runs)
     told = {"load": 8, "running": 3.1, "running_high": 5.1, "queued_share": 0.3, "usage_queued": 0.5, "preempted": 8 / 400,
             "step_s": 0.0166, "gap_s": 0.02, "service_s": 1.085, "prefill_share": 0.17, "rps": 2}  # fmt: skip
     assert {name: getattr(found, name) for name in told} == pytest.approx(told)
-    silent = _server(level(), level())
+    silent = server_load(level(), level())
     assert (silent.preempted, silent.step_s, silent.service_s) == (None, None, None)
 
 

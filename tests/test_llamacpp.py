@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 
+from bench.analysis.deployed import deployed
 from bench.engine import launch as launch_module
 from bench.engine import resolve_launch, write_launch
 from bench.engines import managed
@@ -13,7 +14,9 @@ from bench.errors import BenchError
 from bench.models import Architecture, config_of, geometry_of
 from bench.records.engine import EngineRecord
 from bench.records.files import write_record
+from bench.records.launch import Settings
 from bench.study import Plan, load_config
+from tests import records
 from tests.conftest import ARCHITECTURE, ROOT
 
 LLAMA = managed("llama.cpp")
@@ -134,3 +137,13 @@ def test_an_unknown_flag_ends_the_server(capsys):
     with pytest.raises(SystemExit):
         arguments(["--model", "m", "--tensor-split", "1"])
     assert "--tensor-split" in capsys.readouterr().err
+
+
+def test_slots_at_work_are_the_kv_usage_and_unknown_without_telemetry():
+    """Three of four run; without scrapes nothing is known, and a server that gives out blocks keeps its own gauge."""
+    run = {"running_peak": 3.0, "waiting_standing": 2.0, "steady_running": 2.0, "steady_queued_share": 0.0, "requests": 0}
+    usage = ("kv_usage_peak", "kv_usage_queued", "steady_kv_usage", "steady_kv_usage_queued")
+    slots = records.launch(settings=Settings(max_num_seqs=4, slots=True))
+    assert [deployed(run, slots, None)[name] for name in usage] == [0.75, 1.0, 0.5, None]
+    assert [deployed({"requests": 0}, slots, None)[name] for name in usage] == [None] * 4
+    assert not set(usage) & set(deployed(run, records.launch(settings=Settings(max_num_seqs=4)), None))

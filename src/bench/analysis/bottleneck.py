@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from bench.analysis.capacity import load_text
+from bench.analysis.server_load import ServerLoad, engines_of, mean_of, server_load
 from bench.study import Slo
 
 __all__ = ["Bottleneck", "bottleneck"]
@@ -23,11 +24,9 @@ _BEYOND = 1.4  # times the load that misses: what runs out shows more plainly th
 _QUEUED = 0.1  # of the scrapes, in which a request waits where admission is the bound: enough to miss a percentile
 _PREEMPTED = 0.02  # preemptions a request, from which on they count
 _EXPLAINS = 0.5  # of the share that a percentile leaves: with fewer requests that wait, waiting is not what it misses by
-_NEAR = 0.5  # of a load: as low are those that tell its prompts' time
 _OTHERS = 0.4  # of a step without prompts: from there on, doing without others' prompts helps more than steps twice as fast
 _LEAST_ADDED = 0.05  # of a step, that this load is taken to add to it at least
 _APART = 1.2  # times the requests that run at the lowest level: nearer, the two make no line
-_MOST = 0.95  # of the steps' time that prompts can be said to take
 _LITTLE = 0.3  # of it: with less, prompts are not what holds the number of requests that run
 _PREFILL = 0.45  # of the steps' time: from there on faster prompts raise more than faster decoding
 _PINNED = 0.02  # of the requests that run, by which they vary where a bound that is not known holds them
@@ -50,30 +49,6 @@ class Bottleneck:
     why: str
     remedy: str
     runs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Server:
-    """What the runs of a level show, in the mean; None where it is not known.
-
-    Attributes:
-        running, running_high, queued_share, usage, usage_queued, preempted (a request): of the server's gauges and counters.
-        step_s: a step without its prompts; prefill_share: of the steps' time, that prompts take (0–1). gap_s: the mean time between
-        tokens. service_s: of a request once it is admitted. rps: requests/s.
-    """
-
-    load: float
-    running: float | None
-    running_high: float | None
-    queued_share: float | None
-    usage: float | None
-    usage_queued: float | None
-    preempted: float | None
-    step_s: float | None
-    gap_s: float | None
-    service_s: float | None
-    prefill_share: float | None
-    rps: float | None
 
 
 def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]) -> Bottleneck:
@@ -118,15 +93,15 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
     beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"]).sort("level")
     pushed = beyond.filter(pl.col("level") == pl.col("level").max())
     base = valid.filter(pl.col("level") == pl.col("level").min())
-    alone, there = _server(base, valid), _server(missing, valid)
+    alone, there = server_load(base, valid), server_load(missing, valid)
     missed = [slo for slo in slos if slo.column in str(point["missed_by"]).split(",")]
     if any(slo.metric == "tpot" for slo in missed):
         return _between_tokens(missing, there, alone, at)
     # What lacks room beyond a load at which too few wait for the percentile is the next limit.
-    queued = _mean(_over(beyond, point, missed), "steady_queued_share") or 0.0
+    queued = mean_of(_over(beyond, point, missed), "steady_queued_share") or 0.0
     if queued <= _EXPLAINS * min((1 - slo.share for slo in missed), default=0.0):
         return _compute(missing, there, at)
-    bound, held = _admission(pushed, _server(pushed, valid), alone)
+    bound, held = _admission(pushed, server_load(pushed, valid), alone)
     return bound or _compute(missing, there, f"{held}{at}")
 
 
@@ -138,7 +113,7 @@ def _over(beyond: pl.DataFrame, point: Mapping[str, Any], missed: Sequence[Slo])
     """
     from_there = beyond.filter(pl.col("level") >= point["missed_at"])
     for level in from_there.partition_by("level", maintain_order=True):
-        if any((_mean(level, f"steady_{slo.column}") or 0.0) > slo.limit_s for slo in missed):
+        if any((mean_of(level, f"steady_{slo.column}") or 0.0) > slo.limit_s for slo in missed):
             return level
     return from_there.filter(pl.col("level") == point["missed_at"])
 
@@ -150,7 +125,7 @@ def _refusals(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Sl
         return None
     window = missing["steady_requests"].null_count() == 0
     failed, requests = (int(missing[f"steady_{name}" if window else name].sum()) for name in ("failed", "requests"))
-    most = _mean(missing, "steady_in_flight")
+    most = mean_of(missing, "steady_in_flight")
     held = f", with {most:.3g} in flight in the mean" if most is not None else ""
     why = f"{at} the server refuses or fails {failed:,} of {requests:,} requests{held}."
     return Bottleneck(
@@ -167,82 +142,28 @@ def _mostly_failed(missing: pl.DataFrame, slo: Slo) -> bool:
 
 def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]) -> Bottleneck:
     """Why a burst of this size misses: whether it fits the server at all, and else what its requests wait for."""
-    at, waiting = f"In a burst of {missing['level'][0]:g}", _mean(missing, "waiting_standing")
+    at, waiting = f"In a burst of {missing['level'][0]:g}", mean_of(missing, "waiting_standing")
     if found := _refusals(missing, point, slos, at):
         return found
     if missing["saturated"].null_count() or waiting is None:
         return Bottleneck("unknown", f"{at} the server does not tell its queue and its KV usage.", "", _names(missing))
     if missing["saturated"].any():
         return Bottleneck("kv", f"{at} the KV cache is full.", _more_kv(missing), _names(missing))
-    slots, running = _slots(missing), _mean(missing, "running_peak")
+    slots, running = _slots(missing), mean_of(missing, "running_peak")
     if waiting and slots is not None and (running or 0.0) >= slots:
         why = f"{at} all {slots} sequences of max_num_seqs run, and requests wait."
         return Bottleneck("sequences", why, "Raise max_num_seqs.", _names(missing))
-    if any(slo.metric == "ttft" and (_mean(missing, slo.column) or 0.0) > slo.limit_s for slo in slos):
+    if any(slo.metric == "ttft" and (mean_of(missing, slo.column) or 0.0) > slo.limit_s for slo in slos):
         return Bottleneck("prefill", f"{at} prompts wait for one another's arithmetic.", _FASTER_PREFILL, _names(missing))
     return Bottleneck("unknown", f"{at} answers take too long; a burst does not tell why.", "", _names(missing))
 
 
 def _telemetry(runs: pl.DataFrame) -> bool:
-    told = all(_mean(runs, column) is not None for column in ("steady_queued_share", "steady_kv_usage"))
+    told = all(mean_of(runs, column) is not None for column in ("steady_queued_share", "steady_kv_usage"))
     return told and bool(runs["telemetry_valid"].all())
 
 
-def _server(runs: pl.DataFrame, curve: pl.DataFrame) -> _Server:
-    """Args: curve: the runs of all levels; the lowest is where a prompt waits for the fewest others."""
-    preempted, requests = _mean(runs, "preemptions"), _mean(runs, "requests")
-    gap, output, rps = _mean(runs, "steady_tpot_mean_s"), _mean(runs, "output_tokens"), _mean(runs, "steady_requests_per_s")
-    alone = curve.filter(pl.col("level") == pl.col("level").min())
-    share = _prefill_share(runs, alone, gap, rps)
-    if share is not None and rps:
-        for lower in _lower(curve, runs["level"][0]):
-            rate = _mean(lower, "steady_requests_per_s")
-            there = _prefill_share(lower, alone, _mean(lower, "steady_tpot_mean_s"), rate)
-            share = max(share, min(_MOST, there * rps / rate) if there and rate else 0.0)
-    prompt = None if share is None or not rps else share / rps
-    return _Server(
-        load=float(runs["level"][0]),
-        running=_mean(runs, "steady_running"),
-        running_high=_mean(runs, "steady_running_high"),
-        queued_share=_mean(runs, "steady_queued_share"),
-        usage=_mean(runs, "steady_kv_usage"),
-        usage_queued=_mean(runs, "steady_kv_usage_queued"),
-        preempted=None if preempted is None or not requests else preempted / requests,
-        step_s=None if gap is None or share is None else gap * (1 - share),
-        gap_s=gap,
-        service_s=None if gap is None or output is None or prompt is None else gap * (output - 1) + prompt,
-        prefill_share=share,
-        rps=rps,
-    )
-
-
-def _lower(curve: pl.DataFrame, level: float) -> list[pl.DataFrame]:
-    """The runs of each level from half of `level` up to it: a prompt's time shows there if chunks of prompts fill every step above."""
-    near = curve.filter((pl.col("level") >= _NEAR * level) & (pl.col("level") < level))
-    return near.partition_by("level", maintain_order=True)
-
-
-def _prefill_share(runs: pl.DataFrame, alone: pl.DataFrame, gap: float | None, rps: float | None) -> float | None:
-    """Of the time of the engine's steps, what goes into prompts: the larger of two estimates, each of which can be too low.
-
-    That of the steps (docs/metrics.md, Steps), which is blind where chunks of prompts fill each step. And the lower of two bounds:
-    requests/s × the time of a prompt at the lowest level, and what the mean gap between tokens is longer than a short one (P10).
-    """
-    if _engines(runs) > 1:
-        return None  # their steps interleave
-    known = [share for share in (_mean(runs, "steady_prefill_share"),) if share is not None]
-    short, each, low = (
-        _mean(runs, "steady_itl_p10_s"),
-        _mean(alone, "steady_ttft_per_token_p10_s"),
-        _mean(alone, "steady_itl_p10_s"),
-    )
-    if None not in (short, each, low, gap, rps) and gap:
-        prompt = max(0.0, (each or 0.0) * (_mean(runs, "prompt_tokens") or 0.0) - (low or 0.0))
-        known.append(min(_MOST, (rps or 0.0) * prompt, max(0.0, 1 - (short or 0.0) / gap)))
-    return max(known, default=None)
-
-
-def _between_tokens(runs: pl.DataFrame, there: _Server, alone: _Server, at: str) -> Bottleneck:
+def _between_tokens(runs: pl.DataFrame, there: ServerLoad, alone: ServerLoad, at: str) -> Bottleneck:
     """Why TPOT is missed: decode or interference, by which one's relief lets more load within the time between tokens."""
     if (there.preempted or 0.0) > _PREEMPTED:
         why = f"{at} the KV cache is full: {there.preempted:.2g} preemptions a request throw work away that is done again."
@@ -265,7 +186,7 @@ def _between_tokens(runs: pl.DataFrame, there: _Server, alone: _Server, at: str)
     return Bottleneck("decode", f"{at} decoding is too slow: {shares}.", _FASTER_DECODE, _names(runs))
 
 
-def _others_weigh_more(there: _Server, alone: _Server, others: float) -> bool:
+def _others_weigh_more(there: ServerLoad, alone: ServerLoad, others: float) -> bool:
     """Whether more load fits within the time between tokens without others' prompts than with steps twice as fast.
 
     A step without prompts is taken as a straight line over the load, through the lowest level; what others' prompts add is
@@ -282,7 +203,7 @@ def _others_weigh_more(there: _Server, alone: _Server, others: float) -> bool:
     return (gap - fixed) / adds > (gap - fixed / 2) / (adds / 2 + others)
 
 
-def _admission(runs: pl.DataFrame, there: _Server, alone: _Server) -> tuple[Bottleneck | None, str]:
+def _admission(runs: pl.DataFrame, there: ServerLoad, alone: ServerLoad) -> tuple[Bottleneck | None, str]:
     """The bound that holds requests back while they wait, if more room would raise the rate more than speed.
 
     Returns:
@@ -295,7 +216,7 @@ def _admission(runs: pl.DataFrame, there: _Server, alone: _Server) -> tuple[Bott
     all_run = slots is not None and (there.running_high or 0.0) >= slots - 0.5
     gains = _gains(there, alone, slots)
     fast = max(gains["prefill"], gains["decode"])
-    waiting = math.ceil(_mean(runs, "steady_waiting") or 0.0)
+    waiting = math.ceil(mean_of(runs, "steady_waiting") or 0.0)
     at, wait = f"At {runs['level'][0]:g}", f"{waiting} request{'s wait' if waiting != 1 else ' waits'} in the mean"
     left = _no_room(runs, there)
     if left is not None and not all_run:
@@ -319,35 +240,30 @@ def _admission(runs: pl.DataFrame, there: _Server, alone: _Server) -> tuple[Bott
     return None, ""
 
 
-def _engines(runs: pl.DataFrame) -> int:
-    """Engines behind the endpoint, each with its own sequences and KV cache."""
-    return int(runs["engines"][0] or 1)
-
-
 def _slots(runs: pl.DataFrame) -> int | None:
     """Sequences that may run in all engines together; None where it is not known."""
     slots = runs["max_num_seqs"][0]
-    return None if slots is None else int(slots) * _engines(runs)
+    return None if slots is None else int(slots) * engines_of(runs)
 
 
-def _no_room(runs: pl.DataFrame, there: _Server) -> str | None:
+def _no_room(runs: pl.DataFrame, there: ServerLoad) -> str | None:
     """What is left of a KV cache that admits no more, in words; None where it has room."""
-    tokens, prompt = _mean(runs, "kv_tokens"), _mean(runs, "prompt_tokens")
+    tokens, prompt = mean_of(runs, "kv_tokens"), mean_of(runs, "prompt_tokens")
     # The usage is that of the fullest engine, which has its part of the tokens.
-    free = None if tokens is None or there.usage_queued is None else (1 - there.usage_queued) * tokens / _engines(runs)
+    free = None if tokens is None or there.usage_queued is None else (1 - there.usage_queued) * tokens / engines_of(runs)
     short = free is not None and prompt is not None and free < 1.5 * prompt
     if short or (there.preempted or 0.0) > _PREEMPTED or runs["saturated"].fill_null(False).any():
         return f": {free:,.0f} tokens are free where a prompt takes {prompt:,.0f}" if short else ""
     return None
 
 
-def _pinned(there: _Server) -> bool:
+def _pinned(there: ServerLoad) -> bool:
     """Whether a bound that is not known holds the number of requests that run, as if by `max_num_seqs`."""
     running, high = there.running or 0.0, there.running_high or 0.0
     return (there.prefill_share or 0.0) < _LITTLE and high <= (1 + _PINNED) * running + 0.5
 
 
-def _gains(there: _Server, alone: _Server, slots: int | None = None) -> dict[str, float]:
+def _gains(there: ServerLoad, alone: ServerLoad, slots: int | None = None) -> dict[str, float]:
     """By which factor what is carried would rise: room by more sequences, or by more KV memory; prompts, or steps, twice as fast.
 
     Service time is taken as a straight line over the requests that run, through the lowest level and this one; requests/s are those
@@ -375,7 +291,7 @@ def _next(gains: Mapping[str, float]) -> str:
     return f" Beyond about {room:.2g} times this rate the engine's speed is the limit." if 1 < room < 2 else ""
 
 
-def _compute(runs: pl.DataFrame, there: _Server, at: str) -> Bottleneck:
+def _compute(runs: pl.DataFrame, there: ServerLoad, at: str) -> Bottleneck:
     """Prefill or decode, by which takes more of the engine's time."""
     share = there.prefill_share
     if share is None:
@@ -396,13 +312,9 @@ def _names(runs: pl.DataFrame) -> tuple[str, ...]:
     return tuple(runs["run"].to_list())
 
 
-def _mean(runs: pl.DataFrame, column: str) -> float | None:
-    return runs[column].mean()  # type: ignore[return-value]
-
-
 def _more_kv(runs: pl.DataFrame) -> str:
     """What would make room."""
-    each = _mean(runs, "kv_bytes_per_token")
-    tokens = (_mean(runs, "prompt_tokens") or 0.0) + (_mean(runs, "output_tokens") or 0.0)
+    each = mean_of(runs, "kv_bytes_per_token")
+    tokens = (mean_of(runs, "prompt_tokens") or 0.0) + (mean_of(runs, "output_tokens") or 0.0)
     one = f": {each * tokens / 2**20:.3g} MiB hold one request more" if each is not None else ""
     return f"More KV memory{one}. A KV type of half the bytes, or a model with half the KV bytes a token, holds twice as many."

@@ -39,7 +39,7 @@ class Exposed:
     absent: str | None = None
 
 
-class Kind:
+class Kind(ABC):
     """An engine that can be measured.
 
     Attributes:
@@ -54,20 +54,20 @@ class Kind:
     metrics: ClassVar[Mapping[str, Sequence[Exposed]]]
     facts: ClassVar[Mapping[str, str]] = {}
 
+    @abstractmethod
     def info(self, ask: Ask) -> dict[str, Any] | None:
         """What a server says of itself, its `version` at least; None where it is another engine's, or says nothing."""
-        raise NotImplementedError
 
-    def kv_facts(self, told: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
+    def kv_facts(self, samples: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
         """The KV cache of all engines behind an endpoint together.
 
         Args:
-            told: the samples of each of `facts` that is exposed, one for each engine. info: what the server says of itself.
+            samples: those of each of `facts` that is exposed, one for each engine. info: what the server says of itself.
         """
-        return KvFacts(engines=max(map(len, told.values()), default=None), kv_blocks=None, block_size=None, kv_tokens=None)
+        return KvFacts(engines=max(map(len, samples.values()), default=None), kv_blocks=None, block_size=None, kv_tokens=None)
 
 
-class Managed(Kind, ABC):
+class Managed(Kind):
     """An engine that is started here.
 
     Attributes:

@@ -70,7 +70,7 @@ class LlamaCpp(Managed):
             "slots": slots if isinstance(slots, list) else [],
         }
 
-    def kv_facts(self, told: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
+    def kv_facts(self, samples: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
         """Slots as blocks. Whether prompts share prefixes it never tells."""
         props, slots = info.get("props", {}), [slot for slot in info.get("slots", ()) if isinstance(slot, dict)]
         defaults = props.get("default_generation_settings")

@@ -52,14 +52,15 @@ class SGLang(Kind):
                 return content
         return None
 
-    def kv_facts(self, told: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
+    def kv_facts(self, samples: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
         """Each engine exposes its own tokens and pages."""
         tokens, blocks = (
-            total([whole(value) for _, value in told[fact]]) if fact in told else None for fact in ("kv_tokens", "kv_blocks")
+            total([whole(value) for _, value in samples[fact]]) if fact in samples else None
+            for fact in ("kv_tokens", "kv_blocks")
         )
-        size = common([whole(value) for _, value in told.get("block_size", ())])
+        size = common([whole(value) for _, value in samples.get("block_size", ())])
         return KvFacts(
-            engines=max(map(len, told.values()), default=None),
+            engines=max(map(len, samples.values()), default=None),
             kv_blocks=blocks,
             block_size=size,
             kv_tokens=blocks * size if tokens is None and blocks and size else tokens,

@@ -85,13 +85,13 @@ class VLLM(Managed):
         content = ask("version")
         return content if isinstance(content, dict) and isinstance(content.get("version"), str) else None
 
-    def kv_facts(self, told: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
+    def kv_facts(self, samples: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
         """Of its settings of the cache.
 
         Source: vLLM sums `num_gpu_blocks` over the engines of one server and exposes the sum with each of them
         (`_apply_ready_response` and `log_metrics_info`, 0.32).
         """
-        configs = [labels for labels, _ in told.get("cache_config", ())]
+        configs = [labels for labels, _ in samples.get("cache_config", ())]
         size, blocks = common([count(config.get("block_size")) for config in configs]), _blocks(configs)
         return KvFacts(
             engines=len(configs) or None,
