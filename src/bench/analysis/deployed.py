@@ -12,6 +12,8 @@ from bench.records.launch import Launch
 
 __all__ = ["deployed"]
 
+_OF_LAUNCH = ("model", "engine", "device", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpus")
+
 
 def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFacts | None) -> dict[str, Any]:
     """The columns of a run that say what it was measured on, and the load at which its KV cache is full.
@@ -22,21 +24,13 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
     plan, settings = launch and launch.plan, launch and launch.settings
     engines = facts and facts.engines
     return {
-        "model": launch and launch.model,
-        "engine": launch and launch.engine,
-        "device": launch and launch.device,
-        "tensor_parallel": launch and launch.tensor_parallel,
-        "pipeline_parallel": launch and launch.pipeline_parallel,
-        "data_parallel": launch and launch.data_parallel,
-        "gpus": launch and launch.gpus,
+        **{name: getattr(launch, name, None) for name in _OF_LAUNCH},
         "engine_version": facts and facts.engine_version,
         "hardware": facts and _in_short(facts.hardware),
-        "parameters": plan and plan.parameters,
-        "kv_bytes_per_token": plan and plan.kv_bytes_per_token,
+        **{name: getattr(plan, name, None) for name in ("parameters", "kv_bytes_per_token")},
         "kv_tokens_planned": plan and plan.kv_tokens,
         "kv_tokens": facts and facts.kv_tokens,
-        "max_model_len": settings and settings.max_model_len,
-        "max_num_seqs": settings and settings.max_num_seqs,
+        **{name: getattr(settings, name, None) for name in ("max_model_len", "max_num_seqs")},
         "kv_blocks": facts and facts.kv_blocks,
         "engines": engines or (launch and launch.data_parallel),
         "predicted_saturation": _predicted(run, launch, facts),
