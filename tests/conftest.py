@@ -36,6 +36,11 @@ CONTENT = {
 }
 
 
+def pytest_collection_modifyitems(items):
+    """Files that take longest begin first: files are dealt to several processes, and none should be left with a long one at the end."""
+    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("engine", "workflow")])
+
+
 @pytest.fixture
 def content():
     """A configuration to alter, as plain data."""

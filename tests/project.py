@@ -68,12 +68,12 @@ class Project:
     def run(self, *arguments: str, target: str = "results/figures/all", status: int = 0) -> list[str]:
         """Run the workflow; the jobs that it ran, or with `--dry-run` would run, as `rule` or `rule:wildcards`."""
         done = subprocess.run(self.command(*arguments, target=target), cwd=self.folder, capture_output=True, text=True)
-        self.told = done.stdout + done.stderr
-        assert done.returncode == status, self.told[-6000:]
+        self.output = done.stdout + done.stderr
+        assert done.returncode == status, self.output[-6000:]
         return [
             rule + (f":{wildcards}" if wildcards else "")
             for rule, wildcards in re.findall(
-                r"^(?:local)?rule (\w+):\n(?:    (?!wildcards).*\n)*(?:    wildcards: (.*)\n)?", self.told, re.M
+                r"^(?:local)?rule (\w+):\n(?:    (?!wildcards).*\n)*(?:    wildcards: (.*)\n)?", self.output, re.M
             )
         ]
 
@@ -108,6 +108,15 @@ class Project:
             except (psutil.Error, OSError):
                 continue
         return found
+
+    def servers(self, program: str) -> list[psutil.Process]:
+        """Servers of this folder that run `program`, without their guards."""
+        commands = [(process, process.cmdline()) for process in self.processes()]
+        return [
+            process
+            for process, command in commands
+            if any(program in part for part in command) and "guard.py" not in str(command)
+        ]
 
     def bench(self, *arguments: str) -> None:
         subprocess.run([BIN / "bench", *arguments], cwd=self.folder, check=True, capture_output=True)

@@ -1,20 +1,17 @@
-"""The whole path on the real engine, in a copy of the project: from nothing to figures, and every way in which it must go on.
+"""The whole path on a real vLLM, in a copy of the project: from nothing to figures, and what only it does.
 
-The tests build on one another, in this order; each states what the ones before it left. One engine environment serves all.
+What holds of any engine is tested on one that starts in a second: tests/test_study_grows.py.
 """
 
 import json
 import re
 import signal
-import socket
 import time
 
 import polars as pl
 import pytest
 import yaml
 
-from bench.figures import Results, figures_of
-from bench.figures.registry import load_figure
 from tests.conftest import ROOT
 from tests.project import LENIENT, Project
 
@@ -24,21 +21,29 @@ ARCHITECTURE = {
     "layers": 2, "hidden_size": 256, "heads": 4, "kv_heads": 4, "head_dim": 64, "intermediate_size": 512,
     "vocabulary": 512, "context": 512,
 }  # fmt: skip
+LENGTHS = {"prompt_tokens": 96, "output_tokens": 16}
 # 4 KiB a token: 4 MiB hold 1,024 tokens, 10.7 requests of 96 tokens.
 CONFIG = {
     "study": {
         "title": "End to end",
         "ladders": [
             {"deployment": "one", "workload": "burst", "concurrency": [2, 24]},
-            {"deployment": "one", "workload": "closed", "concurrency": [2]},
+            *(
+                {"deployment": "one", "workload": name, "concurrency": [2]}
+                for name in ("closed", "talk", "alike", "same", "turns")
+            ),
         ],
     },
     "models": {"one": {"architecture": ARCHITECTURE}},
     "engines": {"vllm-cpu": yaml.safe_load((ROOT / "config/config.yaml").read_text())["engines"]["vllm-cpu"]},
-    "deployments": {"one": {"model": "one", "engine": "vllm-cpu", "kv_cache_memory": "4MiB"}},
+    "deployments": {"one": {"model": "one", "engine": "vllm-cpu", "kv_cache_memory": "4MiB", "prefix_caching": True}},
     "workloads": {
         "burst": {"arrival": "burst", "prompt_tokens": 32, "output_tokens": 64},
         "closed": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": 6},
+        "talk": {"arrival": "burst", "endpoint": "chat", **LENGTHS},
+        "alike": {"arrival": "burst", "cache": "shared", "shared_prefix": 0.7, **LENGTHS},
+        "same": {"arrival": "closed", "num_requests": 6, "cache": "repeated", **LENGTHS},
+        "turns": {"arrival": "closed", "num_requests": 4, "turns": {"count": 3, "new_tokens": 40}, **LENGTHS},
     },
     "thresholds": LENIENT,
 }
@@ -46,38 +51,75 @@ CONFIG = {
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
+    """A study measured to its figures. Its server is killed in a run: its engine's process must go with it, and another be started."""
     project = Project(tmp_path_factory.mktemp("project").resolve(), CONFIG)
+    workflow = project.start()
+    project.wait_for_stored(1, workflow, within=600)
+    api, *_ = project.servers("api_server")
+    below = api.children(recursive=True)
+    api.send_signal(signal.SIGKILL)
+    assert below  # vLLM computes in a process of its own
+    gone_by = time.monotonic() + 30
+    while any(each.is_running() for each in below):
+        assert time.monotonic() < gone_by, "the engine's process outlived its server"
+        time.sleep(0.1)
+    assert workflow.wait(timeout=600) == 0, project.said()[-6000:]
     yield project
     for process in project.processes():
         process.kill()
 
 
-def test_from_nothing_to_figures(project):
-    jobs = project.run()
-    assert jobs.count("measure_one") == 1
-    assert sum(job.startswith("parse:") for job in jobs) == 3
-    assert project.server_starts("one") == 1
-    summary = pl.read_parquet(project.folder / "results/summary.parquet").sort("num_requests")
-    assert summary["valid"].to_list() == [True] * 3, summary["reasons"].to_list()
-    assert summary["ok"].to_list() == summary["num_requests"].to_list() == [2, 6, 24]
-    assert summary["wrong_prompt_tokens"].to_list() == summary["wrong_output_tokens"].to_list() == [0, 0, 0]
-    # The server's own counters agree with what was sent: every token of every request, and no other.
-    closed = next((project.folder / "results/runs/one").glob("closed_*/requests.parquet"))
-    answered = pl.read_parquet(closed)["completion_tokens"].to_list()
+@pytest.fixture(scope="module")
+def runs(project):
+    """Rows of the summary, by workload and level."""
+    summary = pl.read_parquet(project.folder / "results/summary.parquet")
+    return {(row["workload"], row["level"]): row for row in summary.to_dicts()}
+
+
+def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(project, runs):
+    assert "starting it once more" in project.said()
+    assert project.server_starts("one") == 2
+    assert project.nothing_left()
+    assert len(runs) == 7
+    assert all(row["failed"] == 0 for row in runs.values())  # the dead server's failures are no run's
+
+
+def test_lengths_are_exact_and_the_servers_counters_agree(project, runs):
+    """Every token of every request, and no other."""
+    assert {key: row["reasons"] for key, row in runs.items() if not row["valid"]} == {}
+    assert all(row["wrong_prompt_tokens"] == row["wrong_output_tokens"] == 0 for row in runs.values())
+    few, many, closed = runs["burst", 2], runs["burst", 24], runs["closed", 2]
+    assert [row["ok"] for row in (few, many, closed)] == [2, 24, 6]
+    table = next((project.folder / "results/runs/one").glob("closed_*/requests.parquet"))
+    answered = pl.read_parquet(table)["completion_tokens"].to_list()
     assert sorted(answered)[2:] == [32] * 4  # the two with which the loop begins are on their way
     assert sum(answered) < 6 * 32
-    assert summary["server_generation_tokens"].to_list() == [2 * 64, sum(answered), 24 * 64]
-    prompts = summary["server_prompt_tokens"].to_list()
-    assert prompts[:2] == [2 * 32, 6 * 32]
-    assert prompts[2] >= 24 * 32  # a preempted prompt is computed again
-    assert summary["in_flight_peak"].to_list()[:2] == [2, 2]  # the closed loop held two
-    assert max(summary["running_peak"].to_list()[:2]) <= 2
-    # Planned from geometry, and as the server says it has it.
-    assert summary["kv_tokens_planned"].to_list() == summary["kv_tokens"].to_list() == [1024] * 3
-    assert summary["predicted_saturation"].to_list() == [1024 / 96, 1024 / 64, 1024 / 96]
-    assert summary["saturated"].to_list() == [False, False, True]
+    assert [row["server_generation_tokens"] for row in (few, many, closed)] == [2 * 64, 24 * 64, sum(answered)]
+    assert [row["server_prompt_tokens"] for row in (few, closed)] == [2 * 32, 6 * 32]
+    assert many["server_prompt_tokens"] >= 24 * 32  # a preempted prompt is computed again
+    assert [row["in_flight_peak"] for row in (few, closed)] == [2, 2]  # the closed loop held two
+    assert max(row["running_peak"] for row in (few, closed)) <= 2
+    assert (runs["talk", 2]["ttft_n"], runs["talk", 2]["prompt_tokens"]) == (2, 96)
+
+
+def test_the_kv_cache_is_as_planned_and_full_where_predicted(project, runs):
+    burst, closed = (runs["burst", 2], runs["burst", 24]), runs["closed", 2]
+    assert {row["kv_tokens_planned"] for row in runs.values()} == {row["kv_tokens"] for row in runs.values()} == {1024}
+    assert [row["predicted_saturation"] for row in (*burst, closed)] == [1024 / 96, 1024 / 96, 1024 / 64]
+    assert [row["saturated"] for row in (*burst, closed)] == [False, True, False]
     facts = json.loads((project.folder / "results/deployments/one/deployment.json").read_text())
     assert facts["engine_version"].startswith("0.32.0")
+
+
+def test_prefixes_come_from_the_cache_as_the_workload_implies(runs):
+    """Blocks of 32: 67 of 96 tokens are two blocks; a repeated prompt keeps its last block to compute; turns reuse 96 and 152 of 152 and 208."""
+    assert runs["alike", 2]["prefix_hit_rate"] == pytest.approx(64 / 96)
+    assert runs["same", 2]["prefix_hit_rate"] == pytest.approx(64 / 96)
+    assert runs["turns", 2]["prefix_hit_rate"] == pytest.approx((96 + 128) / (96 + 152 + 208))
+    assert runs["closed", 2]["prefix_hit_rate"] == 0
+
+
+def test_figures_and_report_are_there_and_a_second_time_nothing_is_done(project):
     manifest = json.loads((project.folder / "results/figures/all").read_text())
     assert len(manifest["figures"]) == 18
     for name in manifest["figures"]:
@@ -85,180 +127,5 @@ def test_from_nothing_to_figures(project):
     page = (project.folder / "results/report.html").read_text()
     assert "End to end" in page
     assert not re.findall(r'(?:src|href)="https?:', page)
-
-
-def test_a_second_time_nothing_is_done(project):
     assert project.run() == []
-    assert "Nothing to be done" in project.told
-
-
-def test_an_edit_of_a_figure_redraws_figures_only(project):
-    chart = project.folder / "src/bench/figures/charts/ttft.py"
-    chart.write_text(chart.read_text() + "# an edit\n")
-    assert project.run() == ["figures", "report", "manifest"]
-    assert "drawn: ttft; of 6 figures" in project.told
-    theme = project.folder / "src/bench/figures/theme.py"
-    before = theme.read_text()
-    theme.write_text(before + "# an edit\n")
-    jobs = project.run("--dry-run")
-    theme.write_text(before)
-    assert jobs == ["figures", "report", "manifest"]
-
-
-LENGTHS = {"prompt_tokens": 96, "output_tokens": 16}
-LOADS = {
-    "paced": {"arrival": "poisson", "duration_s": 3, **LENGTHS},
-    "stepped": {"arrival": "constant", "num_requests": 90, "step": {"factor": 4, "start_s": 2, "duration_s": 1}, **LENGTHS},
-    "spread": {
-        "arrival": "gamma", "burstiness": 0.5, "num_requests": 12, "output_tokens": 8,
-        "prompt_tokens": {"distribution": "lognormal", "median": 60, "sigma": 0.5, "max": 200},
-    },
-    "replayed": {"arrival": "trace", "trace": "trace.csv"},
-    "talk": {"arrival": "burst", "endpoint": "chat", **LENGTHS},
-    "whole": {"arrival": "burst", "stream": False, **LENGTHS},
-    "alike": {"arrival": "burst", "cache": "shared", "shared_prefix": 0.7, **LENGTHS},
-    "same": {"arrival": "closed", "num_requests": 6, "cache": "repeated", **LENGTHS},
-    "turns": {"arrival": "closed", "num_requests": 4, "turns": {"count": 3, "new_tokens": 40}, **LENGTHS},
-}  # fmt: skip
-LEVELS = {"request_rate": [10], "time_scale": [2], "concurrency": [2]}
-AXES = {"paced": "request_rate", "stepped": "request_rate", "spread": "request_rate", "replayed": "time_scale"}
-
-
-@pytest.fixture(scope="module")
-def grown(project):
-    """One workflow for all that a study grows by: a level more, a run discarded, and a model more, whose prefix cache is on and which
-    gets every kind of load. What the jobs were, and what there was before.
-    """
-    before, starts = project.records(), project.server_starts("one")
-    project.config["study"]["ladders"][0]["concurrency"].append(4)
-    project.bench("discard", "one/closed_*_c0002_*")
-    (project.folder / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,40,4\n0.5,50,5\n1.5,60,6\n")
-    project.config["models"]["two"] = {"architecture": {**ARCHITECTURE, "kv_heads": 1}}
-    project.config["deployments"]["two"] = {
-        "model": "two", "engine": "vllm-cpu", "kv_cache_memory": "4MiB", "prefix_caching": True,
-    }  # fmt: skip
-    project.config["workloads"] |= LOADS
-    project.config["study"]["ladders"] += [
-        {"deployment": "two", "workload": name, axis: LEVELS[axis]}
-        for name in LOADS
-        for axis in [AXES.get(name, "concurrency")]
-    ]
-    return project.run(target="results/summary.parquet"), before, starts
-
-
-def test_a_level_more_and_a_discarded_run_are_all_that_is_measured(project, grown):
-    jobs, before, starts = grown
-    after = {name: at for name, at in project.records().items() if name.endswith("@one")}
-    assert {name for name in after if after[name] != before.get(name)} == {
-        "burst_burst_p32_o64_c0004_r1@one",
-        "closed_closed_p32_o32_c0002_r1@one",
-    }
-    assert before.keys() < after.keys()
-    assert project.server_starts("one") == starts + 1
-    of_one = [job.split(",")[0] for job in jobs if re.search("[_=]one", job)]
-    assert of_one == ["measure_one"] + ["parse:deployment=one"] * len(after)
-
-
-def test_a_model_more_runs_only_its_jobs(project, grown):
-    jobs, _, _ = grown
-    of_two = [job.split(",")[0] for job in jobs if re.search("[_=]two", job)]
-    assert of_two == ["checkpoint:model=two", "deploy:deployment=two", "measure_two"] + ["parse:deployment=two"] * len(LOADS)
-    others = {job.split(":")[0] for job in jobs if not re.search("[_=](one|two)", job)}
-    assert others == {"aggregate"}
-    assert {job.split(":")[0] for job in project.run("--dry-run")} == {"figures", "report", "manifest"}
-    assert project.server_starts("two") == 1
-
-
-@pytest.mark.usefixtures("grown")
-def test_every_kind_of_load_is_what_it_says_on_a_real_engine(project):
-    """Paced, stepped, chat, whole answers, conversations, and prompts that are alike."""
-    summary = pl.read_parquet(project.folder / "results/summary.parquet")
-    rows = {row["workload"]: row for row in summary.filter(deployment="two").to_dicts()}
-    assert rows.keys() == LOADS.keys()
-    assert {name: row["reasons"] for name, row in rows.items() if not row["valid"]} == {}
-    assert all(row["failed"] == row["wrong_prompt_tokens"] == row["wrong_output_tokens"] == 0 for row in rows.values())
-    assert rows["replayed"]["prompt_tokens"] == 50
-    assert rows["replayed"]["offered_rate"] == pytest.approx(2 / 0.75)
-    assert (rows["whole"]["ttft_n"], rows["whole"]["e2e_n"]) == (0, 2)
-    assert (rows["talk"]["ttft_n"], rows["talk"]["prompt_tokens"]) == (2, 96)
-    assert rows["stepped"]["recovered"] is not None  # there is load after the step; how long it takes is the machine's affair
-    # Blocks of 32: 67 of 96 tokens are two blocks; a repeated prompt keeps its last block to compute; turns reuse 96 and 152 of 152 and 208.
-    assert rows["alike"]["prefix_hit_rate"] == pytest.approx(64 / 96)
-    assert rows["same"]["prefix_hit_rate"] == pytest.approx(64 / 96)
-    assert rows["turns"]["prefix_hit_rate"] == pytest.approx((96 + 128) / (96 + 152 + 208))
-    assert rows["paced"]["prefix_hit_rate"] == 0
-    # Its figures are drawn from nothing like the study's that the workflow drew: three axes, no first token of some.
-    results = Results.read(project.folder / "results/summary.parquet", project.folder / "results/timeseries.parquet")
-    for name in figures_of(summary.to_dicts()):
-        drawn = load_figure(name)
-        assert all(drawn.draw(part).to_dict() for part in (results.by_axis() if drawn.by_axis else [results]))
-
-
-@pytest.fixture(scope="module")
-def long_runs(project):
-    """Four runs that take a while each, so that there is a middle in which to end something; `two` is done with."""
-    project.config["study"]["ladders"] = [x for x in project.config["study"]["ladders"] if x["deployment"] == "one"]
-    project.config["study"]["ladders"][1]["concurrency"] += [3, 4, 5]
-    project.config["workloads"]["closed"]["num_requests"] = 150  # seconds, also on a fast machine
-
-
-@pytest.mark.usefixtures("long_runs")
-@pytest.mark.parametrize(
-    ("whom", "number"), [("make", signal.SIGTERM), ("snakemake", signal.SIGKILL)], ids=["SIGTERM", "SIGKILL"]
-)
-def test_the_workflow_ended_in_a_run_leaves_nothing_and_keeps_what_is_done(project, whom, number):
-    """`make` ended by SIGKILL, which for the workflow is a SIGTERM: tests/test_workflow.py."""
-    known = project.stored()
-    workflow = project.start()
-    project.wait_for_stored(known + 1, workflow)
-    time.sleep(0.5)  # into the next run
-    if whom == "make":
-        workflow.send_signal(number)
-    else:
-        next(p for p in project.processes() if "bin/snakemake" in " ".join(p.cmdline()[:2])).send_signal(number)
-    workflow.wait(60)
-    assert project.nothing_left()
-    port = int(re.findall(r"ready after .* at http://127.0.0.1:(\d+)", project.said())[-1])
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), timeout=2)
-    assert workflow.returncode != 0
-    assert known + 1 <= project.stored() <= known + 2
-
-
-def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(project):
-    known, starts = project.stored(), project.server_starts("one")
-    kept = project.stored_at()
-    project.config["study"]["ladders"][1]["concurrency"] += [6, 7]
-    workflow = project.start()
-    project.wait_for_stored(known + 1, workflow)
-    time.sleep(0.3)
-    servers = [
-        p
-        for p in project.processes()
-        if any("api_server" in part for part in p.cmdline()) and "guard.py" not in str(p.cmdline())
-    ]
-    servers[0].send_signal(signal.SIGKILL)
-    assert workflow.wait(timeout=600) == 0, project.said()[-6000:]
-    assert "starting it once more" in project.said()
-    assert project.server_starts("one") == starts + 2
-    assert project.stored_at().items() >= kept.items()
-    assert project.nothing_left()
-    summary = pl.read_parquet(project.folder / "results/summary.parquet")
-    assert summary["failed"].sum() == 0  # the dead server's failures are no run's
-    assert len(summary) == 9
-    assert project.run() == []
-
-
-def test_a_server_that_will_not_start_ends_the_workflow_with_its_last_words(project):
-    project.config["deployments"]["one"]["flags"] = {"no-such-flag": 1}
-    project.run(status=1)
-    assert "unrecognized arguments: --no-such-flag" in project.told
-    starts = project.server_starts("one")
-    assert "runs are measured and kept" in project.told
-    assert project.nothing_left()
-    del project.config["deployments"]["one"]["flags"]
-    # Back to the deployment whose runs are in the store: nothing is measured again.
-    jobs = project.run(target="results/summary.parquet")
-    assert "9 of 9 runs are measured already" in project.told
-    assert project.server_starts("one") == starts
-    assert jobs.count("measure_one") == 1
+    assert "Nothing to be done" in project.output

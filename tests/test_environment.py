@@ -1,6 +1,7 @@
 """What is exported reaches the server: it is recorded and compared, and no secret in it is written anywhere."""
 
 import json
+import os
 import sys
 import tarfile
 from pathlib import Path
@@ -52,6 +53,8 @@ def measured(content, tmp_path, monkeypatch):
     (tmp_path / "server.py").write_text(SERVER)
     for name in ("HF_TOKEN", "OPENAI_API_KEY", "VLLM_API_KEY"):
         monkeypatch.setenv(name, f"{CANARY}-{name}")
+    for name in [name for name in os.environ if name.startswith("KMP_")]:
+        monkeypatch.delenv(name)  # scikit-learn exports two, where another test imported it into this process
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
     monkeypatch.setenv("VLLM_HOST_IP", "10.0.0.7")
     content["deployments"]["a"]["environment"] = {

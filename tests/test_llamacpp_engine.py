@@ -27,9 +27,9 @@ ENGINE = {"kind": "llama.cpp", "source": "lock", "locks": ["workflow/envs/llama-
 
 
 @pytest.fixture(scope="module")
-def engine():
-    """The record of the engine's environment, which the project's own workflows share."""
-    record = ROOT / "results/engines/llama-cpp/engine.json"
+def engine(tmp_path_factory):
+    """The record of an environment that is built here, as tests of workflows may build theirs at the same time."""
+    record = tmp_path_factory.mktemp("engines") / "llama-cpp/engine.json"
     locks = [str(ROOT / lock) for lock in ENGINE["locks"]]
     prepare_engine("llama-cpp", Engine(**{**ENGINE, "locks": locks}), record, print)
     return read_engine(record)

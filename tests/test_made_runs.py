@@ -15,6 +15,8 @@ from bench.parse import parse_run
 from bench.study import Plan, load_config
 from bench.study.config import Thresholds
 
+pytestmark = pytest.mark.workflow
+
 
 @pytest.mark.parametrize("level", [2, 50])
 def test_a_made_run_is_read_and_trusted(tmp_path, level):

@@ -23,6 +23,8 @@ from bench.store.pack import pack
 from bench.store.unpack import unpack
 from bench.study import Paths, Plan, load_file
 
+pytestmark = pytest.mark.workflow
+
 CONFIG = Path("config/config.yaml")
 STORE = Path(Paths.STORE)
 

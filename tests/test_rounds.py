@@ -23,6 +23,8 @@ from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
 from tests.project import LENIENT, Project
 
+pytestmark = pytest.mark.workflow
+
 EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
 
 
@@ -403,5 +405,5 @@ def test_a_workflow_measures_sessions_in_turn_and_only_what_is_missing(project):
 def test_one_session_waits_for_nobody(project):
     project.config["study"]["sessions"] = 1
     project.run("--dry-run", target="measured")
-    assert "session-2" not in project.told
-    assert project.told.count("rule measure_") == 2
+    assert "session-2" not in project.output
+    assert project.output.count("rule measure_") == 2

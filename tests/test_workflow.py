@@ -14,6 +14,8 @@ from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
 from tests.project import LENIENT, Project
 
+pytestmark = pytest.mark.workflow
+
 EXPOSITION = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
 
 
@@ -54,7 +56,7 @@ def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
     project.config["study"]["ladders"][0]["concurrency"] = [2]
     project.config["thresholds"]["loop_lag_max_s"] = 0.0
     project.run()
-    ending = project.told[project.told.index("rule manifest:") :]
+    ending = project.output[project.output.index("rule manifest:") :]
     assert "No latency and no throughput to show: 0 of 1 runs are valid." in ending
     assert "the client's event loop stood still for" in ending
     assert (project.folder / "results/report.html").exists()
