@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from bench.figures.conditions import levels
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
@@ -19,6 +20,8 @@ from bench.figures.theme import (
 
 @figure(
     "kv-saturation",
+    applies=levels(2),
+    order=30,
     title="KV-cache usage against load",
     question="At what load does the KV cache run out, and was that to be expected?",
     reading="Peak usage of each run. Dashed: the saturation that geometry predicts, KV tokens ÷ tokens a request. Where a curve "

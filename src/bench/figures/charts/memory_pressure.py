@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from bench.figures.conditions import levels
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, PANELS_A_ROW, curve_column, with_curve
@@ -12,6 +13,8 @@ _COUNTS = {"running": "running", "waiting": "waiting", "completed": "completed"}
 
 @figure(
     "memory-pressure",
+    applies=levels(2),
+    order=80,
     title="Admission, queueing and memory pressure at the highest level",
     question="When the server is overloaded, do requests wait because the KV cache is full?",
     reading="The highest level of each curve. Above: requests running, waiting and completed. Below: KV-cache usage. At first a burst "
