@@ -65,6 +65,7 @@ def test_lengths_are_exact_and_the_servers_counters_agree(server):
     after = metrics(server)
     assert {(r.outcome, r.prompt_tokens, r.completion_tokens, r.cached_tokens) for r in records} == {("ok", 32, 32, 0)}
     assert all(0 < r.ttft_s < r.e2e_s for r in records)
+    assert [len(r.token_times_s) for r in records] == [32] * 3  # and none for the chunk that ends the stream
     assert after["llamacpp:prompt_tokens_total"] - before["llamacpp:prompt_tokens_total"] == 3 * 32
     assert after["llamacpp:tokens_predicted_total"] - before["llamacpp:tokens_predicted_total"] == 3 * 32
 
