@@ -6,6 +6,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.records import launch as launch_module
+from bench.records.checkpoint import read_checkpoint
 from bench.records.deployment import read_facts
 from bench.records.engine import read_engine
 from bench.records.files import write_record
@@ -32,6 +33,24 @@ OLD_FACTS = {
     "hardware": {"cpu": "c", "cores": 2, "cores_allowed": 2, "memory_bytes": 2**34, "gpus": [], "system": "Linux 6", "python": "3.12"},
     "warmup_ttft_s": [0.1],
 }  # fmt: skip
+# As it was written before records were typed, to the byte; `config` is whatever a publisher wrote.
+OLD_CHECKPOINT = """{
+  "model": "m",
+  "source": "someone/model",
+  "revision": null,
+  "path": "results/checkpoints/m/model",
+  "config": {
+    "model_type": "mamba2",
+    "time_step_limit": [
+      0.0,
+      Infinity
+    ],
+    "\\u00e9": null
+  },
+  "parameters": 10,
+  "weight_bytes": null
+}
+"""
 
 
 def refused(read, folder, name, content):
@@ -54,6 +73,19 @@ def test_what_is_written_is_read(tmp_path):
     assert read_launch(tmp_path / "launch.json") == launch
     assert read_facts(tmp_path / "deployment.json") == facts
     assert read_engine(tmp_path / "engine.json") == records.engine()
+    write_record(records.checkpoint(config={"a": [1]}), tmp_path / "checkpoint.json")
+    assert read_checkpoint(tmp_path / "checkpoint.json") == records.checkpoint(config={"a": [1]})
+
+
+def test_checkpoints_of_before_are_read_and_written_to_the_byte(tmp_path):
+    file = tmp_path / "checkpoint.json"
+    file.write_text(OLD_CHECKPOINT)
+    checkpoint = read_checkpoint(file)
+    assert (checkpoint.path, checkpoint.parameters, checkpoint.weight_bytes) == ("results/checkpoints/m/model", 10, None)
+    assert checkpoint.config["time_step_limit"] == [0, float("inf")]
+    file.unlink()
+    write_record(checkpoint, file)
+    assert file.read_text() == OLD_CHECKPOINT
 
 
 def test_launches_and_facts_of_before_have_the_settings_of_their_command_line(tmp_path):
@@ -118,6 +150,7 @@ def test_a_launch_that_is_none_is_named_with_its_key(tmp_path, change, words):
         (read_launch, "launch.json"),
         (read_facts, "deployment.json"),
         (read_engine, "engine.json"),
+        (read_checkpoint, "checkpoint.json"),
         (read_record, "run.json"),
     ],
 )
