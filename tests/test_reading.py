@@ -1,6 +1,7 @@
 """Records are what their fields declare, old ones can still be read, and a message names what is wrong."""
 
 import json
+import re
 
 import pytest
 
@@ -11,6 +12,7 @@ from bench.records.deployment import read_facts
 from bench.records.engine import read_engine
 from bench.records.files import write_record
 from bench.records.launch import Settings, read_launch
+from bench.records.pack import OtherFormat, read_index
 from bench.records.request import write_requests
 from bench.records.request_table import REQUEST_SCHEMA, request_table
 from bench.records.run import RECORD, ReferenceLoad, read_record, read_run
@@ -51,6 +53,23 @@ OLD_CHECKPOINT = """{
   "weight_bytes": null
 }
 """
+OLD_INDEX = """{
+ "format": 1,
+ "title": "A study of \\u00e9",
+ "packed": "2026-11-01T10:00:00Z",
+ "commit": null,
+ "protocol": 5,
+ "runs": {
+  "a/r": "d"
+ },
+ "missing": [
+  "a/s"
+ ],
+ "files": {
+  "study.yaml": "s"
+ }
+}
+"""
 
 
 def refused(read, folder, name, content):
@@ -86,6 +105,39 @@ def test_checkpoints_of_before_are_read_and_written_to_the_byte(tmp_path):
     file.unlink()
     write_record(checkpoint, file)
     assert file.read_text() == OLD_CHECKPOINT
+
+
+def test_packs_of_before_are_read_and_written_to_the_byte(tmp_path):
+    file = tmp_path / "pack.json"
+    file.write_text(OLD_INDEX)
+    index = read_index(file)
+    assert (index.runs, index.missing, index.files) == ({"a/r": "d"}, ("a/s",), {"study.yaml": "s"})
+    assert (index.title, index.commit, index.protocol) == ("A study of é", None, 5)
+    assert index.encoded() == OLD_INDEX.encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"runs": {"a/r": 5}}, "runs.a/r is 5"),
+        ({"runs": [["a/r", "d"]]}, "runs is "),
+        ({"missing": "a/s"}, "missing is 'a/s'"),
+        ({"files": None}, "files is None"),
+        ({"commit": 5}, "commit is 5"),
+        ({"format": None}, "format is missing"),
+        ({"format": "1"}, "format is '1'"),
+    ],
+)
+def test_an_index_that_is_none_is_named_with_its_key(tmp_path, change, told):
+    (tmp_path / "pack.json").write_text(json.dumps({**json.loads(OLD_INDEX), **change}))
+    with pytest.raises(ValueError, match=f"^{re.escape(told)}"):
+        read_index(tmp_path / "pack.json")
+
+
+def test_a_pack_of_another_format_need_not_look_like_ours(tmp_path):
+    (tmp_path / "pack.json").write_text('{"format": 2, "content": []}')
+    with pytest.raises(OtherFormat, match="a pack of format 2, and this version reads 1"):
+        read_index(tmp_path / "pack.json")
 
 
 def test_launches_and_facts_of_before_have_the_settings_of_their_command_line(tmp_path):
