@@ -15,7 +15,7 @@ import yaml
 from benchmarks.made import made_study
 from benchmarks.workflow import SNAKEMAKE, copy_project, fill_store, write_study
 
-import bench.study.plan
+import bench.study.specs
 from bench.cli import main
 from bench.errors import BenchError
 from bench.store import Store, facts_key, run_states
@@ -107,7 +107,7 @@ def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tm
     assert "1 of 4 runs are not in the pack, such as d000/" in done.stdout + done.stderr
     beside = Path("results/packs/config")
     assert sorted(p.name for p in beside.iterdir()) == ["engines", "logs", "pack.json", "study.yaml"]
-    assert json.loads((beside / "pack.json").read_text())["protocol"] == bench.study.plan.PROTOCOL
+    assert json.loads((beside / "pack.json").read_text())["protocol"] == bench.study.specs.PROTOCOL
 
 
 @pytest.mark.usefixtures("copy")
@@ -217,7 +217,7 @@ def test_a_file_that_is_no_pack_is_named(packed, here, capsys):
 
 @pytest.mark.usefixtures("here")
 def test_runs_that_these_sources_define_otherwise_are_refused(packed, monkeypatch):
-    monkeypatch.setattr(bench.study.plan, "PROTOCOL", 99)
+    monkeypatch.setattr(bench.study.specs, "PROTOCOL", 99)
     with pytest.raises(BenchError, match=r"4 of its 4 runs are defined otherwise.*clone of the commit"):
         unpack(packed, Store(STORE))
 
