@@ -16,6 +16,7 @@ from bench.records.pack import OtherFormat, read_index
 from bench.records.request import write_requests
 from bench.records.request_table import REQUEST_SCHEMA, request_table
 from bench.records.run import RECORD, ReferenceLoad, read_record, read_run
+from bench.records.run_summary import RunSummary, read_run_summary, write_run_summary
 from tests import records
 
 # As the first version that resolved launches wrote them.
@@ -68,6 +69,23 @@ OLD_INDEX = """{
  "files": {
   "study.yaml": "s"
  }
+}
+"""
+OLD_SUMMARY = """{
+  "deployment": "a",
+  "run": "r",
+  "trace": "\\u00e9.csv",
+  "digest": "d",
+  "level": 4.0,
+  "repeat": 1,
+  "a_column_of_then": NaN,
+  "metrics_missing": [
+    "x"
+  ],
+  "scrape_endpoint": null,
+  "scrape_gaps": {
+    "v": null
+  }
 }
 """
 
@@ -140,6 +158,33 @@ def test_a_pack_of_another_format_need_not_look_like_ours(tmp_path):
         read_index(tmp_path / "pack.json")
 
 
+def test_summaries_of_before_are_read_and_written_to_the_byte(tmp_path):
+    """In the order of their figures, be they columns of today or not."""
+    file = tmp_path / "summary.json"
+    file.write_text(OLD_SUMMARY)
+    summary = read_run_summary(file)
+    assert (summary.deployment, summary.run, summary.level, summary.repeat, summary.gpu_count_seen) == ("a", "r", 4, 1, None)
+    assert (summary.metrics_missing, summary.counters_fell, summary.scrape_gaps) == (("x",), (), {"v": None})
+    assert list(summary.figures) == list(json.loads(OLD_SUMMARY))
+    write_run_summary(RunSummary.of(summary.figures), tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == OLD_SUMMARY
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"level": None}, "level is None"),
+        ({"deployment": 5}, "deployment is 5"),
+        ({"repeat": 1.5}, "repeat is 1.5"),
+        ({"metrics_missing": "x"}, "metrics_missing is 'x'"),
+        ({"scrape_gaps": {"v": "long"}}, "scrape_gaps.v is 'long'"),
+    ],
+)
+def test_a_summary_that_is_none_is_named_with_its_key(tmp_path, change, words):
+    told = refused(read_run_summary, tmp_path, "summary.json", {**json.loads(OLD_SUMMARY), **change})
+    assert told == f"{tmp_path}/summary.json: not a valid summary.json ({words}). Parse its run again: `bench parse`."
+
+
 def test_launches_and_facts_of_before_have_the_settings_of_their_command_line(tmp_path):
     (tmp_path / "launch.json").write_text(json.dumps(OLD_LAUNCH))
     (tmp_path / "deployment.json").write_text(json.dumps(OLD_FACTS))
@@ -203,6 +248,7 @@ def test_a_launch_that_is_none_is_named_with_its_key(tmp_path, change, words):
         (read_facts, "deployment.json"),
         (read_engine, "engine.json"),
         (read_checkpoint, "checkpoint.json"),
+        (read_run_summary, "summary.json"),
         (read_record, "run.json"),
     ],
 )
