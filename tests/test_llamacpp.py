@@ -111,6 +111,20 @@ def test_what_it_does_not_do_is_refused_before_anything_starts(content, deployme
         spec_of(content, max_num_seqs=4, **deployment)
 
 
+@pytest.mark.parametrize("kind", ["llama.cpp", "vllm"])
+def test_a_gguf_file_as_a_model_is_refused_with_what_to_do(content, kind):
+    content["engines"]["e"] |= {"kind": kind}
+    content["models"]["m"] = {"path": "/models/Llama-Q4.GGUF"}
+    with pytest.raises(BenchError) as error:
+        load_config(content, source="t")
+    told = str(error.value)
+    assert told.count("\n") == 0
+    assert "models.m.path is '/models/Llama-Q4.GGUF', a GGUF file, and no engine is started here with one." in told
+    assert "give deployments.a an engine with `source: external`" in told
+    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:8080"}
+    assert load_config(content, source="t").models["m"].path == "/models/Llama-Q4.GGUF"
+
+
 def test_a_cache_that_cannot_be_planned_is_refused(content):
     window = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "model_type": "mistral", "sliding_window": 64})
     spec = spec_of(content)
