@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from bench.records.checkpoint import Checkpoint
 from bench.records.deployment import DeploymentFacts, Hardware
 from bench.records.engine import EngineRecord
 from bench.records.launch import Launch, MemoryPlan, Settings
@@ -27,6 +28,11 @@ MACHINE = Hardware(cpu="Xeon", cores=2, cores_allowed=2, memory_bytes=2**34, gpu
 def engine(**fields: Any) -> EngineRecord:
     """An engine that a command starts."""
     return EngineRecord(**{"engine": "e", "source": "command", "device": "cpu", "command": ("x",), **fields})
+
+
+def checkpoint(**fields: Any) -> Checkpoint:
+    """A synthetic one; a test says of what config."""
+    return Checkpoint(**{"model": "m", "source": "synthetic", "path": "ck/model", "parameters": 1000, **fields})
 
 
 def plan(**fields: Any) -> MemoryPlan:

@@ -157,6 +157,9 @@ def test_folders_of_parsed_runs(tmp_path, capsys, summary):
     text = capsys.readouterr().out
     assert "differs    engine_version: old → new" in text
     assert "−20.0 %" in text
+    (tmp_path / "new/runs/4/summary.json").write_text('{"level": "high"}')
+    assert main(["compare", str(tmp_path / "old"), str(tmp_path / "new")]) == 2
+    assert "new/runs/4/summary.json: not a valid summary.json (level is 'high'). Parse its run again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def spec(config):
     return Plan.of(config, root=ROOT).deployments["a"]
 
 
-CHECKPOINT = {"path": "ck/model", "config": config_of(Architecture(**ARCHITECTURE))}
+CHECKPOINT = records.checkpoint(config=config_of(Architecture(**ARCHITECTURE)))
 
 
 def test_a_command_on_path_is_found(tmp_path):
@@ -94,7 +95,7 @@ def test_a_container_has_all_that_the_server_needs_and_a_name_to_be_removed_by(t
     real = tmp_path / "elsewhere"
     real.mkdir()
     (tmp_path / "model").symlink_to(real)
-    launch = resolve_launch(spec, read_engine(tmp_path / "engine.json"), {**CHECKPOINT, "path": "model"})
+    launch = resolve_launch(spec, read_engine(tmp_path / "engine.json"), replace(CHECKPOINT, path="model"))
     line = " ".join(launch.argv)
     for part in ("docker run --rm --init --name saturate-a-{port} --network host", "--gpus all", "--env VLLM_ATTENTION_BACKEND",
                  "--env HF_HUB_OFFLINE", f"--volume {tmp_path}:{tmp_path}", f"--volume {real}:{real}", f"--workdir {tmp_path}",
@@ -161,7 +162,7 @@ def plan_of(content, model, **deployment):
     content["models"]["m"] = model
     content["deployments"]["a"] |= deployment
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    launch = resolve_launch(spec, records.engine(), {"path": "ck/model", "config": spec.model.config})
+    launch = resolve_launch(spec, records.engine(), records.checkpoint(config=spec.model.config))
     return launch.plan, int(launch.argv[launch.argv.index("--max-model-len") + 1])
 
 
@@ -187,14 +188,14 @@ def test_weights_are_counted_where_the_family_is_known_and_weighed_where_not(con
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     config = config_of(Architecture(**ARCHITECTURE))
     for family, expected in (("llama", 139_584 * 4), ("strange", 12_345)):
-        checkpoint = {"path": "x", "config": {**config, "model_type": family}, "weight_bytes": 12_345}
+        checkpoint = records.checkpoint(config={**config, "model_type": family}, weight_bytes=12_345)
         assert resolve_launch(spec, records.engine(), checkpoint).plan.weight_bytes == expected
 
 
-def write(tmp_path, content):
+def write(tmp_path, content, checkpoint=CHECKPOINT):
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     write_record(records.engine(), tmp_path / "engine.json")
-    (tmp_path / "checkpoint.json").write_text(json.dumps(CHECKPOINT))
+    write_record(checkpoint, tmp_path / "checkpoint.json")
     write_launch(
         spec, 64, engine=tmp_path / "engine.json", checkpoint=tmp_path / "checkpoint.json", launch=tmp_path / "l/launch.json"
     )
@@ -211,7 +212,7 @@ def test_an_environment_of_other_locks_is_refused(tmp_path, content, monkeypatch
     lock, record = tmp_path / "one.lock", tmp_path / "engine.json"
     lock.write_text("# nothing\n")
     content["engines"]["e"] = {"source": "lock", "locks": ["one.lock"]}
-    (tmp_path / "checkpoint.json").write_text(json.dumps(CHECKPOINT))
+    write_record(CHECKPOINT, tmp_path / "checkpoint.json")
     built = {"one.lock": hashlib.sha256(lock.read_bytes()).hexdigest()}
 
     def launched():
@@ -242,10 +243,10 @@ def test_more_than_the_machine_has_is_refused(tmp_path, content):
         write(tmp_path, content)
 
 
-def test_a_workload_beyond_a_real_checkpoints_context_is_refused(tmp_path, content, monkeypatch):
-    monkeypatch.setitem(CHECKPOINT, "config", {**CHECKPOINT["config"], "max_position_embeddings": 63})
+def test_a_workload_beyond_a_real_checkpoints_context_is_refused(tmp_path, content):
+    shorter = replace(CHECKPOINT, config={**CHECKPOINT.config, "max_position_embeddings": 63})
     with pytest.raises(BenchError, match=r"a request of 64 tokens is beyond the context of models\.m, 63 tokens"):
-        write(tmp_path, content)
+        write(tmp_path, content, shorter)
 
 
 def test_an_external_server_is_not_judged_by_this_machine(tmp_path, content):

@@ -67,7 +67,7 @@ def measured(content, tmp_path, monkeypatch):
     plan = Plan.of(load_config(content, source="test"))
     launch, facts = Path(Paths.LAUNCH.format(deployment="a")), Path(Paths.FACTS.format(deployment="a"))
     launch.parent.mkdir(parents=True)
-    checkpoint = {"path": "model", "config": config_of(Architecture(**ARCHITECTURE))}
+    checkpoint = records.checkpoint(path="model", config=config_of(Architecture(**ARCHITECTURE)))
     engine = records.engine(command=(sys.executable, str(tmp_path / "server.py")))
     write_record(resolve_launch(plan.deployments["a"], engine, checkpoint), launch)
     log = Path("logs/measure/a.log")

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import polars as pl
@@ -9,14 +11,13 @@ import pytest
 
 from bench.analysis import saturation, summary_frame
 from bench.errors import BenchError
-from bench.figures import Results, figure_names, figures_of
+from bench.figures import Results, figure_names, figures_of, selection
 from bench.figures.regions import region_bands
 from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
 from bench.figures.theme import curve_colour
 from bench.study import Decision
 from bench.study.config import Thresholds
-from tests.conftest import ROOT
 from tests.planted import answers
 from tests.test_analysis import FACTS, LAUNCH
 
@@ -163,9 +164,61 @@ def test_missing_scrapes_are_crosses_where_the_server_s_counts_are_drawn_alone(s
         assert sorted({row["level"] for row in rows if row.get("valid") is False}) == marked
 
 
-def test_every_chart_has_its_place_in_the_selection():
-    files = {path.stem.replace("_", "-") for path in (ROOT / "src/bench/figures/charts").glob("[a-z]*.py")}
-    assert set(figure_names()) == files
+ORDER = """comparison fleet kv-saturation peak-throughput performance-profile ttft saturation-by-kv-bytes memory-pressure economics
+throughput-over-time tensor-parallel gpu-balance gpu-memory-power ttft-by-prompt-length latency-by-output-length streaming
+factor-correlations factor-importance factor-panels utilisation-by-batch"""
+
+
+def test_what_is_read_of_the_charts_is_what_they_declare():
+    assert figure_names() == ORDER.split()
+    charts = [load_figure(name) for name in figure_names()]
+    assert [chart.name for chart in charts] == figure_names()
+    assert [chart.order for chart in charts] == sorted({chart.order for chart in charts})
+    plain = {
+        "workload": "w",
+        "family": "w",
+        "deployment": "d",
+        "axis": "concurrency",
+        "arrival": "burst",
+        "device": "cuda",
+        "slo": True,
+    }
+    rows = [{**plain, "level": level, "repeat": 1, "baseline": level == 1} for level in (1, 2, 4, 8)]
+    assert len(figures_of(rows)) > 7
+    assert figures_of(rows) == [chart.name for chart in charts if chart.applies(rows)]
+
+
+def chart_file(folder, declared):
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "a_new_one.py").write_text(
+        f'import nothing_of_the_kind\n\n@figure("a-new-one", {declared})\ndef draw(results): ...\n'
+    )
+    return folder
+
+
+def test_a_figure_is_one_file(tmp_path, monkeypatch):
+    """Which is not imported to find out whether it applies."""
+    row = {"workload": "w", "family": "w", "level": 1.0, "replica": True}
+    for number, applies in enumerate(("levels(1)", "lambda rows: any(row['replica'] for row in plain(rows))")):
+        charts = chart_file(tmp_path / str(number), f"applies={applies}, order=5, title=nothing")
+        monkeypatch.setattr(selection, "_CHARTS", charts)
+        assert (figure_names(), figures_of([row]), figures_of([])) == (["a-new-one"], ["a-new-one"], [])
+
+
+@pytest.mark.parametrize(
+    "declared", ["order=5", "applies=levels(1)", "applies=my_own, order=5", "applies=levels(1), order=LAST"]
+)
+def test_a_chart_that_does_not_say_when_it_applies_is_named(tmp_path, monkeypatch, declared):
+    monkeypatch.setattr(selection, "_CHARTS", chart_file(tmp_path / "charts", declared))
+    with pytest.raises(BenchError, match=r"a_new_one\.py: no function under @figure.*`order` and `applies`.*Give it both"):
+        figures_of([])
+
+
+def test_which_figures_a_study_has_is_known_without_what_draws_them():
+    """Or each start of the workflow, and each of its jobs, would wait for it."""
+    told = "import sys; from bench.figures import figures_of; figures_of([]); print({'altair', 'polars', 'scipy'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
 def test_a_comparison_shows_every_load_its_regions_and_all_together(summary):

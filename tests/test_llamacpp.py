@@ -1,7 +1,7 @@
 """llama.cpp as an engine: its command line, what is refused, and what a server says of itself."""
 
-import json
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -35,12 +35,12 @@ def spec_of(content, context=1024, **deployment):
 @pytest.fixture
 def checkpoint(monkeypatch):
     monkeypatch.setattr(launch_module, "gguf_of", lambda folder, _, dtype: folder.with_suffix(f".{dtype}.gguf"))
-    return {"path": "m/model", "config": config_of(Architecture(**CONTEXT)), "weight_bytes": None}
+    return records.checkpoint(path="m/model", config=config_of(Architecture(**CONTEXT)))
 
 
 def launched(spec, checkpoint, context=1024):
     return resolve_launch(
-        spec, ENGINE, {**checkpoint, "config": config_of(Architecture(**{**ARCHITECTURE, "context": context}))}
+        spec, ENGINE, replace(checkpoint, config=config_of(Architecture(**{**ARCHITECTURE, "context": context})))
     )
 
 
@@ -89,7 +89,7 @@ def test_more_slots_than_the_memory_holds_are_refused_with_the_sum(content, chec
 
 def test_a_request_longer_than_a_slot_is_refused(content, checkpoint, tmp_path):
     write_record(ENGINE, tmp_path / "engine.json")
-    (tmp_path / "checkpoint.json").write_text(json.dumps(checkpoint))
+    write_record(checkpoint, tmp_path / "checkpoint.json")
     where = {"engine": tmp_path / "engine.json", "checkpoint": tmp_path / "checkpoint.json", "launch": tmp_path / "launch.json"}
     write_launch(spec_of(content, max_num_seqs=4), 512, **where)
     with pytest.raises(BenchError, match=r"holds 513 tokens, and each of 4 slots .* has 512"):
@@ -109,6 +109,20 @@ def test_a_request_longer_than_a_slot_is_refused(content, checkpoint, tmp_path):
 def test_what_it_does_not_do_is_refused_before_anything_starts(content, deployment, told):
     with pytest.raises(BenchError, match=told):
         spec_of(content, max_num_seqs=4, **deployment)
+
+
+@pytest.mark.parametrize("kind", ["llama.cpp", "vllm"])
+def test_a_gguf_file_as_a_model_is_refused_with_what_to_do(content, kind):
+    content["engines"]["e"] |= {"kind": kind}
+    content["models"]["m"] = {"path": "/models/Llama-Q4.GGUF"}
+    with pytest.raises(BenchError) as error:
+        load_config(content, source="t")
+    told = str(error.value)
+    assert told.count("\n") == 0
+    assert "models.m.path is '/models/Llama-Q4.GGUF', a GGUF file, and no engine is started here with one." in told
+    assert "give deployments.a an engine with `source: external`" in told
+    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:8080"}
+    assert load_config(content, source="t").models["m"].path == "/models/Llama-Q4.GGUF"
 
 
 def test_a_cache_that_cannot_be_planned_is_refused(content):

@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -18,6 +19,7 @@ from bench.records.engine import read_engine
 from bench.study import Engine, Plan, Workload, load_config
 from bench.telemetry import find_catalogue
 from tests.conftest import ARCHITECTURE, CONTENT, ROOT
+from tests.records import checkpoint as made_checkpoint
 
 pytestmark = pytest.mark.engine
 
@@ -45,7 +47,7 @@ def server_of(engine, folder, checkpoint, **deployment):
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    return {"path": str(tmp_path_factory.mktemp("checkpoint") / "model"), "config": CONFIG}
+    return made_checkpoint(path=str(tmp_path_factory.mktemp("checkpoint") / "model"), config=CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,7 @@ def test_lengths_are_exact_and_the_servers_counters_agree(server):
     after = metrics(server)
     assert {(r.outcome, r.prompt_tokens, r.completion_tokens, r.cached_tokens) for r in records} == {("ok", 32, 32, 0)}
     assert all(0 < r.ttft_s < r.e2e_s for r in records)
+    assert [len(r.token_times_s) for r in records] == [32] * 3  # and none for the chunk that ends the stream
     assert after["llamacpp:prompt_tokens_total"] - before["llamacpp:prompt_tokens_total"] == 3 * 32
     assert after["llamacpp:tokens_predicted_total"] - before["llamacpp:tokens_predicted_total"] == 3 * 32
 
@@ -107,7 +110,7 @@ def test_it_runs_on_its_cores_and_ends_with_its_context(engine, checkpoint, tmp_
 
 
 def test_a_file_that_is_no_checkpoint_is_told(engine, checkpoint, tmp_path):
-    broken = {**checkpoint, "path": str(tmp_path / "model")}
+    broken = replace(checkpoint, path=str(tmp_path / "model"))
     gguf_of(tmp_path / "model", CONFIG, "float32").write_bytes(b"GGUF")
     with pytest.raises(ServerDied, match="server ended"), server_of(engine, tmp_path, broken, max_num_seqs=1):
         pass

@@ -15,7 +15,7 @@ import yaml
 from benchmarks.made import made_study
 from benchmarks.workflow import SNAKEMAKE, copy_project, fill_store, write_study
 
-import bench.study.plan
+import bench.study.specs
 from bench.cli import main
 from bench.errors import BenchError
 from bench.store import Store, facts_key, run_states
@@ -109,7 +109,7 @@ def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tm
     assert "1 of 4 runs are not in the pack, such as d000/" in done.stdout + done.stderr
     beside = Path("results/packs/config")
     assert sorted(p.name for p in beside.iterdir()) == ["engines", "logs", "pack.json", "study.yaml"]
-    assert json.loads((beside / "pack.json").read_text())["protocol"] == bench.study.plan.PROTOCOL
+    assert json.loads((beside / "pack.json").read_text())["protocol"] == bench.study.specs.PROTOCOL
 
 
 @pytest.mark.usefixtures("copy")
@@ -219,7 +219,7 @@ def test_a_file_that_is_no_pack_is_named(packed, here, capsys):
 
 @pytest.mark.usefixtures("here")
 def test_runs_that_these_sources_define_otherwise_are_refused(packed, monkeypatch):
-    monkeypatch.setattr(bench.study.plan, "PROTOCOL", 99)
+    monkeypatch.setattr(bench.study.specs, "PROTOCOL", 99)
     with pytest.raises(BenchError, match=r"4 of its 4 runs are defined otherwise.*clone of the commit"):
         unpack(packed, Store(STORE))
 
@@ -275,6 +275,9 @@ def test_a_later_pack_of_a_session_that_went_on_replaces_the_earlier_one(copy, h
     assert main(["unpack", "first.tar.gz"]) == 0
     assert json.loads(Path("results/deployments/d000/deployment.json").read_text())["ready_s"] == 99.0
     assert set(states(Path("results/packs/first/study.yaml")).values()) == {"measured"}
+    Path("results/packs/first/pack.json").write_text("half of")  # and nobody knows which runs it had
+    assert main(["unpack", "first.tar.gz"]) == 2
+    assert "results/packs/first holds a pack of that name with other runs" in capsys.readouterr().err
 
 
 def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path, monkeypatch, capsys):

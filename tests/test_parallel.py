@@ -1,6 +1,5 @@
 """Tensor, pipeline and data parallelism: one number of GPUs for everybody, memory of each device, and several engines behind one endpoint."""
 
-import json
 import subprocess
 
 import polars as pl
@@ -52,7 +51,7 @@ def launched(spec):
 
 
 def checkpoint_of(spec):
-    return {"path": "ck/model", "config": spec.model.config or config_of(spec.model.architecture)}
+    return records.checkpoint(config=spec.model.config or config_of(spec.model.architecture))
 
 
 # One number of GPUs
@@ -239,7 +238,7 @@ def deployed(tmp_path, content, model, **deployment):
     content["deployments"]["a"] = {"model": "m", "engine": "e"}
     spec = spec_of(content, **deployment)
     write_record(records.engine(), tmp_path / "engine.json")
-    (tmp_path / "checkpoint.json").write_text(json.dumps(checkpoint_of(spec)))
+    write_record(checkpoint_of(spec), tmp_path / "checkpoint.json")
     paths = {name: tmp_path / f"{name}.json" for name in ("engine", "checkpoint", "launch")}
     write_launch(spec, 640, **paths)
     return read_launch(paths["launch"])
@@ -311,7 +310,7 @@ def test_devices_that_cannot_share_the_model_are_refused(tmp_path, content, para
     checkpoint = checkpoint_of(external)
     content["models"]["m"] = {"path": "somewhere"}
     write_record(records.engine(), tmp_path / "engine.json")
-    (tmp_path / "checkpoint.json").write_text(json.dumps(checkpoint))
+    write_record(checkpoint, tmp_path / "checkpoint.json")
     with pytest.raises(BenchError, match=r"^deployments\.a\." + told):
         write_launch(
             spec_of(content, **parallel),

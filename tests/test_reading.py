@@ -1,18 +1,22 @@
 """Records are what their fields declare, old ones can still be read, and a message names what is wrong."""
 
 import json
+import re
 
 import pytest
 
 from bench.errors import BenchError
 from bench.records import launch as launch_module
+from bench.records.checkpoint import read_checkpoint
 from bench.records.deployment import read_facts
 from bench.records.engine import read_engine
 from bench.records.files import write_record
 from bench.records.launch import Settings, read_launch
+from bench.records.pack import OtherFormat, read_index
 from bench.records.request import write_requests
 from bench.records.request_table import REQUEST_SCHEMA, request_table
 from bench.records.run import RECORD, ReferenceLoad, read_record, read_run
+from bench.records.run_summary import RunSummary, read_run_summary, write_run_summary
 from tests import records
 
 # As the first version that resolved launches wrote them.
@@ -32,6 +36,58 @@ OLD_FACTS = {
     "hardware": {"cpu": "c", "cores": 2, "cores_allowed": 2, "memory_bytes": 2**34, "gpus": [], "system": "Linux 6", "python": "3.12"},
     "warmup_ttft_s": [0.1],
 }  # fmt: skip
+# As it was written before records were typed, to the byte; `config` is whatever a publisher wrote.
+OLD_CHECKPOINT = """{
+  "model": "m",
+  "source": "someone/model",
+  "revision": null,
+  "path": "results/checkpoints/m/model",
+  "config": {
+    "model_type": "mamba2",
+    "time_step_limit": [
+      0.0,
+      Infinity
+    ],
+    "\\u00e9": null
+  },
+  "parameters": 10,
+  "weight_bytes": null
+}
+"""
+OLD_INDEX = """{
+ "format": 1,
+ "title": "A study of \\u00e9",
+ "packed": "2026-11-01T10:00:00Z",
+ "commit": null,
+ "protocol": 5,
+ "runs": {
+  "a/r": "d"
+ },
+ "missing": [
+  "a/s"
+ ],
+ "files": {
+  "study.yaml": "s"
+ }
+}
+"""
+OLD_SUMMARY = """{
+  "deployment": "a",
+  "run": "r",
+  "trace": "\\u00e9.csv",
+  "digest": "d",
+  "level": 4.0,
+  "repeat": 1,
+  "a_column_of_then": NaN,
+  "metrics_missing": [
+    "x"
+  ],
+  "scrape_endpoint": null,
+  "scrape_gaps": {
+    "v": null
+  }
+}
+"""
 
 
 def refused(read, folder, name, content):
@@ -54,6 +110,79 @@ def test_what_is_written_is_read(tmp_path):
     assert read_launch(tmp_path / "launch.json") == launch
     assert read_facts(tmp_path / "deployment.json") == facts
     assert read_engine(tmp_path / "engine.json") == records.engine()
+    write_record(records.checkpoint(config={"a": [1]}), tmp_path / "checkpoint.json")
+    assert read_checkpoint(tmp_path / "checkpoint.json") == records.checkpoint(config={"a": [1]})
+
+
+def test_checkpoints_of_before_are_read_and_written_to_the_byte(tmp_path):
+    file = tmp_path / "checkpoint.json"
+    file.write_text(OLD_CHECKPOINT)
+    checkpoint = read_checkpoint(file)
+    assert (checkpoint.path, checkpoint.parameters, checkpoint.weight_bytes) == ("results/checkpoints/m/model", 10, None)
+    assert checkpoint.config["time_step_limit"] == [0, float("inf")]
+    file.unlink()
+    write_record(checkpoint, file)
+    assert file.read_text() == OLD_CHECKPOINT
+
+
+def test_packs_of_before_are_read_and_written_to_the_byte(tmp_path):
+    file = tmp_path / "pack.json"
+    file.write_text(OLD_INDEX)
+    index = read_index(file)
+    assert (index.runs, index.missing, index.files) == ({"a/r": "d"}, ("a/s",), {"study.yaml": "s"})
+    assert (index.title, index.commit, index.protocol) == ("A study of é", None, 5)
+    assert index.encoded() == OLD_INDEX.encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"runs": {"a/r": 5}}, "runs.a/r is 5"),
+        ({"runs": [["a/r", "d"]]}, "runs is "),
+        ({"missing": "a/s"}, "missing is 'a/s'"),
+        ({"files": None}, "files is None"),
+        ({"commit": 5}, "commit is 5"),
+        ({"format": None}, "format is missing"),
+        ({"format": "1"}, "format is '1'"),
+    ],
+)
+def test_an_index_that_is_none_is_named_with_its_key(tmp_path, change, told):
+    (tmp_path / "pack.json").write_text(json.dumps({**json.loads(OLD_INDEX), **change}))
+    with pytest.raises(ValueError, match=f"^{re.escape(told)}"):
+        read_index(tmp_path / "pack.json")
+
+
+def test_a_pack_of_another_format_need_not_look_like_ours(tmp_path):
+    (tmp_path / "pack.json").write_text('{"format": 2, "content": []}')
+    with pytest.raises(OtherFormat, match="a pack of format 2, and this version reads 1"):
+        read_index(tmp_path / "pack.json")
+
+
+def test_summaries_of_before_are_read_and_written_to_the_byte(tmp_path):
+    """In the order of their figures, be they columns of today or not."""
+    file = tmp_path / "summary.json"
+    file.write_text(OLD_SUMMARY)
+    summary = read_run_summary(file)
+    assert (summary.deployment, summary.run, summary.level, summary.repeat, summary.gpu_count_seen) == ("a", "r", 4, 1, None)
+    assert (summary.metrics_missing, summary.counters_fell, summary.scrape_gaps) == (("x",), (), {"v": None})
+    assert list(summary.figures) == list(json.loads(OLD_SUMMARY))
+    write_run_summary(RunSummary.of(summary.figures), tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == OLD_SUMMARY
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"level": None}, "level is None"),
+        ({"deployment": 5}, "deployment is 5"),
+        ({"repeat": 1.5}, "repeat is 1.5"),
+        ({"metrics_missing": "x"}, "metrics_missing is 'x'"),
+        ({"scrape_gaps": {"v": "long"}}, "scrape_gaps.v is 'long'"),
+    ],
+)
+def test_a_summary_that_is_none_is_named_with_its_key(tmp_path, change, words):
+    told = refused(read_run_summary, tmp_path, "summary.json", {**json.loads(OLD_SUMMARY), **change})
+    assert told == f"{tmp_path}/summary.json: not a valid summary.json ({words}). Parse its run again: `bench parse`."
 
 
 def test_launches_and_facts_of_before_have_the_settings_of_their_command_line(tmp_path):
@@ -118,6 +247,8 @@ def test_a_launch_that_is_none_is_named_with_its_key(tmp_path, change, words):
         (read_launch, "launch.json"),
         (read_facts, "deployment.json"),
         (read_engine, "engine.json"),
+        (read_checkpoint, "checkpoint.json"),
+        (read_run_summary, "summary.json"),
         (read_record, "run.json"),
     ],
 )

@@ -84,6 +84,65 @@ def test_a_chat_s_first_token_is_the_first_that_was_generated():
     assert (record.first_token_s, record.first_output_s, record.ttft_s, record.e2e_s) == (3.0, 4.0, 2.5, 4.5)
 
 
+def completion(text, finish=None, **more):
+    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+    return {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice], **more}
+
+
+def counted(count):
+    return {
+        "prompt_tokens": 5,
+        "completion_tokens": count,
+        "total_tokens": 5 + count,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+
+
+def vllm(*texts, count=None):
+    """As vLLM streams: the last token's chunk ends the answer, and the usage comes alone."""
+    *first, last = texts
+    closing = completion(last, "length"), {**completion(""), "choices": [], "usage": counted(count or len(texts))}
+    return [*map(completion, first), *closing, b"[DONE]"]
+
+
+def llama(*texts, count=None):
+    """As llama.cpp does (b11549): a chunk beyond the last token's ends the answer, with the usage in it."""
+    timings = {"prompt_n": 5, "predicted_n": count or len(texts), "predicted_ms": 9.0}
+    closing = completion("", "length", usage=counted(count or len(texts)), timings=timings)
+    return [*map(completion, texts), closing, b"[DONE]"]
+
+
+@pytest.mark.parametrize(
+    ("stream", "chunks"),
+    [
+        (vllm("a", "b", "c"), 3),
+        (vllm("a", "b", ""), 3),  # the last token spells no whole character
+        (vllm("a", "", ""), 3),
+        (vllm("", "", ""), 3),
+        (vllm(""), 1),
+        (vllm("a", "b", count=5), 2),  # several tokens in a chunk
+        (vllm("a", "", count=5), 2),
+        (llama("a", "b", "c"), 3),
+        (llama("a", "", "c"), 3),  # a token without a text
+        (llama("a"), 1),
+        (llama("a", "é", count=3), 3),  # two of the tokens in a chunk, or one in the last: this cannot be known
+        ([*llama("a", "b", "c")[:-2], completion("", "length"), b"[DONE]"], 4),  # nor without a count
+        (llama(count=1)[:-1], 1),  # an answer has a stamp
+    ],
+)
+def test_a_chunk_beyond_the_tokens_is_none_of_them(stream, chunks):
+    record = record_of(exchange(events(*stream)), 10.0)
+    assert record.token_times_s == [1.0 + i for i in range(chunks)]
+    assert (record.first_token_s, record.first_output_s, record.last_token_s) == (1.0, 1.0, float(chunks))
+    assert record.e2e_s == chunks - 0.5
+
+
+def test_a_chat_s_last_chunk_counts_where_it_brings_something():
+    delta = {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "length"}]}
+    record = record_of(exchange(events(delta, delta, {"choices": [], "usage": counted(1)}, b"[DONE]")), 10.0)
+    assert record.token_times_s == [1.0, 2.0]
+
+
 def test_a_call_of_a_tool_is_output():
     pieces = events({"choices": [{"delta": {"tool_calls": [{"index": 0}]}}]}, b"[DONE]")
     assert record_of(exchange(pieces), 10.0).first_output_s == 1.0

@@ -123,6 +123,15 @@ def test_the_page_is_sound(tmp_path, summary):
     assert policy.startswith("default-src 'none'") and "http" not in policy
 
 
+def test_no_engine_is_taken_for_another(tmp_path, summary):
+    """The engine of these runs is called `e`."""
+    page = drawn(tmp_path, results(summary), names=["kv-saturation"])
+    assert "e 1" in cells(page)
+    assert "vLLM" not in page.text
+    for chart in map(load_figure, figure_names()):
+        assert not re.search("vLLM|SGLang|TGI|llama", f"{chart.title} {chart.question} {chart.reading}")
+
+
 def test_each_section_is_there_and_named(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2])
     page = drawn(tmp_path, study, names=["ttft"])

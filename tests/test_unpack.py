@@ -58,6 +58,7 @@ LINK = {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}
         ([member("pack.json", b"[" * 100_000)], "no pack, or not whole"),
         ([member("pack.json", b'{"format": 1, "files": {}, "runs": [[1, 2]], "missing": []}')], "no pack, or not whole"),
         ([member("pack.json", b'{"format": 1, "files": [], "runs": {}, "missing": 5}')], "no pack, or not whole"),
+        ([member("pack.json", b'{"format": 1, "files": {}, "runs": {}}')], "no pack, or not whole (missing is missing)"),
         ([], "it has no pack.json"),
     ],
 )

@@ -14,6 +14,7 @@ rule deploy:
             "engines",
             "models",
             "engine/launch.py",
+            "records/checkpoint.py",
             "records/engine.py",
             "records/launch.py",
             "records/environment.py",

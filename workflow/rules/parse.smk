@@ -18,6 +18,7 @@ rule parse:
             "records/latencies.py",
             "records/request_table.py",
             "records/run.py",
+            "records/run_summary.py",
             "telemetry/catalogue.py",
             "engines",
             "telemetry/devices.py",

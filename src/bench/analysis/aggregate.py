@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from bench.errors import BenchError
 from bench.parse import DEVICE_SERIES, device_samples, gauges, throughput_series
 from bench.records.deployment import DeploymentFacts, read_facts
 from bench.records.launch import Launch, read_launch
+from bench.records.run_summary import NO_COLUMNS, read_run_summary
 from bench.records.summary import summary_table
 from bench.study import Slo
 from bench.study.config import Thresholds
@@ -27,7 +27,6 @@ __all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame"]
 
 BIN_S = 0.5
 _LATENCIES = ["sent_s", "outcome", "ttft_s", "tpot_s", "e2e_s"]
-_LISTS = ("metrics_missing", "counters_fell", "scrape_gaps")  # of a summary, and no column
 _COURSE = {"elapsed_s": pl.Float64, "value": pl.Float64}
 _TIMESERIES_SCHEMA = {
     "deployment": pl.String,
@@ -67,27 +66,23 @@ def aggregate(
     """
     by_deployment = {launch.deployment: launch for launch in map(read_launch, launches)}
     known = {fact.deployment: fact for fact in map(read_facts, facts)}
-    summaries = [_read(path) for path in runs]
-    for run, path in zip(summaries, runs, strict=True):
-        key = f"{run['deployment']}/{run['run']}"
-        if expected is not None and expected[key] != run["digest"]:
+    summaries = []
+    for path in runs:
+        run = read_run_summary(path)
+        key = f"{run.deployment}/{run.run}"
+        if expected is not None and expected[key] != run.digest:
             raise BenchError(
                 f"{key} was measured under another definition than the configuration gives it now. Forget it with "
                 f"`bench discard '{key}'`, and it is measured again."
             )
         requests = pl.read_parquet(path.parent / "requests.parquet", columns=_LATENCIES)
-        run.update(goodput(run, judged_requests(run, requests), slos))
+        summaries.append({**run.figures, **goodput(run.figures, judged_requests(run.figures, requests), slos)})
     frame = summary_frame(summaries, by_deployment, known, thresholds, baseline, replicas)
     summary.parent.mkdir(parents=True, exist_ok=True)
     frame.write_parquet(summary)
     texts = frame.drop("judged").with_columns(pl.col("reasons").list.join("; "), pl.col("faults").list.join(", "))
     texts.write_csv(summary_csv)
     timeseries_frame([path.parent for path in runs]).write_parquet(timeseries)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text())
-    return content
 
 
 def summary_frame(
@@ -115,7 +110,7 @@ def summary_frame(
         drift = drifts.get((run["deployment"], run["run"]))
         rows.append(
             {
-                **{k: v for k, v in run.items() if k not in _LISTS},
+                **{k: v for k, v in run.items() if k not in NO_COLUMNS},
                 **deployed(run, launches.get(run["deployment"]), facts.get(run["deployment"])),
                 "baseline": run["deployment"] == baseline,
                 "replica": run["deployment"] in replicas,
@@ -134,7 +129,7 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
     """
     frames = [pl.DataFrame(schema=_TIMESERIES_SCHEMA)]
     for folder in folders:
-        told = _read(folder / "summary.json")
+        run = read_run_summary(folder / "summary.json")
         requests = pl.read_parquet(folder / "requests.parquet")
         # Tokens of a whole answer all come with its last byte: they have no rate over time.
         client = throughput_series(requests.filter(pl.col("first_token_s").is_not_null()), BIN_S)
@@ -148,19 +143,19 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
         samples = pl.scan_parquet(folder / "telemetry.parquet").filter(
             pl.col("name").is_in(exposition_names(GAUGES))
             & (pl.col("elapsed_s") >= 0)
-            & (pl.col("endpoint") == (told["scrape_endpoint"] or ""))
+            & (pl.col("endpoint") == (run.scrape_endpoint or ""))
         )
         parts.append(gauges(samples.collect()).select("elapsed_s", series="gauge", value="value"))
-        if told.get("gpu_count_seen"):
+        if run.gpu_count_seen:
             parts.append(_devices_over_time(folder / "telemetry.parquet"))
         frames.append(
             pl.concat(parts)
             .sort("series", "elapsed_s")
             .select(
-                pl.lit(told["deployment"]).alias("deployment"),
-                pl.lit(told["run"]).alias("run"),
-                pl.lit(told["level"]).cast(pl.Float64).alias("level"),
-                pl.lit(told["repeat"]).cast(pl.Int64).alias("repeat"),
+                pl.lit(run.deployment).alias("deployment"),
+                pl.lit(run.run).alias("run"),
+                pl.lit(run.level).cast(pl.Float64).alias("level"),
+                pl.lit(run.repeat).cast(pl.Int64).alias("repeat"),
                 "elapsed_s",
                 "series",
                 "value",

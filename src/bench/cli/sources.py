@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.errors import BenchError
 from bench.study import Paths, Slo
@@ -104,6 +103,7 @@ def _of_parsed_runs(folder: Path) -> pl.DataFrame:
     from bench.analysis import summary_frame  # noqa: PLC0415 - as above
     from bench.records.deployment import read_facts  # noqa: PLC0415
     from bench.records.launch import read_launch  # noqa: PLC0415
+    from bench.records.run_summary import read_run_summary  # noqa: PLC0415
     from bench.study.config import Thresholds  # noqa: PLC0415
 
     runs = sorted(folder.rglob("summary.json"))
@@ -114,9 +114,4 @@ def _of_parsed_runs(folder: Path) -> pl.DataFrame:
         )
     launches = {launch.deployment: launch for launch in map(read_launch, folder.rglob("launch.json"))}
     facts = {fact.deployment: fact for fact in map(read_facts, folder.rglob("deployment.json"))}
-    return summary_frame([_json(run) for run in runs], launches, facts, Thresholds())
-
-
-def _json(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text())
-    return content
+    return summary_frame([read_run_summary(run).figures for run in runs], launches, facts, Thresholds())

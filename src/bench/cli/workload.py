@@ -184,7 +184,7 @@ def _run(options: argparse.Namespace) -> None:
     from bench.measure.recording import record_run  # noqa: PLC0415
     from bench.records.run import RunHeader  # noqa: PLC0415
     from bench.study import load_workload  # noqa: PLC0415
-    from bench.study.plan import PROTOCOL, digest, load_label  # noqa: PLC0415
+    from bench.study.specs import PROTOCOL, digest, load_label  # noqa: PLC0415
 
     for key in (
         "num_requests",

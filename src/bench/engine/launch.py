@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -27,6 +24,7 @@ from bench.models import (
     stages_of,
 )
 from bench.models.gguf import gguf_of
+from bench.records.checkpoint import Checkpoint, read_checkpoint
 from bench.records.engine import EngineRecord, read_engine
 from bench.records.environment import redacted
 from bench.records.files import write_record
@@ -47,11 +45,11 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
         BenchError: the deployment cannot fit (the message gives the sum and what to change), or its engine's environment is of other
             locks: a folder of engines that came from elsewhere, of which the workflow does not know what it was built from.
     """
-    facts = json.loads(checkpoint.read_text()) if checkpoint else None
-    geometry = geometry_of(facts["config"]) if facts else None
+    made = read_checkpoint(checkpoint) if checkpoint else None
+    geometry = geometry_of(made.config) if made else None
     if geometry is not None and (problem := parallel_problem(geometry, _parallel(spec))):
         raise BenchError(f"deployments.{spec.name}.{problem}")
-    if checkpoint and (problem := managed(spec.engine.kind).refused(spec.deployment, spec.engine, spec.model, geometry)):
+    if made and (problem := managed(spec.engine.kind).refused(spec.deployment, spec.engine, spec.model, geometry)):
         raise BenchError(f"deployments.{spec.name}.{problem}.")
     context = geometry.context if geometry else None
     if context is not None and longest > context:
@@ -65,19 +63,19 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
             f"{engine} was built from other locks than engines.{spec.deployment.engine}.locks: remove that file, and the environment "
             "beside it is built anew."
         )
-    content = resolve_launch(spec, record, facts)
+    content = resolve_launch(spec, record, made)
     _refuse_misfit(spec, content.plan, longest)
     launch.parent.mkdir(parents=True, exist_ok=True)
     write_record(content, launch)
 
 
-def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Mapping[str, Any] | None) -> Launch:
+def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Checkpoint | None) -> Launch:
     """The launch of a deployment on a ready engine; without a checkpoint, that of a server that is not ours.
 
     Secrets in the deployment's `environment` are left out: this is written to a file and packed. The session puts them in.
     """
-    geometry = geometry_of(checkpoint["config"]) if checkpoint else geometry_of_model(spec.model)
-    plan = memory_plan(spec, geometry, (checkpoint or {}).get("weight_bytes")) if geometry else None
+    geometry = geometry_of(checkpoint.config) if checkpoint else geometry_of_model(spec.model)
+    plan = memory_plan(spec, geometry, checkpoint.weight_bytes if checkpoint else None) if geometry else None
     launch = Launch(
         deployment=spec.name,
         model=spec.deployment.model,
@@ -102,7 +100,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Mappi
             f"engines.{spec.deployment.engine}: its record names no command. Remove the record, and it is made again."
         )
     kind = managed(spec.engine.kind)
-    model = str(gguf_of(Path(checkpoint["path"]), checkpoint["config"], kind.dtype(spec))) if kind.gguf else checkpoint["path"]
+    model = str(gguf_of(Path(checkpoint.path), checkpoint.config, kind.dtype(spec))) if kind.gguf else checkpoint.path
     flags = {**kind.flags(spec, plan, _longest_sequence(spec, geometry, plan)), **spec.deployment.flags}
     started = replace(
         launch,

@@ -9,8 +9,8 @@ import altair as alt
 import polars as pl
 
 from bench.analysis.factors import with_metrics
+from bench.figures.conditions import CROSSED
 from bench.figures.results import Results
-from bench.figures.selection import CROSSED
 from bench.figures.theme import nothing_to_show
 
 __all__ = ["by_family"]

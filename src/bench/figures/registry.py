@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import altair as alt
 
 from bench.errors import BenchError
+from bench.figures.conditions import Condition
 from bench.figures.results import Results
 from bench.figures.selection import figure_names
 
@@ -22,6 +23,7 @@ class Figure:
     """A figure: its name, its title, the question that it answers, how to read it, and the function that draws it.
 
     Attributes:
+        applies: which studies have it, as `bench.figures.conditions` words it. order: its place in a report; least first.
         by_axis: whether its x axis is the load, so that kinds of load stand apart and lengths that a ladder sweeps are left to others.
         uses: keys of the decision that it is drawn from; it gets no others, so that a change of those does not draw it anew. `device`
             is the hardware too.
@@ -30,6 +32,8 @@ class Figure:
     """
 
     name: str
+    applies: Condition
+    order: float
     title: str
     question: str
     reading: str
@@ -46,6 +50,8 @@ _FIGURES: dict[str, Figure] = {}
 def figure(
     name: str,
     *,
+    applies: Condition,
+    order: float,
     title: str,
     question: str,
     reading: str,
@@ -57,7 +63,7 @@ def figure(
     """Register the decorated function as the figure `name`, which is also its file's name. The rest: `Figure`."""
 
     def register(draw: Draw) -> Draw:
-        _FIGURES[name] = Figure(name, title, question, reading, draw, invalid, judged, by_axis, uses)
+        _FIGURES[name] = Figure(name, applies, order, title, question, reading, draw, invalid, judged, by_axis, uses)
         return draw
 
     return register

@@ -1,18 +1,25 @@
-"""Which figures a study has: those whose question its runs can answer. Nothing is drawn or imported for it."""
+"""Which figures there are, and which of them a study has: those whose question its runs can answer.
+
+The workflow asks this at each start and in each of its jobs, before there is anything to draw. Charts import altair and what computes
+their rows, which would add half a second to each start of little more than one. So what it needs of a chart, `applies` and `order`, is
+read from the chart's source, and no chart is imported.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import ast
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-__all__ = ["ALIKE", "CROSSED", "FIGURES", "figure_names", "figures_of"]
+from bench.errors import BenchError
+from bench.figures import conditions
+from bench.figures.conditions import Condition
 
-Rows = Sequence[Mapping[str, Any]]
-_FEWEST_LENGTHS = 3
-# Workloads that are alike in these differ by whether they stream, or not at all.
-ALIKE = ("deployment", "arrival", "axis", "level", "prompt_fixed", "output_fixed", "endpoint", "cache", "turns")
-CROSSED = ("level", "prompt_fixed", "output_fixed")
+__all__ = ["figure_names", "figures_of"]
+
+_CHARTS = Path(__file__).parent / "charts"
 
 
 def figures_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -20,113 +27,46 @@ def figures_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
     Args:
         rows: the runs, by what a study can vary: `Plan.rows`, or rows of the summary table.
+
+    Raises:
+        BenchError: a file of `charts/` does not say when it applies.
     """
     known = list(rows)
-    return [name for name, applies in FIGURES.items() if applies(known)]
+    return [name for name, applies in _conditions(_CHARTS).items() if applies(known)]
 
 
 def figure_names() -> list[str]:
-    """All figures there are; each is drawn by the file of its name in `charts/`."""
-    return list(FIGURES)
+    """All figures there are, in the same order; each is drawn by the file of its name in `charts/`."""
+    return list(_conditions(_CHARTS))
 
 
-def varied(rows: Rows, key: str, *, within: Sequence[str]) -> int:
-    """The most values of `key` among rows that agree in `within`."""
-    seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
-    for row in rows:
-        if row.get(key) is not None:
-            seen[tuple(row.get(other) for other in within)].add(row[key])
-    return max(map(len, seen.values()), default=0)
+@cache
+def _conditions(folder: Path) -> dict[str, Condition]:
+    """By figure, when it applies; ordered."""
+    found = [(*_declared(file), file.stem.replace("_", "-")) for file in folder.glob("*.py") if file.stem != "__init__"]
+    return {name: applies for _, applies, name in sorted(found, key=lambda chart: (chart[0], chart[2]))}
 
 
-def _levels(fewest: int) -> Callable[[Rows], bool]:
-    """A curve with so many levels of load, of a workload whose lengths no ladder sweeps."""
-    return lambda rows: varied(_plain(rows), "level", within=("deployment", "workload", "axis")) >= fewest
+def _declared(file: Path) -> tuple[float, Condition]:
+    """The `order` and `applies` of a chart's `@figure(...)`.
+
+    Raises:
+        BenchError: they are not there, or not made of what `bench.figures.conditions` has.
+    """
+    functions = [
+        node for node in ast.parse(file.read_text(encoding="utf-8"), str(file)).body if isinstance(node, ast.FunctionDef)
+    ]
+    calls = [call for function in functions for call in function.decorator_list if isinstance(call, ast.Call)]
+    given = {key.arg: key.value for call in calls if ast.unparse(call.func) == "figure" for key in call.keywords}
+    try:
+        return _value(given["order"], file), _value(given["applies"], file)
+    except (KeyError, NameError) as error:
+        raise BenchError(
+            f"{file}: no function under @figure(...) whose `order` and `applies` can be read without importing it ({error!r}). "
+            f"Give it both, made of numbers and of what {conditions.__name__} has."
+        ) from None
 
 
-def _plain(rows: Rows) -> Rows:
-    return [row for row in rows if row["workload"] == row["family"]]
-
-
-def _lengths(key: str) -> Callable[[Rows], bool]:
-    """Three lengths or more at one load, all else alike, and no other length swept beside them (that is a study of factors)."""
-    other = "output_fixed" if key == "prompt_fixed" else "prompt_fixed"
-
-    def applies(rows: Rows) -> bool:
-        families = defaultdict(list)
-        for row in rows:
-            families[row["family"]].append(row)
-        alone = [row for family in families.values() if varied(family, other, within=()) == 1 for row in family]
-        return varied(alone, key, within=("deployment", "family", "axis", "level")) >= _FEWEST_LENGTHS
-
-    return applies
-
-
-def _streaming(rows: Rows) -> bool:
-    return varied([row for row in rows if row.get("prompt_fixed")], "stream", within=ALIKE) == 2
-
-
-def _tensor_parallel(rows: Rows) -> bool:
-    return varied(_plain(rows), "tensor_parallel", within=("model", "engine", "workload", "axis", "level")) >= 2
-
-
-def _on_gpus(rows: Rows) -> bool:
-    """Runs on GPUs under loads of their own, whether or not anything could be told of these."""
-    return any(row.get("device") == "cuda" for row in _plain(rows))
-
-
-def _factors(rows: Rows) -> bool:
-    """A family of bursts in which two of load and lengths are crossed, and three factors that vary in all."""
-    families = defaultdict(list)
-    for row in rows:
-        if row["workload"] != row["family"] and row["arrival"] == "burst":
-            families[row["family"]].append(row)
-    crossed = [row for family in families.values() if sum(_several(family, key) for key in CROSSED) >= 2 for row in family]
-    return sum(_several(crossed, key) for key in (*CROSSED, "model", "tensor_parallel")) >= 3
-
-
-def _several(rows: Rows, key: str) -> bool:
-    return varied(rows, key, within=()) > 1
-
-
-def _over_time(rows: Rows) -> bool:
-    return any(row.get("stream") is not False and (row.get("output_fixed") or 2) > 1 for row in _plain(rows))
-
-
-def _compared(rows: Rows) -> bool:
-    """The baseline and another deployment under the same load."""
-    load = ("workload", "axis", "level")
-    sides: dict[bool, set[tuple[Any, ...]]] = {True: set(), False: set()}
-    for row in rows:
-        sides[bool(row.get("baseline"))].add(tuple(row.get(key) for key in load))
-    return bool(sides[True] & sides[False])
-
-
-def _flag(key: str) -> Callable[[Rows], bool]:
-    """Whether the study's decision asks for it, and there is a curve."""
-    curve = _levels(2)
-    return lambda rows: any(row.get(key) for row in rows) and curve(rows)
-
-
-FIGURES: dict[str, Callable[[Rows], bool]] = {
-    "comparison": _compared,
-    "fleet": _flag("slo"),
-    "kv-saturation": _levels(2),
-    "peak-throughput": _levels(2),
-    "performance-profile": _levels(4),
-    "ttft": _levels(2),
-    "saturation-by-kv-bytes": _levels(2),
-    "memory-pressure": _levels(2),
-    "economics": _flag("priced"),
-    "throughput-over-time": _over_time,
-    "tensor-parallel": _tensor_parallel,
-    "gpu-balance": _on_gpus,
-    "gpu-memory-power": _on_gpus,
-    "ttft-by-prompt-length": _lengths("prompt_fixed"),
-    "latency-by-output-length": _lengths("output_fixed"),
-    "streaming": _streaming,
-    "factor-correlations": _factors,
-    "factor-importance": _factors,
-    "factor-panels": _factors,
-    "utilisation-by-batch": _factors,
-}
+def _value(expression: ast.expr, file: Path) -> Any:
+    """What an expression of our own source is, with the names of `bench.figures.conditions` alone."""
+    return eval(compile(ast.Expression(expression), str(file), "eval"), dict(vars(conditions)))  # noqa: S307

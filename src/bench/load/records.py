@@ -159,6 +159,7 @@ def _answer(response: _Response, streamed: bool) -> _Answer:
 
 def _streamed(response: _Response) -> _Answer:
     answer = _Answer()
+    closed = False
     for stamp, event in _events(response.pieces):
         if event == b"[DONE]":
             answer.complete = bool(answer.tokens)
@@ -179,8 +180,12 @@ def _streamed(response: _Response) -> _Answer:
             continue
         if tokens:
             answer.tokens.append(stamp)
+            closed = _closes(content)
         if output and answer.first_output is None:
             answer.first_output = stamp
+    # Each chunk before it carried a token or more, so one more than there are tokens carried none.
+    if closed and 0 < (answer.usage.completion or 0) < len(answer.tokens):
+        answer.tokens.pop()
     return answer
 
 
@@ -188,7 +193,8 @@ def _carries(content: dict[str, Any]) -> tuple[bool, bool]:
     """Whether a chunk carries tokens, and whether any of them is no reasoning.
 
     A chunk of /v1/completions with a choice does, even where its text is empty: vLLM sends one when the tokens so far spell no whole
-    character. A chunk of a chat does where its delta holds something that was generated: a role alone, or an empty text, is none.
+    character. (One that closes the answer may be an exception.) A chunk of a chat does where its delta holds something that was
+    generated: a role alone, or an empty text, is none.
     """
     tokens = output = False
     for choice in content.get("choices") or ():
@@ -197,6 +203,17 @@ def _carries(content: dict[str, Any]) -> tuple[bool, bool]:
         tokens = tokens or answered or any(delta.get(key) for key in _REASONING)
         output = output or answered
     return tokens, output
+
+
+def _closes(content: dict[str, Any]) -> bool:
+    """Whether a chunk of /v1/completions ends its answer without a text.
+
+    vLLM's carries the last token nevertheless, where that spells no whole character. llama.cpp's follows the last token's own chunk at
+    once, and carries none. The two look alike; the server's count of tokens tells them apart.
+    """
+    return all(
+        "delta" not in choice and choice.get("finish_reason") and not choice.get("text") for choice in content["choices"]
+    )
 
 
 def _whole(response: _Response) -> _Answer:

@@ -15,6 +15,8 @@ from bench.models.geometry import Geometry
 from bench.models.model import Model
 from bench.models.tokenizer import CHAT_TEMPLATE, FEWEST_TOKENS, SPECIAL, TOKEN_IDS, tokens
 from bench.published import decoder_part
+from bench.records.checkpoint import Checkpoint
+from bench.records.files import write_record
 
 __all__ = ["write_checkpoint"]
 
@@ -55,23 +57,17 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
         target.symlink_to(folder.resolve(), target_is_directory=True)
         config = _checked(name, model, folder / "config.json")
         geometry = geometry_of(config)
-    record.write_text(
-        json.dumps(
-            {
-                "model": name,
-                "source": model.hub or model.path or "synthetic",
-                "revision": model.revision,
-                "path": str(target),
-                "config": config,
-                "parameters": geometry.parameters,
-                "weight_bytes": None
-                if model.synthetic
-                else sum(f.stat().st_size for f in target.glob("*.safetensors")) or None,
-            },
-            indent=2,
-        )
-        + "\n"
+    weights = 0 if model.synthetic else sum(file.stat().st_size for file in target.glob("*.safetensors"))
+    checkpoint = Checkpoint(
+        model=name,
+        source=model.hub or model.path or "synthetic",
+        revision=model.revision,
+        path=str(target),
+        config=config,
+        parameters=geometry.parameters,
+        weight_bytes=weights or None,
     )
+    write_record(checkpoint, record)
 
 
 def _checked(name: str, model: Model, file: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from bench.records.environment import environment_text
 from bench.records.latencies import LATENCIES
 from bench.records.request_table import request_table
 from bench.records.run import REQUESTS, TELEMETRY, RunRecord, read_run
+from bench.records.run_summary import RunSummary, write_run_summary
 
 __all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
 
@@ -61,7 +61,7 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     table.write_parquet(requests)
     samples.write_parquet(telemetry)
     (wide_table(samples) if len(samples) else pl.DataFrame({"elapsed_s": []})).write_csv(wide)
-    summary.write_text(json.dumps(content, indent=2) + "\n")
+    write_run_summary(RunSummary.of(content), summary)
     return content
 
 

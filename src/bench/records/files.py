@@ -21,30 +21,33 @@ _MOST = 1e15  # of a number: beyond it, nothing of ours was counted or measured
 R = TypeVar("R")
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path, *, constants: bool = False) -> dict[str, Any]:
     """The JSON object in `path`.
 
+    Args:
+        constants: whether NaN and infinities are taken; in what was measured they are refused.
+
     Raises:
-        OSError, ValueError, RecursionError: there is none; NaN and infinities are refused.
+        OSError, ValueError, RecursionError: there is none.
     """
-    content = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse_constant)
+    content = json.loads(path.read_text(encoding="utf-8"), parse_constant=None if constants else refuse_constant)
     if not isinstance(content, dict):
         raise ValueError("it holds no object")
     return content
 
 
-def read_typed(kind: type[R], path: Path, fix: str, older: Mapping[str, Any] | None = None) -> R:
+def read_typed(kind: type[R], path: Path, fix: str, older: Mapping[str, Any] | None = None, *, constants: bool = False) -> R:
     """The record in `path`.
 
     Args:
         kind: a dataclass. fix: what to do about a file that is none. older: functions by key that give what records of older versions
-            lack, from the rest of their content.
+            lack, from the rest of their content. constants: as `read_object` takes it.
 
     Raises:
         BenchError: it names the file, the key and what is wrong.
     """
     try:
-        content = read_object(path)
+        content = read_object(path, constants=constants)
         for key, value_of in (older or {}).items():
             if key not in content:
                 content[key] = value_of(content)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import tarfile
 import time
@@ -23,15 +22,15 @@ from bench.commit import commit_of
 from bench.errors import BenchError
 from bench.records.checksums import files_of, record_digest, whole
 from bench.records.environment import redacted, redacted_text, without_user
+from bench.records.pack import INDEX, PackIndex
 from bench.store.state import facts_key
 from bench.store.store import Store
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.plan import PROTOCOL
 
-__all__ = ["FORMAT", "INDEX", "STUDY", "Packed", "pack", "packed_facts"]
+__all__ = ["STUDY", "Packed", "pack", "packed_facts"]
 
-FORMAT = 1
-INDEX, STUDY = "pack.json", "study.yaml"
+STUDY = "study.yaml"
 
 
 @dataclass(frozen=True)
@@ -74,26 +73,26 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
         **_without_secrets(_with_fingerprints(content, plan)),
         "select": list(digests) if missing else plan.config.select,
     }
-    index: dict[str, Any] = {
-        "format": FORMAT,
-        "title": plan.config.study.title,
-        "packed": time.strftime("%FT%TZ", time.gmtime()),
-        "commit": commit_of(),
-        "protocol": PROTOCOL,
-        "runs": digests,
-        "missing": list(missing),
-        "files": {},
-    }
+    packed = time.strftime("%FT%TZ", time.gmtime())
     output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = output.with_name(f".unfinished-{output.name}")
     own = [spec.deployment.environment for spec in plan.deployments.values()]
     with tarfile.open(unfinished, "w:gz", compresslevel=6) as tar:
         # Each file is read once: a session that goes on may write to its log meanwhile.
-        _add(tar, STUDY, yaml.safe_dump(narrowed, sort_keys=False, allow_unicode=True).encode(), index)
+        sums = {STUDY: _add(tar, STUDY, yaml.safe_dump(narrowed, sort_keys=False, allow_unicode=True).encode())}
         for name, file in files.items():
             content_of = file.read_bytes()
-            _add(tar, name, redacted_text(content_of, os.environ, *own) if file.suffix == ".log" else content_of, index)
-        _add(tar, INDEX, (json.dumps(index, indent=1) + "\n").encode(), {"files": {}})
+            sums[name] = _add(tar, name, redacted_text(content_of, os.environ, *own) if file.suffix == ".log" else content_of)
+        index = PackIndex(
+            title=plan.config.study.title,
+            packed=packed,
+            commit=commit_of(),
+            protocol=PROTOCOL,
+            runs=digests,
+            missing=missing,
+            files=sums,
+        )
+        _add(tar, INDEX, index.encoded())
     unfinished.replace(output)
     return Packed(tuple(digests), missing)
 
@@ -154,9 +153,9 @@ def packed_facts(deployment: str, session: int) -> PurePosixPath:
     return PurePosixPath(Paths.facts(deployment, session)).relative_to("results")
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes, index: dict[str, Any]) -> None:
-    """Put a file into the tar and its digest into the index."""
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> str:
+    """Put a file into the tar; its SHA-256."""
     member = tarfile.TarInfo(name)
     member.size, member.mtime = len(content), int(time.time())
     tar.addfile(member, io.BytesIO(content))
-    index["files"][name] = hashlib.sha256(content).hexdigest()
+    return hashlib.sha256(content).hexdigest()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import os
 import re
 import shutil
@@ -13,12 +12,12 @@ import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bench.errors import BenchError, shown
 from bench.records.checksums import checksum, files_of, record_digest, whole
 from bench.records.files import UNREADABLE
-from bench.store.pack import FORMAT, INDEX, STUDY, Packed, packed_facts
+from bench.records.pack import INDEX, OtherFormat, PackIndex, read_index
+from bench.store.pack import STUDY, Packed, packed_facts
 from bench.store.state import facts_key
 from bench.store.store import Store
 from bench.study import DeploymentSpec, Paths, Plan, load_file
@@ -58,7 +57,7 @@ def unpack(file: Path, store: Store) -> Packed:
         folder = Path(name)
         index = _extract(file, folder)
         plan = _plan_of(folder, index, file)
-        beside = _beside(file, folder)
+        beside = _beside(file, index)
         for spec in plan.deployments.values():
             _refuse_another(spec, plan, folder, store, file)
         for spec in plan.deployments.values():
@@ -72,10 +71,10 @@ def unpack(file: Path, store: Store) -> Packed:
         for part in _BESIDE:
             if (folder / part).exists():
                 shutil.move(folder / part, beside / part)
-    return Packed(tuple(run.key for run in plan.runs), tuple(index["missing"]), beside / STUDY)
+    return Packed(tuple(run.key for run in plan.runs), index.missing, beside / STUDY)
 
 
-def _extract(file: Path, folder: Path) -> dict[str, Any]:
+def _extract(file: Path, folder: Path) -> PackIndex:
     """Unpack a tar file whose every member its index names, with its digest; the index.
 
     Member by member: what is no plain file, comes twice, or has a name that `pack` does not give, is never written; nor is more than
@@ -94,25 +93,19 @@ def _extract(file: Path, folder: Path) -> dict[str, Any]:
                 with target.open("xb") as written:
                     shutil.copyfileobj(content, written, 1 << 20)
                 found[member.name] = checksum(target)
-        index: dict[str, Any] = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        known, expected, runs = index["format"], dict(index["files"]), dict(index["runs"])
-        texts = [*expected.values(), *runs, *runs.values(), *(index["missing"] if known == FORMAT else ())]
-        if not isinstance(index.get("commit"), str | None) or not all(isinstance(text, str) for text in texts):
-            raise TypeError(f"{INDEX} is not what `bench pack` writes")
+        index = read_index(folder / INDEX)
     except FileNotFoundError:
         what = f"it has no {INDEX}" if file.is_file() else "no such file"
         raise BenchError(f"{file}: {what}; `bench pack` writes such files.") from None
+    except OtherFormat as error:
+        raise BenchError(f"{file}: {error}; unpack it with the version that packed it.") from None
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, *_ODD) as error:
         told = str(error).partition("\n")[0][:200]
         raise BenchError(f"{file}: no pack, or not whole ({told}); `bench pack` writes such files. Copy it again.") from None
     except OSError as error:
         raise BenchError(f"{file}: cannot be unpacked: {error.strerror or error}.") from None
-    if known != FORMAT:
-        raise BenchError(
-            f"{file}: a pack of format {known}, and this version reads {FORMAT}; unpack it with the version that packed it."
-        )
     found.pop(INDEX)
-    if wrong := {name for name, _ in found.items() ^ expected.items()}:
+    if wrong := {name for name, _ in found.items() ^ index.files.items()}:
         raise BenchError(
             f"{file}: {len(wrong)} of its files are missing or are not what was packed, such as {min(wrong)}. Copy it again."
         )
@@ -147,17 +140,17 @@ def _refuse_member(member: tarfile.TarInfo, found: Mapping[str, str], room: int)
         raise ValueError(_TOO_LARGE)
 
 
-def _plan_of(folder: Path, index: Mapping[str, Any], file: Path) -> Plan:
+def _plan_of(folder: Path, index: PackIndex, file: Path) -> Plan:
     """The plan of the pack's study, if these sources define its runs as those did that measured, and each of them is there."""
-    elsewhere = f"Unpack it in a clone of the commit that packed it, {index.get('commit') or 'which is unknown'}."
+    elsewhere = f"Unpack it in a clone of the commit that packed it, {index.commit or 'which is unknown'}."
     try:
         plan = Plan.of(load_file(folder / STUDY))
     except BenchError as error:
         raise BenchError(f"{file}: these sources do not take its study:\n{error}\n{elsewhere}") from None
     here = {run.key: run.digest for run in plan.runs}
-    if differing := {key for key, _ in here.items() ^ index["runs"].items()}:
+    if differing := {key for key, _ in here.items() ^ index.runs.items()}:
         raise BenchError(
-            f"{file}: {len(differing)} of its {len(index['runs'])} runs are defined otherwise by these sources (a lock, a default, "
+            f"{file}: {len(differing)} of its {len(index.runs)} runs are defined otherwise by these sources (a lock, a default, "
             f"the protocol), which would measure them again. {elsewhere}"
         )
     for spec in plan.deployments.values():
@@ -184,7 +177,7 @@ def _expect(right: bool, name: str, file: Path) -> None:
         )
 
 
-def _beside(file: Path, folder: Path) -> Path:
+def _beside(file: Path, index: PackIndex) -> Path:
     """Where the pack's study, logs and engines go."""
     name = file.name.removesuffix(".tar.gz")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or name == file.name:
@@ -192,14 +185,19 @@ def _beside(file: Path, folder: Path) -> Path:
             f"{file}: its study goes into results/packs by the pack's name; rename it to something like h100.tar.gz."
         )
     beside = Path(Paths.STORE).parent / "packs" / name
-    if not _runs_in(beside / INDEX) <= _runs_in(folder / INDEX):
+    if not _goes_on(beside / INDEX, index):
         raise BenchError(f"{file}: {beside} holds a pack of that name with other runs; rename this one, or remove that folder.")
     return beside
 
 
-def _runs_in(index: Path) -> set[tuple[str, str]]:
-    """A pack's runs with their digests; none where there is no pack."""
-    return set(json.loads(index.read_text())["runs"].items()) if index.exists() else set()
+def _goes_on(earlier: Path, index: PackIndex) -> bool:
+    """Whether a pack has every run of an earlier one, of which `earlier` is the index; true where there is none."""
+    try:
+        return read_index(earlier).runs.items() <= index.runs.items()
+    except FileNotFoundError:
+        return True
+    except (*UNREADABLE, OtherFormat):
+        return False
 
 
 def _refuse_another(spec: DeploymentSpec, plan: Plan, folder: Path, store: Store, file: Path) -> None:

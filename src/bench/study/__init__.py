@@ -3,9 +3,10 @@
 from bench.study.config import Config, Deployment, Engine
 from bench.study.decision import Decision
 from bench.study.paths import Paths
-from bench.study.plan import DeploymentSpec, Plan, RunSpec
+from bench.study.plan import Plan
 from bench.study.read import load_config, load_file, load_workload
 from bench.study.slo import Slo, parse_slo
+from bench.study.specs import DeploymentSpec, RunSpec
 from bench.study.workload import Workload
 
 __all__ = [

@@ -10,7 +10,7 @@ from bench.study.slo import Slo
 from bench.study.workload import Workload
 
 if TYPE_CHECKING:
-    from bench.study.plan import RunSpec
+    from bench.study.specs import RunSpec
 
 __all__ = ["requests_for", "thin_levels", "with_requests"]
 

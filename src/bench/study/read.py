@@ -221,12 +221,24 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
             yield from _planned(f"deployments.{name}", deployment, engine)
             if model := config.models.get(deployment.model):
                 refused = managed(engine.kind).refused(deployment, engine, model, None)
-                yield from [f"deployments.{name}.{refused}."] if refused else []
+                if model.path and model.path.lower().endswith(".gguf"):
+                    yield _one_file(f"deployments.{name}", deployment.model, model.path)
+                elif refused:
+                    yield f"deployments.{name}.{refused}."
         if engine and engine.device == "cpu" and engine.source != "external" and deployment.kv_cache_memory is None:
             yield (
                 f"deployments.{name}.kv_cache_memory is missing. On a CPU nothing else bounds the KV cache; "
                 "say how much it gets, such as 64MiB."
             )
+
+
+def _one_file(where: str, model: str, path: str) -> str:
+    """A GGUF file as a model: nothing says its shape to the memory plan, or its tokenizer to the prompts."""
+    return (
+        f"models.{model}.path is {shown(path)}, a GGUF file, and no engine is started here with one. Give the folder of a checkpoint "
+        "with its config.json, for vLLM; or architecture or catalogue in place of path, for llama.cpp with random weights. To measure "
+        f"this file, start its server yourself and give {where} an engine with `source: external`."
+    )
 
 
 def _planned(where: str, deployment: Deployment, engine: Engine) -> typing.Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bench.study.plan import RunSpec
+    from bench.study.specs import RunSpec
 
 __all__ = ["Place", "alternating", "places_of", "session_of"]
 

@@ -6,6 +6,7 @@ import altair as alt
 import polars as pl
 
 from bench.analysis import Comparison
+from bench.figures.conditions import beside_baseline
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import AXIS_TITLES, PALETTE, nothing_to_show
@@ -23,6 +24,8 @@ _VERDICTS = {
 
 @figure(
     "comparison",
+    applies=beside_baseline,
+    order=10,
     title="Against the baseline",
     question="Which deployment is better or worse than the baseline, in what, and is it more than chance?",
     reading="Difference from the baseline's runs of the same load and session. Large, with its interval as a band: all loads together;"

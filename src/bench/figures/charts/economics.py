@@ -7,6 +7,7 @@ import polars as pl
 
 from bench.analysis import best_points
 from bench.analysis.economics import lasting
+from bench.figures.conditions import wanted
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, PANELS_A_ROW, curve_column, level_axis, nothing_to_show, with_curve
@@ -17,6 +18,8 @@ _DASHES = {"revenue": [1, 0], "cost": [6, 3], "profit": [2, 2]}
 
 @figure(
     "economics",
+    applies=wanted("priced"),
+    order=90,
     title="Revenue, cost and profit against demand",
     question="From which load on does an instance earn what it costs, and at which load does it earn the most?",
     reading="USD an hour of one instance under each load: revenue from output tokens/s, cost of its GPUs (or machine), energy and "

@@ -4,6 +4,7 @@ import altair as alt
 import polars as pl
 
 from bench.analysis.factors import FACTORS, METRICS, correlations, metrics_of
+from bench.figures.conditions import crossed_factors
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -12,6 +13,8 @@ from bench.figures.theme import nothing_to_show
 
 @figure(
     "factor-correlations",
+    applies=crossed_factors,
+    order=170,
     title="Which factors and metrics go together",
     question="How strongly is each metric correlated with each factor?",
     reading="Pearson's r over the configurations of a model, repeats averaged first, with its 95 % interval and its strength: none "

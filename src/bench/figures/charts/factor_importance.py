@@ -7,6 +7,7 @@ import polars as pl
 
 from bench.analysis.factors import FACTORS, cells, confounded
 from bench.analysis.importance import FEWEST_CELLS, FEWEST_SCORE, importances
+from bench.figures.conditions import crossed_factors
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -18,6 +19,8 @@ _WIDTH = 330
 
 @figure(
     "factor-importance",
+    applies=crossed_factors,
+    order=180,
     title="What decides each metric",
     question="How much worse is a metric told when one factor is shuffled?",
     reading="Permutation importance: R² of gradient-boosted trees on configurations that they have not seen, less R² with the "

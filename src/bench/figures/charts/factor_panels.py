@@ -4,6 +4,7 @@ import altair as alt
 import polars as pl
 
 from bench.analysis.factors import FACTORS, METRICS, marginal_means, varying
+from bench.figures.conditions import crossed_factors
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -15,6 +16,8 @@ _UNITS = {"batch size": "batch size (requests)", "input length": "input (tokens)
 
 @figure(
     "factor-panels",
+    applies=crossed_factors,
+    order=190,
     title="Each metric over each factor",
     question="In which direction does each factor move each metric, and by how much?",
     reading="Geometric means over the other factors, of the configurations that have every value of the factor shown. Shaded: the "

@@ -10,6 +10,7 @@ import polars as pl
 
 from bench.analysis.sensitivity import sensitivity, steps_of
 from bench.analysis.sizing import Fleet, OperatingPoint, fleet
+from bench.figures.conditions import wanted
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import HEIGHT, curve_colour, nothing_to_show, with_curve
@@ -24,6 +25,8 @@ _FLEET = {"deployment": pl.String, "workload": pl.String, "peak": pl.Float64, "i
 
 @figure(
     "fleet",
+    applies=wanted("slo"),
+    order=20,
     title="What one instance carries, and how many a peak takes",
     question="How do capacity and fleet change if the SLO or the peak turns out to be another one?",
     reading="Left, a panel an SLO: requests/s of one instance, were this SLO's limit another one; each step is a measured level, a bar "

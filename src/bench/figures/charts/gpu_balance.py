@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from bench.figures.conditions import on_gpus
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, PANELS_A_ROW, curve_column, level_axis, nothing_to_show, points, with_curve
@@ -13,6 +14,8 @@ _COLOURS = [*PALETTE, "#999999"]  # as many as a usual server has GPUs
 
 @figure(
     "gpu-balance",
+    applies=on_gpus,
+    order=120,
     title="GPU utilisation against load",
     question="How busy are the GPUs, and are all of them as busy?",
     reading="The mean of each GPU over a run, a line a GPU through the medians of its levels; the grey bar spans them from the "

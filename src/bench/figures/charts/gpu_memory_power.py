@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from bench.figures.conditions import on_gpus
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
@@ -25,6 +26,8 @@ _PANELS = {
 
 @figure(
     "gpu-memory-power",
+    applies=on_gpus,
+    order=130,
     title="GPU memory, power and tokens a joule against load",
     question="What do the GPUs hold and draw as load rises, and at what load does a joule buy the most tokens?",
     reading="Each run, and lines through the medians of the levels. An engine takes its memory when it starts, so that line is level. "

@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from bench.figures.conditions import levels
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
@@ -19,11 +20,13 @@ from bench.figures.theme import (
 
 @figure(
     "kv-saturation",
+    applies=levels(2),
+    order=30,
     title="KV-cache usage against load",
     question="At what load does the KV cache run out, and was that to be expected?",
-    reading="Peak usage of each run. Dashed: the saturation that geometry predicts, KV tokens ÷ tokens a request. Where a curve "
-    "reaches the top at its dashed line, geometry told the limit. vLLM keeps one block for itself, so the level at the line is "
-    "the first that does not fit whole.",
+    reading="Peak usage of each run; where each request holds a slot, the share of slots at work. Dashed: the saturation that geometry "
+    "predicts, KV tokens ÷ tokens a request. Where a curve reaches the top at its dashed line, geometry told the limit. An engine may "
+    "keep a block for itself; then the level at the line is the first that does not fit whole.",
     judged="counts_valid",
 )
 def kv_saturation(results: Results) -> alt.LayerChart:

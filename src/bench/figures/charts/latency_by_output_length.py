@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from bench.figures.conditions import lengths
 from bench.figures.lengths import fitted, length_chart, swept
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -10,6 +11,8 @@ from bench.figures.results import Results
 
 @figure(
     "latency-by-output-length",
+    applies=lengths("output_fixed"),
+    order=150,
     title="Latency and speed against output length",
     question="How long does an answer take, and does it come more slowly as it grows?",
     reading="Left, E2E latency: the slope of the line (least squares, ± half of its 95 % interval) is what an output token costs; "

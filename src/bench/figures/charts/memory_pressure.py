@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from bench.figures.conditions import levels
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, PANELS_A_ROW, curve_column, with_curve
@@ -12,11 +13,13 @@ _COUNTS = {"running": "running", "waiting": "waiting", "completed": "completed"}
 
 @figure(
     "memory-pressure",
+    applies=levels(2),
+    order=80,
     title="Admission, queueing and memory pressure at the highest level",
     question="When the server is overloaded, do requests wait because the KV cache is full?",
     reading="The highest level of each curve. Above: requests running, waiting and completed. Below: KV-cache usage. At first a burst "
-    "queues for its prefill, of which a step takes so many tokens (max_num_batched_tokens). A queue that stays or comes back while "
-    "usage is pinned near 100 % is one for memory.",
+    "queues for its prefill, of which a step takes only so many tokens. A queue that stays or comes back while usage is pinned near "
+    "100 % is one for memory.",
     invalid="Named in their panels' titles where they are drawn",
     judged="counts_valid",
 )

@@ -4,6 +4,7 @@ import altair as alt
 import polars as pl
 
 from bench.analysis import regions, repeats
+from bench.figures.conditions import levels
 from bench.figures.regions import point_layers, region_bands, region_colour, turning_points
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -28,6 +29,8 @@ _STRIP = 15  # height of a curve's regions
 
 @figure(
     "peak-throughput",
+    applies=levels(2),
+    order=40,
     title="Throughput against load",
     question="Where does more load stop buying more tokens, and where does it cost some?",
     reading="Left, the study's measure: the most output tokens in any second of a run. Right, the run's mean, which also pays for "

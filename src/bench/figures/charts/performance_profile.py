@@ -5,6 +5,7 @@ import textwrap
 import altair as alt
 import polars as pl
 
+from bench.figures.conditions import levels
 from bench.figures.regions import point_layers, region_bands, region_colour, turning_points
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -26,6 +27,8 @@ _BLACK = alt.ColorValue("black")
 
 @figure(
     "performance-profile",
+    applies=levels(4),
+    order=50,
     title="Performance profile: spare, shared, overloaded",
     question="How much load does each deployment take before it stops scaling, and before it saturates?",
     reading="Output tokens/s (of the steady window, or of a whole burst), a panel a curve, each with axes of its own. A, spare "

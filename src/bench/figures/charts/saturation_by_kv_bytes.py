@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from bench.figures.conditions import levels
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import AXIS_TITLES, HEIGHT, curve_colour, curve_size, curve_width, with_curve
@@ -10,6 +11,8 @@ from bench.figures.theme import AXIS_TITLES, HEIGHT, curve_colour, curve_size, c
 
 @figure(
     "saturation-by-kv-bytes",
+    applies=levels(2),
+    order=70,
     title="What decides where a server saturates",
     question="Is it the model's size, or the bytes that a token holds in the KV cache?",
     reading="The load at which the cache is full, against KV bytes a token (left) and against parameters (right). Filled: the "

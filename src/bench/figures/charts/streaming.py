@@ -3,9 +3,9 @@
 import altair as alt
 import polars as pl
 
+from bench.figures.conditions import ALIKE, with_and_without_streaming
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.selection import ALIKE
 from bench.figures.theme import PALETTE, nothing_to_show
 
 _KINDS = {True: "streaming", False: "whole answer"}
@@ -14,6 +14,8 @@ _MEASURES = {"first": "until there is something to read", "e2e_p50_s": "until th
 
 @figure(
     "streaming",
+    applies=with_and_without_streaming,
+    order=160,
     title="What streaming buys",
     question="How much sooner is there something to read, and what does it cost in the whole?",
     reading="Medians of each run, the same requests with and without streaming. With it there is something to read at the first "

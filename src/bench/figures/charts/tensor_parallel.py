@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from bench.figures.conditions import several_device_counts
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import HEIGHT, PALETTE, level_axis, nothing_to_show, points
@@ -10,6 +11,8 @@ from bench.figures.theme import HEIGHT, PALETTE, level_axis, nothing_to_show, po
 
 @figure(
     "tensor-parallel",
+    applies=several_device_counts,
+    order=110,
     title="One device beside several",
     question="What does another device buy in throughput and in KV cache, and does the gain hold as load rises?",
     reading="Left: output tokens/s. Middle: efficiency, the throughput of n devices over n times that of the fewest, "

@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from bench.figures.conditions import tokens_over_time
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PANELS_A_ROW, curve_column, with_curve
@@ -10,6 +11,8 @@ from bench.figures.theme import PANELS_A_ROW, curve_column, with_curve
 
 @figure(
     "throughput-over-time",
+    applies=tokens_over_time,
+    order=100,
     title="Throughput over time",
     question="Does a run keep its speed, and how does its end look?",
     reading="Output tokens a second at the client, in bins of half a second, a line a level. Beyond saturation a run has a plateau "

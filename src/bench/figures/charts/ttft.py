@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from bench.figures.conditions import levels
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PANELS_A_ROW, curve_colour, curve_column, level_axis, with_curve
@@ -22,6 +23,8 @@ _SHAPES = {
 
 @figure(
     "ttft",
+    applies=levels(2),
+    order=60,
     title="Time to first token against load",
     question="How long does a user wait for the first token as load rises?",
     reading="Under a burst each request waits behind the others' prefill, so the time rises about in line with the load; a knee "

@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from bench.figures.conditions import lengths
 from bench.figures.lengths import fitted, length_chart, swept
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -10,6 +11,8 @@ from bench.figures.results import Results
 
 @figure(
     "ttft-by-prompt-length",
+    applies=lengths("prompt_fixed"),
+    order=140,
     title="Time to first token against prompt length",
     question="What does a prompt token cost before the answer begins, and what costs the request that has none?",
     reading="Median TTFT of each run. The line is least squares: its slope is what a prompt token costs in prefill, its intercept "

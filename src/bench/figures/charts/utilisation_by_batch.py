@@ -4,6 +4,7 @@ import altair as alt
 import polars as pl
 
 from bench.analysis.factors import cells, metrics_of
+from bench.figures.conditions import crossed_factors
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -12,6 +13,8 @@ from bench.figures.theme import PALETTE, nothing_to_show
 
 @figure(
     "utilisation-by-batch",
+    applies=crossed_factors,
+    order=200,
     title="Utilisation by batch size and number of devices",
     question="Does another device leave all of them less busy, and does a larger batch make up for it?",
     reading="Means over the lengths; lines: from the least length to the most. A GPU's utilisation is the share of time in which a "

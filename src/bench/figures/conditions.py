@@ -1,0 +1,119 @@
+"""Conditions under which a study has a figure: whether its runs can answer the figure's question.
+
+A chart's `applies` is made of what is here (`bench.figures.selection` says why), and of plain Python. A condition sees the runs as
+plain rows, as `Plan.rows` gives them before anything has run, and the summary table afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+__all__ = [
+    "ALIKE",
+    "CROSSED",
+    "Condition",
+    "Rows",
+    "beside_baseline",
+    "crossed_factors",
+    "lengths",
+    "levels",
+    "on_gpus",
+    "plain",
+    "several_device_counts",
+    "tokens_over_time",
+    "varied",
+    "wanted",
+    "with_and_without_streaming",
+]
+
+Rows = Sequence[Mapping[str, Any]]
+Condition = Callable[[Rows], bool]
+_FEWEST_LENGTHS = 3
+# Workloads that are alike in these differ by whether they stream, or not at all.
+ALIKE = ("deployment", "arrival", "axis", "level", "prompt_fixed", "output_fixed", "endpoint", "cache", "turns")
+CROSSED = ("level", "prompt_fixed", "output_fixed")
+
+
+def varied(rows: Rows, key: str, *, within: Sequence[str]) -> int:
+    """The most values of `key` among rows that agree in `within`."""
+    seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
+    for row in rows:
+        if row.get(key) is not None:
+            seen[tuple(row.get(other) for other in within)].add(row[key])
+    return max(map(len, seen.values()), default=0)
+
+
+def plain(rows: Rows) -> Rows:
+    """The rows of workloads whose lengths no ladder sweeps."""
+    return [row for row in rows if row["workload"] == row["family"]]
+
+
+def levels(fewest: int) -> Condition:
+    """A curve with so many levels of load, of a workload whose lengths no ladder sweeps."""
+    return lambda rows: varied(plain(rows), "level", within=("deployment", "workload", "axis")) >= fewest
+
+
+def wanted(key: str) -> Condition:
+    """The study's decision asks for it (`slo`, `priced`), and there is a curve."""
+    curve = levels(2)
+    return lambda rows: any(row.get(key) for row in rows) and curve(rows)
+
+
+def lengths(key: str) -> Condition:
+    """Three lengths or more at one load, all else alike, and no other length swept beside them (that is a study of factors)."""
+    other = "output_fixed" if key == "prompt_fixed" else "prompt_fixed"
+
+    def applies(rows: Rows) -> bool:
+        alone = [row for family in _families(rows) if varied(family, other, within=()) == 1 for row in family]
+        return varied(alone, key, within=("deployment", "family", "axis", "level")) >= _FEWEST_LENGTHS
+
+    return applies
+
+
+def with_and_without_streaming(rows: Rows) -> bool:
+    """The same requests both ways."""
+    return varied([row for row in rows if row.get("prompt_fixed")], "stream", within=ALIKE) == 2
+
+
+def several_device_counts(rows: Rows) -> bool:
+    """The same model under the same load on different numbers of devices."""
+    return varied(plain(rows), "tensor_parallel", within=("model", "engine", "workload", "axis", "level")) >= 2
+
+
+def on_gpus(rows: Rows) -> bool:
+    """Runs on GPUs under loads of their own, whether or not anything could be told of these."""
+    return any(row.get("device") == "cuda" for row in plain(rows))
+
+
+def crossed_factors(rows: Rows) -> bool:
+    """A family of bursts in which two of load and lengths are crossed, and three factors that vary in all."""
+    bursts = [row for row in rows if row["workload"] != row["family"] and row["arrival"] == "burst"]
+    crossed = [row for family in _families(bursts) if sum(_several(family, key) for key in CROSSED) >= 2 for row in family]
+    return sum(_several(crossed, key) for key in (*CROSSED, "model", "tensor_parallel")) >= 3
+
+
+def tokens_over_time(rows: Rows) -> bool:
+    """Answers that come token by token."""
+    return any(row.get("stream") is not False and (row.get("output_fixed") or 2) > 1 for row in plain(rows))
+
+
+def beside_baseline(rows: Rows) -> bool:
+    """The baseline and another deployment under the same load."""
+    load = ("workload", "axis", "level")
+    sides: dict[bool, set[tuple[Any, ...]]] = {True: set(), False: set()}
+    for row in rows:
+        sides[bool(row.get("baseline"))].add(tuple(row.get(key) for key in load))
+    return bool(sides[True] & sides[False])
+
+
+def _families(rows: Rows) -> list[list[Mapping[str, Any]]]:
+    families = defaultdict(list)
+    for row in rows:
+        families[row["family"]].append(row)
+    return list(families.values())
+
+
+def _several(rows: Rows, key: str) -> bool:
+    return varied(rows, key, within=()) > 1

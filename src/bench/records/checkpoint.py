@@ -1,0 +1,41 @@
+"""`checkpoint.json`: where a model's files lie, and what its weights and KV cache are computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.records.files import read_typed
+
+__all__ = ["Checkpoint", "read_checkpoint"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint that is ready to be served.
+
+    Attributes:
+        model: its key. source: the hub's id or the folder as configured, or `synthetic`. revision: of the hub's.
+        path: of its folder; one that is linked or fetched is a link.
+        config: the config.json from which its memory is computed. parameters: their number.
+        weight_bytes: size of a real checkpoint's weight files; None where there are none.
+    """
+
+    model: str
+    source: str
+    revision: str | None = None
+    path: str
+    config: Mapping[str, Any]
+    parameters: int
+    weight_bytes: int | None = None
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The record in `path`. Its `config` is as its publisher wrote it, be it with `Infinity`.
+
+    Raises:
+        BenchError: it names the file, the key and what is wrong.
+    """
+    return read_typed(Checkpoint, path, "Remove it, and the next workflow makes the checkpoint again.", constants=True)

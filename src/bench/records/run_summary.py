@@ -1,0 +1,63 @@
+"""`summary.json`: one run's figures, from which the summary table has its row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.records.files import read_typed, typed
+
+__all__ = ["NO_COLUMNS", "RunSummary", "read_run_summary", "write_run_summary"]
+
+NO_COLUMNS = ("metrics_missing", "counters_fell", "scrape_gaps")  # of its figures: what the table has no column for
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """One run's figures, and by name those that say whose they are and where the rest of it lies.
+
+    Attributes:
+        deployment, run: its names. digest: of its definition. level: in the unit of its axis. repeat: from 1.
+        scrape_endpoint: that of its engine's metrics. gpu_count_seen: GPUs of which anything was told.
+        metrics_missing: our metrics that the server should tell and did not. counters_fell: those that lost what they counted.
+        scrape_gaps: of each endpoint beside the engine's, the longest time without a sample (s).
+        figures: all of them, these too, by the columns of the catalogue (`bench.records.columns`), in the order of the file.
+    """
+
+    deployment: str | None = None
+    run: str | None = None
+    digest: str | None = None
+    level: float
+    repeat: int | None = None
+    scrape_endpoint: str | None = None
+    gpu_count_seen: int | None = None
+    metrics_missing: tuple[str, ...] = ()
+    counters_fell: tuple[str, ...] = ()
+    scrape_gaps: Mapping[str, float | None] | None = None
+    figures: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, figures: Mapping[str, Any]) -> RunSummary:
+        """The summary that has these figures.
+
+        Raises:
+            ValueError: it names the one that is not what its field declares.
+        """
+        return typed(cls, {**figures, "figures": dict(figures)})
+
+
+def write_run_summary(summary: RunSummary, path: Path) -> None:
+    """Write the figures in their order."""
+    path.write_text(json.dumps(summary.figures, indent=2) + "\n", encoding="utf-8")
+
+
+def read_run_summary(path: Path) -> RunSummary:
+    """The summary in `path`.
+
+    Raises:
+        BenchError: it names the file, the key and what is wrong.
+    """
+    return read_typed(RunSummary, path, "Parse its run again: `bench parse`.", {"figures": dict}, constants=True)

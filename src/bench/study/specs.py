@@ -1,0 +1,172 @@
+"""What a study refers to, put together: a deployment with its model, engine and locks, and a run of it; each with its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bench.models import Model
+from bench.records.environment import redacted
+from bench.study.config import Deployment, Engine
+from bench.study.paths import Paths
+from bench.study.workload import Workload
+
+__all__ = ["PROTOCOL", "DeploymentSpec", "RunSpec", "digest", "load_label"]
+
+# The measuring protocol. Raise it when old runs no longer compare with new ones: every run is then measured again.
+# tests/test_protocol.py fails when the modules that decide it change and this number does not.
+PROTOCOL = 5
+
+_AXIS_LETTER = {"request_rate": "q", "time_scale": "x"}
+
+
+def digest(content: Any) -> str:
+    """SHA-256 of a value's canonical JSON, in hexadecimal."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class DeploymentSpec:
+    """A deployment with everything that it refers to.
+
+    Attributes:
+        name: its key in the configuration.
+        deployment, model, engine: the configuration's entries.
+        locks: SHA-256 of each of the engine's lock files, by path.
+        checkpoint: what identifies the files of a model that is given by its path; None where there are none to read.
+    """
+
+    name: str
+    deployment: Deployment
+    model: Model
+    engine: Engine
+    locks: Mapping[str, str]
+    checkpoint: str | None = None
+
+    @property
+    def served_name(self) -> str:
+        """The model's name in requests."""
+        return self.deployment.served_name or self.name
+
+    @property
+    def gpus(self) -> int | None:
+        """GPUs of one instance, the number that everything else uses: tensor × pipeline × data parallelism.
+
+        0 where the engine runs on a CPU. None where the server is external and nothing is said of it: its deployment gives none of the
+        three, and its engine no `device: cpu`.
+        """
+        external, d = self.engine.source == "external", self.deployment
+        if self.engine.device == "cpu" and (not external or "device" in self.engine.model_fields_set):
+            return 0
+        given = d.model_fields_set & {"tensor_parallel", "pipeline_parallel", "data_parallel"}
+        return None if external and not given else d.workers
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that makes two measurements of this deployment comparable; deterministic, as the configuration says it.
+
+        Defaults are left out: a new key must not measure everything again. A changed default raises PROTOCOL. Secrets are left out
+        too: a new API key measures nothing again, and a pack can do without it.
+        """
+        deployment = self.deployment.model_dump(mode="json", exclude_defaults=True)
+        return {
+            "deployment": {**deployment, **({"environment": redacted(own)} if (own := self.deployment.environment) else {})},
+            "model": self.model.model_dump(mode="json", exclude_defaults=True, exclude={"fingerprint"}),
+            "engine": self.engine.model_dump(mode="json", exclude_defaults=True, exclude={"index", "python"}),
+            "locks": dict(self.locks),
+            **({"checkpoint": self.checkpoint} if self.checkpoint else {}),
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of `identity`."""
+        return digest(self.identity)
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run: a deployment under one workload at one level, once.
+
+    `name` is readable and complete; `digest` decides whether a measurement may be used again.
+
+    Attributes:
+        family: the workload's key in the configuration. workload_name: the same, with the lengths that its ladder gives it.
+        level: requests in flight, requests a second or a time scale, as the workload's axis says.
+        files: SHA-256 of each file that the workload reads, by path.
+    """
+
+    deployment: DeploymentSpec
+    family: str
+    workload_name: str
+    workload: Workload
+    level: float
+    repeat: int
+    seed: int
+    files: Mapping[str, str]
+
+    @cached_property
+    def name(self) -> str:
+        """Folder name: workload, arrival, lengths, level, repeat and a short digest of the workload's definition."""
+        load, definition = self.workload, digest({**self._load, "seed": self.seed, **self._files})[:8]
+        level = f"c{self.level:04g}" if load.axis == "concurrency" else f"{_AXIS_LETTER[load.axis]}{self.level:g}"
+        return f"{self.workload_name}_{load_label(load)}_{level}_r{self.repeat}_{definition}"
+
+    @property
+    def _load(self) -> dict[str, Any]:
+        return self.workload.model_dump(mode="json", exclude_defaults=True)
+
+    @property
+    def _files(self) -> dict[str, Any]:
+        return {"files": dict(self.files)} if self.files else {}
+
+    @property
+    def key(self) -> str:
+        """`deployment/run`, what `select` matches and messages print."""
+        return f"{self.deployment.name}/{self.name}"
+
+    @property
+    def schedule_seed(self) -> str:
+        """What draws arrivals and lengths: the same for all deployments, which are so compared on the same requests.
+
+        Each level has draws of its own: a burst of arrivals that all levels shared would shift the whole curve, and C_max with it,
+        and no number of levels would show it.
+        """
+        return f"{self.seed}/{self.repeat}/{self.level:g}"
+
+    @cached_property
+    def definition(self) -> dict[str, Any]:
+        """The run as plain data, as its record keeps it."""
+        return {
+            "deployment": self.deployment.name,
+            "run": self.name,
+            "workload": self.workload_name,
+            **({"family": self.family} if self.family != self.workload_name else {}),
+            **self._load,
+            **self._files,
+            "axis": self.workload.axis,
+            "level": self.level,
+            "repeat": self.repeat,
+            "seed": self.seed,
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of everything that decides what this run measures."""
+        return digest({"protocol": PROTOCOL, "deployment": self.deployment.digest, "run": self.definition})
+
+    @property
+    def record(self) -> Path:
+        """Where the run's record lies."""
+        return Path(Paths.RECORD.format(deployment=self.deployment.name, run=self.name))
+
+
+def load_label(workload: Workload) -> str:
+    """Arrival and lengths of a workload in short, such as `burst_p128_o64`."""
+    lengths = (("p", workload.prompt_tokens), ("o", workload.output_tokens))
+    return workload.arrival + "".join(f"_{letter}{length.label}" for letter, length in lengths if length)
