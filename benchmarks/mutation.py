@@ -34,7 +34,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         ["test_noise", "test_effects", "test_gate", "test_repeats", "test_regions", "test_compare_command", "test_compare"],
     ),
     "verdicts": (
-        [f"{_ANALYSIS}/{name}.py" for name in ("validity", "aggregate")] + ["src/bench/drift.py", "src/bench/study/precision.py"],
+        [f"{_ANALYSIS}/validity.py", "src/bench/aggregate/table.py", "src/bench/drift.py", "src/bench/study/precision.py"],
         ["test_analysis", "test_precision", "test_aggregate", "test_drift"],
     ),
     "curves": (

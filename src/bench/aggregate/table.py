@@ -9,21 +9,23 @@ from typing import Any
 
 import polars as pl
 
-from bench.analysis.deployed import deployed
+from bench.aggregate.deployed import deployed
 from bench.analysis.saturation import saturated
 from bench.analysis.slo import goodput, judged_requests
-from bench.analysis.validity import Reason, verdict
+from bench.analysis.validity import Reason, Verdict, verdict
 from bench.drift import drift_reasons
 from bench.errors import BenchError
 from bench.parse import DEVICE_SERIES, device_samples, gauges, throughput_series
+from bench.records.columns import columns_of
 from bench.records.deployment import DeploymentFacts, read_facts
 from bench.records.launch import Launch, read_launch
 from bench.records.summary import summary_table
 from bench.study import Slo
 from bench.study.config import Thresholds
 from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
+from bench.words.verdicts import failures, reason_text
 
-__all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame"]
+__all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame", "verdict_columns"]
 
 BIN_S = 0.5
 _LATENCIES = ["sent_s", "outcome", "ttft_s", "tpot_s", "e2e_s"]
@@ -119,10 +121,16 @@ def summary_frame(
                 **deployed(run, launches.get(run["deployment"]), facts.get(run["deployment"])),
                 "baseline": run["deployment"] == baseline,
                 "replica": run["deployment"] in replicas,
-                **verdict(run, thresholds, [Reason("machine", drift)] if drift else ()).columns(),
+                **verdict_columns(verdict(run, thresholds, [Reason("machine", "drift", drift=drift)] if drift else ())),
             }
         )
     return summary_table(rows).with_columns(saturated=saturated())
+
+
+def verdict_columns(found: Verdict) -> dict[str, Any]:
+    """A verdict as columns of the summary table: those of its section `verdict`, reasons and failures in words."""
+    texts = {"reasons": [reason_text(reason) for reason in found.found], "failures": failures(found)}
+    return {name: texts[name] if name in texts else getattr(found, name) for name in columns_of("verdict")}
 
 
 def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
@@ -134,7 +142,7 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
     """
     frames = [pl.DataFrame(schema=_TIMESERIES_SCHEMA)]
     for folder in folders:
-        told = _read(folder / "summary.json")
+        run = _read(folder / "summary.json")
         requests = pl.read_parquet(folder / "requests.parquet")
         # Tokens of a whole answer all come with its last byte: they have no rate over time.
         client = throughput_series(requests.filter(pl.col("first_token_s").is_not_null()), BIN_S)
@@ -148,19 +156,19 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
         samples = pl.scan_parquet(folder / "telemetry.parquet").filter(
             pl.col("name").is_in(exposition_names(GAUGES))
             & (pl.col("elapsed_s") >= 0)
-            & (pl.col("endpoint") == (told["scrape_endpoint"] or ""))
+            & (pl.col("endpoint") == (run["scrape_endpoint"] or ""))
         )
         parts.append(gauges(samples.collect()).select("elapsed_s", series="gauge", value="value"))
-        if told.get("gpu_count_seen"):
+        if run.get("gpu_count_seen"):
             parts.append(_devices_over_time(folder / "telemetry.parquet"))
         frames.append(
             pl.concat(parts)
             .sort("series", "elapsed_s")
             .select(
-                pl.lit(told["deployment"]).alias("deployment"),
-                pl.lit(told["run"]).alias("run"),
-                pl.lit(told["level"]).cast(pl.Float64).alias("level"),
-                pl.lit(told["repeat"]).cast(pl.Int64).alias("repeat"),
+                pl.lit(run["deployment"]).alias("deployment"),
+                pl.lit(run["run"]).alias("run"),
+                pl.lit(run["level"]).cast(pl.Float64).alias("level"),
+                pl.lit(run["repeat"]).cast(pl.Int64).alias("repeat"),
                 "elapsed_s",
                 "series",
                 "value",
@@ -172,5 +180,5 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
 def _devices_over_time(telemetry: Path) -> pl.DataFrame:
     """`elapsed_s`, `series` and `value` of each GPU."""
     samples = pl.scan_parquet(telemetry).filter(pl.col("name").is_in(list(DEVICE_NAMES)) & (pl.col("elapsed_s") >= 0))
-    told = device_samples(samples.collect()).filter(pl.col("metric").is_in(DEVICE_SERIES))
-    return told.select("elapsed_s", series=pl.format("{}/{}", "metric", "gpu"), value="value")
+    known = device_samples(samples.collect()).filter(pl.col("metric").is_in(DEVICE_SERIES))
+    return known.select("elapsed_s", series=pl.format("{}/{}", "metric", "gpu"), value="value")
