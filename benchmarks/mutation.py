@@ -41,6 +41,12 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         [f"{_ANALYSIS}/{name}.py" for name in ("regions", "knee", "bands", "factors", "importance", "predictions", "lengths")],
         ["test_slo", "test_decisions", "test_regions", "test_lengths", "test_factors"],
     ),
+    "words": (
+        [f"src/bench/words/{name}.py" for name in ("advice", "capacity", "causes", "comparison", "fleet", "loads", "predictions",
+                                                   "regions", "verdicts")],
+        ["test_words_capacity", "test_words_causes", "test_words_comparison", "test_words_fleet", "test_words_verdicts",
+         "test_findings", "test_decisions", "test_regions", "test_causes", "test_capacity_rules", "test_compare"],
+    ),
     "models": (
         [f"{_MODELS}/{name}.py" for name in ("geometry", "families", "memory", "plan", "roofline", "stages", "config_json")],
         ["test_models", "test_plan_examples", "test_roofline", "test_capacity", "test_bench_plan", "test_catalogue", "test_parallel"],

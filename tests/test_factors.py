@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 from benchmarks.factors import planted, ttft_importances
 
+from bench.aggregate import summary_frame
 from bench.analysis import importance as importance_module
-from bench.analysis import summary_frame
 from bench.analysis.factors import (
     FACTORS,
     METRICS,
