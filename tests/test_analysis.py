@@ -23,7 +23,7 @@ from tests.planted import reasons
     ("change", "reason"),
     [
         ({"wrong_prompt_tokens": 2}, "2 requests had another prompt length"),
-        ({"wrong_output_tokens": 1}, "1 requests had another output length"),
+        ({"wrong_output_tokens": 1}, "1 request had another output length"),
         ({"client_loop_lag_p99_s": 0.2}, "event loop was late"),
         ({"client_loop_lag_max_s": 0.6}, "stood still for 0.6 s"),
         ({"client_send_spread_s": 0.5}, "burst took too long"),

@@ -422,7 +422,7 @@ FOUR = {"running": 4.0, "running_high": 4.0, "service_s": 2.5, "queued_share": 0
         ({"max_num_seqs": 2, "engines": 2}, {"service_s": 2.1}, "sequences", "all 4 sequences"),
         ({"max_num_seqs": 4}, {"service_s": 2.1, "running_high": 3.5}, "sequences", "all 4 sequences"),
         ({"max_num_seqs": 4}, {"service_s": 2.1, "running_high": 3.4}, "prefill", "although sequences and KV cache have room"),
-        ({"max_num_seqs": 64}, {"queued_share": 0.5}, "prefill", "At 8 3 requests wait in the mean, although sequences and KV cache"),
+        ({"max_num_seqs": 64}, {"queued_share": 0.5}, "prefill", "At 8, 3 requests wait in the mean, although sequences and KV cache"),
         ({"max_num_seqs": 64}, {"queued_share": 0.4}, None, ""),
         ({"max_num_seqs": 4}, {"service_s": 2.1, "queued_share": 0.1}, "sequences", ""),
         ({"max_num_seqs": 4}, {"service_s": 2.1, "queued_share": 0.09}, None, ""),

@@ -5,7 +5,7 @@ import pytest
 from bench.analysis import operating_points
 from bench.analysis.judging import Miss, Unsettled
 from bench.study import Slo, parse_slo
-from bench.words.capacity import carries, evidence, full_cache, misses, unsettled_text, with_texts
+from bench.words.capacity import carries, full_cache, misses, rests_on, unsettled_text, with_texts
 from bench.words.loads import loads_text
 from tests.planted import frame, short_row, steady_row
 
@@ -57,7 +57,7 @@ def test_an_end_that_is_not_known_is_said_to_be_so(low, high, text):
 
 
 def test_where_there_is_no_c_max_it_rests_on_nothing():
-    assert evidence({**NOTHING, "c_max": None}, burst=True) == ""
+    assert rests_on({**NOTHING, "c_max": None}, burst=True) == ""
 
 
 def test_without_slos_it_is_said_where_the_cache_is_full():

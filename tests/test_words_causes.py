@@ -55,7 +55,7 @@ SAID = [
     ("kv", CACHE, "At 8 the KV cache admits no more; 3 requests wait in the mean."),
     ("sequences", SLOTS, "At 8 never more than 4 requests run, and 1 request waits in the mean."),
     ("prefill", FullSteps(At(8.0), 2),
-     "At 8 2 requests wait in the mean, although sequences and KV cache have room: prompts fill the tokens of each step."),
+     "At 8, 2 requests wait in the mean, although sequences and KV cache have room: prompts fill the tokens of each step."),
     ("unknown", Steps(HERE, None), "At 8 requests in flight it takes too long; the engine's steps cannot be told apart."),
     ("decode", Steps(HERE, 0.2, SLOTS), "At 8 never more than 4 requests run, and 1 request waits in the mean, but more would raise the rate by a "
      "factor of 1.2 only. At 8 requests in flight steps take too long: prompts take 20% of the time of the engine's steps, decoding the rest."),

@@ -23,6 +23,8 @@ def test_every_check_and_every_part_has_words():
     ("reason", "text"),
     [
         (Reason("client", "loop_stall", 0.6, 0.5), "the client's event loop stood still for 0.6 s, over 0.5 s"),
+        (Reason("content", "prompt_lengths", 1), "1 request had another prompt length than asked for"),
+        (Reason("content", "output_lengths", 2000), "2000 requests had another output length than asked for"),
         (Reason("content", "refused", 4, 2_000_000), "4 of 2000000 requests were refused for what they are"),
         (Reason("telemetry", "counters_fell", names=("a", "b")),
          "the server's counters fell back (a, b): it was started again, or another one answered"),

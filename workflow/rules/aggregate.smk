@@ -25,6 +25,7 @@ rule aggregate:
             "parse/steady.py",
             "statistics.py",
             "study/slo.py",
+            "words/loads.py",
             "words/machines.py",
             "words/verdicts.py",
         ),

@@ -63,12 +63,15 @@ def _plan(found: Comparison, percent: float) -> list[dict[str, Any]]:
 
 def print_comparison(found: Comparison, options: argparse.Namespace) -> None:
     """What was compared, every metric over all levels, what that means, and on request each part of it."""
-    from bench.words.comparison import count_text, difference_text, failed_requests, place_text  # noqa: PLC0415 - as above
+    from bench.words.comparison import difference_text, failed_requests, place_text  # noqa: PLC0415 - as above
+    from bench.words.loads import count_text  # noqa: PLC0415
 
     for side, source, runs, invalid in zip(
         ("baseline", "candidate"), (options.baseline, options.candidate), found.runs, found.invalid, strict=True
     ):
-        print(f"{side:<10} {source}: {runs} runs" + (f", {invalid} of them invalid and left out" if invalid else ""))
+        print(
+            f"{side:<10} {source}: {count_text(runs, 'run')}" + (f", {invalid} of them invalid and left out" if invalid else "")
+        )
     levels, sessions = (max(found.overall[key], default=0) for key in ("levels", "sessions"))
     sizes = f"{count_text(levels, 'level')}, {count_text(sessions, 'session')}"
     print(f"{'compared':<10} {count_text(found.matched, 'pair')} of runs at {sizes}")

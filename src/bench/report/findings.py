@@ -72,7 +72,7 @@ class Curve:
     @property
     def sure(self) -> str:
         """What C_max rests on, and what would narrow it; empty where there is none."""
-        return capacity.evidence(self.point, burst=self.burst) if self.point else ""
+        return capacity.rests_on(self.point, burst=self.burst) if self.point else ""
 
     @property
     def why(self) -> str:

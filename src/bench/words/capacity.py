@@ -12,12 +12,12 @@ from bench.words.loads import load_text
 __all__ = [
     "c_max",
     "carries",
-    "evidence",
     "full_cache",
     "high_needs",
     "low_needs",
     "missed",
     "misses",
+    "rests_on",
     "unsettled_at",
     "unsettled_text",
     "with_texts",
@@ -165,7 +165,7 @@ def _between(low: float | None, high: float | None) -> str:
     return f"{low:.3g} to {high:.3g} at 95 % confidence"
 
 
-def evidence(point: Point, *, burst: bool) -> str:
+def rests_on(point: Point, *, burst: bool) -> str:
     """What C_max rests on, and what would narrow it; empty where there is none."""
     if point["c_max"] is None:
         return ""

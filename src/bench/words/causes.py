@@ -83,7 +83,7 @@ def _why(limit: Bottleneck, found: Evidence) -> str:  # noqa: PLR0912 - a senten
             return f"{_held(found)}."
         case FullSteps():
             text = "although sequences and KV cache have room: prompts fill the tokens of each step"
-            return f"{_at(found.at)} {_wait(found.waiting)}, {text}."
+            return f"{_at(found.at)}, {_wait(found.waiting)}, {text}."
         case Steps():
             return f"{held_text(found.held)}{_at(found.at)} {_steps(limit, found)}."
     assert_never(found)

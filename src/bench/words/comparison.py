@@ -12,12 +12,11 @@ from bench.analysis import Comparison, blind, regressions, unseen
 from bench.analysis.gate import Sight
 from bench.analysis.locked import Difference, SlowerMachine
 from bench.records.columns import METRICS
-from bench.words.loads import loads_text
+from bench.words.loads import count_text, loads_text
 
 __all__ = [
     "assumed_text",
     "blind_spots",
-    "count_text",
     "difference_text",
     "failed_requests",
     "overlooked",
@@ -252,8 +251,3 @@ def assumed_text(sessions: int, spread: float) -> str:
         f"{100 * spread:.2g} % (standard deviation; --between, --again). A change with the load needs no such allowance. Four "
         "sessions or more (study.sessions) measure it."
     )
-
-
-def count_text(number: int, what: str) -> str:
-    """Such as `1 pair` or `2 pairs`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"

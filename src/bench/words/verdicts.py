@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from bench.analysis.validity import Check, Part, Reason, Verdict
 from bench.drift import Drift, RoundPart
+from bench.words.loads import count_text
 
 __all__ = ["PARTS", "failures", "reason_text"]
 
@@ -26,8 +27,8 @@ _TEXTS: dict[Check, str] = {
     "nothing_sent": "no request was sent",
     "unreachable": "no request reached the server",
     "refused": "{value:.0f} of {limit:.0f} requests were refused for what they are{outcomes}",
-    "prompt_lengths": "{value:.0f} requests had another prompt length than asked for",
-    "output_lengths": "{value:.0f} requests had another output length than asked for",
+    "prompt_lengths": "{requests} had another prompt length than asked for",
+    "output_lengths": "{requests} had another output length than asked for",
     "cached_tokens": "{value:.0f} tokens came from the prefix cache, where none should",
     "hit_rate": "the prefix cache served {value:.1%} of the prompts' tokens, where the workload implies {limit:.1%}",
     "loop_lag": "the client's event loop was late: P99 {value:.3g} s, over {limit:g} s",
@@ -52,6 +53,7 @@ def reason_text(reason: Reason) -> str:
         value=reason.value,
         limit=reason.limit,
         share=reason.share,
+        requests=count_text(round(reason.value or 0), "request"),
         outcomes=_listed(reason.outcomes),
         metrics="; ".join(reason.names),
         counters=", ".join(reason.names),
