@@ -142,7 +142,7 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
     """
     frames = [pl.DataFrame(schema=_TIMESERIES_SCHEMA)]
     for folder in folders:
-        run = _read(folder / "summary.json")
+        told = _read(folder / "summary.json")
         requests = pl.read_parquet(folder / "requests.parquet")
         # Tokens of a whole answer all come with its last byte: they have no rate over time.
         client = throughput_series(requests.filter(pl.col("first_token_s").is_not_null()), BIN_S)
@@ -156,19 +156,19 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
         samples = pl.scan_parquet(folder / "telemetry.parquet").filter(
             pl.col("name").is_in(exposition_names(GAUGES))
             & (pl.col("elapsed_s") >= 0)
-            & (pl.col("endpoint") == (run["scrape_endpoint"] or ""))
+            & (pl.col("endpoint") == (told["scrape_endpoint"] or ""))
         )
         parts.append(gauges(samples.collect()).select("elapsed_s", series="gauge", value="value"))
-        if run.get("gpu_count_seen"):
+        if told.get("gpu_count_seen"):
             parts.append(_devices_over_time(folder / "telemetry.parquet"))
         frames.append(
             pl.concat(parts)
             .sort("series", "elapsed_s")
             .select(
-                pl.lit(run["deployment"]).alias("deployment"),
-                pl.lit(run["run"]).alias("run"),
-                pl.lit(run["level"]).cast(pl.Float64).alias("level"),
-                pl.lit(run["repeat"]).cast(pl.Int64).alias("repeat"),
+                pl.lit(told["deployment"]).alias("deployment"),
+                pl.lit(told["run"]).alias("run"),
+                pl.lit(told["level"]).cast(pl.Float64).alias("level"),
+                pl.lit(told["repeat"]).cast(pl.Int64).alias("repeat"),
                 "elapsed_s",
                 "series",
                 "value",
