@@ -34,12 +34,18 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         ["test_noise", "test_effects", "test_gate", "test_repeats", "test_regions", "test_compare_command", "test_compare"],
     ),
     "verdicts": (
-        [f"{_ANALYSIS}/{name}.py" for name in ("validity", "aggregate")] + ["src/bench/drift.py", "src/bench/study/precision.py"],
+        [f"{_ANALYSIS}/validity.py", "src/bench/aggregate/table.py", "src/bench/drift.py", "src/bench/study/precision.py"],
         ["test_analysis", "test_precision", "test_aggregate", "test_drift"],
     ),
     "curves": (
         [f"{_ANALYSIS}/{name}.py" for name in ("regions", "knee", "bands", "factors", "importance", "predictions", "lengths")],
         ["test_slo", "test_decisions", "test_regions", "test_lengths", "test_factors"],
+    ),
+    "words": (
+        [f"src/bench/words/{name}.py" for name in ("advice", "capacity", "causes", "comparison", "fleet", "loads", "predictions",
+                                                   "regions", "verdicts")],
+        ["test_words_capacity", "test_words_causes", "test_words_comparison", "test_words_fleet", "test_words_verdicts",
+         "test_findings", "test_decisions", "test_regions", "test_causes", "test_capacity_rules", "test_compare"],
     ),
     "models": (
         [f"{_MODELS}/{name}.py" for name in ("geometry", "families", "memory", "plan", "roofline", "stages", "config_json")],

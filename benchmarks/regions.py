@@ -45,7 +45,7 @@ class Score:
         self.draws += 1
         self.possible += kind is not None
         if point.kind == "flat" and kind == "peak":
-            point = Point("unknown", "")  # a fall that was missed, and no false claim
+            point = Point("unknown")  # a fall that was missed, and no false claim
         true = np.inf if truth is None else truth
         holds = (point.low is None or point.low <= true) and (point.high is None or true <= point.high)
         found = point.at is not None and point.kind == kind

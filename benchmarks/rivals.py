@@ -91,5 +91,5 @@ def _read(load: Floats, curve: Floats, drawn: list[Floats]) -> tuple[Point, Poin
 def _point(kind: str, at: float, drawn: list[float]) -> Point:
     low, high = np.quantile(drawn, [0.025, 0.975], method="nearest").tolist()
     if np.isinf(at) or np.isinf(high):
-        return Point("unknown", "")  # they know no flat top, so a bound of theirs would be held against another point
-    return Point(kind, "", at, low, high)
+        return Point("unknown")  # they know no flat top, so a bound of theirs would be held against another point
+    return Point(kind, at, low, high)

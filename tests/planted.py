@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from bench.analysis import summary_frame
+from bench.aggregate import summary_frame
 from bench.analysis.slo import goodput, judged_requests
 from bench.parse import latency_columns
 from bench.parse.run import summarise
@@ -12,6 +12,7 @@ from bench.records.columns import COLUMNS
 from bench.records.request_table import REQUEST_SCHEMA
 from bench.records.summary import complete
 from bench.study.config import Thresholds
+from bench.words.verdicts import reason_text
 from tests import records
 
 
@@ -125,6 +126,11 @@ def served_row(summary, level, *, base_ms=10.0, each_ms=0.1, prompt_ms=1.0, room
     times = {"steady_itl_p10_s": step, "steady_tpot_mean_s": gap, "steady_ttft_per_token_p10_s": (prompt + step) / 32}
     planted = {"ttft": ttft, "tpot": gap, "e2e": wait + service, "rps": rps, "output_tokens": output}
     return steady_row(summary, level, **{**planted, **gauges, **times, **more})
+
+
+def reasons(verdict):
+    """What is found wrong with a run, in words."""
+    return [reason_text(reason) for reason in verdict.found]
 
 
 def poisson(rate, count, seed):

@@ -5,8 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from bench.analysis import timeseries_frame
-from bench.analysis.aggregate import aggregate
+from bench.aggregate import aggregate, timeseries_frame
 from bench.errors import BenchError
 from bench.records.files import write_record
 from bench.study import parse_slo

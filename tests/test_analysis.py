@@ -1,23 +1,29 @@
 """Verdicts and saturation, on runs whose truth is known."""
 
+import math
 import re
 from dataclasses import replace
 
 import polars as pl
 import pytest
 
-from bench.analysis import repeats, saturation, summary_frame, verdict
-from bench.analysis.saturation import _compared
+from bench.aggregate import summary_frame
+from bench.analysis import repeats, saturation, verdict
+from bench.analysis.saturation import _signals
 from bench.analysis.validity import Reason, invalid
+from bench.drift import Drift, RoundPart
 from bench.study.config import Thresholds
+from bench.words.regions import signals
+from bench.words.verdicts import failures
 from tests import records
+from tests.planted import reasons
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"wrong_prompt_tokens": 2}, "2 requests had another prompt length"),
-        ({"wrong_output_tokens": 1}, "1 requests had another output length"),
+        ({"wrong_output_tokens": 1}, "1 request had another output length"),
         ({"client_loop_lag_p99_s": 0.2}, "event loop was late"),
         ({"client_loop_lag_max_s": 0.6}, "stood still for 0.6 s"),
         ({"client_send_spread_s": 0.5}, "burst took too long"),
@@ -40,10 +46,9 @@ from tests import records
     ],
 )
 def test_each_fault_is_named(summary, change, reason):
-    assert verdict(summary, Thresholds()).reasons == []
-    reasons = verdict({**summary, **change}, Thresholds()).reasons
-    assert len(reasons) == 1
-    assert re.search(reason, reasons[0])
+    assert reasons(verdict(summary, Thresholds())) == []
+    (found,) = reasons(verdict({**summary, **change}, Thresholds()))
+    assert re.search(reason, found)
 
 
 @pytest.mark.parametrize(
@@ -63,24 +68,31 @@ def test_a_reason_speaks_against_what_rests_on_its_part(summary, change, part, v
     assert not found.telemetry_valid
 
 
+DRIFT = Drift(RoundPart(2), None, math.log(1.1), 0.0)
+
+
 def test_a_further_reason_counts_like_our_own(summary):
-    found = verdict(summary, Thresholds(), [Reason("machine", "slower than in the other rounds")])
-    assert (found.faults, found.reasons, found.valid) == (["machine"], ["slower than in the other rounds"], False)
+    found = verdict(summary, Thresholds(), [Reason("machine", "drift", drift=DRIFT)])
+    assert (found.faults, reasons(found), found.valid) == (
+        ["machine"],
+        ["the machine was 10% slower in round 2 than in the others (reference load 1.1 s against 1 s)"],
+        False,
+    )
 
 
 def test_failures_are_results_and_no_fault(summary):
     failing = {**summary, "failed": 2, "ok": 2, "outcome_http_503": 1, "outcome_timeout": 1}
     found = verdict(failing, Thresholds())
-    assert (found.reasons, found.failed_share) == ([], 0.5)
-    assert found.failures == "2 of 4 requests failed (1 http_503, 1 timeout)"
-    assert verdict(summary, Thresholds()).failures is None
+    assert (reasons(found), found.failed_share) == ([], 0.5)
+    assert failures(found) == "2 of 4 requests failed (1 http_503, 1 timeout)"
+    assert failures(verdict(summary, Thresholds())) is None
     frame = summary_frame([failing], {}, {}, Thresholds())
     told = frame.select("valid", "counts_valid", "telemetry_valid", "failed_share", "reasons").row(0)
     assert told == (True, True, True, 0.5, [])
 
 
 @pytest.mark.parametrize(
-    ("kinds", "reasons"),
+    ("kinds", "texts"),
     [
         ({"outcome_unreachable": 4}, ["no request reached the server"]),
         ({"outcome_unreachable": 3, "outcome_timeout": 1}, []),  # some were let in: what a full server does
@@ -90,52 +102,52 @@ def test_failures_are_results_and_no_fault(summary):
         ({"outcome_http_500": 4}, []),
     ],
 )
-def test_what_no_server_would_answer_under_any_load_is_a_fault(summary, kinds, reasons):
+def test_what_no_server_would_answer_under_any_load_is_a_fault(summary, kinds, texts):
     found = verdict({**summary, "failed": 4, "ok": 0, **kinds}, Thresholds())
-    assert (found.reasons, found.failed_share) == (reasons, 1.0)
-    assert found.faults == (["content"] if reasons else [])
+    assert (reasons(found), found.failed_share) == (texts, 1.0)
+    assert found.faults == (["content"] if texts else [])
 
 
 def test_nothing_sent_is_nothing_measured(summary):
     found = verdict({**summary, "requests": 0, "ok": 0}, Thresholds())
-    assert (found.reasons, found.failed_share) == (["no request was sent"], None)
+    assert (reasons(found), found.failed_share) == (["no request was sent"], None)
 
 
 def test_what_was_not_measured_is_no_fault(summary):
     bare = {**summary, "scrape_gap_max_s": None, "prefix_hits": None, "client_loop_lag_p99_s": None}
-    assert verdict(bare, Thresholds()).reasons == []
-    assert verdict({**bare, "client_cpu_share": None, "server_in_flight_mean": None}, Thresholds()).reasons == []
+    assert reasons(verdict(bare, Thresholds())) == []
+    assert reasons(verdict({**bare, "client_cpu_share": None, "server_in_flight_mean": None}, Thresholds())) == []
 
 
 def test_hits_that_the_workload_implies_are_no_fault(summary):
     shared = {**summary, "prefix_hits": 50.0, "prefix_hit_rate": 0.5, "prefix_hit_rate_expected": 0.5}
-    assert verdict(shared, Thresholds()).reasons == []
-    reasons = verdict({**shared, "prefix_hit_rate": 0.3}, Thresholds()).reasons
-    assert reasons == ["the prefix cache served 30.0% of the prompts' tokens, where the workload implies 50.0%"]
+    assert reasons(verdict(shared, Thresholds())) == []
+    found = reasons(verdict({**shared, "prefix_hit_rate": 0.3}, Thresholds()))
+    assert found == ["the prefix cache served 30.0% of the prompts' tokens, where the workload implies 50.0%"]
 
 
 def test_a_full_kv_cache_loses_what_was_cached_and_gains_nothing(summary):
     full = {**summary, "prefix_hits": 50.0, "prefix_hit_rate_expected": 0.5, "kv_usage_peak": 0.99}
-    assert verdict({**full, "prefix_hit_rate": 0.02}, Thresholds()).reasons == []
-    assert verdict({**full, "prefix_hit_rate": 0.02, "kv_usage_peak": 0.5}, Thresholds()).reasons
-    assert verdict({**full, "prefix_hit_rate": 0.7}, Thresholds()).reasons  # more than there could be
+    assert reasons(verdict({**full, "prefix_hit_rate": 0.02}, Thresholds())) == []
+    assert reasons(verdict({**full, "prefix_hit_rate": 0.02, "kv_usage_peak": 0.5}, Thresholds()))
+    assert reasons(verdict({**full, "prefix_hit_rate": 0.7}, Thresholds()))  # more than there could be
 
 
 def test_a_server_that_goes_on_with_what_the_client_gave_up_is_not_used_by_others(summary):
     told = {"client_in_flight_mean": 8.0, "server_in_flight_mean": 12.0, "failed": 1, "ok": 3, "outcome_timeout": 1}
-    assert verdict({**summary, **told}, Thresholds()).reasons == []
+    assert reasons(verdict({**summary, **told}, Thresholds())) == []
 
 
 def test_a_few_requests_apart_are_no_fault(summary):
     """One request is in flight at the client for a moment before and after it is at the server."""
     told = {"client_in_flight_mean": 0.6, "server_in_flight_mean": 1.4, "held_back_requests": 1.0, "held_back_share": 0.5}
-    assert verdict({**summary, **told}, Thresholds()).reasons == []
+    assert reasons(verdict({**summary, **told}, Thresholds())) == []
 
 
 def test_what_only_open_loops_promise_is_asked_of_them_alone(summary):
     late = {**summary, "client_schedule_delay_p99_s": 0.2}
-    assert verdict(late, Thresholds()).reasons == []
-    assert "left late" in verdict({**late, "axis": "request_rate", "arrival": "poisson"}, Thresholds()).reasons[0]
+    assert reasons(verdict(late, Thresholds())) == []
+    assert "left late" in reasons(verdict({**late, "axis": "request_rate", "arrival": "poisson"}, Thresholds()))[0]
 
 
 def test_a_late_client_speaks_against_the_latencies_alone(summary):
@@ -291,7 +303,8 @@ def test_levels_between_the_prediction_and_the_measurement(summary):
 )
 def test_signals_agree_where_they_have_a_load_in_common(throughput, cache, queue, words):
     names = ("saturation_low", "saturation_high", "saturation_at", "below", "measured", "queue_below", "queue")
-    assert _compared(dict(zip(names, (*throughput, *cache, *queue), strict=True))) == words
+    found, agree = _signals(dict(zip(names, (*throughput, *cache, *queue), strict=True)))
+    assert signals({"signals": found, "signals_agree": agree}) == words
 
 
 @pytest.mark.parametrize(
@@ -312,8 +325,8 @@ def test_a_value_at_its_limit_is_no_fault(summary, change, at_the_limit, beyond)
         loop_lag_p99_s=0.1, loop_lag_max_s=0.5, clock_skew_s=0.002, send_spread_s=0.1, other_share=0.15, client_cpu_share=0.9,
         scrape_gap_s=2.0, scrape_share=0.5,
     )  # fmt: skip
-    assert verdict({**summary, change: at_the_limit}, limits).reasons == []
-    assert len(verdict({**summary, change: beyond}, limits).reasons) == 1
+    assert reasons(verdict({**summary, change: at_the_limit}, limits)) == []
+    assert len(reasons(verdict({**summary, change: beyond}, limits))) == 1
 
 
 @pytest.mark.parametrize(
@@ -331,7 +344,7 @@ def test_a_value_at_its_limit_is_no_fault(summary, change, at_the_limit, beyond)
 )
 def test_others_use_the_server_from_a_quarter_or_one_request_on(summary, mine, its, fault):
     told = {**summary, "client_in_flight_mean": mine, "server_in_flight_mean": its}
-    assert bool(verdict(told, Thresholds(in_flight_error=0.25)).reasons) is fault
+    assert bool(reasons(verdict(told, Thresholds(in_flight_error=0.25)))) is fault
 
 
 @pytest.mark.parametrize(
@@ -340,7 +353,7 @@ def test_others_use_the_server_from_a_quarter_or_one_request_on(summary, mine, i
 )
 def test_requests_are_held_back_from_a_quarter_on(summary, missing, share, fault):
     told = {**summary, "held_back_requests": missing, "held_back_share": share}
-    assert bool(verdict(told, Thresholds(in_flight_error=0.25)).reasons) is fault
+    assert bool(reasons(verdict(told, Thresholds(in_flight_error=0.25)))) is fault
 
 
 @pytest.mark.parametrize(
@@ -362,20 +375,20 @@ def test_requests_are_held_back_from_a_quarter_on(summary, missing, share, fault
 )
 def test_hits_of_the_prefix_cache_against_those_implied(summary, rate, expected, peak, fault):
     told = {"prefix_hits": None, "prefix_hit_rate": rate, "prefix_hit_rate_expected": expected, "kv_usage_peak": peak}
-    assert bool(verdict({**summary, **told}, Thresholds(prefix_hit_error=0.125)).reasons) is fault
+    assert bool(reasons(verdict({**summary, **told}, Thresholds(prefix_hit_error=0.125)))) is fault
 
 
 def test_all_scrapes_and_no_engine_s_restart_are_no_fault(summary):
     sound = {"scrape_share": 1.0, "scraped": True, "scraped_before": True, "scraped_after": True, "counters_fell": []}
-    assert verdict({**summary, **sound}, Thresholds()).reasons == []
-    assert verdict({**summary, "scraped": None, "scraped_before": None, "scraped_after": None}, Thresholds()).reasons == []
+    assert reasons(verdict({**summary, **sound}, Thresholds())) == []
+    assert reasons(verdict({**summary, "scraped": None, "scraped_before": None, "scraped_after": None}, Thresholds())) == []
 
 
 def test_faults_stand_in_the_order_of_their_parts(summary):
     bad = {**summary, "host_other_share": 0.9, "scraped": False, "client_cpu_share": 1.0, "wrong_prompt_tokens": 1}
     found = verdict({**bad, "client_send_spread_s": 9.0, "wrong_output_tokens": 2}, Thresholds())
     assert found.faults == ["load", "content", "client", "telemetry", "machine"]
-    assert len(found.reasons) == 6
+    assert len(reasons(found)) == 6
 
 
 def test_a_run_is_invalid_where_either_part_is():

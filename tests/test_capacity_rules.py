@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 
 from bench.analysis import operating_points
 from bench.analysis.bottleneck import bottleneck
-from bench.analysis.capacity import _in_words, load_text
-from bench.analysis.judging import Verdict, _beyond, _by_growth, _rate, judged_levels
+from bench.analysis.judging import Verdict, _by_growth, _rate, judged_levels
 from bench.analysis.proportions import Share, lent, requests_needed
 from bench.analysis.sensitivity import sensitivity, steps_of
 from bench.analysis.sizing import OperatingPoint
 from bench.cli import main
 from bench.statistics import isotonic
 from bench.study import Slo, parse_slo
+from bench.words import capacity
+from bench.words.capacity import _beyond, misses
+from bench.words.causes import why
+from bench.words.loads import load_text
 from tests.conftest import bare_summary
 from tests.planted import frame, parsed, poisson, queue, rate_row, short_row, steady_row, summary_row, table
 
@@ -36,6 +39,10 @@ def point(rows, slos=TTFT):
     return operating_points(frame(rows), slos).row(0, named=True)
 
 
+def missed_by(row):
+    return [miss["by"] for miss in row["missed"]]
+
+
 def curve(summary, ttft, *, levels=(1, 2, 4, 8), **more):
     """A closed loop with one TTFT a level; other columns are lists, one value a level."""
     return [
@@ -50,18 +57,18 @@ def curve(summary, ttft, *, levels=(1, 2, 4, 8), **more):
 def test_c_max_is_the_highest_level_below_the_first_that_misses(summary):
     row = point(curve(summary, [0.5, 1.0, 3.0, 1.9]))
     assert (row["kind"], row["c_max"], row["missed_at"]) == ("found", 2, 4)
-    assert (row["operate_at"], row["usable_rps"], row["missed"]) == (2, 4.0, "TTFT P99 ≤ 2 s (3 s)")
-    assert (row["missed_by"], row["runs"], row["requests"]) == ("ttft_p99_s", 1, 400)
+    assert (row["operate_at"], row["usable_rps"], capacity.missed(row)) == (2, 4.0, "TTFT P99 ≤ 2 s (3 s)")
+    assert (missed_by(row), row["runs"], row["requests"]) == (["ttft_p99_s"], 1, 400)
 
 
 def test_a_narrow_miss_has_the_digits_that_show_it(summary):
-    assert point(curve(summary, [0.5, 2.00004], levels=(1, 2)))["missed"] == "TTFT P99 ≤ 2 s (2.00004 s)"
+    assert capacity.missed(point(curve(summary, [0.5, 2.00004], levels=(1, 2)))) == "TTFT P99 ≤ 2 s (2.00004 s)"
 
 
 def test_where_no_request_may_fail_it_is_enough_that_none_did(summary):
     rows = frame(curve(summary, [0.5, 1.0, 9.0], levels=(1, 2, 4)))
     none = operating_points(rows, TTFT, 0.0).row(0, named=True)
-    assert (none["c_max"], none["low"], none["low_needs"]) == (2, 2, None)
+    assert (none["c_max"], none["low"], capacity.low_needs(none)) == (2, 2, None)
 
 
 @pytest.mark.parametrize(("limit", "kind", "c_max"), [("100ms", "below", None), ("9s", "above", 8)])
@@ -91,7 +98,7 @@ def test_runs_whose_latencies_cannot_be_trusted_decide_nothing(summary):
 def test_a_latency_that_no_answer_has_is_no_verdict(summary):
     row = point([steady_row(summary, 1), steady_row(summary, 2, ttft=None)])
     assert (row["kind"], row["c_max"]) == ("unjudged", None)
-    assert row["c_max_text"] == "TTFT P99 ≤ 2 s cannot be judged: no answer at 2 has that latency"
+    assert capacity.c_max(row) == "TTFT P99 ≤ 2 s cannot be judged: no answer at 2 has that latency"
 
 
 def test_the_instance_is_operated_where_more_load_brings_no_more(summary):
@@ -131,10 +138,10 @@ def test_levels_that_refuse_are_levels_that_miss(summary):
     assert runs["valid"].all()
     row = operating_points(runs, TTFT).row(0, named=True)
     assert (row["kind"], row["c_max"], row["missed_at"], row["high"]) == ("found", 24, 32, 32)
-    assert "200 of 400 requests fail" in row["missed"]
+    assert "200 of 400 requests fail" in capacity.missed(row)
     found = bottleneck(runs, row, TTFT)
     assert found.cause == "refusals"
-    assert "refuses or fails 200 of 400 requests" in found.why
+    assert "refuses or fails 200 of 400 requests" in why(found)
 
 
 def test_a_failed_request_exceeds_every_limit(summary):
@@ -142,7 +149,7 @@ def test_a_failed_request_exceeds_every_limit(summary):
     assert point([steady_row(summary, 1), steady_row(summary, 2, failed=12)])["missed_at"] == 2
     rows = [steady_row(summary, 1), steady_row(summary, 2, requests=1000, failed=8, slow=60)]
     row = point(rows, [parse_slo("ttft_p95=2s")])
-    assert (row["missed_at"], row["missed_by"]) == (2, "ttft_p95_s")
+    assert (row["missed_at"], missed_by(row)) == (2, ["ttft_p95_s"])
 
 
 def test_a_level_where_everything_fails_carries_nothing(summary):
@@ -158,7 +165,7 @@ def test_refusals_come_through_parse_and_aggregate():
         runs.append(parsed(table(sent, queue(sent, 0.04), failed=failed), rate=rate, slos=TTFT, run=f"r{rate}"))
     row = point(runs)
     assert (row["c_max"], row["high"]) == (6, 12)
-    assert "requests fail" in row["missed"]
+    assert "requests fail" in capacity.missed(row)
 
 
 def test_a_share_of_failures_that_is_small_by_chance_is_no_lower_end(summary):
@@ -166,7 +173,7 @@ def test_a_share_of_failures_that_is_small_by_chance_is_no_lower_end(summary):
     rows = [steady_row(summary, level, requests=1000, failed=failed) for level, failed in ((4, 0), (8, 9), (16, 300))]
     row = point(rows, [parse_slo("ttft_p95=2s")])
     assert (row["low"], row["c_max"], row["high"]) == (4, 8, 16)
-    assert "requests at 8 in place of 1,000" in row["low_needs"]
+    assert "requests at 8 in place of 1,000" in capacity.low_needs(row)
 
 
 def test_levels_above_bound_the_failures_of_a_level(summary):
@@ -183,7 +190,9 @@ def test_few_requests_without_a_failure_are_enough_where_nothing_fails_above_eit
     refusing = [steady_row(summary, level, requests=100, failed=failed) for level, failed in ((4, 0), (8, 0), (16, 60))]
     row = point(refusing, slo)
     assert (row["c_max"], row["low"], row["high"]) == (8, None, 16)
-    assert row["low_needs"] == f"With {requests_needed(0.01)} requests at 8 in place of 100 the lower end would be there."
+    assert (
+        capacity.low_needs(row) == f"With {requests_needed(0.01)} requests at 8 in place of 100 the lower end would be there."
+    )
 
 
 def test_the_lower_end_of_a_server_that_refuses_ever_more_is_a_load_that_it_carries(summary):
@@ -207,8 +216,8 @@ def test_the_lower_end_of_a_server_that_refuses_ever_more_is_a_load_that_it_carr
 def test_a_level_whose_requests_pile_up_is_not_carried(summary):
     """Its latencies meet the SLO still: the queue has only begun to grow."""
     row = point([rate_row(summary, 5), rate_row(summary, 10, growth=0.34, growth_error=0.04, rps=6.6)])
-    assert (row["c_max"], row["high"], row["missed_by"]) == (5, 10, "growth")
-    assert row["missed"] == "steadiness (requests pile up: 34% of those that come stay)"
+    assert (row["c_max"], row["high"], missed_by(row)) == (5, 10, ["growth"])
+    assert capacity.missed(row) == "steadiness (requests pile up: 34% of those that come stay)"
     assert row["usable_high"] >= 6.6
 
 
@@ -216,14 +225,14 @@ def test_a_level_that_is_not_steady_decides_nothing_and_says_how_long_it_takes(s
     row = point([steady_row(summary, 4), short_row(steady_row(summary, 8), 47.2)])
     assert (row["kind"], row["c_max"], row["high"]) == ("above", 4, None)
     assert (
-        row["high_needs"]
+        capacity.high_needs(row)
         == "The upper end is not known: at 8 its load did not become steady in the time that it lasted: let its load last 48 s."
     )
     alone = point([short_row(steady_row(summary, 8), 47.2)])
-    assert (alone["kind"], alone["c_max"], alone["usable_rps"], alone["c_max_text"]) == (
+    assert (alone["kind"], alone["c_max"], alone["usable_rps"], capacity.c_max(alone)) == (
         "unsettled", None, None, "no steady state",
     )  # fmt: skip
-    assert "let its load last 48 s" in alone["missed"]
+    assert "let its load last 48 s" in capacity.missed(alone)
 
 
 # How sure, on both sides
@@ -231,8 +240,8 @@ def test_a_level_that_is_not_steady_decides_nothing_and_says_how_long_it_takes(s
 
 def test_enough_requests_establish_both_ends(summary):
     row = point(curve(summary, [0.1, 0.1, 0.1, 3.0], requests=[1000] * 4))
-    assert (row["c_max"], row["low"], row["high"], row["low_needs"], row["high_needs"]) == (4, 4, 8, None, None)
-    assert row["c_max_text"] == "4 (at least 4, below 8)"
+    assert (row["c_max"], row["low"], row["high"], capacity.low_needs(row), capacity.high_needs(row)) == (4, 4, 8, None, None)
+    assert capacity.c_max(row) == "4 (at least 4, below 8)"
     assert row["usable_low"] < row["usable_rps"] == 8 < row["usable_high"]
 
 
@@ -240,18 +249,18 @@ def test_few_requests_establish_no_lower_end_and_say_how_many_would(summary):
     row = point(curve(summary, [0.1, 0.1, 0.1, 3.0], requests=[60] * 4))
     assert (row["c_max"], row["low"], row["usable_low"]) == (4, None, None)
     needs = requests_needed(0.01)
-    assert row["low_needs"] == f"With {needs:,} requests at 4 in place of 60 the lower end would be there."
-    assert "the lower end is not established" in row["c_max_text"]
+    assert capacity.low_needs(row) == f"With {needs:,} requests at 4 in place of 60 the lower end would be there."
+    assert "the lower end is not established" in capacity.c_max(row)
 
 
 def test_no_upper_end_without_a_level_that_surely_misses(summary):
     row = point(curve(summary, [0.1] * 4))
     assert (row["kind"], row["high"], row["usable_high"]) == ("above", None, None)
-    assert row["high_needs"] == "Levels above 8 would establish the upper end."
+    assert capacity.high_needs(row) == "Levels above 8 would establish the upper end."
     # 3 of 100 are more than a P99 leaves room for, and no proof: 0.6 to 8.5 %.
     near = point([steady_row(summary, 4), steady_row(summary, 8, requests=100, slow=3)])
     assert (near["kind"], near["missed_at"], near["high"]) == ("found", 8, None)
-    assert near["high_needs"] == "More requests at 8, or levels above it, would establish the upper end."
+    assert capacity.high_needs(near) == "More requests at 8, or levels above it, would establish the upper end."
 
 
 def test_both_ends_of_a_planted_share(summary):
@@ -269,7 +278,9 @@ def test_misses_in_clusters_are_less_sure_than_as_many_apart(summary):
     assert point([apart], slo)["low"] == 4
     row = point([together], slo)
     assert row["low"] is None
-    needed, have = (int(word.replace(",", "")) for word in row["low_needs"].split() if word[0].isdigit() and len(word) > 1)
+    needed, have = (
+        int(word.replace(",", "")) for word in capacity.low_needs(row).split() if word[0].isdigit() and len(word) > 1
+    )
     assert have == 1000 < needed  # of requests that resemble their neighbours as much
 
 
@@ -544,12 +555,12 @@ def test_a_load_without_a_miss_is_no_guess_beside_loads_that_miss_most():
     ],
 )
 def test_a_level_likely_meets_a_limit_of_1_percent(key, share, requests, likely):
-    assert Verdict(key, share, 0.0, 1.0, 0.01, requests, "").likely(share) is likely
+    assert Verdict(key, share, 0.0, 1.0, 0.01, requests).likely(share) is likely
 
 
 def test_what_is_surely_met_has_its_whole_interval_within_what_is_allowed():
-    assert not Verdict("ttft_p99_s", 0.01, 0.0, 0.02, 0.01, 400, "").surely_met
-    assert Verdict("ttft_p99_s", 0.005, 0.0, 0.01, 0.01, 400, "").surely_met
+    assert not Verdict("ttft_p99_s", 0.01, 0.0, 0.02, 0.01, 400).surely_met
+    assert Verdict("ttft_p99_s", 0.005, 0.0, 0.01, 0.01, 400).surely_met
 
 
 def test_the_rate_of_repeats_by_hand():
@@ -574,14 +585,16 @@ def test_the_growth_of_repeats_by_hand(growth, errors, mean, error):
     (found,) = _by_growth([*rows, {"steady_growth": None}])
     assert (found.value, found.low) == (pytest.approx(mean - error), pytest.approx(mean - 2.1 * error))
     assert (found.high, found.allowed, found.weight) == (pytest.approx((mean + 2.1 * error) / 2), 0.05, 1)
-    assert f"(requests pile up: {mean:.0%} of" in found.missed
+    assert f"(requests pile up: {mean:.0%} of" in misses([found.miss])
 
 
 def test_a_queue_that_may_grow_asks_for_longer_runs(summary):
     """6 ± 3 % of what comes stays: within one error of what is allowed, and no proof that none does."""
     row = point([rate_row(summary, 5), rate_row(summary, 10, growth=0.06, growth_error=0.03)])
     assert (row["c_max"], row["low"]) == (10, 5)
-    assert row["low_needs"] == "Longer runs at 10 would show whether requests pile up there, and raise the lower end to it."
+    assert (
+        capacity.low_needs(row) == "Longer runs at 10 would show whether requests pile up there, and raise the lower end to it."
+    )
 
 
 @pytest.mark.parametrize(
@@ -595,10 +608,10 @@ def test_as_many_digits_as_show_that_it_is_over_2(value, words):
 def test_a_percentile_is_missed_by_failures_or_by_its_time(summary):
     """20 of 100 fail, and what is answered is quick: no time shows it."""
     fails = point([steady_row(summary, 1, requests=100, failed=20)], [parse_slo("ttft_p95=2s")])
-    assert "TTFT P95 ≤ 2 s (20.0% of the requests fail or take longer)" in fails["missed"]
+    assert "TTFT P95 ≤ 2 s (20.0% of the requests fail or take longer)" in capacity.missed(fails)
     # Of 10 the P90 is the tenth at the latest: what at most a tenth exceeds.
     slow = point([steady_row(summary, 1, requests=10, ttft=[0.1] * 8 + [4.0, 5.0])], [parse_slo("ttft_p90=2s")])
-    assert slow["missed"] == "TTFT P90 ≤ 2 s (5 s)"
+    assert capacity.missed(slow) == "TTFT P90 ≤ 2 s (5 s)"
 
 
 @pytest.mark.parametrize(("failed", "c_max"), [(4, 2), (5, 1)])
@@ -652,7 +665,7 @@ def test_a_bursts_numbers_are_those_of_the_whole_run(summary):
     row = point(rows)
     assert (row["latency_s"], row["in_flight"], row["tokens_per_s"], row["operate_at"]) == (1.5, 3.5, 70, 4)
     empty = point([{**rows[0], "judged": []}])
-    assert (empty["kind"], empty["missed"]) == ("unsettled", "no request was sent")
+    assert (empty["kind"], capacity.missed(empty)) == ("unsettled", "no request was sent")
 
 
 def test_the_ends_of_the_rate_are_those_of_all_levels_on_their_side(summary):
@@ -712,7 +725,7 @@ def test_one_request_is_singular():
     ],
 )
 def test_c_max_in_words(row, words):
-    assert _in_words(row) == words
+    assert capacity.c_max(row) == words
 
 
 def test_the_lower_end_needs_what_the_hardest_limit_needs(summary):
@@ -720,11 +733,13 @@ def test_the_lower_end_needs_what_the_hardest_limit_needs(summary):
     both = [*TTFT, parse_slo("ttft_p95=2s")]
     rows = [{**steady_row(summary, 4, requests=60), "repeat": i, "run": f"r{i}"} for i in range(2)]
     row = point(rows, both)
-    assert row["low_needs"] == f"With {requests_needed(0.01):,} requests at 4 in place of 120 the lower end would be there."
+    assert (
+        capacity.low_needs(row) == f"With {requests_needed(0.01):,} requests at 4 in place of 120 the lower end would be there."
+    )
     # Of a cluster of 15 in 1,000, in ten parts of 100: (13.5² + 9 × 1.5²) ÷ (100 × 0.015 × 0.985) ÷ 9 times as many.
     together = point([steady_row(summary, 4, requests=1000, ttft=[9.0] * 15 + [0.1] * 985)], [parse_slo("ttft_p95=2s")])
     needed = requests_needed(0.05, share=0.015, spread=202.5 / 1.4775 / 9)
-    assert together["low_needs"].startswith(f"With {needed:,} requests at 4 in place of 1,000")
+    assert capacity.low_needs(together).startswith(f"With {needed:,} requests at 4 in place of 1,000")
 
 
 def test_a_level_too_near_its_limit_needs_other_levels(summary):
@@ -732,7 +747,8 @@ def test_a_level_too_near_its_limit_needs_other_levels(summary):
     row = point([steady_row(summary, 4, requests=1000, slow=46)], [parse_slo("ttft_p95=2s")])
     assert (row["c_max"], row["low"]) == (4, None)
     assert (
-        row["low_needs"] == "4 is too near its limit to be sure of: more rounds, or levels below it, would raise the lower end."
+        capacity.low_needs(row)
+        == "4 is too near its limit to be sure of: more rounds, or levels below it, would raise the lower end."
     )
 
 
@@ -746,13 +762,17 @@ def test_a_level_that_surely_meets_carries_those_below(summary):
 
 def test_a_level_in_the_middle_that_is_not_steady_hides_no_upper_end(summary):
     row = point([steady_row(summary, 1), short_row(steady_row(summary, 2), 47.2), steady_row(summary, 4)])
-    assert (row["kind"], row["highest"], row["high_needs"]) == ("above", 4, "Levels above 4 would establish the upper end.")
+    assert (row["kind"], row["highest"], capacity.high_needs(row)) == (
+        "above",
+        4,
+        "Levels above 4 would establish the upper end.",
+    )
 
 
 def test_the_longest_of_what_runs_need_is_asked_for(summary):
     rows = [
         {**short_row(steady_row(summary, 8), needs), "repeat": i, "run": f"r{i}"} for i, needs in enumerate((20.0, 47.2, None))
     ]
-    assert point(rows)["missed"].endswith("let its load last 48 s")
-    assert point(rows[2:])["missed"].endswith("in the time that it lasted: send more requests")
+    assert capacity.missed(point(rows)).endswith("let its load last 48 s")
+    assert capacity.missed(point(rows[2:])).endswith("in the time that it lasted: send more requests")
     assert (point(rows)["missed_at"], point(rows)["highest"]) == (8, 8)

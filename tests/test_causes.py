@@ -3,22 +3,24 @@
 import polars as pl
 import pytest
 
-from bench.analysis import operating_points, summary_frame
+from bench.aggregate import summary_frame
+from bench.analysis import operating_points
 from bench.analysis.bottleneck import (
     _admission,
     _between_tokens,
     _compute,
     _gains,
-    _more_kv,
-    _next,
     _no_room,
     _pinned,
     _refusals,
+    _request_bytes,
     bottleneck,
 )
+from bench.analysis.evidence import At
 from bench.analysis.server_load import ServerLoad, server_load
 from bench.study import parse_slo
 from bench.study.config import Thresholds
+from bench.words.causes import _more_kv, _next, held_text, remedy, why
 from tests.planted import frame, rate_row, served_row, short_row, steady_row, summary_rows
 
 TTFT = [parse_slo("ttft_p95=500ms")]
@@ -41,8 +43,8 @@ def ladder(summary, **server):
 def test_all_slots_run(summary):
     found, _ = cause(ladder(summary, room=4), TTFT, slots=4)
     assert found.cause == "sequences"
-    assert "all 4 sequences of max_num_seqs run" in found.why
-    assert found.remedy.startswith("Raise max_num_seqs")
+    assert "all 4 sequences of max_num_seqs run" in why(found)
+    assert remedy(found).startswith("Raise max_num_seqs")
 
 
 def test_what_lacks_room_beyond_the_load_that_misses_is_no_cause_where_nothing_waits_there(summary):
@@ -58,21 +60,21 @@ def test_the_kv_cache_admits_no_more(summary):
     rows = [{**row, "steady_kv_usage_queued": 256 / 272} for row in ladder(summary, room=4)]
     found, _ = cause(rows, TTFT, **FOUR_FIT, slots=64)
     assert found.cause == "kv"
-    assert "16 tokens are free where a prompt takes 32" in found.why
-    assert found.remedy.startswith("More KV memory")
+    assert "16 tokens are free where a prompt takes 32" in why(found)
+    assert remedy(found).startswith("More KV memory")
 
 
 def test_prompts_wait_for_arithmetic(summary):
     found, _ = cause(ladder(summary, base_ms=4, each_ms=0.02, prompt_ms=100), TTFT)
     assert found.cause == "prefill"
-    assert "prompts take 90% of the time" in found.why  # 12 a second, 100 ms each, would be more than there is
+    assert "prompts take 90% of the time" in why(found)  # 12 a second, 100 ms each, would be more than there is
 
 
 def test_steps_are_slow_with_many_requests(summary):
     found, point = cause(ladder(summary, base_ms=10, each_ms=4), TPOT)
-    assert point["missed_by"] == "tpot_p95_s"
+    assert [miss["by"] for miss in point["missed"]] == ["tpot_p95_s"]
     assert found.cause == "decode"
-    assert "a step takes 42 ms" in found.why
+    assert "a step takes 42 ms" in why(found)
 
 
 def test_decoding_holds_back_answers_whose_whole_time_is_limited(summary):
@@ -82,26 +84,26 @@ def test_decoding_holds_back_answers_whose_whole_time_is_limited(summary):
 def test_prompts_of_others_stand_between_tokens(summary):
     found, _ = cause(ladder(summary, base_ms=10, each_ms=0.02, prompt_ms=100), TPOT)
     assert found.cause == "interference"
-    assert "prompts of other requests" in found.why
+    assert "prompts of other requests" in why(found)
 
 
 def test_preemptions_are_the_kv_cache(summary):
     rows = [{**row, "preemptions": 80.0 if row["level"] >= 8 else 0.0} for row in ladder(summary, each_ms=4)]
     found, _ = cause(rows, TPOT)
     assert found.cause == "kv"
-    assert "0.2 preemptions a request" in found.why
+    assert "0.2 preemptions a request" in why(found)
 
 
 def test_refusals_come_before_all_else(summary):
     rows = [served_row(summary, level, room=4, failed=200 if level >= 8 else 0) for level in LEVELS]
     found, point = cause(rows, TTFT, slots=4)
     assert (found.cause, point["high"]) == ("refusals", 8)
-    assert "200 of 400 requests" in found.why
+    assert "200 of 400 requests" in why(found)
 
 
 def test_where_no_load_misses_there_is_no_limit(summary):
     found, _ = cause([served_row(summary, level) for level in (1, 2)], TTFT)
-    assert (found.cause, found.remedy) == ("none", "Measure higher levels to find the limit.")
+    assert (found.cause, remedy(found)) == ("none", "Measure higher levels to find the limit.")
 
 
 def test_an_overload_has_the_cause_of_what_it_waits_for(summary):
@@ -117,7 +119,7 @@ def test_an_overload_has_the_cause_of_what_it_waits_for(summary):
             "steady_kv_usage": 0.4, "steady_kv_usage_queued": 0.4}  # fmt: skip
     rows = [rate_row(summary, 3, **quiet), rate_row(summary, 16, growth=0.3, growth_error=0.03, rps=11.0, **busy)]
     found, point = cause(rows, TTFT, slots=4)
-    assert point["missed_by"] == "growth"
+    assert [miss["by"] for miss in point["missed"]] == ["growth"]
     assert found.cause == "sequences"
 
 
@@ -135,9 +137,9 @@ def test_without_the_servers_gauges_no_cause_is_claimed(summary, withheld, slos)
     """`The KV cache has room` was said of a server without any known metric."""
     rows = [{**row, **withheld} for row in ladder(summary, room=4, each_ms=8)]
     found, point = cause(rows, slos, **FOUR_FIT, slots=4)
-    assert (point["kind"], found.cause, found.remedy) == ("found", "unknown", "")
-    assert "why is not known" in found.why
-    assert "room" not in found.why and "full" not in found.why
+    assert (point["kind"], found.cause, remedy(found)) == ("found", "unknown", "")
+    assert "why is not known" in why(found)
+    assert "room" not in why(found) and "full" not in why(found)
 
 
 def test_failures_need_no_telemetry(summary):
@@ -152,7 +154,7 @@ def test_without_a_verdict_there_is_no_cause(summary):
     short = [short_row(row, 90.0) for row in ladder(summary)]
     found, _ = cause(short, TTFT)
     assert found.cause == "unknown"
-    assert "let its load last 90 s" in found.why
+    assert "let its load last 90 s" in why(found)
     no_ttft = [served_row(summary, level) | {"judged": steady_row(summary, level, ttft=None)["judged"]} for level in LEVELS]
     assert cause(no_ttft, TTFT)[0].cause == "unknown"
 
@@ -203,7 +205,7 @@ def test_a_closed_loop_whose_tenth_request_waits_for_kv_memory_is_not_told_to_ra
     point = operating_points(runs, slos).row(0, named=True)
     found = bottleneck(runs, point, slos)
     assert (point["missed_at"], found.cause) == (10, "kv")
-    assert "max_num_seqs" not in found.remedy
+    assert "max_num_seqs" not in remedy(found)
 
 
 def test_a_table_of_other_programs_has_no_cause(summary):
@@ -279,10 +281,10 @@ def test_of_two_bounds_lifting_one_leaves_the_other(usage, slots, sequences, kv)
 
 
 def test_what_bounds_it_soon_after():
-    assert [_next({"sequences": room, "kv": 1.0}) for room in (1.0, 1.54, 2.0)] == [
+    assert [_next(room) for room in (1.0, 1.54, 2.0)] == [
         "", " Beyond about 1.5 times this rate the engine's speed is the limit.", ""
     ]  # fmt: skip
-    assert "1.9 times" in _next({"sequences": 1.2, "kv": 1.9})
+    assert "1.9 times" in _next(1.9)
 
 
 @pytest.mark.parametrize(
@@ -301,26 +303,27 @@ def test_requests_that_run_are_pinned_by_a_bound_that_is_not_known(told, pinned)
 @pytest.mark.parametrize(
     ("columns", "told", "left"),
     [
-        ({}, {"usage_queued": 0.86}, ": 140 tokens are free where a prompt takes 100"),  # less than 1.5 prompts
+        ({}, {"usage_queued": 0.86}, (140, 100)),  # less than 1.5 prompts
         ({}, {"usage_queued": 0.84}, None),
-        ({"engines": 2}, {"usage_queued": 0.72}, ": 140 tokens are free where a prompt takes 100"),
-        ({}, {"usage_queued": 0.5, "preempted": 0.03}, ""),
+        ({"engines": 2}, {"usage_queued": 0.72}, (140, 100)),
+        ({}, {"usage_queued": 0.5, "preempted": 0.03}, (None, None)),
         ({}, {"usage_queued": 0.5, "preempted": 0.02}, None),
-        ({"saturated": True}, {}, ""),
+        ({"saturated": True}, {}, (None, None)),
         ({"saturated": None}, {}, None),
         ({"prompt_tokens": None}, {"usage_queued": 0.99}, None),
     ],
 )
 def test_when_the_kv_cache_has_no_room(columns, told, left):
     runs = level(**{"kv_tokens": 1000, "prompt_tokens": 100, "saturated": False, **columns})
-    assert _no_room(runs.cast({"saturated": pl.Boolean}), server(**told)) == left
+    found = _no_room(runs.cast({"saturated": pl.Boolean}), server(**told))
+    assert found == (left and (left if left[0] is None else pytest.approx(left)))
 
 
 @pytest.mark.parametrize(("share", "found"), [(None, "unknown"), (0.44, "decode"), (0.45, "prefill")])
 def test_prompts_or_steps_by_their_share_of_the_time(share, found):
-    limit = _compute(level(), server(prefill_share=share), "At 8")
+    limit = _compute(level(), server(prefill_share=share), At(8.0))
     assert limit.cause == found
-    assert share is None or f"prompts take {share:.0%} of the time" in limit.why
+    assert share is None or f"prompts take {share:.0%} of the time" in why(limit)
 
 
 @pytest.mark.parametrize(
@@ -344,8 +347,8 @@ def test_prompts_or_steps_by_their_share_of_the_time(share, found):
 def test_between_tokens_prompts_count_from_two_fifths_of_a_step(told, found, words):
     gap = told["gap_s"] or 0.01
     there = server(**{"step_s": 0.01, "prefill_share": 1 - 0.01 / gap, **told})
-    limit = _between_tokens(level(), there, there, "At 8")
-    assert limit.cause == found and words in limit.why
+    limit = _between_tokens(level(), there, there, At(8.0))
+    assert limit.cause == found and words in why(limit)
 
 
 @pytest.mark.parametrize(
@@ -362,7 +365,7 @@ def test_between_tokens_prompts_count_from_two_fifths_of_a_step(told, found, wor
 def test_of_several_loads_what_grows_with_the_load_decides(alone_ms, gap_ms, found):
     there = server(step_s=0.01, gap_s=gap_ms / 1000, prefill_share=1 - 10 / gap_ms, rps=4.0)
     alone = server(step_s=alone_ms / 1000, rps=2.0)
-    assert _between_tokens(level(), there, alone, "At 8").cause == found
+    assert _between_tokens(level(), there, alone, At(8.0)).cause == found
 
 
 STEPS = {"steady_tpot_mean_s": 0.02, "steady_itl_p10_s": 0.015, "steady_requests_per_s": 2.0, "prompt_tokens": 100,
@@ -419,7 +422,7 @@ FOUR = {"running": 4.0, "running_high": 4.0, "service_s": 2.5, "queued_share": 0
         ({"max_num_seqs": 2, "engines": 2}, {"service_s": 2.1}, "sequences", "all 4 sequences"),
         ({"max_num_seqs": 4}, {"service_s": 2.1, "running_high": 3.5}, "sequences", "all 4 sequences"),
         ({"max_num_seqs": 4}, {"service_s": 2.1, "running_high": 3.4}, "prefill", "although sequences and KV cache have room"),
-        ({"max_num_seqs": 64}, {"queued_share": 0.5}, "prefill", "At 8 3 requests wait in the mean, although sequences and KV cache"),
+        ({"max_num_seqs": 64}, {"queued_share": 0.5}, "prefill", "At 8, 3 requests wait in the mean, although sequences and KV cache"),
         ({"max_num_seqs": 64}, {"queued_share": 0.4}, None, ""),
         ({"max_num_seqs": 4}, {"service_s": 2.1, "queued_share": 0.1}, "sequences", ""),
         ({"max_num_seqs": 4}, {"service_s": 2.1, "queued_share": 0.09}, None, ""),
@@ -437,14 +440,14 @@ def test_what_holds_requests_back_that_wait(columns, told, found, words):
     runs = level(**{"steady_waiting": 2.4, **columns})
     bound, held = _admission(runs, server(**{**FOUR, **told}), server(**ALONE))
     assert (bound and bound.cause) == found
-    assert words in (bound.why if bound else held)
+    assert words in (why(bound) if bound else held_text(held))
     assert bound is not None or bool(held) == bool(words)
 
 
 def test_a_request_more_takes_its_tokens_of_kv_memory():
     runs = level(kv_bytes_per_token=2**20, prompt_tokens=3, output_tokens=2)
-    assert _more_kv(runs).startswith("More KV memory: 5 MiB hold one request more.")
-    assert _more_kv(level()).startswith("More KV memory. A KV type")
+    assert _more_kv(_request_bytes(runs)).startswith("More KV memory: 5 MiB hold one request more.")
+    assert _more_kv(_request_bytes(level())).startswith("More KV memory. A KV type")
 
 
 @pytest.mark.parametrize(("pushed", "found"), [(11, "sequences"), (12, "prefill")])
@@ -466,9 +469,9 @@ def test_what_runs_out_is_looked_for_up_to_two_fifths_beyond_the_miss(summary, p
 def test_a_range_whose_end_is_not_steady_has_no_cause(summary):
     found, _ = cause([served_row(summary, 1), short_row(served_row(summary, 2), 90.0)], TTFT)
     assert (found.cause, found.runs) == ("unknown", ())
-    assert found.why.startswith("No load that became steady misses. The upper end is not known: at 2 its load")
+    assert why(found).startswith("No load that became steady misses. The upper end is not known: at 2 its load")
     found, _ = cause([served_row(summary, level) for level in (1, 2)], TTFT)
-    assert (found.why, found.runs) == ("No measured load misses: 2 is the highest level.", ("r2",))
+    assert (why(found), found.runs) == ("No measured load misses: 2 is the highest level.", ("r2",))
 
 
 def test_failures_are_counted_over_the_runs_of_the_level(summary):
@@ -478,12 +481,13 @@ def test_failures_are_counted_over_the_runs_of_the_level(summary):
     ]
     found, _ = cause([served_row(summary, 1), *rows], TTFT)
     assert (
-        found.why == "At 8 requests in flight the server refuses or fails 150 of 800 requests, with 6.5 in flight in the mean."
+        why(found) == "At 8 requests in flight the server refuses or fails 150 of 800 requests, with 6.5 in flight in the mean."
     )
     # Of a table without windows the whole runs count.
     runs = level({"failed": 3, "requests": 10}, {"failed": 4, "requests": 11}, steady_failed=1, steady_requests=None)
-    assert _refusals(runs, {"missed_by": "failed"}, [], "Here").why == "Here the server refuses or fails 7 of 21 requests."
-    assert _refusals(runs, {"missed_by": "ttft_p99_s"}, [], "Here") is None
+    found = _refusals(runs, {"missed": [{"by": "failed"}]}, [], At(8.0))
+    assert why(found) == "At 8 the server refuses or fails 7 of 21 requests."
+    assert _refusals(runs, {"missed": [{"by": "ttft_p99_s"}]}, [], At(8.0)) is None
 
 
 @pytest.mark.parametrize(("failed", "late", "found"), [(3, 2, "refusals"), (2, 3, "decode")])

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from bench.analysis import summary_frame
+from bench.aggregate import summary_frame
 from bench.errors import BenchError
 from bench.figures import Results
 from bench.records.columns import COLUMNS, METRICS, SECTIONS, columns_of, family_of

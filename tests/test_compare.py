@@ -10,6 +10,7 @@ from benchmarks.compare import Study, any_verdict, delayed, draw, halved, plante
 from scipy import stats
 from scipy.stats import fisher_exact
 
+from bench.aggregate import summary_frame
 from bench.analysis import (
     Noise,
     blind,
@@ -17,7 +18,6 @@ from bench.analysis import (
     compare_with_baseline,
     regressions,
     sessions_for,
-    summary_frame,
     unseen,
     visible,
     with_replicas,
@@ -25,11 +25,11 @@ from bench.analysis import (
 from bench.analysis.blocks import ASSUMED_SPREAD, critical, fit, judge
 from bench.analysis.effects import effects
 from bench.analysis.failures import failures
-from bench.analysis.wording import size_text
 from bench.errors import BenchError
 from bench.figures import figures_of
 from bench.study import Plan, load_config
 from bench.study.config import Thresholds
+from bench.words.comparison import difference_text, sentences, size_text, sure_sentences
 from tests import records
 
 TOKENS = "throughput_tokens_per_s"
@@ -44,6 +44,11 @@ def runs(summary, values, *, deployment="a", workload="short", metric=TOKENS, fa
     ]  # fmt: skip
     launch, fact = facts or (records.launch(), records.facts(engine_version="1"))
     return summary_frame(rows, {deployment: launch}, {deployment: fact}, Thresholds())
+
+
+def differences(found):
+    """What differs besides, in words."""
+    return [difference_text(each) for each in found.differences]
 
 
 def only(frame, **where):
@@ -213,8 +218,9 @@ def test_a_setting_that_halves_throughput_from_twelve_on_is_found(summary, seed)
     assert told == {2: "no evidence", 4: "no evidence", 6: "no evidence", 8: "no evidence", 12: "worse", 16: "worse"}
     assert only(found.regions, region="high loads")["verdict"] == "worse"
     assert only(found.trends)["verdict"] == "worse as load grows"
-    assert "from 12 in flight on −4" in row["told"] and "grows with the load" in row["told"]
-    assert "elsewhere no difference seen" in row["told"]
+    (text,) = sentences(found)
+    assert "from 12 in flight on −4" in text and "grows with the load" in text
+    assert "elsewhere no difference seen" in text
     assert not regressions(found.effects, 5).is_empty()
 
 
@@ -326,8 +332,8 @@ def test_replicas_have_no_verdict_not_even_on_failures(summary):
     found = compare_with_baseline(study, [TOKENS])["again"]
     assert found.failures["verdict"].to_list() == ["no evidence"]
     assert set(found.effects["verdict"]) == set(found.overall["pooled"]) == {"no evidence"}
-    assert set(found.overall["told"]) == {"the same deployment in another session"}
-    assert found.configurations["told"].is_null().all()
+    assert set(sentences(found)) == {"the same deployment in another session"}
+    assert sure_sentences(found) == []
 
 
 def test_pairs_stand_in_the_study_s_order_with_rising_levels(summary):
@@ -363,7 +369,7 @@ def test_a_machine_that_was_slower_is_named(summary, slower, told):
         runs(summary, values, client_reads=1000).with_columns(client_cpu_s=factor * (1 + 0.01 * pl.col("level")))
         for factor in (1.0, slower)
     )
-    lines = [line for line in compare(same, other, [TOKENS]).differences if line.startswith("machine")]
+    lines = [line for line in differences(compare(same, other, [TOKENS])) if line.startswith("machine")]
     assert bool(lines) is told
     assert all(f"50% more CPU time beside the {'candidate' if slower > 1 else 'baseline'}" in line for line in lines)
 
@@ -375,7 +381,7 @@ def test_what_should_be_alike_and_is_not_is_named(summary):
         records.facts(engine_version="2", kv_tokens=640, hardware=replace(records.MACHINE, cpu="x")),
     )
     theirs = runs(summary, {1: [10], 2: [20], 4: [40], 8: [80]}, seed="abc", prompt_tokens=64, facts=other)
-    assert compare(ours, theirs).differences == [
+    assert differences(compare(ours, theirs)) == [
         "model: m → m2", "hardware: Xeon, 2 cores → x, 2 cores", "tensor_parallel: unknown → 2", "gpus: 1 → 2",
         "engine_version: 1 → 2",
         "kv_tokens: unknown → 640", "prompt_tokens: 32 → 64 (short at 1, short at 2, short at 4 and 1 more)",

@@ -3,17 +3,8 @@
 import polars as pl
 import pytest
 
-from bench.analysis import (
-    Prices,
-    advice,
-    best_points,
-    economics,
-    judge,
-    operating_points,
-    predictions,
-    saturation,
-    summary_frame,
-)
+from bench.aggregate import summary_frame
+from bench.analysis import Prices, advice, best_points, economics, judge, operating_points, predictions, saturation
 from bench.analysis.advice import (
     _admission,
     _evicted,
@@ -21,7 +12,6 @@ from bench.analysis.advice import (
     _kv_bytes,
     _memory_bound,
     _pools,
-    _range,
     _second_device,
     _stalls,
 )
@@ -29,6 +19,8 @@ from bench.models import Demand, Setting, geometry_of, plan
 from bench.published import catalogue, devices
 from bench.study import Decision, Deployment, parse_slo
 from bench.study.config import Thresholds
+from bench.words.advice import _range, role, sentence
+from bench.words.predictions import comparison, quantity
 from tests import records
 from tests.planted import steady_row
 
@@ -180,7 +172,7 @@ def test_a_bands_value_is_a_share_and_unknown_where_nothing_is_to_be_shared():
 
 
 def said(runs, slos=SLOS):
-    return [(each.role, each.sentence, each.runs) for each in advice(runs, saturation(runs), operating_points(runs, slos))]
+    return [(role(each), sentence(each), each.runs) for each in advice(runs, saturation(runs), operating_points(runs, slos))]
 
 
 def test_a_larger_model_that_holds_more_is_advice_for_developers(summary):
@@ -188,13 +180,13 @@ def test_a_larger_model_that_holds_more_is_advice_for_developers(summary):
     large = {"levels": (1, 2, 4, 8), "kv_usage_peak": [0.2, 0.3, 0.6, 1.0], "waiting_standing": [0, 0, 0, 2],
              "launch": {"plan": {"parameters": 20, "kv_bytes_per_token": 100}}}  # fmt: skip
     four = {"kv_tokens": 4 * 640}  # a fourth of the bytes a token, in as much memory
-    role, sentence, runs = said(frame(summary, {"small": small, "large": large}, {"large": four}), [])[0]
-    assert role == "Developers"
-    assert "large has 2 times the parameters of small, and its KV cache is full at 8 requests instead of 4" in sentence
+    whom, text, runs = said(frame(summary, {"small": small, "large": large}, {"large": four}), [])[0]
+    assert whom == "Developers"
+    assert "large has 2 times the parameters of small, and its KV cache is full at 8 requests instead of 4" in text
     assert set(runs) == {"small/2", "small/4", "large/4", "large/8"}
     as_large = {**large, "launch": {"plan": {"parameters": 10, "kv_bytes_per_token": 100}}}
     assert all(
-        role != "Developers" for role, *_ in said(frame(summary, {"small": small, "large": as_large}, {"large": four}), [])
+        whom != "Developers" for whom, *_ in said(frame(summary, {"small": small, "large": as_large}, {"large": four}), [])
     )
 
 
@@ -214,7 +206,7 @@ def test_kv_bytes_explain_nothing_where_the_kv_memory_differs_or_is_unknown(summ
     large = {"levels": (1, 2, 4, 8), "kv_usage_peak": [0.2, 0.3, 0.6, 1.0], "waiting_standing": [0, 0, 0, 2],
              "launch": {"plan": {"parameters": 20, "kv_bytes_per_token": 100}, **launch}}  # fmt: skip
     told = said(frame(summary, {"small": small, "large": large}, {"large": fact}), [])
-    assert any(role == "Developers" for role, *_ in told) == advised
+    assert any(whom == "Developers" for whom, *_ in told) == advised
 
 
 def test_more_devices_are_counted_whatever_they_share(summary):
@@ -222,7 +214,7 @@ def test_more_devices_are_counted_whatever_they_share(summary):
     common = {"levels": (4,), "throughput_tokens_per_s": [100.0]}
     one = {**common, "kv_usage_peak": [1.0], "preemptions": [2.0], "launch": {"model": "m"}}
     two = {**common, "throughput_tokens_per_s": [300.0], "launch": {"model": "m", "data_parallel": 2, "gpus": 2}}
-    told = [sentence for _, sentence, _ in said(frame(summary, {"one": one, "two": two}), [])]
+    told = [text for _, text, _ in said(frame(summary, {"one": one, "two": two}), [])]
     assert len(told) == 1 and "2 of them give 3 times the throughput of 1" in told[0]
 
 
@@ -231,17 +223,17 @@ def test_workloads_that_differ_are_advice_for_architects(summary):
         summary,
         {"a/chat": {"levels": (8, 16), "ttft_p99_s": [0.1, 9.0]}, "a/rag": {"levels": (1, 2), "ttft_p99_s": [0.1, 9.0]}},
     )
-    role, sentence, told = said(runs)[0]
-    assert (role, told) == ("System architects", ("a/rag1", "a/chat8"))
-    assert "16 of chat, 2 of rag" in sentence
-    assert "Admit at most 8 requests in flight" in " ".join(sentence for _, sentence, _ in said(runs))
+    whom, text, told = said(runs)[0]
+    assert (whom, told) == ("System architects", ("a/rag1", "a/chat8"))
+    assert "16 of chat, 2 of rag" in text
+    assert "Admit at most 8 requests in flight" in " ".join(text for _, text, _ in said(runs))
 
 
 def test_a_second_device_bought_for_its_memory_is_advice_for_makers(summary):
     common = {"levels": (4,), "throughput_tokens_per_s": [100.0]}
     one = {**common, "kv_usage_peak": [1.0], "preemptions": [2.0], "launch": {"model": "m"}}
     two = {**common, "throughput_tokens_per_s": [300.0], "launch": {"model": "m", "tensor_parallel": 2}}
-    told = [sentence for role, sentence, _ in said(frame(summary, {"one": one, "two": two}), []) if role == "Hardware makers"]
+    told = [text for whom, text, _ in said(frame(summary, {"one": one, "two": two}), []) if whom == "Hardware makers"]
     assert len(told) == 1 and "2 of them give 3 times the throughput of 1" in told[0]
     alone = {**one, "kv_usage_peak": [0.5], "preemptions": [0.0]}
     assert not said(frame(summary, {"one": alone, "two": two}), [])
@@ -256,7 +248,7 @@ def test_stalls_and_lost_hits_are_advice_for_makers(summary):
         "prefix_hit_rate_expected": [0.6, 0.6],
     }
     told = said(frame(summary, {"a": stalled, "b": evicted}), [])
-    assert [(role, runs) for role, _, runs in told if role == "Hardware makers"] == [
+    assert [(whom, runs) for whom, _, runs in told if whom == "Hardware makers"] == [
         ("Hardware makers", ("a/2",)),
         ("Hardware makers", ("b/1", "b/2")),
     ]
@@ -286,7 +278,7 @@ def test_predicted_and_measured_stand_side_by_side(summary):
         runs, saturation(runs), geometries={"a": geometry}, deployments={"a": deployment}, device=devices()["h100"]
     )
     ceilings = plan(geometry, devices()["h100"], Demand(32, 32), Setting(dtype="float16", kv_dtype="float16"))["ceilings"]
-    assert [(each.what, each.predicted, each.measured, each.said) for each in found] == [
+    assert [(quantity(each), each.predicted, each.measured, comparison(each)) for each in found] == [
         ("KV capacity (tokens)", 600, 640, "+6.7%"),
         ("saturation with short (requests)", 10, 16, "within the levels: full at 16, not at 8"),
         (
@@ -308,7 +300,7 @@ def test_predicted_and_measured_stand_side_by_side(summary):
     told = predictions(
         cached, saturation(cached), geometries={"a": geometry}, deployments={"a": deployment}, device=devices()["h100"]
     )
-    assert [each.what.split()[0] for each in told] == ["KV", "saturation", "decode"]
+    assert [quantity(each).split()[0] for each in told] == ["KV", "saturation", "decode"]
 
 
 @pytest.mark.parametrize(
@@ -332,7 +324,7 @@ def test_a_predicted_saturation_lies_between_levels_or_levels_apart(summary, pre
         pl.DataFrame([{**row, "levels_apart": apart}, {**row, "measured": None, "levels_apart": None}]),
         geometries={}, deployments={}, device=None,
     )  # fmt: skip
-    assert (found.what, found.said, found.ceiling) == ("saturation with w (requests)", told, False)
+    assert (quantity(found), comparison(found), found.ceiling) == ("saturation with w (requests)", told, False)
     assert found.ratio == measured / predicted
 
 
@@ -340,7 +332,7 @@ def test_a_predicted_saturation_lies_between_levels_or_levels_apart(summary, pre
 def test_planned_and_reported_kv_capacity(summary, planned, said):
     runs = frame(summary, {"a": {"levels": (1,), "launch": {"plan": {"kv_tokens": planned}}}})
     (found,) = predictions(runs, saturation(runs).clear(), geometries={}, deployments={}, device=None)
-    assert (found.predicted, found.measured, found.said) == (planned, 640, said)
+    assert (found.predicted, found.measured, comparison(found)) == (planned, 640, said)
 
 
 def test_ceilings_stand_beside_valid_requests_that_were_alone(summary):
@@ -353,11 +345,11 @@ def test_ceilings_stand_beside_valid_requests_that_were_alone(summary):
     def ceilings(runs=runs, **deployment):
         spec = Deployment(model="m", engine="e", **deployment)
         found = predictions(runs, saturation(runs).clear(), geometries={"a": geometry}, deployments={"a": spec}, device=h100)
-        return {each.what.split()[0]: each for each in found if each.ceiling}
+        return {quantity(each).split()[0]: each for each in found if each.ceiling}
 
     decode, prefill = ceilings()["decode"], ceilings()["prefill"]
     assert (decode.measured, prefill.measured) == (pytest.approx(1 / 0.02), pytest.approx(32 / 0.04))
-    assert decode.said == f"{100 * decode.measured / decode.predicted:.0f}% of the ceiling"
+    assert comparison(decode) == f"{100 * decode.measured / decode.predicted:.0f}% of the ceiling"
     two = plan(geometry, h100, Demand(32, 32), Setting(kv_dtype="fp8", tensor_parallel=2))["ceilings"]
     found = ceilings(dtype="auto", kv_cache_dtype="fp8", tensor_parallel=2)
     assert found["decode"].predicted == two["decode_tokens_per_s_at_context"]
@@ -378,9 +370,11 @@ def test_predictions_stand_in_the_order_of_the_runs(summary):
     found = [
         each
         for each in predictions(runs, saturation(runs), **both, device=devices()["h100"])
-        if each.what.startswith(("KV", "dec"))
+        if quantity(each).startswith(("KV", "dec"))
     ]
-    told = [f"{each.deployment}/{each.what.split(', ')[1].split()[0]}" if each.ceiling else each.deployment for each in found]
+    told = [
+        f"{each.deployment}/{quantity(each).split(', ')[1].split()[0]}" if each.ceiling else each.deployment for each in found
+    ]
     assert told == ["a", *names[::2], "b", *names[1::2]]
 
 
@@ -448,11 +442,11 @@ FULL_AT_16 = {"deployment": "a", "workload": "short", "axis": "concurrency", "me
               "peak_at": 8.0, "parameters": 30, "kv_bytes_per_token": 100, "saturation_kind": "peak", "saturation_at": 8.0,
               "saturation_low": 4.0, "saturation_high": 16.0}  # fmt: skip
 POINT = {"deployment": "a", "workload": "short", "unit": "requests in flight", "kind": "found", "basis": "steady", "c_max": 8.0,
-         "operate_at": 4.0, "usable_rps": 10.0, "usable_low": 9.0, "usable_high": 11.0, "missed_at": 16.0, "missed": "TTFT"}  # fmt: skip
+         "operate_at": 4.0, "usable_rps": 10.0, "usable_low": 9.0, "usable_high": 11.0, "missed_at": 16.0, "missed": [{"by": "ttft_p99_s", "limit_s": 1.0, "reached_s": 3.0}]}  # fmt: skip
 
 
 def sentences(found):
-    return [each.sentence for each in found]
+    return [sentence(each) for each in found]
 
 
 def four(summary, **more):
@@ -511,7 +505,7 @@ def test_memory_ends_the_growth_where_both_can_be_at_one_load(summary, row, advi
     found = list(_memory_bound(four(summary), table(FULL_AT_16, **row)))
     assert len(found) == advised
     if not row:
-        assert found[0].sentence.startswith(
+        assert sentence(found[0]).startswith(
             "Memory ends the growth of a (short): its throughput peaks at 8 requests, between 4 and 16, and its KV cache is full "
             "between 8 and 16."
         )
@@ -522,8 +516,8 @@ def test_memory_ends_the_growth_where_both_can_be_at_one_load(summary, row, advi
     ("point", "words"),
     [
         ({}, "Admit at most 4 requests in flight (C_max is 8, and carries no more) on an instance of a (short), and add instances "
-             "beyond: at 16 it misses TTFT."),
-        ({"operate_at": 8.0}, "Admit at most 8 requests in flight on an instance of a (short), and add instances beyond: at 16 it misses TTFT."),
+             "beyond: at 16 it misses TTFT P99 ≤ 1 s (3 s)."),
+        ({"operate_at": 8.0}, "Admit at most 8 requests in flight on an instance of a (short), and add instances beyond: at 16 it misses TTFT P99 ≤ 1 s (3 s)."),
         ({"kind": "above"}, None),
         ({"basis": "burst"}, None),
     ],
@@ -583,7 +577,7 @@ def test_a_larger_model_that_holds_more_by_hand(summary, small, advised):
     found = list(_kv_bytes(valid, saturates, points))
     assert len(found) == advised
     if not small:
-        assert found[0].sentence == (
+        assert sentence(found[0]) == (
             "How many requests fit is a matter of a model's KV bytes a token, not of its parameters: a has 1.5 times the parameters of b, "
             "and its KV cache is full at 16 requests instead of 4, because a token takes 100 bytes instead of 400 of the 3.906 MiB that "
             "both have. Within the SLOs it carries 10 requests/s against 12: look at both."
@@ -600,7 +594,7 @@ def test_of_several_pairs_the_most_striking_is_told(summary):
     rows = [FULL_AT_16, {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "kv_bytes_per_token": 400},
             {**FULL_AT_16, "deployment": "c", "parameters": 8, "measured": 8.0, "kv_bytes_per_token": 400}]  # fmt: skip
     (found,) = _kv_bytes(valid, pl.DataFrame(rows), pl.DataFrame(schema={"workload": pl.String}))
-    assert "a has 3.8 times the parameters of c, and its KV cache is full at 16 requests instead of 8" in found.sentence
+    assert "a has 3.8 times the parameters of c, and its KV cache is full at 16 requests instead of 8" in sentence(found)
 
 
 @pytest.mark.parametrize(
@@ -621,7 +615,7 @@ def test_more_than_twice_as_much_by_two_devices(summary, one, two, words):
     }
     found = list(_second_device(frame(summary, curves)))
     assert len(found) == (words is not None)
-    assert words is None or (words in found[0].sentence and found[0].runs == ("one/4", "two/4"))
+    assert words is None or (words in sentence(found[0]) and found[0].runs == ("one/4", "two/4"))
 
 
 STALLS = {
@@ -653,7 +647,7 @@ def test_gaps_three_times_the_median_are_stalls(summary, more, cause, level):
     found = list(_stalls(frame(summary, {"a": {**STALLS, **more}}), {("a", "short"): cause} if cause else {}))
     assert [each.runs for each in found] == ([] if level is None else [(f"a/{level}",)])
     if "itl_p50_s" in more and level == 4:
-        assert found[0].sentence.startswith(
+        assert sentence(found[0]).startswith(
             "On a (short, 4) one gap between tokens in a hundred is 10 times the median (99.7 against 9.97 ms) while nothing waits"
         )
 
@@ -670,6 +664,6 @@ def test_hits_that_are_lost_as_the_cache_fills(summary, rates, usage, advised):
     if advised:
         assert (
             "in short on a the prefix cache serves 60% of the prompts' tokens at 1 and 39% at 8, where it is full."
-            in found[0].sentence
+            in sentence(found[0])
         )
         assert found[0].runs == ("a/1", "a/8")

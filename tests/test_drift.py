@@ -7,9 +7,11 @@ from functools import partial
 import pytest
 from benchmarks.drift import NOISES, rates, rounds_of
 
-from bench.analysis.aggregate import summary_frame
+from bench.aggregate import summary_frame
+from bench.analysis.validity import Reason
 from bench.drift import drift_reasons
 from bench.study.config import Thresholds
+from bench.words.verdicts import reason_text
 
 THRESHOLDS = Thresholds()
 
@@ -31,26 +33,32 @@ def made(seconds, *, deployment="a", noise=0.02, load="8 requests", rounds=None)
     ]
 
 
+def in_words(runs):
+    """Why each run does not compare."""
+    drifts = drift_reasons(runs, THRESHOLDS)
+    return {key: reason_text(Reason("machine", "drift", drift=drift)) for key, drift in drifts.items()}
+
+
 def test_each_run_of_a_slower_round_has_the_reason():
     reason = "the machine was 23% slower in round 2 than in the others (reference load 1.42 s against 1.15 s)"
-    assert drift_reasons(made([1.15, 1.42, 1.16, 1.14]), THRESHOLDS) == {("a", "r1-1"): reason, ("a", "r1-2"): reason}
+    assert in_words(made([1.15, 1.42, 1.16, 1.14])) == {("a", "r1-1"): reason, ("a", "r1-2"): reason}
 
 
 def test_a_faster_round_is_none_of_the_others_either():
-    (reason, _) = drift_reasons(made([1.5, 1.2, 1.5, 1.5]), THRESHOLDS).values()
+    (reason, _) = in_words(made([1.5, 1.2, 1.5, 1.5])).values()
     assert reason == "the machine was 25% faster in round 2 than in the others (reference load 1.2 s against 1.5 s)"
 
 
 @pytest.mark.parametrize("seconds", [[1.5, 1.2], [1.2, 1.5]])
 def test_of_two_rounds_the_slower_one_drifted(seconds):
-    found = drift_reasons(made(seconds), THRESHOLDS)
+    found = in_words(made(seconds))
     slow = seconds.index(1.5)
     assert {run for _, run in found} == {f"r{slow}-1", f"r{slow}-2"}
     assert f"25% slower in round {slow + 1} than in round {2 - slow} (" in next(iter(found.values()))
 
 
 def test_parts_of_a_round_are_told_apart_by_the_time():
-    found = drift_reasons(made([1.2, 1.5, 1.2, 1.2], rounds=[1, 1, 2, 3]), THRESHOLDS)
+    found = in_words(made([1.2, 1.5, 1.2, 1.2], rounds=[1, 1, 2, 3]))
     assert {reason.partition(" than ")[0] for reason in found.values()} == {
         "the machine was 25% slower in round 1 from 00:01:00 UTC on"
     }

@@ -24,6 +24,7 @@ from bench.report import provenance
 from bench.store import Store
 from bench.store.pack import pack
 from bench.study import Paths, Plan, load_config
+from bench.words.comparison import difference_text
 from tests import records
 from tests.conftest import ARCHITECTURE, ROOT
 from tests.planted import summary_rows
@@ -261,6 +262,5 @@ def test_nothing_is_counted_where_nothing_was_recorded():
 def test_a_comparison_names_other_exported_variables():
     pair = summary_rows([{"deployment": "a", "workload": "w", "level": 1.0, "environment": "none exported"}])
     other = pair.with_columns(environment=pl.lit("NCCL_P2P_DISABLE=1"))
-    assert differences(pair.join(other, on=["deployment", "workload", "level"], suffix="_candidate")) == [
-        "environment: none exported → NCCL_P2P_DISABLE=1"
-    ]
+    (found,) = differences(pair.join(other, on=["deployment", "workload", "level"], suffix="_candidate"))
+    assert difference_text(found) == "environment: none exported → NCCL_P2P_DISABLE=1"

@@ -8,23 +8,24 @@ import polars as pl
 import pytest
 from benchmarks.factors import planted, ttft_importances
 
+from bench.aggregate import summary_frame
 from bench.analysis import importance as importance_module
-from bench.analysis import summary_frame
 from bench.analysis.factors import (
     FACTORS,
     METRICS,
-    band,
     cells,
     confounded,
     correlations,
     marginal_means,
     metrics_of,
+    strength,
     with_metrics,
 )
 from bench.analysis.importance import importances
 from bench.figures import Results, figures_of
 from bench.figures.registry import load_figure
 from bench.study.config import Thresholds
+from bench.words.factors import correlation
 from tests import records
 from tests.planted import summary_rows
 
@@ -155,7 +156,7 @@ def test_correlations_are_those_of_the_planted_formula():
     ],
 )
 def test_the_bands_are_the_documents(r, word):
-    assert band(r) == word
+    assert correlation(strength(r), r) == word
 
 
 def test_panels_average_only_what_is_complete(runs):
@@ -217,7 +218,7 @@ def test_the_factor_studys_own_metrics_by_hand():
 def test_a_correlation_and_its_interval_by_hand():
     """1, 3, 2 and 4 at 1, 2, 3 and 4: r = 4 ÷ 5, as are the ranks'; z = atanh 0.8 = 1.0986 ± 1.96."""
     row = of(correlations(crossed([(1, 8, 8, 1.0), (2, 8, 8, 3.0), (3, 8, 8, 2.0), (4, 8, 8, 4.0)])), "TTFT (s)", "batch size")
-    assert (row["r"], row["rank_r"], row["n"], row["band"]) == (pytest.approx(0.8), pytest.approx(0.8), 4, "very high")
+    assert (row["r"], row["rank_r"], row["n"], row["strength"]) == (pytest.approx(0.8), pytest.approx(0.8), 4, "very high")
     assert (row["low"], row["high"]) == (
         pytest.approx(math.tanh(1.0986 - 1.96), abs=1e-4),
         pytest.approx(math.tanh(1.0986 + 1.96), abs=1e-4),
@@ -226,7 +227,7 @@ def test_a_correlation_and_its_interval_by_hand():
     three = of(correlations(crossed([(1, 8, 8, 1.0), (2, 8, 8, 3.0), (3, 8, 8, 2.0)])), "TTFT (s)", "batch size")
     assert (three["r"], three["low"], three["high"]) == (pytest.approx(0.5), None, None)
     straight = of(correlations(crossed([(i, 8, 8, -float(i)) for i in range(1, 6)])), "TTFT (s)", "batch size")
-    assert (straight["r"], straight["low"], straight["band"]) == (pytest.approx(-1), None, "very high, negative")
+    assert (straight["r"], straight["low"], straight["strength"]) == (pytest.approx(-1), None, "very high")
     for rows in (
         [(1, 8, 8, 1.0), (2, 8, 8, 3.0)],
         [(1, 8, 8, 1.0), (2, 8, 8, 3.0), (3, 8, 8, None)],

@@ -9,7 +9,8 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from bench.analysis import saturation, summary_frame
+from bench.aggregate import summary_frame
+from bench.analysis import saturation
 from bench.errors import BenchError
 from bench.figures import Results, figure_names, figures_of, selection
 from bench.figures.regions import region_bands

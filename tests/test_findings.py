@@ -7,7 +7,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from bench.analysis import aggregate
+from bench.aggregate import aggregate
 from bench.figures import Results
 from bench.published import devices
 from bench.report import write_report

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from scipy.stats import norm
 
-from bench.analysis import summary_frame
+from bench.aggregate import summary_frame
 from bench.analysis.lengths import line
 from bench.figures import Results
 from bench.figures.lengths import fitted, swept

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.analysis.deployed import deployed
+from bench.aggregate.deployed import deployed
 from bench.engine import launch as launch_module
 from bench.engine import resolve_launch, write_launch
 from bench.engines import managed

@@ -14,6 +14,7 @@ from bench.analysis import verdict
 from bench.parse import parse_run
 from bench.study import Plan, load_config
 from bench.study.config import Thresholds
+from tests.planted import reasons
 
 pytestmark = pytest.mark.workflow
 
@@ -25,7 +26,7 @@ def test_a_made_run_is_read_and_trusted(tmp_path, level):
     make_run(run, tmp_path)
     files = {"requests": "requests.parquet", "telemetry": "telemetry.parquet", "wide": "metrics.csv", "summary": "summary.json"}
     told = parse_run(tmp_path, **{key: tmp_path / name for key, name in files.items()})
-    assert verdict(told, Thresholds()).reasons == []
+    assert reasons(verdict(told, Thresholds())) == []
     assert (told["requests"], told["ok"], told["scrapes"], told["in_flight_peak"]) == (300, 300, 302, level)
     assert 55 < told["duration_s"] <= 60
     assert (told["kv_usage_peak"] == 1.0) == (told["preemptions"] > 0) == (told["waiting_peak"] > 0) == (level == 50)
@@ -72,6 +73,9 @@ def project(tmp_path_factory):
         ("figures/charts/streaming.py", set()),  # which this study does not have
         ("figures/theme.py", {"figures"}),
         ("analysis/validity.py", {"aggregate", "figures"}),
+        ("aggregate/deployed.py", {"aggregate", "figures"}),
+        ("words/verdicts.py", {"aggregate", "figures"}),
+        ("words/regions.py", {"figures"}),
         ("records/columns.toml", {"aggregate", "figures"}),
         ("parse/latency.py", {"parse", "aggregate", "figures"}),
         ("engines/vllm.py", {"deploy", "measure_d000", "parse", "aggregate", "figures"}),  # its flags, and its names of metrics

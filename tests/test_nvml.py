@@ -12,7 +12,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bench.analysis import timeseries_frame, verdict
+from bench.aggregate import timeseries_frame
+from bench.analysis import verdict
 from bench.engine import Server, gpu_names, resolve_launch
 from bench.measure.devices import further_endpoints
 from bench.measure.session import measure
@@ -26,6 +27,7 @@ from bench.telemetry.scraper import scraping
 from tests import records
 from tests.conftest import ROOT
 from tests.fake_server import fake_server
+from tests.planted import reasons
 from tests.test_verdicts import CALM, exposition
 
 FAKE = ROOT / "tests/fake_nvml"
@@ -285,7 +287,7 @@ def test_a_session_scrapes_gpus_and_its_verdict_is_the_engine_s_alone(planted, c
     assert told["gpu_power_mean_w"] == pytest.approx(430.5)
     assert told["gpu_energy_j"] == pytest.approx(430.5 * told["duration_s"], rel=0.1)
     assert told["tokens_per_joule"] == pytest.approx(80 / told["gpu_energy_j"])
-    assert verdict(told, CALM).reasons == []
+    assert reasons(verdict(told, CALM)) == []
     course = timeseries_frame([folder])
     kinds = {f"{what}/{gpu}" for what in ("gpu_utilisation", "gpu_memory_bytes", "gpu_power_w") for gpu in "01"}
     assert kinds < set(course["series"])

@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 import yaml
 
-from bench.analysis import OperatingPoint, Prices, economics, sized, summary_frame
+from bench.aggregate import summary_frame
+from bench.analysis import OperatingPoint, Prices, economics, sized
 from bench.analysis.saturation import saturated
 from bench.analysis.sizing import limits
 from bench.engine import gpu_names, resolve_launch, write_launch

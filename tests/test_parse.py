@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.analysis import timeseries_frame
+from bench.aggregate import timeseries_frame
 from bench.errors import BenchError
 from bench.parse import latency_columns, load, parse_run, telemetry_table, throughput_series, wide_table
 from bench.parse.run import summarise

@@ -1,5 +1,7 @@
 """Turning points of curves whose truth is known, and the reasons where there are none."""
 
+from functools import partial
+
 import numpy as np
 import polars as pl
 import pytest
@@ -13,6 +15,8 @@ from bench.analysis import regions, saturation
 from bench.analysis.levels import Levels, studentized_range
 from bench.analysis.regions import Point, _crossing, equilibrium, saturation_point
 from bench.statistics import isotonic
+from bench.words.regions import signals as signals_text
+from bench.words.regions import turning_point
 from tests.test_analysis import ladder as summary_ladder
 
 THROUGHPUT = "throughput_tokens_per_s"
@@ -35,6 +39,9 @@ def exact(throughput, *, axis="concurrency", repeats=2, wobble=0.01, **more):
 
 def told(frame, column=THROUGHPUT):
     return regions(frame, column).row(0, named=True)
+
+
+saturation_text, equilibrium_text = (partial(turning_point, name=name) for name in ("saturation", "equilibrium"))
 
 
 @pytest.mark.parametrize(
@@ -84,16 +91,16 @@ def test_of_many_draws_nothing_is_invented():
 
 def test_a_fall_and_its_interval_by_hand():
     row = told(exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70, 20: 70}))
-    assert row["saturation_told"] == "12 (8 to 16), then it falls"
+    assert saturation_text(row) == "12 (8 to 16), then it falls"
     # 8 keeps 75 % of what one request gets, 4 all; 12 keeps 83 % again.
-    assert row["equilibrium_told"] == "throughput a request falls below 80 % at 8 and is above it at 12"
+    assert equilibrium_text(row) == "throughput a request falls below 80 % at 8 and is above it at 12"
 
 
 def test_the_equilibrium_by_hand():
     row = told(exact({1: 10, 2: 20, 4: 40, 8: 60, 16: 70}))
     # Load ÷ throughput: 0.1 at 4, 0.1333 at 8; 0.125 is three quarters of the way.
     assert (row["equilibrium_at"], row["equilibrium_low"], row["equilibrium_high"]) == (pytest.approx(7, abs=0.1), 4, 8)
-    assert row["equilibrium_told"].endswith("(4 to 8)")
+    assert equilibrium_text(row).endswith("(4 to 8)")
 
 
 def known(throughput, noise=0.005, freedom=1000):
@@ -172,8 +179,12 @@ def test_the_saturation_point_of_levels_whose_noise_is_known(throughput, kind, a
 
 def test_the_noise_of_a_curve_is_told_in_per_cent():
     for noise, told in ((0.02, "with a noise of 2 % a run"), (0.6, "with a noise of 60 % a run")):
-        assert equilibrium(known({1: 10, 2: 20, 4: 40, 8: 64}, noise), whole=True).why.startswith(told)
-        assert saturation_point(known(RISE | {16: 100, 31: 100}, noise)).why.startswith(told)
+        left = equilibrium(known({1: 10, 2: 20, 4: 40, 8: 64}, noise), whole=True)
+        top = saturation_point(known(RISE | {16: 100, 31: 100}, noise))
+        assert (left.why, top.why) == ("noise", "noise")
+        for name, point in (("equilibrium", left), ("saturation", top)):
+            bound = "" if point.low is None else f"above {point.low:g}: "
+            assert turning_point(cell(name, point, noise=noise), name).startswith(bound + told)
 
 
 def test_neighbours_out_of_order_share_their_mean():
@@ -200,7 +211,11 @@ def test_curves_stand_in_the_order_of_the_runs():
 
 def test_too_few_levels_are_said():
     row = told(exact({1: 10, 2: 20, 4: 30}))
-    assert row["saturation_told"] == row["equilibrium_told"] == "too few levels with a valid run: 3 of the 4 that are needed"
+    assert (
+        turning_point(row, "saturation")
+        == turning_point(row, "equilibrium")
+        == "too few levels with a valid run: 3 of the 4 that are needed"
+    )
     assert (row["noise"], row["noise_of"], row["levels"]) == (None, None, 3)
 
 
@@ -208,7 +223,7 @@ def test_invalid_runs_are_kept_out():
     good = exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70, 20: 70})
     wild = pl.concat([good, good.with_columns(pl.lit(1.0).alias(THROUGHPUT), valid=pl.lit(False), repeat=3 + pl.col("repeat"))])
     assert regions(wild).equals(regions(good))
-    assert told(good.with_columns(valid=pl.lit(False)))["saturation_told"].startswith("too few levels with a valid run: 0")
+    assert saturation_text(told(good.with_columns(valid=pl.lit(False)))).startswith("too few levels with a valid run: 0")
 
 
 def test_runs_without_throughput_are_kept_out():
@@ -221,15 +236,15 @@ def test_runs_without_throughput_are_kept_out():
 def test_a_curve_that_still_rises_has_its_saturation_above():
     row = told(runs("bend at 16, slope 0.3"))
     assert row["saturation_at"] is None
-    assert row["saturation_told"] == f"above {row['saturation_low']:g}: still rising at 96, the highest level"
-    assert told(runs("proportional throughout"))["equilibrium_told"] == "above 96: still proportional at 96, the highest level"
+    assert saturation_text(row) == f"above {row['saturation_low']:g}: still rising at 96, the highest level"
+    assert equilibrium_text(told(runs("proportional throughout"))) == "above 96: still proportional at 96, the highest level"
 
 
 def test_a_lowest_level_beyond_the_proportional_part_is_said():
     whole = exact({level: 100 * level / (20 + level) for level in (1, 2, 4, 8, 16, 40, 60, 80, 100)})
     late = whole.filter(pl.col("level") >= 40)
     assert told(whole)["equilibrium_at"] == pytest.approx(6.25, rel=0.1)  # 21 ÷ (20 + N) = 0.8
-    assert told(late)["equilibrium_told"] == "at or below 60: no level is surely in the proportional part"
+    assert equilibrium_text(told(late)) == "at or below 60: no level is surely in the proportional part"
     # One request a second may well be beyond it, one request may not.
     rates = exact({1: 10, 2: 15, 4: 20, 8: 22})
     assert told(rates)["equilibrium_kind"] == "left"
@@ -237,23 +252,21 @@ def test_a_lowest_level_beyond_the_proportional_part_is_said():
 
 
 def test_a_curve_that_only_falls_has_its_saturation_below():
-    assert (
-        told(exact({10: 90, 20: 80, 30: 70, 40: 60}))["saturation_told"] == "at or below 20: it falls from the lowest level on"
-    )
+    assert saturation_text(told(exact({10: 90, 20: 80, 30: 70, 40: 60}))) == "at or below 20: it falls from the lowest level on"
 
 
 def test_a_fall_that_comes_back_is_no_single_peak():
     row = told(exact({1: 10, 10: 80, 20: 100, 25: 70, 30: 80, 40: 100}))
-    assert row["saturation_told"] == "throughput has fallen at 25 and is higher again beyond 30: no single peak"
+    assert saturation_text(row) == "throughput has fallen at 25 and is higher again beyond 30: no single peak"
     assert row["saturation_at"] is row["saturation_low"] is row["saturation_high"] is None
 
 
 def test_noise_that_hides_the_points_is_said():
     row = told(runs("three lines, peak at 48", levels=6, repeats=1, noise=0.1))
-    assert "with a noise of " in row["saturation_told"]
-    assert row["saturation_told"].endswith("a run the levels do not tell whether it still rises, is flat or falls")
+    assert "with a noise of " in saturation_text(row)
+    assert saturation_text(row).endswith("a run the levels do not tell whether it still rises, is flat or falls")
     wild = exact({1: 10, 2: 20, 4: 36, 8: 50}, wobble=0.4)
-    assert told(wild)["equilibrium_told"].endswith("a run the levels do not tell where growth stops being proportional")
+    assert equilibrium_text(told(wild)).endswith("a run the levels do not tell where growth stops being proportional")
 
 
 def test_noise_comes_from_repeats_without_what_a_repeat_has_in_common():
@@ -302,25 +315,33 @@ def test_intervals_end_at_levels_hold_their_point_and_know_no_unit(heights, fact
         assert {low, high} <= levels
         assert low is None or high is None or low < high
         assert at is None or (low or 0) <= at <= (high or np.inf)
-        assert row[f"{name}_told"]
+        assert turning_point(row, name)
         assert scaled[f"{name}_kind"] == row[f"{name}_kind"]
 
 
+def cell(name, point, **row):
+    """A row of `regions` with one point."""
+    return {"levels": 9, "top": 96.0, "noise": 0.02, **row, **{f"{name}_{key}": value for key, value in vars(point).items()}}
+
+
 @pytest.mark.parametrize(
-    ("point", "words"),
+    ("name", "point", "words"),
     [
-        (Point("peak", "then it falls", 48.0, 40.0, 56.0), "48 (40 to 56), then it falls"),
-        (Point("left", "", 3.3127, 2.0, 4.0), "3.31 (2 to 4)"),
-        (Point("peak", "then it falls", 4.0, None, 8.0), "4 (below 8), then it falls"),
-        (Point("flat", "then flat", 1.0), "1 (no bounds), then flat"),
-        (Point("below", "so it is", high=8.0), "at or below 8: so it is"),
-        (Point("above", "so it is", low=8.0), "above 8: so it is"),
-        (Point("unknown", "so it is", low=8.0), "above 8: so it is"),
-        (Point("unknown", "so it is"), "so it is"),
+        ("saturation", Point("peak", 48.0, 40.0, 56.0), "48 (40 to 56), then it falls"),
+        ("equilibrium", Point("left", 3.3127, 2.0, 4.0), "3.31 (2 to 4)"),
+        ("saturation", Point("peak", 4.0, None, 8.0), "4 (below 8), then it falls"),
+        ("saturation", Point("flat", 1.0), "1 (no bounds), then flat: no fall seen"),
+        ("equilibrium", Point("below", high=8.0), "at or below 8: no level is surely in the proportional part"),
+        ("saturation", Point("above", low=8.0), "above 8: still rising at 96, the highest level"),
+        ("saturation", Point("unknown", low=8.0, why="noise"),
+         "above 8: with a noise of 2 % a run the levels do not tell whether it still rises, is flat or falls"),
+        ("saturation", Point("unknown", why="disorder", fell_at=25.0, back_at=30.0),
+         "throughput has fallen at 25 and is higher again beyond 30: no single peak"),
+        ("equilibrium", Point("unknown", why="few"), "too few levels with a valid run: 9 of the 4 that are needed"),
     ],
-)
-def test_a_point_in_words(point, words):
-    assert point.told == words
+)  # fmt: skip
+def test_a_point_in_words(name, point, words):
+    assert turning_point(cell(name, point), name) == words
 
 
 def signals(summary, **more):
@@ -333,7 +354,7 @@ def test_the_queue_is_a_signal_of_its_own(summary):
     row = signals(summary, waiting_standing=[0.0, 3.0, 0.0, 1.0, 2.0, 9.0], waiting_peak=[0.0, 9.0, 9.0, 9.0, 9.0, 9.0])
     assert (row["queue"], row["queue_below"]) == (8, 4)  # at 2 somebody waited, at 4 no longer
     assert (row["measured"], row["below"]) == (10, 8)
-    assert row["signals"] == "KV cache and queue agree"  # both can be at 8
+    assert signals_text(row) == "KV cache and queue agree"  # both can be at 8
     # A run too short for a scrape says nothing, neither that somebody waited nor that nobody did.
     unseen = signals(summary, waiting_standing=[0.0, 0.0, None, 1.0, None, 9.0])
     assert (unseen["queue"], unseen["queue_below"]) == (8, 2)
@@ -342,9 +363,9 @@ def test_the_queue_is_a_signal_of_its_own(summary):
 
 def test_signals_that_differ_are_put_in_order(summary):
     row = signals(summary, waiting_standing=[0.0, 1.0, 1.0, 1.0, 1.0, 1.0])
-    assert row["signals"] == "queue before KV cache"
-    assert signals(summary)["signals"] == "KV cache alone"
-    assert signals(summary, kv_usage_peak=[0.1] * 6)["signals"] == "none"
+    assert signals_text(row) == "queue before KV cache"
+    assert signals_text(signals(summary)) == "KV cache alone"
+    assert signals_text(signals(summary, kv_usage_peak=[0.1] * 6)) == "none"
 
 
 def test_throughput_agrees_or_not(summary):
@@ -355,6 +376,6 @@ def test_throughput_agrees_or_not(summary):
     )
     again = first.with_columns(repeat=pl.lit(2, dtype=pl.Int64), throughput_tokens_per_s=1.01 * pl.col(THROUGHPUT))
     row = saturation(pl.concat([first, again])).row(0, named=True)
-    assert (row["saturation_told"], row["signals"]) == ("8 (4 to 10), then it falls", "throughput and KV cache agree")
+    assert (saturation_text(row), signals_text(row)) == ("8 (4 to 10), then it falls", "throughput and KV cache agree")
     early = pl.concat([first, again]).with_columns(pl.Series(THROUGHPUT, [10, 20, 15, 12, 10, 9] * 2, dtype=pl.Float64))
-    assert saturation(early)["signals"].to_list() == ["throughput before KV cache"]
+    assert signals_text(saturation(early).row(0, named=True)) == "throughput before KV cache"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from bench.analysis import summary_frame
+from bench.aggregate import summary_frame
 from bench.analysis.sizing import (
     Limits,
     OperatingPoint,

@@ -5,7 +5,8 @@ import re
 import polars as pl
 import pytest
 
-from bench.analysis import goodput, knees, summary_frame
+from bench.aggregate import summary_frame
+from bench.analysis import goodput, knees
 from bench.analysis.slo import judged_frame, judged_requests
 from bench.errors import BenchError
 from bench.study import Slo, load_config, parse_slo

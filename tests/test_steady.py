@@ -4,7 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench.analysis import operating_points, summary_frame
+from bench.aggregate import summary_frame
+from bench.analysis import operating_points
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import (
     _conversation_s,
@@ -20,6 +21,7 @@ from bench.parse.steady import (
 )
 from bench.study import parse_slo
 from bench.study.config import Thresholds
+from bench.words.capacity import missed
 from tests.conftest import METRICS
 from tests.planted import parsed, poisson, queue, shared_server, table
 
@@ -189,7 +191,7 @@ def test_what_a_server_of_6_4_requests_a_second_is_offered_beyond_is_not_carried
     assert frame["valid"].all()
     point = operating_points(frame, SLOW).row(0, named=True)
     assert (point["kind"], point["c_max"], point["missed_at"]) == ("found", 5.0, 7.61)
-    assert "requests pile up" in point["missed"]
+    assert "requests pile up" in missed(point)
     assert point["usable_rps"] <= 6.40 * 1.02
 
 

@@ -18,9 +18,11 @@ from bench.measure.recording import record_run
 from bench.parse import parse_run
 from bench.study import Workload
 from bench.study.config import Thresholds
+from bench.words.verdicts import failures
 from tests import records
 from tests.conftest import METRICS
 from tests.fake_server import fake_server
+from tests.planted import reasons
 
 # A quiet machine is no condition of these tests: what they do not make happen must not be named.
 CALM = Thresholds(
@@ -38,9 +40,9 @@ def exposition(server, **told):
     return "\n".join(lines) + "\n"
 
 
-def reasons(server, folder, level=4, **more):
+def found_in(server, folder, level=4, **more):
     """What is found wrong with one run; `more` as for `judged`."""
-    return judged(server, folder, level, **more).reasons
+    return reasons(judged(server, folder, level, **more))
 
 
 def judged(server, folder, level=4, *, thresholds=CALM, **workload):
@@ -90,15 +92,15 @@ def frozen_load_process(server, for_s):
 
 def test_a_sound_run_is_valid(tmp_path):
     with serving() as server:
-        assert reasons(server, tmp_path) == []
-        assert reasons(server, tmp_path / "2", 20.0, arrival="poisson", num_requests=20) == []
+        assert found_in(server, tmp_path) == []
+        assert found_in(server, tmp_path / "2", 20.0, arrival="poisson", num_requests=20) == []
 
 
 def test_later_turns_are_no_part_of_a_burst(tmp_path):
     turns = {"count": 2, "new_tokens": 8, "think_s": 1.0}
     with serving() as server:
         assert (
-            reasons(
+            found_in(
                 server,
                 tmp_path,
                 thresholds=CALM.model_copy(update={"send_spread_s": 0.9, "prefix_hit_error": 1.0}),
@@ -110,14 +112,14 @@ def test_later_turns_are_no_part_of_a_burst(tmp_path):
 
 def test_an_endpoint_that_says_nothing(tmp_path):
     with serving(exposition=lambda _: "") as server:
-        (told,) = reasons(server, tmp_path)
+        (told,) = found_in(server, tmp_path)
     assert told == "the exposition lacks the metrics of any engine that is known (vLLM, SGLang, TGI, llama.cpp)"
 
 
 def test_a_starved_client(tmp_path):
     limits = CALM.model_copy(update={"loop_lag_max_s": 0.25})
     with serving() as server, frozen_load_process(server, 0.6):
-        told = reasons(server, tmp_path, thresholds=limits)
+        told = found_in(server, tmp_path, thresholds=limits)
     assert len(told) == 1
     assert "event loop stood still for" in told[0]
 
@@ -125,7 +127,7 @@ def test_a_starved_client(tmp_path):
 def test_an_open_loop_that_sends_late(tmp_path):
     limits = CALM.model_copy(update={"schedule_delay_p99_s": 0.2})
     with serving() as server, frozen_load_process(server, 0.6):
-        told = reasons(server, tmp_path, 50.0, thresholds=limits, arrival="constant", num_requests=75)
+        told = found_in(server, tmp_path, 50.0, thresholds=limits, arrival="constant", num_requests=75)
     assert len(told) == 1
     assert "requests left late" in told[0]
 
@@ -136,35 +138,35 @@ def test_clocks_that_differ(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(client, "PROCESS", (sys.executable, "-c", skewed))
     with serving() as server:
-        told = reasons(server, tmp_path)
+        told = found_in(server, tmp_path)
     assert "clocks of our processes differ by 0.0" in told[0]  # by that clock the load may also end after the last scrape
 
 
 def test_cache_hits_where_none_should_be(tmp_path):
     with serving(exposition=lambda s: exposition(s, prefix_hits=8 * len(s.bodies))) as server:
-        assert reasons(server, tmp_path) == ["32 tokens came from the prefix cache, where none should"]
+        assert found_in(server, tmp_path) == ["32 tokens came from the prefix cache, where none should"]
 
 
 def test_cache_hits_that_stay_away(tmp_path):
     """Half of each prompt is shared: 8 of 16 tokens, one block."""
     alike = {"cache": "shared", "shared_prefix": 0.5}
     with serving(exposition=lambda s: exposition(s, prefix_hits=8 * max(0, len(s.bodies) - 1))) as server:
-        assert reasons(server, tmp_path, **alike) == []
+        assert found_in(server, tmp_path, **alike) == []
     with serving() as server:
-        told = reasons(server, tmp_path / "2", **alike)
+        told = found_in(server, tmp_path / "2", **alike)
     assert told == ["the prefix cache served 0.0% of the prompts' tokens, where the workload implies 50.0%"]
 
 
 def test_token_counts_other_than_asked_for(tmp_path):
     with serving(token_offset=1) as server:
-        assert reasons(server, tmp_path) == ["4 requests had another output length than asked for"]
+        assert found_in(server, tmp_path) == ["4 requests had another output length than asked for"]
     with serving(prompt_offset=-2) as server:
-        assert reasons(server, tmp_path / "2") == ["4 requests had another prompt length than asked for"]
+        assert found_in(server, tmp_path / "2") == ["4 requests had another prompt length than asked for"]
 
 
 def test_a_metric_that_is_missing(tmp_path):
     with serving(exposition=lambda s: exposition(s, preemptions=None)) as server:
-        assert reasons(server, tmp_path) == ["the exposition lacks preemptions (vllm:num_preemptions_total in vLLM)"]
+        assert found_in(server, tmp_path) == ["the exposition lacks preemptions (vllm:num_preemptions_total in vLLM)"]
 
 
 def test_an_engine_that_starts_again_in_the_run(tmp_path):
@@ -172,7 +174,7 @@ def test_an_engine_that_starts_again_in_the_run(tmp_path):
         return exposition(server, preemptions=7 if len(server.bodies) < 4 else 0)
 
     with serving(exposition=restarted) as server:
-        told = reasons(server, tmp_path)
+        told = found_in(server, tmp_path)
     assert len(told) == 1
     assert "counters fell back (vllm:num_preemptions_total)" in told[0]
 
@@ -180,7 +182,7 @@ def test_an_engine_that_starts_again_in_the_run(tmp_path):
 def test_scrapes_that_stay_away(tmp_path):
     limits = CALM.model_copy(update={"scrape_gap_s": 0.5})
     with serving(metrics_delay_s=0.8) as server:
-        told = reasons(server, tmp_path, thresholds=limits)
+        told = found_in(server, tmp_path, thresholds=limits)
     assert len(told) == 1
     assert "no scrape for" in told[0]
 
@@ -192,14 +194,14 @@ def test_scrapes_that_stay_away(tmp_path):
 def test_requests_that_fail_are_the_server_s_answer_and_no_fault(tmp_path, behaviour, kind):
     with serving(behaviour=behaviour) as server:
         found = judged(server, tmp_path)
-    assert (found.failures, found.failed_share) == (f"4 of 4 requests failed (4 {kind})", 1.0)
-    assert (found.reasons, found.valid, found.counts_valid) == ([], True, True)
+    assert (failures(found), found.failed_share) == (f"4 of 4 requests failed (4 {kind})", 1.0)
+    assert (reasons(found), found.valid, found.counts_valid) == ([], True, True)
 
 
 def test_requests_that_are_refused_for_what_they_are(tmp_path):
     with serving(behaviour="http_error") as server:
         found = judged(server, tmp_path)
-    assert found.reasons == ["4 of 4 requests were refused for what they are (4 http_404)"]
+    assert reasons(found) == ["4 of 4 requests were refused for what they are (4 http_404)"]
     assert (found.faults, found.valid, found.counts_valid) == (["content"], False, False)
 
 
@@ -221,14 +223,14 @@ def test_peaks_between_two_scrapes_are_no_fault(tmp_path):
     limits = CALM.model_copy(update={"in_flight_error": 0.25})
     with serving(first_s=0.05, gap_s=0.005, exposition=lagging) as server:
         found = judged(server, tmp_path, 40.0, thresholds=limits, arrival="poisson", num_requests=120, output_tokens=3)
-    assert found.reasons == []
+    assert reasons(found) == []
 
 
 def test_a_server_that_has_other_requests_too(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "_DRAIN_LIMIT_S", 0.5)  # those others do not end
     limits = CALM.model_copy(update={"in_flight_error": 0.25})
     with serving(exposition=lambda s: exposition(s, running=s.in_flight + 9)) as server:
-        told = reasons(server, tmp_path, thresholds=limits)
+        told = found_in(server, tmp_path, thresholds=limits)
     assert len(told) == 1
     assert "others use it too" in told[0]
 
@@ -236,7 +238,7 @@ def test_a_server_that_has_other_requests_too(tmp_path, monkeypatch):
 def test_a_server_that_never_sees_all_that_was_sent(tmp_path):
     limits = CALM.model_copy(update={"in_flight_error": 0.25})
     with serving(exposition=lambda s: exposition(s, running=min(2, s.in_flight))) as server:
-        told = reasons(server, tmp_path, 12, thresholds=limits, output_tokens=130)
+        told = found_in(server, tmp_path, 12, thresholds=limits, output_tokens=130)
     assert told == [
         "of the requests that the client had in flight the server lacked 10 (83%) at half of the scrapes or more: "
         "something holds them back"

@@ -1,6 +1,6 @@
 """Throughput and latencies of steady windows in place of those of whole runs, and only where both sides have them."""
 
-from bench.analysis import summary_frame
+from bench.aggregate import summary_frame
 from bench.analysis.windows import of_windows
 from bench.study.config import Thresholds
 from tests.planted import steady_row, summary_rows

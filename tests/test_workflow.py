@@ -9,7 +9,7 @@ import time
 import polars as pl
 import pytest
 
-from bench.report import closing_words
+from bench.words.closing import closing_lines
 from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
 from tests.project import LENIENT, Project
@@ -78,7 +78,7 @@ def test_what_a_workflow_says_last(reasons, figures, said):
         {"valid": [not r for r in reasons], "counts_valid": [not r for r in reasons], "reasons": reasons, "failures": None},
         schema_overrides={"reasons": pl.List(pl.String), "failures": pl.String},
     )
-    lines = closing_words(runs, figures=figures)
+    lines = closing_lines(runs, figures=figures)
     assert len(lines) == len(said)
     assert all(line.startswith(start) for line, start in zip(lines, said, strict=True))
 
@@ -88,10 +88,10 @@ def test_failures_and_missing_counts_are_no_reason_to_say_that_nothing_can_be_sh
         {"valid": [True] * 3, "counts_valid": [False, False, True], "reasons": [["no scrape for 3 s"]] * 2 + [[]],
          "failures": ["2 of 4 requests failed (2 http_503)", None, None]}
     )  # fmt: skip
-    invalid, failing = closing_words(runs, figures=3)
+    invalid, failing = closing_lines(runs, figures=3)
     assert invalid.startswith("2 of 3 runs are invalid (the server's counts of 2): ")
     assert failing.startswith("Requests failed in 1 of 3 runs. That is the server's answer to its load")
-    assert len(closing_words(runs[:2], figures=3)) == 2  # latencies can be trusted
+    assert len(closing_lines(runs[:2], figures=3)) == 2  # latencies can be trusted
 
 
 def test_an_engine_is_built_anew_by_what_its_locks_hold_and_not_by_their_times(project):

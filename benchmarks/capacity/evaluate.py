@@ -14,11 +14,21 @@ from typing import Any
 
 import polars as pl
 
-from bench.analysis import aggregate, bottleneck, operating_points
+from bench.analysis import bottleneck, operating_points
 from bench.analysis.sizing import OperatingPoint, sized
 from bench.parse import parse_run
 from bench.study import parse_slo
 from bench.study.config import Thresholds
+
+try:
+    from bench.aggregate import aggregate
+    from bench.words.causes import why
+except ImportError:  # an older checkout
+    from bench.analysis import aggregate
+
+    def why(limit: Any) -> str | None:
+        return getattr(limit, "why", None)
+
 
 PEAK_RPS = 100.0
 
@@ -59,7 +69,7 @@ def evaluate(folder: Path) -> dict[str, Any]:
         "name": case["number"],
         "point": point,
         "cause": found.cause,
-        "why": getattr(found, "why", None),
+        "why": why(found),
         "instances": fleet.get("instances"),
         "runs": len(runs),
         "valid": int(runs["valid"].sum()) if "valid" in runs.columns else None,

@@ -27,10 +27,10 @@ def parse(results: Path) -> None:
 
 def aggregate(results: Path) -> None:
     """The tables of all runs, as the rule `aggregate` makes them."""
-    from bench import analysis  # noqa: PLC0415
+    from bench import aggregate as tables  # noqa: PLC0415
     from bench.study.config import Thresholds  # noqa: PLC0415
 
-    analysis.aggregate(
+    tables.aggregate(
         sorted(results.glob("runs/*/*/summary.json")),
         launches=sorted(results.glob("deployments/*/launch.json")),
         facts=sorted(results.glob("deployments/*/deployment.json")),

@@ -13,6 +13,7 @@ import numpy as np
 
 from bench.analysis import verdict
 from bench.study.config import Thresholds
+from bench.words.verdicts import reason_text
 from benchmarks.verdicts.runs import FAULTS, SOUND, sound, summary
 
 _THRESHOLDS = Thresholds()
@@ -29,7 +30,7 @@ def false_alarms(runs: int) -> None:
             generator = np.random.default_rng([0, number, draw])
             found = verdict(summary(sound(kind, generator), generator), _THRESHOLDS).found
             wrong += bool(found)
-            reasons.update(f"{reason.part}: {reason.text}" for reason in found)
+            reasons.update(f"{reason.part}: {reason_text(reason)}" for reason in found)
         alarms += wrong
         print(f"| {kind} | {runs // len(SOUND)} | {wrong} | {wrong / (runs // len(SOUND)):.1%} |", flush=True)
     whole = runs // len(SOUND) * len(SOUND)
@@ -46,7 +47,7 @@ def misses(runs: int) -> None:
         for draw in range(runs):
             generator = np.random.default_rng([1, number, draw])
             found = verdict(summary(plant(generator), generator), _THRESHOLDS).found
-            missed += not any(reason.part == part and text in reason.text for reason in found)
+            missed += not any(reason.part == part and text in reason_text(reason) for reason in found)
             blamed += any(reason.part != part for reason in found)
         print(f"| {fault} | {part} | {runs} | {missed} | {missed / runs:.1%} | {blamed} |", flush=True)
 

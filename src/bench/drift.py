@@ -16,7 +16,7 @@ from bench.records.run import ReferenceLoad, RunHeader
 from bench.statistics import student_t
 from bench.study.config import Thresholds
 
-__all__ = ["drift_reasons", "place_of_run"]
+__all__ = ["Drift", "RoundPart", "drift_reasons", "place_of_run"]
 
 _FALSE_ALARMS = 0.01  # of a deployment's rounds together
 # What the noise of a reference is taken for until its repeats have shown it: a few of them often spread far too little or too much. A
@@ -62,8 +62,31 @@ class _Reference:
     noise: float
 
 
-def drift_reasons(runs: Sequence[Mapping[str, Any]], thresholds: Thresholds) -> dict[tuple[str, str], str]:
-    """Of each run of a round in which the machine was slower or faster than in the deployment's others: why they do not compare.
+@dataclass(frozen=True)
+class RoundPart:
+    """A round, or the part of one that began at `since` (ISO, UTC)."""
+
+    round: int
+    since: str | None = None
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A round in which the machine was slower or faster than in others.
+
+    Attributes:
+        at: the round. other: the only other one; None where there are several. log, usual: ln of the reference load's time (s) in it,
+            and of what it is compared with.
+    """
+
+    at: RoundPart
+    other: RoundPart | None
+    log: float
+    usual: float
+
+
+def drift_reasons(runs: Sequence[Mapping[str, Any]], thresholds: Thresholds) -> dict[tuple[str, str], Drift]:
+    """Of each run of a round in which the machine was slower or faster than in the deployment's others: by how much.
 
     A round drifted where ln `reference_s` lies further from the median of all rounds than
     max(ln(1 + `thresholds.drift`), t · s · √(0.2157 (1 + 1 / (2 (K − 1))))), with K rounds, s the moderated noise of one time, and t
@@ -75,7 +98,7 @@ def drift_reasons(runs: Sequence[Mapping[str, Any]], thresholds: Thresholds) -> 
             A run without a reference is not judged, nor is a single round.
 
     Returns:
-        The reasons by (deployment, run).
+        The drifts by (deployment, run).
     """
     found: dict[tuple[str, str], dict[str, _Reference]] = defaultdict(dict)
     for run in runs:
@@ -95,8 +118,8 @@ def _alike(run: Mapping[str, Any]) -> tuple[str, str]:
     return run["deployment"], run["reference_load"]
 
 
-def _drifted(references: Sequence[_Reference], floor: float) -> dict[str, str]:
-    """The reason of each reference that drifted, by when it started."""
+def _drifted(references: Sequence[_Reference], floor: float) -> dict[str, Drift]:
+    """The references that drifted, by when they started."""
     count = len(references)
     if count < 2:
         return {}
@@ -111,23 +134,17 @@ def _drifted(references: Sequence[_Reference], floor: float) -> dict[str, str]:
     bound = max(math.log1p(floor), t * noise * math.sqrt(_MEAN_VARIANCE * (1 + against)))
     rounds = Counter(reference.round for reference in references)
     return {
-        reference.started: _reason(reference, usual, rounds, next(x for x in references if x is not reference) if two else None)
+        reference.started: Drift(
+            _part(reference, rounds),
+            _part(next(x for x in references if x is not reference), rounds) if two else None,
+            reference.log,
+            usual,
+        )
         for reference in references
         if abs(reference.log - usual) > bound
     }
 
 
-def _reason(reference: _Reference, usual: float, rounds: Mapping[int, int], other: _Reference | None) -> str:
-    """Why a round does not compare. usual: ln of the others' time (s). other: the only other one, if there is one."""
-    off = reference.log - usual
-    return (
-        f"the machine was {math.expm1(abs(off)):.0%} {'slower' if off > 0 else 'faster'} in {_name(reference, rounds)} than in "
-        f"{_name(other, rounds) if other else 'the others'} "
-        f"(reference load {math.exp(reference.log):.3g} s against {math.exp(usual):.3g} s)"
-    )
-
-
-def _name(reference: _Reference, rounds: Mapping[int, int]) -> str:
-    """`round 2`; with the time of day where the round was measured in parts."""
-    part = f" from {reference.started[11:19]} UTC on" if rounds[reference.round] > 1 else ""
-    return f"round {reference.round}{part}"
+def _part(reference: _Reference, rounds: Mapping[int, int]) -> RoundPart:
+    """Its round, with the time of day where the round was measured in parts."""
+    return RoundPart(reference.round, reference.started if rounds[reference.round] > 1 else None)

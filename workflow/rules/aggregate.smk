@@ -16,6 +16,7 @@ rule aggregate:
         "../envs/bench.yaml"
     params:
         code=library(
+            "aggregate",
             "analysis",
             "drift.py",
             "models",
@@ -24,6 +25,9 @@ rule aggregate:
             "parse/steady.py",
             "statistics.py",
             "study/slo.py",
+            "words/loads.py",
+            "words/machines.py",
+            "words/verdicts.py",
         ),
         baseline=PLAN.config.study.baseline,
         replicas=PLAN.replicas,

@@ -83,7 +83,7 @@ def library(*parts):
 def code_of_figure(figure):
     """Digest of the code that decides a figure."""
     chart = f"figures/charts/{figure.replace('-', '_')}.py"
-    return library("figures", "analysis", "records", "statistics.py", chart)
+    return library("figures", "analysis", "records", "statistics.py", "words", chart)
 
 
 def of_runs(pattern):

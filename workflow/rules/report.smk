@@ -24,6 +24,7 @@ rule report:
             "records",
             "statistics.py",
             "study/slo.py",
+            "words",
         ),
         title=PLAN.config.study.title,
         decision=PLAN.config.decision.model_dump(),

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from bench.analysis import aggregate
+from bench.aggregate import aggregate
 from bench.study import Plan, load_config
 from bench.study.config import Thresholds
 from bench.workflow import job

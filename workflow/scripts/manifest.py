@@ -1,7 +1,8 @@
 from pathlib import Path
 
 from bench.figures import Results
-from bench.report import closing_words, write_manifest
+from bench.report import write_manifest
+from bench.words.closing import closing_lines
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:
@@ -12,5 +13,5 @@ with job(snakemake.log[0]) as say:
         page=Path(snakemake.input.page),
         results=results,
     )
-    for line in closing_words(results.runs, figures=len(snakemake.input.figures)):
+    for line in closing_lines(results.runs, figures=len(snakemake.input.figures)):
         say(line)

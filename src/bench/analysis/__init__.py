@@ -1,16 +1,17 @@
-"""Across runs: the summary table, what may be trusted, and where each deployment saturates."""
+"""Across runs: what may be trusted, where each deployment saturates, and what it carries. Numbers and typed evidence, no words."""
 
-from bench.analysis.advice import Advice, advice
-from bench.analysis.aggregate import aggregate, summary_frame, timeseries_frame
+from bench.analysis.advice import advice
 from bench.analysis.bands import BANDS, judge
-from bench.analysis.bottleneck import Bottleneck, bottleneck
+from bench.analysis.bottleneck import bottleneck
 from bench.analysis.capacity import operating_points
 from bench.analysis.compare import Comparison, compare, compare_with_baseline, with_replicas
 from bench.analysis.economics import Prices, best_points, economics
+from bench.analysis.evidence import Bottleneck
 from bench.analysis.gate import blind, needed, regressions, sight, unseen
 from bench.analysis.knee import knees
 from bench.analysis.power import Noise, sessions_for, visible
 from bench.analysis.predictions import Prediction, predictions
+from bench.analysis.recommendation import Advice
 from bench.analysis.regions import regions
 from bench.analysis.repeats import repeats
 from bench.analysis.saturation import saturation
@@ -29,7 +30,6 @@ __all__ = [
     "Prediction",
     "Prices",
     "advice",
-    "aggregate",
     "best_points",
     "blind",
     "bottleneck",
@@ -52,8 +52,6 @@ __all__ = [
     "sessions_for",
     "sight",
     "sized",
-    "summary_frame",
-    "timeseries_frame",
     "unseen",
     "verdict",
     "visible",

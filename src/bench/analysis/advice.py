@@ -1,54 +1,50 @@
-"""Recommendations by role, each with the numbers and the runs that carry it; where the data does not, there is none."""
+"""Recommendations, each with the numbers and the runs that carry it; where the data does not, there is none."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import polars as pl
 
-from bench.analysis.capacity import load_text
+from bench.analysis.judging import Miss
+from bench.analysis.recommendation import (
+    Admission,
+    Advice,
+    Carried,
+    Eviction,
+    Headroom,
+    KvBytes,
+    MemoryBound,
+    Pools,
+    SecondDevice,
+    Stalls,
+)
 from bench.analysis.sizing import gpus_of, with_devices
 
-__all__ = ["Advice", "advice"]
+__all__ = ["advice"]
 
 _APART = 1.5  # two loads of one server differ
 _LARGER = 1.2  # one model is larger than another
 _SAME_MEMORY = 0.02  # two KV caches differ by less: whole blocks, and what an engine measures of its own use
 _STALLED = 3.0  # ITL's P99 ÷ P50: others' prefill stands in between
 _LOST_HITS = 0.2  # of the prefix cache's hit rate
-_ROLES = ("Developers", "System architects", "Providers", "Hardware makers")
-
-
-@dataclass(frozen=True)
-class Advice:
-    """One recommendation.
-
-    Attributes:
-        role: `Developers`, `System architects`, `Providers` or `Hardware makers`. sentence: with its numbers. runs: `deployment/run`.
-    """
-
-    role: str
-    sentence: str
-    runs: tuple[str, ...]
 
 
 def advice(
     runs: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame, causes: Mapping[tuple[str, str], str] | None = None
 ) -> list[Advice]:
-    """What the runs advise, by role.
+    """What the runs advise, in the order of the roles that it is for.
 
     Args:
         runs: summary rows. saturation: of `saturation`. points: of `operating_points`; empty without SLOs.
         causes: of each curve, by deployment and workload, as `bottleneck` has them: nothing is advised that a verdict contradicts.
 
-    Source: the roles and what may be advised are the study's (section 6.4); that it is said only where measured is ours.
+    Source: the roles and what may be advised are the study's (section 6.4); that only what was measured is advised is ours.
     """
     valid = runs.filter("valid")
-    found = [
+    return [
         *_kv_bytes(valid, saturation, points),
         *_pools(valid, points),
         *_admission(valid, points),
@@ -58,7 +54,6 @@ def advice(
         *_stalls(valid, causes or {}),
         *_evicted(valid),
     ]
-    return sorted(found, key=lambda each: _ROLES.index(each.role))
 
 
 def _names(runs: pl.DataFrame) -> tuple[str, ...]:
@@ -119,18 +114,17 @@ def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFram
         carried = {
             row["deployment"]: row["usable_rps"] for row in points.filter(pl.col("workload") == a["workload"]).to_dicts()
         }
-        within = [carried.get(row["deployment"]) for row in (a, b)]
-        but = (
-            f" Within the SLOs it carries {within[0]:.3g} requests/s against {within[1]:.3g}: look at both."
-            if all(within)
-            else ""
-        )
+        ours, theirs = (carried.get(row["deployment"]) for row in (a, b))
         yield Advice(
-            "Developers",
-            f"How many requests fit is a matter of a model's KV bytes a token, not of its parameters: {a['deployment']} has "
-            f"{a['parameters'] / b['parameters']:.2g} times the parameters of {b['deployment']}, and its KV cache is full at "
-            f"{a['measured']:g} requests instead of {b['measured']:g}, because a token takes {a['kv_bytes_per_token']:,} bytes instead "
-            f"of {b['kv_bytes_per_token']:,} of the {memory[a['deployment']][0] / 2**20:,.4g} MiB that both have.{but}",
+            KvBytes(
+                a["deployment"],
+                b["deployment"],
+                parameters=a["parameters"] / b["parameters"],
+                requests=(a["measured"], b["measured"]),
+                token_bytes=(a["kv_bytes_per_token"], b["kv_bytes_per_token"]),
+                kv_bytes=memory[a["deployment"]][0],
+                rps=(ours, theirs) if ours and theirs else None,
+            ),
             _names(pl.concat([_of(valid, row, row["below"], row["measured"]) for row in (a, b)])),
         )
 
@@ -142,26 +136,24 @@ def _pools(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
         most, least = rows[-1]["usable_low"], rows[0]["usable_high"]
         surely = most is not None and least is not None and most > least
         if surely and rows[-1]["usable_rps"] >= _APART * rows[0]["usable_rps"]:
-            more = {"above": "at least "}
-            carried = ", ".join(
-                f"{more.get(row['kind'], '')}{row['usable_rps']:.3g} of {row['workload']}" for row in reversed(rows)
-            )
+            carried = tuple(Carried(row["workload"], row["usable_rps"], row["kind"] == "above") for row in reversed(rows))
             yield Advice(
-                "System architects",
-                f"Give each type of workload a pool of its own: within its SLOs one {rows[0]['deployment']} carries, in "
-                f"requests/s, {carried}. A mixed "
-                "pool is sized by the heaviest.",
-                _names(pl.concat([_of(valid, row, row["c_max"]) for row in rows])),
+                Pools(rows[0]["deployment"], carried), _names(pl.concat([_of(valid, row, row["c_max"]) for row in rows]))
             )
 
 
 def _admission(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
     for row in points.filter((pl.col("kind") == "found") & (pl.col("basis") == "steady")).iter_rows(named=True):
-        beyond = f" (C_max is {row['c_max']:g}, and carries no more)" if row["operate_at"] < row["c_max"] else ""
         yield Advice(
-            "Providers",
-            f"Admit at most {load_text(row['operate_at'], row['unit'])}{beyond} on an instance of {row['deployment']} "
-            f"({row['workload']}), and add instances beyond: at {row['missed_at']:g} it misses {row['missed']}.",
+            Admission(
+                row["deployment"],
+                row["workload"],
+                row["unit"],
+                operate_at=row["operate_at"],
+                c_max=row["c_max"],
+                missed_at=row["missed_at"],
+                missed=tuple(Miss(**miss) for miss in row["missed"]),
+            ),
             _names(_of(valid, row, row["operate_at"], row["c_max"], row["missed_at"])),
         )
 
@@ -176,23 +168,21 @@ def _headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFram
             continue
         before = _throughput(_of(valid, row, row["peak_at"]))
         after = _throughput(_of(valid, row, row["saturation_high"]))
-        cost, where = "", None
+        where, loss = None, None
         if row["saturation_kind"] == "peak" and before and after:
-            where = row["saturation_high"]
-            cost = f"; at {where:g} throughput is {1 - after / before:.0%} below its highest"
+            where, loss = row["saturation_high"], 1 - after / before
         yield Advice(
-            "Providers",
-            f"{_range(0.85 * row['predicted'], 0.9 * row['predicted'])} requests of {row['workload']} in flight leave 10 to 15 % "
-            "of the KV "
-            f"cache of {row['deployment']} free, for requests that are longer than these. It is full at "
-            f"{row['measured']:g} and was not at {row['below']:g}{cost}.",
+            Headroom(
+                row["deployment"],
+                row["workload"],
+                requests=(0.85 * row["predicted"], 0.9 * row["predicted"]),
+                full=row["measured"],
+                below=row["below"],
+                loss_at=where,
+                loss=loss,
+            ),
             _names(_of(valid, row, row["below"], row["measured"], where)),
         )
-
-
-def _range(low: float, high: float) -> str:
-    """Whole requests, such as `13 to 14`."""
-    return f"{math.floor(low)}" + (f" to {math.floor(high)}" if math.floor(high) > math.floor(low) else "")
 
 
 def _memory_bound(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
@@ -202,12 +192,14 @@ def _memory_bound(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Adv
         ended = row["saturation_kind"] in ("peak", "flat") and row["saturation_high"] is not None and low is not None
         if ended and low <= row["measured"] and row["below"] <= row["saturation_high"]:
             yield Advice(
-                "Hardware makers",
-                f"Memory ends the growth of {row['deployment']} ({row['workload']}): its throughput peaks at "
-                f"{row['saturation_at']:.3g} requests, between {low:g} and {row['saturation_high']:g}, and its KV cache is full "
-                f"between {row['below']:g} and "
-                f"{row['measured']:g}. Memory that is pooled, or a "
-                "cheaper tier of it, would carry it further.",
+                MemoryBound(
+                    row["deployment"],
+                    row["workload"],
+                    peak=row["saturation_at"],
+                    range=(low, row["saturation_high"]),
+                    below=row["below"],
+                    full=row["measured"],
+                ),
                 _names(_of(valid, row, low, row["below"], row["measured"], row["saturation_high"])),
             )
 
@@ -237,11 +229,7 @@ def _second_device(valid: pl.DataFrame) -> Iterator[Advice]:
         if len(both):
             best = both.row(-1, named=True)
             yield Advice(
-                "Hardware makers",
-                f"Devices were bought for their memory: at {best['level']:g} requests of {best['workload']}, "
-                f"{best['devices_many']} of them give "
-                f"{best['gain']:.2g} times the throughput of {best['devices']}, whose KV cache is full there. Pooled "
-                "memory would do.",
+                SecondDevice(best["workload"], best["level"], best["devices_many"], best["devices"], best["gain"]),
                 tuple(best["runs"] + best["runs_many"]),
             )
 
@@ -265,11 +253,7 @@ def _stalls(valid: pl.DataFrame, causes: Mapping[tuple[str, str], str]) -> Itera
     if len(stalled):
         worst = stalled.row(-1, named=True)
         yield Advice(
-            "Hardware makers",
-            f"On {worst['deployment']} ({worst['workload']}, {worst['level']:g}) one gap between tokens in a hundred is "
-            f"{worst['stall']:.2g} times the median ({1000 * worst['itl_p99_s']:.3g} against {1000 * worst['itl_p50_s']:.3g} ms) while "
-            "nothing waits: prompts of other requests are computed in between. Prefill and decode on devices of their own would "
-            "not meet.",
+            Stalls(worst["deployment"], worst["workload"], worst["level"], p50_s=worst["itl_p50_s"], p99_s=worst["itl_p99_s"]),
             _names(stalled.tail(1)),
         )
 
@@ -281,9 +265,11 @@ def _evicted(valid: pl.DataFrame) -> Iterator[Advice]:
         first, last = levels.row(0, named=True), levels.row(-1, named=True)
         if first["prefix_hit_rate"] - last["prefix_hit_rate"] >= _LOST_HITS and last["saturated"]:
             yield Advice(
-                "Hardware makers",
-                f"Tiered KV memory would keep what is shared: in {first['workload']} on {first['deployment']} the prefix cache serves "
-                f"{first['prefix_hit_rate']:.0%} of the prompts' tokens at {first['level']:g} and {last['prefix_hit_rate']:.0%} "
-                f"at {last['level']:g}, where it is full.",
+                Eviction(
+                    first["deployment"],
+                    first["workload"],
+                    levels=(first["level"], last["level"]),
+                    hit_rates=(first["prefix_hit_rate"], last["prefix_hit_rate"]),
+                ),
                 _names(pl.concat([levels.head(1), levels.tail(1)])),
             )

@@ -28,14 +28,10 @@ class Band:
     """A quantity with the range that operators want it in.
 
     Attributes:
-        wanted: the range in words. below, above: what it means to be outside. value: of a summary row; None where it is not told.
-        low, high: of the range. far: from here on it calls for action; None where there is no such bound.
+        value: of a summary row; None where it is not known. low, high: of the range. far: from here on it calls for action; None where
+            there is no such bound.
     """
 
-    title: str
-    wanted: str
-    below: str
-    above: str
     value: Callable[[Mapping[str, Any]], float | None]
     low: float
     high: float
@@ -59,45 +55,17 @@ def _memory(run: Mapping[str, Any]) -> float | None:
 
 
 def _prefix(run: Mapping[str, Any]) -> float | None:
-    told, expected = run.get("prefix_hit_rate"), run.get("prefix_hit_rate_expected")
-    return told / expected if told is not None and expected else None
+    rate, expected = run.get("prefix_hit_rate"), run.get("prefix_hit_rate_expected")
+    return rate / expected if rate is not None and expected else None
 
 
 # Source: the documents' monitoring table, by its numbers; what a prefix cache should serve depends on the workload.
 BANDS: dict[str, Band] = {
-    "gpu_memory": Band(
-        "GPU memory",
-        "80–90 %",
-        "memory to spare: more KV cache, or a smaller GPU",
-        "little left for a spike",
-        _memory,
-        0.8,
-        0.9,
-        0.95,
-    ),
-    "kv_usage": Band(
-        "peak KV usage",
-        "75–90 %",
-        "capacity to spare",
-        "near its end: requests will wait or be preempted",
-        lambda run: run.get("kv_usage_peak"),
-        0.75,
-        0.90,
-        0.99,
-    ),
-    "preempted": Band("preempted requests", "under 5 %", "", "work is thrown away and done again", _preempted, 0.0, 0.05, 0.20),
-    "prefix": Band(
-        "prefix hits, of those implied",
-        "95 % or more",
-        "what is shared was evicted, or routed elsewhere",
-        "",
-        _prefix,
-        0.95,
-        float("inf"),
-    ),
-    "queue": Band(
-        "standing queue", "near zero", "", "requests wait: more are there than run", _queue, 0.0, _RUNNING_SHARE, 0.2
-    ),
+    "gpu_memory": Band(_memory, 0.8, 0.9, 0.95),
+    "kv_usage": Band(lambda run: run.get("kv_usage_peak"), 0.75, 0.90, 0.99),
+    "preempted": Band(_preempted, 0.0, 0.05, 0.20),
+    "prefix": Band(_prefix, 0.95, float("inf")),
+    "queue": Band(_queue, 0.0, _RUNNING_SHARE, 0.2),
 }
 
 

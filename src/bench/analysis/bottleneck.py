@@ -7,16 +7,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from bench.analysis.capacity import load_text
+from bench.analysis.evidence import (
+    At,
+    Bottleneck,
+    Cause,
+    Failures,
+    FullCache,
+    FullSteps,
+    Gaps,
+    Held,
+    HeldByCache,
+    HeldBySlots,
+    HighestLevel,
+    NeverSteady,
+    Preemptions,
+    Prompts,
+    Silent,
+    Slots,
+    SlowAnswers,
+    SteadyMeets,
+    Steps,
+    UnknownStep,
+)
+from bench.analysis.judging import Unsettled
 from bench.analysis.server_load import ServerLoad, engines_of, mean_of, server_load
 from bench.study import Slo
 
-__all__ = ["Bottleneck", "bottleneck"]
+__all__ = ["bottleneck"]
 
 _STANDS = 0.5  # of the scrapes: a queue that stands, and is no matter of a step's length
 _ALIKE = 1.05  # two gains so near to one another are alike
@@ -31,24 +52,6 @@ _LITTLE = 0.3  # of it: with less, prompts are not what holds the number of requ
 _PREFILL = 0.45  # of the steps' time: from there on faster prompts raise more than faster decoding
 _PINNED = 0.02  # of the requests that run, by which they vary where a bound that is not known holds them
 _MORE_KV = 4.0  # times the KV memory: what is meant by more of it
-
-
-@dataclass(frozen=True)
-class Bottleneck:
-    """What ends a curve's operating range.
-
-    Attributes:
-        cause: `kv` (the KV cache admits no more), `sequences` (max_num_seqs does not), `prefill` (prompts wait for arithmetic),
-            `decode` (steps take too long), `interference` (others' prompts are computed between a request's tokens), `refusals` (the
-            server refuses or fails), `none` (no measured load misses) or `unknown`.
-        why, remedy: in words, each a sentence or two; the remedy is empty where none follows.
-        runs: those that carry it.
-    """
-
-    cause: str
-    why: str
-    remedy: str
-    runs: tuple[str, ...] = ()
 
 
 def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]) -> Bottleneck:
@@ -71,30 +74,28 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
     """
     valid = runs.filter("valid")
     if point["kind"] in ("unknown", "unjudged") or valid.is_empty():
-        return Bottleneck("unknown", "", "")
+        return Bottleneck("unknown")
     if point["kind"] == "unsettled":
-        return Bottleneck("unknown", f"Nothing can be said of the limit: {point['missed']}.", "")
-    if point["missed_at"] is None and point["high_needs"] and "steady" in point["high_needs"]:
-        return Bottleneck("unknown", f"No load that became steady misses. {point['high_needs']}", "")
+        return Bottleneck("unknown", NeverSteady(_unsettled(point)))
+    if point["missed_at"] is None and point["unsettled"] == "short":
+        return Bottleneck("unknown", SteadyMeets(point["high_needs_at"], _unsettled(point)))
     if point["missed_at"] is None:
         highest = valid.filter(pl.col("level") == pl.col("level").max())
-        why = f"No measured load misses: {point['highest']:g} is the highest level."
-        return Bottleneck("none", why, "Measure higher levels to find the limit.", _names(highest))
+        return Bottleneck("none", HighestLevel(point["highest"]), _names(highest))
     missing = valid.filter(pl.col("level") == point["missed_at"])
     if point["basis"] == "burst":
         return _of_burst(missing, point, slos)
-    at = f"At {load_text(point['missed_at'], point['unit'])}"
+    at = At(point["missed_at"], point["unit"])
     if found := _refusals(missing, point, slos, at):
         return found
     if not _telemetry(missing):
-        why = f"{at} it misses; the server does not tell its queue and its KV usage, so why is not known."
-        return Bottleneck("unknown", why, "", _names(missing))
+        return Bottleneck("unknown", Silent(at), _names(missing))
     watched = valid.filter(pl.col("steady_queued_share").is_not_null() & pl.col("telemetry_valid"))
     beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"]).sort("level")
     pushed = beyond.filter(pl.col("level") == pl.col("level").max())
     base = valid.filter(pl.col("level") == pl.col("level").min())
     alone, there = server_load(base, valid), server_load(missing, valid)
-    missed = [slo for slo in slos if slo.column in str(point["missed_by"]).split(",")]
+    missed = [slo for slo in slos if slo.column in _missed_by(point)]
     if any(slo.metric == "tpot" for slo in missed):
         return _between_tokens(missing, there, alone, at)
     # What lacks room beyond a load at which too few wait for the percentile is the next limit.
@@ -102,7 +103,16 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
     if queued <= _EXPLAINS * min((1 - slo.share for slo in missed), default=0.0):
         return _compute(missing, there, at)
     bound, held = _admission(pushed, server_load(pushed, valid), alone)
-    return bound or _compute(missing, there, f"{held}{at}")
+    return bound or _compute(missing, there, at, held)
+
+
+def _unsettled(point: Mapping[str, Any]) -> Unsettled:
+    needs_s = point["unsettled_needs_s"]
+    return Unsettled(point["unsettled"], None if needs_s is None else int(needs_s))
+
+
+def _missed_by(point: Mapping[str, Any]) -> set[str]:
+    return {miss["by"] for miss in point["missed"] or ()}
 
 
 def _over(beyond: pl.DataFrame, point: Mapping[str, Any], missed: Sequence[Slo]) -> pl.DataFrame:
@@ -118,19 +128,14 @@ def _over(beyond: pl.DataFrame, point: Mapping[str, Any], missed: Sequence[Slo])
     return from_there.filter(pl.col("level") == point["missed_at"])
 
 
-def _refusals(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], at: str) -> Bottleneck | None:
+def _refusals(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], at: At) -> Bottleneck | None:
     """How many requests fail; None where too few do to end the range: less than may, and less than half of those that miss an SLO."""
-    by = str(point["missed_by"]).split(",")
+    by = _missed_by(point)
     if "failed" not in by and not any(_mostly_failed(missing, slo) for slo in slos if slo.column in by):
         return None
     window = missing["steady_requests"].null_count() == 0
     failed, requests = (int(missing[f"steady_{name}" if window else name].sum()) for name in ("failed", "requests"))
-    most = mean_of(missing, "steady_in_flight")
-    held = f", with {most:.3g} in flight in the mean" if most is not None else ""
-    why = f"{at} the server refuses or fails {failed:,} of {requests:,} requests{held}."
-    return Bottleneck(
-        "refusals", why, "Raise what the server or the gateway before it admits, or send no more than that.", _names(missing)
-    )
+    return Bottleneck("refusals", Failures(at, failed, requests, mean_of(missing, "steady_in_flight")), _names(missing))
 
 
 def _mostly_failed(missing: pl.DataFrame, slo: Slo) -> bool:
@@ -142,48 +147,35 @@ def _mostly_failed(missing: pl.DataFrame, slo: Slo) -> bool:
 
 def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]) -> Bottleneck:
     """Why a burst of this size misses: whether it fits the server at all, and else what its requests wait for."""
-    at, waiting = f"In a burst of {missing['level'][0]:g}", mean_of(missing, "waiting_standing")
+    at, waiting, names = At(missing["level"][0], burst=True), mean_of(missing, "waiting_standing"), _names(missing)
     if found := _refusals(missing, point, slos, at):
         return found
     if missing["saturated"].null_count() or waiting is None:
-        return Bottleneck("unknown", f"{at} the server does not tell its queue and its KV usage.", "", _names(missing))
+        return Bottleneck("unknown", Silent(at), names)
     if missing["saturated"].any():
-        return Bottleneck("kv", f"{at} the KV cache is full.", _more_kv(missing), _names(missing))
+        return Bottleneck("kv", FullCache(at, _request_bytes(missing)), names)
     slots, running = _slots(missing), mean_of(missing, "running_peak")
     if waiting and slots is not None and (running or 0.0) >= slots:
-        why = f"{at} all {slots} sequences of max_num_seqs run, and requests wait."
-        return Bottleneck("sequences", why, "Raise max_num_seqs.", _names(missing))
+        return Bottleneck("sequences", Slots(at, slots), names)
     if any(slo.metric == "ttft" and (mean_of(missing, slo.column) or 0.0) > slo.limit_s for slo in slos):
-        return Bottleneck("prefill", f"{at} prompts wait for one another's arithmetic.", _FASTER_PREFILL, _names(missing))
-    return Bottleneck("unknown", f"{at} answers take too long; a burst does not tell why.", "", _names(missing))
+        return Bottleneck("prefill", Prompts(at), names)
+    return Bottleneck("unknown", SlowAnswers(at), names)
 
 
 def _telemetry(runs: pl.DataFrame) -> bool:
-    told = all(mean_of(runs, column) is not None for column in ("steady_queued_share", "steady_kv_usage"))
-    return told and bool(runs["telemetry_valid"].all())
+    known = all(mean_of(runs, column) is not None for column in ("steady_queued_share", "steady_kv_usage"))
+    return known and bool(runs["telemetry_valid"].all())
 
 
-def _between_tokens(runs: pl.DataFrame, there: ServerLoad, alone: ServerLoad, at: str) -> Bottleneck:
+def _between_tokens(runs: pl.DataFrame, there: ServerLoad, alone: ServerLoad, at: At) -> Bottleneck:
     """Why TPOT is missed: decode or interference, by which one's relief lets more load within the time between tokens."""
-    if (there.preempted or 0.0) > _PREEMPTED:
-        why = f"{at} the KV cache is full: {there.preempted:.2g} preemptions a request throw work away that is done again."
-        return Bottleneck("kv", why, _more_kv(runs), _names(runs))
+    if there.preempted is not None and there.preempted > _PREEMPTED:
+        return Bottleneck("kv", Preemptions(at, there.preempted, _request_bytes(runs)), _names(runs))
     if there.step_s is None or there.gap_s is None or there.prefill_share is None:
-        return Bottleneck("unknown", f"{at} TPOT is missed; the time of a step is not known.", "", _names(runs))
-    others = min(
-        max(0.0, there.gap_s - there.step_s), there.gap_s * (1.0 if there.prefill_share is None else there.prefill_share)
-    )
-    shares = (
-        f"a step takes {1000 * there.step_s:.3g} ms, and prompts of other requests add {1000 * others:.3g} ms to it in the mean"
-    )
-    if _others_weigh_more(there, alone, others):
-        return Bottleneck(
-            "interference",
-            f"{at} prompts of other requests are computed between a request's tokens: {shares}.",
-            "Prefill and decode on devices of their own, or smaller chunks of prompts in a step (max-num-batched-tokens).",
-            _names(runs),
-        )
-    return Bottleneck("decode", f"{at} decoding is too slow: {shares}.", _FASTER_DECODE, _names(runs))
+        return Bottleneck("unknown", UnknownStep(at), _names(runs))
+    others = min(max(0.0, there.gap_s - there.step_s), there.gap_s * there.prefill_share)
+    cause: Cause = "interference" if _others_weigh_more(there, alone, others) else "decode"
+    return Bottleneck(cause, Gaps(at, there.step_s, others), _names(runs))
 
 
 def _others_weigh_more(there: ServerLoad, alone: ServerLoad, others: float) -> bool:
@@ -203,41 +195,29 @@ def _others_weigh_more(there: ServerLoad, alone: ServerLoad, others: float) -> b
     return (gap - fixed) / adds > (gap - fixed / 2) / (adds / 2 + others)
 
 
-def _admission(runs: pl.DataFrame, there: ServerLoad, alone: ServerLoad) -> tuple[Bottleneck | None, str]:
+def _admission(runs: pl.DataFrame, there: ServerLoad, alone: ServerLoad) -> tuple[Bottleneck | None, Held | None]:
     """The bound that holds requests back while they wait, if more room would raise the rate more than speed.
 
     Returns:
-        None where there is none, or where speed would raise more; then what holds requests back is said in words, with what lifting
-        it would bring.
+        None where there is none, or where speed would raise more; then what holds requests back, with what lifting it would bring.
     """
     if (there.queued_share or 0.0) < _QUEUED or not there.running:
-        return None, ""
+        return None, None
     slots = _slots(runs)
     all_run = slots is not None and (there.running_high or 0.0) >= slots - 0.5
     gains = _gains(there, alone, slots)
-    fast = max(gains["prefill"], gains["decode"])
-    waiting = math.ceil(mean_of(runs, "steady_waiting") or 0.0)
-    at, wait = f"At {runs['level'][0]:g}", f"{waiting} request{'s wait' if waiting != 1 else ' waits'} in the mean"
+    fast, room = max(gains["prefill"], gains["decode"]), max(gains["sequences"], gains["kv"])
+    at, waiting = At(runs["level"][0]), math.ceil(mean_of(runs, "steady_waiting") or 0.0)
     left = _no_room(runs, there)
     if left is not None and not all_run:
-        why = f"{at} the KV cache admits no more{left}; {wait}"
-        if _ALIKE * gains["kv"] < fast:
-            return None, f"{why}, but more room would raise the rate by a factor of {gains['kv']:.2g} only. "
-        return Bottleneck("kv", f"{why}.", f"{_more_kv(runs)}{_next(gains)}", _names(runs)), ""
+        full = HeldByCache(at, waiting, *left, gains["kv"], room, _request_bytes(runs))
+        return (None, full) if _ALIKE * gains["kv"] < fast else (Bottleneck("kv", full, _names(runs)), None)
     if all_run or (slots is None and _pinned(there)):
-        run = (
-            f"all {slots} sequences of max_num_seqs run"
-            if all_run
-            else f"never more than {there.running_high:.0f} requests run"
-        )
-        if _ALIKE * gains["sequences"] < fast:
-            return None, f"{at} {run}, and {wait}, but more would raise the rate by a factor of {gains['sequences']:.2g} only. "
-        raised = f"Raise max_num_seqs, as far as the KV cache holds.{_next(gains)}"
-        return Bottleneck("sequences", f"{at} {run}, and {wait}.", raised, _names(runs)), ""
+        bound = HeldBySlots(at, slots, there.running_high, waiting, gains["sequences"], room)
+        return (None, bound) if _ALIKE * gains["sequences"] < fast else (Bottleneck("sequences", bound, _names(runs)), None)
     if slots is not None and (there.queued_share or 0.0) >= _STANDS:
-        why = f"{at} {wait}, although sequences and KV cache have room: prompts fill the tokens of each step."
-        return Bottleneck("prefill", why, _FASTER_PREFILL, _names(runs)), ""
-    return None, ""
+        return Bottleneck("prefill", FullSteps(at, waiting), _names(runs)), None
+    return None, None
 
 
 def _slots(runs: pl.DataFrame) -> int | None:
@@ -246,15 +226,15 @@ def _slots(runs: pl.DataFrame) -> int | None:
     return None if slots is None else int(slots) * engines_of(runs)
 
 
-def _no_room(runs: pl.DataFrame, there: ServerLoad) -> str | None:
-    """What is left of a KV cache that admits no more, in words; None where it has room."""
+def _no_room(runs: pl.DataFrame, there: ServerLoad) -> tuple[float | None, float | None] | None:
+    """Of a KV cache that admits no more, the free tokens and those of a prompt, if they are too few; None where it has room."""
     tokens, prompt = mean_of(runs, "kv_tokens"), mean_of(runs, "prompt_tokens")
     # The usage is that of the fullest engine, which has its part of the tokens.
     free = None if tokens is None or there.usage_queued is None else (1 - there.usage_queued) * tokens / engines_of(runs)
-    short = free is not None and prompt is not None and free < 1.5 * prompt
-    if short or (there.preempted or 0.0) > _PREEMPTED or runs["saturated"].fill_null(False).any():
-        return f": {free:,.0f} tokens are free where a prompt takes {prompt:,.0f}" if short else ""
-    return None
+    if free is not None and prompt is not None and free < 1.5 * prompt:
+        return free, prompt
+    full = (there.preempted or 0.0) > _PREEMPTED or runs["saturated"].fill_null(False).any()
+    return (None, None) if full else None
 
 
 def _pinned(there: ServerLoad) -> bool:
@@ -285,36 +265,19 @@ def _gains(there: ServerLoad, alone: ServerLoad, slots: int | None = None) -> di
     return {**gains, **{cause: min(most[cause], gain) for cause, gain in line.items()}}
 
 
-def _next(gains: Mapping[str, float]) -> str:
-    """What bounds it soon after."""
-    room = max(gains["sequences"], gains["kv"])
-    return f" Beyond about {room:.2g} times this rate the engine's speed is the limit." if 1 < room < 2 else ""
-
-
-def _compute(runs: pl.DataFrame, there: ServerLoad, at: str) -> Bottleneck:
-    """Prefill or decode, by which takes more of the engine's time."""
+def _compute(runs: pl.DataFrame, there: ServerLoad, at: At, held: Held | None = None) -> Bottleneck:
+    """Prefill or decode, by which takes more of the engine's time. Args: held: what holds requests back, for little gain."""
     share = there.prefill_share
-    if share is None:
-        return Bottleneck("unknown", f"{at} it takes too long; the engine's steps cannot be told apart.", "", _names(runs))
-    prompts = f"prompts take {share:.0%} of the time of the engine's steps"
-    if share >= _PREFILL:
-        return Bottleneck(
-            "prefill", f"{at} requests wait for the arithmetic of prompts: {prompts}.", _FASTER_PREFILL, _names(runs)
-        )
-    return Bottleneck("decode", f"{at} steps take too long: {prompts}, decoding the rest.", _FASTER_DECODE, _names(runs))
-
-
-_FASTER_PREFILL = "More arithmetic (a faster device, or more of them), shorter prompts, or prefixes that the cache serves."
-_FASTER_DECODE = "More memory bandwidth (a faster device, or more of them), smaller weights, or fewer requests in a step."
+    cause: Cause = "unknown" if share is None else "prefill" if share >= _PREFILL else "decode"
+    return Bottleneck(cause, Steps(at, share, held), _names(runs))
 
 
 def _names(runs: pl.DataFrame) -> tuple[str, ...]:
     return tuple(runs["run"].to_list())
 
 
-def _more_kv(runs: pl.DataFrame) -> str:
-    """What would make room."""
+def _request_bytes(runs: pl.DataFrame) -> float | None:
+    """KV memory that holds one request more; None where the bytes of a token are not known."""
     each = mean_of(runs, "kv_bytes_per_token")
     tokens = (mean_of(runs, "prompt_tokens") or 0.0) + (mean_of(runs, "output_tokens") or 0.0)
-    one = f": {each * tokens / 2**20:.3g} MiB hold one request more" if each is not None else ""
-    return f"More KV memory{one}. A KV type of half the bytes, or a model with half the KV bytes a token, holds twice as many."
+    return None if each is None else each * tokens

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
 
-from bench.analysis.judging import Level, judged_levels
+from bench.analysis.judging import Level, Miss, Unsettled, judged_levels
 from bench.analysis.proportions import requests_needed
 from bench.study import Slo
 
-__all__ = ["load_text", "operating_points"]
+__all__ = ["operating_points"]
 
 _SAME = 0.97  # of the highest rate: a lower load that carries this much is the better place to operate
-_WORDS = (
-    "deployment",
-    "workload",
-    "axis",
-    "unit",
-    "kind",
-    "basis",
-    "missed",
-    "missed_by",
-    "c_max_text",
-    "low_needs",
-    "high_needs",
+_NAMES = ("deployment", "workload", "axis", "unit", "kind", "basis", "low_needs", "high_needs", "unsettled")
+_MISSED = pl.List(
+    pl.Struct(
+        {
+            "by": pl.String,
+            **dict.fromkeys(("limit_s", "reached_s", "share"), pl.Float64),
+            **dict.fromkeys(("misses", "requests"), pl.Int64),
+            "growth": pl.Float64,
+        }
+    )
 )
 _MEANS = {
     "goodput_rps": ("goodput_requests_per_s", "goodput_requests_per_s"),
@@ -37,12 +36,12 @@ _MEANS = {
     "output_tokens": ("output_tokens", "output_tokens"),
 }
 _NUMBERS = ("c_max", "low", "high", "operate_at", "usable_rps", "usable_low", "usable_high", "missed_at", "highest", "runs",
-            "requests", *_MEANS)  # fmt: skip
-
-
-def load_text(level: float, unit: str) -> str:
-    """A load in words, such as `1 request in flight`."""
-    return f"{level:g} {unit.replace('s in flight', ' in flight') if level == 1 else unit}"
+            "requests", "low_needs_requests", "high_needs_at", "unsettled_needs_s", *_MEANS)  # fmt: skip
+_SCHEMA: dict[str, Any] = {
+    **dict.fromkeys(_NAMES, pl.String),
+    "missed": _MISSED,
+    **dict.fromkeys(_NUMBERS, pl.Float64),
+}
 
 
 def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 0.01) -> pl.DataFrame:
@@ -69,10 +68,15 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
 
         - `unit` of the level; `basis`, `steady` or `burst`; `kind`: `found`; `above`, no level misses; `below`, the lowest misses;
           `unsettled`, no run was steady; `unknown`, no valid run; `unjudged`, an SLO's latency was not measured.
-        - `c_max`, null unless found or above, and `c_max_text`; `low`, the highest level that surely meets, and `high`, the lowest that
-          surely misses; null where not established, and `low_needs`, `high_needs` are what would establish them.
-        - `missed_at`, `missed`, `missed_by`: the first level that misses, and what (in words, and as columns of SLOs, `failed`,
-          `growth`); `highest` level; `runs` and `requests` at C_max.
+        - `c_max`, null unless found or above; `low`, the highest level that surely meets, and `high`, the lowest that surely misses;
+          null where not established.
+        - `missed_at`: the first level that misses, or of which the SLO was not measured, or that was not steady; `missed`: by what, a
+          list of `Miss`, null where nothing is; `highest` level; `runs` and `requests` at C_max.
+        - `low_needs`, what would make the lower end as high as C_max: `longer` runs there, `low_needs_requests` in place of its
+          `requests`, or more `rounds`; null where it is. `high_needs`, what would establish the upper end: `levels` above
+          `high_needs_at`, more `requests` there, or a steady state there (`unsettled`); null where it is established.
+        - `unsettled` and `unsettled_needs_s`: as `Unsettled` has them, of the level that is not steady: the lowest, or
+          `high_needs_at`.
         - `operate_at`, and of its runs the means: `usable_rps` (requests/s; of an open loop never more than was offered),
           `goodput_rps`, `tokens_per_s`, `latency_s` (E2E, s), `in_flight`, `in_flight_peak` (requests), `prompt_tokens`,
           `output_tokens`.
@@ -87,11 +91,9 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
         row = _point(
             group.filter("valid").to_dicts(), slos, failed_share, burst=burst, rate=axis == "request_rate" and not turns
         )
-        row = {**dict.fromkeys((*_WORDS, *_NUMBERS)), **row, "basis": "burst" if burst else "steady"}
-        row |= {"deployment": deployment, "workload": workload, "axis": axis, "unit": unit}
-        rows.append({**row, "c_max_text": _in_words(row)})
-    schema = {**dict.fromkeys(_WORDS, pl.String), **dict.fromkeys(_NUMBERS, pl.Float64)}
-    return pl.DataFrame(rows, schema=schema)
+        place = {"deployment": deployment, "workload": workload, "axis": axis, "unit": unit}
+        rows.append({**dict.fromkeys(_SCHEMA), **row, **place, "basis": "burst" if burst else "steady"})
+    return pl.DataFrame(rows, schema=_SCHEMA)
 
 
 def _unit(axis: str, conversations: bool) -> str:
@@ -106,11 +108,11 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
     loads = sorted({row["level"] for row in valid})
     for slo in slos:
         if (at := _without(valid, loads, slo)) is not None:
-            return {"kind": "unjudged", "missed_at": at, "missed": f"{slo} cannot be judged"}
+            return {"kind": "unjudged", "missed_at": at, "missed": [asdict(Miss(slo.column, slo.limit_s))]}
     levels = judged_levels(valid, slos, failed_share, burst=burst, rate=rate)
     settled = [level for level in levels if level.unsettled is None]
     if not settled:
-        return {"kind": "unsettled", "highest": loads[-1], "missed": levels[0].unsettled, "missed_at": loads[0]}
+        return {"kind": "unsettled", "highest": loads[-1], "missed_at": loads[0], **_unsettled(levels[0].unsettled)}
     first = next((i for i, level in enumerate(settled) if not level.meets or level.surely_misses), len(settled))
     miss = next((level for level in settled if level.surely_misses), None)
     below = [level for level in settled if miss is None or level.load < miss.load]
@@ -124,10 +126,9 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
         "high": miss.load if miss else None,
         "highest": loads[-1],
         "missed_at": settled[first].load if first < len(settled) else None,
-        "missed": ", ".join(v.missed for v in settled[first].missed) if first < len(settled) else None,
-        "missed_by": ",".join(v.key for v in settled[first].missed) if first < len(settled) else None,
-        "low_needs": _low_needs(meeting, low),
-        "high_needs": _high_needs(settled, first, miss, levels),
+        "missed": [asdict(verdict.miss) for verdict in settled[first].missed] if first < len(settled) else None,
+        **_low_needs(meeting, low),
+        **_high_needs(settled, first, miss, levels),
     }
     if meeting:
         found |= _carried(meeting, low, miss, settled, burst=burst)
@@ -166,53 +167,37 @@ def _without(valid: Sequence[Mapping[str, Any]], loads: Sequence[float], slo: Sl
     return None
 
 
-def _low_needs(meeting: Sequence[Level], low: Level | None) -> str | None:
+def _low_needs(meeting: Sequence[Level], low: Level | None) -> dict[str, Any]:
     """What would make the lower end as high as C_max."""
     if not meeting or (low is not None and low.load >= meeting[-1].load):
-        return None
+        return {}
     top = meeting[-1]
     short = [v for v in top.verdicts if not v.surely_met]
     have = sum(len(row["judged"]) for row in top.rows)
     needs = [requests_needed(v.allowed, share=v.value, spread=have / v.weight) for v in short if v.weight > 1]
     if any(v.key == "growth" for v in short):
-        return f"Longer runs at {top.load:g} would show whether requests pile up there, and raise the lower end to it."
+        return {"low_needs": "longer"}
     if any(need is None for need in needs) or not needs:
-        return f"{top.load:g} is too near its limit to be sure of: more rounds, or levels below it, would raise the lower end."
-    count = max(need or 0 for need in needs)
-    return f"With {count:,} requests at {top.load:g} in place of {have:,} the lower end would be there."
+        return {"low_needs": "rounds"}
+    return {"low_needs": "requests", "low_needs_requests": max(need or 0 for need in needs)}
 
 
-def _high_needs(settled: Sequence[Level], first: int, miss: Level | None, levels: Sequence[Level]) -> str | None:
+def _high_needs(settled: Sequence[Level], first: int, miss: Level | None, levels: Sequence[Level]) -> dict[str, Any]:
     """What would establish the upper end."""
     if miss is not None:
-        return None
+        return {}
     longer = next((level for level in levels if level.unsettled and level.load > settled[-1].load), None)
     if first == len(settled) and longer is not None:
-        return f"The upper end is not known: at {longer.load:g} {longer.unsettled}."
+        return {"high_needs": "unsettled", "high_needs_at": longer.load, **_unsettled(longer.unsettled)}
     if first == len(settled):
-        return f"Levels above {settled[-1].load:g} would establish the upper end."
-    return f"More requests at {settled[first].load:g}, or levels above it, would establish the upper end."
+        return {"high_needs": "levels", "high_needs_at": settled[-1].load}
+    return {"high_needs": "requests", "high_needs_at": settled[first].load}
+
+
+def _unsettled(found: Unsettled | None) -> dict[str, Any]:
+    return {"unsettled": found.kind, "unsettled_needs_s": found.needs_s} if found else {}
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], column: str) -> float | None:
     values = [row[column] for row in rows if row.get(column) is not None]
     return sum(values) / len(values) if values else None
-
-
-def _in_words(row: Mapping[str, Any]) -> str:
-    """C_max in words, such as `16 (at least 15, below 20)`."""
-    match row["kind"]:
-        case "unknown":
-            return "no valid run"
-        case "unsettled":
-            return "no steady state"
-        case "unjudged":
-            return f"{row['missed']}: no answer at {row['missed_at']:g} has that latency"
-        case "below":
-            return f"below {row['missed_at']:g}, the lowest level"
-    low = "the lower end is not established" if row["low"] is None else f"at least {row['low']:g}"
-    high = "the upper end is not established" if row["high"] is None else f"below {row['high']:g}"
-    if row["low"] is None and row["high"] is None:
-        low, high = "neither end is established", ""
-    more = " or more" if row["kind"] == "above" else ""
-    return f"{row['c_max']:g}{more} ({', '.join(filter(None, (low, high)))})"

@@ -14,7 +14,7 @@ import polars as pl
 from bench.analysis.blocks import ASSUMED_SPREAD, FEWEST_SESSIONS
 from bench.analysis.effects import CONFIGURATION, Spreads, effects
 from bench.analysis.failures import failures
-from bench.analysis.locked import differences
+from bench.analysis.locked import Difference, differences
 from bench.analysis.windows import of_windows
 from bench.errors import BenchError
 from bench.records.columns import METRICS
@@ -38,7 +38,7 @@ class Comparison:
         alone: valid runs without a counterpart: `side` (`baseline` or `candidate`) and what tells runs apart.
         uncompared: levels (`CONFIGURATION`) that both sides measured, and of which no pair is compared.
         absent: metrics that one side has, and no pair.
-        differences: what should be the same in both and is not, in words.
+        differences: what should be the same in both and is not. replica: whether it is a deployment against itself, in another session.
     """
 
     pairs: pl.DataFrame
@@ -49,7 +49,8 @@ class Comparison:
     alone: pl.DataFrame
     uncompared: pl.DataFrame
     absent: list[str]
-    differences: list[str]
+    differences: list[Difference]
+    replica: bool = False
 
     @property
     def matched(self) -> int:
@@ -167,24 +168,24 @@ def with_replicas(found: Comparison, again: Sequence[Comparison], *, spread: flo
 def _spreads(again: Sequence[Comparison], spread: float) -> Spreads:
     """Of each metric, how far two sessions differ, and the degrees of freedom behind it; 0 where it is taken as given."""
     logs = pl.concat([other.overall.select("metric", log=pl.col("ratio").log()) for other in again])
-    told = {}
+    spreads = {}
     for (metric,), mine in logs.group_by("metric"):
         sessions = [0.0, *mine["log"]]
         apart = float(2**0.5 * np.std(sessions, ddof=1))
         enough = len(sessions) >= FEWEST_SESSIONS
-        told[str(metric)] = (apart, len(sessions) - 1.0) if enough else (max(spread, apart), 0.0)
-    return told
+        spreads[str(metric)] = (apart, len(sessions) - 1.0) if enough else (max(spread, apart), 0.0)
+    return spreads
 
 
 def _known_alike(found: Comparison) -> Comparison:
     """A comparison of a deployment with itself: whatever differs is no evidence of anything."""
-    told = pl.when(pl.col("told").is_not_null()).then(pl.lit("the same deployment in another session"))
     return replace(
         found,
         effects=found.effects.with_columns(
-            verdict=pl.lit("no evidence"), pooled=pl.when(pl.col("pooled").is_not_null()).then(pl.lit("no evidence")), told=told
+            verdict=pl.lit("no evidence"), pooled=pl.when(pl.col("pooled").is_not_null()).then(pl.lit("no evidence"))
         ),
         failures=found.failures.with_columns(verdict=pl.lit("no evidence")),
+        replica=True,
     )
 
 

@@ -11,7 +11,6 @@ import polars as pl
 
 from bench.analysis import blocks
 from bench.analysis.power import Noise, smallest_difference
-from bench.analysis.wording import sentence
 from bench.records.columns import METRICS
 
 __all__ = ["CONFIGURATION", "REGIONS", "Spreads", "effects"]
@@ -41,7 +40,6 @@ _SCHEMA: dict[str, Any] = {
 }
 _OVERALL: dict[str, Any] = {
     "pooled": pl.String,
-    "told": pl.String,
     "sessions": pl.Int64,
     "repeats": pl.Float64,
     "noise": pl.Float64,
@@ -73,8 +71,8 @@ def effects(pairs: pl.DataFrame, *, spread: float = blocks.ASSUMED_SPREAD, sprea
         One row a deployment, metric and part. `scope` is `level`, `region`, `all` or `trend`; `loads` are the levels in it; `ratio`,
         `low` and `high` candidate ÷ baseline (of a trend: its factor for each doubling of the load; null where the noise is not known)
         at `confidence`; `verdict`; `could_see`, the smallest relative difference that such a comparison finds in 8 of 10 cases.
-        Rows of `all` have the pooled verdict in `pooled`, what all parts together show in `verdict`, and it in words in `told`; and the
-        `noise` of a run and the `spread` of sessions (relative).
+        Rows of `all`, each the last of its metric, have the pooled verdict in `pooled`, what all parts together show in `verdict`,
+        and the `noise` of a run and the `spread` of sessions (relative).
     """
     deployments = pairs["deployment"].unique(maintain_order=True).to_list()
     rows: list[dict[str, Any]] = []
@@ -101,7 +99,7 @@ def _of_deployment(pairs: pl.DataFrame, share: int, spread: float, spreads: Spre
         runs = dict(zip(counts["at"], counts["len"], strict=True))
         common = {"deployment": pairs["deployment"][0], "metric": name}
         judged = _judged(one, some, matrix, alpha, METRICS[name].higher_is_better)
-        mine = [{**common, **_named(part, configurations, runs), **told} for part, told in zip(some, judged, strict=True)]
+        mine = [{**common, **_named(part, configurations, runs), **row} for part, row in zip(some, judged, strict=True)]
         rows += _summed(mine, one)
     return rows
 
@@ -180,7 +178,7 @@ def _together(cells: Sequence[blocks.Floats], fits: Sequence[blocks.Fit]) -> blo
     """How the metrics' noise goes together, from what is left of the cells when the levels' effects are taken out."""
     if len({one.shape for one in cells}) > 1 or len(cells[0]) == 1:
         return np.eye(len(fits))
-    left = [np.nan_to_num(one - told.effects).ravel() for one, told in zip(cells, fits, strict=True)]
+    left = [np.nan_to_num(one - fit.effects).ravel() for one, fit in zip(cells, fits, strict=True)]
     return blocks.correlation(np.array(left).T, len(cells[0]) - 1.0)
 
 
@@ -244,7 +242,6 @@ def _summed(rows: list[dict[str, Any]], one: blocks.Fit) -> list[dict[str, Any]]
         "spread_assumed": one.assumed,
     }
     whole["verdict"] = _overall_verdict(rows)
-    whole["told"] = sentence(rows)
     return rows
 
 

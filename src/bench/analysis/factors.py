@@ -10,15 +10,15 @@ import polars as pl
 from bench.analysis.sizing import with_devices
 
 __all__ = [
-    "BANDS",
     "FACTORS",
     "METRICS",
-    "band",
+    "STRENGTHS",
     "cells",
     "confounded",
     "correlations",
     "marginal_means",
     "metrics_of",
+    "strength",
     "varying",
     "with_metrics",
 ]
@@ -42,7 +42,7 @@ _GPU = {"gpu_utilisation_mean": "GPU utilisation (share)", "gpu_memory_peak_byte
 _HOST = {"host_busy_share": "host utilisation (share)"}
 _MEMORY = {"kv_usage_peak": "peak KV usage (share)"}
 # |r| from … on, as the factor study of 001 has them (DATAtab's table).
-BANDS = {0.7: "very high", 0.5: "high", 0.3: "medium", 0.1: "low", 0.0: "none"}
+STRENGTHS = {0.7: "very high", 0.5: "high", 0.3: "medium", 0.1: "low", 0.0: "none"}
 _TOGETHER = 0.7  # |ρ| of two factors; from here on, what belongs to one is told of the other as well
 
 
@@ -109,10 +109,9 @@ def confounded(rows: pl.DataFrame) -> list[tuple[str, str]]:
     return [(FACTORS[one], FACTORS[other]) for (one, other), r in together.items() if r is not None and abs(r) >= _TOGETHER]
 
 
-def band(r: float) -> str:
-    """The strength of a correlation in words."""
-    strength = next(word for limit, word in BANDS.items() if abs(r) >= limit)
-    return f"{strength}, negative" if r < 0 and strength != "none" else strength
+def strength(r: float) -> str:
+    """How strong a correlation is, by its size alone: a value of `STRENGTHS`."""
+    return next(name for limit, name in STRENGTHS.items() if abs(r) >= limit)
 
 
 def correlations(runs: pl.DataFrame) -> pl.DataFrame:
@@ -123,8 +122,8 @@ def correlations(runs: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         One row a model, factor and metric that both vary in three configurations: `model`, `factor`, `metric` (names as in `FACTORS`
-        and `metrics_of`), `r`, `rank_r`, `low`, `high` (95 % interval of r, Fisher's z, null below four configurations), `band`, `n`
-        configurations.
+        and `metrics_of`), `r`, `rank_r`, `low`, `high` (95 % interval of r, Fisher's z, null below four configurations), `strength` and
+        `n` configurations.
     """
     rows = []
     for (model,), group in cells(runs).group_by("model", maintain_order=True):
@@ -144,12 +143,12 @@ def correlations(runs: pl.DataFrame) -> pl.DataFrame:
                         "rank_r": known.select(pl.corr(factor, metric, method="spearman")).item(),
                         "low": low,
                         "high": high,
-                        "band": band(r),
+                        "strength": strength(r),
                         "n": known.height,
                     }
                 )
     numbers = dict.fromkeys(("r", "rank_r", "low", "high"), pl.Float64)
-    words = dict.fromkeys(("model", "factor", "metric", "band"), pl.String)
+    words = dict.fromkeys(("model", "factor", "metric", "strength"), pl.String)
     return pl.DataFrame(rows, schema={**words, **numbers, "n": pl.Int64})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -13,7 +14,26 @@ from bench.records.columns import METRICS
 if TYPE_CHECKING:
     from bench.analysis.compare import Comparison
 
-__all__ = ["blind", "needed", "regressions", "sight", "unseen"]
+__all__ = ["Sight", "blind", "needed", "regressions", "sight", "unseen"]
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a comparison could have seen of a metric (percent), and what half of that would take.
+
+    Attributes:
+        sessions: of each side that find `half`; None for more than 100. spread_assumed: whether how far sessions differ is.
+    """
+
+    metric: str
+    could_see: float
+    sessions: int | None
+    spread_assumed: bool
+
+    @property
+    def half(self) -> float:
+        """Half of what could be seen (percent)."""
+        return self.could_see / 2
 
 
 def regressions(effects: pl.DataFrame, beyond_percent: float = 0.0) -> pl.DataFrame:
@@ -64,16 +84,11 @@ def unseen(found: Comparison) -> pl.DataFrame:
     return found.uncompared.join(worse, on=["deployment", "workload", "axis", "level"], how="anti")
 
 
-def sight(found: Comparison) -> str | None:
-    """What a comparison could have seen of output tokens/s, or its first metric, and what half of that would take, in words."""
+def sight(found: Comparison) -> Sight | None:
+    """What a comparison could have seen of output tokens/s, or its first metric; None where nothing tells."""
     row = next(found.overall.iter_rows(named=True), None)
     if row is None or row["could_see"] is None:
         return None
     seen = 100 * row["could_see"]
-    takes = needed(row, seen / 2, found.overall["metric"].n_unique())
-    number = "more than 100 sessions" if takes is None else f"about {takes} sessions"
-    assumed = " (how far sessions differ is assumed)" if row["spread_assumed"] else ""
-    return (
-        f"could have seen differences of {seen:.2g} % or more in {METRICS[row['metric']].title}; {seen / 2:.2g} % takes {number} of "
-        f"each deployment{assumed}."
-    )
+    sessions = needed(row, seen / 2, found.overall["metric"].n_unique())
+    return Sight(row["metric"], seen, sessions, row["spread_assumed"])

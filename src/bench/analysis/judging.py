@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from bench.records.columns import JUDGED_FIELDS
 from bench.statistics import isotonic, student_t
 from bench.study import Slo
 
-__all__ = ["Level", "Verdict", "judged_levels"]
+__all__ = ["Level", "Miss", "Unsettled", "Verdict", "judged_levels"]
 
 _LIKELY = 0.6
 _FEWEST_SPREAD = 5  # requests beyond a limit, for a spread
@@ -30,13 +30,45 @@ _SESSIONS_DIFFER, _SESSIONS_WEIGHT = 0.04, 6
 
 
 @dataclass(frozen=True)
+class Unsettled:
+    """Why no run of a level can be judged.
+
+    Attributes:
+        kind: `empty`, nothing was sent in a burst; `short`, no run lasted until its load was steady. needs_s: how long the load should
+            last (whole seconds); None where that is not known.
+    """
+
+    kind: Literal["empty", "short"]
+    needs_s: int | None = None
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A criterion that a level misses, and by what.
+
+    Attributes:
+        by: the SLO's column, `failed` or `growth`. limit_s: of an SLO. reached_s: its percentile, of the requests that were answered;
+            None where none was. share: of the requests that fail or take longer (0–1). misses, requests: behind that share.
+        growth: requests that pile up, as a share of those that come.
+    """
+
+    by: str
+    limit_s: float | None = None
+    reached_s: float | None = None
+    share: float | None = None
+    misses: int | None = None
+    requests: int | None = None
+    growth: float | None = None
+
+
+@dataclass(frozen=True)
 class Verdict:
     """One level on one criterion: the estimate and its 95 % interval, against what is allowed.
 
     Attributes:
         key: the SLO's column, `failed` or `growth`.
-        weight: requests behind it, of one spread over requests that resemble their neighbours. missed: in words, of a level that
-            misses. share: of requests; None of growth.
+        weight: requests behind it, of one spread over requests that resemble their neighbours. share: of requests; None of growth.
+        limit_s, reached_s: an SLO's limit, and what its percentile is of the requests that were answered. growth: the estimate of it.
     """
 
     key: str
@@ -45,13 +77,25 @@ class Verdict:
     high: float
     allowed: float
     weight: float
-    missed: str
     share: Share | None = None
+    limit_s: float | None = None
+    reached_s: float | None = None
+    growth: float | None = None
 
     @classmethod
-    def of(cls, key: str, share: Share, allowed: float, missed: str) -> Verdict:
+    def of(
+        cls, key: str, share: Share, allowed: float, *, limit_s: float | None = None, reached_s: float | None = None
+    ) -> Verdict:
         """The verdict on a share of requests."""
-        return cls(key, share.share, *share.interval(), allowed, share.requests / share.spread, missed, share)
+        return cls(key, share.share, *share.interval(), allowed, share.requests / share.spread, share, limit_s, reached_s)
+
+    @property
+    def miss(self) -> Miss:
+        """By what it is missed, where it is."""
+        if self.share is None:
+            return Miss(self.key, growth=self.growth)
+        share = self.share
+        return Miss(self.key, self.limit_s, self.reached_s, share.share, int(share.misses), int(share.requests))
 
     @property
     def surely_met(self) -> bool:
@@ -77,7 +121,7 @@ class Level:
     """The runs of one level that can be judged.
 
     Attributes:
-        rows: those that can: with a steady window, or of a burst. unsettled: why none can, in words; None where some can.
+        rows: those that can: with a steady window, or of a burst. unsettled: why none can; None where some can.
         rate, error: requests/s carried, and the half width of its 95 % interval.
         failed: of each run's requests, in the order of sending: whether it failed.
         meets: by the smoothed estimates of all criteria. surely_meets, surely_misses: by their intervals.
@@ -85,7 +129,7 @@ class Level:
 
     load: float
     rows: list[dict[str, Any]]
-    unsettled: str | None = None
+    unsettled: Unsettled | None = None
     verdicts: list[Verdict] = field(default_factory=list)
     rate: float = 0.0
     error: float = 0.0
@@ -125,7 +169,7 @@ def judged_levels(
 def _level(rows: list[dict[str, Any]], load: float, slos: Sequence[Slo], failed_share: float, burst: bool, rate: bool) -> Level:
     if burst:
         judged = [row for row in rows if row["judged"]]
-        level = Level(load, judged, None if judged else "no request was sent")
+        level = Level(load, judged, None if judged else Unsettled("empty"))
     else:
         judged = [row for row in rows if row["steady_why"] != "short" and row["steady_from_s"] is not None and row["judged"]]
         level = Level(load, judged, None if judged else _too_short(rows))
@@ -149,17 +193,12 @@ def _by_slo(requests: Sequence[pl.DataFrame], slo: Slo) -> Verdict:
     share = Share.of(missed)
     values = pl.concat([run.filter("ok")[slo.metric] for run in known])
     reached = values.quantile(slo.share, "higher") if len(values) else None
-    words = (
-        f"{slo} ({_beyond(reached, slo.limit_s)} s)"
-        if reached is not None and reached > slo.limit_s
-        else (f"{slo} ({share.share:.1%} of the requests fail or take longer)")
-    )
-    return Verdict.of(slo.column, share, 1 - slo.share, words)
+    return Verdict.of(slo.column, share, 1 - slo.share, limit_s=slo.limit_s, reached_s=reached)
 
 
 def _by_failures(runs: Sequence[npt.NDArray[np.bool_]], allowed: float) -> Verdict:
     share = Share.of(runs)
-    return Verdict.of("failed", share, allowed, f"the limit on failures ({share.misses} of {share.requests} requests fail)")
+    return Verdict.of("failed", share, allowed)
 
 
 def _share_spreads(levels: Sequence[Level]) -> None:
@@ -177,9 +216,9 @@ def _share_spreads(levels: Sequence[Level]) -> None:
             weights = near(loads[known], load)
             if share is not None and weights.sum():
                 spread = max(share.spread, float(np.average(spreads[known], weights=weights)))
-                level.verdicts[k] = Verdict.of(
-                    verdict.key, replace(share, spread=spread), verdict.allowed, level.verdicts[k].missed
-                )
+                own = level.verdicts[k]
+                spread_share = replace(share, spread=spread)
+                level.verdicts[k] = Verdict.of(own.key, spread_share, own.allowed, limit_s=own.limit_s, reached_s=own.reached_s)
 
 
 def _own_spread(share: Share | None, most: float) -> float:
@@ -220,11 +259,10 @@ def _by_growth(rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
     error = math.sqrt(sum(error**2 for _, error in known)) / len(known)
     if len(known) > 1:
         error = max(error, float(np.std([value for value, _ in known], ddof=1)) / math.sqrt(len(known)))
-    words = f"steadiness (requests pile up: {growth:.0%} of those that come stay)"
     half = _SURE_GROWTH * error
     # One error is given to chance: latencies and the rate carried judge an overload as well. It surely does not grow where its upper
     # end is below twice what is allowed: of a queue near its limit no run shows less.
-    return [Verdict("growth", growth - error, growth - half, (growth + half) / 2, GROWS, 1.0, words)]
+    return [Verdict("growth", growth - error, growth - half, (growth + half) / 2, GROWS, 1.0, growth=growth)]
 
 
 def _rate(rows: Sequence[Mapping[str, Any]], offered: float | None) -> tuple[float, float]:
@@ -279,12 +317,6 @@ def _smooth(levels: Sequence[Level]) -> None:
                 level.missed.append(verdict)
 
 
-def _too_short(rows: Sequence[Mapping[str, Any]]) -> str:
+def _too_short(rows: Sequence[Mapping[str, Any]]) -> Unsettled:
     needs = [row["steady_needs_s"] for row in rows if row["steady_needs_s"]]
-    longer = f": let its load last {math.ceil(max(needs))} s" if needs else ": send more requests"
-    return f"its load did not become steady in the time that it lasted{longer}"
-
-
-def _beyond(value: float, limit: float) -> str:
-    """A value with as many digits as show that it is over the limit."""
-    return next((text for digits in range(3, 9) if float(text := f"{value:.{digits}g}") > limit), f"{value:.9g}")
+    return Unsettled("short", math.ceil(max(needs)) if needs else None)

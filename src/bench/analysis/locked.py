@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
 from bench.statistics import student_t
 
-__all__ = ["differences"]
+__all__ = ["Difference", "Differs", "SlowerMachine", "differences"]
 
 # Of a deployment, and of a run.
 _DEPLOYMENT = (
@@ -28,36 +29,64 @@ _DEPLOYMENT = (
     "environment",
 )
 _RUN = ("arrival", "stream", "cache", "num_requests", "prompt_tokens", "output_tokens", "seed")
-_NAMED = 3  # loads named in one line
 _SLOWER = 0.20  # of the client's own CPU time for a piece of an answer; less says little of the machine
 
 
-def differences(both: pl.DataFrame) -> list[str]:
-    """A line for each locked variable that differs between the runs of a pair, such as `engine_version: 0.31.0 → 0.32.0`.
+@dataclass(frozen=True)
+class Differs:
+    """A locked variable that differs.
+
+    Attributes:
+        deployment: whose it is, where several are compared. loads: workloads and levels at which it does, of what a run has; None of
+            what a deployment has.
+    """
+
+    variable: str
+    baseline: Any
+    candidate: Any
+    deployment: str | None = None
+    loads: tuple[tuple[str, float], ...] | None = None
+
+
+@dataclass(frozen=True)
+class SlowerMachine:
+    """The client's own work took more CPU time beside one side, by a share of the other's. deployment: as in `Differs`."""
+
+    side: Literal["baseline", "candidate"]
+    share: float
+    deployment: str | None = None
+
+
+Difference: TypeAlias = Differs | SlowerMachine
+
+
+def differences(both: pl.DataFrame) -> list[Difference]:
+    """Each locked variable that differs between the runs of a pair, and each deployment whose machine was slower on one side.
 
     Args:
         both: a row a pair of runs: the baseline's columns, and the candidate's with `_candidate` at their end; `deployment`,
             `workload` and `level` are common.
     """
     several = both["deployment"].n_unique() > 1
-    lines = []
+    found: list[Difference] = []
     for column in (*_DEPLOYMENT, *_RUN):
         apart = both.filter(pl.col(column).ne_missing(pl.col(f"{column}_candidate")))
         if column in _DEPLOYMENT:
             rows = apart.select("deployment", column, f"{column}_candidate").unique(maintain_order=True).rows()
-            lines += [f"{column}{f' of {name}' if several else ''}: {_text(x)} → {_text(y)}" for name, x, y in rows]
+            found += [Differs(column, ours, theirs, name if several else None) for name, ours, theirs in rows]
         elif len(apart):
             first = apart.row(0, named=True)
-            lines.append(f"{column}: {_text(first[column])} → {_text(first[f'{column}_candidate'])} ({_loads(apart)})")
-    return lines + _machine(both, several)
+            loads = tuple(apart.select("workload", "level").unique(maintain_order=True).rows())
+            found.append(Differs(column, first[column], first[f"{column}_candidate"], loads=loads))
+    return [*found, *_machine(both, several)]
 
 
-def _machine(both: pl.DataFrame, several: bool) -> list[str]:
-    """A line for each deployment beside which the client's own work took more CPU time on one side: the machine was slower then.
+def _machine(both: pl.DataFrame, several: bool) -> list[SlowerMachine]:
+    """Each deployment beside which the client's own work took more CPU time on one side: the machine was slower then.
 
-    CPU time of the load processes ÷ pieces of answers that they stamped, over the means of the levels. Told where the 95 % interval of
-    their mean log ratio (Student's t) leaves out 0 and the mean is a fifth or more: a server that is slower, or answers in smaller
-    pieces, makes some more work too. docs/metrics.md, Comparison, has what it was worth on a machine whose speed changed.
+    CPU time of the load processes ÷ pieces of answers that they stamped, over the means of the levels. It counts where the 95 %
+    interval of their mean log ratio (Student's t) leaves out 0 and the mean is a fifth or more: a server that is slower, or answers
+    in smaller pieces, makes some more work too. docs/metrics.md, Comparison, has what it was worth on a machine whose speed changed.
     """
     columns = [f"client_{key}{side}" for key in ("cpu_s", "reads") for side in ("", "_candidate")]
     ours, theirs = (pl.col(f"client_cpu_s{side}") / pl.col(f"client_reads{side}") for side in ("", "_candidate"))
@@ -69,25 +98,8 @@ def _machine(both: pl.DataFrame, several: bool) -> list[str]:
     found = levels.group_by("deployment", maintain_order=True).agg(
         n=pl.len(), mean=pl.col("log").mean(), spread=pl.col("log").std()
     )
-    lines = []
-    for name, n, mean, spread in found.filter(pl.col("n") > 2).rows():
-        if abs(mean) > student_t(n - 1) * spread / n**0.5 and abs(mean) >= math.log(1 + _SLOWER):
-            side = "candidate" if mean > 0 else "baseline"
-            lines.append(
-                f"machine{f' of {name}' if several else ''}: the client's own work took {math.exp(abs(mean)) - 1:.0%} more CPU time "
-                f"beside the {side}: most likely the machine was slower then, or shared"
-            )
-    return lines
-
-
-def _loads(pairs: pl.DataFrame) -> str:
-    """The loads of some pairs in short, such as `short at 8`."""
-    loads = [
-        f"{workload} at {level:g}" for workload, level in pairs.select("workload", "level").unique(maintain_order=True).rows()
+    return [
+        SlowerMachine("candidate" if mean > 0 else "baseline", math.exp(abs(mean)) - 1, name if several else None)
+        for name, n, mean, spread in found.filter(pl.col("n") > 2).rows()
+        if abs(mean) > student_t(n - 1) * spread / n**0.5 and abs(mean) >= math.log(1 + _SLOWER)
     ]
-    more = len(loads) - _NAMED
-    return ", ".join(loads[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _text(value: Any) -> str:
-    return "unknown" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Literal, cast
 
 import polars as pl
 
@@ -12,7 +12,9 @@ from bench.models import DTYPE_BYTES, Demand, Geometry, Setting, plan
 from bench.published import Device
 from bench.study import Deployment
 
-__all__ = ["Prediction", "predictions"]
+__all__ = ["Prediction", "Quantity", "predictions"]
+
+Quantity = Literal["kv_capacity", "saturation", "decode", "prefill"]
 
 
 @dataclass(frozen=True)
@@ -20,16 +22,23 @@ class Prediction:
     """One quantity of one deployment.
 
     Attributes:
-        what: in words, with its unit. predicted, measured: its values. said: how the two compare, in words. ceiling: whether the
-            prediction is one that nothing can exceed, and `ratio` a share of it.
+        quantity: KV capacity (tokens), saturation (requests), or the speed of one request's decoding or prefill (tokens/s). predicted,
+            measured: its values. workload: None of the KV capacity. below: of a saturation, the highest level that did not fill the
+            cache; None where there is none. levels_apart: of a saturation, how many levels above the predicted one it was measured.
     """
 
     deployment: str
-    what: str
+    quantity: Quantity
     predicted: float
     measured: float
-    said: str
-    ceiling: bool = False
+    workload: str | None = None
+    below: float | None = None
+    levels_apart: int | None = None
+
+    @property
+    def ceiling(self) -> bool:
+        """Whether the prediction is one that nothing can exceed, and `ratio` a share of it."""
+        return self.quantity in ("decode", "prefill")
 
     @property
     def ratio(self) -> float:
@@ -56,31 +65,25 @@ def predictions(
     """
     found = []
     for name, part in ((str(key[0]), group) for key, group in runs.group_by("deployment", maintain_order=True)):
-        planned, told = part["kv_tokens_planned"].drop_nulls(), part["kv_tokens"].drop_nulls()
-        if len(planned) and len(told):
-            off = told[0] / planned[0] - 1
-            said = "the same" if off == 0 else f"{off:+.1%}"
-            found.append(Prediction(name, "KV capacity (tokens)", planned[0], told[0], said))
-        for row in saturation.filter((pl.col("deployment") == name) & pl.col("predicted").is_not_null()).iter_rows(named=True):
-            if row["measured"] is not None:
-                what = f"saturation with {row['workload']} (requests)"
-                found.append(Prediction(name, what, row["predicted"], row["measured"], _between(row)))
+        planned, reported = part["kv_tokens_planned"].drop_nulls(), part["kv_tokens"].drop_nulls()
+        if len(planned) and len(reported):
+            found.append(Prediction(name, "kv_capacity", planned[0], reported[0]))
+        known = saturation.filter((pl.col("deployment") == name) & pl.col("predicted").is_not_null())
+        for row in known.drop_nulls("measured").iter_rows(named=True):
+            found.append(
+                Prediction(
+                    name,
+                    "saturation",
+                    row["predicted"],
+                    row["measured"],
+                    row["workload"],
+                    below=row["below"],
+                    levels_apart=row["levels_apart"],
+                )
+            )
         if device is not None and name in geometries:
             found += _speeds(name, part, geometries[name], deployments[name], device)
     return found
-
-
-def _between(row: Mapping[str, Any]) -> str:
-    """Whether the prediction lies between the level that did not fill the cache and the one that did."""
-    low, high = row["below"], row["measured"]
-    if row["predicted"] <= high and (low is None or row["predicted"] > low):
-        return f"within the levels: full at {high:g}" + (f", not at {low:g}" if low is not None else "")
-    apart = row["levels_apart"]
-    return (
-        f"{abs(apart)} level{'s' if abs(apart) > 1 else ''} {'above' if apart > 0 else 'below'}"
-        if apart
-        else f"full at {high:g}"
-    )
 
 
 def _speeds(name: str, runs: pl.DataFrame, geometry: Geometry, deployment: Deployment, device: Device) -> list[Prediction]:
@@ -98,13 +101,9 @@ def _speeds(name: str, runs: pl.DataFrame, geometry: Geometry, deployment: Deplo
         prompt, output = (cast("float", part[f"{key}_tokens"].mean()) for key in ("prompt", "output"))
         ceilings = plan(geometry, device, Demand(round(prompt), round(output)), setting)["ceilings"]
         tpot, ttft = (cast("float | None", part[column].median()) for column in ("tpot_p50_s", "ttft_p50_s"))
-        for what, speed, ceiling in (
+        speeds: list[tuple[Quantity, float | None, float]] = [
             ("decode", tpot and 1 / tpot, ceilings["decode_tokens_per_s_at_context"]),
             ("prefill", ttft and prompt / ttft, prompt / ceilings["ttft_s"]),
-        ):
-            if speed:
-                said = f"{speed / ceiling:.0%} of the ceiling"
-                found.append(
-                    Prediction(name, f"{what} of one request, {workload} (tokens/s)", ceiling, speed, said, ceiling=True)
-                )
+        ]
+        found += [Prediction(name, quantity, ceiling, speed, workload) for quantity, speed, ceiling in speeds if speed]
     return found

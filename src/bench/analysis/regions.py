@@ -7,6 +7,7 @@ Measured levels are compared with one another: no form is fitted, and nothing is
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +21,10 @@ __all__ = ["FEWEST_LEVELS", "FLAT", "PROPORTIONAL", "Point", "equilibrium", "reg
 FEWEST_LEVELS = 4
 PROPORTIONAL = 0.8  # of the throughput a request that the lowest level has
 FLAT = 0.9  # of any higher level's throughput
+Kind = Literal["peak", "flat", "left", "above", "below", "unknown"]
 _KEY = {"deployment": pl.String, "workload": pl.String}
-_NOISE = {"levels": pl.Int64, "noise": pl.Float64, "noise_of": pl.String}
-_POINT = {"kind": pl.String, "at": pl.Float64, "low": pl.Float64, "high": pl.Float64, "told": pl.String}
+_NOISE = {"levels": pl.Int64, "top": pl.Float64, "noise": pl.Float64, "noise_of": pl.String}
+_POINT = {"kind": pl.String, "why": pl.String, **dict.fromkeys(("at", "low", "high", "fell_at", "back_at"), pl.Float64)}
 
 
 @dataclass(frozen=True)
@@ -32,24 +34,21 @@ class Point:
     Attributes:
         kind: `peak` or `flat` (found, with a fall after it or without), `left` (found: proportional growth left), `above` or
             `below` what was measured, `unknown`.
-        why: what the curve does there, or what hides the point.
         at: the load; null unless found. low, high: the levels between which it lies, 95 times in 100; null where a side is open.
+        why: what hides it, where it is unknown: `few` levels, `noise`, or `disorder`: throughput (for the equilibrium, that of a
+            request) has fallen at `fell_at` and is back at `back_at`, which lies above.
     """
 
-    kind: str
-    why: str
+    kind: Kind
     at: float | None = None
     low: float | None = None
     high: float | None = None
+    why: Literal["few", "noise", "disorder"] | None = None
+    fell_at: float | None = None
+    back_at: float | None = None
 
-    @property
-    def told(self) -> str:
-        """The point in words, for a cell of a table."""
-        sides = [f"{word} {side:g}" for word, side in (("above", self.low), ("below", self.high)) if side is not None]
-        between = f"{self.low:g} to {self.high:g}" if len(sides) == 2 else "".join(sides)
-        if self.at is not None:
-            return f"{self.at:.3g} ({between or 'no bounds'})" + (f", {self.why}" if self.why else "")
-        return f"{'at or below' if self.kind == 'below' else 'above'} {between.split()[-1]}: {self.why}" if sides else self.why
+
+_FEW = Point("unknown", why="few")
 
 
 def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.DataFrame:
@@ -60,9 +59,9 @@ def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.D
         column: which throughput (tokens/s).
 
     Returns:
-        One row a deployment and workload: `levels` (their number), `noise` (of one run, relative) and `noise_of`, as `Levels` has it;
-        of `equilibrium` and `saturation` the `…_kind`, `…_at`, `…_low`, `…_high` (in the load's unit) and `…_told` (in words), as
-        `Point` has them.
+        One row a deployment and workload: `levels` (their number), `top` (the highest), `noise` (of one run, relative) and `noise_of`,
+        as `Levels` has it; of `equilibrium` and `saturation` the `…_kind`, `…_why`, `…_at`, `…_low`, `…_high`, `…_fell_at` and
+        `…_back_at` (in the load's unit), as `Point` has them.
     """
     rows = []
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
@@ -77,6 +76,7 @@ def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.D
                 "deployment": deployment,
                 "workload": workload,
                 "levels": len(levels),
+                "top": float(levels.load[-1]) if len(levels) else None,
                 "noise": None if few else levels.noise,
                 "noise_of": None if few else levels.noise_of,
                 **_columns("equilibrium", first),
@@ -97,9 +97,9 @@ def equilibrium(levels: Levels, *, whole: bool) -> Point:
         whole: loads are numbers of requests. One request alone is then proportional by definition; any other lowest level must be
             less than half the point, for it may lie beyond the proportional part itself.
     """
-    if few := _few(levels):
-        return few
-    load, top = levels.load, levels.load[-1]
+    if len(levels) < FEWEST_LEVELS:
+        return _FEW
+    load = levels.load
     kept = levels.log - np.log(load)
     kept = kept - kept[0] - np.log(PROPORTIONAL)
     margin = levels.sure * levels.errors[0]
@@ -108,17 +108,16 @@ def equilibrium(levels: Levels, *, whole: bool) -> Point:
     low = float(load[keeps.max()])
     if not len(loses):
         if keeps.max() == len(load) - 1:
-            return Point("above", f"still proportional at {top:g}, the highest level", low=low)
-        why = f"with a noise of {100 * levels.noise:.0f} % a run the levels do not tell where growth stops being proportional"
-        return Point("unknown", why, low=low)
+            return Point("above", low=low)
+        return Point("unknown", low=low, why="noise")
     high = float(load[loses.min()])
     if high <= low:
-        return Point("unknown", f"throughput a request falls below 80 % at {high:g} and is above it at {low:g}")
+        return Point("unknown", why="disorder", fell_at=high, back_at=low)
     time = np.exp(-isotonic(levels.log - np.log(load), levels.runs, rising=False))
     at = min(max(_crossing(load, time, time[0] / PROPORTIONAL), low), high)
     if at <= 2 * load[0] and not (whole and load[0] == 1):
-        return Point("below", "no level is surely in the proportional part", high=high)
-    return Point("left", "", at, low, high)
+        return Point("below", high=high)
+    return Point("left", at, low, high)
 
 
 def saturation_point(levels: Levels) -> Point:
@@ -129,42 +128,35 @@ def saturation_point(levels: Levels) -> Point:
     load: doubling it buys less than 11 %. It begins where the line through the levels reaches 90 % of the top level, between the
     highest level of which a higher one surely gives more than 1 / 90 % and that lowest one.
     """
-    if few := _few(levels):
-        return few
+    if len(levels) < FEWEST_LEVELS:
+        return _FEW
     load, top = levels.load, float(levels.load[-1])
     more = levels.more()
     after, low = np.flatnonzero(np.tril(more).any(axis=1)), _highest(load, np.triu(more))
     if len(after):
         high = float(load[after[0]])
         if low is not None and low >= high:
-            return Point("unknown", f"throughput has fallen at {high:g} and is higher again beyond {low:g}: no single peak")
+            return Point("unknown", why="disorder", fell_at=high, back_at=low)
         if after[0] == 1:
-            return Point("below", "it falls from the lowest level on", high=high)
+            return Point("below", high=high)
         between = (load < high) & (load >= (low or 0.0))
-        return Point("peak", "then it falls", float(load[between][np.argmax(levels.log[between])]), low, high)
+        return Point("peak", float(load[between][np.argmax(levels.log[between])]), low, high)
     much = np.triu(levels.more(1 / FLAT))
     low, flat = _highest(load, much), _flat_from(levels)
     if flat is not None and top >= 2 * load[flat]:
         rising = np.exp(isotonic(levels.log, levels.runs))
         at, high = _crossing(load, rising, FLAT * rising[-1]), float(load[flat])
-        return Point("flat", "then flat: no fall seen", min(max(at, low or 0.0), high), low, high)
+        return Point("flat", min(max(at, low or 0.0), high), low, high)
     near = min(int(np.searchsorted(load, top / 2)), len(load) - 2)
     if much[near:-1, -1].any() and np.argmax(levels.log) == len(load) - 1:
-        return Point("above", f"still rising at {top:g}, the highest level", low=low)
-    why = f"with a noise of {100 * levels.noise:.0f} % a run the levels do not tell whether it still rises, is flat or falls"
-    return Point("unknown", why, low=low)
+        return Point("above", low=low)
+    return Point("unknown", low=low, why="noise")
 
 
 def _highest(load: Floats, any_of: npt.NDArray[np.bool_]) -> float | None:
     """The highest load whose row has a true value."""
     rows = np.flatnonzero(any_of.any(axis=1))
     return float(load[rows[-1]]) if len(rows) else None
-
-
-def _few(levels: Levels) -> Point | None:
-    if len(levels) >= FEWEST_LEVELS:
-        return None
-    return Point("unknown", f"too few levels with a valid run: {len(levels)} of the {FEWEST_LEVELS} that are needed")
 
 
 def _flat_from(levels: Levels) -> int | None:
@@ -183,5 +175,4 @@ def _crossing(load: Floats, values: Floats, goal: float) -> float:
 
 
 def _columns(name: str, point: Point) -> dict[str, float | str | None]:
-    told = {**asdict(point), "told": point.told}
-    return {f"{name}_{key}": told[key] for key in _POINT}
+    return {f"{name}_{key}": value for key, value in asdict(point).items()}

@@ -74,7 +74,8 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
         One row a deployment and workload: `measured`, `below` (highest level that did not fill the cache), `queue`, `queue_below`,
         `predicted`, `levels_apart` (levels of the ladder between the level at which the prediction says it saturates and the measured
         one), `peak_at` (level of the highest throughput, medians of valid runs), `kv_bytes_per_token`, `parameters`; all columns of
-        `regions`; and `signals`, how the three compare, in words.
+        `regions`; and `signals`, those of the three that show (`throughput`, `kv_cache`, `queue`), the first one first, with
+        `signals_agree`: whether there are several, whose intervals have a load in common.
     """
     rows = []
     valid = runs.filter("counts_valid")  # a late client changes nothing of what the server counted
@@ -113,31 +114,34 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
     frame = pl.DataFrame(rows, schema=_SCHEMA).join(
         regions(runs), on=["deployment", "workload"], how="left", maintain_order="left"
     )
-    return frame.with_columns(signals=pl.Series([_compared(row) for row in frame.iter_rows(named=True)], dtype=pl.String))
+    signals = [_signals(row) for row in frame.iter_rows(named=True)]
+    return frame.with_columns(
+        signals=pl.Series([names for names, _ in signals], dtype=pl.List(pl.String)),
+        signals_agree=pl.Series([agree for _, agree in signals], dtype=pl.Boolean),
+    )
 
 
 def _from(group: pl.DataFrame, sign: pl.Expr) -> tuple[float | None, float | None]:
     """The lowest level from which on all runs that can tell show `sign`, and the level below it; null where there is none."""
-    told = group.select("level", sign=sign).drop_nulls()
-    levels = told.group_by("level").agg(pl.col("sign").all()).sort("level")
+    known = group.select("level", sign=sign).drop_nulls()
+    levels = known.group_by("level").agg(pl.col("sign").all()).sort("level")
     ladder, signs = levels["level"].to_list(), levels["sign"].to_list()
     first = next((i for i in range(len(ladder)) if all(signs[i:])), None)
     return (None, None) if first is None else (ladder[first], ladder[first - 1] if first else None)
 
 
-def _compared(row: Mapping[str, Any]) -> str:
-    """How the three signals compare: those whose intervals have a load in common agree."""
-    told: dict[str, tuple[float, float]] = {}
+def _signals(row: Mapping[str, Any]) -> tuple[list[str], bool]:
+    """The signals that show, in the order of their loads, and whether several have a load in common."""
+    ranges: dict[str, tuple[float, float]] = {}
     for name, low, high, found in (
         ("throughput", "saturation_low", "saturation_high", "saturation_at"),
-        ("KV cache", "below", "measured", "measured"),
+        ("kv_cache", "below", "measured", "measured"),
         ("queue", "queue_below", "queue", "queue"),
     ):
         if row[found] is not None:
-            told[name] = (row[low] or 0.0, math.inf if row[high] is None else row[high])
-    if len(told) < 2:
-        return f"{next(iter(told))} alone" if told else "none"
-    if max(low for low, _ in told.values()) <= min(high for _, high in told.values()):
-        *others, last = told
-        return f"{', '.join(others)} and {last} agree"
-    return " before ".join(sorted(told, key=lambda name: (told[name][1], told[name][0])))
+            ranges[name] = (row[low] or 0.0, math.inf if row[high] is None else row[high])
+    if len(ranges) < 2:
+        return list(ranges), False
+    if max(low for low, _ in ranges.values()) <= min(high for _, high in ranges.values()):
+        return list(ranges), True
+    return sorted(ranges, key=lambda name: (ranges[name][1], ranges[name][0])), False

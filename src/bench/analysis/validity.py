@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import polars as pl
 
-from bench.records.columns import columns_of
+from bench.drift import Drift
 from bench.study.config import Thresholds
 
-__all__ = ["PARTS", "Part", "Reason", "Verdict", "invalid", "verdict"]
+__all__ = ["PARTS", "Check", "Part", "Reason", "Verdict", "invalid", "verdict"]
 
 Part = Literal["load", "content", "client", "telemetry", "machine"]
-PARTS: dict[Part, str] = {
-    "load": "the load was not the one asked for",
-    "content": "other requests were served than asked for",
-    "client": "the load generator was late, starved or the limit itself",
-    "telemetry": "the server's metrics are incomplete",
-    "machine": "something else ran on the machine, or its speed changed",
-}
+PARTS: tuple[Part, ...] = ("load", "content", "client", "telemetry", "machine")
+Check = Literal[
+    "burst_spread",
+    "schedule_delay",
+    "other_requests",
+    "held_back",
+    "nothing_sent",
+    "unreachable",
+    "refused",
+    "prompt_lengths",
+    "output_lengths",
+    "cached_tokens",
+    "hit_rate",
+    "loop_lag",
+    "loop_stall",
+    "clock_skew",
+    "client_cpu",
+    "other_processes",
+    "drift",
+    "scrape_gap",
+    "never_scraped",
+    "scrape_share",
+    "not_scraped_before",
+    "not_scraped_after",
+    "metrics_missing",
+    "counters_fell",
+]
 _TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
 _COUNTS: tuple[Part, ...] = ("load", "content", "telemetry")
 _FULL = 0.95  # of the KV cache in use: then hardly a block is left that holds only what was cached
@@ -29,10 +49,23 @@ _OVERLOAD = {"http_408", "http_425", "http_429"}  # the client errors by which s
 
 @dataclass(frozen=True)
 class Reason:
-    """One check that a run did not pass: the part that it speaks against, and what was found."""
+    """One check that a run did not pass.
+
+    Attributes:
+        part: what it speaks against. check: which one it is.
+        value: what was found (s, requests, tokens, or a share). limit: what it is held against, a threshold or what was expected.
+        share: of the requests in flight that the server lacked. names: metrics that are missing, or counters that fell.
+        outcomes: requests that were refused, by their outcome. drift: of a machine that was slower in one round than in the others.
+    """
 
     part: Part
-    text: str
+    check: Check
+    value: float | None = None
+    limit: float | None = None
+    share: float | None = None
+    names: tuple[str, ...] = ()
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    drift: Drift | None = None
 
 
 @dataclass(frozen=True)
@@ -41,18 +74,19 @@ class Verdict:
 
     Attributes:
         found: the checks that it did not pass.
-        failed_share: requests that failed, as a share of all (0–1); None where none was sent. failures: the same in words; None where
-            none failed. A failure is the server's answer to the load: it makes nothing invalid.
+        failed, requests: how many failed, of all that were sent. outcomes: requests by what became of them, but those that succeeded.
+            A failure is the server's answer to the load: it makes nothing invalid.
     """
 
     found: tuple[Reason, ...]
-    failed_share: float | None = 0.0
-    failures: str | None = None
+    failed: int = 0
+    requests: int = 0
+    outcomes: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def reasons(self) -> list[str]:
-        """What was found, in words."""
-        return [reason.text for reason in self.found]
+    def failed_share(self) -> float | None:
+        """Requests that failed, as a share of all (0–1); None where none was sent."""
+        return self.failed / self.requests if self.requests else None
 
     @property
     def faults(self) -> list[Part]:
@@ -74,10 +108,6 @@ class Verdict:
         """Whether both can be trusted: what a cause rests on, which joins latencies with what the server counted."""
         return not self.found
 
-    def columns(self) -> dict[str, Any]:
-        """The verdict as columns of the summary table: those of its section `verdict`."""
-        return {name: getattr(self, name) for name in columns_of("verdict")}
-
 
 def invalid() -> pl.Expr:
     """Whether some part of a run's results cannot be trusted, by its `valid` and `counts_valid`."""
@@ -92,72 +122,58 @@ def verdict(run: Mapping[str, Any], thresholds: Thresholds, further: Iterable[Re
         further: reasons that no run shows by itself, such as a machine that was slower in one round than in the others.
     """
     kinds = {key.removeprefix("outcome_"): n for key, n in run.items() if key.startswith("outcome_") and n}
-    parts: dict[Part, Iterator[str]] = {
-        "load": _load(run, kinds, thresholds),
-        "content": _content(run, kinds, thresholds),
-        "client": _client(run, thresholds),
-        "telemetry": _telemetry(run, thresholds),
-        "machine": _machine(run, thresholds),
-    }
-    found = [Reason(part, text) for part, texts in parts.items() for text in texts]
-    return Verdict(
-        (*found, *further),
-        run["failed"] / run["requests"] if run["requests"] else None,
-        f"{run['failed']} of {run['requests']} requests failed{_listed(kinds)}" if run["failed"] else None,
+    found = (
+        *_load(run, kinds, thresholds),
+        *_content(run, kinds, thresholds),
+        *_client(run, thresholds),
+        *_telemetry(run, thresholds),
+        *_machine(run, thresholds),
     )
+    return Verdict((*found, *further), run["failed"], run["requests"], kinds)
 
 
-def _listed(kinds: Mapping[str, int]) -> str:
-    return f" ({', '.join(f'{n} {kind}' for kind, n in kinds.items())})" if kinds else ""
-
-
-def _over(run: Mapping[str, Any], key: str, limit: float, what: str) -> Iterator[str]:
-    value = run.get(key)
+def _over(part: Part, check: Check, value: float | None, limit: float) -> Iterator[Reason]:
     if value is not None and value > limit:
-        yield f"{what} {value:.3g} s, over {limit:g} s"
+        yield Reason(part, check, value, limit)
 
 
-def _load(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[str]:
+def _load(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[Reason]:
     if run["arrival"] == "burst":
-        yield from _over(run, "client_send_spread_s", thresholds.send_spread_s, "the burst took too long to leave:")
+        yield from _over("load", "burst_spread", run.get("client_send_spread_s"), thresholds.send_spread_s)
     if run["axis"] != "concurrency":
-        yield from _over(
-            run, "client_schedule_delay_p99_s", thresholds.schedule_delay_p99_s, "requests left late: P99 of the delay"
-        )
+        yield from _over("load", "schedule_delay", run.get("client_schedule_delay_p99_s"), thresholds.schedule_delay_p99_s)
     yield from _in_flight(run, kinds, thresholds)
 
 
-def _in_flight(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[str]:
+def _in_flight(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[Reason]:
     """Whether the server had other requests too, or not all of those that the client had sent."""
     mine, its = run.get("client_in_flight_mean"), run.get("server_in_flight_mean")
     # A server may go on with a request that the client has given up, or lost.
     left = kinds.keys() & {"timeout", "disconnect", "truncated"}
     if not left and mine is not None and its is not None and its - mine > max(1.0, thresholds.in_flight_error * mine):
-        yield f"the server had {its:.1f} requests in flight in the mean, the client {mine:.1f}: others use it too"
+        yield Reason("load", "other_requests", its, mine)
     missing, share = run.get("held_back_requests"), run.get("held_back_share")
     if missing is not None and share is not None and missing > 1 and share > thresholds.in_flight_error:
-        yield (
-            f"of the requests that the client had in flight the server lacked {missing:.3g} ({share:.0%}) at half of the scrapes or "
-            "more: something holds them back"
-        )
+        yield Reason("load", "held_back", missing, share=share)
 
 
-def _content(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[str]:
+def _content(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[Reason]:
     refused = {kind: n for kind, n in kinds.items() if kind.startswith("http_4") and kind not in _OVERLOAD}
     if not run["requests"]:
-        yield "no request was sent"
+        yield Reason("content", "nothing_sent")
     elif kinds.get("unreachable") == run["requests"]:
-        yield "no request reached the server"
+        yield Reason("content", "unreachable")
     elif refused:
         # A wrong model, key, path or length is refused under any load.
-        yield f"{sum(refused.values())} of {run['requests']} requests were refused for what they are{_listed(refused)}"
-    for key, what in (("wrong_prompt_tokens", "prompt"), ("wrong_output_tokens", "output")):
-        if run[key]:
-            yield f"{run[key]} requests had another {what} length than asked for"
+        yield Reason("content", "refused", sum(refused.values()), run["requests"], outcomes=refused)
+    if run["wrong_prompt_tokens"]:
+        yield Reason("content", "prompt_lengths", run["wrong_prompt_tokens"])
+    if run["wrong_output_tokens"]:
+        yield Reason("content", "output_lengths", run["wrong_output_tokens"])
     yield from _cache(run, thresholds)
 
 
-def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[str]:
+def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
     """What is wrong with the prefix cache's hits: any where the workload implies none, or a rate far from the implied one.
 
     Too few are the server's own doing where its KV cache was full: what was cached had to go, and that is what overload looks like.
@@ -167,38 +183,34 @@ def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[str]:
     rate, expected = run.get("prefix_hit_rate"), run.get("prefix_hit_rate_expected") or 0.0
     evicted = rate is not None and rate < expected and (run.get("kv_usage_peak") or 0.0) >= _FULL
     if not expected and run.get("prefix_hits"):
-        yield f"{run['prefix_hits']:.0f} tokens came from the prefix cache, where none should"
+        yield Reason("content", "cached_tokens", run["prefix_hits"])
     elif rate is not None and abs(rate - expected) > thresholds.prefix_hit_error and not evicted:
-        yield f"the prefix cache served {rate:.1%} of the prompts' tokens, where the workload implies {expected:.1%}"
+        yield Reason("content", "hit_rate", rate, expected)
 
 
-def _client(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[str]:
-    yield from _over(run, "client_loop_lag_p99_s", thresholds.loop_lag_p99_s, "the client's event loop was late: P99")
-    yield from _over(run, "client_loop_lag_max_s", thresholds.loop_lag_max_s, "the client's event loop stood still for")
-    yield from _over(run, "client_clock_skew_s", thresholds.clock_skew_s, "the clocks of our processes differ by")
-    share = run.get("client_cpu_share")
-    if share is not None and share > thresholds.client_cpu_share:
-        yield f"the client was the limit: {share:.0%} of a core in a load process, over {thresholds.client_cpu_share:.0%}"
+def _client(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
+    yield from _over("client", "loop_lag", run.get("client_loop_lag_p99_s"), thresholds.loop_lag_p99_s)
+    yield from _over("client", "loop_stall", run.get("client_loop_lag_max_s"), thresholds.loop_lag_max_s)
+    yield from _over("client", "clock_skew", run.get("client_clock_skew_s"), thresholds.clock_skew_s)
+    yield from _over("client", "client_cpu", run.get("client_cpu_share"), thresholds.client_cpu_share)
 
 
-def _machine(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[str]:
-    others = run.get("host_other_share")
-    if others is not None and others > thresholds.other_share:
-        yield f"other processes took {others:.0%} of the cores' time, over {thresholds.other_share:.0%}"
+def _machine(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
+    yield from _over("machine", "other_processes", run.get("host_other_share"), thresholds.other_share)
 
 
-def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[str]:
-    yield from _over(run, "scrape_gap_max_s", thresholds.scrape_gap_s, "no scrape for")
+def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
+    yield from _over("telemetry", "scrape_gap", run.get("scrape_gap_max_s"), thresholds.scrape_gap_s)
     if run.get("scraped") is False:
-        yield "no scrape succeeded"
+        yield Reason("telemetry", "never_scraped")
     share = run.get("scrape_share")
     if share is not None and share < thresholds.scrape_share:
-        yield f"only {share:.0%} of the scrapes due during the load came, under {thresholds.scrape_share:.0%}"
+        yield Reason("telemetry", "scrape_share", share, thresholds.scrape_share)
     if run.get("scraped_before") is False:
-        yield "no scrape came before the load: what the server counted until the first one is lost"
+        yield Reason("telemetry", "not_scraped_before")
     if run.get("scraped_after") is False:
-        yield "no scrape came after the load: what the server counted since the last one is lost"
+        yield Reason("telemetry", "not_scraped_after")
     if run["metrics_missing"]:
-        yield f"the exposition lacks {'; '.join(run['metrics_missing'])}"
+        yield Reason("telemetry", "metrics_missing", names=tuple(run["metrics_missing"]))
     if run.get("counters_fell"):
-        yield f"the server's counters fell back ({', '.join(run['counters_fell'])}): it was started again, or another one answered"
+        yield Reason("telemetry", "counters_fell", names=tuple(run["counters_fell"]))

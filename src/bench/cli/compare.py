@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from bench.cli.common import Commands, print_json
-from bench.cli.compared import SIGHT, blind_spots, content, print_comparison, regressions_of
+from bench.cli.compared import SIGHT, content, print_comparison
 from bench.cli.needed import add_plan, plan_sessions
 from bench.cli.sources import read_source
 from bench.errors import BenchError
@@ -106,8 +106,10 @@ def _run(options: argparse.Namespace) -> None:
         return
     if not options.candidate:
         raise BenchError("give A, the baseline, and B, the candidate; or --plan, for what a comparison would take.")
+    from bench.words.comparison import blind_spots, regression_lines  # noqa: PLC0415 - --help must not pay for it
+
     found = _compared(options)
-    worse = regressions_of(found, options.fail_on_regression or 0.0)
+    worse = regression_lines(found, options.fail_on_regression or 0.0)
     missed = blind_spots(found, options.fail_on_regression or SIGHT)
     if options.json:
         print_json(content(found, options, worse, missed))

@@ -31,7 +31,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from bench.analysis import aggregate  # noqa: PLC0415 - --help must not pay for it
+    from bench.aggregate import aggregate  # noqa: PLC0415 - --help must not pay for it
     from bench.figures import Results, figures_of  # noqa: PLC0415
     from bench.figures.registry import load_figure  # noqa: PLC0415
     from bench.figures.save import save_figure  # noqa: PLC0415

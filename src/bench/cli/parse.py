@@ -24,9 +24,11 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from bench.analysis import verdict  # noqa: PLC0415 - --help must not pay for it
+    from bench.aggregate import verdict_columns  # noqa: PLC0415 - --help must not pay for it
+    from bench.analysis import verdict  # noqa: PLC0415
     from bench.parse import parse_run, tail_text  # noqa: PLC0415
     from bench.study.config import Thresholds  # noqa: PLC0415
+    from bench.words.verdicts import failures, reason_text  # noqa: PLC0415
 
     folder: Path = options.folder
     summary = parse_run(
@@ -38,7 +40,7 @@ def _run(options: argparse.Namespace) -> None:
     )
     judged = verdict(summary, Thresholds())
     if options.json:
-        print_json({**summary, **judged.columns()})
+        print_json({**summary, **verdict_columns(judged)})
         return
     print(f"{folder}: {summary['ok']} of {summary['requests']} requests ok")
     bound = summary["ttft_p99_bound_s"]
@@ -54,9 +56,9 @@ def _run(options: argparse.Namespace) -> None:
         value = summary.get(key)
         if value is not None:
             print(f"  {label:<20} {tail_text(value, bound) if key == 'ttft_p99_s' else f'{value:.4g}'} {unit}")
-    if judged.failures:
-        print(f"  {'failed':<20} {judged.failures}")
+    if judged.failed:
+        print(f"  {'failed':<20} {failures(judged)}")
     for what, valid in (("latency, throughput", judged.valid), ("the server's counts", judged.counts_valid)):
         print(f"  {what:<20} {'valid' if valid else 'invalid'}")
     for reason in judged.found:
-        print(f"    {reason.part}: {reason.text}")
+        print(f"    {reason.part}: {reason_text(reason)}")

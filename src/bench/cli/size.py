@@ -117,6 +117,7 @@ def _safety(text: str) -> float:
 
 def _run(options: argparse.Namespace) -> None:
     from bench.analysis import is_machine, sized  # noqa: PLC0415 - --help must not pay for it
+    from bench.words.capacity import with_texts  # noqa: PLC0415
 
     slos = [parse_slo(text) for text in options.slo]
     _refuse_contradictions(options)
@@ -125,15 +126,16 @@ def _run(options: argparse.Namespace) -> None:
         price = device_named(options.device, hardware(options)).price_per_hour
         if price is None:
             raise BenchError(f"--device {options.device} has no price here; give --price-per-hour.")
+    measured: dict[str, Any] | None = None
     if options.usable_rps is not None:
-        point, evidence, device, machine = _given(options), {"source": "given"}, None, False
+        point, device, machine = _given(options), None, False
     else:
         runs, deployment = _runs(options)
         runs = with_goodput(runs, options.results or "results", slos)
-        point, evidence = _measured(runs, deployment, slos, options.failed_share)
-        runs = runs.filter(runs["deployment"] == evidence["deployment"])
+        point, measured = _measured(runs, deployment, slos, options.failed_share)
+        runs = runs.filter(runs["deployment"] == measured["deployment"])
         device = runs["device"][0]
-        point = _with_gpus(point, options.gpus, evidence["deployment"])
+        point = _with_gpus(point, options.gpus, measured["deployment"])
         machine = is_machine(runs.row(0, named=True))
         if options.device is not None and machine:
             raise BenchError(
@@ -142,15 +144,14 @@ def _run(options: argparse.Namespace) -> None:
             )
         if options.chart is not None:
             _draw(options, runs if options.gpus is None else runs.with_columns(gpus=0 if machine else options.gpus))
-    told = {
+    fleet = {
         **sized(point, options.peak_rps, safety=options.safety, slos=slos, gpu_hour=price, token_price=options.api_price),
         "device": device,
-        "evidence": evidence,
     }
     if options.json:
-        print_json(told)
+        print_json({**fleet, "evidence": {"source": "measured", **with_texts(measured)} if measured else {"source": "given"}})
     else:
-        _print(told, machine=machine)
+        _print(fleet, measured, machine=machine)
 
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:
@@ -213,6 +214,7 @@ def _measured(
     runs: pl.DataFrame, deployment: str | None, slos: list[Slo], failed_share: float
 ) -> tuple[OperatingPoint, dict[str, Any]]:
     from bench.analysis import OperatingPoint, operating_points  # noqa: PLC0415 - as above
+    from bench.words.fleet import no_point  # noqa: PLC0415
 
     points = operating_points(runs, slos, failed_share)
     points = points if deployment is None else points.filter(points["deployment"] == deployment)
@@ -229,13 +231,8 @@ def _measured(
                 f"{row['deployment']} with {row['workload']}: a burst does not show what an instance carries in the long run. "
                 "Measure a closed or an open loop (`arrival: closed`, `poisson`), and size that."
             )
-        at = "" if row["missed_at"] is None else f"{row['missed_at']:g}"
-        why = {
-            "below": f"no measured load meets the SLOs: at {at} it misses {row['missed']}",
-            "unsettled": f"no steady state: at {at} {row['missed']}",
-        }.get(row["kind"], row["c_max_text"])
-        raise BenchError(f"{row['deployment']} with {row['workload']}: {why}.")
-    return point, {"source": "measured", **row}
+        raise BenchError(f"{row['deployment']} with {row['workload']}: {no_point(row)}.")
+    return point, row
 
 
 def _with_gpus(point: OperatingPoint, given: int | None, deployment: str) -> OperatingPoint:
@@ -263,23 +260,23 @@ def _draw(options: argparse.Namespace, runs: pl.DataFrame) -> None:
         shutil.copyfile(next(path for path in paths if path.suffix == options.chart.suffix), options.chart)
 
 
-def _print(told: dict[str, Any], *, machine: bool) -> None:
-    evidence = told["evidence"]
-    if evidence["source"] == "measured":
-        where = f"{evidence['deployment']} with {evidence['workload']}"
-        more = f"; at {evidence['missed_at']:g} it misses {evidence['missed']}" if evidence["missed_at"] is not None else ""
-        print(f"{where} meets the SLOs up to {evidence['axis'].replace('_', ' ')} {evidence['c_max_text']}{more}.\n")
+def _print(fleet: dict[str, Any], measured: dict[str, Any] | None, *, machine: bool) -> None:
+    """Args: measured: the row of `operating_points` that was sized; None of one that was given."""
+    from bench.words.fleet import UNKNOWN_GPUS, ends, little, meets  # noqa: PLC0415 - as above
+
+    if measured:
+        print(f"{meets(measured)}\n")
     rows = [
-        ["instances", f"{told['instances']:,}"],
-        [f"{'machines' if machine else 'GPUs'}, with the safety factor {told['safety']:g}", _count(told["gpus"])],
-        ["usable requests/s of an instance", f"{told['usable_rps']:.3g}"],
+        ["instances", f"{fleet['instances']:,}"],
+        [f"{'machines' if machine else 'GPUs'}, with the safety factor {fleet['safety']:g}", _count(fleet["gpus"])],
+        ["usable requests/s of an instance", f"{fleet['usable_rps']:.3g}"],
     ]
-    if evidence.get("goodput_rps") is not None:
-        rows.append(["goodput of an instance there, requests/s", f"{evidence['goodput_rps']:.3g}"])
-    if evidence["source"] == "measured":
-        rows.append(["instances at 95 % confidence", _between(told["instances_least"], told["instances_most"])])
-    rows.append(["load of the fleet at the peak (60–80 % is wanted)", f"{told['utilisation_at_peak']:.0%}"])
-    limit = told["limits"]
+    if measured and measured["goodput_rps"] is not None:
+        rows.append(["goodput of an instance there, requests/s", f"{measured['goodput_rps']:.3g}"])
+    if measured:
+        rows.append(["instances at 95 % confidence", ends(fleet["instances_least"], fleet["instances_most"])])
+    rows.append(["load of the fleet at the peak (60–80 % is wanted)", f"{fleet['utilisation_at_peak']:.0%}"])
+    limit = fleet["limits"]
     if limit["queue"] is not None:
         rows += [
             ["longest queue of an instance", f"{limit['queue']:,}"],
@@ -291,25 +288,16 @@ def _print(told: dict[str, Any], *, machine: bool) -> None:
         rows.append(["longest prompt to admit (tokens)", f"{limit['input_tokens']:,}"])
     if limit["kv_free_tokens"] is not None:
         rows.append(["10 to 15 % of the KV tokens", "{:,} to {:,}".format(*limit["kv_free_tokens"])])
-    rows += [[_COSTS[key], f"{value:,.2f}"] for key, value in (told["cost"] or {}).items() if key in _COSTS]
+    rows += [[_COSTS[key], f"{value:,.2f}"] for key, value in (fleet["cost"] or {}).items() if key in _COSTS]
     print_table(rows)
-    if told["gpus"] is None:
-        print("\nHow many GPUs an instance has is not recorded, so nothing can be said of their number and price; give --gpus.")
-    if told["consistent"] is False:
-        print(
-            f"\nLittle's law gives {told['little']:.2g} times the requests/s: load, latency and rate do not belong together. Were they "
-            "measured under one load?"
-        )
+    if fleet["gpus"] is None:
+        print(f"\n{UNKNOWN_GPUS}")
+    if fleet["consistent"] is False:
+        print(f"\n{little(fleet['little'])}")
 
 
 def _count(value: int | None) -> str:
     return "unknown" if value is None else f"{value:,}"
-
-
-def _between(least: int | None, most: int | None) -> str:
-    """An interval whose ends may not be established."""
-    ends = ("not established" if end is None else f"{end:,}" for end in (least, most))
-    return " to ".join(ends)
 
 
 _COSTS = {

@@ -100,7 +100,7 @@ def _read(path: Path) -> pl.DataFrame:
 
 
 def _of_parsed_runs(folder: Path) -> pl.DataFrame:
-    from bench.analysis import summary_frame  # noqa: PLC0415 - as above
+    from bench.aggregate import summary_frame  # noqa: PLC0415 - as above
     from bench.records.deployment import read_facts  # noqa: PLC0415
     from bench.records.launch import read_launch  # noqa: PLC0415
     from bench.records.run_summary import read_run_summary  # noqa: PLC0415

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import altair as alt
 import polars as pl
 
-from bench.analysis.lengths import Line, line
+from bench.analysis.lengths import line
 from bench.figures.results import Results
 from bench.figures.theme import HEIGHT, PALETTE, nothing_to_show, points
+from bench.words.lengths import fit_text, with_half
 
 __all__ = ["fitted", "length_chart", "swept"]
 
@@ -44,12 +43,10 @@ def fitted(runs: pl.DataFrame, x: str, y: str, words: str | None) -> pl.DataFram
     for (_,), group in runs.drop_nulls(y).group_by("series", maintain_order=True):
         found = line(group, x, y) if words else None
         if found and words:
-            said = words.format(
-                intercept=_with_half(found.intercept, found.intercept_half), slope=_with_half(found.slope, found.slope_half)
+            equation = words.format(
+                intercept=with_half(found.intercept, found.intercept_half), slope=with_half(found.slope, found.slope_half)
             )
-            named = pl.format(
-                "{}: {} (R² {}{})", "series", pl.lit(said), pl.lit(f"{found.r_squared:.3f}"), pl.lit(_bent(found))
-            )
+            named = pl.format("{}: {} ({})", "series", pl.lit(equation), pl.lit(fit_text(found)))
             group = group.with_columns(series=named, fit=found.intercept + found.slope * pl.col(x))  # noqa: PLW2901
         else:
             group = group.with_columns(fit=pl.lit(None, dtype=pl.Float64))  # noqa: PLW2901
@@ -85,15 +82,3 @@ def length_chart(rows: pl.DataFrame, *, x: tuple[str, str], y: tuple[str, str], 
         lines = base.transform_filter("datum.valid").mark_line().encode(x=across, y=up, color=colour)
     dots = points(base, up, across, colour, tooltip=["run:N", alt.Tooltip(y[0], format=".4g")])
     return alt.LayerChart(layer=[lines, dots]).properties(width=_WIDTH, height=HEIGHT)
-
-
-def _with_half(value: float, half: float) -> str:
-    """A number with half of its interval, of which two digits count: `12.4 ± 8.8`."""
-    digits = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 3
-    return f"{value:,.{digits}f} ± {half:,.{digits}f}"
-
-
-def _bent(found: Line) -> str:
-    if found.bend is None:
-        return ""
-    return f"; bends by {found.bend:+.0%}, a parabola's intercept is {found.curved_intercept:.3g} ms"

@@ -12,13 +12,14 @@ import polars as pl
 
 from bench.figures.results import Results
 from bench.figures.theme import is_log, level_axis, with_curve
+from bench.words.regions import Name, turning_point
 
 __all__ = ["point_layers", "region_bands", "region_colour", "turning_points"]
 
 # Pale, for lines on them; where eyes cannot tell the tints apart, the letters do.
 _TINTS = {"A": "#dcebf7", "B": "#fdf0cd", "C": "#f6d8ca", "flat": "#e6e6e6"}
 _BANDS = {"curve": pl.String, "begin": pl.Float64, "end": pl.Float64, "middle": pl.Float64, "region": pl.String}
-_POINT_OF = {"A|B": "equilibrium", "B|C": "saturation"}
+_POINT_OF: dict[str, Name] = {"A|B": "equilibrium", "B|C": "saturation"}
 
 
 def region_colour() -> alt.Color:
@@ -59,7 +60,7 @@ def _bands(row: Mapping[str, Any]) -> list[tuple[str, float, float]]:
 
 
 def turning_points(results: Results, found: pl.DataFrame, column: str) -> pl.DataFrame:
-    """The points of each curve that has them: `curve`, `point`, `level`, `low`, `high`, `told`, and `column` where its line is there.
+    """The points of each curve that has them: `curve`, `point`, `level`, `low`, `high`, `text`, and `column` where its line is there.
 
     An interval's open side ends where the levels do.
 
@@ -77,9 +78,9 @@ def turning_points(results: Results, found: pl.DataFrame, column: str) -> pl.Dat
             if at is not None:
                 ends = (row["lowest"] if low is None else low, row["highest"] if high is None else high)
                 height = _height(line["level"].to_list(), line[column].to_list(), at, log=is_log(results))
-                rows.append((row["curve"], point, at, *ends, row[f"{name}_told"], height))
+                rows.append((row["curve"], point, at, *ends, turning_point(row, name), height))
     schema = {"curve": pl.String, "point": pl.String, "level": pl.Float64, "low": pl.Float64,
-              "high": pl.Float64, "told": pl.String, column: pl.Float64}  # fmt: skip
+              "high": pl.Float64, "text": pl.String, column: pl.Float64}  # fmt: skip
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
@@ -90,11 +91,11 @@ def _with_ends(results: Results, found: pl.DataFrame) -> pl.DataFrame:
     return with_curve(results, found).join(ends, on=["deployment", "workload"], maintain_order="left")
 
 
-def _height(levels: list[float], told: list[float], at: float, *, log: bool) -> float:
+def _height(levels: list[float], heights: list[float], at: float, *, log: bool) -> float:
     """Where the line through the levels, as it is drawn, stands at a load."""
     if log:
         levels, at = [math.log(level) for level in levels], math.log(at)
-    return float(np.interp(at, levels, told))
+    return float(np.interp(at, levels, heights))
 
 
 def point_layers(results: Results, points: pl.DataFrame, y: alt.Y, colour: alt.Color | alt.ColorValue) -> list[alt.Chart]:
@@ -104,12 +105,12 @@ def point_layers(results: Results, points: pl.DataFrame, y: alt.Y, colour: alt.C
         points: rows of `turning_points`. y: of their throughput.
     """
     base = alt.Chart(points)
-    told = ["curve:N", "point:N", alt.Tooltip("told:N", title="load")]
+    tooltip = ["curve:N", "point:N", alt.Tooltip("text:N", title="load")]
     return [
         base.mark_rule(strokeWidth=6, opacity=0.35, strokeCap="round").encode(
             x=level_axis(results, "low"), x2="high:Q", y=y, color=colour
         ),
         base.mark_point(shape="diamond", fill="white", size=130, strokeWidth=2, opacity=1).encode(
-            x=level_axis(results), y=y, color=colour, tooltip=told
+            x=level_axis(results), y=y, color=colour, tooltip=tooltip
         ),
     ]

@@ -12,7 +12,8 @@ import vl_convert
 
 from bench.figures.registry import load_figure
 from bench.figures.results import Results
-from bench.figures.theme import finish, heading, invalid_note
+from bench.figures.theme import finish, heading
+from bench.words.charts import invalid_note
 
 __all__ = ["KINDS", "save_figure"]
 
@@ -30,7 +31,8 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
     drawn = load_figure(name)
     results = results.given(drawn.uses)
     charts = [drawn.draw(part) for part in (results.by_axis() if drawn.by_axis else [results])]
-    note = invalid_note(results.runs.select(valid=drawn.judged), drawn.invalid)
+    invalid = results.runs.filter(~results.runs[drawn.judged]).height
+    note = invalid_note(drawn.invalid, invalid, results.runs.height)
     # Loads of different kinds stand below one another.
     apart = alt.Resolve(
         scale=alt.ScaleResolveMap(color="independent")

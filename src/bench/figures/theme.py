@@ -183,17 +183,3 @@ def _config() -> alt.Config:
         header=alt.HeaderConfig(labelFontSize=13, titleFontSize=13, labelFontWeight="bold"),
         line=alt.LineConfig(strokeWidth=2),
     )
-
-
-def invalid_note(runs: pl.DataFrame, marks: str) -> str:
-    """A note that counts the invalid runs, and says how they are drawn; empty where there are none.
-
-    Args:
-        runs: rows with `valid`, as the figure judges it. marks: what the note begins with, such as "Crosses, kept out of the lines".
-    """
-    count = runs.filter(~pl.col("valid")).height
-    return (
-        f"{marks}: {count} of {runs.height} runs, which are invalid for it; the report and summary.csv say why."
-        if count
-        else ""
-    )

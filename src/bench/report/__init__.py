@@ -1,6 +1,5 @@
-"""The figures and tables on one page that works offline, and what a workflow says at its end."""
+"""The figures and tables on one page that works offline."""
 
-from bench.report.closing import closing_words
 from bench.report.page import write_manifest, write_report
 
-__all__ = ["closing_words", "write_manifest", "write_report"]
+__all__ = ["write_manifest", "write_report"]

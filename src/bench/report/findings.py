@@ -24,11 +24,11 @@ from bench.analysis import (
     sized,
 )
 from bench.analysis.bands import Judged
-from bench.analysis.capacity import load_text
 from bench.analysis.economics import Prices
 from bench.figures import Results
 from bench.models import Geometry
 from bench.study import Deployment
+from bench.words import capacity, causes, fleet
 
 __all__ = ["Curve", "Findings", "findings"]
 
@@ -62,64 +62,17 @@ class Curve:
     @property
     def carries(self) -> str:
         """Its capacity in a sentence."""
-        point = self.point
-        if point is None:
-            return self._unjudged()
-        match point["kind"]:
-            case "unknown":
-                return "No valid run, so its capacity is not known."
-            case "unjudged":
-                return f"{point['c_max_text']}. Answers that are not streamed have no TTFT, those of a single token no TPOT."
-            case "unsettled":
-                at = load_text(point["missed_at"], point["unit"])
-                return f"No steady state, so its capacity is not known: at {at} {point['missed']}."
-            case "below":
-                at = load_text(point["missed_at"], point["unit"])
-                return f"No measured load meets the SLOs: at {at}, the lowest, it misses {point['missed']}."
-        if self.burst:
-            return f"A burst of {load_text(point['c_max'], point['unit'])} meets the SLOs: C_max is {point['c_max_text']}."
-        at = load_text(point["operate_at"], point["unit"])
-        said = f"Carries {point['usable_rps']:.3g} requests/s at {at} ({self._between()})"
-        if point["operate_at"] < point["c_max"]:
-            return f"{said}. C_max is {point['c_max_text']}, and carries no more."
-        return f"{said}. C_max is {point['c_max_text']}."
+        return capacity.carries(self.point, burst=self.burst) if self.point else capacity.full_cache(self.saturation)
 
-    def _between(self) -> str:
-        """Within which bounds what it carries lies."""
-        assert self.point
-        low, high = self.point["usable_low"], self.point["usable_high"]
-        if low is None and high is None:
-            return "neither end of its 95 % interval is established"
-        if low is None:
-            return f"less than {high:.3g} at 95 % confidence, its lower end is not established"
-        if high is None:
-            return f"at least {low:.3g} at 95 % confidence, its upper end is not established"
-        return f"{low:.3g} to {high:.3g} at 95 % confidence"
+    @property
+    def c_max(self) -> str:
+        """C_max with its bounds; empty without SLOs."""
+        return capacity.c_max(self.point) if self.point else ""
 
     @property
     def sure(self) -> str:
         """What C_max rests on, and what would narrow it; empty where there is none."""
-        point = self.point
-        if point is None or point["c_max"] is None:
-            return ""
-        runs = int(point["runs"])
-        rests = f"C_max rests on {point['requests']:,.0f} requests in {runs} run{'s' if runs > 1 else ''}."
-        low = f" {point['low_needs']}" if point["low_needs"] else ""
-        high = f" {point['high_needs']}" if point["high_needs"] else ""
-        burst = " A burst says nothing of a load that goes on: measure arrivals of a closed or open loop for requests/s and a fleet."
-        return rests + low + high + (burst if self.burst else "")
-
-    def _unjudged(self) -> str:
-        """Without SLOs: where it saturates."""
-        row = self.saturation
-        if row is None:
-            return "No run of which the server's counts can be trusted."
-        full = (
-            f"Its KV cache is full from {row['measured']:g} on"
-            if row["measured"] is not None
-            else "No load filled its KV cache"
-        )
-        return full + (f"; throughput is highest at {row['peak_at']:g}." if row["peak_at"] is not None else ".")
+        return capacity.rests_on(self.point, burst=self.burst) if self.point else ""
 
     @property
     def why(self) -> str:
@@ -127,36 +80,22 @@ class Curve:
         assert self.limit
         assert self.point
         found = self.point["kind"] == "found" and self.limit.cause != "refusals"
-        return self.limit.why + (f" It misses {self.point['missed']}." if found else "")
+        return causes.why(self.limit) + (f" It misses {capacity.missed(self.point)}." if found else "")
+
+    @property
+    def remedy(self) -> str:
+        """What would raise it; empty where nothing follows."""
+        return causes.remedy(self.limit) if self.limit else ""
 
     @property
     def takes(self) -> str:
         """The fleet in a sentence; empty without one."""
-        if self.fleet is None:
-            return ""
-        count, gpus = self.fleet["instances"], self.fleet["gpus"]
-        bought = f"{gpus} {self.gpu}{'s' if gpus > 1 else ''}" if gpus is not None else "how many GPUs is not known"
-        return (
-            f"{count} instance{'s' if count > 1 else ''} for {self.fleet['peak_rps']:g} requests/s{self.at_most}; with the "
-            f"safety factor {self.fleet['safety']:g}, {bought}."
-        )
+        return fleet.takes(self.fleet, self.gpu)
 
     @property
     def at_most(self) -> str:
         """Between how many instances the fleet lies, in brackets; what is not established is said to be so."""
-        return _range(self.fleet, "instances") if self.fleet else ""
-
-
-def _range(fleet: Mapping[str, Any], what: str) -> str:
-    """The 95 % interval of a number of a fleet, such as ` (12 to 17)`."""
-    least, most = fleet[f"{what}_least"], fleet[f"{what}_most"]
-    if least is None and most is None:
-        return " (neither end of the 95 % interval is established)"
-    if most is None:
-        return f" ({least:,} or more: the upper end of the 95 % interval is not established)"
-    if least is None:
-        return f" (at most {most:,}: the lower end of the 95 % interval is not established)"
-    return f" ({least:,} to {most:,} at 95 % confidence)"
+        return fleet.interval(self.fleet, "instances")
 
 
 @dataclass(frozen=True)
@@ -206,7 +145,7 @@ def findings(results: Results, geometries: Mapping[str, Geometry], deployments: 
 def _curves(results: Results) -> list[Curve]:
     key = ("deployment", "workload")
     points = {tuple(row[k] for k in key): row for row in results.points.iter_rows(named=True)}
-    told = {tuple(row[k] for k in key): row for row in results.saturation.iter_rows(named=True)}
+    saturates = {tuple(row[k] for k in key): row for row in results.saturation.iter_rows(named=True)}
     bent = {tuple(row[k] for k in key): row for row in knees(results.curves).iter_rows(named=True)}
     priced = results.priced.join(results.curves, on=["deployment", "run"], how="semi", maintain_order="left")
     curves = []
@@ -220,7 +159,7 @@ def _curves(results: Results) -> list[Curve]:
                 workload=workload,
                 name=f"{deployment} · {workload}" if results.several_workloads else deployment,
                 point=point,
-                saturation=told.get(at),
+                saturation=saturates.get(at),
                 limit=bottleneck(rows, point, results.decision.slos) if point else None,
                 fleet=_fleet(results, measured) if measured else None,
                 knee=bent[at],

@@ -14,8 +14,7 @@ import polars as pl
 import vl_convert
 
 from bench import __version__
-from bench.analysis import BANDS, PARTS, Prices, invalid, repeats, sight
-from bench.analysis.wording import size_text
+from bench.analysis import Comparison, Prices, invalid, repeats, sight
 from bench.figures import Results
 from bench.figures.registry import load_figure
 from bench.figures.save import KINDS
@@ -25,8 +24,11 @@ from bench.parse import tail_text
 from bench.records.columns import METRICS
 from bench.records.deployment import read_facts
 from bench.report import provenance
-from bench.report.findings import findings
+from bench.report.findings import Findings, findings
 from bench.study import Deployment
+from bench.words import advice, comparison, predictions, regions
+from bench.words.bands import BANDS
+from bench.words.verdicts import PARTS
 
 __all__ = ["write_manifest", "write_report"]
 
@@ -74,6 +76,7 @@ def write_report(
     """
     runs = results.runs.sort("deployment", "workload", "level", "repeat", maintain_order=True)
     known = [read_facts(path) for path in facts]
+    found = findings(results, geometries or {}, settings or {})
     context: dict[str, Any] = {
         "title": title,
         "version": __version__,
@@ -82,13 +85,12 @@ def write_report(
         "figures": [_figure(spec) for spec in specs],
         "curves": _json(_curves(results)),
         "families": dict(runs.select("workload", "family").unique().iter_rows()),
-        "saturation": results.saturation.to_dicts(),
-        "comparisons": results.comparisons,
+        "saturation": [_saturates(row) for row in results.saturation.iter_rows(named=True)],
+        "comparisons": {name: _compared(each) for name, each in results.comparisons.items()},
         "baseline": next(iter(results.runs.filter("baseline")["deployment"]), None),
         "replicas": results.runs.filter("replica")["deployment"].unique(maintain_order=True).to_list(),
         "metrics": METRICS,
-        "sight": sight,
-        "size_text": size_text,
+        "size_text": comparison.size_text,
         "repeats": repeats(runs, "throughput_tokens_per_s").filter(pl.col("n") > 1).to_dicts(),
         "tail_text": tail_text,
         "runs": runs.to_dicts(),
@@ -98,7 +100,9 @@ def write_report(
         "failing": runs.filter(pl.col("failures").is_not_null()).to_dicts(),
         "facts": provenance.deployments(known, runs),
         "workloads": provenance.workloads(runs),
-        "findings": findings(results, geometries or {}, settings or {}),
+        "findings": found,
+        "advice": _advised(found),
+        "predictions": _predicted(found),
         "slos": results.decision.slos,
         "peak_rps": results.decision.peak_rps,
         "safety": results.decision.safety,
@@ -110,6 +114,33 @@ def write_report(
     page.write_text(_render(context, _bundle(page.parent)), encoding="utf-8")
     if summary is not None:
         summary.write_text(_markdown(context), encoding="utf-8")
+
+
+def _saturates(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of `saturation` with its points and signals in words."""
+    points = {str(name): regions.turning_point(row, name) for name in regions.POINTS}
+    return {**row, **points, "signals": regions.signals(row)}
+
+
+def _compared(found: Comparison) -> dict[str, Any]:
+    """The tables of a comparison, and what they show in words."""
+    return {
+        **{name: getattr(found, name) for name in ("overall", "regions", "failures", "uncompared", "absent", "pairs")},
+        "sentences": comparison.sure_sentences(found),
+        "sight": comparison.sight_text(sight(found)),
+        "differences": [comparison.difference_text(each) for each in found.differences],
+    }
+
+
+def _advised(found: Findings) -> list[dict[str, Any]]:
+    return [{"role": advice.role(each), "sentence": advice.sentence(each), "runs": each.runs} for each in found.advice]
+
+
+def _predicted(found: Findings) -> list[dict[str, Any]]:
+    return [
+        {**vars(each), "quantity": predictions.quantity(each), "comparison": predictions.comparison(each)}
+        for each in found.predictions
+    ]
 
 
 def _markdown(context: Mapping[str, Any]) -> str:
@@ -153,8 +184,8 @@ def _figure(spec: Path) -> dict[str, Any]:
     """A figure's `name`, `title`, `question` and `reading`, its `note` about invalid runs, and its `spec` for a script element."""
     drawn = load_figure(spec.stem)
     content = json.loads(spec.read_text())
-    told = {key: getattr(drawn, key) for key in ("name", "title", "question", "reading")}
-    return {**told, "note": " ".join(content["title"].get("subtitle", [])[1:]), "spec": _json(content)}
+    texts = {key: getattr(drawn, key) for key in ("name", "title", "question", "reading")}
+    return {**texts, "note": " ".join(content["title"].get("subtitle", [])[1:]), "spec": _json(content)}
 
 
 def _curves(results: Results) -> dict[str, Any]:

@@ -26,6 +26,12 @@ class Slo:
     percentile: str
     limit_s: float
 
+    @classmethod
+    def of_column(cls, column: str, limit_s: float) -> Slo:
+        """The SLO whose `column` is given."""
+        metric, percentile = column.removesuffix("_s").rsplit("_", 1)
+        return cls(metric, percentile, limit_s)
+
     @property
     def column(self) -> str:
         """The summary's column."""

@@ -11,6 +11,7 @@ from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import AXIS_TITLES, PALETTE, nothing_to_show
 from bench.records.columns import METRICS
+from bench.words.comparison import sure_sentences, unlike_failures
 
 _OVERALL = "all"
 _STEP = 17  # height of a row
@@ -85,12 +86,7 @@ def _strip(results: Results, name: str, found: Comparison, axis: str) -> alt.HCo
 
 def _words(found: Comparison) -> list[str]:
     """What the marks say: a line for each level with failures that differ, and for each metric with a verdict."""
-    failed = [
-        f"at {row['level']:g}: {row['share']:.0%} of the requests failed, of the baseline's {row['share_baseline']:.0%}"
-        for row in found.failures.filter(~pl.col("alike")).iter_rows(named=True)
-    ]
-    sure = found.overall.filter(pl.col("verdict") != "no evidence")
-    return [*failed, *sure["told"]]
+    return [*unlike_failures(found), *sure_sentences(found)]
 
 
 def _panel(loads: pl.DataFrame, regions: pl.DataFrame, together: pl.DataFrame, y: alt.Y) -> alt.LayerChart:

@@ -9,6 +9,7 @@ from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import nothing_to_show
+from bench.words.factors import correlation
 
 
 @figure(
@@ -42,6 +43,7 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
     ]
     rows = rows.with_columns(
         interval=pl.Series(interval, dtype=pl.String),
+        band=pl.Series([correlation(*row) for row in rows.select("strength", "r").rows()], dtype=pl.String),
         panel=pl.format("{} ({} configurations)", "model", pl.col("n").max().over("model")),
         ink=pl.when(pl.col("r").abs() > 0.72).then(pl.lit("white")).otherwise(pl.lit("black")),
     )

@@ -12,6 +12,7 @@ from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, nothing_to_show
+from bench.words.factors import model_score, together
 
 _TITLE = "importance (loss of R²)"
 _WIDTH = 330
@@ -54,20 +55,16 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
         title=_TITLE,
         scale=alt.Scale(domain=[1.05 * min(0.0, low), 1.05 * max(high, 0.1)], nice=False, zero=True),
     )
-    together = "; ".join(f"{one} and {other}" for one, other in confounded(table))
-    panels = [
-        _panel(part, x, [f"not to be told apart: {together}"] if together else [])
-        for part in rows.partition_by("metric", maintain_order=True)
-    ]
+    notes = [together(pairs)] if (pairs := confounded(table)) else []
+    panels = [_panel(part, x, notes) for part in rows.partition_by("metric", maintain_order=True)]
     return alt.ConcatChart(concat=panels, columns=2)
 
 
 def _panel(part: pl.DataFrame, x: alt.X, notes: list[str]) -> alt.LayerChart:
     score: dict[str, Any] = part.row(0, named=True)
-    r2, low, high = (f"{score[key]:.2f}".replace("-", "−") for key in ("score", "score_low", "score_high"))
     title = alt.TitleParams(
         score["metric"].split(" (")[0],
-        subtitle=[f"R² {r2} ({low} to {high}), n = {score['n']}", *notes],
+        subtitle=[model_score(score), *notes],
         fontSize=13,
         anchor="start",
     )

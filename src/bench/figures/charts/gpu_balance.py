@@ -7,6 +7,7 @@ from bench.figures.conditions import on_gpus
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, PANELS_A_ROW, curve_column, level_axis, nothing_to_show, points, with_curve
+from bench.words.charts import widest_spread
 
 _SERIES = "gpu_utilisation/"
 _COLOURS = [*PALETTE, "#999999"]  # as many as a usual server has GPUs
@@ -61,7 +62,7 @@ def _panel(results: Results, curve: str, rows: pl.DataFrame, colour: alt.Color) 
     several = medians.filter(pl.len().over("level") > 1)
     spread = several.group_by("level").agg(low=pl.col("share").min(), high=pl.col("share").max()).sort("level")
     widest = spread.sort(pl.col("high") - pl.col("low"), descending=True).head(1).rows(named=True)
-    told = [f"widest spread {100 * (at['high'] - at['low']):.0f} points, at {at['level']:g}" for at in widest]
+    notes = [widest_spread(at["low"], at["high"], at["level"]) for at in widest]
     x = level_axis(results)
     y = alt.Y("share:Q", title="GPU utilisation", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02], nice=False))
     ends = {"y": alt.Y("low:Q", title="GPU utilisation", scale=alt.Scale(domain=[0, 1.02], nice=False)), "y2": "high:Q"}
@@ -76,5 +77,5 @@ def _panel(results: Results, curve: str, rows: pl.DataFrame, colour: alt.Color) 
     ).properties(
         width=280,
         height=240,
-        title=alt.TitleParams(curve, subtitle=told, fontSize=13, anchor="start", subtitleFontSize=11),
+        title=alt.TitleParams(curve, subtitle=notes, fontSize=13, anchor="start", subtitleFontSize=11),
     )

@@ -18,6 +18,7 @@ from bench.figures.theme import (
     predicted_rules,
     with_curve,
 )
+from bench.words.regions import signals, turning_point
 
 _COLUMN = "throughput_tokens_per_s"
 _PANELS_A_ROW = 3
@@ -55,12 +56,13 @@ def performance_profile(results: Results) -> alt.ConcatChart:
 
 def _words(found: pl.DataFrame) -> list[str]:
     """What was found, in lines that fit a panel."""
-    told = {"A|B": "equilibrium_told", "B|C": "saturation_told", "signals": "signals"}
-    return [
-        line
-        for head, column in told.items()
-        for line in textwrap.wrap(f"{head}: {next(iter(found[column]), 'no valid run')}", 58, subsequent_indent="      ")
-    ]
+    row = next(found.iter_rows(named=True), None)
+    texts = {
+        "A|B": turning_point(row, "equilibrium") if row else "no valid run",
+        "B|C": turning_point(row, "saturation") if row else "no valid run",
+        "signals": signals(row) if row else "no valid run",
+    }
+    return [line for head, text in texts.items() for line in textwrap.wrap(f"{head}: {text}", 58, subsequent_indent="      ")]
 
 
 def _panel(results: Results, runs: pl.DataFrame, found: pl.DataFrame, words: list[str]) -> alt.LayerChart:
@@ -78,8 +80,8 @@ def _panel(results: Results, runs: pl.DataFrame, found: pl.DataFrame, words: lis
     marks = [
         alt.Chart(found.select(column).drop_nulls())
         .mark_point(shape=shape, filled=True, color="black", size=80, opacity=1)
-        .encode(x=level_axis(one, column), y=alt.value(_HEIGHT - up), tooltip=[alt.Tooltip(column, title=said)])
-        for column, shape, up, said in (
+        .encode(x=level_axis(one, column), y=alt.value(_HEIGHT - up), tooltip=[alt.Tooltip(column, title=title)])
+        for column, shape, up, title in (
             ("measured", "triangle-up", 7, "KV cache full from"),
             ("queue", "circle", 20, "requests wait from"),
         )

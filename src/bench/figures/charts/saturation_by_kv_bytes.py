@@ -7,6 +7,7 @@ from bench.figures.conditions import levels
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import AXIS_TITLES, HEIGHT, curve_colour, curve_size, curve_width, with_curve
+from bench.words.regions import turning_point
 
 
 @figure(
@@ -28,12 +29,16 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
         results: `saturation` with `measured`, `below`, `predicted`, `saturation_at` with its interval (requests),
             `kv_bytes_per_token` (bytes), `parameters`.
     """
-    rows = with_curve(results, results.saturation).with_columns(
-        kib=pl.col("kv_bytes_per_token") / 1024, millions=pl.col("parameters") / 1e6
+    texts = [turning_point(row, "saturation") for row in results.saturation.iter_rows(named=True)]
+    found = results.saturation.drop("signals").with_columns(
+        kib=pl.col("kv_bytes_per_token") / 1024,
+        millions=pl.col("parameters") / 1e6,
+        text=pl.Series(texts, dtype=pl.String),
     )
+    rows = with_curve(results, found)
     colour = curve_colour(results)
-    told = ("measured", "predicted", "saturation_at", "saturation_high")
-    highest = max([v for c in told for v in rows[c].drop_nulls()], default=1)
+    shown = ("measured", "predicted", "saturation_at", "saturation_high")
+    highest = max([v for c in shown for v in rows[c].drop_nulls()], default=1)
     load = f"saturation: {AXIS_TITLES[results.axis]}"
     y = alt.Y("measured:Q", title=load, scale=alt.Scale(domain=[0, 1.15 * highest]))
     panels = []
@@ -41,13 +46,13 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
         top = max(rows[column].drop_nulls(), default=1.0)
         data = rows.filter(pl.col(column).is_not_null())
         # Each a little further, for curves in one place; an open side of an interval ends at the point.
-        found = data.filter(pl.col("saturation_at").is_not_null()).with_columns(
+        known = data.filter(pl.col("saturation_at").is_not_null()).with_columns(
             pl.col("saturation_low", "saturation_high").fill_null(pl.col("saturation_at")),
             beside=pl.col(column) + top * (0.025 + 0.02 * pl.int_range(pl.len()).over(column)),
         )
         x = alt.X(f"{column}:Q", title=title, scale=alt.Scale(domain=[0, 1.15 * top]))
         beside = alt.X("beside:Q", title=title, scale=alt.Scale(domain=[0, 1.15 * top]))
-        base, curve = alt.Chart(data), alt.Chart(found)
+        base, curve = alt.Chart(data), alt.Chart(known)
         panels.append(
             alt.layer(
                 base.mark_rule().encode(x=x, y=y, y2="below:Q", color=colour, strokeWidth=curve_width()),
@@ -68,7 +73,7 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
                     x=beside,
                     y=alt.Y("saturation_at:Q", title=load),
                     color=colour,
-                    tooltip=["curve:N", alt.Tooltip("saturation_told:N", title="B|C")],
+                    tooltip=["curve:N", alt.Tooltip("text:N", title="B|C")],
                 ),
             ).properties(width=340, height=HEIGHT)
         )

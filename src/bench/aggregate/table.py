@@ -8,13 +8,14 @@ from typing import Any
 
 import polars as pl
 
-from bench.analysis.deployed import deployed
+from bench.aggregate.deployed import deployed
 from bench.analysis.saturation import saturated
 from bench.analysis.slo import goodput, judged_requests
-from bench.analysis.validity import Reason, verdict
+from bench.analysis.validity import Reason, Verdict, verdict
 from bench.drift import drift_reasons
 from bench.errors import BenchError
 from bench.parse import DEVICE_SERIES, device_samples, gauges, throughput_series
+from bench.records.columns import columns_of
 from bench.records.deployment import DeploymentFacts, read_facts
 from bench.records.launch import Launch, read_launch
 from bench.records.run_summary import NO_COLUMNS, read_run_summary
@@ -22,8 +23,9 @@ from bench.records.summary import summary_table
 from bench.study import Slo
 from bench.study.config import Thresholds
 from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
+from bench.words.verdicts import failures, reason_text
 
-__all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame"]
+__all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame", "verdict_columns"]
 
 BIN_S = 0.5
 _LATENCIES = ["sent_s", "outcome", "ttft_s", "tpot_s", "e2e_s"]
@@ -114,10 +116,16 @@ def summary_frame(
                 **deployed(run, launches.get(run["deployment"]), facts.get(run["deployment"])),
                 "baseline": run["deployment"] == baseline,
                 "replica": run["deployment"] in replicas,
-                **verdict(run, thresholds, [Reason("machine", drift)] if drift else ()).columns(),
+                **verdict_columns(verdict(run, thresholds, [Reason("machine", "drift", drift=drift)] if drift else ())),
             }
         )
     return summary_table(rows).with_columns(saturated=saturated())
+
+
+def verdict_columns(found: Verdict) -> dict[str, Any]:
+    """A verdict as columns of the summary table: those of its section `verdict`, reasons and failures in words."""
+    texts = {"reasons": [reason_text(reason) for reason in found.found], "failures": failures(found)}
+    return {name: texts[name] if name in texts else getattr(found, name) for name in columns_of("verdict")}
 
 
 def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
@@ -167,5 +175,5 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
 def _devices_over_time(telemetry: Path) -> pl.DataFrame:
     """`elapsed_s`, `series` and `value` of each GPU."""
     samples = pl.scan_parquet(telemetry).filter(pl.col("name").is_in(list(DEVICE_NAMES)) & (pl.col("elapsed_s") >= 0))
-    told = device_samples(samples.collect()).filter(pl.col("metric").is_in(DEVICE_SERIES))
-    return told.select("elapsed_s", series=pl.format("{}/{}", "metric", "gpu"), value="value")
+    known = device_samples(samples.collect()).filter(pl.col("metric").is_in(DEVICE_SERIES))
+    return known.select("elapsed_s", series=pl.format("{}/{}", "metric", "gpu"), value="value")

@@ -1,4 +1,4 @@
-"""What a workflow says last: whether there was anything to show, and if not, why."""
+"""The lines with which a workflow ends: whether there was anything to show, and if not, why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import polars as pl
 
 from bench.analysis.validity import invalid
 
-__all__ = ["closing_words"]
+__all__ = ["closing_lines"]
 
 _REASONS = 5  # named at most
 _REMEDY = (
@@ -17,7 +17,7 @@ _REMEDY = (
 )
 
 
-def closing_words(runs: pl.DataFrame, *, figures: int) -> list[str]:
+def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
     """Lines to end with; none where every run is valid in all its parts, no request failed and something was drawn.
 
     Where no run's latencies can be trusted the reasons are named, the most frequent first: the figures are there, and show nothing
@@ -54,8 +54,8 @@ def closing_words(runs: pl.DataFrame, *, figures: int) -> list[str]:
 
 def _parts(rejected: pl.DataFrame) -> str:
     """What cannot be trusted, and of how many runs."""
-    told = {
+    counts = {
         "latency and throughput": rejected.filter(~pl.col("valid")).height,
         "the server's counts": rejected.filter(~pl.col("counts_valid")).height,
     }
-    return ", ".join(f"{what} of {count}" for what, count in told.items() if count)
+    return ", ".join(f"{what} of {count}" for what, count in counts.items() if count)

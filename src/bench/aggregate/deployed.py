@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from bench.models import predicted_saturation
-from bench.records.deployment import DeploymentFacts, Hardware
+from bench.records.deployment import DeploymentFacts
 from bench.records.launch import Launch
+from bench.words.machines import in_short
 
 __all__ = ["deployed"]
 
@@ -26,7 +26,7 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
     return {
         **{name: getattr(launch, name, None) for name in _OF_LAUNCH},
         "engine_version": facts and facts.engine_version,
-        "hardware": facts and _in_short(facts.hardware),
+        "hardware": facts and in_short(facts.hardware),
         **{name: getattr(plan, name, None) for name in ("parameters", "kv_bytes_per_token")},
         "kv_tokens_planned": plan and plan.kv_tokens,
         "kv_tokens": facts and facts.kv_tokens,
@@ -51,12 +51,6 @@ def _slots_in_use(run: Mapping[str, Any], slots: int) -> dict[str, float | None]
         "steady_kv_usage": share("steady_running"),
         "steady_kv_usage_queued": 1.0 if run.get("steady_queued_share") else None,
     }
-
-
-def _in_short(machine: Hardware) -> str:
-    """The machine, such as `Xeon, 2 cores, 2 × NVIDIA H100`."""
-    gpus = Counter(gpu["name"] for gpu in machine.gpus)
-    return ", ".join([machine.cpu, f"{machine.cores} cores", *(f"{count} × {name}" for name, count in gpus.items())])
 
 
 def _predicted(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFacts | None) -> float | None:

@@ -1,0 +1,253 @@
+"""A comparison in words: what each metric shows, what differs besides, what failed, and what could have been overlooked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from bench.analysis import Comparison, blind, regressions, unseen
+from bench.analysis.gate import Sight
+from bench.analysis.locked import Difference, SlowerMachine
+from bench.records.columns import METRICS
+from bench.words.loads import count_text, loads_text
+
+__all__ = [
+    "assumed_text",
+    "blind_spots",
+    "difference_text",
+    "failed_requests",
+    "overlooked",
+    "part_text",
+    "percent_text",
+    "place_text",
+    "regression_lines",
+    "sentence",
+    "sentences",
+    "several",
+    "sight_text",
+    "size_text",
+    "sure_sentences",
+    "unlike_failures",
+]
+
+_UNITS = {"concurrency": " in flight", "request_rate": " requests/s", "time_scale": " times the speed"}
+_NAMED = 3  # loads named in one line
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+
+
+def sentences(found: Comparison) -> list[str]:
+    """What each metric shows, a sentence for each row of `found.overall`."""
+    if found.replica:
+        return ["the same deployment in another session"] * found.overall.height
+    metrics = found.effects.partition_by("deployment", "metric", maintain_order=True)
+    return [sentence(rows.to_dicts()) for rows in metrics if rows.height]
+
+
+def sure_sentences(found: Comparison) -> list[str]:
+    """The same of the metrics with a verdict."""
+    verdicts = found.overall["verdict"]
+    return [text for text, verdict in zip(sentences(found), verdicts, strict=True) if verdict != "no evidence"]
+
+
+def sentence(rows: Rows) -> str:
+    """What the rows of one metric show, such as `output tokens/s: from 12 in flight on −48.0 %, worse; elsewhere no difference seen`.
+
+    Args:
+        rows: those that `effects` has of a metric: levels, regions, trends and all, which comes last.
+    """
+    whole = rows[-1]
+    title = METRICS[whole["metric"]].title
+    if whole["low"] is None and all(row["low"] is None for row in rows):
+        return f"{title}: {percent_text(whole['ratio'])}, without a measure of the noise"
+    clauses = [clause for side in ("worse", "better") if (clause := _clause(rows, side))]
+    parts = [*clauses, *_trends(rows, bool(clauses))]
+    if not parts:
+        return f"{title}: no difference seen; one of {size_text(whole['could_see'])} or more would have been"
+    quiet = [row for row in rows if row["scope"] == "level" and row["verdict"] == "no evidence"]
+    rest = ["elsewhere no difference seen"] if clauses and quiet and whole["pooled"] == "no evidence" else []
+    return f"{title}: {'; '.join([*parts, *rest])}"
+
+
+def _clause(rows: Rows, side: str) -> str | None:
+    """Where the candidate is better or worse, and by how much."""
+    whole = rows[-1]
+    levels = [row for row in rows if row["scope"] == "level"]
+    sure = [row for row in levels if row["verdict"] == side]
+    if sure and len(sure) < len(levels):
+        ratio = math.exp(sum(math.log(row["ratio"]) for row in sure) / len(sure))
+        return f"{_where(sure, levels)} {percent_text(ratio)}, {side}"
+    if whole["pooled"] == side or (sure and len(levels) == len(sure)):
+        return f"{percent_text(whole['ratio'])} over all loads ({_range(whole)}), {side}"
+    regions = [row for row in rows if row["scope"] == "region" and row["verdict"] == side]
+    parts = [f"{row['region']} ({loads_text(row['loads'])}) {percent_text(row['ratio'])}" for row in regions]
+    return f"{', '.join(parts)}, {side}" if parts else None
+
+
+def _where(sure: Rows, levels: Rows) -> str:
+    """The levels in words: an end of the ladder, or each of them."""
+    workloads = list(dict.fromkeys(row["workload"] for row in levels))
+    places = []
+    for workload in workloads:
+        ladder = sorted(row["level"] for row in levels if row["workload"] == workload)
+        unit = next(_UNITS.get(row["axis"], "") for row in levels if row["workload"] == workload)
+        mine = sorted(row["level"] for row in sure if row["workload"] == workload)
+        if not mine:
+            continue
+        if mine == ladder and len(ladder) > 1:
+            place = "at every load"
+        elif len(mine) > 1 and mine == ladder[-len(mine) :]:
+            place = f"from {mine[0]:g}{unit} on"
+        elif len(mine) > 1 and mine == ladder[: len(mine)]:
+            place = f"up to {mine[-1]:g}{unit}"
+        else:
+            place = f"at {loads_text(mine)}{unit}"
+        places.append(f"{workload} {place}" if len(workloads) > 1 else place)
+    return ", ".join(places)
+
+
+def _trends(rows: Rows, differs: bool) -> list[str]:
+    """Whether the difference changes with the load."""
+    trends = [row for row in rows if row["scope"] == "trend"]
+    found = []
+    for row in trends:
+        if row["verdict"] != "no evidence":
+            pooled = math.log(rows[-1]["ratio"])
+            word = "grows" if math.log(row["ratio"]) * pooled > 0 else "shrinks"
+            what = f"the difference {word} with the load" if differs else "the ratio to the baseline changes with the load"
+            of = f"{row['workload']}: " if len(trends) > 1 else ""
+            found.append(f"{of}{what} ({percent_text(row['ratio'])} a doubling)")
+    return found
+
+
+def _range(row: Row) -> str:
+    return f"{percent_text(row['low']).removesuffix(' %')} to {percent_text(row['high'])}"
+
+
+def size_text(share: float) -> str:
+    """A share as a percentage of two digits, such as `9.5 %` or `210 %`."""
+    return f"{float(f'{100 * share:.2g}'):g} %"
+
+
+def percent_text(ratio: float) -> str:
+    """A ratio as a difference, such as `−4.1 %`."""
+    return f"{100 * (ratio - 1):+.1f} %".replace("-", "−")
+
+
+def difference_text(found: Difference) -> str:
+    """What differs between two sets of runs besides, such as `engine_version: 0.31.0 → 0.32.0`."""
+    of = f" of {found.deployment}" if found.deployment is not None else ""
+    if isinstance(found, SlowerMachine):
+        return (
+            f"machine{of}: the client's own work took {found.share:.0%} more CPU time beside the {found.side}: most likely the "
+            "machine was slower then, or shared"
+        )
+    at = f" ({_loads(found.loads)})" if found.loads is not None else ""
+    return f"{found.variable}{of}: {_value(found.baseline)} → {_value(found.candidate)}{at}"
+
+
+def _loads(loads: Sequence[tuple[str, float]]) -> str:
+    """Loads in short, such as `short at 8`."""
+    more = len(loads) - _NAMED
+    named = ", ".join(f"{workload} at {level:g}" for workload, level in loads[:_NAMED])
+    return named + (f" and {more} more" if more > 0 else "")
+
+
+def _value(value: Any) -> str:
+    return "unknown" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def sight_text(sight: Sight | None) -> str | None:
+    """What a comparison could have seen, and what half of that would take; None where nothing tells."""
+    if sight is None:
+        return None
+    number = "more than 100 sessions" if sight.sessions is None else f"about {sight.sessions} sessions"
+    assumed = " (how far sessions differ is assumed)" if sight.spread_assumed else ""
+    return (
+        f"could have seen differences of {sight.could_see:.2g} % or more in {METRICS[sight.metric].title}; {sight.half:.2g} % takes "
+        f"{number} of each deployment{assumed}."
+    )
+
+
+def several(found: Comparison) -> bool:
+    """Whether several deployments are compared, so that each has to be named."""
+    return found.effects["deployment"].n_unique() > 1
+
+
+def place_text(found: Comparison, row: Row) -> str:
+    """A level of a workload, such as `short at 8`; with its deployment where there are several."""
+    return f"{row['deployment'] + ' · ' if several(found) else ''}{row['workload']} at {row['level']:g}"
+
+
+def part_text(row: Row) -> str:
+    """A level, region or trend, such as `short, low loads`."""
+    if row["scope"] == "level":
+        return f"{row['workload']} at {row['level']:g}"
+    return f"{row['workload']}, {'a doubling' if row['scope'] == 'trend' else row['region']}"
+
+
+def regression_lines(found: Comparison, percent: float) -> list[str]:
+    """A line for each level at which more requests fail, and for each metric that is worse somewhere, by more than `percent`."""
+    failed = found.failures.filter(verdict="worse").iter_rows(named=True)
+    lines = [f"{place_text(found, row)}: {_sides(row)}" for row in failed]
+    worse = regressions(found.effects, percent)
+    for (deployment, metric), rows in worse.group_by("deployment", "metric", maintain_order=True):
+        places = [
+            f"at {row['level']:g}" if row["scope"] == "level" else f"at {row['region']}" for row in rows.iter_rows(named=True)
+        ]
+        whose = f"{deployment}: " if several(found) else ""
+        lines.append(f"{whose}{metric} is worse {'over all levels' if 'all' in rows['scope'] else ', '.join(places)}")
+    return lines
+
+
+def blind_spots(found: Comparison, percent: float) -> list[str]:
+    """A line for each metric in which a regression of `percent` could have been overlooked, and for levels that nobody compares."""
+    lines = []
+    for row in blind(found, percent):
+        whose = f"{row['deployment']}: " if several(found) and row["deployment"] else ""
+        lines.append(f"{whose}{row['metric']}: {overlooked(row, percent)}")
+    levels = [place_text(found, row) for row in unseen(found).iter_rows(named=True)]
+    return lines + ([f"no pair of valid runs is comparable at {', '.join(levels)}"] if levels else [])
+
+
+def overlooked(row: Row, percent: float) -> str:
+    """Why a regression of `percent` could have been overlooked, and what it would take. Args: row: of `blind`."""
+    if row["could_see"] is None:
+        return "nothing tells how far runs differ by chance; measure 4 sessions of each side"
+    takes = "more than 100 sessions" if row["sessions"] is None else f"{row['sessions']} sessions"
+    return (
+        f"a regression of {percent:g} % over all levels could be overlooked; this comparison sees "
+        f"{size_text(row['could_see'] / 100)} or more. {percent:g} % takes {takes} of each side, interleaved"
+    )
+
+
+def failed_requests(found: Comparison, row: Row) -> str:
+    """The failures of a level on both sides, and their verdict. Args: row: of `found.failures`."""
+    verdict = row["verdict"] if row["verdict"] != "no evidence" else "no sure difference"
+    kept = "" if row["alike"] else "; its latencies and throughput are not compared"
+    return f"{place_text(found, row)}: {_sides(row)}: {verdict}{kept}"
+
+
+def _sides(row: Row) -> str:
+    theirs = f"{row['failed_baseline']} of {row['requests_baseline']}"
+    return f"{row['failed']} of {row['requests']} requests failed, of the baseline's {theirs}"
+
+
+def unlike_failures(found: Comparison) -> list[str]:
+    """A line for each level whose failures keep it from being compared, as shares."""
+    return [
+        f"at {row['level']:g}: {row['share']:.0%} of the requests failed, of the baseline's {row['share_baseline']:.0%}"
+        for row in found.failures.filter(~pl.col("alike")).iter_rows(named=True)
+    ]
+
+
+def assumed_text(sessions: int, spread: float) -> str:
+    """That too few sessions were measured to show how far they differ, and what is assumed. Args: spread: relative."""
+    return (
+        f"{count_text(sessions, 'session')} of each side: too few to show how far sessions differ, so the intervals allow for "
+        f"{100 * spread:.2g} % (standard deviation; --between, --again). A change with the load needs no such allowance. Four "
+        "sessions or more (study.sessions) measure it."
+    )

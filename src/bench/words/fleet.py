@@ -1,0 +1,69 @@
+"""A fleet in words: from `bench.analysis.sized`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bench.words.capacity import c_max, missed
+
+__all__ = ["UNKNOWN_GPUS", "ends", "interval", "little", "meets", "no_point", "takes"]
+
+Fleet = Mapping[str, Any]
+UNKNOWN_GPUS = "How many GPUs an instance has is not recorded, so nothing can be said of their number and price; give --gpus."
+
+
+def takes(fleet: Fleet | None, gpu: str) -> str:
+    """A fleet in a sentence; empty without one. Args: gpu: what one of its GPUs is called."""
+    if fleet is None:
+        return ""
+    count, gpus = fleet["instances"], fleet["gpus"]
+    bought = f"{gpus} {gpu}{'s' if gpus > 1 else ''}" if gpus is not None else "how many GPUs is not known"
+    return (
+        f"{count} instance{'s' if count > 1 else ''} for {fleet['peak_rps']:g} requests/s{interval(fleet, 'instances')}; with the "
+        f"safety factor {fleet['safety']:g}, {bought}."
+    )
+
+
+def interval(fleet: Fleet | None, what: str) -> str:
+    """The 95 % interval of a number of a fleet in brackets, such as ` (12 to 17 at 95 % confidence)`; empty without a fleet."""
+    if fleet is None:
+        return ""
+    least, most = fleet[f"{what}_least"], fleet[f"{what}_most"]
+    if least is None and most is None:
+        return " (neither end of the 95 % interval is established)"
+    if most is None:
+        return f" ({least:,} or more: the upper end of the 95 % interval is not established)"
+    if least is None:
+        return f" (at most {most:,}: the lower end of the 95 % interval is not established)"
+    return f" ({least:,} to {most:,} at 95 % confidence)"
+
+
+def ends(least: int | None, most: int | None) -> str:
+    """An interval for a cell of a table, such as `12 to not established`."""
+    return " to ".join("not established" if end is None else f"{end:,}" for end in (least, most))
+
+
+def meets(point: Mapping[str, Any]) -> str:
+    """Up to which load a curve meets the SLOs. Args: point: its row of `operating_points`."""
+    more = f"; at {point['missed_at']:g} it misses {missed(point)}" if point["missed_at"] is not None else ""
+    axis = point["axis"].replace("_", " ")
+    return f"{point['deployment']} with {point['workload']} meets the SLOs up to {axis} {c_max(point)}{more}."
+
+
+def no_point(point: Mapping[str, Any]) -> str:
+    """Why a curve has no operating point that a fleet could be sized by. Args: point: its row of `operating_points`."""
+    match point["kind"]:
+        case "below":
+            return f"no measured load meets the SLOs: at {point['missed_at']:g} it misses {missed(point)}"
+        case "unsettled":
+            return f"no steady state: at {point['missed_at']:g} {missed(point)}"
+    return c_max(point)
+
+
+def little(ratio: float) -> str:
+    """That Little's law contradicts the numbers. Args: ratio: of the requests/s that it gives, to those that were measured."""
+    return (
+        f"Little's law gives {ratio:.2g} times the requests/s: load, latency and rate do not belong together. Were they measured under "
+        "one load?"
+    )

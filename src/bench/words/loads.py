@@ -1,0 +1,22 @@
+"""Loads and counts in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["count_text", "load_text", "loads_text"]
+
+
+def load_text(level: float, unit: str) -> str:
+    """A load with its unit, such as `1 request in flight`."""
+    return f"{level:g} {unit.replace('s in flight', ' in flight') if level == 1 else unit}"
+
+
+def loads_text(loads: Iterable[float]) -> str:
+    """Several loads, such as `8, 16`."""
+    return ", ".join(f"{load:g}" for load in loads)
+
+
+def count_text(number: int, what: str) -> str:
+    """A count with its noun, such as `1 run` or `2 runs`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"

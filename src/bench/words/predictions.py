@@ -1,0 +1,37 @@
+"""Predicted and measured quantities in words."""
+
+from __future__ import annotations
+
+from bench.analysis.predictions import Prediction
+
+__all__ = ["comparison", "quantity"]
+
+
+def quantity(found: Prediction) -> str:
+    """What is predicted, with its unit."""
+    match found.quantity:
+        case "kv_capacity":
+            return "KV capacity (tokens)"
+        case "saturation":
+            return f"saturation with {found.workload} (requests)"
+    return f"{found.quantity} of one request, {found.workload} (tokens/s)"
+
+
+def comparison(found: Prediction) -> str:
+    """How what was measured compares with it."""
+    if found.ceiling:
+        return f"{found.ratio:.0%} of the ceiling"
+    if found.quantity == "saturation":
+        return _between(found)
+    off = found.ratio - 1
+    return "the same" if off == 0 else f"{off:+.1%}"
+
+
+def _between(found: Prediction) -> str:
+    """Whether the prediction lies between the level that did not fill the cache and the one that did."""
+    low, high, apart = found.below, found.measured, found.levels_apart
+    if found.predicted <= high and (low is None or found.predicted > low):
+        return f"within the levels: full at {high:g}" + (f", not at {low:g}" if low is not None else "")
+    if not apart:
+        return f"full at {high:g}"
+    return f"{abs(apart)} level{'s' if abs(apart) > 1 else ''} {'above' if apart > 0 else 'below'}"

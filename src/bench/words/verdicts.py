@@ -1,0 +1,84 @@
+"""What of a run cannot be trusted, and what of it failed, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from bench.analysis.validity import Check, Part, Reason, Verdict
+from bench.drift import Drift, RoundPart
+from bench.words.loads import count_text
+
+__all__ = ["PARTS", "failures", "reason_text"]
+
+PARTS: dict[Part, str] = {
+    "load": "the load was not the one asked for",
+    "content": "other requests were served than asked for",
+    "client": "the load generator was late, starved or the limit itself",
+    "telemetry": "the server's metrics are incomplete",
+    "machine": "something else ran on the machine, or its speed changed",
+}
+_TEXTS: dict[Check, str] = {
+    "burst_spread": "the burst took too long to leave: {value:.3g} s, over {limit:g} s",
+    "schedule_delay": "requests left late: P99 of the delay {value:.3g} s, over {limit:g} s",
+    "other_requests": "the server had {value:.1f} requests in flight in the mean, the client {limit:.1f}: others use it too",
+    "held_back": "of the requests that the client had in flight the server lacked {value:.3g} ({share:.0%}) at half of the scrapes or "
+    "more: something holds them back",
+    "nothing_sent": "no request was sent",
+    "unreachable": "no request reached the server",
+    "refused": "{value:.0f} of {limit:.0f} requests were refused for what they are{outcomes}",
+    "prompt_lengths": "{requests} had another prompt length than asked for",
+    "output_lengths": "{requests} had another output length than asked for",
+    "cached_tokens": "{value:.0f} tokens came from the prefix cache, where none should",
+    "hit_rate": "the prefix cache served {value:.1%} of the prompts' tokens, where the workload implies {limit:.1%}",
+    "loop_lag": "the client's event loop was late: P99 {value:.3g} s, over {limit:g} s",
+    "loop_stall": "the client's event loop stood still for {value:.3g} s, over {limit:g} s",
+    "clock_skew": "the clocks of our processes differ by {value:.3g} s, over {limit:g} s",
+    "client_cpu": "the client was the limit: {value:.0%} of a core in a load process, over {limit:.0%}",
+    "other_processes": "other processes took {value:.0%} of the cores' time, over {limit:.0%}",
+    "drift": "{drift}",
+    "scrape_gap": "no scrape for {value:.3g} s, over {limit:g} s",
+    "never_scraped": "no scrape succeeded",
+    "scrape_share": "only {value:.0%} of the scrapes due during the load came, under {limit:.0%}",
+    "not_scraped_before": "no scrape came before the load: what the server counted until the first one is lost",
+    "not_scraped_after": "no scrape came after the load: what the server counted since the last one is lost",
+    "metrics_missing": "the exposition lacks {metrics}",
+    "counters_fell": "the server's counters fell back ({counters}): it was started again, or another one answered",
+}
+
+
+def reason_text(reason: Reason) -> str:
+    """Why a part of a run cannot be trusted, with its number."""
+    return _TEXTS[reason.check].format(
+        value=reason.value,
+        limit=reason.limit,
+        share=reason.share,
+        requests=count_text(round(reason.value or 0), "request"),
+        outcomes=_listed(reason.outcomes),
+        metrics="; ".join(reason.names),
+        counters=", ".join(reason.names),
+        drift=_drift(reason.drift) if reason.drift else "",
+    )
+
+
+def failures(found: Verdict) -> str | None:
+    """How many requests failed, and how; None where none did."""
+    return f"{found.failed} of {found.requests} requests failed{_listed(found.outcomes)}" if found.failed else None
+
+
+def _listed(kinds: Mapping[str, int]) -> str:
+    return f" ({', '.join(f'{n} {kind}' for kind, n in kinds.items())})" if kinds else ""
+
+
+def _drift(drift: Drift) -> str:
+    off = drift.log - drift.usual
+    return (
+        f"the machine was {math.expm1(abs(off)):.0%} {'slower' if off > 0 else 'faster'} in {_round(drift.at)} than in "
+        f"{_round(drift.other) if drift.other else 'the others'} "
+        f"(reference load {math.exp(drift.log):.3g} s against {math.exp(drift.usual):.3g} s)"
+    )
+
+
+def _round(part: RoundPart) -> str:
+    """`round 2`; with the time of day where the round was measured in parts."""
+    return f"round {part.round}" + (f" from {part.since[11:19]} UTC on" if part.since else "")

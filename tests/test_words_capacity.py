@@ -1,0 +1,94 @@
+"""What a curve carries in words, where an end, an answer or everything is missing."""
+
+import pytest
+
+from bench.analysis import operating_points
+from bench.analysis.judging import Miss, Unsettled
+from bench.study import Slo, parse_slo
+from bench.words.capacity import carries, full_cache, misses, rests_on, unsettled_text, with_texts
+from bench.words.loads import loads_text
+from tests.planted import frame, short_row, steady_row
+
+SLOS = [parse_slo("ttft_p99=2s")]
+NOTHING = {"unsettled": None, "missed": None, "low_needs": None, "high_needs": None, "missed_at": None}
+
+
+def written(rows):
+    return with_texts(operating_points(frame(rows), SLOS).row(0, named=True))
+
+
+@pytest.mark.parametrize(
+    ("miss", "text"),
+    [
+        (Miss("ttft_p99_s", 2.0, None, 1.0, 4, 4), "TTFT P99 ≤ 2 s (100.0% of the requests fail or take longer)"),
+        (Miss("ttft_p99_s", 2.0, 1.5, 0.05, 5, 100), "TTFT P99 ≤ 2 s (5.0% of the requests fail or take longer)"),
+        (Miss("tpot_p50_s", 0.05, 0.0501), "TPOT P50 ≤ 50 ms (0.0501 s)"),
+        (Miss("failed", share=0.5, misses=2, requests=4), "the limit on failures (2 of 4 requests fail)"),
+        (Miss("growth", growth=0.34), "steadiness (requests pile up: 34% of those that come stay)"),
+    ],
+)
+def test_by_what_a_level_misses(miss, text):
+    assert misses([miss]) == text
+
+
+def test_an_slo_is_known_by_its_column():
+    slo = Slo("ttft", "p99", 2.0)
+    assert Slo.of_column(slo.column, 2.0) == slo
+
+
+def test_a_load_that_is_not_steady_asks_for_what_is_known_to_help():
+    assert unsettled_text(Unsettled("short", 48)).endswith(": let its load last 48 s")
+    assert unsettled_text(Unsettled("short")).endswith(": send more requests")
+    assert unsettled_text(Unsettled("empty")) == "no request was sent"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (None, None, "(neither end of its 95 % interval is established). C_max is 8 (neither end is established)."),
+        (None, 9.0, "(less than 9 at 95 % confidence, its lower end is not established). C_max is 8 (the lower end is not established, below 9)."),
+        (7.0, None, "(at least 7 at 95 % confidence, its upper end is not established). C_max is 8 (at least 7, the upper end is not established)."),
+    ],
+)  # fmt: skip
+def test_an_end_that_is_not_known_is_said_to_be_so(low, high, text):
+    point = {**NOTHING, "kind": "found", "unit": "requests in flight", "operate_at": 8.0, "c_max": 8.0, "usable_rps": 8.0, "low": low, "high": high,
+             "usable_low": low, "usable_high": high}  # fmt: skip
+    assert carries(point, burst=False) == f"Carries 8 requests/s at 8 requests in flight {text}"
+
+
+def test_where_there_is_no_c_max_it_rests_on_nothing():
+    assert rests_on({**NOTHING, "c_max": None}, burst=True) == ""
+
+
+def test_without_slos_it_is_said_where_the_cache_is_full():
+    assert full_cache(None) == "No run of which the server's counts can be trusted."
+    assert full_cache({"measured": None, "peak_at": None}) == "No load filled its KV cache."
+    assert full_cache({"measured": 8.0, "peak_at": 4.0}) == "Its KV cache is full from 8 on; throughput is highest at 4."
+
+
+def test_a_point_is_written_with_its_texts(summary):
+    row = written([steady_row(summary, 1), steady_row(summary, 2, ttft=3.0)])
+    assert (row["missed"], row["missed_by"], row["c_max_text"]) == (
+        "TTFT P99 ≤ 2 s (3 s)",
+        "ttft_p99_s",
+        "1 (at least 1, below 2)",
+    )
+    assert not {"unsettled", "unsettled_needs_s", "low_needs_requests", "high_needs_at"} & row.keys()
+    above = written([steady_row(summary, 1)])
+    assert (above["missed"], above["missed_by"], above["low_needs"]) == (None, None, None)
+    assert above["high_needs"] == "Levels above 1 would establish the upper end."
+    never = written([short_row(steady_row(summary, 1), 30.0)])
+    assert (never["c_max_text"], never["missed_by"]) == ("no steady state", None)
+    assert never["missed"].endswith("let its load last 30 s")
+    nothing = written([{**steady_row(summary, 1), "wrong_output_tokens": 1}])
+    assert [nothing[key] for key in ("missed", "missed_by", "c_max_text", "low_needs", "high_needs")] == [
+        None,
+        None,
+        "no valid run",
+        None,
+        None,
+    ]
+
+
+def test_loads_in_a_list():
+    assert [loads_text(loads) for loads in ([], [8.0], [8.0, 0.5])] == ["", "8", "8, 0.5"]
