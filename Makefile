@@ -60,7 +60,7 @@ pack: .venv/ready
 		$(BIN)/bench pack $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--select '$(SELECT)') && exit $$status
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 benchmark-client: .venv/ready
 	$(BIN)/python -m benchmarks.client --output benchmarks/.results/client.json
