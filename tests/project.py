@@ -40,10 +40,11 @@ class Project:
             if (ROOT / name).is_file():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, folder / name)
-        # The environment is built once, in the project itself, and shared.
-        (ROOT / "results/engines").mkdir(parents=True, exist_ok=True)
-        (folder / "results").mkdir()
-        (folder / "results/engines").symlink_to(ROOT / "results/engines")
+        # An engine's environment is built once, in the project itself, and shared.
+        (folder / "results/engines").mkdir(parents=True)
+        for name in (name for name, engine in config["engines"].items() if engine["source"] == "lock"):
+            (ROOT / "results/engines" / name).mkdir(parents=True, exist_ok=True)
+            (folder / "results/engines" / name).symlink_to(ROOT / "results/engines" / name)
         (folder / ".venv").symlink_to(BIN.parent)
         for name in ("requirements.lock", "pyproject.toml"):
             os.utime(

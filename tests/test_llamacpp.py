@@ -60,6 +60,17 @@ def test_the_command_line_says_all_that_was_asked(content, checkpoint):
     assert (launch.kind, launch.engine_version, launch.plan.kv_tokens, launch.environment) == ("llama.cpp", "1.2", 2048, {})
 
 
+def test_an_environment_built_by_another_checkout_runs_the_server_of_this_one(content, checkpoint, monkeypatch):
+    """Its record is kept, and shared by folders of the project."""
+    spec = spec_of(content, max_num_seqs=4)
+    spec = replace(spec, engine=spec.engine.model_copy(update={"source": "lock"}))
+    built = replace(ENGINE, source="lock", command=("env/bin/python", "/gone/src/bench/engines/llama_server.py"))
+    monkeypatch.chdir(ROOT)
+    assert resolve_launch(spec, built, checkpoint).argv[:3] == ("env/bin/python", "src/bench/engines/llama_server.py", "--model")
+    monkeypatch.chdir("tests")  # as an installed package, which stays where it is
+    assert resolve_launch(spec, built, checkpoint).argv[1] == str(ROOT / "src/bench/engines/llama_server.py")
+
+
 def test_what_the_deployment_says_wins(content, checkpoint):
     spec = spec_of(content, max_num_seqs=4, dtype="float16", prefix_caching=True, flags={"batch-size": 512, "warmup": False})
     line = " ".join(launched(spec, checkpoint).argv)

@@ -265,8 +265,9 @@ def test_where_nvml_is_missing_it_is_said_and_measuring_goes_on(content, tmp_pat
     assert line.endswith("it comes with NVIDIA's driver; measuring without GPU telemetry (nvml:0)")
 
 
-def test_a_session_scrapes_gpus_and_its_verdict_is_the_engine_s_alone(planted, content, tmp_path):
+def test_a_session_scrapes_gpus_and_its_verdict_is_the_engine_s_alone(planted, content, tmp_path, monkeypatch):
     """From the configuration to the tables, on a server of known behaviour and planted GPUs."""
+    monkeypatch.chdir(tmp_path)
     planted(*GPUS)
     cuda_spec(content, source="external", telemetry={"gpus": "nvml:0,1"})
     content["study"]["ladders"][0]["concurrency"] = [2]

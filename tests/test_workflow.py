@@ -96,7 +96,6 @@ def test_failures_and_missing_counts_are_no_reason_to_say_that_nothing_can_be_sh
 
 def test_an_engine_is_built_anew_by_what_its_locks_hold_and_not_by_their_times(project):
     folder, record = project.folder, "results/engines/e/engine.json"
-    (folder / "results/engines").unlink()
     lock = folder / "empty.lock"
     lock.write_text("# nothing\n")
     project.config["engines"]["e"] = {"source": "lock", "locks": ["empty.lock"], "device": "cuda"}

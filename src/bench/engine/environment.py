@@ -41,7 +41,7 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
         python = _build(name, engine, folder, say)
         ready = replace(
             ready,
-            command=(str(python), *managed(engine.kind).server),
+            command=(str(python),),
             locks={lock: checksum(Path(lock)) for lock in engine.locks},
             freeze=tuple(_run([str(python), "-m", "pip", "list", "--format=freeze"], name).split()),
         )
@@ -53,9 +53,7 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
         ready = replace(ready, command=(found, *engine.command[1:]))
     elif engine.source == "container":
         _find_runtime(name, engine)
-        ready = replace(
-            ready, command=("python3", *managed(engine.kind).server)
-        )  # in the image; `deploy` puts the runtime before it
+        ready = replace(ready, command=("python3",))  # in the image; `deploy` puts the runtime before it
     write_record(ready, record)
 
 

@@ -100,16 +100,24 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
             f"engines.{spec.deployment.engine}: its record names no command. Remove the record, and it is made again."
         )
     kind = managed(spec.engine.kind)
+    # Of an environment the record has the interpreter alone: it is kept, and shared, while this package may move.
+    command = engine.command if engine.source == "command" else (engine.command[0], *map(_from_here, kind.server))
     model = str(gguf_of(Path(checkpoint.path), checkpoint.config, kind.dtype(spec))) if kind.gguf else checkpoint.path
     flags = {**kind.flags(spec, plan, _longest_sequence(spec, geometry, plan)), **spec.deployment.flags}
     started = replace(
         launch,
         environment={**kind.environment(spec), **redacted(spec.deployment.environment)},
-        argv=(*engine.command, *kind.model(model, engine.command), *arguments(flags)),
+        argv=(*command, *kind.model(model, command), *arguments(flags)),
         settings=kind.settings(flags, plan),
         engine_version=kind.version({}, engine.freeze or ()),
     )
     return _contained(spec, started, Path(model).resolve()) if spec.engine.source == "container" else started
+
+
+def _from_here(word: str) -> str:
+    """A path below the working directory as one from there: a project may be moved."""
+    path = Path(word)
+    return str(path.relative_to(Path.cwd())) if path.is_absolute() and path.is_relative_to(Path.cwd()) else word
 
 
 def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:

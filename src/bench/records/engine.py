@@ -17,7 +17,8 @@ class EngineRecord:
 
     Attributes:
         engine: its key. source, device: as configured.
-        command: the server's; None where it is not ours to start.
+        command: the server's of `source: command`; of a lock or a container the interpreter that runs it; None where it is not
+            ours to start.
         locks: SHA-256 of each lock file by its path; None where the engine is not built from locks.
         freeze: packages of its environment, as `name==version`; None likewise.
     """
