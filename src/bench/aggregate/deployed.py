@@ -62,11 +62,12 @@ def _slots_in_use(run: Mapping[str, Any], slots: int) -> dict[str, float | None]
 def _predicted(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFacts | None) -> float | None:
     """Requests that the KV cache holds; None where it is unknown, or where requests share their prompts' blocks and more would fit.
 
-    Of several engines it is what all of them hold together: where requests are dealt out unevenly, the first one is full before that.
+    Slots share nothing: there are as many, whatever a prompt finds in its own. Of several engines it is what all of them hold together:
+    where requests are dealt out unevenly, the first one is full before that.
     """
     plan = launch and launch.plan
     kv_tokens = (facts and facts.kv_tokens) or (plan and plan.kv_tokens)
-    shared = run.get("cache", "unique") != "unique" and run.get("prefix_hit_rate_expected") != 0
+    shared = run.get("cache", "unique") != "unique" and run.get("prefix_hit_rate_expected") != 0 and not slots_of(launch)
     if not kv_tokens or shared or not run["requests"]:
         return None
     block_size = (facts and facts.block_size) or (plan and plan.block_size) or 1
