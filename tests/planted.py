@@ -89,9 +89,9 @@ def short_row(row, needs_s):
     return {**row, "steady": False, "steady_why": "short", "steady_needs_s": needs_s}
 
 
-def frame(rows, *, kv_tokens=None, kv_blocks=None, slots=None):
-    """The rows as a summary table."""
-    launch = records.launch(max_num_seqs=slots)
+def frame(rows, *, kv_tokens=None, kv_blocks=None, slots=None, of_cache=None):
+    """The rows as a summary table. Args: slots: `max_num_seqs`. of_cache: whether each is a slot of the KV cache, as on llama.cpp."""
+    launch = records.launch(max_num_seqs=slots, slots=of_cache)
     names = {row["deployment"] for row in rows}
     facts = records.facts(kv_tokens=kv_tokens, kv_blocks=kv_blocks)
     return summary_frame(rows, dict.fromkeys(names, launch), dict.fromkeys(names, facts), Thresholds())

@@ -56,6 +56,14 @@ def test_the_course_of_a_run_by_hand(tmp_path, summary):
     assert frame.select("deployment", "run", "level", "repeat").unique().rows() == [("a", summary["run"], 4.0, 1)]
 
 
+def test_the_share_of_slots_at_work_is_the_usage_of_their_cache(tmp_path, summary):
+    folder = written(tmp_path / "r", summary)
+    slots = timeseries_frame([folder], {"a": records.launch(max_num_seqs=4, slots=True)})
+    assert course(slots, "kv_usage") == [(0.0, 0.25), (0.5, 0.5)]
+    blocks = timeseries_frame([folder], {"a": records.launch(max_num_seqs=4)})
+    assert "kv_usage" not in set(blocks["series"])
+
+
 def test_an_odd_number_of_answers_is_counted_too(tmp_path, summary):
     folder = written(tmp_path / "r", summary)
     pl.read_parquet(folder / "requests.parquet").head(1).write_parquet(folder / "requests.parquet")

@@ -195,7 +195,9 @@ def test_a_single_full_run_below_others_is_no_saturation(summary):
 
 def test_no_saturation_is_said_not_invented(summary):
     row = saturation(ladder(summary, {1: 0.1, 4: 0.4, 8: 0.8})).row(0, named=True)
-    assert (row["measured"], row["below"], row["levels_apart"]) == (None, None, None)
+    assert (row["measured"], row["below"], row["levels_apart"], row["cache_known"]) == (None, None, None, True)
+    silent = saturation(ladder(summary, {1: None, 4: None})).row(0, named=True)
+    assert (silent["measured"], silent["cache_known"]) == (None, False)
 
 
 def test_invalid_runs_are_kept_out(summary):

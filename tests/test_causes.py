@@ -47,6 +47,21 @@ def test_all_slots_run(summary):
     assert remedy(found).startswith("Raise max_num_seqs")
 
 
+def test_slots_of_the_kv_cache_are_one_bound_and_not_two(summary):
+    """All four are taken, and so the KV cache is full: more of them would still raise the rate, as on a server of blocks."""
+    found, _ = cause(ladder(summary, room=4), TTFT, slots=4, of_cache=True)
+    blocks, _ = cause(ladder(summary, room=4), TTFT, slots=4)
+    assert (found.cause, found.evidence.slots) == ("sequences", 4)
+    assert found.evidence.gain == pytest.approx(_gains_without_a_cache(summary), rel=1e-6)
+    assert found.evidence.gain > blocks.evidence.gain > 1  # a cache of blocks that is half full is full at twice as many
+
+
+def _gains_without_a_cache(summary):
+    silent = [{**row, "steady_kv_usage": None} for row in ladder(summary, room=4)]
+    there, alone = (server_load(runs, frame(silent)) for runs in (frame(silent[-1:]), frame(silent[:1])))
+    return _gains(there, alone, 4)["sequences"]
+
+
 def test_what_lacks_room_beyond_the_load_that_misses_is_no_cause_where_nothing_waits_there(summary):
     """E2E misses at 8 in flight, where none waits; from 10 on, within 1.4 times that, all slots run."""
     levels = (1, 2, 4, 8, 10)
@@ -513,3 +528,17 @@ def test_an_slo_that_mostly_failed_requests_miss_is_missed_by_refusals(summary, 
 def test_a_burst_that_waits_for_slots(summary, there, found):
     limit, _ = cause([burst(summary, 2, 0.1), {**burst(summary, 10, 9.0), **there}], TTFT, slots=4)
     assert limit.cause == found
+
+
+@pytest.mark.parametrize(
+    ("level", "there", "found"),
+    [
+        (10, {"waiting_standing": 6.0, "running_peak": 4.0}, "sequences"),
+        (4, {"waiting_standing": 0.0, "running_peak": 4.0}, "prefill"),  # each has a slot, and none waits for one
+    ],
+)
+def test_a_burst_that_takes_all_slots_of_a_cache_is_not_told_to_find_more_memory(summary, level, there, found):
+    rows = [burst(summary, 2, 0.1), {**burst(summary, level, 9.0), **there}]
+    limit, _ = cause(rows, TTFT, slots=4, of_cache=True)
+    assert frame(rows, slots=4, of_cache=True)["saturated"].to_list()[1]
+    assert (limit.cause, "memory" in remedy(limit)) == (found, False)

@@ -482,6 +482,12 @@ def test_headroom_below_a_full_cache(summary, row, c_max, cost):
         assert found[0].runs == ("a/8", "a/16", "a/32")
 
 
+def test_slots_that_are_free_make_no_room_and_their_number_is_no_memory(summary):
+    runs = four(summary, launch={"max_num_seqs": 16, "slots": True})
+    assert list(_headroom(runs, table(FULL_AT_16), table(POINT, c_max=9.0))) == []
+    assert list(_memory_bound(runs, table(FULL_AT_16))) == []
+
+
 def test_a_range_of_whole_requests():
     assert [_range(8.5, 9.9), _range(8.5, 8.9), _range(8.5, 10.0)] == ["8 to 9", "8", "8 to 10"]
 

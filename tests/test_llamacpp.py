@@ -172,3 +172,10 @@ def test_slots_at_work_are_the_kv_usage_and_unknown_without_telemetry():
     assert [deployed(run, slots, None)[name] for name in usage] == [0.75, 1.0, 0.5, None]
     assert [deployed({"requests": 0}, slots, None)[name] for name in usage] == [None] * 4
     assert not set(usage) & set(deployed(run, records.launch(settings=Settings(max_num_seqs=4)), None))
+
+
+def test_a_prefix_that_is_shared_leaves_no_more_slots():
+    run = {"cache": "shared", "prefix_hit_rate_expected": 0.5, "requests": 4, "prompt_tokens": 100.0, "output_tokens": 50.0}
+    known = records.facts(kv_tokens=1024, kv_blocks=4, block_size=256)
+    slots, blocks = (records.launch(max_num_seqs=4, slots=each) for each in (True, None))
+    assert [deployed(run, launch, known)["predicted_saturation"] for launch in (slots, blocks)] == [4, None]

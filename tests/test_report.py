@@ -123,6 +123,12 @@ def test_the_page_is_sound(tmp_path, summary):
     assert policy.startswith("default-src 'none'") and "http" not in policy
 
 
+def test_a_cache_of_which_no_server_tells_is_not_called_empty(tmp_path, summary):
+    silent = drawn(tmp_path, results(summary, kv_usage_peak=[None] * 3))
+    assert "not known" in cells(silent)
+    assert "not known" not in cells(drawn(tmp_path, results(summary)))
+
+
 def test_no_engine_is_taken_for_another(tmp_path, summary):
     """The engine of these runs is called `e`."""
     page = drawn(tmp_path, results(summary), names=["kv-saturation"])

@@ -62,8 +62,13 @@ def test_where_there_is_no_c_max_it_rests_on_nothing():
 
 def test_without_slos_it_is_said_where_the_cache_is_full():
     assert full_cache(None) == "No run of which the server's counts can be trusted."
-    assert full_cache({"measured": None, "peak_at": None}) == "No load filled its KV cache."
-    assert full_cache({"measured": 8.0, "peak_at": 4.0}) == "Its KV cache is full from 8 on; throughput is highest at 4."
+    nothing = {"measured": None, "peak_at": None}
+    assert full_cache({**nothing, "cache_known": True}) == "No load filled its KV cache."
+    assert full_cache({**nothing, "cache_known": False}) == "Whether its KV cache was ever full is not known."
+    assert (
+        full_cache({"measured": 8.0, "peak_at": 4.0, "cache_known": True})
+        == "Its KV cache is full from 8 on; throughput is highest at 4."
+    )
 
 
 def test_a_point_is_written_with_its_texts(summary):

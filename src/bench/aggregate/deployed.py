@@ -10,7 +10,7 @@ from bench.records.deployment import DeploymentFacts
 from bench.records.launch import Launch
 from bench.words.machines import in_short
 
-__all__ = ["deployed"]
+__all__ = ["deployed", "slots_of"]
 
 _OF_LAUNCH = ("model", "engine", "device", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpus")
 
@@ -32,14 +32,20 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
         "kv_tokens": facts and facts.kv_tokens,
         **{name: getattr(settings, name, None) for name in ("max_model_len", "max_num_seqs")},
         "kv_blocks": facts and facts.kv_blocks,
+        "kv_slots": settings and settings.slots,
         "engines": engines or (launch and launch.data_parallel),
         "predicted_saturation": _predicted(run, launch, facts),
-        **(_slots_in_use(run, settings.max_num_seqs) if settings and settings.slots and settings.max_num_seqs else {}),
+        **(_slots_in_use(run, slots) if (slots := slots_of(launch)) else {}),
     }
 
 
+def slots_of(launch: Launch | None) -> int | None:
+    """Slots of the KV cache, each of which a request holds from its first token on; None of an engine without."""
+    return launch.settings.max_num_seqs if launch and launch.settings.slots else None
+
+
 def _slots_in_use(run: Mapping[str, Any], slots: int) -> dict[str, float | None]:
-    """The KV cache's usage where a request holds a slot of it from its first token on: the share of slots that are taken."""
+    """The KV cache's usage where requests hold slots: the share of slots that are taken."""
 
     def share(running: str) -> float | None:
         known = run.get(running)
@@ -56,11 +62,12 @@ def _slots_in_use(run: Mapping[str, Any], slots: int) -> dict[str, float | None]
 def _predicted(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFacts | None) -> float | None:
     """Requests that the KV cache holds; None where it is unknown, or where requests share their prompts' blocks and more would fit.
 
-    Of several engines it is what all of them hold together: where requests are dealt out unevenly, the first one is full before that.
+    Slots share nothing: there are as many, whatever a prompt finds in its own. Of several engines it is what all of them hold together:
+    where requests are dealt out unevenly, the first one is full before that.
     """
     plan = launch and launch.plan
     kv_tokens = (facts and facts.kv_tokens) or (plan and plan.kv_tokens)
-    shared = run.get("cache", "unique") != "unique" and run.get("prefix_hit_rate_expected") != 0
+    shared = run.get("cache", "unique") != "unique" and run.get("prefix_hit_rate_expected") != 0 and not slots_of(launch)
     if not kv_tokens or shared or not run["requests"]:
         return None
     block_size = (facts and facts.block_size) or (plan and plan.block_size) or 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.aggregate.deployed import deployed
+from bench.aggregate.deployed import deployed, slots_of
 from bench.analysis.saturation import saturated
 from bench.analysis.slo import goodput, judged_requests
 from bench.analysis.validity import Reason, Verdict, verdict
@@ -84,7 +84,7 @@ def aggregate(
     frame.write_parquet(summary)
     texts = frame.drop("judged").with_columns(pl.col("reasons").list.join("; "), pl.col("faults").list.join(", "))
     texts.write_csv(summary_csv)
-    timeseries_frame([path.parent for path in runs]).write_parquet(timeseries)
+    timeseries_frame([path.parent for path in runs], by_deployment).write_parquet(timeseries)
 
 
 def summary_frame(
@@ -128,12 +128,15 @@ def verdict_columns(found: Verdict) -> dict[str, Any]:
     return {name: texts[name] if name in texts else getattr(found, name) for name in columns_of("verdict")}
 
 
-def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
+def timeseries_frame(folders: Iterable[Path], launches: Mapping[str, Launch] | None = None) -> pl.DataFrame:
     """Every run's course, tidy: `deployment`, `run`, `level`, `repeat`, `elapsed_s`, `series`, `value`.
 
     Series: `throughput` (output tokens/s at the client, in bins of half a second), `completed` (requests ended, cumulative),
     the server's gauges `running`, `waiting`, `kv_usage`, and of each GPU `gpu_utilisation/0` (0–1), `gpu_memory_bytes/0` and
-    `gpu_power_w/0`, by its index.
+    `gpu_power_w/0`, by its index. Where requests hold slots of the KV cache, the share that runs is `kv_usage`.
+
+    Args:
+        launches: by deployment; without its launch a deployment's slots are not known.
     """
     frames = [pl.DataFrame(schema=_TIMESERIES_SCHEMA)]
     for folder in folders:
@@ -153,7 +156,10 @@ def timeseries_frame(folders: Iterable[Path]) -> pl.DataFrame:
             & (pl.col("elapsed_s") >= 0)
             & (pl.col("endpoint") == (run.scrape_endpoint or ""))
         )
-        parts.append(gauges(samples.collect()).select("elapsed_s", series="gauge", value="value"))
+        known = gauges(samples.collect()).select("elapsed_s", series="gauge", value="value")
+        parts.append(known)
+        if slots := slots_of((launches or {}).get(run.deployment or "")):
+            parts.append(known.filter(series="running").with_columns(series=pl.lit("kv_usage"), value=pl.col("value") / slots))
         if run.gpu_count_seen:
             parts.append(_devices_over_time(folder / "telemetry.parquet"))
         frames.append(

@@ -158,12 +158,20 @@ def _admission(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
         )
 
 
+def _filled(valid: pl.DataFrame, saturation: pl.DataFrame) -> pl.DataFrame:
+    """The curves over requests in flight that were seen to fill a KV cache without slots."""
+    slots = valid.filter(pl.col("kv_slots").fill_null(False))["deployment"].unique()
+    known = saturation.filter((pl.col("axis") == "concurrency") & ~pl.col("deployment").is_in(slots.implode()))
+    return known.drop_nulls(["measured", "below"])
+
+
 def _headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
-    """What a full cache costs, and the headroom that avoids it; not where an SLO ends the range before memory does."""
+    """What a full cache costs, and the headroom that avoids it; not where an SLO ends the range before memory does.
+
+    Nor of slots: one that is free makes no room for a longer request.
+    """
     operated = {(row["deployment"], row["workload"]): row["c_max"] for row in points.to_dicts()}
-    for row in (
-        saturation.filter(pl.col("axis") == "concurrency").drop_nulls(["measured", "below", "predicted"]).iter_rows(named=True)
-    ):
+    for row in _filled(valid, saturation).drop_nulls("predicted").iter_rows(named=True):
         if (operated.get((row["deployment"], row["workload"])) or row["predicted"]) < 0.85 * row["predicted"]:
             continue
         before = _throughput(_of(valid, row, row["peak_at"]))
@@ -186,8 +194,8 @@ def _headroom(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFram
 
 
 def _memory_bound(valid: pl.DataFrame, saturation: pl.DataFrame) -> Iterator[Advice]:
-    """Curves whose throughput surely grew until the KV cache was full."""
-    for row in saturation.filter(pl.col("axis") == "concurrency").drop_nulls(["measured", "below"]).iter_rows(named=True):
+    """Curves whose throughput surely grew until the KV cache was full; not of slots, whose number is a setting."""
+    for row in _filled(valid, saturation).iter_rows(named=True):
         low = row["saturation_low"]
         ended = row["saturation_kind"] in ("peak", "flat") and row["saturation_high"] is not None and low is not None
         if ended and low <= row["measured"] and row["below"] <= row["saturation_high"]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -152,7 +153,7 @@ def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Sl
         return found
     if missing["saturated"].null_count() or waiting is None:
         return Bottleneck("unknown", Silent(at), names)
-    if missing["saturated"].any():
+    if missing["saturated"].any() and not _has_slots(missing):
         return Bottleneck("kv", FullCache(at, _request_bytes(missing)), names)
     slots, running = _slots(missing), mean_of(missing, "running_peak")
     if waiting and slots is not None and (running or 0.0) >= slots:
@@ -203,12 +204,13 @@ def _admission(runs: pl.DataFrame, there: ServerLoad, alone: ServerLoad) -> tupl
     """
     if (there.queued_share or 0.0) < _QUEUED or not there.running:
         return None, None
-    slots = _slots(runs)
+    slots, left = _slots(runs), _no_room(runs, there)
+    if _has_slots(runs):  # a slot is a place and its memory: what is full is no second bound beyond it
+        there, left = replace(there, usage=None), None
     all_run = slots is not None and (there.running_high or 0.0) >= slots - 0.5
     gains = _gains(there, alone, slots)
     fast, room = max(gains["prefill"], gains["decode"]), max(gains["sequences"], gains["kv"])
     at, waiting = At(runs["level"][0]), math.ceil(mean_of(runs, "steady_waiting") or 0.0)
-    left = _no_room(runs, there)
     if left is not None and not all_run:
         full = HeldByCache(at, waiting, *left, gains["kv"], room, _request_bytes(runs))
         return (None, full) if _ALIKE * gains["kv"] < fast else (Bottleneck("kv", full, _names(runs)), None)
@@ -224,6 +226,11 @@ def _slots(runs: pl.DataFrame) -> int | None:
     """Sequences that may run in all engines together; None where it is not known."""
     slots = runs["max_num_seqs"][0]
     return None if slots is None else int(slots) * engines_of(runs)
+
+
+def _has_slots(runs: pl.DataFrame) -> bool:
+    """Whether a request holds a slot of the KV cache, so that all slots in use is all that `max_num_seqs` lets run."""
+    return bool(runs["kv_slots"].any())
 
 
 def _no_room(runs: pl.DataFrame, there: ServerLoad) -> tuple[float | None, float | None] | None:

@@ -104,7 +104,7 @@ class Verdict:
     def likely(self, value: float) -> bool:
         """Whether it is met, with `value` in place of the estimate.
 
-        A limit on a latency at 70 % confidence, as to claim too much is dearer than too little; of fewer requests than could ever show
+        A limit on a latency at 60 % confidence, as to claim too much is dearer than too little; of fewer requests than could ever show
         that, the value itself decides, and the interval stays wide. Of failures the share decides: a refusal is certain, a percentile
         is an estimate.
         """

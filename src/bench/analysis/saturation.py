@@ -20,6 +20,7 @@ _SCHEMA = {
     "model": pl.String,
     "measured": pl.Float64,
     "below": pl.Float64,
+    "cache_known": pl.Boolean,
     "queue": pl.Float64,
     "queue_below": pl.Float64,
     "predicted": pl.Float64,
@@ -71,11 +72,12 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
             `parameters`).
 
     Returns:
-        One row a deployment and workload: `measured`, `below` (highest level that did not fill the cache), `queue`, `queue_below`,
-        `predicted`, `levels_apart` (levels of the ladder between the level at which the prediction says it saturates and the measured
-        one), `peak_at` (level of the highest throughput, medians of valid runs), `kv_bytes_per_token`, `parameters`; all columns of
-        `regions`; and `signals`, those of the three that show (`throughput`, `kv_cache`, `queue`), the first one first, with
-        `signals_agree`: whether there are several, whose intervals have a load in common.
+        One row a deployment and workload: `measured`, `below` (highest level that did not fill the cache), `cache_known` (whether any
+        run tells if it did), `queue`, `queue_below`, `predicted`, `levels_apart` (levels of the ladder between the level at which the
+        prediction says it saturates and the measured one), `peak_at` (level of the highest throughput, medians of valid runs),
+        `kv_bytes_per_token`, `parameters`; all columns of `regions`; and `signals`, those of the three that
+        show (`throughput`, `kv_cache`, `queue`), the first one first, with `signals_agree`: whether there are several, whose intervals
+        have a load in common.
     """
     rows = []
     valid = runs.filter("counts_valid")  # a late client changes nothing of what the server counted
@@ -102,6 +104,7 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
                 "model": group["model"][0],
                 "measured": measured,
                 "below": below,
+                "cache_known": bool(group["saturated"].is_not_null().any()),
                 "queue": queue,
                 "queue_below": queue_below,
                 "predicted": predicted,

@@ -1,6 +1,6 @@
 """The engines, one file each: what each one needs to be started, what it calls its metrics, and how it admits requests.
 
-Nothing else in the project knows an engine by name. To add one, write its file and name it in `ENGINES`.
+To add one, write its file and name it in `ENGINES`. Plans for GPUs that nobody has started (`bench plan`, `bench models`) are vLLM's.
 """
 
 from __future__ import annotations

@@ -163,7 +163,8 @@ def _supported(config: Mapping[str, Any], dtype: str) -> Geometry:
         trouble = "quantization_config"
     if trouble:
         raise BenchError(
-            f"llama.cpp's synthetic checkpoints are not written for {trouble}. Give `path` with a .gguf file instead."
+            f"llama.cpp's synthetic checkpoints are not written for {trouble}. Start llama-server yourself with a file of such a "
+            "model, and measure it with `source: external`."
         )
     return g
 

@@ -64,8 +64,9 @@ class SteadyWindow:
 def steady_window(requests: pl.DataFrame, *, held: bool) -> SteadyWindow | None:
     """The steady window of a load that goes on; None where too little was sent to look for one.
 
-    The ramp ends where MSER-5 cuts the latest of three series: the requests in flight and the output tokens over time, and E2E in the
-    order of sending. The window ends with the last request that was sent, or the last conversation that began.
+    It begins once the load can have filled the server, and later where the start of one of three series surely differs from the rest
+    (`ramp`): the requests in flight and the output tokens over time, and E2E in the order of sending. The window ends with
+    the last request that was sent, or the last conversation that began.
 
     Args:
         requests: one row a request: `sent_s`, `end_s`, `first_token_s`, `last_token_s`, `e2e_s` (s), `after`, `outcome`,

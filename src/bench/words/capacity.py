@@ -180,7 +180,8 @@ def full_cache(saturation: Mapping[str, Any] | None) -> str:
     if saturation is None:
         return "No run of which the server's counts can be trusted."
     measured, peak = saturation["measured"], saturation["peak_at"]
-    full = f"Its KV cache is full from {measured:g} on" if measured is not None else "No load filled its KV cache"
+    unfilled = "No load filled its KV cache" if saturation["cache_known"] else "Whether its KV cache was ever full is not known"
+    full = f"Its KV cache is full from {measured:g} on" if measured is not None else unfilled
     return full + (f"; throughput is highest at {peak:g}." if peak is not None else ".")
 
 
