@@ -31,6 +31,9 @@ the mend. For completion and checks in an editor, put this on a file's first lin
 
     # yaml-language-server: $schema=../workflow/schemas/config.schema.json
 
+Whole studies are in `config/studies` (README.md has a table of them). The published models and GPUs that a configuration names by
+`catalogue` and `device` are part of the package, each number with its source: `src/bench/published/models.yaml` and `hardware.yaml`.
+
 Sizes are bytes or texts such as `64MiB`. Names (of models, engines, deployments, workloads) are lower case letters, digits,
 `.` and `-`.
 """
