@@ -14,7 +14,7 @@ STUDY ?=
 WHEELS ?=
 BIN := .venv/bin
 # Snakemake's own answer to a missing file is a traceback.
-$(foreach file,$(CONFIG),$(if $(wildcard $(file)),,$(error CONFIG=$(file): no such file. There are: $(sort $(wildcard config/config.yaml config/studies/*.yaml)))))
+$(foreach file,$(CONFIG),$(if $(wildcard $(file)),,$(error CONFIG=$(file): no such file. There are: $(sort $(wildcard config/config.yaml config/studies/*.yaml config/templates/*.yaml)))))
 # With WHEELS every installer, those of the workflow too, finds packages in that folder alone.
 ifneq ($(WHEELS),)
 $(if $(wildcard $(WHEELS)/*.whl),,$(error WHEELS=$(WHEELS): no wheel is there. `bench wheels` fetches them, on a machine with network))

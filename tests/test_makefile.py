@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT
 
 BIN = Path(sys.executable).parent
@@ -24,6 +26,14 @@ def test_a_study_and_a_selection_reach_the_workflow():
     assert told.returncode == 0, told.stderr
     assert "falcon-40b-small/short_burst_p32_o64_c0002" in told.stdout
     assert "c0004" not in told.stdout
+
+
+@pytest.mark.parametrize(("name", "begins"), [("sizing", "engine"), ("running-server", "deploy"), ("two-settings", "engine")])
+def test_a_template_gets_as_far_as_its_server(name, begins):
+    words = command("figures", f"CONFIG=config/templates/{name}.yaml")
+    told = subprocess.run([BIN / "snakemake", *words, "--dry-run"], cwd=ROOT, capture_output=True, text=True)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert f"rule {begins}:" in told.stdout
 
 
 def test_a_study_that_is_none_lists_those_that_are():

@@ -7,9 +7,11 @@ import pytest
 from bench.errors import BenchError
 from bench.figures import figures_of
 from bench.study import Plan, load_config, load_file
+from bench.study.precision import thin_levels
 from tests.conftest import ROOT
 
 STUDIES = ROOT / "config/studies"
+TEMPLATES = ROOT / "config/templates"
 TENS = [1, *range(10, 161, 10)]
 HUNDREDS = [1, 10, 50, *range(100, 1201, 100)]
 
@@ -120,6 +122,28 @@ def test_the_quick_study_is_of_few_runs_on_llama_cpp():
     study = plan("quick")
     assert {d.engine.kind for d in study.deployments.values()} == {"llama.cpp"}
     assert len(study.runs) == 13
+
+
+@pytest.mark.parametrize(
+    ("name", "runs", "figures"),
+    [("sizing", 15, {"fleet"}), ("running-server", 3, {"ttft"}), ("two-settings", 24, {"comparison"})],
+)
+def test_a_template_is_short_says_what_to_change_and_plans_as_it_stands(name, runs, figures):
+    file = TEMPLATES / f"{name}.yaml"
+    text = file.read_text()
+    assert len(text.splitlines()) <= 25
+    assert text.count("CHANGE") >= 5
+    study = Plan.of(load_file(file), root=ROOT)
+    assert len(study.runs) == runs
+    assert figures <= set(figures_of(study.rows))
+    assert thin_levels(study.runs, study.config.decision.slos) == []
+
+
+def test_every_template_is_named_where_configurations_are_explained():
+    told = (ROOT / "config/README.md").read_text()
+    names = {path.stem for path in TEMPLATES.iterdir()}
+    assert names == {"sizing", "running-server", "two-settings"}
+    assert all(f"`config/templates/{name}.yaml`" in told for name in names)
 
 
 @pytest.mark.parametrize(

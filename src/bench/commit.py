@@ -15,9 +15,14 @@ def commit_of(folder: Path | None = None) -> str | None:
         folder: a checkout; by default, that of this package.
 
     Returns:
-        Such as `4c1ebdf…, with changes that are not committed`; None where there is no git, or `folder` is no checkout.
+        Such as `4c1ebdf…, with changes that are not committed`; None where there is no git, or `folder` is no checkout, or this package
+        is not of the one that it lies in.
     """
-    folder = folder or Path(__file__).parent
+    if folder is None:
+        own = Path(__file__)
+        folder = own.parent
+        if not _git(folder, "ls-files", own.name):  # installed, maybe below somebody's own checkout, whose commit is not ours
+            return None
     commit = _git(folder, "rev-parse", "HEAD")
     if not commit:
         return None

@@ -23,8 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status: 0, 1 for a bad result, 2 for what the user can mend, 130 for Ctrl-C, 143 for SIGTERM."""
     parser = argparse.ArgumentParser(
         prog="bench",
-        description="Saturate: find where an LLM inference server saturates, and why. `snakemake --cores 1` runs a whole study; "
-        "these commands look at one, or run a single stage against any OpenAI-compatible server.",
+        description="Saturate: find where an LLM inference server saturates, and why. In a clone of the project `make figures` "
+        "runs a whole study; these commands look at one, or run a single stage against any OpenAI-compatible server.",
     )
     parser.add_argument("--version", action="version", version=f"saturate {bench.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -39,14 +39,26 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def load_plan(options: argparse.Namespace) -> Plan:
-    """The plan that the options name."""
+    """The plan that the options name.
+
+    Raises:
+        BenchError: there is no such file, or its configuration is refused.
+    """
+    if not options.configfile.exists():
+        raise BenchError(
+            f"{options.configfile}: no such file in {Path.cwd()}, and this command is about a study. Run it in a clone of the project, "
+            "or name the study's file with --configfile."
+        )
     return Plan.of(load_file(options.configfile, **({"select": options.select} if options.select else {})))
 
 
 def add_hardware(parser: argparse.ArgumentParser) -> None:
     """The option that overrides or adds devices."""
     parser.add_argument(
-        "--hardware", type=Path, metavar="F", help="a YAML file like config/hardware.yaml whose keys replace or add to its own"
+        "--hardware",
+        type=Path,
+        metavar="F",
+        help="a YAML file of devices, which replace those known here key by key (`h100: {price_per_hour: 2.5}`), or add to them",
     )
 
 

@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
         "config",
         help="write the configuration's reference and JSON schema, and the summary's columns",
         description="Write config/README.md and workflow/schemas/config.schema.json from the typed models in "
-        "src/bench/study (config.py, model.py, workload.py), and the tables of columns in docs/metrics.md from "
+        "src/bench/study and src/bench/models, and the tables of columns in docs/metrics.md from "
         "src/bench/records/columns.toml.",
     )
     parser.add_argument("--check", action="store_true", help="only say whether they are up to date; exit 2 where not")
@@ -45,8 +45,9 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    for path, make in _GENERATED.items():
-        content = make()
+    # All of it before anything is written: in another folder nothing is left behind.
+    made = {path: make() for path, make in _GENERATED.items()}
+    for path, content in made.items():
         if options.check:
             if not path.exists() or path.read_text() != content:
                 raise BenchError(f"{path} differs from what it is made from; run `bench config` and commit it.")

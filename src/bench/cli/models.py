@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "models",
         help="list the model catalogue: shape, KV bytes a token, weights; and what a GPU holds of each",
-        description="List the models of config/models.yaml, which `models.NAME.catalogue` of a study names. Parameters, KV bytes a "
+        description="List the models of the catalogue, whose names `models.NAME.catalogue` of a study takes. Parameters, KV bytes a "
         "token and weights are computed from each model's published config.json, for 16 bit weights (a quantised checkpoint's own) "
         "and KV cache.",
         epilog="example: the study's table, 94 GB H100 NVL, vLLM's own 1,024 sequences, requests of 128 + 512 tokens: "

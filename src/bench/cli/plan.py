@@ -43,7 +43,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--model", metavar="M", help="a model of the catalogue (`bench models`), a config.json, or a folder with one"
     )
-    parser.add_argument("--device", metavar="D", help="a device of config/hardware.yaml or --hardware, such as h100")
+    parser.add_argument("--device", metavar="D", help="a device that is known here or in --hardware, such as h100")
     parser.add_argument(
         "--prompt-length", type=at_least_one, default=128, metavar="P", help="of a request (default: %(default)s)"
     )

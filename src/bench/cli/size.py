@@ -80,7 +80,7 @@ def add(commands: Commands) -> None:
         metavar="F",
         help="GPUs as a multiple of what the peak takes (default: %(default)s)",
     )
-    parser.add_argument("--device", metavar="D", help="a device of config/hardware.yaml, for its price")
+    parser.add_argument("--device", metavar="D", help="a device that `bench plan` knows or --hardware has, for its price")
     parser.add_argument("--price-per-hour", type=_positive, metavar="USD", help="of one GPU; takes the place of the device's")
     parser.add_argument("--api-price", type=_positive, metavar="USD", help="of 10⁶ output tokens elsewhere, to break even with")
     parser.add_argument(

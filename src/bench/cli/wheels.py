@@ -10,6 +10,7 @@ from pathlib import Path
 from bench.cli.common import Commands, add_config, load_plan
 from bench.engine.environment import indexed_locks
 from bench.engine.wheels import fetch_wheels
+from bench.errors import BenchError
 
 __all__ = ["add"]
 
@@ -47,6 +48,11 @@ def _minor(text: str) -> str:
 
 
 def _run(options: argparse.Namespace) -> None:
+    if not _OWN_LOCK.is_file():
+        raise BenchError(
+            f"{_OWN_LOCK.name}: an installed package has none. `bench wheels` fetches what `make pack WHEELS=DIR` installs in a clone "
+            "of the project: run it in one."
+        )
     engines = {spec.deployment.engine: spec.engine for spec in load_plan(options).deployments.values()}
     locks: dict[Path, str | None] = {_OWN_LOCK: None}
     for engine in engines.values():

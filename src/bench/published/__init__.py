@@ -1,7 +1,7 @@
 """What others have published, each number with its source: GPUs, models, and the traffic that people serve.
 
-GPUs and models stand in `config/hardware.yaml` and `config/models.yaml`, archetypes of traffic in `archetypes.py`. Nothing here knows a
-study.
+GPUs and models stand in `hardware.yaml` and `models.yaml` beside this file, where an installed package has them too; archetypes of
+traffic in `archetypes.py`. Nothing here knows a study.
 """
 
 from bench.published.archetypes import ARCHETYPES

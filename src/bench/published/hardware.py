@@ -1,4 +1,4 @@
-"""Devices by name, from `config/hardware.yaml`: what `bench plan`, `bench size` and the report know of a GPU."""
+"""Devices by name, from `hardware.yaml` beside this file: what `bench plan`, `bench size` and the report know of a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.yaml_file import read_yaml
 
 __all__ = ["Device", "device_named", "devices"]
 
-_FILE = Path(__file__).parents[3] / "config" / "hardware.yaml"
+_FILE = Path(__file__).with_name("hardware.yaml")
 _Positive = Annotated[float, Field(gt=0)]
 _LEAST = 2**30
 
@@ -78,7 +78,7 @@ def devices(own: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Dev
             found[key] = Device.model_validate(entry)
         except ValidationError as error:
             told = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            raise BenchError(f"hardware.{key}: {told}. config/hardware.yaml says what each key means.") from None
+            raise BenchError(f"hardware.{key}: {told}. {_FILE} says what each key means.") from None
     return found
 
 

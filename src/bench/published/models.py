@@ -1,4 +1,4 @@
-"""The model catalogue: published models by name, from `config/models.yaml`."""
+"""The model catalogue: published models by name, from `models.yaml` beside this file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from bench.yaml_file import read_yaml
 
 __all__ = ["CatalogueEntry", "catalogue", "catalogue_key", "context_of", "decoder_part"]
 
-# Beside the other configuration in the project's checkout, from which the package runs.
 _MOST_TOKENS = 10**9
-_FILE = Path(__file__).parents[3] / "config" / "models.yaml"
+_FILE = Path(__file__).with_name("models.yaml")
 
 
 class CatalogueEntry(Strict):

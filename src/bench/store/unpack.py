@@ -48,6 +48,8 @@ def unpack(file: Path, store: Store) -> Packed:
         BenchError: it is no pack, or not whole; these sources define its runs otherwise; or a deployment of the same name, in another
             measurement, is here. Nothing is changed then.
     """
+    if not file.exists():  # before a folder is made for what it does not hold
+        raise BenchError(f"{file}: no such file; `bench pack` writes such files.")
     results = Path(Paths.STORE).parent
     for left in results.glob(".unpacking-*"):  # of a killed one
         shutil.rmtree(left)
@@ -95,8 +97,7 @@ def _extract(file: Path, folder: Path) -> PackIndex:
                 found[member.name] = checksum(target)
         index = read_index(folder / INDEX)
     except FileNotFoundError:
-        what = f"it has no {INDEX}" if file.is_file() else "no such file"
-        raise BenchError(f"{file}: {what}; `bench pack` writes such files.") from None
+        raise BenchError(f"{file}: it has no {INDEX}; `bench pack` writes such files.") from None
     except OtherFormat as error:
         raise BenchError(f"{file}: {error}; unpack it with the version that packed it.") from None
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, *_ODD) as error:

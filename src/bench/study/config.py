@@ -404,7 +404,8 @@ class Config(Strict):
     decision: Decision = Field(default=Decision(), description="What is to be decided from the runs.")
     hardware: dict[Name, dict[str, Any]] = Field(
         default_factory=dict,
-        description="Devices of your own: entries like those of `config/hardware.yaml`, which override it key by key or add to it.",
+        description="Devices of your own: entries like those of `src/bench/published/hardware.yaml`, which override it key by key or "
+        "add to it.",
     )
     select: str | list[str] = Field(
         default="*",

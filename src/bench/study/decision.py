@@ -61,7 +61,7 @@ class Decision(Strict):
     )
     device: str | None = Field(
         default=None,
-        description="Device of `config/hardware.yaml` or `hardware` that the runs were on: its price, power and ceilings.",
+        description="Device of `src/bench/published/hardware.yaml` or `hardware` that the runs were on: its price, power and ceilings.",
     )
     price_per_hour: _Positive | None = Field(
         default=None,

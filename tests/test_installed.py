@@ -1,0 +1,151 @@
+"""What an installed wheel brings: every file of the package, and the commands that need no study, in a folder that holds nothing."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.fake_server import fake_server
+from tests.test_compare import runs
+from tests.test_compare_command import STEADY
+
+_BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+# Each command in one process: what it said, and its status. An error of ours that no command catches ends it.
+_RUN = """
+import contextlib, io, json, sys
+import bench
+from bench.cli import main
+told = []
+for arguments in json.load(sys.stdin):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = main(arguments)
+        except SystemExit as ended:
+            status = ended.code or 0
+    told.append([status, out.getvalue(), err.getvalue()])
+print(json.dumps([bench.__file__, told]))
+"""
+
+
+def files_of_the_project(*parts):
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *parts],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+class Installed:
+    """A wheel's files, as an installation puts them into site-packages; around them, a checkout of something else."""
+
+    def __init__(self, folder: Path) -> None:
+        source, self.packages = folder / "source", folder / "theirs/packages"
+        for name in files_of_the_project("src", "pyproject.toml", "README.md"):
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)
+        subprocess.run([sys.executable, "-c", _BUILD, folder], cwd=source, capture_output=True, check=True)
+        (wheel,) = folder.glob("*.whl")
+        with zipfile.ZipFile(wheel) as file:
+            self.files = file.namelist()
+            file.extractall(self.packages)
+        git = ["git", "-C", folder / "theirs", "-c", "user.name=n", "-c", "user.email=e"]
+        (folder / "theirs/file").write_text("theirs")
+        for arguments in (["init", "-q"], ["add", "file"], ["commit", "-qm", "theirs"]):
+            subprocess.run([*git, *arguments], check=True)
+
+    def run(self, folder, *commands):
+        """Status, output and errors of each command, run in `folder` with the wheel's files alone."""
+        done = subprocess.run(
+            [sys.executable, "-c", _RUN],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(self.packages)},
+            input=json.dumps([[str(word) for word in command] for command in commands]),
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        where, told = json.loads(done.stdout)
+        assert Path(where).is_relative_to(self.packages)
+        return told
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    return Installed(tmp_path_factory.mktemp("installed"))
+
+
+def test_a_wheel_has_every_file_of_the_package_and_no_other(installed):
+    ours = {name for name in installed.files if not re.match(r"saturate_bench-[^/]+\.dist-info/", name)}
+    assert ours == {name.removeprefix("src/") for name in files_of_the_project("src")}
+
+
+def test_commands_that_need_no_study_run_in_an_empty_folder(installed, tmp_path, summary):
+    for name in ("a", "b"):
+        runs(summary, STEADY).write_parquet(tmp_path / f"{name}.parquet")
+    (first,) = installed.run(tmp_path, ["--help"])
+    names = re.findall(r"^    ([a-z]+) ", first[1], re.MULTILINE)
+    assert {"plan", "models", "size", "workload", "parse", "figures", "compare", "wheels"} <= set(names)
+    load = ("--num-requests", 6, "--prompt-length", 16, "--output-length", 8, "--model", "m")
+    with fake_server() as server:
+        told = installed.run(
+            tmp_path,
+            *([name, "--help"] for name in names),
+            ["plan"],
+            ["plan", "--model", "llama-3-8b", "--device", "h100"],
+            ["models"],
+            ["size", "--usable-rps", 12, "--gpus", 4, "--peak-rps", 120, "--device", "h100"],
+            ["workload", *load, "--base-url", server.base_url, "--output-dir", "runs/one"],
+            ["parse", "runs/one"],
+            ["figures", "runs", "--output-dir", "drawn", "--figure", "ttft"],
+            ["compare", "a.parquet", "b.parquet"],
+            ["compare", "--plan"],
+        )
+    assert [(status, errors) for status, _, errors in told if status] == []
+    said = "".join(out for _, out, _ in told[len(names) :])
+    for part in ("fewest GPUs", "llama-3.1-8b", "USD an hour", "6 requests in", "TTFT P50", "drawn/ttft.svg", "no evidence"):
+        assert part in said
+    assert json.loads((tmp_path / "runs/one/run.json").read_text())["commit"] is None  # theirs is not that of these sources
+
+
+# What each command says where what it needs is not.
+_SENT = ("--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", ".")
+REFUSED = [
+    (("runs",), r"config/config\.yaml: no such file in .*Run it in a clone of the project, or name .* with --configfile\."),
+    (("discard", "*"), r"config/config\.yaml: no such file in .*"),
+    (("pack",), r"config/config\.yaml: no such file in .*"),
+    (("wheels",), r"requirements\.lock: an installed package has none.* in a clone of the project: .*"),
+    (("config",), r"docs/metrics\.md: no such file.* Run `bench config` in the project's folder\."),
+    (("unpack", "x.tar.gz"), r"x\.tar\.gz: no such file.*"),
+    (("size", "--slo", "ttft_p99=2s", "--peak-rps", 9), r"results: no such file or folder.* Give a folder with results.*"),
+    (("compare", "a", "b"), r"a: no such file or folder.* Give a folder with results.*"),
+    (("parse", "x"), r"x/run\.json: no such file.*"),
+    (("figures", "x", "--output-dir", "y"), r"x: no summary\.json.*"),
+    (("workload", *_SENT), r".*does not accept.*"),
+]
+
+
+@pytest.fixture(scope="module")
+def refused(installed, tmp_path_factory):
+    """Status, output and errors of each of these commands in an empty folder."""
+    folder = tmp_path_factory.mktemp("empty")
+    told = installed.run(folder, *(command for command, _ in REFUSED))
+    assert {path.name for path in folder.iterdir()} <= {".snakemake.lock"}  # nothing half written
+    return dict(zip((command for command, _ in REFUSED), told, strict=True))
+
+
+@pytest.mark.parametrize(("command", "says"), REFUSED, ids=[command[0] for command, _ in REFUSED])
+def test_what_is_missing_is_said_in_one_line(refused, command, says):
+    status, out, errors = refused[command]
+    assert (status, out) == (2, "")
+    assert re.fullmatch(rf"(sending .*\n)?bench: {says}\n", errors), errors
