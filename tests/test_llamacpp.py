@@ -66,7 +66,11 @@ def test_an_environment_built_by_another_checkout_runs_the_server_of_this_one(co
     spec = replace(spec, engine=spec.engine.model_copy(update={"source": "lock"}))
     built = replace(ENGINE, source="lock", command=("env/bin/python", "/gone/src/bench/engines/llama_server.py"))
     monkeypatch.chdir(ROOT)
-    assert resolve_launch(spec, built, checkpoint).argv[:3] == ("env/bin/python", "src/bench/engines/llama_server.py", "--model")
+    assert resolve_launch(spec, built, checkpoint).argv[:3] == (
+        "env/bin/python",
+        "src/bench/engines/llama_server.py",
+        "--model",
+    )
     monkeypatch.chdir("tests")  # as an installed package, which stays where it is
     assert resolve_launch(spec, built, checkpoint).argv[1] == str(ROOT / "src/bench/engines/llama_server.py")
 

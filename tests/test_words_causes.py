@@ -83,7 +83,7 @@ def test_where_nothing_was_judged_nothing_is_said():
         ("kv", replace(CACHE, request_bytes=3 * 2**20, room=2.0), "More KV memory: 3 MiB hold one request more. A KV type of half the bytes, or a "
          "model with half the KV bytes a token, holds twice as many."),
         ("sequences", SLOTS, "Raise max_num_seqs, as far as the KV cache holds."),
-        ("sequences", Slots(BURST, 4), "Raise max_num_seqs."),
+        ("sequences", Slots(BURST, 4), "Raise max_num_seqs, as far as the KV cache holds."),
         ("none", HighestLevel(16.0), "Measure higher levels to find the limit."),
         ("unknown", Silent(HERE), ""),
         ("unknown", Steps(HERE, None), ""),

@@ -140,16 +140,14 @@ def remedy(limit: Bottleneck) -> str:
         case HeldBySlots() as held:
             return f"Raise max_num_seqs, as far as the KV cache holds.{_next(held.room)}"
         case Slots():
-            return "Raise max_num_seqs."
+            return "Raise max_num_seqs, as far as the KV cache holds."
     match limit.cause:
         case "none":
             return "Measure higher levels to find the limit."
         case "refusals":
             return "Raise what the server or the gateway before it admits, or send no more than that."
         case "interference":
-            return (
-                "Prefill and decode on devices of their own, or smaller chunks of prompts in a step (max-num-batched-tokens)."
-            )
+            return "Prefill and decode on devices of their own, or smaller chunks of prompts in a step (vLLM's max-num-batched-tokens)."
         case "prefill":
             return _FASTER_PREFILL
         case "decode":
