@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bench.analysis import operating_points
 from bench.analysis.bottleneck import bottleneck
-from bench.analysis.judging import Verdict, _by_growth, _rate, judged_levels
+from bench.analysis.judging import Verdict, _by_growth, _own_spread, _rate, judged_levels
 from bench.analysis.proportions import Share, lent, requests_needed
 from bench.analysis.sensitivity import sensitivity, steps_of
 from bench.analysis.sizing import OperatingPoint
@@ -776,3 +776,13 @@ def test_the_longest_of_what_runs_need_is_asked_for(summary):
     assert capacity.missed(point(rows)).endswith("let its load last 48 s")
     assert capacity.missed(point(rows[2:])).endswith("in the time that it lasted: send more requests")
     assert (point(rows)["missed_at"], point(rows)["highest"]) == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("share", "known"),
+    [(None, False), (Share(4, 100, within=2.5), False), (Share(5, 100, within=2.5), True), (Share(6, 100, within=2.5), True),
+     (Share(20, 100, within=2.5), True), (Share(21, 100, within=2.5), False)],
+)  # fmt: skip
+def test_a_level_knows_its_spread_from_five_misses_on_and_near_the_limit_alone(share, known):
+    spread = _own_spread(share, 0.2)
+    assert spread == 2.5 if known else np.isnan(spread)

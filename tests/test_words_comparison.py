@@ -7,7 +7,7 @@ import pytest
 
 from bench.analysis.gate import Sight
 from bench.analysis.locked import Differs, SlowerMachine
-from bench.words.comparison import difference_text, overlooked, sentence, sentences, sight_text
+from bench.words.comparison import assumed_text, difference_text, overlooked, sentence, sentences, sight_text
 
 TOKENS = "throughput_tokens_per_s"
 ROW = {"metric": TOKENS, "scope": "all", "verdict": "no evidence", "pooled": "no evidence", "ratio": 0.95, "low": None, "high": None,
@@ -57,3 +57,42 @@ def test_what_could_have_been_overlooked():
         "a regression of 5 % over all levels could be overlooked; this comparison sees 12 % or more. 5 % takes more than 100 sessions of "
         "each side, interleaved"
     )
+
+
+def level(load, verdict, ratio=0.8):
+    return {**ROW, "scope": "level", "workload": "chat", "axis": "concurrency", "level": load, "verdict": verdict, "ratio": ratio,
+            "low": 0.7, "high": 0.9}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("worse", "place"),
+    [
+        ([1, 2, 4, 8], "−20.0 % over all loads (−30.0 to −10.0 %), worse"),
+        ([4, 8], "from 4 in flight on −20.0 %, worse"),
+        ([1, 2], "up to 2 in flight −20.0 %, worse"),
+        ([2, 4], "at 2, 4 in flight −20.0 %, worse"),
+        ([1, 8], "at 1, 8 in flight −20.0 %, worse"),
+        ([2], "at 2 in flight −20.0 %, worse"),
+    ],
+)
+def test_levels_are_named_by_the_end_of_the_ladder_that_they_are(worse, place):
+    rows = [level(load, "worse" if load in worse else "no evidence") for load in (1, 2, 4, 8)]
+    whole = {**ROW, "ratio": 0.8, "low": 0.7, "high": 0.9, "pooled": "no evidence"}
+    text = sentence([*rows, whole]).partition(": ")[2]
+    assert text == place + ("" if len(worse) == 4 else "; elsewhere no difference seen")
+
+
+def test_where_no_level_is_sure_the_region_that_is_gets_named():
+    regions = [
+        {**ROW, "scope": "region", "region": name, "loads": loads, "verdict": verdict, "ratio": 0.9, "low": 0.8, "high": 0.99}
+        for name, loads, verdict in (("low loads", [1.0], "no evidence"), ("high loads", [4.0, 8.0], "worse"))
+    ]
+    rows = [level(load, "no evidence") for load in (1, 4, 8)]
+    whole = {**ROW, "low": 0.9, "high": 1.1}
+    assert sentence([*rows, *regions, whole]).partition(": ")[2] == (
+        "high loads (4, 8) −10.0 %, worse; elsewhere no difference seen"
+    )
+
+
+def test_what_is_assumed_of_sessions_is_named_in_percent():
+    assert "so the intervals allow for 10 % (standard deviation" in assumed_text(2, 0.1)
