@@ -42,6 +42,18 @@ def test_a_queue_of_two_seconds_at_50_a_second_is_100():
     assert (found.queue, found.shed_from, found.shed_at) == (100, 80, 90)
 
 
+def test_a_slot_takes_a_prompt_of_its_own_length_whoever_else_is_there():
+    """Eight slots of 256 tokens: no free tokens of another help, and none have to be kept."""
+    point = OperatingPoint(usable_rps=5, c_max=8, prompt_tokens=64, output_tokens=32, kv_tokens=8 * 256, max_model_len=256)
+    assert (limits(point, None).input_tokens, limits(point, None).kv_free_tokens) == (224, (205, 307))
+    crowded = replace(point, prompt_tokens=220)
+    assert (limits(crowded, None).input_tokens, limits(replace(crowded, slots=True), None).input_tokens) == (224, 224)
+    assert limits(replace(crowded, slots=True, c_max=12), None).input_tokens == 224
+    assert limits(replace(crowded, c_max=12), None).input_tokens == 0
+    assert limits(replace(point, slots=True), None).kv_free_tokens is None
+    assert limits(replace(point, slots=True, max_model_len=None), None).input_tokens is None
+
+
 def test_48_in_flight_for_two_seconds_are_24_a_second_of_which_half_was_measured():
     point = OperatingPoint(usable_rps=12, c_max=48, latency_s=2)
     assert point.little * point.usable_rps == 24

@@ -48,6 +48,7 @@ class OperatingPoint:
         c_max: requests in flight there, which are what it may admit. latency_s: their mean E2E latency (s).
         prompt_tokens, output_tokens: mean lengths (tokens). kv_tokens: capacity of the KV cache (tokens).
         max_model_len: longest request that the server takes (tokens). engines: that share requests and `kv_tokens` evenly.
+        slots: whether each request holds an equal part of the KV cache, of `max_model_len` tokens, whatever its length.
         admit: most requests in flight there, where the load does not hold `c_max` of them: they came by a rate and met the SLOs, and a
             limit at their mean would refuse much of it.
     """
@@ -62,6 +63,7 @@ class OperatingPoint:
     max_model_len: int | None = None
     admit: float | None = None
     engines: int = 1
+    slots: bool = False
     usable_low: float | None = None
     usable_high: float | None = None
 
@@ -93,6 +95,7 @@ class OperatingPoint:
             max_model_len=run["max_model_len"],
             admit=None if held else point["in_flight_peak"],
             engines=run["engines"] or 1,
+            slots=bool(run["kv_slots"]),
             usable_low=point["usable_low"],
             usable_high=point["usable_high"],
         )
@@ -145,8 +148,8 @@ class Limits:
     Attributes:
         admission: requests in flight; None where `c_max` is unknown.
         queue: longest queue (requests). shed_from, shed_at: queue lengths at which shedding begins, and by which all is shed.
-        input_tokens: longest prompt that still fits the KV cache beside all others that are admitted.
-        kv_free_tokens: that headroom of 10 to 15 % (tokens).
+        input_tokens: longest prompt that still fits the KV cache beside all others that are admitted; of slots, that fits one.
+        kv_free_tokens: that headroom of 10 to 15 % (tokens); None of slots, where free tokens make no room for a longer request.
     """
 
     admission: int | None
@@ -167,7 +170,10 @@ def limits(point: OperatingPoint, slo_s: float | None, *, arrival_rps: float | N
             what it can carry.
     """
     free = longest = None
-    if point.kv_tokens is not None:
+    if point.slots:
+        if point.max_model_len is not None and point.output_tokens is not None:
+            longest = max(0, math.floor(point.max_model_len - point.output_tokens))
+    elif point.kv_tokens is not None:
         free = (round(_KV_HEADROOM[0] * point.kv_tokens), round(_KV_HEADROOM[1] * point.kv_tokens))
         if point.c_max and point.prompt_tokens is not None and point.output_tokens is not None:
             # Of the engine in which it comes to lie, whose share of requests and tokens is the mean one.
