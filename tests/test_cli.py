@@ -87,6 +87,23 @@ def test_an_invalid_run_is_listed_with_its_reason(study, capsys):
     assert "name the runs to forget" in capsys.readouterr().err
 
 
+def test_runs_that_another_study_s_summary_does_not_judge_are_not_called_valid(study, capsys):
+    """The summary is of the study that was drawn last."""
+    measured(study.runs[0])
+    other = {"digest": ["another"], "faults": [["client"]], "reasons": [["too late"]], "failures": [None]}
+    pl.DataFrame(other).write_parquet("results/summary.parquet")
+    main(["runs"])
+    assert (
+        "Note: 1 of the measured runs have no verdict: results/summary.parquet is of another study" in capsys.readouterr().out
+    )
+    assert main(["discard", "--invalid"]) == 2
+    assert "`make figures` with this study's CONFIG judges them" in capsys.readouterr().err
+    assert study.runs[0].record.exists()
+    pl.DataFrame({**other, "digest": [study.runs[0].digest], "faults": [[]]}).write_parquet("results/summary.parquet")
+    main(["discard", "--invalid"])
+    assert capsys.readouterr().out == "none of the 1 measured runs of this study is invalid: nothing to forget\n"
+
+
 def test_discard_forgets_the_runs_that_match_and_their_store(study, capsys):
     for run in study.runs:
         measured(run)

@@ -482,6 +482,13 @@ def test_headroom_below_a_full_cache(summary, row, c_max, cost):
         assert found[0].runs == ("a/8", "a/16", "a/32")
 
 
+def test_of_invalid_runs_alone_nothing_is_advised(summary):
+    """Their counts show where the cache was full; a recommendation would name no run."""
+    runs, filled = four(summary), table(FULL_AT_16)
+    assert advice(runs, filled, table(POINT, c_max=9.0))
+    assert advice(runs.with_columns(valid=pl.lit(False)), filled, table(POINT, c_max=9.0)) == []
+
+
 def test_slots_that_are_free_make_no_room_and_their_number_is_no_memory(summary):
     runs = four(summary, launch={"max_num_seqs": 16, "slots": True})
     assert list(_headroom(runs, table(FULL_AT_16), table(POINT, c_max=9.0))) == []

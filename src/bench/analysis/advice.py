@@ -44,7 +44,7 @@ def advice(
     Source: the roles and what may be advised are the study's (section 6.4); that only what was measured is advised is ours.
     """
     valid = runs.filter("valid")
-    return [
+    found = [
         *_kv_bytes(valid, saturation, points),
         *_pools(valid, points),
         *_admission(valid, points),
@@ -54,6 +54,7 @@ def advice(
         *_stalls(valid, causes or {}),
         *_evicted(valid),
     ]
+    return [each for each in found if each.runs]  # of invalid runs alone nothing is advised
 
 
 def _names(runs: pl.DataFrame) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TypedDict, cast
 from bench.cli.common import Commands, add_config, load_plan, print_json
 from bench.errors import BenchError
 from bench.store import Store, run_states
-from bench.study import Paths
+from bench.study import Paths, RunSpec
 from bench.study.precision import thin_levels
 
 __all__ = ["add"]
@@ -79,6 +80,8 @@ def _runs(options: argparse.Namespace) -> None:
         print(f"{state:<9} {run.key}" + (_why(verdict) if verdict else ""))
     counts = Counter(state for _, state in states)
     print(f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
+    if unjudged := _unjudged(states, judged):
+        print(f"Note: {unjudged}")
     for line in thin_levels(plan.runs, plan.config.decision.slos):
         print(f"Note: {line}")
 
@@ -105,6 +108,17 @@ def _judged() -> dict[str, Verdict]:
     return {row.pop("digest"): cast("Verdict", row) for row in rows}
 
 
+def _unjudged(states: Sequence[tuple[RunSpec, str]], judged: Mapping[str, Verdict]) -> str:
+    """That measured runs have no verdict here, and what gives them one; empty where all have."""
+    count = sum(state in ("measured", "invalid") and run.digest not in judged for run, state in states)
+    return (
+        f"{count} of the measured runs have no verdict: {Paths.SUMMARY} is of another study, or is not there. `make figures` "
+        "with this study's CONFIG judges them, and measures none of them again."
+        if count
+        else ""
+    )
+
+
 def _discard(options: argparse.Namespace) -> None:
     if not options.patterns and not options.invalid:
         raise BenchError("name the runs to forget: a pattern, such as '*_c0020_*', or --invalid.")
@@ -117,8 +131,13 @@ def _discard(options: argparse.Namespace) -> None:
         if run.digest in rejected
         or any(fnmatchcase(run.key, pattern) or fnmatchcase(run.name, pattern) for pattern in options.patterns)
     ]
+    if options.invalid:
+        states = run_states(plan, Store(Path(Paths.STORE)), rejected)
+        if unjudged := _unjudged(states, judged):
+            raise BenchError(unjudged)
     if not wanted and options.invalid and not options.patterns:
-        print("no run is invalid: nothing to forget")
+        done = sum(state in ("measured", "invalid") for _, state in states)
+        print(f"none of the {done} measured runs of this study is invalid: nothing to forget")
         return
     if not wanted:
         what = " or ".join([*options.patterns, *(["invalid"] if options.invalid else [])])

@@ -41,7 +41,9 @@ def _miss(miss: Miss) -> str:
     slo = _slo(miss)
     if miss.reached_s is not None and miss.reached_s > slo.limit_s:
         return f"{slo} ({_beyond(miss.reached_s, slo.limit_s)} s)"
-    return f"{slo} ({miss.share:.1%} of the requests fail or take longer)"
+    assert miss.share is not None
+    share = f"{miss.share:.1%} of the requests fail or take longer"
+    return f"{slo} ({share}: too few requests to rely on it)" if miss.share <= 1 - slo.share else f"{slo} ({share})"
 
 
 def _slo(miss: Miss) -> Slo:
@@ -170,7 +172,8 @@ def rests_on(point: Point, *, burst: bool) -> str:
     if point["c_max"] is None:
         return ""
     runs = int(point["runs"])
-    rests = f"C_max rests on {point['requests']:,.0f} requests in {runs} run{'s' if runs > 1 else ''}."
+    requests = f"{point['requests']:,.0f} request{'' if point['requests'] == 1 else 's'}"
+    rests = f"C_max rests on {requests} in {runs} run{'s' if runs > 1 else ''}."
     alone = "A burst says nothing of a load that goes on: measure arrivals of a closed or open loop for requests/s and a fleet."
     return " ".join(filter(None, (rests, low_needs(point), high_needs(point), alone if burst else "")))
 

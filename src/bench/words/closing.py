@@ -12,8 +12,8 @@ __all__ = ["closing_lines"]
 
 _REASONS = 5  # named at most
 _REMEDY = (
-    "Most often something else ran on this machine; `.venv/bin/bench discard --invalid` and the same make once more measure them "
-    "again. Both take --configfile for a study that is not config/config.yaml."
+    "Most often something else ran on this machine. `.venv/bin/bench discard --invalid` (with `--configfile FILE`, where the study is "
+    "not config/config.yaml) and the same make once more measure them again."
 )
 
 
