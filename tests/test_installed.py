@@ -22,7 +22,7 @@ _RUN = """
 import contextlib, io, json, sys
 import bench
 from bench.cli import main
-told = []
+results = []
 for arguments in json.load(sys.stdin):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -30,8 +30,8 @@ for arguments in json.load(sys.stdin):
             status = main(arguments)
         except SystemExit as ended:
             status = ended.code or 0
-    told.append([status, out.getvalue(), err.getvalue()])
-print(json.dumps([bench.__file__, told]))
+    results.append([status, out.getvalue(), err.getvalue()])
+print(json.dumps([bench.__file__, results]))
 """
 
 
@@ -75,9 +75,9 @@ class Installed:
             text=True,
         )
         assert done.returncode == 0, done.stderr
-        where, told = json.loads(done.stdout)
+        where, results = json.loads(done.stdout)
         assert Path(where).is_relative_to(self.packages)
-        return told
+        return results
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_commands_that_need_no_study_run_in_an_empty_folder(installed, tmp_path,
     assert {"plan", "models", "size", "workload", "parse", "figures", "compare", "wheels"} <= set(names)
     load = ("--num-requests", 6, "--prompt-length", 16, "--output-length", 8, "--model", "m")
     with fake_server() as server:
-        told = installed.run(
+        results = installed.run(
             tmp_path,
             *([name, "--help"] for name in names),
             ["plan"],
@@ -111,8 +111,8 @@ def test_commands_that_need_no_study_run_in_an_empty_folder(installed, tmp_path,
             ["compare", "a.parquet", "b.parquet"],
             ["compare", "--plan"],
         )
-    assert [(status, errors) for status, _, errors in told if status] == []
-    said = "".join(out for _, out, _ in told[len(names) :])
+    assert [(status, errors) for status, _, errors in results if status] == []
+    said = "".join(out for _, out, _ in results[len(names) :])
     for part in ("fewest GPUs", "llama-3.1-8b", "USD an hour", "6 requests in", "TTFT P50", "drawn/ttft.svg", "no evidence"):
         assert part in said
     assert json.loads((tmp_path / "runs/one/run.json").read_text())["commit"] is None  # theirs is not that of these sources
@@ -139,9 +139,9 @@ REFUSED = [
 def refused(installed, tmp_path_factory):
     """Status, output and errors of each of these commands in an empty folder."""
     folder = tmp_path_factory.mktemp("empty")
-    told = installed.run(folder, *(command for command, _ in REFUSED))
+    results = installed.run(folder, *(command for command, _ in REFUSED))
     assert {path.name for path in folder.iterdir()} <= {".snakemake.lock"}  # nothing half written
-    return dict(zip((command for command, _ in REFUSED), told, strict=True))
+    return dict(zip((command for command, _ in REFUSED), results, strict=True))
 
 
 @pytest.mark.parametrize(("command", "says"), REFUSED, ids=[command[0] for command, _ in REFUSED])

@@ -140,10 +140,10 @@ def test_a_template_is_short_says_what_to_change_and_plans_as_it_stands(name, ru
 
 
 def test_every_template_is_named_where_configurations_are_explained():
-    told = (ROOT / "config/README.md").read_text()
+    text = (ROOT / "config/README.md").read_text()
     names = {path.stem for path in TEMPLATES.iterdir()}
     assert names == {"sizing", "running-server", "two-settings"}
-    assert all(f"`config/templates/{name}.yaml`" in told for name in names)
+    assert all(f"`config/templates/{name}.yaml`" in text for name in names)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def several_device_counts(rows: Rows) -> bool:
 
 
 def on_gpus(rows: Rows) -> bool:
-    """Runs on GPUs under loads of their own, whether or not anything could be told of these."""
+    """Runs on GPUs under loads of their own, whether or not the GPUs reported anything."""
     return any(row.get("device") == "cuda" for row in plain(rows))
 
 

@@ -77,8 +77,8 @@ def devices(own: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Dev
         try:
             found[key] = Device.model_validate(entry)
         except ValidationError as error:
-            told = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            raise BenchError(f"hardware.{key}: {told}. {_FILE} says what each key means.") from None
+            faults = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            raise BenchError(f"hardware.{key}: {faults}. {_FILE} says what each key means.") from None
     return found
 
 

@@ -21,7 +21,7 @@ class RunSummary:
 
     Attributes:
         deployment, run: its names. digest: of its definition. level: in the unit of its axis. repeat: from 1.
-        scrape_endpoint: that of its engine's metrics. gpu_count_seen: GPUs of which anything was told.
+        scrape_endpoint: that of its engine's metrics. gpu_count_seen: GPUs that reported anything.
         metrics_missing: our metrics that the server should tell and did not. counters_fell: those that lost what they counted.
         scrape_gaps: of each endpoint beside the engine's, the longest time without a sample (s).
         figures: all of them, these too, by the columns of the catalogue (`bench.records.columns`), in the order of the file.

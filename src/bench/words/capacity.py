@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.analysis.judging import Miss, Unsettled
 from bench.study import Slo
-from bench.words.loads import load_text
+from bench.words.loads import count_text, load_text
 
 __all__ = [
     "c_max",
@@ -173,7 +173,7 @@ def rests_on(point: Point, *, burst: bool) -> str:
         return ""
     runs = int(point["runs"])
     requests = f"{point['requests']:,.0f} request{'' if point['requests'] == 1 else 's'}"
-    rests = f"C_max rests on {requests} in {runs} run{'s' if runs > 1 else ''}."
+    rests = f"C_max rests on {requests} in {count_text(runs, 'run')}."
     alone = "A burst says nothing of a load that goes on: measure arrivals of a closed or open loop for requests/s and a fleet."
     return " ".join(filter(None, (rests, low_needs(point), high_needs(point), alone if burst else "")))
 

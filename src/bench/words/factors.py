@@ -14,7 +14,7 @@ def correlation(strength: str, r: float) -> str:
 
 
 def model_score(row: Mapping[str, Any]) -> str:
-    """How well a metric is told: R² with its interval. Args: row: of `bench.analysis.importance.importances`."""
+    """How well a metric is explained: R² with its interval. Args: row: of `bench.analysis.importance.importances`."""
     r2, low, high = (f"{row[key]:.2f}".replace("-", "−") for key in ("score", "score_low", "score_high"))
     return f"R² {r2} ({low} to {high}), n = {row['n']}"
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.words.capacity import c_max, missed
+from bench.words.loads import count_text
 
 __all__ = ["UNKNOWN_GPUS", "ends", "interval", "little", "meets", "no_point", "takes"]
 
@@ -18,9 +19,9 @@ def takes(fleet: Fleet | None, gpu: str) -> str:
     if fleet is None:
         return ""
     count, gpus = fleet["instances"], fleet["gpus"]
-    bought = f"{gpus} {gpu}{'s' if gpus > 1 else ''}" if gpus is not None else "how many GPUs is not known"
+    bought = f"{count_text(gpus, gpu)}" if gpus is not None else "how many GPUs is not known"
     return (
-        f"{count} instance{'s' if count > 1 else ''} for {fleet['peak_rps']:g} requests/s{interval(fleet, 'instances')}; with the "
+        f"{count_text(count, 'instance')} for {fleet['peak_rps']:g} requests/s{interval(fleet, 'instances')}; with the "
         f"safety factor {fleet['safety']:g}, {bought}."
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench.analysis.predictions import Prediction
+from bench.words.loads import count_text
 
 __all__ = ["comparison", "quantity"]
 
@@ -34,4 +35,4 @@ def _between(found: Prediction) -> str:
         return f"within the levels: full at {high:g}" + (f", not at {low:g}" if low is not None else "")
     if not apart:
         return f"full at {high:g}"
-    return f"{abs(apart)} level{'s' if abs(apart) > 1 else ''} {'above' if apart > 0 else 'below'}"
+    return f"{count_text(abs(apart), 'level')} {'above' if apart > 0 else 'below'}"

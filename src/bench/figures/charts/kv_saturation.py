@@ -25,7 +25,7 @@ from bench.figures.theme import (
     title="KV-cache usage against load",
     question="At what load does the KV cache run out, and was that to be expected?",
     reading="Peak usage of each run; where each request holds a slot, the share of slots at work. Dashed: the saturation that geometry "
-    "predicts, KV tokens ÷ tokens a request. Where a curve reaches the top at its dashed line, geometry told the limit. An engine may "
+    "predicts, KV tokens ÷ tokens a request. Where a curve reaches the top at its dashed line, geometry set the limit. An engine may "
     "keep a block for itself; then the level at the line is the first that does not fit whole.",
     judged="counts_valid",
 )
