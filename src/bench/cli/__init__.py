@@ -14,11 +14,7 @@ from typing import Annotated
 import typer
 
 import bench
-
-from bench.cli.commands import (  # noqa: F401 - in the order of the help page  # isort: skip
-    models, plan, size, runs, compare, pack, wheels, workload, scrape, parse, figures, config,
-)  # fmt: skip
-from bench.cli.commands.shared import app
+from bench.cli.commands import app
 from bench.errors import BenchError
 
 __all__ = ["app", "main"]
