@@ -30,11 +30,7 @@ def _version(wanted: bool) -> None:
 def _bench(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    """Saturate: find where an LLM inference server saturates, and why.
-
-    In a clone of the project `make figures` runs a whole study; these commands plan one, look at one, or run a single stage against any
-    OpenAI-compatible server.
-    """
+    """What every command has in common."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
