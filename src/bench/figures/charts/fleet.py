@@ -13,7 +13,7 @@ from bench.analysis.sizing import Fleet, OperatingPoint, fleet
 from bench.figures.conditions import wanted
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import HEIGHT, curve_colour, nothing_to_show, with_curve
+from bench.figures.theme import HEIGHT, NEUTRAL, curve_colour, curve_dash, curve_shape, nothing_to_show, with_curve
 from bench.study import Slo
 
 _WIDTH = 380
@@ -28,7 +28,7 @@ _FLEET = {"deployment": pl.String, "workload": pl.String, "peak": pl.Float64, "i
     applies=wanted("slo"),
     order=20,
     title="What one instance carries, and how many a peak takes",
-    question="How do capacity and fleet change if the SLO or the peak turns out to be another one?",
+    question="How do capacity and fleet change with another SLO or another peak?",
     reading="Left, a panel an SLO: requests/s of one instance, were this SLO's limit another one; each step is a measured level, a bar "
     "its 95 % range, dashed the limit as it is. Right: GPUs (machines, of a CPU engine) for the SLOs as they are: peak ÷ usable "
     "requests/s, rounded up, × safety, rounded up, × GPUs of an instance; shaded, the 95 % range; dashed, the planned peak. Without "
@@ -75,13 +75,17 @@ def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
     found = pl.struct("c_max", "usable_rps", "usable_low", "usable_high")
     another = found.ne_missing(found.shift().over("curve"))
     rows = rows.filter(another | pl.col("limit_s").is_in([slo.limit_s, last]))
-    told = ["curve:N", alt.Tooltip("limit_s:Q", title="limit (s)", format=".3g"), alt.Tooltip("c_max:Q", title="C_max"),
+    tooltip = ["curve:N", alt.Tooltip("limit_s:Q", title="limit (s)", format=".3g"), alt.Tooltip("c_max:Q", title="C_max"),
             alt.Tooltip("usable_rps:Q", title="usable requests/s", format=".3g"),
             *(alt.Tooltip(f"usable_{end}:Q", title=f"{end} end", format=".3g") for end in ("low", "high"))]  # fmt: skip
     base = alt.Chart(rows.select("curve", "limit_s", "c_max", "usable_rps", "usable_low", "usable_high"))
-    now = alt.Chart(pl.DataFrame({"limit_s": [slo.limit_s]})).mark_rule(strokeDash=[5, 4], color="#777777").encode(x=x)
-    lines = base.mark_line(interpolate="step-after").encode(x=x, y=y, color=curve_colour(results))
-    dots = base.mark_point(filled=True, size=25, opacity=1).encode(x=x, y=y, color=curve_colour(results), tooltip=told)
+    now = alt.Chart(pl.DataFrame({"limit_s": [slo.limit_s]})).mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(x=x)
+    lines = base.mark_line(interpolate="step-after").encode(
+        x=x, y=y, color=curve_colour(results), strokeDash=curve_dash(results)
+    )
+    dots = base.mark_point(filled=True, size=35, opacity=1).encode(
+        x=x, y=y, color=curve_colour(results), shape=curve_shape(results), tooltip=tooltip
+    )
     known = alt.Chart(rows.drop_nulls(["usable_low", "usable_high"]).select("curve", "limit_s", "usable_low", "usable_high"))
     bars = known.mark_rule(opacity=0.5).encode(
         x=x, y=alt.Y("usable_low:Q", title=_RATE), y2="usable_high:Q", color=curve_colour(results)
@@ -108,10 +112,12 @@ def _by_peak(results: Results, planned: float) -> alt.LayerChart:
     base = alt.Chart(frame.select("curve", "peak", "gpus", "instances", "fewest", "most"))
     x = alt.X("peak:Q", title="peak (requests/s)")
     y = alt.Y("gpus:Q", title=_MACHINES)
-    now = alt.Chart(pl.DataFrame({"peak": [planned]})).mark_rule(strokeDash=[5, 4], color="#777777").encode(x=x)
-    lines = base.mark_line(interpolate="step-before").encode(x=x, y=y, color=curve_colour(results))
-    told = ["curve:N", "peak:Q", "instances:Q", "gpus:Q", "fewest:Q", "most:Q"]
-    hover = base.mark_point(size=25, opacity=0).encode(x=x, y=y, tooltip=told)
+    now = alt.Chart(pl.DataFrame({"peak": [planned]})).mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(x=x)
+    lines = base.mark_line(interpolate="step-before").encode(
+        x=x, y=y, color=curve_colour(results), strokeDash=curve_dash(results)
+    )
+    tooltip = ["curve:N", "peak:Q", "instances:Q", "gpus:Q", "fewest:Q", "most:Q"]
+    hover = base.mark_point(size=25, opacity=0).encode(x=x, y=y, tooltip=tooltip)
     ranges = alt.Chart(frame.drop_nulls(["fewest", "most"]).select("curve", "peak", "fewest", "most"))
     shade = ranges.mark_area(interpolate="step-before", opacity=0.15).encode(
         x=x, y=alt.Y("fewest:Q", title=_MACHINES), y2="most:Q", color=curve_colour(results)
