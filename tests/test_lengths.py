@@ -104,8 +104,14 @@ def test_the_fit_that_stands_is_drawn_and_named():
 
 
 def test_a_title_of_lengths_is_what_its_fit_is_sure_of():
-    def title(runs, series=pl.lit("m")):
-        return length_title(runs.with_columns(series=series), "x", "y", of="output token", latency="E2E latency")
+    def title(runs, series=None):
+        return length_title(
+            runs.with_columns(series=pl.lit("m") if series is None else series),
+            "x",
+            "y",
+            of="output token",
+            latency="E2E latency",
+        )
 
     assert title(planted(16, 1.0)).startswith("An output token adds 0.300")
     bent = planted(16, 0.0).with_columns(y=50 + 0.2 * pl.col("x") + 1e-4 * pl.col("x") ** 2)

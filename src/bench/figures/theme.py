@@ -9,11 +9,10 @@ import altair as alt
 import polars as pl
 
 from bench.figures.results import Results
-from bench.words.charts import whole_runs_note
+from bench.words.charts import throughput_title, whole_runs_note
 
 __all__ = [
     "AXIS_TITLES",
-    "DASHES",
     "HEIGHT",
     "NEUTRAL",
     "PALETTE",
@@ -21,7 +20,6 @@ __all__ = [
     "WIDTH",
     "curve_colour",
     "curve_column",
-    "curve_dash",
     "curve_shape",
     "curve_size",
     "curve_width",
@@ -33,6 +31,7 @@ __all__ = [
     "nothing_to_show",
     "points",
     "predicted_rules",
+    "saturation_finding",
     "shapes",
     "whole_note",
     "with_curve",
@@ -50,13 +49,13 @@ PANELS_A_ROW = 4  # of small multiples
 # meanings of their own.
 _STAR = "M0,-1.2L0.29,-0.39L1.14,-0.37L0.46,0.15L0.7,0.97L0,0.48L-0.7,0.97L-0.46,0.15L-1.14,-0.37L-0.29,-0.39Z"
 _SHAPES = ["circle", "square", "triangle-up", "triangle-down", "triangle-right", "triangle-left", _STAR]
-DASHES = [[1, 0], [8, 3], [2, 2], [8, 3, 2, 3], [4, 4], [12, 3], [12, 3, 2, 3]]
 NEUTRAL = "#777777"
 AXIS_TITLES = {
     "concurrency": "concurrency (requests in flight)",
     "request_rate": "request rate (requests/s)",
     "time_scale": "trace, times as fast as recorded",
 }
+_UNITS = {"concurrency": "requests in flight", "request_rate": "requests/s", "time_scale": "times the recorded speed"}
 _FONT = "Helvetica, Arial, sans-serif"
 # Charts show what the tables hold; a study of more rows than Altair's default limit is no mistake.
 alt.data_transformers.disable_max_rows()
@@ -88,20 +87,17 @@ def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
     order = curve_column(results)
     everywhere = _named(results, results.study)["curve"].unique(maintain_order=True).to_list()
     colours = [_MANY[everywhere.index(curve) % len(_MANY)] for curve in order]
-    return alt.Color("curve:N", title=title, sort=order, scale=alt.Scale(domain=order, range=colours))
+    opaque = alt.Legend(symbolOpacity=1)  # whatever marks it is of
+    return alt.Color("curve:N", title=title, sort=order, legend=opaque, scale=alt.Scale(domain=order, range=colours))
 
 
 def curve_shape(results: Results, *, title: str = "deployment") -> alt.Shape:
-    """One shape a curve, beside its colour; the legends of both become one."""
+    """One shape a curve, the same one everywhere, beside its colour; the legends of both become one."""
     order = curve_column(results)
-    return alt.Shape("curve:N", title=title, sort=order, scale=alt.Scale(domain=order, range=shapes(len(order))))
-
-
-def curve_dash(results: Results, *, title: str = "deployment") -> alt.StrokeDash:
-    """One dash a curve, beside its colour, where lines have no points."""
-    order = curve_column(results)
-    dashes = [DASHES[i % len(DASHES)] for i in range(len(order))]
-    return alt.StrokeDash("curve:N", title=title, sort=order, scale=alt.Scale(domain=order, range=dashes))
+    everywhere = _named(results, results.study)["curve"].unique(maintain_order=True).to_list()
+    marks = shapes(len(everywhere))
+    scale = alt.Scale(domain=order, range=[marks[everywhere.index(curve)] for curve in order])
+    return alt.Shape("curve:N", title=title, sort=order, legend=alt.Legend(symbolOpacity=1), scale=scale)
 
 
 def shapes(count: int) -> list[str]:
@@ -195,6 +191,11 @@ def with_whole(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
     return runs.join(whole, on=["deployment", "run"], how="left", maintain_order="left").with_columns(
         pl.col("whole").fill_null(False)
     )
+
+
+def saturation_finding(results: Results) -> str | None:
+    """At which loads throughput saturates, as a title; None where it is not known of every curve."""
+    return throughput_title(results.saturation, _UNITS[results.axis])
 
 
 def whole_note(results: Results) -> str:

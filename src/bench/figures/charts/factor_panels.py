@@ -46,9 +46,16 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
         "model:N",
         title="model",
         sort=models,
+        legend=alt.Legend(symbolOpacity=1),
         scale=alt.Scale(domain=models, range=[PALETTE[i % len(PALETTE)] for i in range(len(models))]),
     )
-    shape = alt.Shape("model:N", title="model", sort=models, scale=alt.Scale(domain=models, range=shapes(len(models))))
+    shape = alt.Shape(
+        "model:N",
+        title="model",
+        sort=models,
+        legend=alt.Legend(symbolOpacity=1),
+        scale=alt.Scale(domain=models, range=shapes(len(models))),
+    )
     panels = []
     for metric in METRICS.values():
         parts = {name: table.filter(pl.col("metric") == metric) for name, table in shown.items()}

@@ -19,6 +19,7 @@ from bench.figures.theme import (
     median_lines,
     points,
     predicted_rules,
+    saturation_finding,
     whole_note,
     with_curve,
     with_whole,
@@ -42,6 +43,7 @@ _STRIP = 15  # height of a curve's regions
     "load still buys more), C (it falls); blank where nothing is sure. Diamonds: where they meet, with their 95 % interval "
     "along the load. Dashed: predicted KV saturation, grey where curves share it. Bars, where a level has two valid repeats or "
     "more: the 95 % interval of their mean (Student's t: wide for two); one that leaves the frame is cut there.",
+    finding=saturation_finding,
     note=whole_note,
 )
 def peak_throughput(results: Results) -> alt.HConcatChart:

@@ -17,6 +17,7 @@ from bench.figures.theme import (
     median_lines,
     points,
     predicted_rules,
+    saturation_finding,
     whole_note,
     with_curve,
     with_whole,
@@ -41,6 +42,7 @@ _BLACK = alt.ColorValue("black")
     "saturation point B|C, with their 95 % interval; blank ground is where nothing is sure, and the words say why. Dashed: "
     "predicted KV saturation. Triangle: the lowest level that filled the KV cache; circle: the lowest at which requests still "
     "wait once the load stands.",
+    finding=saturation_finding,
     note=whole_note,
 )
 def performance_profile(results: Results) -> alt.ConcatChart:

@@ -76,7 +76,7 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
                 curve.mark_rule(strokeWidth=1.2).encode(
                     x=beside, y=alt.Y("saturation_low:Q", title=load), y2="saturation_high:Q", color=colour
                 ),
-                curve.mark_tick(size=14, thickness=3, orient="horizontal").encode(
+                curve.mark_tick(size=10, thickness=3, orient="horizontal", opacity=1).encode(
                     x=beside,
                     y=alt.Y("saturation_at:Q", title=load),
                     color=colour,

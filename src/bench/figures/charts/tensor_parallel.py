@@ -44,6 +44,7 @@ def _finding(results: Results) -> str | None:
     "medians of a level's valid runs; at 100 % (dashed) another device would buy all of itself. Above it, the first device "
     "is short of memory, not of speed. Right: each run's throughput against the fullest that its KV cache was, joined in "
     "the order of load. A level at which fewer than two numbers of devices have a valid run is left out.",
+    invalid="Crosses, or left out with their counterparts",
     finding=_finding,
     note=_note,
 )
