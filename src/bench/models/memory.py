@@ -1,6 +1,6 @@
 """What an engine makes of a device's memory: blocks of KV cache, and the load at which they are full.
 
-The rules are vLLM's, as of 0.32 (`v1/core/kv_cache_utils.py`, `v1/kv_cache_interface.py`); docs/models.md says where each was read.
+The rules are vLLM's, as of 0.32 (`v1/core/kv_cache_utils.py`, `v1/kv_cache_interface.py`); docs/models.md names where each was read.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def predicted_saturation(
     """Requests whose whole context fits the KV cache at once: its blocks ÷ blocks a request.
 
     Args:
-        kv_tokens: capacity of the KV cache (token slots, as an engine tells them: blocks × tokens a block).
+        kv_tokens: capacity of the KV cache (token slots, as an engine counts them: blocks × tokens a block).
         tokens_per_request: prompt + output of one request, the mean where they differ (tokens).
         block_size: tokens in a block; a request holds whole blocks.
         groups: of `KvPool`; in a group with a window, a request holds the blocks that the window can touch.

@@ -1,4 +1,4 @@
-"""The tables of docs/metrics.md that tell the summary's columns, from their catalogue."""
+"""The tables of docs/metrics.md that list the summary's columns, from their catalogue."""
 
 from __future__ import annotations
 
