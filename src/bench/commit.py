@@ -15,8 +15,8 @@ def commit_of(folder: Path | None = None) -> str | None:
         folder: a checkout; by default, that of this package.
 
     Returns:
-        Such as `4c1ebdf…, with changes that are not committed`; None where there is no git, or `folder` is no checkout, or this package
-        is not of the one that it lies in.
+        Such as `4c1ebdf…, with changes that are not committed`; None where there is no git, `folder` is not a checkout, or this
+        package is not part of the one that it lies in.
     """
     if folder is None:
         own = Path(__file__)
@@ -31,9 +31,9 @@ def commit_of(folder: Path | None = None) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git says; None where it fails or is not there."""
+    """What git prints; None where it fails or is not there."""
     try:
-        told = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
     except OSError:
         return None
-    return told.stdout.strip() if told.returncode == 0 else None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -33,7 +33,7 @@ def announce_workflow(library: Path) -> None:
 def end_jobs_on_sigterm() -> None:
     """Pass SIGTERM on to the jobs of this workflow.
 
-    Snakemake itself lets running jobs finish, and a session may have hours to go; told to, it ends in order and keeps its runs.
+    Snakemake itself lets running jobs finish, and a session may have hours to go; asked to, it ends in order and keeps its runs.
     """
     finish = signal.getsignal(signal.SIGTERM)
 
@@ -53,7 +53,7 @@ def end_jobs_on_sigterm() -> None:
 
 @contextmanager
 def job(log: str | Path) -> Iterator[Callable[[str], None]]:
-    """A job of the workflow: lines that it says go to standard error and, with the time, to `log`.
+    """A job of the workflow: its lines go to standard error and, with the time, to `log`.
 
     A BenchError ends the process with status 1 and its message alone; any other error keeps its traceback, in the log too. SIGTERM,
     Ctrl-C and the end of the workflow end it in order: what it holds open is closed as after an error.

@@ -1,7 +1,7 @@
 rule engine:
     """The server's command: its environment built from pinned locks, or found on this machine."""
     input:
-        # Their times say nothing: in a fresh checkout they are newer than an environment that was built from the same. Their digests do.
+        # Their digests decide, not their times: in a fresh checkout they are newer than an environment that was built from the same.
         locks=lambda wildcards: ancient(PLAN.config.engines[wildcards.engine].locks),
     output:
         record=paths.ENGINE,
