@@ -34,7 +34,7 @@ FACTORS = {
 }
 METRICS = {
     "ttft_mean_s": "TTFT (s)",
-    "ttlt_s": "TTLT (s)",
+    "makespan_s": "makespan (s)",
     "throughput_tokens_per_s": "throughput (tokens/s)",
     "per_token_s": "normalised latency (s a token)",
 }
@@ -49,8 +49,8 @@ _TOGETHER = 0.7  # |ρ| of two factors; from here on, what belongs to one is tol
 def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
     """The valid burst runs of swept lengths, with the factor study's own metrics.
 
-    `ttlt_s` is the time from the first request sent to the last token of the batch; `per_token_s` = `ttlt_s` / (b · n), b the batch
-    size and n the output length. Throughput is b · n / TTLT, so that the two are each other's inverse. A closed loop has no batch.
+    `makespan_s` is the time from the first request sent to the last token of the batch; `per_token_s` = `makespan_s` / (b · n), b the batch
+    size and n the output length. Throughput is b · n / makespan, so that the two are each other's inverse. A closed loop has no batch.
 
     Args:
         runs: summary rows with `valid`, `family`, `workload`, `arrival`, `duration_s`, `throughput_tokens_per_s`, `ttft_mean_s`, the
@@ -63,7 +63,7 @@ def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
     )
     return with_devices(kept).with_columns(
         tensor_parallel=pl.col("devices"),  # of the study's factors: as many as an instance has, whatever they share
-        ttlt_s=pl.col("duration_s"),
+        makespan_s=pl.col("duration_s"),
         per_token_s=pl.col("duration_s") / (pl.col("level") * pl.col("output_fixed")),
         model_order=pl.struct("parameters", "model").rank("dense").cast(pl.Int64),
     )

@@ -80,7 +80,7 @@ class Curve:
         assert self.limit
         assert self.point
         found = self.point["kind"] == "found" and self.limit.cause != "refusals"
-        return causes.why(self.limit) + (f" It misses {capacity.missed(self.point)}." if found else "")
+        return (causes.why(self.limit) + (f" It misses {capacity.missed(self.point)}." if found else "")).strip()
 
     @property
     def remedy(self) -> str:

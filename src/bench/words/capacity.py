@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from bench.analysis.judging import Miss, Unsettled
 from bench.study import Slo
+from bench.words.answer import AGAIN, Answer, listed, shortened
 from bench.words.loads import count_text, load_text
 
 __all__ = [
+    "answer",
     "c_max",
     "carries",
     "full_cache",
@@ -26,6 +28,38 @@ __all__ = [
 Point = Mapping[str, Any]
 # Of a point, what only its words are made of.
 _SOURCES = ("unsettled", "low_needs_requests", "high_needs_at", "unsettled_needs_s")
+
+
+class Carries(Protocol):
+    """What an answer about capacity takes of a curve, in words."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def point(self) -> Point | None: ...
+    @property
+    def carries(self) -> str: ...
+    @property
+    def takes(self) -> str: ...
+    @property
+    def sure(self) -> str: ...
+    @property
+    def remedy(self) -> str: ...
+
+
+def answer(curves: Sequence[Carries], slos: Sequence[Slo], peak_rps: float | None) -> Answer:
+    """What one instance carries within the SLOs, and what a peak takes."""
+    peak = f", and how many does a peak of {peak_rps:g} requests/s take" if peak_rps is not None else ""
+    raise_it = [f"{curve.name}, to carry more: {curve.remedy[0].lower()}{curve.remedy[1:]}" for curve in curves if curve.remedy]
+    unknown = any(curve.point and curve.point["kind"] == "unknown" for curve in curves)
+    fleets = [f"{curve.name}: plan {curve.takes[0].lower()}{curve.takes[1:]}" for curve in curves if curve.takes]
+    return Answer(
+        name="capacity",
+        question=f"What load does one instance carry within {listed([str(slo) for slo in slos])}{peak}?",
+        lines=shortened([f"{curve.name}: {curve.carries[0].lower()}{curve.carries[1:]}" for curve in curves]),
+        sure=shortened([f"{curve.name}: {curve.sure}" for curve in curves if curve.sure]),
+        do=(*shortened(fleets), *shortened(raise_it, 4), *([AGAIN] if unknown else [])),
+    )
 
 
 def misses(found: Iterable[Miss]) -> str:

@@ -1,0 +1,69 @@
+"""Where the KV cache fills and where throughput peaks, in words for the first screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.words.answer import Answer, shortened
+from bench.words.regions import turning_point
+
+__all__ = ["answer"]
+
+Row = Mapping[str, Any]
+
+
+def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool) -> Answer:
+    """Where each curve saturates. Args: rows: of `bench.analysis.saturation`. decided: whether SLOs are given."""
+    do = [text for row in rows if (text := _do(row, several_workloads))]
+    if not decided:
+        do.append("Set `decision.slo` to learn what is carried within limits on latency; nothing is measured again.")
+    return Answer(
+        name="concurrency",
+        question="At what concurrency does the KV cache fill, and where does throughput peak?",
+        lines=shortened([f"{_name(row, several_workloads)}: {_cache(row)}; {_throughput(row)}." for row in rows]),
+        sure=tuple(_sure(rows)),
+        do=shortened(do, 5),
+    )
+
+
+def _name(row: Row, several: bool) -> str:
+    return f"{row['deployment']} · {row['workload']}" if several else str(row["deployment"])
+
+
+def _cache(row: Row) -> str:
+    predicted = f"{row['predicted']:.3g} predicted" if row["predicted"] is not None else None
+    if row["measured"] is None:
+        seen = "no load filled its KV cache" if row["cache_known"] else "whether its KV cache was ever full is not known"
+        return seen + (f" ({predicted})" if predicted else "")
+    below = f"not at {row['below']:g}" if row["below"] is not None else None
+    notes = ", ".join(filter(None, (below, predicted)))
+    return f"the KV cache is full from {row['measured']:g} in flight on" + (f" ({notes})" if notes else "")
+
+
+def _throughput(row: Row) -> str:
+    text = turning_point(row, "saturation")
+    if row["saturation_at"] is not None:
+        what = "peaks" if row["saturation_kind"] == "peak" else "stops growing"
+        return f"throughput {what} at {text}"
+    return f"where throughput stops growing: {text}" if row["saturation_kind"] in ("above", "below") else f"where throughput peaks is not known: {text}"
+
+
+def _sure(rows: Sequence[Row]) -> list[str]:
+    sure = ["In brackets: the levels between which a point lies; nothing is interpolated for the KV cache."]
+    apart = [abs(row["levels_apart"]) for row in rows if row["levels_apart"] is not None]
+    if apart:
+        sure.append(
+            f"Predicted is KV tokens ÷ tokens a request; {sum(each == 0 for each in apart)} of {len(apart)} predictions meet the level "
+            "that was measured."
+        )
+    return sure
+
+
+def _do(row: Row, several: bool) -> str | None:
+    """A limit on admission, where the cache fills and throughput is known to grow no more from about there on."""
+    if row["measured"] is None or row["below"] is None:
+        return None
+    return (
+        f"{_name(row, several)}: admit no more than {row['below']:g} at once; from {row['measured']:g} on requests wait for KV memory."
+    )
