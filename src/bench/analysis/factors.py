@@ -43,7 +43,7 @@ _HOST = {"host_busy_share": "host utilisation (share)"}
 _MEMORY = {"kv_usage_peak": "peak KV usage (share)"}
 # |r| from … on, as the factor study of 001 has them (DATAtab's table).
 STRENGTHS = {0.7: "very high", 0.5: "high", 0.3: "medium", 0.1: "low", 0.0: "none"}
-_TOGETHER = 0.7  # |ρ| of two factors; from here on, what belongs to one is told of the other as well
+_TOGETHER = 0.7  # |ρ| of two factors; from here on, what belongs to one shows of the other as well
 
 
 def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
@@ -72,7 +72,7 @@ def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
 def metrics_of(runs: pl.DataFrame) -> dict[str, str]:
     """The metrics that `runs` have, by column: the four of the study, and what they say of utilisation and memory.
 
-    The host's utilisation stands in where no GPU's is told.
+    The host's utilisation stands in where no GPU's is known.
     """
     known = {name for name in runs.columns if runs[name].is_not_null().any()}
     device = _GPU if "gpu_utilisation_mean" in known else _HOST
@@ -96,7 +96,7 @@ def varying(rows: pl.DataFrame) -> list[str]:
 
 
 def confounded(rows: pl.DataFrame) -> list[tuple[str, str]]:
-    """Pairs of factors that go together (|Spearman's ρ| of 0.7 or more), so that no analysis can tell their effects apart.
+    """Pairs of factors that go together (|Spearman's ρ| of 0.7 or more), so that no analysis can separate their effects.
 
     Args:
         rows: of `cells`.

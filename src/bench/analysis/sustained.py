@@ -54,15 +54,15 @@ def sustained(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float) -> l
         curve = runs.filter(
             pl.col("valid") & (pl.col("deployment") == point["deployment"]) & (pl.col("workload") == point["workload"])
         )
-        there, beyond = (curve.filter(pl.col("level") == point[at]) for at in ("c_max", "missed_at"))
+        there, beyond = (curve.filter(pl.col("level").is_in([point[at]])) for at in ("c_max", "missed_at"))
         found.append(
             Sustained(
                 deployment=point["deployment"],
                 workload=point["workload"],
                 point=point,
-                ttft_p99_s=_median(there, "ttft_p99_s"),
-                bounded=there.height > 0 and there["ttft_p99_bound_s"].null_count() == 0,
-                missed_p50_s=_median(beyond, "ttft_p50_s"),
+                ttft_p99_s=_median(there, "steady_ttft_p99_s"),
+                bounded=there.height > 0 and there["steady_ttft_p99_bound_s"].null_count() == 0,
+                missed_p50_s=_median(beyond, "steady_ttft_p50_s"),
             )
         )
     return found

@@ -146,8 +146,8 @@ def low_needs(point: Point) -> str | None:
             )
         case "rounds":
             return (
-                f"{point['c_max']:g} is too near its limit to be sure of: more rounds, or levels below it, would raise the lower "
-                "end."
+                f"{point['c_max']:g} is too near its limit to be sure of: more rounds{_lower(point)} would "
+                f"{'establish' if point['low'] is None else 'raise'} the lower end."
             )
         case "requests":
             return (
@@ -155,6 +155,13 @@ def low_needs(point: Point) -> str | None:
                 "lower end would be there."
             )
     return None
+
+
+def _lower(point: Point) -> str:
+    """Which lower levels would help; empty where there can be none."""
+    if point["low"] is not None:
+        return f", or levels between {point['low']:g} and {point['c_max']:g}"
+    return "" if point["axis"] == "concurrency" and point["c_max"] <= 1 else ", or a lower level"
 
 
 def high_needs(point: Point) -> str | None:

@@ -37,7 +37,7 @@ def answer(costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> Answe
         *(["How do prompt and output length set latency"] if costs else []),
         *(["what does streaming buy"] if gains else []),
     ]
-    question = " and ".join(asked) + "?"
+    question = ", and ".join(asked) + "?"
     return Answer(
         name="lengths",
         question=question[0].upper() + question[1:],
@@ -74,10 +74,11 @@ def _article(token: str) -> str:
 def _bend(found: Line, longest: int) -> str:
     if found.bend is None:
         return "No bend shows over these lengths." if found.n >= _ENOUGH else "Too few lengths to see whether it bends."
-    share = f"{abs(found.bend):.0%} of the latency"
-    if found.bend > 0:
-        return f"That is the mean: longer ones cost more than in proportion, {share} at {longest:,} tokens."
-    return f"That is the mean: longer ones cost less than in proportion, by {share} at {longest:,} tokens."
+    more = "more" if found.bend > 0 else "less"
+    return (
+        f"That is the mean: long ones cost {more} than in proportion (the bend makes {100 * abs(found.bend):.0f} % of the latency at "
+        f"{longest:,} tokens)."
+    )
 
 
 def _gain(found: StreamingGain, several: bool) -> str:
@@ -125,9 +126,9 @@ def _do(costs: Sequence[LengthCost], gains: Sequence[StreamingGain], several: bo
         share = each.first_s / each.whole_s
         case = f"{each.prompt:,} + {each.output:,} tokens"
         text = (
-            f"Stream answers: readers of {case} wait {share:.0%} of the time."
+            f"Stream answers: readers of {case} wait {100 * share:.0f} % of the time."
             if share < _HARDLY
-            else f"Streaming hardly helps here: the first words of {case} come after {share:.0%} of the time."
+            else f"Streaming hardly helps here: the first words of {case} come after {100 * share:.0f} % of the time."
         )
         do.append(_of(each.deployment, several, text))
     if any(each.valid < each.runs for each in costs) or any(0 in each.runs for each in gains):
