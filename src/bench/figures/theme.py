@@ -22,7 +22,6 @@ __all__ = [
     "curve_size",
     "curve_width",
     "finish",
-    "heading",
     "is_log",
     "layered",
     "level_axis",
@@ -159,13 +158,9 @@ def nothing_to_show(why: str) -> alt.LayerChart:
 
 def finish(chart: Any, title: str, notes: Sequence[str]) -> alt.TopLevelMixin:
     """Give a figure its title, the notes below it, and the theme; in place, as `properties` would copy every chart in it, deeply."""
-    chart.title, chart.config = heading(title, notes), _config()
+    chart.title = alt.TitleParams(title, subtitle=[note for note in notes if note], anchor="start", offset=12)
+    chart.config = _config()
     return chart  # type: ignore[no-any-return]
-
-
-def heading(title: str, notes: Sequence[str]) -> alt.TitleParams:
-    """A figure's title with the notes below it."""
-    return alt.TitleParams(title, subtitle=[note for note in notes if note], anchor="start", offset=12)
 
 
 def _config() -> alt.Config:

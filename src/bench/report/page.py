@@ -18,7 +18,6 @@ from markupsafe import Markup, escape
 from bench import __version__
 from bench.analysis import Comparison, Prices, invalid, repeats, sight
 from bench.figures import Results
-from bench.figures.registry import load_figure
 from bench.figures.save import KINDS
 from bench.figures.theme import with_curve
 from bench.models import Geometry
@@ -199,11 +198,9 @@ def _prose(text: str) -> Markup:
 
 
 def _figure(spec: Path) -> dict[str, Any]:
-    """A figure's `name`, `title`, `question` and `reading`, its `note` about invalid runs, and its `spec` for a script element."""
-    drawn = load_figure(spec.stem)
+    """A figure's `name`, its texts (`title`, `question`, `reading`, `note`), and its `spec` for a script element."""
     content = json.loads(spec.read_text())
-    texts = {key: getattr(drawn, key) for key in ("name", "title", "question", "reading")}
-    return {**texts, "note": " ".join(content["title"].get("subtitle", [])[1:]), "spec": _json(content)}
+    return {"name": spec.stem, **content.pop("usermeta"), "spec": _json(content)}
 
 
 def _curves(results: Results) -> dict[str, Any]:
@@ -224,12 +221,13 @@ def _json(content: Any) -> str:
 
 
 def write_manifest(manifest: Path, *, figures: Sequence[Path], page: Path, results: Results) -> None:
-    """Write the list of all figures: each file with its checksum, and the runs that they were drawn from.
+    """Write the list of all figures: each file with its checksum, each figure's texts, and the runs that they were drawn from.
 
     Figures beside them that the list does not have are another study's, and go.
     """
     content: dict[str, Any] = {
         "figures": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in figures},
+        "texts": {path.stem: json.loads(path.read_text())["usermeta"] for path in figures if path.suffix == ".json"},
         "page": {page.name: hashlib.sha256(page.read_bytes()).hexdigest()},
         "runs": dict(results.runs.select(pl.format("{}/{}", "deployment", "run"), "digest").iter_rows()),
     }
