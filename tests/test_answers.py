@@ -60,7 +60,13 @@ def length_rows(summary, *, prompt_ms=0.5, output_ms=10.0, square_ms=0.0, noise=
         e2e = noisy(50 + output_ms * output, noise, random) / 1000
         common = {**summary, "axis": "concurrency", "level": 1.0, "concurrency": 1, "deployment": "a"}
         sweeps = (
-            {"workload": f"prefill-p{prompt}", "family": "prefill", "prompt_fixed": prompt, "output_fixed": 1, "ttft_p50_s": ttft},
+            {
+                "workload": f"prefill-p{prompt}",
+                "family": "prefill",
+                "prompt_fixed": prompt,
+                "output_fixed": 1,
+                "ttft_p50_s": ttft,
+            },
             {"workload": f"decode-o{output}", "family": "decode", "prompt_fixed": 32, "output_fixed": output, "e2e_p50_s": e2e},
         )
         rows += [{**common, "run": each["workload"], **each, **(WRONG if i in wrong else {})} for each in sweeps]
@@ -94,7 +100,9 @@ def test_a_cost_that_is_not_there_or_bends_or_cannot_be_known(summary):
     assert not any("prompt token" in line for line in flat.do)
     bent = answered(study(length_rows(summary, prompt_ms=0.1, square_ms=2e-4)))["lengths"]
     share = 2e-4 * 2048**2 / (20 + 0.1 * 2048 + 2e-4 * 2048**2)
-    made = re.search(r"long ones cost more than in proportion \(the bend makes (\d+) % of the latency at 2,048 tokens\)", bent.lines[0])
+    made = re.search(
+        r"long ones cost more than in proportion \(the bend makes (\d+) % of the latency at 2,048 tokens\)", bent.lines[0]
+    )
     assert float(made[1]) == pytest.approx(100 * share, abs=6)
     lost = answered(study(length_rows(summary, wrong=range(3, 17))))["lengths"]
     assert lost.lines[0] == "What a prompt token costs is not known: 2 of 16 runs are valid, and a line takes 3 lengths."
@@ -200,7 +208,10 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
     fast = answered(study(rows[:2]))["sustained"].lines[0]
     assert fast.endswith("the highest load that can be judged; its limit was not reached.")
     lost = answered(study([{**row, **WRONG} for row in (*rows, step)]))["sustained"]
-    assert lost.lines == ("chat: not known, no run is valid.", "step: how it recovers from the step is not known, the run is invalid.")
+    assert lost.lines == (
+        "chat: not known, no run is valid.",
+        "step: how it recovers from the step is not known, the run is invalid.",
+    )
 
 
 # A baseline
@@ -254,7 +265,9 @@ def test_where_the_cache_fills_and_throughput_peaks(summary):
     assert "throughput peaks at 12 (8 to 16), then it falls" in found.lines[0]
     assert found.do[0] == "a: admit no more than 12 at once; from 16 on requests wait for KV memory."
     few = answered(study([row for row in rows if row["level"] < 3]))["concurrency"]
-    assert "no load filled its KV cache" in few.lines[0] and "where throughput peaks is not known: too few levels" in few.lines[0]
+    assert (
+        "no load filled its KV cache" in few.lines[0] and "where throughput peaks is not known: too few levels" in few.lines[0]
+    )
     assert not any("admit" in line for line in few.do)
 
 
@@ -265,7 +278,11 @@ def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):
     found = answered(study(rows, decision=decision))
     assert next(iter(found)) == "capacity"
     assert found["capacity"].lines[0].startswith("a: carries 8 requests/s at 4 requests in flight")
-    assert "plan 13 instances for 100 requests/s" in found["capacity"].do[0]
+    assert (
+        "The peak takes 13 instances (6 to 14 at 95 % confidence), 17 GPUs with the safety factor 1.3."
+        in found["capacity"].lines[0]
+    )
+    assert re.search(r"plan the upper end: \d+ of a, before", found["capacity"].do[0])
     lost = answered(study([{**row, **WRONG} for row in rows], decision=decision))["capacity"]
     assert lost.lines == ("a: no valid run, so its capacity is not known.",)
     assert lost.sure == () and "bench discard" in lost.do[-1]
@@ -303,7 +320,13 @@ def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
     assert changed_thresholds(changed) == said
     results = study([{**summary, "run": "r"}])
     write_report(
-        tmp_path / "report.html", title="t", results=results, specs=[], facts=[], summary=tmp_path / "report.md", thresholds=changed
+        tmp_path / "report.html",
+        title="t",
+        results=results,
+        specs=[],
+        facts=[],
+        summary=tmp_path / "report.md",
+        thresholds=changed,
     )
     assert said in (tmp_path / "report.md").read_text()
     assert "<code>other_share</code> 0.99 in place of 0.15" in (tmp_path / "report.html").read_text()
@@ -320,7 +343,9 @@ def test_the_first_line_counts_what_can_be_trusted():
         return pl.DataFrame(columns, schema_overrides={"reasons": pl.List(pl.String)})
 
     assert first_line(runs([True, True], [True, True], [[], []])) == "All 2 runs are valid."
-    assert first_line(runs([False], [True], [["late"]])).startswith("None of the 1 runs is valid, so only the server's counts hold.")
+    assert first_line(runs([False], [True], [["late"]])).startswith(
+        "None of the 1 runs is valid, so only the server's counts hold."
+    )
     assert first_line(runs([True, False], [True, False], [[], ["late"]])).startswith("1 of 2 runs are valid. The others")
 
 
@@ -328,7 +353,9 @@ def test_little_is_judged_by_the_requests_that_the_table_counts(summary):
     """54 requests of a steady window are 54 wherever they are counted, and goodput is never above what is carried."""
     decision = Decision(slo=["ttft_p99=1s"])
     base = {**summary, "deployment": "a", "workload": "w", "family": "w"}
-    rows = [{**steady_row(base, level, requests=54, rps=1.5), "requests": 64, "goodput_requests_per_s": 1.51} for level in (1, 2)]
+    rows = [
+        {**steady_row(base, level, requests=54, rps=1.5), "requests": 64, "goodput_requests_per_s": 1.51} for level in (1, 2)
+    ]
     curve = findings(study(rows, decision=decision), {}, {}).curves[0]
     assert curve.sure.startswith("C_max rests on 54 requests in 1 run.")
     assert (curve.there["requests"], curve.there["runs"]) == (54, 1)

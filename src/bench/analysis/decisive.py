@@ -34,8 +34,8 @@ class Decisive:
     """What decides one metric.
 
     Attributes:
-        score: R² on configurations that the model has not seen, with its range over rounds. effects: of the factors whose importance
-            is surely above 0, the largest first; None where the model predicts too badly to say. none: factors without a visible effect.
+        score: R² on configurations that the model has not seen, with its range over rounds. effects: of the factors whose
+            importance is surely above 0, the largest first; None where the model predicts too badly to say. none: factors without a visible effect.
     """
 
     metric: str
@@ -74,7 +74,9 @@ def decided(runs: pl.DataFrame) -> list[Decided]:
         shares = importances(valid) if table.height else pl.DataFrame(schema={"metric": pl.String})
         means = {name: marginal_means(valid, name) for name in FACTORS if name != "model_order"} if table.height else {}
         metrics = [
-            _decisive(shares.filter(pl.col("metric") == title), means) for title in METRICS.values() if title in shares["metric"]
+            _decisive(shares.filter(pl.col("metric") == title), means)
+            for title in METRICS.values()
+            if title in shares["metric"]
         ]
         found.append(Decided(family, tuple(metrics), table.height, tuple(confounded(table))))
     return found

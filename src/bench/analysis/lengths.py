@@ -138,7 +138,8 @@ def length_costs(runs: pl.DataFrame) -> list[LengthCost]:
     """What a token costs in each family of workloads of which a ladder sweeps one length alone.
 
     Args:
-        runs: summary rows (`deployment`, `family`, `axis`, `level`, `prompt_fixed`, `output_fixed`, `ttft_p50_s`, `e2e_p50_s`, `valid`).
+        runs: summary rows (`deployment`, `family`, `axis`, `level`, `prompt_fixed`, `output_fixed`, `ttft_p50_s`, `e2e_p50_s`,
+            `valid`).
     """
     return [cost for kind in _SWEPT for cost in _costs(runs, kind)]
 

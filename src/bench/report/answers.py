@@ -21,14 +21,17 @@ from bench.figures.conditions import (
     with_and_without_streaming,
 )
 from bench.report.findings import Curve
-from bench.words import against, alone, capacity, decisive, saturates, second_device, sustained as sustained_words
+from bench.words import against, alone, carried, decisive, saturates, second_device
 from bench.words import lengths as length_words
+from bench.words import sustained as sustained_words
 from bench.words.answer import Answer
 
 __all__ = ["answers"]
 
 _UNITS = {"concurrency": "requests in flight", "request_rate": "requests/s", "time_scale": "times the trace's speed"}
-_swept = (lengths("prompt_fixed"), lengths("output_fixed"))
+# What the conditions look at.
+_ASKED = ("family", "workload", "model", "engine", "tensor_parallel", "stream", "baseline", *ALIKE)
+_SWEEPS = (lengths("prompt_fixed"), lengths("output_fixed"))
 
 
 def answers(results: Results, curves: list[Curve]) -> list[Answer]:
@@ -37,8 +40,7 @@ def answers(results: Results, curves: list[Curve]) -> list[Answer]:
     Args:
         curves: what was found of each curve.
     """
-    asked = "deployment family workload arrival axis level model engine tensor_parallel prompt_fixed output_fixed endpoint cache turns stream baseline"
-    rows = results.runs.select(asked.split()).to_dicts()
+    rows = results.runs.select(_ASKED).to_dicts()
     found = list(_answers(results, rows, curves))
     if left := _alone(results.runs, curves, found):
         found.append(alone.answer(left, _UNITS))
@@ -48,12 +50,12 @@ def answers(results: Results, curves: list[Curve]) -> list[Answer]:
 def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answer]:
     runs, decision = results.runs, results.decision
     if decision.peak_rps is not None and (slos := [curve for curve in curves if curve.point]):
-        yield capacity.answer(slos, decision.slos, decision.peak_rps)
+        yield carried.answer(slos, decision.slos, decision.peak_rps)
     if beside_baseline(rows):
         yield against.answer(next(iter(runs.filter("baseline")["deployment"])), results.comparisons)
     if crossed_factors(rows):
         yield decisive.answer(decided(runs))
-    swept, streamed = any(applies(rows) for applies in _swept), with_and_without_streaming(rows)
+    swept, streamed = any(applies(rows) for applies in _SWEEPS), with_and_without_streaming(rows)
     if swept or streamed:
         yield length_words.answer(length_costs(runs) if swept else [], streaming_gains(runs) if streamed else [])
     if several_device_counts(rows) and (gains := device_gains(runs)):
@@ -66,9 +68,10 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
         )
     closed = [curve for curve in curves if curve.point and curve.point["axis"] != "request_rate"]
     if decision.peak_rps is None and closed:
-        yield capacity.answer(closed, decision.slos, None)
+        yield carried.answer(closed, decision.slos, None)
     full = [curve.saturation for curve in curves if curve.saturation and curve.saturation["axis"] == "concurrency"]
-    if full:
+    compared = beside_baseline(rows) or several_device_counts(rows)
+    if full and (decision.slo or not compared):  # beside a comparison it is a detail, which the tables have
         yield saturates.answer(full, several_workloads=results.several_workloads, decided=bool(decision.slo))
 
 

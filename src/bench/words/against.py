@@ -12,7 +12,6 @@ from bench.words.comparison import percent_text, sentences, sight_text
 __all__ = ["answer"]
 
 
-
 def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
     """What each deployment changes against the baseline, metric by metric."""
     others = {name: each for name, each in found.items() if not each.replica}

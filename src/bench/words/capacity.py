@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from bench.analysis.judging import Miss, Unsettled
 from bench.study import Slo
-from bench.words.answer import AGAIN, Answer, listed, shortened
 from bench.words.loads import count_text, load_text
 
 __all__ = [
-    "answer",
     "c_max",
     "carries",
     "full_cache",
@@ -19,6 +17,7 @@ __all__ = [
     "low_needs",
     "missed",
     "misses",
+    "rate",
     "rests_on",
     "unsettled_at",
     "unsettled_text",
@@ -28,38 +27,6 @@ __all__ = [
 Point = Mapping[str, Any]
 # Of a point, what only its words are made of.
 _SOURCES = ("unsettled", "low_needs_requests", "high_needs_at", "unsettled_needs_s")
-
-
-class Carries(Protocol):
-    """What an answer about capacity takes of a curve, in words."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def point(self) -> Point | None: ...
-    @property
-    def carries(self) -> str: ...
-    @property
-    def takes(self) -> str: ...
-    @property
-    def sure(self) -> str: ...
-    @property
-    def remedy(self) -> str: ...
-
-
-def answer(curves: Sequence[Carries], slos: Sequence[Slo], peak_rps: float | None) -> Answer:
-    """What one instance carries within the SLOs, and what a peak takes."""
-    peak = f", and how many does a peak of {peak_rps:g} requests/s take" if peak_rps is not None else ""
-    raise_it = [f"{curve.name}, to carry more: {curve.remedy[0].lower()}{curve.remedy[1:]}" for curve in curves if curve.remedy]
-    unknown = any(curve.point and curve.point["kind"] == "unknown" for curve in curves)
-    fleets = [f"{curve.name}: plan {curve.takes[0].lower()}{curve.takes[1:]}" for curve in curves if curve.takes]
-    return Answer(
-        name="capacity",
-        question=f"What load does one instance carry within {listed([str(slo) for slo in slos])}{peak}?",
-        lines=shortened([f"{curve.name}: {curve.carries[0].lower()}{curve.carries[1:]}" for curve in curves]),
-        sure=shortened([f"{curve.name}: {curve.sure}" for curve in curves if curve.sure]),
-        do=(*shortened(fleets), *shortened(raise_it, 4), *([AGAIN] if unknown else [])),
-    )
 
 
 def misses(found: Iterable[Miss]) -> str:
@@ -191,10 +158,14 @@ def carries(point: Point, *, burst: bool) -> str:
             return f"No measured load meets the SLOs: at {at}, the lowest, it misses {missed(point)}."
     if burst:
         return f"A burst of {load_text(point['c_max'], point['unit'])} meets the SLOs: C_max is {c_max(point)}."
-    at = load_text(point["operate_at"], point["unit"])
-    rate = f"Carries {point['usable_rps']:.3g} requests/s at {at} ({_between(point['usable_low'], point['usable_high'])})"
     more = ", and carries no more" if point["operate_at"] < point["c_max"] else ""
-    return f"{rate}. C_max is {c_max(point)}{more}."
+    return f"{rate(point)}. C_max is {c_max(point)}{more}."
+
+
+def rate(point: Point) -> str:
+    """What a load that goes on carries at its operating point."""
+    at = load_text(point["operate_at"], point["unit"])
+    return f"Carries {point['usable_rps']:.3g} requests/s at {at} ({_between(point['usable_low'], point['usable_high'])})"
 
 
 def _between(low: float | None, high: float | None) -> str:

@@ -52,7 +52,7 @@ def _effect(found: FactorEffect) -> str:
     if found.change is None or found.between is None:
         return found.factor
     low, high = found.between
-    times = f"{found.change:.2g}" if found.change < 1000 else f"{found.change:,.0f}"  # noqa: PLR2004
+    times = f"{found.change:.2g}" if found.change < 1000 else f"{found.change:,.0f}"
     return f"{found.factor} (× {times} from {low:,.0f} to {high:,.0f})"
 
 

@@ -59,7 +59,9 @@ def _cost(found: LengthCost, several: bool) -> str:
     cost = with_half(found.line.slope, found.line.slope_half)
     if found.known is None:
         return _of(
-            found.deployment, several, f"What {_article(token)} costs is not known: {cost} ms may be nothing, or less than nothing."
+            found.deployment,
+            several,
+            f"What {_article(token)} costs is not known: {cost} ms may be nothing, or less than nothing.",
         )
     low, high = found.lengths
     when, what = (" before the answer begins", "prompts") if found.kind == "prompt" else ("", "answers")
@@ -96,7 +98,9 @@ def _gain(found: StreamingGain, several: bool) -> str:
 
 def _sure(costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> tuple[str, ...]:
     fits = [
-        f"{each.valid} of {each.runs} runs for {each.kind} length (R² {each.known.r_squared:.2f})" for each in costs if each.known
+        f"{each.valid} of {each.runs} runs for {each.kind} length (R² {each.known.r_squared:.2f})"
+        for each in costs
+        if each.known
     ]
     sure = [f"± is half of a 95 % interval. The lines rest on {listed(fits)}."] if fits else []
     known = [each for each in gains if each.first_s is not None and each.whole_s is not None]

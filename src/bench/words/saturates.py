@@ -46,17 +46,19 @@ def _throughput(row: Row) -> str:
     if row["saturation_at"] is not None:
         what = "peaks" if row["saturation_kind"] == "peak" else "stops growing"
         return f"throughput {what} at {text}"
-    return f"where throughput stops growing: {text}" if row["saturation_kind"] in ("above", "below") else f"where throughput peaks is not known: {text}"
+    return (
+        f"where throughput stops growing: {text}"
+        if row["saturation_kind"] in ("above", "below")
+        else f"where throughput peaks is not known: {text}"
+    )
 
 
 def _sure(rows: Sequence[Row]) -> list[str]:
     sure = ["In brackets: the levels between which a point lies; nothing is interpolated for the KV cache."]
     apart = [abs(row["levels_apart"]) for row in rows if row["levels_apart"] is not None]
-    if apart:
-        sure.append(
-            f"Predicted is KV tokens ÷ tokens a request; {sum(each == 0 for each in apart)} of {len(apart)} predictions meet the level "
-            "that was measured."
-        )
+    if any(row["predicted"] is not None for row in rows):
+        met = f"; of {len(apart)} predictions, {sum(each == 0 for each in apart)} hit the measured level" if apart else ""
+        sure.append(f"Predicted is KV tokens ÷ tokens a request{met}.")
     return sure
 
 
@@ -64,6 +66,5 @@ def _do(row: Row, several: bool) -> str | None:
     """A limit on admission, where the cache fills and throughput is known to grow no more from about there on."""
     if row["measured"] is None or row["below"] is None:
         return None
-    return (
-        f"{_name(row, several)}: admit no more than {row['below']:g} at once; from {row['measured']:g} on requests wait for KV memory."
-    )
+    return f"{_name(row, several)}: admit no more than {row['below']:g} at once; from {row['measured']:g} on requests wait for KV "
+        "memory."

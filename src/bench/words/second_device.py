@@ -56,7 +56,9 @@ def _lines(found: DeviceGain) -> list[str]:
 def _full(found: DeviceGain, side: int) -> str:
     if (full := found.full[side]) is not None:
         return f"the KV cache is full from {full:g} {found.unit} on"
-    return "no measured load fills the KV cache" if found.full_known[side] else "whether the KV cache was ever full is not known"
+    return (
+        "no measured load fills the KV cache" if found.full_known[side] else "whether the KV cache was ever full is not known"
+    )
 
 
 def _loads(gain: Gain) -> str:
@@ -99,10 +101,13 @@ def _do(found: DeviceGain) -> list[str]:
         return [AGAIN]
     do = []
     if found.room is not None and found.beside(found.room) == "less":
-        do.append(f"While {count_text(found.few, _noun(found))} can hold the load, run {_separate(found)} instead: together they give more.")
+        do.append(
+            f"While {count_text(found.few, _noun(found))} can hold the load, run {_separate(found)} instead: together they give more."
+        )
     if found.short is not None and found.beside(found.short) == "more":
         do.append(
-            f"From {found.short.loads[0]:g} {found.unit} on one instance, use {count_text(found.many, _noun(found))}: KV memory is what is short."
+            f"From {found.short.loads[0]:g} {found.unit} on one instance, use {count_text(found.many, _noun(found))}: KV memory is what "
+            "is short."
         )
     if found.room is not None and found.beside(found.room) == "more":
         do.append(f"Use {count_text(found.many, _noun(found))} for an instance: it gives more than {_separate(found)}.")

@@ -26,7 +26,8 @@ def answer(curves: Sequence[Sustained], steps: Sequence[Recovery], slos: Sequenc
         name="sustained",
         question=question[0].upper() + question[1:],
         lines=shortened(
-            [*(_name(each, several) + _curve(each, bool(slos)) for each in curves), *(_step(each, several) for each in steps)], 10
+            [*(_name(each, several) + _curve(each, bool(slos)) for each in curves), *(_step(each, several) for each in steps)],
+            10,
         ),
         sure=_sure(curves, slos, failed_share),
         do=_do(curves, steps, slos, several),

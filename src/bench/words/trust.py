@@ -24,7 +24,7 @@ def first_line(runs: pl.DataFrame) -> str:
     if not rejected.height:
         return "The run is valid." if runs.height == 1 else f"All {runs.height} runs are valid."
     why = alike(reason for reasons in rejected["reasons"] for reason in reasons)
-    often = f" Most often: {why[0][0]} ({why[0][1]} of {runs.height} runs)." if why else ""
+    often = f" {'Most often' if len(why) > 1 else 'Why'}: {why[0][0]} ({why[0][1]} of {runs.height} runs)." if why else ""
     if not timed:
         rest = "only the server's counts hold" if runs["counts_valid"].any() else "nothing below holds"
         return f"None of the {runs.height} runs is valid, so {rest}.{often}"
