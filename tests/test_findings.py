@@ -131,14 +131,16 @@ def test_the_page_says_it_all(tmp_path, summary):
     ):
         assert words in text, words
     sections = re.findall(r'<section id="([a-z]+)"', text)
-    assert sections[:2] == ["verdicts", "operating"]
+    assert sections[:3] == ["answers", "verdicts", "operating"]
     assert {"economics", "advice", "bands"} <= set(sections)
     assert "recovery" not in sections
     lines = short.read_text().splitlines()
     assert lines[0] == "## t"
-    assert lines[2].startswith("3 of the study's 4 runs, all valid; ")
-    assert "3 of the study's 4, all valid" in text
-    assert "| a | 2 (at least 2, below 4) | 4 | – | 0.200 | 10 | 4 | 25 |" in lines
+    assert lines[2] == "**All 3 runs are valid.** The whole study has 4 runs."
+    assert "All 3 runs are valid. The whole study has 4 runs." in text
+    assert (
+        "| a | 2 (at least 2, below 4) requests in flight | 4 | – | ~0.200 | 10 in flight | 4 in flight | 25 | 66.00 |" in lines
+    )
 
 
 def test_without_slos_the_page_says_how_to_get_them(tmp_path, summary):

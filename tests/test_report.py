@@ -143,11 +143,11 @@ def test_each_section_is_there_and_named(tmp_path, summary):
     page = drawn(tmp_path, study, names=["ttft"])
     sections = [a["id"] for a, _ in page.find("section")]
     decided = ["verdicts", "operating", "figures", "saturation", "comparison", "predictions", "economics", "bands"]
-    assert sections == [*decided, "runs", "repeats", "invalid", "provenance", "methods"]
-    assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[:2]] == ["#verdicts", "#operating"]
+    assert sections == ["answers", *decided, "runs", "repeats", "invalid", "provenance", "methods"]
+    assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[1:3]] == ["#verdicts", "#operating"]
     undecided = replace(results(summary, known=False, baseline=None, kv_usage_peak=[None] * 3), decision=Decision())
     without = drawn(tmp_path, undecided, facts=[])
-    left = ["verdicts", "saturation", "bands", "runs", "invalid", "provenance", "methods"]
+    left = ["answers", "verdicts", "saturation", "bands", "runs", "invalid", "provenance", "methods"]
     assert [a["id"] for a, _ in without.find("section")] == left
 
 

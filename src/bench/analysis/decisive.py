@@ -35,7 +35,8 @@ class Decisive:
 
     Attributes:
         score: R² on configurations that the model has not seen, with its range over rounds. effects: of the factors whose
-            importance is surely above 0, the largest first; None where the model predicts too badly to say. none: factors without a visible effect.
+            importance is surely above 0, the largest first; None where the model predicts too badly to say. none: factors without a
+            visible effect.
     """
 
     metric: str

@@ -49,8 +49,9 @@ _TOGETHER = 0.7  # |ρ| of two factors; from here on, what belongs to one shows 
 def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
     """The valid burst runs of swept lengths, with the factor study's own metrics.
 
-    `makespan_s` is the time from the first request sent to the last token of the batch; `per_token_s` = `makespan_s` / (b · n), b the
-    batch size and n the output length. Throughput is b · n / makespan, so that the two are each other's inverse. A closed loop has no batch.
+    `makespan_s` is the time from the first request sent to the last token of the batch; `per_token_s` = `makespan_s` / (b · n), b
+    the batch size and n the output length. Throughput is b · n / makespan, so that the two are each other's inverse. A closed loop
+    has no batch.
 
     Args:
         runs: summary rows with `valid`, `family`, `workload`, `arrival`, `duration_s`, `throughput_tokens_per_s`, `ttft_mean_s`, the

@@ -27,9 +27,9 @@ def importances(runs: pl.DataFrame) -> pl.DataFrame:
     """How much worse a model predicts a metric when one factor is shuffled, on configurations that it has not seen.
 
     Gradient-boosted trees learn the logarithm of the metric (itself, where it can be 0). In each of two rounds, five of them learn
-    four fifths of the configurations each, so that every configuration is predicted by one that has not seen it. A factor's importance
-    is the loss of R² over all configurations when its column is shuffled, twenty times a round. Repeats are averaged before, so that none
-    of a configuration's stands on both sides.
+    four fifths of the configurations each, so that every configuration is predicted by one that has not seen it. A factor's
+    importance is the loss of R² over all configurations when its column is shuffled, twenty times a round. Repeats are averaged
+    before, so that none of a configuration's stands on both sides.
 
     Args:
         runs: rows of `with_metrics`, of one family.

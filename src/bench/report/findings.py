@@ -42,8 +42,8 @@ class Curve:
         limit: why it carries no more; None without SLOs. fleet: of `sized`; None without a peak, or where no load meets the SLOs.
         knee: row of `knees`. there: means at the operating point of `ttft_p50_s`, `ttft_p99_s`, its bound (null unless each run has
             one), judged `requests` and their `runs`, `profit_per_h` (USD), and `client_cpu_share` (of a core). burst: whether its
-            arrivals are bursts. gpu: what a GPU of the fleet is called: a machine, where the engine runs on a CPU. measured: the operating point,
-            for Little's law.
+            arrivals are bursts. gpu: what a GPU of the fleet is called: a machine, where the engine runs on a CPU. measured: the
+            operating point, for Little's law.
     """
 
     deployment: str

@@ -45,7 +45,7 @@ def _lines(name: str, found: Comparison) -> list[str]:
         lines.append(f"{name}: no evidence of a difference in {listed(seen)}.")
     blind = [row for row in rows if row["verdict"] == "no evidence" and row["low"] is None]
     if blind:
-        seen = [METRICS[row["metric"]].title for row in blind]
+        seen = [str(METRICS[row["metric"]].title) for row in blind]
         lines.append(f"{name}: not known of {listed(seen)}, because nothing shows how far runs differ by chance.")
     return lines
 

@@ -32,7 +32,7 @@ def fit_text(found: Line) -> str:
 
 def answer(costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> Answer:
     """How lengths set latency, and what streaming buys."""
-    several = len({each.deployment for each in (*costs, *gains)}) > 1
+    several = len({*(each.deployment for each in costs), *(each.deployment for each in gains)}) > 1
     asked = [
         *(["How do prompt and output length set latency"] if costs else []),
         *(["what does streaming buy"] if gains else []),

@@ -63,8 +63,8 @@ def _sure(rows: Sequence[Row]) -> list[str]:
 
 
 def _do(row: Row, several: bool) -> str | None:
-    """A limit on admission, where the cache fills and throughput is known to grow no more from about there on."""
+    """A limit on admission, where it is known between which levels the cache fills."""
     if row["measured"] is None or row["below"] is None:
         return None
-    return f"{_name(row, several)}: admit no more than {row['below']:g} at once; from {row['measured']:g} on requests wait for KV "
-        "memory."
+    name = _name(row, several)
+    return f"{name}: admit no more than {row['below']:g} at once; from {row['measured']:g} on requests wait for KV memory."

@@ -105,10 +105,8 @@ def _do(found: DeviceGain) -> list[str]:
             f"While {count_text(found.few, _noun(found))} can hold the load, run {_separate(found)} instead: together they give more."
         )
     if found.short is not None and found.beside(found.short) == "more":
-        do.append(
-            f"From {found.short.loads[0]:g} {found.unit} on one instance, use {count_text(found.many, _noun(found))}: KV memory is what "
-            "is short."
-        )
+        many = count_text(found.many, _noun(found))
+        do.append(f"From {found.short.loads[0]:g} {found.unit} on one instance, use {many}: KV memory is what is short.")
     if found.room is not None and found.beside(found.room) == "more":
         do.append(f"Use {count_text(found.many, _noun(found))} for an instance: it gives more than {_separate(found)}.")
     return do or ["No choice follows from these runs: measure more sessions (study.sessions) or higher loads."]

@@ -16,8 +16,7 @@ __all__ = ["answer"]
 
 def answer(curves: Sequence[Sustained], steps: Sequence[Recovery], slos: Sequence[Slo], failed_share: float) -> Answer:
     """What load each workload sustains, and how the server recovers."""
-    names = {each.deployment for each in (*curves, *steps)}
-    several = len(names) > 1
+    several = len({*(each.deployment for each in curves), *(each.deployment for each in steps)}) > 1
     what = f"within {listed([str(slo) for slo in slos])}" if slos else "without falling behind"
     asked = [f"What load does one server carry {what}"] if curves else []
     asked += ["how does it recover from a step of its load"] if steps else []
