@@ -51,7 +51,7 @@ def study(summary, decision=SLO, **curves):
         (BURST, SLO, "A burst of 2 requests in flight meets the SLOs: C_max is 2 (at least 2, below 4)."),
         (WRONG, SLO, "No valid run, so its capacity is not known."),
         ({}, Decision(), "Its KV cache is full from 4 on; throughput is highest at 1."),
-        (WRONG, Decision(), "No run of which the server's counts can be trusted."),
+        (WRONG, Decision(), "No run has server counts that can be trusted."),
     ],
 )  # fmt: skip
 def test_a_curve_in_a_sentence(summary, told, decision, words):
@@ -100,7 +100,7 @@ def test_a_burst_has_no_fleet_and_says_why(summary):
     curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], **FULL, **BURST}
     found = findings(study(summary, a=curve), {}, {}).curves[0]
     assert (found.fleet, found.takes, found.measured) == (None, "", None)
-    assert "A burst says nothing of a load that goes on" in found.sure
+    assert "A burst does not show what a continuous load would do" in found.sure
 
 
 def test_nothing_is_claimed_of_a_server_that_tells_nothing(tmp_path, summary):

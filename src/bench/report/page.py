@@ -95,7 +95,7 @@ def write_report(
         "figures": [_figure(spec) for spec in specs],
         "curves": _json(_curves(results)),
         "families": dict(runs.select("workload", "family").unique().iter_rows()),
-        "saturation": [_saturates(row) for row in results.saturation.iter_rows(named=True)],
+        "saturation": [_saturates(row) for row in _laddered(results).iter_rows(named=True)],
         "comparisons": {name: _compared(each) for name, each in results.comparisons.items()},
         "baseline": next(iter(results.runs.filter("baseline")["deployment"]), None),
         "replicas": results.runs.filter("replica")["deployment"].unique(maintain_order=True).to_list(),
@@ -125,6 +125,14 @@ def write_report(
     page.write_text(_render(context, _bundle(page.parent)), encoding="utf-8")
     if summary is not None:
         summary.write_text(_markdown(context), encoding="utf-8")
+
+
+def _laddered(results: Results) -> pl.DataFrame:
+    """The rows of `saturation`, without workloads of swept lengths at a single load: they saturate nowhere."""
+    swept = results.runs.filter(
+        (pl.col("workload") != pl.col("family")) & (pl.col("level").n_unique().over("deployment", "workload") == 1)
+    )
+    return results.saturation.join(swept, on=["deployment", "workload"], how="anti", maintain_order="left")
 
 
 def _saturates(row: Mapping[str, Any]) -> dict[str, Any]:

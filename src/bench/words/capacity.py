@@ -186,14 +186,16 @@ def rests_on(point: Point, *, burst: bool) -> str:
     runs = int(point["runs"])
     requests = f"{point['requests']:,.0f} request{'' if point['requests'] == 1 else 's'}"
     rests = f"C_max rests on {requests} in {count_text(runs, 'run')}."
-    alone = "A burst says nothing of a load that goes on: measure arrivals of a closed or open loop for requests/s and a fleet."
+    alone = (
+        "A burst does not show what a continuous load would do: measure a closed or an open loop for requests/s and a fleet."
+    )
     return " ".join(filter(None, (rests, low_needs(point), high_needs(point), alone if burst else "")))
 
 
 def full_cache(saturation: Mapping[str, Any] | None) -> str:
     """Without SLOs: where a curve saturates. Args: saturation: its row; None where no run can be trusted."""
     if saturation is None:
-        return "No run of which the server's counts can be trusted."
+        return "No run has server counts that can be trusted."
     measured, peak = saturation["measured"], saturation["peak_at"]
     unfilled = "No load filled its KV cache" if saturation["cache_known"] else "Whether its KV cache was ever full is not known"
     full = f"Its KV cache is full from {measured:g} on" if measured is not None else unfilled

@@ -145,9 +145,9 @@ def remedy(limit: Bottleneck) -> str:
         case "none":
             return "Measure higher levels to find the limit."
         case "refusals":
-            return "Raise what the server or the gateway before it admits, or send no more than that."
+            return "Raise the limit of the server or of the gateway in front of it, or send less."
         case "interference":
-            return "Prefill and decode on devices of their own, or smaller chunks of prompts in a step (vLLM's max-num-batched-tokens)."
+            return "Separate prefill from decode, each on accelerators of its own, or compute smaller chunks of prompts in a step (vLLM's max-num-batched-tokens)."
         case "prefill":
             return _FASTER_PREFILL
         case "decode":
