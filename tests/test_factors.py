@@ -444,4 +444,4 @@ def test_factors_that_cannot_be_told_apart_are_named_in_the_figure(summary):
     large = pl.col("model") == "m6e+07"
     tied = planted(1, 0.05).filter(large == (pl.col("tensor_parallel") == 2))
     text = str(load_figure("factor-importance").draw(as_results(tied, summary)).to_dict())
-    assert "not to be told apart: model and devices" in text
+    assert "cannot be separated: model and devices" in text

@@ -127,8 +127,8 @@ def low_needs(point: Point) -> str | None:
 def _lower(point: Point) -> str:
     """Which lower levels would help; empty where there can be none."""
     if point["low"] is not None:
-        return f", or levels between {point['low']:g} and {point['c_max']:g}"
-    return "" if point["axis"] == "concurrency" and point["c_max"] <= 1 else ", or a lower level"
+        return f", or levels between {point['low']:g} and {point['c_max']:g},"
+    return "" if point["axis"] == "concurrency" and point["c_max"] <= 1 else " or a lower level"
 
 
 def high_needs(point: Point) -> str | None:

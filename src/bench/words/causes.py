@@ -147,7 +147,10 @@ def remedy(limit: Bottleneck) -> str:
         case "refusals":
             return "Raise the limit of the server or of the gateway in front of it, or send less."
         case "interference":
-            return "Separate prefill from decode, each on accelerators of its own, or compute smaller chunks of prompts in a step (vLLM's max-num-batched-tokens)."
+            return (
+                "Separate prefill from decode, each on accelerators of its own, or compute smaller chunks of prompts in a step (vLLM's "
+                "max-num-batched-tokens)."
+            )
         case "prefill":
             return _FASTER_PREFILL
         case "decode":

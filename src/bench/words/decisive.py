@@ -9,6 +9,8 @@ from bench.words.answer import AGAIN, Answer, listed
 
 __all__ = ["answer"]
 
+_DIGITS = 10  # a factor below it is shown with two decimals
+
 
 def answer(found: Sequence[Decided]) -> Answer:
     """Which factor decides what, and how well the model behind that predicts."""
@@ -52,7 +54,7 @@ def _effect(found: FactorEffect) -> str:
     if found.change is None or found.between is None:
         return found.factor
     low, high = found.between
-    times = f"{found.change:.2g}" if found.change < 1000 else f"{found.change:,.0f}"
+    times = f"{found.change:.2f}" if found.change < _DIGITS else f"{found.change:,.0f}"
     return f"{found.factor} (× {times} from {low:,.0f} to {high:,.0f})"
 
 
