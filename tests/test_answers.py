@@ -15,6 +15,7 @@ from bench.report.answers import answers
 from bench.report.findings import findings
 from bench.study import Decision
 from bench.study.config import Thresholds
+from bench.words import saturates
 from bench.words.trust import alike, changed_thresholds, first_line
 from tests import records
 from tests.planted import answers as judged_answers
@@ -263,12 +264,25 @@ def test_where_the_cache_fills_and_throughput_peaks(summary):
     found = answered(study(rows))["concurrency"]
     assert "a: the KV cache is full from 16 in flight on (not at 12" in found.lines[0]
     assert "throughput peaks at 12 (8 to 16), then it falls" in found.lines[0]
-    assert found.do[0] == "a: admit no more than 12 at once; from 16 on requests wait for KV memory."
+    assert found.do[0] == "a: send no more than 12 at once; more wait for KV memory."
     few = answered(study([row for row in rows if row["level"] < 3]))["concurrency"]
     assert (
         "no load filled its KV cache" in few.lines[0] and "where throughput peaks is not known: too few levels" in few.lines[0]
     )
-    assert not any("admit" in line for line in few.do)
+    assert not any("send no more" in line for line in few.do)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "below", "measured", "most"), [(16.0, 15.0, 16.0, 16), (42.7, 40.0, 50.0, 42), (10.0, 12.0, 16.0, 12)]
+)
+def test_as_many_are_sent_as_fit(predicted, below, measured, most):
+    """16 requests that fill the cache exactly do not wait; between two levels the prediction decides if it lies there."""
+    row = {"deployment": "a", "workload": "w", "predicted": predicted, "below": below, "measured": measured, "levels_apart": 0}
+    row |= {f"saturation_{key}": None for key in ("at", "low", "high", "fell_at", "back_at")}
+    row |= {"saturation_kind": "unknown", "saturation_why": "few", "levels": 2, "cache_known": True}
+    found = saturates.answer([row], several_workloads=False, decided=False)
+    assert found.do[0] == f"a: send no more than {most} at once; more wait for KV memory."
+    assert saturates.answer([row], several_workloads=False, decided=True).do == ()
 
 
 def test_capacity_comes_first_where_a_peak_is_to_be_carried(summary):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,8 +16,9 @@ Row = Mapping[str, Any]
 
 def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool) -> Answer:
     """Where each curve saturates. Args: rows: of `bench.analysis.saturation`. decided: whether SLOs are given."""
-    do = [text for row in rows if (text := _do(row, several_workloads))]
-    if not decided:
+    do = []
+    if not decided:  # within SLOs less may be carried than fits
+        do += [text for row in rows if (text := _do(row, several_workloads))]
         do.append("Set `decision.slo` to learn what is carried within limits on latency; nothing is measured again.")
     return Answer(
         name="concurrency",
@@ -63,8 +65,9 @@ def _sure(rows: Sequence[Row]) -> list[str]:
 
 
 def _do(row: Row, several: bool) -> str | None:
-    """A limit on admission, where it is known between which levels the cache fills."""
-    if row["measured"] is None or row["below"] is None:
+    """How many requests to send at once, where it is known between which levels the cache fills."""
+    low, high, predicted = row["below"], row["measured"], row["predicted"]
+    if low is None or high is None:
         return None
-    name = _name(row, several)
-    return f"{name}: admit no more than {row['below']:g} at once; from {row['measured']:g} on requests wait for KV memory."
+    fits = math.floor(predicted) if predicted is not None and low < predicted <= high else low
+    return f"{_name(row, several)}: send no more than {fits:g} at once; more wait for KV memory."
