@@ -156,7 +156,7 @@ function widened(spec, factor) {
   }
 }
 
-/** Invisible points under lines and areas that have something to tell: else they would tell their first row everywhere. */
+/** Invisible points under lines and areas that have a tooltip: else they would show their first row everywhere. */
 function hoverable(view) {
   for (const object of objectsIn(view)) {
     const type = object.mark?.type;
