@@ -49,8 +49,10 @@ def answers(results: Results, curves: list[Curve]) -> list[Answer]:
 
 def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answer]:
     runs, decision = results.runs, results.decision
-    if decision.peak_rps is not None and (slos := [curve for curve in curves if curve.point]):
-        yield carried.answer(slos, decision.slos, decision.peak_rps)
+    judged = [curve for curve in curves if curve.point]
+    sized = decision.peak_rps is not None and bool(judged)
+    if sized:
+        yield carried.answer(judged, decision.slos, decision.peak_rps)
     if beside_baseline(rows):
         yield against.answer(next(iter(runs.filter("baseline")["deployment"])), results.comparisons)
     if crossed_factors(rows):
@@ -60,14 +62,15 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
         yield length_words.answer(length_costs(runs) if swept else [], streaming_gains(runs) if streamed else [])
     if several_device_counts(rows) and (gains := device_gains(runs)):
         yield second_device.answer(gains)
-    open_loops = results.curves.filter(pl.col("axis") == "request_rate")
+    # The first answer has every curve, where there is one.
+    open_loops = results.curves.clear() if sized else results.curves.filter(pl.col("axis") == "request_rate")
     steps = recoveries(runs)
-    if decision.peak_rps is None and (open_loops.height or steps):
+    if open_loops.height or steps:
         yield sustained_words.answer(
             sustained(open_loops, decision.slos, decision.failed_share), steps, decision.slos, decision.failed_share
         )
-    closed = [curve for curve in curves if curve.point and curve.point["axis"] != "request_rate"]
-    if decision.peak_rps is None and closed:
+    closed = [curve for curve in judged if curve.point and curve.point["axis"] != "request_rate"]
+    if closed and not sized:
         yield carried.answer(closed, decision.slos, None)
     full = [curve.saturation for curve in curves if curve.saturation and curve.saturation["axis"] == "concurrency"]
     compared = beside_baseline(rows) or several_device_counts(rows)

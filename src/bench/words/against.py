@@ -18,7 +18,7 @@ def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
     replicas = [name for name, each in found.items() if each.replica]
     compared = {name: each for name, each in others.items() if each.overall.height}
     again = f"{baseline} was measured again as {listed(replicas)}, which shows how far its sessions differ."
-    sights = [f"{name} {text}" for name, each in compared.items() if (text := sight_text(sight(each)))]
+    sights = [f"The comparison with {name} {text}" for name, each in compared.items() if (text := sight_text(sight(each)))]
     return Answer(
         name="comparison",
         question=f"What is better or worse than {baseline}?",
@@ -63,9 +63,9 @@ def _do(name: str, baseline: str, found: Comparison) -> str:
     sides |= {"worse"} if found.failures.filter(verdict="worse").height else set()
     match sorted(sides):
         case ["worse"]:
-            return f"Keep {baseline}: {name} is worse, and better in nothing that shows."
+            return f"Keep {baseline}: {name} is worse in something and visibly better in nothing."
         case ["better"]:
-            return f"{name} is better, and worse in nothing that shows: it can take the place of {baseline}."
+            return f"{name} is better in something and visibly worse in nothing: it can replace {baseline}."
         case []:
             return f"These runs give no reason to prefer {name} or {baseline}."
-    return f"{name} is better in some and worse in others: decide by what matters to you, metric and load, below."
+    return f"{name} is better in some and worse in others: decide by the metric and the load that matter to you."
