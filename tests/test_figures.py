@@ -155,7 +155,7 @@ def test_half_of_a_pair_is_no_comparison_of_streaming(summary):
     bad = pl.col("level") == 4
     both = Results(pl.concat([study.runs, whole.with_columns(valid=~bad)]), study.timeseries)
     spec = load_figure("streaming").draw(both).to_dict()
-    assert {row["level"] for row in drawn_rows(spec, "answer")} == {1, 16}
+    assert {row["case"] for row in drawn_rows(spec, "answer")} == {f"a: 32 + 32 tokens at {level}" for level in (1, 16)}
     none = Results(pl.concat([study.runs, whole.with_columns(valid=pl.lit(False))]), study.timeseries)
     assert "no two workloads whose runs are valid" in json.dumps(load_figure("streaming").draw(none).to_dict())
 

@@ -10,7 +10,6 @@ from bench.analysis.economics import Prices, best_points, economics
 from bench.analysis.evidence import Bottleneck
 from bench.analysis.gate import blind, needed, regressions, sight, unseen
 from bench.analysis.knee import knees
-from bench.analysis.lengths import length_costs, streaming_gains
 from bench.analysis.power import Noise, sessions_for, visible
 from bench.analysis.predictions import Prediction, predictions
 from bench.analysis.recommendation import Advice
@@ -21,6 +20,7 @@ from bench.analysis.second_device import device_gains
 from bench.analysis.sizing import OperatingPoint, instances_for, is_machine, sized
 from bench.analysis.slo import goodput
 from bench.analysis.sustained import recoveries, sustained
+from bench.analysis.token_costs import length_costs, streaming_gains
 from bench.analysis.validity import PARTS, invalid, verdict
 
 __all__ = [

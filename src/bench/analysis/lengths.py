@@ -1,26 +1,44 @@
-"""How latency grows with the length of prompts and answers: a line through the runs, with what it does not know."""
+"""How latency grows with the length of prompts and answers: a line or a parabola through the runs, with its intervals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
 from bench.statistics import CONFIDENCE, student_t
 
-__all__ = ["FEWEST_LENGTHS", "LengthCost", "Line", "StreamingGain", "length_costs", "line", "streaming_gains"]
+__all__ = ["Line", "Parabola", "line"]
 
-FEWEST_LENGTHS = 3
-Kind = Literal["prompt", "output"]
-# Of each length that may vary: its column, that of the other, and that of the latency that it sets (s).
-_SWEPT: dict[Kind, tuple[str, str, str]] = {
-    "prompt": ("prompt_fixed", "output_fixed", "ttft_p50_s"),
-    "output": ("output_fixed", "prompt_fixed", "e2e_p50_s"),
-}
-_ALIKE = ("deployment", "arrival", "axis", "level", "prompt_fixed", "output_fixed", "endpoint", "cache", "turns")
+_FEWEST = 3
+
+
+@dataclass(frozen=True)
+class Parabola:
+    """y = intercept + slope · x + square · x², by least squares.
+
+    Attributes:
+        square, slope, intercept: in the units of y a unit of x squared, a unit of x, and of y. square_half, slope_half,
+            intercept_half: half of their 95 % intervals.
+        r_squared: share of the variance of y that the parabola explains (0–1).
+        longest: the longest x. bend: the quadratic term's share of the parabola's y there.
+    """
+
+    square: float
+    square_half: float
+    slope: float
+    slope_half: float
+    intercept: float
+    intercept_half: float
+    r_squared: float
+    longest: float
+    bend: float
+
+    def at(self, x: pl.Expr) -> pl.Expr:
+        """Its y at `x`."""
+        return self.intercept + self.slope * x + self.square * x**2
 
 
 @dataclass(frozen=True)
@@ -30,9 +48,8 @@ class Line:
     Attributes:
         slope, intercept: in the units of y a unit of x, and of y. slope_half, intercept_half: half of their 95 % intervals.
         r_squared: share of the variance of y that the line explains (0–1).
-        bend: by how much y at the longest x lies above (or below) where it would be without the quadratic term of a parabola through
-            the same points, as a share of the parabola's y there; None where the term's 95 % interval holds 0, or four points or fewer.
-        curved_intercept: that parabola's y at 0; None likewise.
+        parabola: the one through the same points, where it fits better than chance would make it; None where the 95 % interval of its
+            quadratic term holds 0, or there are four points or fewer.
         n: points.
     """
 
@@ -41,9 +58,12 @@ class Line:
     intercept: float
     intercept_half: float
     r_squared: float
-    bend: float | None
-    curved_intercept: float | None
+    parabola: Parabola | None
     n: int
+
+    def at(self, x: pl.Expr) -> pl.Expr:
+        """y at `x`, of the parabola where there is one: it is the fit to show."""
+        return self.parabola.at(x) if self.parabola else self.intercept + self.slope * x
 
 
 def line(runs: pl.DataFrame, x: str, y: str) -> Line | None:
@@ -57,141 +77,37 @@ def line(runs: pl.DataFrame, x: str, y: str) -> Line | None:
     Source: ordinary least squares (`scipy.stats.linregress`).
     """
     known = runs.filter("valid").drop_nulls([x, y])
-    if known[x].n_unique() < FEWEST_LENGTHS:
+    if known[x].n_unique() < _FEWEST:
         return None
     from scipy.stats import linregress  # noqa: PLC0415 - half a second that few need
 
     xs, ys = known[x].cast(pl.Float64).to_numpy(), known[y].to_numpy()
     fit = linregress(xs, ys)
     t = student_t(known.height - 2, CONFIDENCE)
-    bend, curved_intercept = _bend(xs, ys)
     return Line(
         slope=float(fit.slope),
         slope_half=t * float(fit.stderr),
         intercept=float(fit.intercept),
         intercept_half=t * float(fit.intercept_stderr),
         r_squared=float(fit.rvalue) ** 2,
-        bend=bend,
-        curved_intercept=curved_intercept,
+        parabola=_parabola(xs, ys),
         n=known.height,
     )
 
 
-def _bend(xs: Any, ys: Any) -> tuple[float | None, float | None]:
-    """A parabola's bend and intercept (see `Line`), where its quadratic term differs from 0."""
-    if len(xs) < FEWEST_LENGTHS + 2:
-        return None, None
+def _parabola(xs: Any, ys: Any) -> Parabola | None:
+    """The parabola through the points, where its quadratic term differs from 0."""
+    if len(xs) < _FEWEST + 2:
+        return None
     import numpy as np  # noqa: PLC0415 - as above
 
-    (square, _, intercept), covariance = np.polyfit(xs, ys, 2, cov=True)
-    if abs(square) <= student_t(len(xs) - 3, CONFIDENCE) * math.sqrt(covariance[0, 0]):
-        return None, None
+    terms, covariance = np.polyfit(xs, ys, 2, cov=True)
+    square, slope, intercept = map(float, terms)
+    t = student_t(len(xs) - 3, CONFIDENCE)
+    square_half, slope_half, intercept_half = (t * math.sqrt(covariance[i, i]) for i in range(3))
+    if abs(square) <= square_half:
+        return None
     longest = float(max(xs))
-    return float(square) * longest**2 / float(np.polyval(np.polyfit(xs, ys, 2), longest)), float(intercept)
-
-
-@dataclass(frozen=True)
-class LengthCost:
-    """What a token costs: the latency over one length, all else alike.
-
-    Attributes:
-        kind: which length varies. `prompt` sets TTFT, `output` E2E latency.
-        lengths: the shortest and the longest with a valid run (tokens); None without any. valid, runs: how many.
-        line: latency (ms) over length (tokens); None below three lengths with a valid run.
-    """
-
-    deployment: str
-    workload: str
-    level: float
-    kind: Kind
-    lengths: tuple[int, int] | None
-    valid: int
-    runs: int
-    line: Line | None
-
-    @property
-    def known(self) -> Line | None:
-        """The line, where its slope surely differs from 0."""
-        return self.line if self.line and abs(self.line.slope) > self.line.slope_half else None
-
-
-@dataclass(frozen=True)
-class StreamingGain:
-    """The same requests with and without streaming (s, medians of the valid runs); None where one side has no valid run.
-
-    Attributes:
-        first_s: until there is something to read, with streaming. streamed_s, whole_s: until the answer is complete, with and without.
-        runs: valid ones of either side.
-    """
-
-    deployment: str
-    level: float
-    prompt: int
-    output: int
-    first_s: float | None
-    streamed_s: float | None
-    whole_s: float | None
-    runs: tuple[int, int]
-
-
-def length_costs(runs: pl.DataFrame) -> list[LengthCost]:
-    """What a token costs in each family of workloads of which a ladder sweeps one length alone.
-
-    Args:
-        runs: summary rows (`deployment`, `family`, `axis`, `level`, `prompt_fixed`, `output_fixed`, `ttft_p50_s`, `e2e_p50_s`,
-            `valid`).
-    """
-    return [cost for kind in _SWEPT for cost in _costs(runs, kind)]
-
-
-def _costs(runs: pl.DataFrame, kind: Kind) -> Iterator[LengthCost]:
-    x, other, y = _SWEPT[kind]
-    swept = runs.filter(
-        (pl.col(x).n_unique().over("deployment", "family", "axis", "level") >= FEWEST_LENGTHS)
-        & (pl.col(other).n_unique().over("family") == 1)
-    )
-    for _, group in swept.group_by("deployment", "family", "axis", "level", maintain_order=True):
-        valid = group.filter("valid").drop_nulls([x, y])
-        first = group.row(0, named=True)
-        yield LengthCost(
-            deployment=first["deployment"],
-            workload=first["family"],
-            level=first["level"],
-            kind=kind,
-            lengths=(int(valid[x].min()), int(valid[x].max())) if valid.height else None,  # type: ignore[arg-type]
-            valid=valid.height,
-            runs=group.height,
-            line=line(group.with_columns(milliseconds=pl.col(y) * 1000), x, "milliseconds"),
-        )
-
-
-def streaming_gains(runs: pl.DataFrame) -> list[StreamingGain]:
-    """What streaming changes for the reader, of each pair of workloads that are alike but for it.
-
-    Args:
-        runs: summary rows (`stream`, `ttft_p50_s`, `e2e_p50_s`, `valid` and what pairs are alike in).
-    """
-    fixed = runs.drop_nulls(["prompt_fixed", "output_fixed", "stream"])
-    paired = fixed.filter(pl.col("stream").n_unique().over(_ALIKE) == 2)
-    found = []
-    for _, group in paired.group_by(_ALIKE, maintain_order=True):
-        first = group.row(0, named=True)
-        streamed, whole = (group.filter(pl.col("valid") & (pl.col("stream") == kind)) for kind in (True, False))
-        found.append(
-            StreamingGain(
-                deployment=first["deployment"],
-                level=first["level"],
-                prompt=first["prompt_fixed"],
-                output=first["output_fixed"],
-                first_s=_median(streamed, "ttft_p50_s"),
-                streamed_s=_median(streamed, "e2e_p50_s"),
-                whole_s=_median(whole, "e2e_p50_s"),
-                runs=(streamed.height, whole.height),
-            )
-        )
-    return found
-
-
-def _median(runs: pl.DataFrame, column: str) -> float | None:
-    value = runs[column].median()
-    return None if value is None else float(value)  # type: ignore[arg-type]
+    left = float(np.sum((ys - np.polyval(terms, xs)) ** 2) / np.sum((ys - ys.mean()) ** 2))
+    bend = square * longest**2 / float(np.polyval(terms, longest))
+    return Parabola(square, square_half, slope, slope_half, intercept, intercept_half, 1 - left, longest, bend)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import altair as alt
 
@@ -12,6 +13,9 @@ from bench.errors import BenchError
 from bench.figures.conditions import Condition
 from bench.figures.results import Results
 from bench.figures.selection import figure_names
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = ["Figure", "figure", "load_figure"]
 
@@ -31,7 +35,8 @@ class Figure:
             is the hardware too.
         invalid: how it shows invalid runs, as its note about them begins. judged: the column that says which are valid: `valid`, or
             `counts_valid` where only the server's own counts are drawn, from which a late client takes nothing away.
-        note: what else its note has to say, such as how many pairs are left out; empty where nothing.
+        shown: the runs of which it counts the invalid ones; None counts all that it is drawn from. note: what else its note has to say,
+            such as how many pairs are left out; empty where nothing.
     """
 
     name: str
@@ -46,6 +51,7 @@ class Figure:
     by_axis: bool
     uses: tuple[str, ...]
     finding: Callable[[Results], str | None] | None = None
+    shown: Callable[[Results], pl.DataFrame] | None = None
     note: Callable[[Results], str] | None = None
 
 
@@ -65,13 +71,14 @@ def figure(
     by_axis: bool = True,
     uses: tuple[str, ...] = (),
     finding: Callable[[Results], str | None] | None = None,
+    shown: Callable[[Results], pl.DataFrame] | None = None,
     note: Callable[[Results], str] | None = None,
 ) -> Callable[[Draw], Draw]:
     """Register the decorated function as the figure `name`, which is also its file's name. The rest: `Figure`."""
 
     def register(draw: Draw) -> Draw:
         _FIGURES[name] = Figure(
-            name, applies, order, title, question, reading, draw, invalid, judged, by_axis, uses, finding, note
+            name, applies, order, title, question, reading, draw, invalid, judged, by_axis, uses, finding, shown, note
         )
         return draw
 

@@ -40,7 +40,7 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
         scale=alt.ScaleResolveMap(color="independent")
     )  # given at once: a step more would copy every chart, deeply
     chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts, resolve=apart)  # type: ignore[arg-type]
-    texts = _texts(drawn, results, parts)
+    texts = _texts(drawn, parts)
     whole: dict[str, Any] = finish(chart, texts["title"], [texts["question"], texts["note"]]).to_dict()
     whole["usermeta"] = texts
     svg = vl_convert.vegalite_to_svg(whole)
@@ -53,11 +53,12 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
     return paths
 
 
-def _texts(drawn: Figure, results: Results, parts: Sequence[Results]) -> dict[str, str]:
+def _texts(drawn: Figure, parts: Sequence[Results]) -> dict[str, str]:
     """The figure's `title`, `question` and `reading`, and a `note` on what is invalid or left out."""
     found = drawn.finding(parts[0]) if drawn.finding and len(parts) == 1 else None
-    invalid = results.runs.filter(~results.runs[drawn.judged]).height
-    notes = [invalid_note(drawn.invalid, invalid, results.runs.height)]
+    shown = [drawn.shown(part) if drawn.shown else part.runs for part in parts]
+    invalid = sum(runs.filter(~runs[drawn.judged]).height for runs in shown)
+    notes = [invalid_note(drawn.invalid, invalid, sum(runs.height for runs in shown))]
     if drawn.note:
         notes += map(drawn.note, parts)
     return {

@@ -21,8 +21,7 @@ from bench.figures.conditions import (
     with_and_without_streaming,
 )
 from bench.report.findings import Curve
-from bench.words import against, alone, carried, decisive, saturates, second_device
-from bench.words import lengths as length_words
+from bench.words import against, alone, carried, decisive, saturates, second_device, token_costs
 from bench.words import sustained as sustained_words
 from bench.words.answer import Answer
 
@@ -59,7 +58,7 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
         yield decisive.answer(decided(runs))
     swept, streamed = any(applies(rows) for applies in _SWEEPS), with_and_without_streaming(rows)
     if swept or streamed:
-        yield length_words.answer(length_costs(runs) if swept else [], streaming_gains(runs) if streamed else [])
+        yield token_costs.answer(length_costs(runs) if swept else [], streaming_gains(runs) if streamed else [])
     if several_device_counts(rows) and (gains := device_gains(runs)):
         yield second_device.answer(gains)
     # The first answer has every curve, where there is one.

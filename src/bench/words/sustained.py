@@ -78,7 +78,8 @@ def _sure(curves: Sequence[Sustained], slos: Sequence[Slo], failed_share: float)
     sure = []
     if curves and not slos:
         sure.append(
-            f"The study sets no SLO: a load is carried where requests do not pile up and no more than {100 * failed_share:g} % of them fail."
+            "The study sets no SLO: a load is carried where requests do not pile up and no more than "
+            f"{100 * failed_share:g} % of them fail."
         )
     ends = [f"{each.workload} {c_max(each.point)}" for each in curves if each.point["c_max"] is not None]
     if ends:
