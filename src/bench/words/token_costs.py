@@ -92,7 +92,7 @@ def _sure(costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> tuple[
         for each in costs
         if each.known
     ]
-    sure = [f"± is half of a 95 % interval. The lines rest on {listed(fits)}."] if fits else []
+    sure = [f"± is half of a 95 % interval. The fits rest on {listed(fits)}."] if fits else []
     known = [each for each in gains if each.first_s is not None and each.whole_s is not None]
     if known and all(each.runs == (1, 1) for each in known):
         sure.append("Streaming: one run of each kind, so how far two such runs differ by chance is not known.")
