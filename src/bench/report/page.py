@@ -15,6 +15,7 @@ import vl_convert
 
 from bench import __version__
 from bench.analysis import Comparison, Prices, invalid, repeats, sight
+from bench.commit import labelled
 from bench.figures import Results
 from bench.figures.registry import load_figure
 from bench.figures.save import KINDS
@@ -146,6 +147,7 @@ def _predicted(found: Findings) -> list[dict[str, Any]]:
 def _markdown(context: Mapping[str, Any]) -> str:
     """The findings in short."""
     environment = jinja2.Environment(loader=jinja2.PackageLoader("bench.report"), trim_blocks=True, lstrip_blocks=True)  # noqa: S701
+    environment.filters["labelled"] = labelled
     environment.filters["cell"] = lambda value, shape: "–" if value is None else shape % value
     return environment.get_template("summary.md.j2").render(**context)
 
@@ -165,6 +167,7 @@ def _render(context: Mapping[str, Any], bundle: str) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("bench.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["labelled"] = labelled
     sections = []
     for name in _SECTIONS:
         section: Any = environment.get_template(f"sections/{name}.html.j2").make_module(dict(context))
