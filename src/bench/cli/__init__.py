@@ -13,13 +13,13 @@ from typing import Annotated
 import typer
 
 import bench
-from bench.cli.commands import compare, config, figures, models, pack, parse, plan, runs, scrape, size, wheels, workload
+from bench.cli.commands import compare, config, figures, init, models, pack, parse, plan, runs, scrape, size, wheels, workload
 from bench.errors import BenchError
 
 __all__ = ["app", "main"]
 
 # In the order of the help page.
-_COMMANDS = (models, plan, size, runs, compare, pack, wheels, workload, scrape, parse, figures, config)
+_COMMANDS = (models, plan, size, init, runs, compare, pack, wheels, workload, scrape, parse, figures, config)
 
 app = typer.Typer(
     name="bench",
@@ -45,8 +45,8 @@ def _bench(
 ) -> None:
     """Saturate: find where an LLM inference server saturates, and why.
 
-    In a clone of the project `make figures` runs a whole study; these commands plan one, look at one, or run a single stage against any
-    OpenAI-compatible server.
+    `bench init` begins a study and prints the command that runs it; in a clone of the project, `make figures` does. The other commands
+    plan a study, look at one, or run a single stage against any OpenAI-compatible server.
     """
 
 

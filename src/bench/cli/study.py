@@ -26,7 +26,7 @@ def load_plan(configfile: Path | None, select: str | None) -> Plan:
     file = study_file(configfile)
     if not file.exists():
         raise BenchError(
-            f"{file}: no such file in {Path.cwd()}, and this command is about a study. Run it in a clone of the project, "
-            "or name the study's file with --configfile."
+            f"{file}: no such file in {Path.cwd()}, and this command is about a study. Run it in a study's folder (`bench init` begins "
+            "one), or name the study's file with --configfile."
         )
     return Plan.of(load_file(file, **({"select": select} if select else {})))

@@ -1,0 +1,30 @@
+"""`bench init`: begin a study in a folder of its own."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from bench.study import begin
+
+__all__ = ["begin_study"]
+
+
+def begin_study(folder: Path, template: str) -> None:
+    written, kept = begin(folder, template)
+    for name in written:
+        print(f"wrote {folder / name}")
+    for name in kept:
+        print(f"kept  {folder / name}")
+    print(f"\nNext:\n  cd {shlex.quote(str(folder))}\n  {_snakemake()} --cores 1 results/figures/all")
+
+
+def _snakemake() -> str:
+    """The command that runs the Snakemake of this environment in the user's shell."""
+    own = Path(sys.executable).parent / "snakemake"
+    if Path(sys.prefix).parent.name.startswith("archive-v"):  # uvx: its environment is on PATH only while this command runs
+        return "uvx --from saturate-bench snakemake"
+    found = shutil.which("snakemake")
+    return "snakemake" if found and Path(found).samefile(own) else shlex.quote(str(own))
