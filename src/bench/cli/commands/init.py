@@ -1,7 +1,5 @@
 """`bench init`."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,8 +7,6 @@ from typing import Annotated
 import typer
 
 from bench.cli.commands.shared import STUDY, command
-
-app = typer.Typer()
 
 
 class Template(StrEnum):
@@ -23,7 +19,6 @@ class Template(StrEnum):
 
 
 @command(
-    app,
     STUDY,
     "bench init my-study",
     "bench init my-study --template running-server",
