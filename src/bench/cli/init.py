@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import sys
+from importlib.metadata import distribution
 from pathlib import Path
 
 from bench.study import begin
@@ -25,6 +27,12 @@ def _snakemake() -> str:
     """The command that runs the Snakemake of this environment in the user's shell."""
     own = Path(sys.executable).parent / "snakemake"
     if Path(sys.prefix).parent.name.startswith("archive-v"):  # uvx: its environment is on PATH only while this command runs
-        return "uvx --from saturate-bench snakemake"
+        return f"uvx --from {_origin()} snakemake"
     found = shutil.which("snakemake")
     return "snakemake" if found and Path(found).samefile(own) else shlex.quote(str(own))
+
+
+def _origin() -> str:
+    """What this package was installed from: the file of a wheel, or its name in an index."""
+    recorded = json.loads(distribution("saturate-bench").read_text("direct_url.json") or "{}")
+    return shlex.quote(recorded.get("url", "saturate-bench").removeprefix("file://"))

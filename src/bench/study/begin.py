@@ -46,8 +46,8 @@ _README = """\
 `config/config.yaml` defines the study; `config/README.md` explains each key. After an edit, the first command measures only
 the runs that are missing, and `snakemake -n` shows what it would do. `bench --help` lists the commands that compare, size and pack.
 
-Both commands come with the Python package `saturate-bench`. With uv and without installing it, put `uvx --from saturate-bench`
-before each.
+Both commands come with the Python package `saturate-bench`. With uv and without installing it, put `uvx --from saturate-bench`, or
+`uvx --from` and the file of a wheel, before each.
 """
 
 _GITIGNORE = """\
