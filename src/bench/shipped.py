@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["ROOT", "SNAKEFILE", "located"]
+__all__ = ["BENCH", "ROOT", "SNAKEFILE", "located"]
 
 _PACKAGE = Path(__file__).parent
 _IN_WHEEL = _PACKAGE / "_shipped"
 
 #: The folder of Snakefile, workflow/, config/ and profiles/: the checkout, or the wheel's copy.
 ROOT = _IN_WHEEL if _IN_WHEEL.is_dir() else _PACKAGE.parents[1]
+
+#: How a reader calls `bench`: in a clone it is in the environment that `make` sets up.
+BENCH = "bench" if _IN_WHEEL.is_dir() else ".venv/bin/bench"
 
 #: What `module saturate: snakefile: …` takes.
 SNAKEFILE = str(ROOT / "Snakefile")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.study import begin
 
-__all__ = ["begin_study"]
+__all__ = ["begin_study", "snakemake"]
 
 
 def begin_study(folder: Path, template: str) -> None:
@@ -20,10 +20,10 @@ def begin_study(folder: Path, template: str) -> None:
         print(f"wrote {folder / name}")
     for name in kept:
         print(f"kept  {folder / name}")
-    print(f"\nNext:\n  cd {shlex.quote(str(folder))}\n  {_snakemake()} --cores 1 results/figures/all")
+    print(f"\nNext:\n  cd {shlex.quote(str(folder))}\n  {snakemake()} --cores 1 results/figures/all")
 
 
-def _snakemake() -> str:
+def snakemake() -> str:
     """The command that runs the Snakemake of this environment in the user's shell."""
     own = Path(sys.executable).parent / "snakemake"
     if Path(sys.prefix).parent.name.startswith("archive-v"):  # uvx: its environment is on PATH only while this command runs
