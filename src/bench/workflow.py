@@ -25,9 +25,14 @@ _WORKFLOW_PID = "SATURATE_WORKFLOW_PID"
 
 
 def announce_workflow(library: Path) -> None:
-    """Tell every job of this process which library it uses, and whose end ends it (a SIGKILL reaches no job)."""
+    """Tell every job of this process which library it uses, and whose end ends it (a SIGKILL reaches no job).
+
+    Args:
+        library: the folder that holds it, for jobs in environments without it. Where there is none, it is installed.
+    """
     os.environ[_WORKFLOW_PID] = str(os.getpid())
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH")]))
+    if library.is_dir():
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH")]))
 
 
 def end_jobs_on_sigterm() -> None:

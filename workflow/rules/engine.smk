@@ -2,7 +2,7 @@ rule engine:
     """The server's command: its environment built from pinned locks, or found on this machine."""
     input:
         # Their digests decide, not their times: in a fresh checkout they are newer than an environment that was built from the same.
-        locks=lambda wildcards: ancient(PLAN.config.engines[wildcards.engine].locks),
+        locks=lambda wildcards: ancient(own_locks(wildcards.engine)),
     output:
         record=paths.ENGINE,
     log:
