@@ -1,0 +1,81 @@
+"""What a look found, drawn for a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from bench.records.progress import RunUnderWay
+from bench.watch.lines import build_text, finished_text, idle_text, left_text, live_cells, state_text, verdict_text
+from bench.watch.sessions import Session, Snapshot
+
+__all__ = ["draw"]
+
+_FINISHED = 6  # finished runs that are shown; doubtful ones first
+
+
+def draw(snapshot: Snapshot) -> RenderableType:
+    """Every session that runs, one panel each; or that none does."""
+    parts: list[RenderableType] = [Text(build_text(build)) for build in snapshot.builds]
+    parts += [_session(session) for session in snapshot.sessions]
+    if not parts:
+        parts = [Text(idle_text(snapshot))]
+    return Group(*parts)
+
+
+def _session(session: Session) -> Panel:
+    record = session.record
+    parts: list[RenderableType] = [Text(state_text(session), style="red" if session.state == "stale" else "bold")]
+    if record.run is not None and session.state != "stale":
+        parts.append(_bar(session, record.run))
+        parts.append(_live(session))
+    if session.last_line and session.state != "stale":
+        parts.append(Text(f"server's log: {session.last_line}", style="dim", no_wrap=True, overflow="ellipsis"))
+    if session.verdicts:
+        parts.append(_finished(session))
+    if left := left_text(session):
+        parts.append(Text(left))
+    doubtful = sum(bool(run.failed or reasons) for run, reasons in session.verdicts)
+    remarks = f", {doubtful} with remarks" if doubtful else ""
+    study_done = min(record.study_done + len(session.verdicts), record.study_runs)
+    elsewhere = "" if session.here else f" on {record.host}"
+    return Panel(
+        Group(*parts),
+        title=f"[bold]{record.deployment}[/]  session {record.place} of {record.sessions}{elsewhere}",
+        subtitle=f"{len(session.verdicts)} of {record.runs} runs done{remarks}; “{record.study}”: {study_done} of {record.study_runs}",
+        title_align="left",
+        subtitle_align="left",
+        border_style="red" if session.state == "stale" else "blue",
+    )
+
+
+def _bar(session: Session, run: RunUnderWay) -> ProgressBar:
+    """How far a run is: by its requests where the server counts them, else by its time; empty where neither is known."""
+    share = session.state_s / run.expected_s if run.expected_s else 0.0
+    if session.live and session.live.requests_done is not None:
+        share = session.live.requests_done / run.requests
+    return ProgressBar(total=1.0, completed=min(share, 1.0), width=60)
+
+
+def _live(session: Session) -> RenderableType:
+    if session.live is None:
+        return Text("No scrape yet: what the server does is not known before its first one.", style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    cells = live_cells(session.live)
+    for title, _ in cells:
+        table.add_column(title, justify="right", header_style="dim")
+    table.add_row(*(value for _, value in cells))
+    return Group(table, Text(f"last scrape failed: {session.live.error}", style="yellow")) if session.live.error else table
+
+
+def _finished(session: Session) -> Table:
+    """The newest runs, and before them those that something speaks against."""
+    marked = [pair for pair in session.verdicts[:-_FINISHED] if pair[0].failed or pair[1]]
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for run, reasons in [*marked[-_FINISHED:], *session.verdicts[-_FINISHED:]]:
+        text = verdict_text(run, reasons)
+        table.add_row(finished_text(run), Text(text, style="green" if text == "ok so far" else "yellow"))
+    return table
