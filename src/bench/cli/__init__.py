@@ -13,13 +13,13 @@ from typing import Annotated
 import typer
 
 import bench
-from bench.cli.commands import compare, config, figures, models, pack, parse, plan, runs, scrape, size, wheels, workload
+from bench.cli.commands import compare, config, figures, models, pack, parse, plan, runs, scrape, size, watch, wheels, workload
 from bench.errors import BenchError
 
 __all__ = ["app", "main"]
 
 # In the order of the help page.
-_COMMANDS = (models, plan, size, runs, compare, pack, wheels, workload, scrape, parse, figures, config)
+_COMMANDS = (models, plan, size, runs, watch, compare, pack, wheels, workload, scrape, parse, figures, config)
 
 app = typer.Typer(
     name="bench",
