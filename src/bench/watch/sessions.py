@@ -95,7 +95,7 @@ class _Seen:
     """What was seen of a session's files.
 
     Attributes:
-        first, looked: when it was seen first and last (monotonic; s). changed: when it changed. signature: sizes and times of its files.
+        first, looked: when it was seen first and last (monotonic; s). changed: when it changed. signature: its files' sizes and times.
         silent_s: for how long nothing had grown when it was seen first. offset_s: our clock − its clock.
     """
 
