@@ -1,6 +1,6 @@
 """What `bench watch` costs a measurement: the same load on a server of known truth, with and without somebody who watches, in turn.
 
-The server answers exactly as planned (benchmarks/client), the scraper scrapes an exposition of a real vLLM's size, and `bench watch` draws
+The server answers exactly as planned (benchmarks/client), the scraper scrapes as many series as a vLLM exposes, and `bench watch` draws
 in a terminal of its own, once a second, nothing pinned: where cores are few, all compete.
 """
 
@@ -58,7 +58,7 @@ def session(folder: Path, load: Load) -> SessionProgress:
 
 @contextmanager
 def watching(root: Path) -> Iterator[list[float]]:
-    """`bench watch` in a terminal of its own while the context is open; afterwards what it took: CPU s at its start, and share of a core
+    """`bench watch` in a terminal of its own while the context is open; afterwards what it took: CPU s to start, and share of a core
     from then on.
     """
     ours, theirs = pty.openpty()

@@ -164,7 +164,9 @@ def test_the_numbers_of_a_growing_run(machine):
     assert live.elapsed_s == pytest.approx(2)
     assert live.ttft_s == pytest.approx(2 / 8)
     assert live.tokens_per_s == pytest.approx(200)
-    assert "50%" in drawn(machine.look())
+    shown = drawn(machine.look())
+    assert "50%" in shown and "not reported" not in shown
+    assert "valid" not in shown  # its one finished run has no record here
 
 
 def test_every_torn_end_of_a_file_gives_what_is_whole(tmp_path):
@@ -316,6 +318,15 @@ def test_a_finished_run_is_judged_by_its_record(machine):
     ((_, reasons),) = machine.look().sessions[0].verdicts
     assert reasons == ("the client's event loop was late: P99 0.4 s, over 0.05 s",)
     assert "1 of 4 requests failed; invalid: the client's event loop was late" in drawn(machine.look())
+
+
+def test_what_an_engine_does_not_report_is_named(machine):
+    machine.write(progress())
+    llama = "llamacpp:requests_processing 3\nllamacpp:requests_deferred 2\n"
+    line = {"slot": 0, "endpoint": URL, "due": 1.0, "sent": 1.0, "received": 1.0, "text": llama}
+    machine.telemetry.write_bytes(gzip.compress(json.dumps(line).encode() + b"\n"))
+    shown = drawn(machine.look())
+    assert "not reported by this server: KV cache, output tokens/s, TTFT mean, requests done" in shown
 
 
 def test_a_record_of_another_version_or_half_of_one_is_left_alone(machine):

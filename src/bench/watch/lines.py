@@ -23,8 +23,6 @@ __all__ = [
     "verdict_text",
 ]
 
-_UNKNOWN = "–"
-
 
 def state_text(session: Session) -> str:
     """What a session is doing, and since when."""
@@ -58,9 +56,8 @@ def _doing(session: Session) -> str:
     }.get(record.state, record.state)
 
 
-def live_cells(live: Live | None) -> list[tuple[str, str]]:
-    """What the server reported last, as pairs of a title and a value."""
-    live = live or Live(0.0)
+def live_cells(live: Live) -> list[tuple[str, str | None]]:
+    """What the server reported last, as pairs of a title and a value; None where it does not report that."""
     return [
         ("running", _number(live.running)),
         ("queued", _number(live.waiting)),
@@ -71,8 +68,8 @@ def live_cells(live: Live | None) -> list[tuple[str, str]]:
     ]
 
 
-def _number(value: float | None, form: str = ",.0f", unit: str = "") -> str:
-    return _UNKNOWN if value is None else f"{value:{form}}{unit}"
+def _number(value: float | None, form: str = ",.0f", unit: str = "") -> str | None:
+    return None if value is None else f"{value:{form}}{unit}"
 
 
 def finished_text(run: FinishedRun) -> str:
@@ -86,7 +83,7 @@ def verdict_text(run: FinishedRun, reasons: tuple[str, ...] | None) -> str:
     failed = [f"{run.failed} of {run.requests} requests failed"] if run.failed else []
     if reasons is None:
         return "; ".join([*failed, "its record is not there"])
-    return "; ".join([*failed, *(f"invalid: {reason}" for reason in reasons)]) or "ok so far"
+    return "; ".join([*failed, *(f"invalid: {reason}" for reason in reasons)]) or "valid"
 
 
 def left_text(session: Session) -> str:
