@@ -91,6 +91,26 @@ def test_a_whole_workflow_in_plain_words(handler, capsys):
     ]
 
 
+def test_parsing_between_sessions_goes_on_where_it_was(handler, capsys):
+    it = handler()
+    log(it, LogEvent.RUN_INFO, "", stats={"measure_a": 1, "measure_b": 1, "parse": 3})
+    for number, (rule, seconds) in enumerate(
+        [("measure_a", 60), ("parse", 11), ("measure_b", 60), ("parse", 11), ("parse", 11)]
+    ):
+        job(it, number, rule)
+        it.now += seconds
+        log(it, LogEvent.JOB_FINISHED, "Finished", job_id=number)
+    assert capsys.readouterr().err.splitlines() == [
+        "[ 0:00] Measuring a, session 1 of 2",
+        "[ 1:00] 1 of 2 sessions are measured; the others take about 60 s",
+        "[ 1:00] Parsing 3 runs",
+        "[ 1:11] 1 of 3 runs are parsed; the others take about 22 s",
+        "[ 1:11] Measuring b, session 2 of 2",
+        "[ 2:11] Parsing the other 2 of 3 runs",
+        "[ 2:22] 2 of 3 runs are parsed; the others take about 11 s",
+    ]
+
+
 def test_a_failed_job_shows_the_end_of_its_log_at_once_and_its_name_at_the_end(handler, capsys, tmp_path):
     it, file = handler(), tmp_path / "a.log"
     file.write_text("".join(f"line {i}\n" for i in range(40)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from logging import LogRecord
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ _STAGES = {
     "engine": "Preparing the engine {engine}",
     "checkpoint": "Preparing the model {model}",
     "deploy": "Planning the launch of {deployment}",
-    "parse": "Parsing {total} runs",
     "aggregate": "Making the summary table",
     "figures": "Drawing {drawn} figures",
     "report": "Writing the report",
@@ -72,8 +71,9 @@ class LogHandler(LogHandlerBase):
         self._totals: Counter[str] = Counter()
         self._begun: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
-        self._jobs: dict[Any, str] = {}
-        self._first: dict[str, float] = {}
+        self._spent_s: defaultdict[str, float] = defaultdict(float)
+        self._jobs: dict[Any, tuple[str, float]] = {}
+        self._latest = ""  # kind of the job that began last
         self._failed: list[str] = []
 
     @property
@@ -127,12 +127,12 @@ class LogHandler(LogHandlerBase):
 
     def _begins(self, job: dict[str, Any]) -> None:
         kind, now = _kind(job["rule_name"]), time.monotonic()
-        self._jobs[job["jobid"]] = kind
+        self._jobs[job["jobid"]] = kind, now
         self._begun[kind] += 1
-        self._first.setdefault(kind, now)
-        if kind != "parse" or self._begun[kind] == 1:
+        if kind != "parse" or self._latest != "parse":
             self._say(self._stage(job), "1")
             self._said = now
+        self._latest = kind
 
     def _stage(self, job: dict[str, Any]) -> str:
         """What a job does."""
@@ -140,19 +140,24 @@ class LogHandler(LogHandlerBase):
         if kind == _MEASURE:
             of = f", session {self._begun[kind]} of {self._totals[kind]}" if self._totals[kind] > 1 else ""
             return f"Measuring {rule.removeprefix(_MEASURE).partition('_')[0]}{of}"
+        if kind == "parse":
+            done, total = self._done[kind], self._totals[kind]
+            return f"Parsing {total} runs" if not done else f"Parsing the other {total - done} of {total} runs"
         drawn = sum(name.split(" ")[0].endswith(".svg") for name in job["output"])
-        values = {**dict(job["wildcards"] or {}), "total": self._totals[kind], "drawn": drawn}
+        values = {**dict(job["wildcards"] or {}), "drawn": drawn}
         return _STAGES[kind].format(**values) if kind in _STAGES else rule
 
     def _ends(self, record: dict[str, Any]) -> None:
-        kind = self._jobs.pop(record["job_id"], "")
+        now = time.monotonic()
+        kind, begun = self._jobs.pop(record["job_id"], ("", now))
         self._done[kind] += 1
-        done, total, now = self._done[kind], self._totals[kind], time.monotonic()
+        self._spent_s[kind] += now - begun
+        done, total = self._done[kind], self._totals[kind]
         if done >= total or (kind == "parse" and now - self._said < _EVERY_S) or kind not in ("parse", _MEASURE):
             return
         what = "sessions are measured" if kind == _MEASURE else "runs are parsed"
-        left = (now - self._first[kind]) / done * (total - done)
-        self._say(f"{done} of {total} {what}; the others take about {_text(left)}")
+        left_s = self._spent_s[kind] / done * (total - done)
+        self._say(f"{done} of {total} {what}; the others take about {_text(left_s)}")
         self._said = now
 
     def _fails(self, job: dict[str, Any]) -> None:

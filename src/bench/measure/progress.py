@@ -212,7 +212,7 @@ class Progress:
         if record.study_left_s is not None and record.study_left_s > (record.left_s or 0.0):
             left += f"{' here and' if left else '; about'} {duration_text(record.study_left_s)} {'in all' if left else 'left in all'}"
         return (
-            f"{record.deployment}: run {done} of {self.clock.total}, {run.axis.replace('_', ' ')} {run.level:g}: "
+            f"run {done} of {self.clock.total}, {run.axis.replace('_', ' ')} {run.level:g}: "
             f"{run.tokens_per_s:.0f} tokens/s, {ttft}, {run.duration_s:.1f} s{failed}{left}"
         )
 
