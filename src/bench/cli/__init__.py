@@ -13,24 +13,14 @@ from typing import Annotated
 import typer
 
 import bench
-from bench.cli.commands import compare, config, figures, models, pack, parse, plan, runs, scrape, size, watch, wheels, workload
+
+from bench.cli.commands import (  # noqa: F401 - in the order of the help page  # isort: skip
+    models, plan, size, runs, watch, compare, pack, wheels, workload, scrape, parse, figures, config,
+)  # fmt: skip
+from bench.cli.commands.shared import app
 from bench.errors import BenchError
 
 __all__ = ["app", "main"]
-
-# In the order of the help page.
-_COMMANDS = (models, plan, size, runs, watch, compare, pack, wheels, workload, scrape, parse, figures, config)
-
-app = typer.Typer(
-    name="bench",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="rich",
-    epilog="Exit status: 0; 1 for a bad result; 2 for what you can fix; 3 where `bench compare` could have overlooked a regression; "
-    "130 after Ctrl-C; 143 after SIGTERM. `bench COMMAND --help` has examples.",
-)
-for _command in _COMMANDS:
-    app.add_typer(_command.app)
 
 
 def _version(wanted: bool) -> None:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from bench.analysis import Comparison
+from bench.analysis import needed
+from bench.words.comparison import (
+    assumed_text,
+    difference_text,
+    failed_requests,
+    part_text,
+    place_text,
+    sentences,
+    several,
+    size_text,
+)
+from bench.words.loads import count_text
 
 __all__ = ["SIGHT", "content", "print_comparison"]
 
@@ -16,7 +26,6 @@ _NAMED = 5  # runs without a counterpart that are named
 
 def content(found: Comparison, options: SimpleNamespace, worse: list[str], missed: list[str]) -> dict[str, Any]:
     """The whole result as plain data; ratios are candidate / baseline."""
-    from bench.words.comparison import difference_text, sentences  # noqa: PLC0415 - --help must not pay for it
 
     overall = zip(found.overall.iter_rows(named=True), sentences(found), strict=True)
     sides = zip(("baseline", "candidate"), (options.baseline, options.candidate), found.runs, found.invalid, strict=True)
@@ -51,7 +60,6 @@ def _with_sentence(row: dict[str, Any], text: str) -> dict[str, Any]:
 
 def _plan(found: Comparison, percent: float) -> list[dict[str, Any]]:
     """Of each metric, the sessions that a difference of `percent` takes at the noise of these results."""
-    from bench.analysis import needed  # noqa: PLC0415 - as above
 
     metrics = found.overall["metric"].n_unique()
     keys = ("deployment", "metric", "noise", "spread", "spread_assumed")
@@ -63,8 +71,6 @@ def _plan(found: Comparison, percent: float) -> list[dict[str, Any]]:
 
 def print_comparison(found: Comparison, options: SimpleNamespace) -> None:
     """What was compared, every metric over all levels, what that means, and on request each part of it."""
-    from bench.words.comparison import difference_text, failed_requests, place_text  # noqa: PLC0415 - as above
-    from bench.words.loads import count_text  # noqa: PLC0415
 
     for side, source, runs, invalid in zip(
         ("baseline", "candidate"), (options.baseline, options.candidate), found.runs, found.invalid, strict=True
@@ -100,7 +106,6 @@ def print_comparison(found: Comparison, options: SimpleNamespace) -> None:
 
 def _print_sentences(found: Comparison) -> None:
     """The verdicts that there are, in words."""
-    from bench.words.comparison import sentences, several  # noqa: PLC0415 - as above
 
     rows = zip(found.overall.iter_rows(named=True), sentences(found), strict=True)
     lines = [
@@ -123,7 +128,6 @@ def _print_plan(found: Comparison, percent: float) -> None:
 
 def _print_meaning(found: Comparison) -> None:
     """What the verdicts above rest on."""
-    from bench.words.comparison import assumed_text  # noqa: PLC0415 - as above
 
     print(
         "\nBetter and worse: the interval lies on one side of 0. Without any difference, 95 comparisons in 100 have no such verdict."
@@ -135,7 +139,6 @@ def _print_meaning(found: Comparison) -> None:
 
 def _print_parts(found: Comparison) -> None:
     """Each level, region and trend of each metric."""
-    from bench.words.comparison import part_text, several  # noqa: PLC0415 - as above
 
     parts = found.effects.filter(found.effects["scope"] != "all")
     for (deployment, metric), rows in parts.group_by("deployment", "metric", maintain_order=True):
@@ -146,7 +149,6 @@ def _print_parts(found: Comparison) -> None:
 
 
 def _metric(found: Comparison, row: dict[str, Any]) -> str:
-    from bench.words.comparison import several  # noqa: PLC0415 - as above
 
     return f"{row['deployment']} · {row['metric']}" if several(found) else str(row["metric"])
 
@@ -157,7 +159,6 @@ def _line(name: str, row: dict[str, Any]) -> str:
 
 
 def _seen(row: dict[str, Any]) -> str:
-    from bench.words.comparison import size_text  # noqa: PLC0415 - as above
 
     return "–" if row["could_see"] is None else size_text(row["could_see"])
 

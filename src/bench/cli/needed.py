@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from bench.analysis import Noise, sessions_for, visible
 from bench.cli.output import print_json
 from bench.errors import BenchError
 
@@ -16,7 +17,6 @@ _LADDER = (4, 6, 8, 12, 16)  # sessions of each side that are shown beside the n
 
 def plan_sessions(options: SimpleNamespace) -> None:
     """Print the sessions that the wanted difference takes, and what other numbers of them could see."""
-    from bench.analysis import Noise, sessions_for, visible  # noqa: PLC0415 - --help must not pay for it
 
     if not 0 < options.noise < 100:
         raise BenchError(f"--noise is {options.noise:g}: a percentage above 0 and below 100.")

@@ -1,7 +1,5 @@
 """Groups of the help page, and options that several commands share."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable
@@ -28,6 +26,7 @@ __all__ = [
     "MaxNumSeqs",
     "Select",
     "TensorParallel",
+    "app",
     "at_least_one",
     "command",
     "number",
@@ -41,6 +40,14 @@ ONE_STAGE = "One stage, against any server"
 PROJECT = "The project itself"
 
 
+app = typer.Typer(
+    name="bench",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+    epilog="Exit status: 0; 1 for a bad result; 2 for what you can fix; 3 where `bench compare` could have overlooked a regression; "
+    "130 after Ctrl-C; 143 after SIGTERM. `bench COMMAND --help` has examples.",
+)
 F = TypeVar("F", bound=Callable[..., None])
 
 
@@ -55,7 +62,7 @@ class Command(TyperCommand):
         return params
 
 
-def command(app: typer.Typer, panel: str, *examples: str, after: str = "") -> Callable[[F], F]:
+def command(panel: str, *examples: str, after: str = "") -> Callable[[F], F]:
     """Enter a function as a command.
 
     Its docstring is the help, of which each paragraph fits itself to the terminal.

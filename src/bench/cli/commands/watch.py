@@ -1,17 +1,13 @@
 """`bench watch`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
 
 from bench.cli.commands.shared import STUDY, Json, command, positive
 
-app = typer.Typer()
 
-
-@command(app, STUDY, "bench watch", "bench watch --once", "bench watch --once --json | jq '.sessions[].live'")
+@command(STUDY, "bench watch", "bench watch --once", "bench watch --once --json | jq '.sessions[].live'")
 def watch(
     once: Annotated[bool, typer.Option("--once", help="Show what there is now, and end.")] = False,
     interval: Annotated[float, typer.Option(metavar="SECONDS", parser=positive, help="Time between two looks.")] = 1.0,
