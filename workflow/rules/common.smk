@@ -26,7 +26,7 @@ onstart:
     if len(workflow.configfiles) == 1:
         remember_study(Path(os.path.relpath(workflow.configfiles[0])))
     print(
-        f"{PLAN.config.study.title}: {len(RUNS)} runs of {', '.join(PLAN.deployments)}. "
+        f"“{PLAN.config.study.title}”, {len(RUNS)} runs of {', '.join(PLAN.deployments)}. "
         "`.venv/bin/bench watch`, in another terminal, shows a session while it measures.",
         file=sys.stderr,
     )

@@ -100,7 +100,8 @@ def left_text(session: Session) -> str:
 def build_text(build: Build) -> str:
     """How far an engine's environment is."""
     silent = f"; no line for {duration_text(build.silent_s)}" if build.silent_s > 60 else ""
-    return f"building {build.engine}'s environment for {duration_text(build.since_s)}: {build.last_line}{silent}"
+    line = build.last_line.removeprefix(f"engine {build.engine}: ")
+    return f"building {build.engine}'s environment for {duration_text(build.since_s)}: {line}{silent}"
 
 
 def idle_text(snapshot: Snapshot) -> str:
