@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
@@ -13,11 +14,7 @@ from typing import Annotated
 import typer
 
 import bench
-
-from bench.cli.commands import (  # noqa: F401 - in the order of the help page  # isort: skip
-    models, plan, size, runs, watch, compare, pack, wheels, workload, scrape, parse, figures, config,
-)  # fmt: skip
-from bench.cli.commands.shared import app
+from bench.cli.commands import app
 from bench.errors import BenchError
 
 __all__ = ["app", "main"]
@@ -33,11 +30,7 @@ def _version(wanted: bool) -> None:
 def _bench(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    """Saturate: find where an LLM inference server saturates, and why.
-
-    In a clone of the project `make figures` runs a whole study; these commands plan one, look at one, or run a single stage against any
-    OpenAI-compatible server.
-    """
+    """What every command has in common."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _ending_in_order():
             status = app(arguments, prog_name="bench", standalone_mode=False)
     except typer.TyperException as error:  # from the parser
-        print(f"bench: {_usage(error)}", file=sys.stderr)
+        sys.stderr.write(_usage(error))
         return 2
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -60,10 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage(error: typer.TyperException) -> str:
-    """What is wrong with the arguments, and where the help is."""
-    message = error.format_message().strip()
-    context = getattr(error, "ctx", None)
-    return message if context is None else f"{message}\nTry '{context.command_path} --help'."
+    """What is wrong with the arguments, and where the help is; empty where the help was just printed."""
+    message = re.sub(r"^Invalid value for '(.+?)': (Value error, )?", r"\1: ", error.format_message().strip())
+    if near := getattr(error, "possibilities", None):
+        message = f"{error.message}. Did you mean {near[0]}?"
+    command = getattr(getattr(error, "ctx", None), "command_path", "bench")
+    return f"bench: {message}\nTry '{command} --help'.\n" if message else ""
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import SimpleNamespace
 
-from bench.analysis import compare, with_replicas
+from bench.analysis import Comparison, compare, with_replicas
 from bench.analysis.blocks import ASSUMED_SPREAD
 from bench.cli.compared import SIGHT, content, print_comparison
 from bench.cli.needed import plan_sessions
@@ -42,7 +42,6 @@ def _compared(options: SimpleNamespace) -> Comparison:
     Raises:
         BenchError: there is nothing to compare.
     """
-
     for name in options.metric or []:
         if name not in METRICS:
             raise BenchError(f"--metric {name}: not among those that are compared: {', '.join(METRICS)}.")
@@ -85,7 +84,6 @@ def _refuse_nothing(found: Comparison, options: SimpleNamespace) -> None:
     Raises:
         BenchError: there is no pair with a value of any metric.
     """
-
     if found.matched or found.failures.height:
         return
     for side, runs, invalid in zip((options.baseline, options.candidate), found.runs, found.invalid, strict=True):

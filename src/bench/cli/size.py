@@ -193,7 +193,7 @@ def _print(fleet: dict[str, Any], measured: dict[str, Any] | None, *, machine: b
     if limit["kv_free_tokens"] is not None:
         rows.append(["10 to 15 % of the KV tokens", "{:,} to {:,}".format(*limit["kv_free_tokens"])])
     rows += [[_COSTS[key], f"{value:,.2f}"] for key, value in (fleet["cost"] or {}).items() if key in _COSTS]
-    print_table(rows)
+    print_table(rows, head=False)
     if fleet["gpus"] is None:
         print(f"\n{UNKNOWN_GPUS}")
     if fleet["consistent"] is False:

@@ -92,6 +92,11 @@ def with_goodput(runs: pl.DataFrame, text: str, slos: Sequence[Slo]) -> pl.DataF
 
 def _read(path: Path) -> pl.DataFrame:
     """The summary rows in a table, in a folder with one, or of the parsed runs below a folder."""
+    if path.name.endswith((".tar.gz", ".tgz")):
+        raise BenchError(
+            f"{path}: a pack holds raw records, not results. Take it in with `bench unpack {path}`, then run the `make figures` that "
+            "that command prints, and give the results."
+        )
 
     if path.is_dir():
         tables = (path / "summary.parquet", path / Paths.SUMMARY)

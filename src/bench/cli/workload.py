@@ -153,7 +153,7 @@ def run(options: SimpleNamespace) -> None:
                 target, load, Path(aside), header=header, scrape_interval_s=interval, endpoints=options.scrape_also
             )
         _put_in_place(Path(aside), output)
-    outcomes = Counter(record.outcome for record in recording.requests)
+    outcomes: Counter[str] = Counter(record.outcome for record in recording.requests)
     if options.json:
         print_json(
             {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from bench.cli import completion
 
@@ -40,26 +40,39 @@ ONE_STAGE = "One stage, against any server"
 PROJECT = "The project itself"
 
 
-app = typer.Typer(
-    name="bench",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="rich",
-    epilog="Exit status: 0; 1 for a bad result; 2 for what you can fix; 3 where `bench compare` could have overlooked a regression; "
-    "130 after Ctrl-C; 143 after SIGTERM. `bench COMMAND --help` has examples.",
-)
 F = TypeVar("F", bound=Callable[..., None])
 
 
-class Command(TyperCommand):
-    """A command whose flags are shown without a type: they take no value."""
+class _PlainFlags:
+    """Shows a flag without a type, as it takes no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        params = super().get_params(ctx)
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
             if getattr(param, "is_flag", False):
                 param.metavar = ""
         return params
+
+
+class Command(_PlainFlags, TyperCommand):
+    """A command."""
+
+
+class Group(_PlainFlags, TyperGroup):
+    """The commands."""
+
+
+app = typer.Typer(
+    name="bench",
+    cls=Group,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+    help="Saturate: find where an LLM inference server saturates, and why.\n\nIn a clone of the project `make figures` runs a whole "
+    "study. These commands plan one, look at one, or run a single stage against any OpenAI-compatible server.",
+    epilog="`bench COMMAND --help` has examples.\n\nExit status: 0 for success; 1 for a bad result; 2 for what you can fix; 3 where "
+    "`bench compare` could have overlooked a regression; 130 after Ctrl-C; 143 after SIGTERM.",
+)
 
 
 def command(panel: str, *examples: str, after: str = "") -> Callable[[F], F]:
