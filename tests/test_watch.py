@@ -28,11 +28,11 @@ from tests.fake_server import fake_server
 GOLDEN = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
 URL = "http://127.0.0.1:8000/metrics"
 RUN = RunUnderWay(
-    run="short_c0004_r1", number=2, axis="concurrency", level=4.0, round=1, requests=40, output_tokens=2560,
+    run="short_c0004_r1", number=2, workload="chat", axis="concurrency", level=4.0, round=1, requests=40, output_tokens=2560,
     since=1000.0, expected_s=20.0, folder="../../.store/.unfinished-a-xyz",
 )  # fmt: skip
 DONE = FinishedRun(
-    run="short_c0001_r1", axis="concurrency", level=1.0, round=1, folder="../../.store/digest", tokens_per_s=50.0,
+    run="short_c0001_r1", workload="chat", axis="concurrency", level=1.0, round=1, folder="../../.store/digest", tokens_per_s=50.0,
     ttft_p50_s=0.02, duration_s=10.0, requests=4, failed=0,
 )  # fmt: skip
 
@@ -136,9 +136,9 @@ def test_a_session_from_its_start_to_its_end(machine):
     machine.write(progress(since=1012.0, written=1012.0))
     machine.now += 5
     three = machine.look()
-    said = "a: measuring run 2 of 3 (concurrency 4, 40 requests) for 5 s of about 20 s; time left: about 25 s, the study's about 85 s"
+    said = "a: measuring run 2 of 3 (chat, concurrency 4, 40 requests) for 5 s of about 20 s; time left: about 25 s, the study's about 85 s"
     assert news(two, three)[-1] == said
-    assert "concurrency 1: 50 tokens/s, TTFT P50 0.020 s, 10.0 s" in news(two, three)[0]
+    assert "chat, concurrency 1: 50 tokens/s, TTFT P50 0.020 s, 10.0 s" in news(two, three)[0]
     assert news(three, machine.look()) == []
     machine.write(progress(state="finished", run=None, since=1017.0, written=1017.0))
     machine.now += 30
@@ -165,7 +165,7 @@ def test_the_numbers_of_a_growing_run(machine):
     assert live.ttft_s == pytest.approx(2 / 8)
     assert live.tokens_per_s == pytest.approx(200)
     shown = drawn(machine.look())
-    assert "50%" in shown and "not reported" not in shown
+    assert "50 %" in shown and "not reported" not in shown
     assert "valid" not in shown  # its one finished run has no record here
 
 

@@ -146,6 +146,7 @@ class Progress:
         under_way = RunUnderWay(
             run=run.name,
             number=self._before + self.clock.done + 1,
+            workload=run.workload_name,
             axis=run.workload.axis,
             level=float(run.level),
             round=number,
@@ -172,6 +173,7 @@ class Progress:
         ttft = [record.ttft_s for record in records if record.ttft_s is not None]
         finished = FinishedRun(
             run=run.name,
+            workload=run.workload_name,
             axis=run.workload.axis,
             level=float(run.level),
             round=number,
@@ -212,7 +214,7 @@ class Progress:
         if record.study_left_s is not None and record.study_left_s > (record.left_s or 0.0):
             left += f"{' here and' if left else '; about'} {duration_text(record.study_left_s)} {'in all' if left else 'left in all'}"
         return (
-            f"run {done} of {self.clock.total}, {run.axis.replace('_', ' ')} {run.level:g}: "
+            f"run {done} of {self.clock.total}, {run.workload}, {run.axis.replace('_', ' ')} {run.level:g}: "
             f"{run.tokens_per_s:.0f} tokens/s, {ttft}, {run.duration_s:.1f} s{failed}{left}"
         )
 

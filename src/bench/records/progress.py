@@ -16,7 +16,7 @@ class RunUnderWay:
     """The run that is being measured.
 
     Attributes:
-        run: its name. number: among the session's runs, from 1. axis, level, round: its load and place.
+        run: its name. number: among the session's runs, from 1. workload, axis, level, round: its load and place.
         requests, output_tokens: what it asks for. since: Unix time at which its preparation began.
         expected_s: about how long it takes; None where nothing tells yet.
         folder: where its files grow, from the folder of this record.
@@ -24,6 +24,7 @@ class RunUnderWay:
 
     run: str
     number: int
+    workload: str
     axis: str
     level: float
     round: int
@@ -39,12 +40,13 @@ class FinishedRun:
     """A run that this session measured.
 
     Attributes:
-        run, axis, level, round: which one. folder: where its files lie, from the folder of this record.
+        run, workload, axis, level, round: which one. folder: where its files lie, from the folder of this record.
         tokens_per_s: output tokens. ttft_p50_s: by the client's clock; None where no request had a first token.
         requests, failed: how many were sent, and how many of them failed.
     """
 
     run: str
+    workload: str
     axis: str
     level: float
     round: int

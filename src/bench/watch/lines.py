@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bench.measure.progress import duration_text
-from bench.records.progress import FinishedRun
+from bench.records.progress import FinishedRun, RunUnderWay
 from bench.watch.sessions import Build, Session, Snapshot
 from bench.watch.tail import Live
 
@@ -18,6 +18,7 @@ __all__ = [
     "idle_text",
     "left_text",
     "live_cells",
+    "load_text",
     "news",
     "state_text",
     "verdict_text",
@@ -56,12 +57,17 @@ def _doing(session: Session) -> str:
     }.get(record.state, record.state)
 
 
+def load_text(run: RunUnderWay | FinishedRun) -> str:
+    """What is sent."""
+    return f"{run.workload}, {run.axis.replace('_', ' ')} {run.level:g}"
+
+
 def live_cells(live: Live) -> list[tuple[str, str | None]]:
     """What the server reported last, as pairs of a title and a value; None where it does not report that."""
     return [
         ("running", _number(live.running)),
         ("queued", _number(live.waiting)),
-        ("KV cache", _number(live.kv_usage, ".0%")),
+        ("KV cache", _number(live.kv_usage and 100 * live.kv_usage, ".0f", " %")),
         ("output tokens/s", _number(live.tokens_per_s)),
         ("TTFT mean", _number(live.ttft_s, ".3f", " s")),
         ("requests done", _number(live.requests_done)),
@@ -75,7 +81,7 @@ def _number(value: float | None, form: str = ",.0f", unit: str = "") -> str | No
 def finished_text(run: FinishedRun) -> str:
     """How a finished run went."""
     ttft = f"TTFT P50 {run.ttft_p50_s:.3f} s" if run.ttft_p50_s is not None else "no first token"
-    return f"{run.axis.replace('_', ' ')} {run.level:g}: {run.tokens_per_s:,.0f} tokens/s, {ttft}, {run.duration_s:.1f} s"
+    return f"{load_text(run)}: {run.tokens_per_s:,.0f} tokens/s, {ttft}, {run.duration_s:.1f} s"
 
 
 def verdict_text(run: FinishedRun, reasons: tuple[str, ...] | None) -> str:

@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.records.progress import RunUnderWay
-from bench.watch.lines import build_text, idle_text, left_text, live_cells, state_text, verdict_text
+from bench.watch.lines import build_text, idle_text, left_text, live_cells, load_text, state_text, verdict_text
 from bench.watch.sessions import Session, Snapshot
 
 __all__ = ["draw"]
 
-_FINISHED = 6  # finished runs that are shown; doubtful ones first
+_FINISHED, _MARKED = 6, 3  # finished runs that are shown, and earlier ones that something speaks against
 
 
 def draw(snapshot: Snapshot) -> RenderableType:
@@ -38,7 +38,7 @@ def _session(session: Session) -> Panel:
     if session.last_line and not stale:
         parts.append(Text(f"server's log: {session.last_line}", style="dim", no_wrap=True, overflow="ellipsis"))
     if session.verdicts:
-        parts.append(_finished(session))
+        parts += [Text(), _finished(session), Text()]
     if left := left_text(session):
         parts.append(Text(left))
     doubtful = sum(bool(run.failed or reasons) for run, reasons in session.verdicts)
@@ -61,7 +61,7 @@ def _bar(session: Session, run: RunUnderWay) -> RenderableType:
     if session.live and session.live.requests_done is not None:
         share = session.live.requests_done / run.requests
     row = Table.grid()  # a bar alone does not end its line
-    row.add_row(ProgressBar(total=1.0, completed=min(share, 1.0), width=60))
+    row.add_row(ProgressBar(total=1.0, completed=min(share, 1.0), width=60, complete_style="blue", finished_style="blue"))
     return row
 
 
@@ -90,10 +90,10 @@ def _finished(session: Session) -> Table:
     for title in ("finished", "tokens/s", "TTFT P50", "took"):
         table.add_column(title, justify="left" if title == "finished" else "right", header_style="dim", no_wrap=True)
     table.add_column("so far", header_style="dim")
-    for run, reasons in [*marked[-_FINISHED:], *session.verdicts[-_FINISHED:]]:
+    for run, reasons in [*marked[-_MARKED:], *session.verdicts[-_FINISHED:]]:
         text = verdict_text(run, reasons)
         table.add_row(
-            f"{run.axis.replace('_', ' ')} {run.level:g}",
+            load_text(run),
             f"{run.tokens_per_s:,.0f}",
             f"{run.ttft_p50_s:.3f} s" if run.ttft_p50_s is not None else "–",
             f"{run.duration_s:.1f} s",
