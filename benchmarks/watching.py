@@ -46,8 +46,8 @@ def session(folder: Path, load: Load) -> SessionProgress:
     """A session of this process that measures a run in `folder`."""
     now = time.time()
     run = RunUnderWay(
-        run="paced", number=1, workload="paced", axis="request_rate", level=load.level, round=1, requests=1, output_tokens=16, since=now,
-        expected_s=load.workload.duration_s, folder=str(folder),
+        run="paced", number=1, workload="paced", axis="request_rate", level=load.level, round=1, requests=1, output_tokens=16,
+        since=now, expected_s=load.workload.duration_s, folder=str(folder),
     )  # fmt: skip
     return SessionProgress(
         study="What watching costs", deployment="truth", engine="truth", session=1, place=1, sessions=1, host=os.uname().nodename,

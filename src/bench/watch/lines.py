@@ -46,9 +46,7 @@ def state_text(session: Session) -> str:
 def _doing(session: Session) -> str:
     record, run = session.record, session.record.run
     if run is not None:
-        return (
-            f"measuring run {run.number} of {record.runs} ({run.axis.replace('_', ' ')} {run.level:g}, {run.requests} requests)"
-        )
+        return f"measuring run {run.number} of {record.runs} ({load_text(run)}, {run.requests} requests)"
     return {
         "starting": f"starting {record.engine}",
         "warming up": "warming up",
