@@ -111,19 +111,24 @@ def test_parsing_between_sessions_goes_on_where_it_was(handler, capsys):
     ]
 
 
-def test_a_failed_job_shows_the_end_of_its_log_at_once_and_its_name_at_the_end(handler, capsys, tmp_path):
+def test_a_failed_job_is_named_at_once_and_shows_the_end_of_its_log_at_the_end(handler, capsys, tmp_path):
     it, file = handler(), tmp_path / "a.log"
     file.write_text("".join(f"line {i}\n" for i in range(40)))
     job(it, 1, "measure_a")
+    script = "RuleException:\nCalledProcessError in file measure.smk, line 8:\nCommand 'python .snakemake/scripts/tmp1.measure.py' failed"
+    log(it, LogEvent.ERROR, script, logging.ERROR)
     log(it, LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, rule_name="measure_a", log=[str(file)])
+    log(it, None, "Cannot restore results/x.json: no backup found.", logging.WARNING)
     log(it, text="Complete log(s): x.log")
-    log(it, LogEvent.ERROR, "RuleException:\nCalledProcessError in file measure.smk", logging.ERROR)
-    said = capsys.readouterr().err.splitlines()
-    assert said[1] == f"[ 0:00] Failed: measure_a, see {file}, which ends with"
-    assert said[2:] == [*(f"        | line {i}" for i in range(25, 40)), "[ 0:00] Complete log(s): x.log"]
+    log(it, LogEvent.ERROR, "WorkflowError:\nAt least one job did not complete successfully.", logging.ERROR)
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        f"[ 0:00] Failed: measure_a, see {file}",
+        "[ 0:00] Complete log(s): x.log",
+    ]
     it.close()
     it.close()
-    assert capsys.readouterr().err.splitlines() == [f"[ 0:00] Failed: measure_a, see {file}"]
+    last = [f"        | line {i}" for i in range(25, 40)]
+    assert capsys.readouterr().err.splitlines() == [f"[ 0:00] Failed: measure_a, {file} ends with", *last]
 
 
 @pytest.mark.parametrize(

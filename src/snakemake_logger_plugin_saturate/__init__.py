@@ -31,30 +31,10 @@ _STAGES = {
 }
 _MEASURE = "measure_"  # a rule for each session: measure_DEPLOYMENT, and with _NUMBER from its second session on
 # What Snakemake reports of itself. Anything else that it says is shown.
-_ITS_OWN = (
-    *(
-        "Building DAG",
-        "Using ",
-        "Assuming ",
-        "Provided ",
-        "Rules claiming",
-        "Conda env",
-        "Select jobs",
-        "Complete log",
-        "Elapsed",
-    ),
-    *(
-        "Singularity ",
-        "Group jobs",
-        "Updating",
-        "Storing",
-        "Job rate limit",
-        "host: ",
-        "Will exit after",
-        "Rules with ",
-        "Creating",
-    ),
-    *("Removing output", "Shutting down", "Trying to restart", "Waiting at most", "Config file", "Exiting because a job"),
+_ITS_OWN = tuple(
+    """Assuming |Building DAG|Cannot restore|Complete log|Conda env|Config file|Creating|Elapsed|Exiting because a job|Group jobs|host: |
+Job rate limit|Provided |Removing output|Rules claiming|Rules with |Select jobs|Shutting down|Singularity |Storing|Trying to restart|
+Updating|Using |Waiting at most|Will exit after""".replace("\n", "").split("|")
 )
 
 
@@ -74,7 +54,7 @@ class LogHandler(LogHandlerBase):
         self._spent_s: defaultdict[str, float] = defaultdict(float)
         self._jobs: dict[Any, tuple[str, float]] = {}
         self._latest = ""  # kind of the job that began last
-        self._failed: list[str] = []
+        self._failed: list[tuple[str, str | None]] = []  # rules with their logs
 
     @property
     def writes_to_stream(self) -> bool:
@@ -119,10 +99,13 @@ class LogHandler(LogHandlerBase):
             self.handleError(record)
 
     def close(self) -> None:
-        """Repeat what failed: it may stand far above."""
+        """Repeat what failed, with the end of its log: it may stand far above."""
         failed, self._failed = self._failed, []
-        for line in failed:
-            self._say(f"Failed: {line}", "31")
+        for rule, log in failed:
+            lines = Path(log).read_text(errors="replace").splitlines() if log and Path(log).is_file() else []
+            self._say(f"Failed: {rule}" + (f", {log} ends with" if lines else ""), "31")
+            for line in lines[-_LAST_LINES:]:
+                print(f"        | {line}", file=self._stream, flush=True)
         super().close()
 
     def _begins(self, job: dict[str, Any]) -> None:
@@ -162,16 +145,13 @@ class LogHandler(LogHandlerBase):
 
     def _fails(self, job: dict[str, Any]) -> None:
         log = next(iter(job.get("log") or ()), None)
-        what = f"{job['rule_name']}" + (f", see {log}" if log else "")
-        self._failed.append(what)
-        self._say(f"Failed: {what}" + (", which ends with" if log else ""), "31")
-        lines = Path(log).read_text(errors="replace").splitlines() if log and Path(log).is_file() else []
-        for line in lines[-_LAST_LINES:]:
-            print(f"        | {line}", file=self._stream, flush=True)
+        self._failed.append((job["rule_name"], log))
+        self._say(f"Failed: {job['rule_name']}" + (f", see {log}" if log else ""), "31")
 
     def _remarks(self, record: LogRecord) -> None:
         text = record.getMessage().strip() if record.msg else ""
-        ours = self._failed and "CalledProcessError" in text  # a job's own words stand above
+        ours = "CalledProcessError" in text and ".snakemake/scripts/" in text  # a job's own words stand above
+        ours = ours or (bool(self._failed) and text.endswith("At least one job did not complete successfully."))
         hidden = text.startswith(_ITS_OWN) and not (self._failed and text.startswith("Complete log"))
         if text and text != "None" and not ours and not hidden:
             self._say(text, {"WARNING": "33", "ERROR": "31", "CRITICAL": "31"}.get(record.levelname))

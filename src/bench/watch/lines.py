@@ -34,7 +34,7 @@ def state_text(session: Session) -> str:
         return f"no sign of life since {_moment(session.silent_s)} ({why}); it was {_doing(session)}"
     if record.over:
         ended = {"finished": "finished", "failed": "failed", "ended": "ended by a signal"}[session.state]
-        reason = f": {record.detail.splitlines()[0]}" if session.state == "failed" and record.detail else ""
+        reason = f": {record.detail.splitlines()[0].rstrip('.')}" if session.state == "failed" and record.detail else ""
         return f"{ended} {duration_text(session.state_s)} ago, {_runs(record.finished)}{reason}"
     if run is None:
         silence = f"; nothing new for {duration_text(session.silent_s)}" if session.silent_s > 60 else ""
