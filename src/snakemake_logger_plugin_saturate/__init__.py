@@ -32,9 +32,9 @@ _STAGES = {
 _MEASURE = "measure_"  # a rule for each session: measure_DEPLOYMENT, and with _NUMBER from its second session on
 # What Snakemake reports of itself. Anything else that it says is shown.
 _ITS_OWN = tuple(
-    """Assuming |Building DAG|Cannot restore|Complete log|Conda env|Config file|Creating|Elapsed|Exiting because a job|Group jobs|host: |
-Job rate limit|Provided |Removing output|Rules claiming|Rules with |Select jobs|Shutting down|Singularity |Storing|Trying to restart|
-Updating|Using |Waiting at most|Will exit after""".replace("\n", "").split("|")
+    """Assuming |Building DAG|Cannot restore|Complete log|Conda env|Config file|Creating|Elapsed|Exiting because a job|Group jobs|
+host: |Job rate limit|Provided |Removing output|Rules claiming|Rules with |Select jobs|Singularity |Storing|Updating|Using |
+Waiting at most""".replace("\n", "").split("|")
 )
 
 
