@@ -30,7 +30,8 @@ STORE = Path(Paths.STORE)
 
 
 def workflow(*arguments):
-    done = subprocess.run([str(SNAKEMAKE), "--nolock", "--cores", "1", *arguments], capture_output=True, text=True)
+    command = [str(SNAKEMAKE), "--nolock", "--cores", "1", "--printshellcmds", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
     told = done.stdout + done.stderr
     assert done.returncode == 0, told[-3000:]
     return {

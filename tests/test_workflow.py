@@ -50,6 +50,10 @@ def test_make_killed_in_a_run_leaves_nothing_and_keeps_what_is_done(project):
     workflow.wait(10)
     assert project.nothing_left()
     assert project.stored() == 1
+    shown = project.said().splitlines()
+    assert any(line.endswith("] Measuring a") for line in shown), shown
+    assert any(line.startswith("        a: run 1 of 2, loop, concurrency") for line in shown), shown
+    assert not [line for line in shown if line.startswith(("localrule", "rule ", "Job stats", "Select jobs"))]
 
 
 def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):

@@ -37,6 +37,11 @@ onstart:
     end_jobs_on_sigterm()
     if len(workflow.configfiles) == 1 and "study" in workflow.globals["config"]:
         remember_study(Path(os.path.relpath(workflow.configfiles[0])))
+    print(
+        f"“{PLAN.config.study.title}”, {len(RUNS)} runs of {', '.join(PLAN.deployments)}. "
+        "`.venv/bin/bench watch`, in another terminal, shows a session while it measures.",
+        file=sys.stderr,
+    )
     for line in thin_levels(PLAN.runs, PLAN.config.decision.slos):
         print(f"Note: {line}", file=sys.stderr)
     if workflow.local_exec:
