@@ -1,4 +1,4 @@
-"""A configuration that is wrong is refused before any job starts, with the key, the value and the mend."""
+"""A configuration that is wrong is refused before any job starts, with the key, the value and the fix."""
 
 import copy
 import re
@@ -12,6 +12,7 @@ import yaml
 from bench.errors import BenchError
 from bench.study import Plan, load_config, load_file, load_workload
 from bench.study.reference import reference, schema
+from bench.study.renamed import with_new_names
 from tests.conftest import CONTENT, ROOT
 
 
@@ -183,3 +184,24 @@ def test_the_workflow_refuses_before_any_job(tmp_path, content):
     assert "study.ladders[0].concurrency[1] is 0" in told
     assert "Traceback" not in told
     assert "rule " not in told
+
+
+def test_a_key_that_was_renamed_is_refused_with_its_new_name(content):
+    content["engines"]["e"]["device"] = "cuda"
+    content["decision"] = {"device": "h100"}
+    with pytest.raises(BenchError) as refusal:
+        load_config(content, source="x.yaml")
+    assert "x.yaml: engines.e: `device` is now called `backend`; write backend: cuda." in str(refusal.value)
+    assert "x.yaml: decision: `device` is now called `accelerator`; write accelerator: h100." in str(refusal.value)
+
+
+def test_renaming_a_key_measures_nothing_again(content):
+    content["engines"]["e"]["backend"] = "cuda"
+    engine = Plan.of(load_config(content, source="t")).deployments["a"].identity["engine"]
+    assert engine == {"source": "command", "command": ["true"], "device": "cuda"}
+
+
+def test_an_older_packs_keys_are_brought_up_to_date(content):
+    older = {**content, "engines": {"e": {**content["engines"]["e"], "device": "cuda"}}, "decision": {"device": "h100"}}
+    config = load_config(with_new_names(older), source="t")
+    assert (config.engines["e"].backend, config.decision.accelerator) == ("cuda", "h100")

@@ -43,7 +43,7 @@ def test_a_cuda_engine_without_a_compiler_is_refused_before_anything_is_installe
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho /nowhere/include\n")
     python.chmod(0o755)
-    engine = Engine(source="lock", device="cuda", locks=["x.lock"], python=str(python))
+    engine = Engine(source="lock", backend="cuda", locks=["x.lock"], python=str(python))
     with pytest.raises(
         BenchError, match=r"needs .*Python's headers \(/nowhere/include/Python\.h\); on Debian: apt-get install gcc"
     ):
@@ -88,7 +88,7 @@ def test_a_container_has_all_that_the_server_needs_and_a_name_to_be_removed_by(t
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(launch_module, "_device_memory", lambda _: None)
     monkeypatch.chdir(tmp_path)
-    content["engines"]["e"] = {"source": "container", "image": "vllm/vllm-openai:v1", "device": "cuda"}
+    content["engines"]["e"] = {"source": "container", "image": "vllm/vllm-openai:v1", "backend": "cuda"}
     content["deployments"]["a"]["environment"] = {"VLLM_ATTENTION_BACKEND": "x"}
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     prepare_engine("e", spec.engine, tmp_path / "engine.json", print)
@@ -148,7 +148,7 @@ def test_the_memory_plan_by_hand(spec):
 
 def test_on_a_gpu_the_cache_gets_what_is_left(content, monkeypatch):
     monkeypatch.setattr(launch_module, "_device_memory", lambda _: 80 * 2**30)
-    content["engines"]["e"]["device"] = "cuda"
+    content["engines"]["e"]["backend"] = "cuda"
     content["deployments"]["a"] = {"model": "m", "engine": "e", "tensor_parallel": 2}
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     plan = resolve_launch(spec, records.engine(), CHECKPOINT).plan

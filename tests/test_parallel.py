@@ -40,7 +40,7 @@ EIGHT = {"pipeline_parallel": 2, "data_parallel": 4}
 
 
 def spec_of(content, *, source="command", device="cuda", **deployment):
-    engine = {"source": source} | ({"device": device} if device else {})
+    engine = {"source": source} | ({"backend": device} if device else {})
     content["engines"]["e"] = engine | ({"command": ["true"]} if source == "command" else {"base_url": "http://127.0.0.1:1"})
     content["deployments"]["a"] |= deployment
     return Plan.of(load_config(content, source="t")).deployments["a"]
@@ -76,7 +76,7 @@ def test_four_engines_of_two_stages_are_eight_gpus_for_everybody(content, summar
 
 def test_slurm_is_asked_for_them(content, tmp_path):
     content["deployments"]["a"] |= EIGHT
-    content["engines"]["e"] |= {"device": "cuda"}
+    content["engines"]["e"] |= {"backend": "cuda"}
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
     words = [
         "--dry-run",

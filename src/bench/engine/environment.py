@@ -35,7 +35,7 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
         BenchError: a command or an interpreter is missing, or an installer failed; its last lines are in the message.
     """
     record.parent.mkdir(parents=True, exist_ok=True)
-    ready = EngineRecord(engine=name, source=engine.source, device=engine.device)
+    ready = EngineRecord(engine=name, source=engine.source, device=engine.backend)
     if engine.source == "lock":
         folder = record.parent / "env"
         python = _build(name, engine, folder, say)
@@ -67,7 +67,7 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
     interpreter = shutil.which(engine.python)
     if interpreter is None:
         raise BenchError(f"engines.{name}.python: {engine.python!r} is not on PATH; name an interpreter that is.")
-    if lacking := managed(engine.kind).lacks(engine.device, lambda: _headers(name, interpreter)):
+    if lacking := managed(engine.kind).lacks(engine.backend, lambda: _headers(name, interpreter)):
         raise BenchError(f"engine {name}: {lacking}")
     python, made = folder / "bin" / "python", folder / "made-from"
     made_from = f"{interpreter}\n" + "".join(Path(lock).read_text() for lock in engine.locks)

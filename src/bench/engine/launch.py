@@ -88,7 +88,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
         served_name=spec.served_name,
         base_url=spec.engine.base_url,
         kind=spec.engine.kind,
-        device=spec.engine.device,
+        device=spec.engine.backend,
         vocabulary=geometry.vocabulary if geometry else None,
         argv=None,
         plan=plan,
@@ -128,11 +128,11 @@ def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
     engine, here, argv = spec.engine, str(Path.cwd()), launch.argv or ()
     places = sorted({here, str(model)})
     if engine.runtime == "apptainer":
-        gpu = ["--nv"] if engine.device == "cuda" else []
+        gpu = ["--nv"] if engine.backend == "cuda" else []
         binds = [word for place in places for word in ("--bind", place)]
         return replace(launch, argv=("apptainer", "exec", *gpu, *binds, "--pwd", here, str(engine.image), *argv))
     name = f"saturate-{spec.name}-{{port}}"
-    gpu = ["--gpus", "all"] if engine.device == "cuda" else []
+    gpu = ["--gpus", "all"] if engine.backend == "cuda" else []
     volumes = [word for place in places for word in ("--volume", f"{place}:{place}")]
     # Names without values take the value that this environment has, and are left out where it has none.
     variables = sorted({*launch.environment, *passed_to_containers(spec)})
@@ -187,7 +187,7 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
     d, kind = spec.deployment, managed(spec.engine.kind)
     dtype = kind.dtype(spec)
     kv_dtype = dtype if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
-    cpu, external = spec.engine.device == "cpu", spec.engine.source == "external"
+    cpu, external = spec.engine.backend == "cpu", spec.engine.source == "external"
     stages = stages_of(
         geometry,
         _parallel(spec),
@@ -198,7 +198,7 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
     )
     sharing = d.tensor_parallel * d.pipeline_parallel
     overhead = kind.cpu_overhead if cpu else kind.gpu_overhead(geometry.vocabulary, d.max_num_seqs, sharing)
-    memory = None if external else _device_memory(spec.engine.device)
+    memory = None if external else _device_memory(spec.engine.backend)
 
     def kv_bytes(stage: Stage) -> int | None:
         if d.kv_cache_memory is not None or memory is None:
@@ -268,7 +268,7 @@ def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan | None, longest: int) 
         )
     if plan.device_memory_bytes is not None and plan.needed_bytes is not None:
         workers = spec.deployment.workers
-        many = f" of {workers} workers" if spec.engine.device == "cpu" and workers > 1 else ""
+        many = f" of {workers} workers" if spec.engine.backend == "cpu" and workers > 1 else ""
         if plan.needed_bytes > plan.device_memory_bytes:
             raise BenchError(
                 f"{where}: weights {plan.weight_bytes / gib:.2f} + KV cache {held / gib:.2f} + engine "

@@ -89,7 +89,7 @@ class Managed(Kind):
     gguf: ClassVar[bool] = False
     cpu_overhead: ClassVar[int]
 
-    def lacks(self, device: str, include: Callable[[], Path]) -> str | None:
+    def lacks(self, backend: str, include: Callable[[], Path]) -> str | None:
         """What the machine lacks for it, in words; None where nothing.
 
         Args:
@@ -102,7 +102,7 @@ class Managed(Kind):
     def dtype(self, spec: DeploymentSpec) -> str:
         """The type of weights and activations that `dtype: auto` means."""
         given = spec.deployment.dtype
-        return given if given != "auto" else "float32" if spec.engine.device == "cpu" else "bfloat16"
+        return given if given != "auto" else "float32" if spec.engine.backend == "cpu" else "bfloat16"
 
     @abstractmethod
     def block_size(self, spec: DeploymentSpec, geometry: Geometry | None) -> int:

@@ -85,7 +85,7 @@ class LlamaCpp(Managed):
         windows = geometry is not None and any(window is not None for window in geometry.windows)
         wrong = (
             (d.workers > 1, "tensor_parallel: llama.cpp is run as one process; remove the three kinds of parallelism"),
-            (engine.device != "cpu", "engine: llama.cpp is run on CPUs here; remove `device`, or use `source: external`"),
+            (engine.backend != "cpu", "engine: llama.cpp is run on CPUs here; remove `backend`, or use `source: external`"),
             (d.block_size is not None, "block_size: llama.cpp cuts its KV cache into slots, not into blocks; remove it"),
             (d.kv_cache_dtype != "auto", f"kv_cache_dtype: llama.cpp has no {d.kv_cache_dtype} KV cache; remove it"),
             (d.kv_cache_memory is None, "kv_cache_memory: give it; llama.cpp would take the model's whole context for every slot"),

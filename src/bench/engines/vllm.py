@@ -102,9 +102,9 @@ class VLLM(Managed):
             cache_config={key: common([config.get(key) for config in configs]) for config in configs[:1] for key in config},
         )
 
-    def lacks(self, device: str, include: Callable[[], Path]) -> str | None:
+    def lacks(self, backend: str, include: Callable[[], Path]) -> str | None:
         """libnuma on a CPU. On a GPU a compiler: it compiles kernels with Triton while it starts."""
-        if device == "cpu":
+        if backend == "cpu":
             if sys.platform.startswith("linux") and find_library("numa") is None:
                 return "vLLM's CPU build needs libnuma; on Debian: apt-get install libnuma1."
             return None
@@ -121,7 +121,7 @@ class VLLM(Managed):
     def block_size(self, spec: DeploymentSpec, geometry: Geometry | None) -> int:
         """On a CPU 32, and 16 of latent attention, whose backend there has no others; 16 on a GPU."""
         latent = geometry is not None and geometry.latent
-        return spec.deployment.block_size or (32 if spec.engine.device == "cpu" and not latent else 16)
+        return spec.deployment.block_size or (32 if spec.engine.backend == "cpu" and not latent else 16)
 
     def gpu_overhead(self, vocabulary: int, max_num_seqs: int, sharing: int) -> int:
         """The sum of `gpu_overhead_terms`."""
@@ -175,7 +175,7 @@ class VLLM(Managed):
             flags["gpu-memory-utilization"] = d.gpu_memory_utilization
         if spec.model.synthetic:
             flags["load-format"] = "dummy"
-        if spec.engine.device == "cpu":
+        if spec.engine.backend == "cpu":
             flags["enforce-eager"] = True  # compiling costs minutes, and gains nothing for models this small
         return flags
 

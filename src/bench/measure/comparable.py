@@ -27,7 +27,7 @@ def device_of(spec: DeploymentSpec) -> str | None:
     if spec.engine.source == "external":
         return None
     here = hardware()
-    names = dict.fromkeys(gpu["name"] for gpu in here.gpus) if spec.engine.device == "cuda" else None
+    names = dict.fromkeys(gpu["name"] for gpu in here.gpus) if spec.engine.backend == "cuda" else None
     return " and ".join(names) if names else here.cpu
 
 

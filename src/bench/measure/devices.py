@@ -19,7 +19,7 @@ def further_endpoints(spec: DeploymentSpec, server: Server, configured: Iterable
     external server has, or whether they are here at all, only the configuration can know.
     """
     endpoints = list(configured)
-    if spec.engine.device == "cuda" and server.managed and not any(map(is_nvml, endpoints)):
+    if spec.engine.backend == "cuda" and server.managed and not any(map(is_nvml, endpoints)):
         gpus = gpu_names(spec, {**os.environ, **server.environment})
         if gpus:  # an empty list would be all of the machine's
             endpoints.append(nvml_endpoint(gpus))

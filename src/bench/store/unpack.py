@@ -13,6 +13,8 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from bench.errors import BenchError, shown
 from bench.records.checksums import checksum, files_of, record_digest, whole
 from bench.records.files import UNREADABLE
@@ -21,6 +23,8 @@ from bench.store.pack import STUDY, Packed, packed_facts
 from bench.store.state import facts_key
 from bench.store.store import Store
 from bench.study import DeploymentSpec, Paths, Plan, load_file
+from bench.study.renamed import with_new_names
+from bench.yaml_file import read_yaml
 
 __all__ = ["unpack"]
 
@@ -141,10 +145,22 @@ def _refuse_member(member: tarfile.TarInfo, found: Mapping[str, str], room: int)
         raise ValueError(_TOO_LARGE)
 
 
+def _rename_keys(study: Path) -> None:
+    """Bring the study of an older pack up to date; what is no configuration is left for `load_file` to refuse."""
+    content = read_yaml(study)
+    try:
+        renamed = with_new_names(content)
+    except (TypeError, AttributeError):
+        return
+    if renamed != content:
+        study.write_text(yaml.safe_dump(renamed, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
 def _plan_of(folder: Path, index: PackIndex, file: Path) -> Plan:
     """The plan of the pack's study, if these sources define its runs as those did that measured, and each of them is there."""
     elsewhere = f"Unpack it in a clone of the commit that packed it, {index.commit or 'which is unknown'}."
     try:
+        _rename_keys(folder / STUDY)
         plan = Plan.of(load_file(folder / STUDY))
     except BenchError as error:
         raise BenchError(f"{file}: these sources do not take its study:\n{error}\n{elsewhere}") from None

@@ -23,6 +23,7 @@ from bench.fields import Count, Size, Strict
 from bench.models import Model
 from bench.records.environment import is_secret
 from bench.study.decision import Decision
+from bench.study.renamed import refuse_renamed
 from bench.study.workload import Workload
 
 __all__ = [
@@ -86,7 +87,11 @@ class Engine(Strict):
         description=f"Which engine it is: {' or '.join(f'`{name}`' for name in MANAGED)}. One that is `external` shows it by its "
         "metrics.",
     )
-    device: Literal["cpu", "cuda"] = Field(default="cpu", description="What the engine's build runs on.")
+    backend: Literal["cpu", "cuda"] = Field(
+        default="cpu",
+        serialization_alias="device",  # its name in digests and records, which outlive a renaming
+        description="What the engine computes on.",
+    )
     locks: list[str] = Field(
         default_factory=list,
         description="Requirement files with hashes, installed one after the other (paths from the project's root).",
@@ -104,6 +109,11 @@ class Engine(Strict):
     base_url: Annotated[str, AfterValidator(_address)] | None = Field(
         default=None, description="Address of a running server, such as `http://127.0.0.1:8000`."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _was_device(cls, content: Any) -> Any:
+        return refuse_renamed(content, "device", "backend")
 
     @model_validator(mode="after")
     def _fields_of_source(self) -> Engine:

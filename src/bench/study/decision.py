@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from bench.errors import BenchError
 from bench.fields import Strict
 from bench.records.latencies import LATENCIES, PERCENTILES
+from bench.study.renamed import refuse_renamed
 from bench.study.slo import Slo, parse_slo
 
 __all__ = ["Decision"]
@@ -59,22 +60,27 @@ class Decision(Strict):
         default=1.3,
         description="GPUs of the fleet, as a multiple of what the peak takes: 1.2 for a load that is known, 1.5 for a new one.",
     )
-    device: str | None = Field(
+    accelerator: str | None = Field(
         default=None,
-        description="Device of `src/bench/published/hardware.yaml` or `hardware` that the runs were on: its price, power and ceilings.",
+        description="The GPU that the runs were on, by its name in `bench plan` or under `hardware`: its price, power and ceilings.",
     )
     price_per_hour: _Positive | None = Field(
         default=None,
-        description="USD an hour of one GPU, in place of the device's; of the whole machine where the engine runs on a CPU.",
+        description="USD an hour of one GPU, in place of the accelerator's; for a CPU engine, of the whole machine.",
     )
     energy_price_per_kwh: _Amount = Field(
-        default=0.0, description="USD a kWh, where energy is not in the price: on measured power, or else the device's."
+        default=0.0, description="USD a kWh, where energy is not in the price: on measured power, or else the accelerator's."
     )
     cost_per_million_requests: _Amount = Field(default=0.0, description="USD for whatever else a request costs, times 10⁶.")
     price_per_million_tokens: _Positive | None = Field(
         default=None,
         description="USD that 10⁶ output tokens sell for, or cost at an API: revenue, profit and the break-even point.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _was_device(cls, content: Any) -> Any:
+        return refuse_renamed(content, "device", "accelerator")
 
     @property
     def slos(self) -> list[Slo]:

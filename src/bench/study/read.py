@@ -194,12 +194,12 @@ def _hardware(config: Config) -> typing.Iterator[str]:
     """Devices that are wrong, or that `decision` means and nobody knows."""
     try:
         known = devices(config.hardware)
-        if config.decision.device is not None:
-            device_named(config.decision.device, known)
+        if config.decision.accelerator is not None:
+            device_named(config.decision.accelerator, known)
             engines = [config.engines[each.engine] for each in config.deployments.values() if each.engine in config.engines]
-            if engines and all(engine.device == "cpu" for engine in engines):
+            if engines and all(engine.backend == "cpu" for engine in engines):
                 yield (
-                    f"decision.device is {config.decision.device!r}, but every engine of this study runs on a CPU: a GPU's price and "
+                    f"decision.accelerator is {config.decision.accelerator!r}, but every engine of this study runs on a CPU: a GPU's price and "
                     "ceilings are not theirs. Give price_per_hour, of the machine, in its place."
                 )
     except BenchError as error:
@@ -225,7 +225,7 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
                     yield _one_file(f"deployments.{name}", deployment.model, model.path)
                 elif refused:
                     yield f"deployments.{name}.{refused}."
-        if engine and engine.device == "cpu" and engine.source != "external" and deployment.kv_cache_memory is None:
+        if engine and engine.backend == "cpu" and engine.source != "external" and deployment.kv_cache_memory is None:
             yield (
                 f"deployments.{name}.kv_cache_memory is missing. On a CPU nothing else bounds the KV cache; "
                 "say how much it gets, such as 64MiB."
