@@ -21,12 +21,31 @@ announce_workflow(Path(workflow.basedir) / "src")
 
 onstart:
     end_jobs_on_sigterm()
+    if workflow.local_exec and not workflow.touch:
+        refuse_what_would_fail()
     for line in thin_levels(PLAN.runs, PLAN.config.decision.slos):
         print(f"Note: {line}", file=sys.stderr)
     if workflow.local_exec:
         # Snakemake's limit of jobs a second is meant for clusters. Here each round of scheduling would bring another one a second later,
         # for ever: more with every job that ends, on the cores that are measured.
         workflow.scheduler.job_rate_limiter = None
+
+
+def refuse_what_would_fail():
+    """Look for what would stop the sessions of this workflow, before any of its jobs runs. On a cluster the nodes are other machines."""
+    wanted = {job.rule.name for job in workflow.dag.needrun_jobs()}
+    sessions = [
+        (d, n) for d, n in PLAN.sessions if session_name("measure_", d, n) in wanted
+    ]
+    if sessions:
+        from bench.measure.preflight import faults
+        from bench.store import Store
+
+        if found := faults(PLAN, sessions, Store(Path(paths.STORE))):
+            raise WorkflowError(
+                "nothing was started: this study cannot be measured here\n"
+                + "\n".join(found)
+            )
 
 
 try:

@@ -25,8 +25,8 @@ class Figure:
     Attributes:
         applies: which studies have it, as `bench.figures.conditions` words it. order: its place in a report; least first.
         by_axis: whether its x axis is the load, so that kinds of load stand apart and lengths that a ladder sweeps are left to others.
-        uses: keys of the decision that it is drawn from; it gets no others, so that a change of those does not draw it anew. `accelerator`
-            is the hardware too.
+        uses: keys of the decision that it is drawn from; it gets no others, so that a change of those does not draw it anew. With
+            `accelerator` it gets that GPU's entry too.
         invalid: how it shows invalid runs, as its note about them begins. judged: the column that says which are valid: `valid`, or
             `counts_valid` where only the server's own counts are drawn, from which a late client takes nothing away.
     """

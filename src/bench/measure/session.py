@@ -18,10 +18,10 @@ from bench.http import get
 from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
 from bench.measure.comparable import (
-    device_of,
-    refuse_another_device,
+    hardware_of,
     refuse_another_environment,
     refuse_another_version,
+    refuse_other_hardware,
     refuse_strange_launch,
 )
 from bench.measure.devices import further_endpoints
@@ -109,8 +109,8 @@ def _measure_missing(
     say(f"{spec.name}: starting {spec.deployment.engine} for {len(missing)} runs" if spec.engine.source != "external"
         else f"{spec.name}: measuring {spec.engine.base_url}, {len(missing)} runs")  # fmt: skip
     refuse_strange_launch(launch)
-    device = device_of(spec)
-    refuse_another_device(plan, spec, store, device)
+    on = hardware_of(spec)
+    refuse_other_hardware(plan, spec, store, on)
     commit = commit_of()
     server = Server(
         replace(launch, environment={**launch.environment, **d.environment}),  # with the secrets, which no file has
@@ -161,7 +161,7 @@ def _measure_missing(
                 protocol=PROTOCOL,
                 deployment_digest=spec.digest,
                 engine_version=facts.engine_version,
-                device=device,
+                device=on,
                 commit=commit,
                 environment=environment,
                 environment_digest=facts.environment_digest,

@@ -199,8 +199,8 @@ def _hardware(config: Config) -> typing.Iterator[str]:
             engines = [config.engines[each.engine] for each in config.deployments.values() if each.engine in config.engines]
             if engines and all(engine.backend == "cpu" for engine in engines):
                 yield (
-                    f"decision.accelerator is {config.decision.accelerator!r}, but every engine of this study runs on a CPU: a GPU's price and "
-                    "ceilings are not theirs. Give price_per_hour, of the machine, in its place."
+                    f"decision.accelerator is {config.decision.accelerator!r}, but every engine of this study runs on a CPU. "
+                    "Remove it, and give the machine's price_per_hour instead."
                 )
     except BenchError as error:
         yield str(error)
@@ -244,8 +244,11 @@ def _one_file(where: str, model: str, path: str) -> str:
 def _planned(where: str, deployment: Deployment, engine: Engine) -> typing.Iterator[str]:
     """Flags that would change behind our back what memory, GPUs and costs are computed from."""
     for flag in deployment.flags:
-        key = managed(engine.kind).planned_by.get(flag.lstrip("-").replace("_", "-"))
-        if key is not None:
+        plain = flag.lstrip("-").replace("_", "-")
+        key = managed(engine.kind).planned_by.get(plain)
+        if plain == "port":
+            yield f"{where}.flags.{flag}: every server gets a free port of its own when it starts. Remove the flag."
+        elif key is not None:
             yield f"{where}.flags: the flag {flag} decides what is planned and paid for; give the key {key} in its place."
 
 

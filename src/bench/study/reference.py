@@ -37,8 +37,9 @@ Three files are there to be copied and changed where a comment says CHANGE:
 - `config/templates/running-server.yaml`: a quick check of a server that runs already
 - `config/templates/two-settings.yaml`: whether one setting of a server is better than another
 
-Whole studies are in `config/studies` (README.md has a table of them). The published models and GPUs that a configuration names by
-`catalogue` and `accelerator` are part of the package, each number with its source: `src/bench/published/models.yaml` and `hardware.yaml`.
+Whole studies are in `config/studies`; README.md has a table of them. The published models and GPUs that a configuration names by
+`catalogue` and `accelerator` are part of the package, each number with its source: `src/bench/published/models.yaml` and
+`hardware.yaml`.
 
 Sizes are bytes or texts such as `64MiB`. Names (of models, engines, deployments, workloads) are lower case letters, digits,
 `.` and `-`.

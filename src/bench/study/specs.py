@@ -78,9 +78,7 @@ class DeploymentSpec:
         return {
             "deployment": {**deployment, **({"environment": redacted(own)} if (own := self.deployment.environment) else {})},
             "model": self.model.model_dump(mode="json", exclude_defaults=True, exclude={"fingerprint"}),
-            "engine": self.engine.model_dump(
-                mode="json", by_alias=True, exclude_defaults=True, exclude={"index", "python"}
-            ),
+            "engine": self.engine.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"index", "python"}),
             "locks": dict(self.locks),
             **({"checkpoint": self.checkpoint} if self.checkpoint else {}),
         }
