@@ -75,7 +75,7 @@ def _models(answer: requests.Response) -> list[str] | None:
 
 def _refusal(base: str, model: str, endpoint: str, key: str | None) -> str | None:
     """How the server refuses a request for one token of `model`; None where it does not."""
-    content: dict[str, Any] = {"model": model, "max_tokens": 1}
+    content: dict[str, Any] = {"model": model, "max_tokens": 1, "stream": False}
     content |= {"messages": [{"role": "user", "content": "a"}]} if endpoint == "chat" else {"prompt": "a"}
     path = "chat/completions" if endpoint == "chat" else "completions"
     try:
