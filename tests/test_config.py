@@ -56,6 +56,7 @@ CASES = [
     (("study", "baseline"), "a", r"study\.baseline is 'a', and no other deployment shares a workload and a level with it\. Give .*level 1 of short"),
     (("study", "ladders", 0, "request_rate"), [1.0], r"concurrency and request_rate are given; keep one"),
     (("models", "m", "architecture", "kv_heads"), 3, r"models\.m\.architecture: kv_heads 3 does not divide heads 4"),
+    (("deployments", "a", "flags"), {"port": 8000}, r"deployments\.a\.flags\.port: every server gets a free port of its own when it starts\. Remove the flag"),
     (("models", "m"), {"hub": "x/y"}, r"models\.m: hub without revision"),
     (("models", "m"), {}, r"models\.m: no source"),
     (("thresholds",), {"failed_share": 0.1}, r"thresholds: failed_share is no threshold any more.*server's answer.*decision\.failed_share"),

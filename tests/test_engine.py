@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,7 +86,11 @@ def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
 
 
 def test_a_container_has_all_that_the_server_needs_and_a_name_to_be_removed_by(tmp_path, content, monkeypatch):
-    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    docker = tmp_path / "bin/docker"
+    docker.parent.mkdir()
+    docker.write_text("#!/bin/sh\n")  # it answers
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(launch_module, "_device_memory", lambda _: None)
     monkeypatch.chdir(tmp_path)
     content["engines"]["e"] = {"source": "container", "image": "vllm/vllm-openai:v1", "backend": "cuda"}
@@ -232,14 +237,14 @@ def test_an_environment_of_other_locks_is_refused(tmp_path, content, monkeypatch
 def test_a_cache_too_small_for_one_request_is_refused_with_the_sum(tmp_path, content):
     content["deployments"]["a"]["kv_cache_memory"] = "16KiB"
     with pytest.raises(
-        BenchError, match=r"deployments\.a .*32 tokens at 512 bytes each; one request holds 64 tokens\. Shorten"
+        BenchError, match=r"deployments\.a .*32 tokens at 512 bytes each; one request needs 64 tokens\. Shorten"
     ):
         write(tmp_path, content)
 
 
 def test_more_than_the_machine_has_is_refused(tmp_path, content):
     content["deployments"]["a"]["kv_cache_memory"] = "900000GiB"
-    with pytest.raises(BenchError, match=r"more than the device's .* GiB\. Lower kv_cache_memory"):
+    with pytest.raises(BenchError, match=r"and this machine has .* GiB\. Lower kv_cache_memory"):
         write(tmp_path, content)
 
 

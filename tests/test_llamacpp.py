@@ -185,3 +185,30 @@ def test_a_prefix_that_is_shared_leaves_no_more_slots():
     known = records.facts(kv_tokens=1024, kv_blocks=4, block_size=256)
     slots, blocks = (records.launch(max_num_seqs=4, slots=each) for each in (True, None))
     assert [deployed(run, launch, known)["predicted_saturation"] for launch in (slots, blocks)] == [4, None]
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (
+            {"n-gpu-layers": 99},
+            r"flags: unknown to llama\.cpp as it is built here: --n-gpu-layers 99; it knows .*--batch-size, ",
+        ),
+        ({"no-such": True}, r"flags: unknown to llama\.cpp as it is built here: --no-such;"),
+        ({"batch-size": "many"}, r"flags: argument --batch-size: invalid int value: 'many'"),
+        ({"flash-attn": "maybe"}, r"flags: argument --flash-attn: invalid choice: 'maybe'"),
+    ],
+)
+def test_a_flag_that_it_does_not_have_is_refused_before_anything_is_built(content, flags, reason):
+    spec = spec_of(content, flags=flags)  # the user's own llama-server may have it
+    content["engines"]["e"] = {"source": "lock", "locks": ["requirements.lock"], "kind": "llama.cpp"}
+    with pytest.raises(BenchError, match=rf"deployments\.a\.{reason}"):
+        load_config(content, source="t")
+    assert spec.deployment.flags == flags
+
+
+def test_a_wrong_flag_on_its_command_line_is_named_on_one_line(capsys):
+    for words, reason in ((["--no-such"], "unrecognized arguments: --no-such"), (["--port", "x"], "invalid int value: 'x'")):
+        with pytest.raises(SystemExit):
+            arguments(["--model", "x", *words])
+        assert reason in capsys.readouterr().err.splitlines()[-1]

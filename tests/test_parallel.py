@@ -263,7 +263,9 @@ def test_each_engine_has_a_cache_of_its_own_and_a_request_lives_in_one(tmp_path,
     )
     assert (one, four) == (2**30 // 131_072, 4 * 2**30 // 131_072)
     # 640 tokens need 80 MiB: more than one engine has, though less than all four of them together.
-    with pytest.raises(BenchError, match=r"384 tokens of each of 4 engines at 131072 bytes each; one request holds 640 tokens"):
+    with pytest.raises(
+        BenchError, match=r"384 tokens for each of 4 engines at 131,072 bytes each; one request needs 640 tokens"
+    ):
         deployed(tmp_path, content, "llama-3.1-8b", kv_cache_memory="48MiB", data_parallel=4)
 
 

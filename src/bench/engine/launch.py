@@ -269,18 +269,18 @@ def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan, longest: int) -> None
         )
     if plan.kv_tokens is not None and _fit(spec, plan, plan.kv_tokens, longest) < 1:
         own = plan.kv_tokens // plan.engines
-        each = f" of each of {plan.engines} engines" if plan.engines > 1 else ""
+        each = f" for each of {plan.engines} engines" if plan.engines > 1 else ""
         source, fix = (
-            (f"kv_cache_memory, {shown_size(held)},", "raise kv_cache_memory, or ")
+            (f"kv_cache_memory, {shown_size(held)},", "or raise kv_cache_memory.")
             if d.kv_cache_memory is not None
             else (
                 f"weights {weights} and the engine's {overhead} leave {shown_size(max(0, held))} of KV cache a GPU, which",
-                "lower max_num_seqs, set kv_cache_dtype: fp8, or ",
+                "lower max_num_seqs, set kv_cache_dtype: fp8, or raise tensor_parallel or pipeline_parallel.",
             )
         )
         raise BenchError(
             f"{where}: {source} holds {own} tokens{each} at {plan.kv_bytes_per_token_per_device:,} bytes each; one request needs "
-            f"{longest} tokens. Shorten the workload, {fix}raise tensor_parallel or pipeline_parallel."
+            f"{longest} tokens. Shorten the workload, {fix}"
         )
     if plan.device_memory_bytes is not None and plan.needed_bytes is not None and plan.needed_bytes > plan.device_memory_bytes:
         many = f" of {d.workers} workers" if cpu and d.workers > 1 else ""
