@@ -78,7 +78,7 @@ def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, file_by
     if longest > geometry.context:
         raise BenchError(
             f"{where}: a request of {longest} tokens is beyond the context of models.{spec.deployment.model}, "
-            f"{geometry.context} tokens as its checkpoint says. Shorten the workload, or take it off that model's ladder."
+            f"{geometry.context} tokens by its checkpoint. Shorten the workload, or take it off that model's ladder."
         )
     _refuse_misfit(spec, memory_plan(spec, geometry, file_bytes), longest)
 
@@ -137,7 +137,7 @@ def _from_here(word: str) -> str:
 def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
     """The launch inside the engine's image: in the foreground, on the host's network, the project and the model at their own paths.
 
-    A container of docker or podman is no descendant of the command that runs it, so it has a name by which it is removed afterwards.
+    A container of docker or podman does not descend from the command that runs it, so it is removed by name afterwards.
     """
     engine, here, argv = spec.engine, str(Path.cwd()), launch.argv or ()
     places = sorted({here, str(model)})
@@ -193,7 +193,7 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
 
     Returns:
         The terms of a device of the pipeline stage that has the fewest blocks, since all stages keep as many as that one (the heaviest,
-        where that is not known). `kv_tokens` is None where it cannot be known before the server says it: a GPU without
+        where that is not known). `kv_tokens` is None where it cannot be known before the server reports it: a GPU without
         `kv_cache_memory`, seen from a machine without one, or a server that is not ours.
 
     Source: vLLM's `get_kv_cache_configs` takes the fewest blocks of all workers; each engine of data parallelism has its own.

@@ -114,7 +114,7 @@ class Server:
             ServerDied: its process ended, or the time is over.
         """
         begin = time.monotonic()
-        told = begin
+        logged = begin
         while not self.answers():
             waited = time.monotonic() - begin
             if self.managed and not self.running():
@@ -122,8 +122,8 @@ class Server:
             if waited > (self._ready_timeout_s if self.managed else 10):
                 hint = self.last_words() if self.managed else "Check the address; it is not ours to start."
                 raise ServerDied(f"{self.base_url} did not answer within {waited:.0f} s. {hint}")
-            if time.monotonic() - told > 15:
-                told = time.monotonic()
+            if time.monotonic() - logged > 15:
+                logged = time.monotonic()
                 self._say(f"waiting for the server, {waited:.0f} s so far; its log: {self._log}")
             time.sleep(0.25)
         self.ready_s = time.monotonic() - begin
@@ -133,7 +133,7 @@ class Server:
         return not self.managed or (self._guard is not None and self._guard.poll() is None)
 
     def answers(self) -> bool:
-        """Whether the server says that it is ready to serve."""
+        """Whether the server is ready to serve."""
         path = self._health if self.managed else "/v1/models"
         try:
             return get(self.base_url + path, key=None if self.managed else os.environ.get("OPENAI_API_KEY")).status_code < 400

@@ -75,7 +75,7 @@ class LlamaCpp(Managed):
         }
 
     def kv_facts(self, samples: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
-        """Slots as blocks. Whether prompts share prefixes it never tells."""
+        """Slots as blocks. It never reports whether prompts share prefixes."""
         props, slots = info.get("props", {}), [slot for slot in info.get("slots", ()) if isinstance(slot, dict)]
         defaults = props.get("default_generation_settings")
         sizes = {slot.get("n_ctx") for slot in slots} or {defaults.get("n_ctx") if isinstance(defaults, dict) else None}

@@ -197,7 +197,7 @@ class VLLM(Managed):
         return [], {"VLLM_CPU_OMP_THREADS_BIND": "|".join(",".join(map(str, group)) for group in groups)}
 
     def weight_gib(self, log: str) -> float | None:
-        """As it says after loading."""
+        """As its log reports after loading."""
         found = re.findall(r"[Mm]odel loading took ([\d.]+) GiB", log)
         return float(found[-1]) if found else None
 
@@ -205,8 +205,8 @@ class VLLM(Managed):
 def _blocks(configs: Sequence[Mapping[str, str]]) -> int | None:
     """Blocks of all engines together.
 
-    Each says the sum over its server's engines. They are added up only where they are of several servers: where they differ, or where
-    one engine's tokens, which are never summed, fill all of its blocks.
+    Each reports the sum over its server's engines. They are added up only where they are of several servers: where they differ, or
+    where one engine's tokens, which are never summed, fill all of its blocks.
     """
     counts = [count(config.get("num_gpu_blocks")) for config in configs]
     own = [count(config.get("kv_cache_size_tokens")) for config in configs]

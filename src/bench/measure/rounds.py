@@ -30,7 +30,7 @@ class Rounds:
     """The runs of one start of a server.
 
     Attributes:
-        header: what every run's record says of the server and the session. recording: what `record_run` is told of it.
+        header: what every run's record keeps of the server and the session. recording: `record_run`'s further arguments.
         say: takes progress lines.
     """
 

@@ -146,7 +146,7 @@ def _measure_missing(
             warmup=warmup,
         )
         served = any(ttft is not None for ttft in warmup.ttft_s)
-        scraped = _tells_enough(server, exposition, facts.engine_version, served, say)
+        scraped = _worth_scraping(server, exposition, facts.engine_version, served, say)
         endpoints = further_endpoints(spec, server, settings.telemetry.values(), lambda text: say(f"{spec.name}: {text}"))
         refuse_another_version(plan, spec, store, facts.engine_version)
         with store.adding(key) as folder:
@@ -202,7 +202,7 @@ def _exposition(server: Server) -> str:
     return answer.text if answer.ok else ""
 
 
-def _tells_enough(server: Server, exposition: str, version: str | None, served: bool, say: Callable[[str], None]) -> bool:
+def _worth_scraping(server: Server, exposition: str, version: str | None, served: bool, say: Callable[[str], None]) -> bool:
     """Whether the server is to be scraped: it exposes what one of its engine and version should. False for an external one that
     exposes nothing we know.
 

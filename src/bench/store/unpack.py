@@ -38,7 +38,7 @@ _MEMBER = re.compile(
 _TOO_LARGE = (
     f"it would grow more than {_MOST_RATIO} times, beyond {_MOST_BYTES // 2**30} GiB, or to more than {_MOST_FILES:,} files"
 )
-# What reading a file of ours that is none may raise.
+# What reading a file may raise that is not one of ours.
 _ODD = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _BESIDE = (INDEX, STUDY, "engines", "logs")  # what has no place among the results: `engines` would say that one is built here
 
@@ -49,7 +49,7 @@ def unpack(file: Path, store: Store) -> Packed:
     They go through the store, as a session's do: there is nothing left to measure of them, whatever asks for them.
 
     Raises:
-        BenchError: it is no pack, or not whole; these sources define its runs otherwise; or a deployment of the same name, in another
+        BenchError: it is not a whole pack; these sources define its runs otherwise; or a deployment of the same name, in another
             measurement, is here. Nothing is changed then.
     """
     if not file.exists():  # before a folder is made for what it does not hold
@@ -83,7 +83,7 @@ def unpack(file: Path, store: Store) -> Packed:
 def _extract(file: Path, folder: Path) -> PackIndex:
     """Unpack a tar file whose every member its index names, with its digest; the index.
 
-    Member by member: what is no plain file, comes twice, or has a name that `pack` does not give, is never written; nor is more than
+    Member by member: what is not a plain file, comes twice, or has a name that `pack` does not give, is never written; nor is more than
     a pack of this size can hold.
     """
     found: dict[str, str] = {}
@@ -105,8 +105,8 @@ def _extract(file: Path, folder: Path) -> PackIndex:
     except OtherFormat as error:
         raise BenchError(f"{file}: {error}; unpack it with the version that packed it.") from None
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, *_ODD) as error:
-        told = str(error).partition("\n")[0][:200]
-        raise BenchError(f"{file}: no pack, or not whole ({told}); `bench pack` writes such files. Copy it again.") from None
+        reason = str(error).partition("\n")[0][:200]
+        raise BenchError(f"{file}: not a whole pack ({reason}); `bench pack` writes such files. Copy it again.") from None
     except OSError as error:
         raise BenchError(f"{file}: cannot be unpacked: {error.strerror or error}.") from None
     found.pop(INDEX)
@@ -138,7 +138,7 @@ def _refuse_member(member: tarfile.TarInfo, found: Mapping[str, str], room: int)
         ValueError: it names the member.
     """
     if not member.isreg() or member.issparse() or member.size < 0 or not _MEMBER.fullmatch(member.name):
-        raise ValueError(f"{shown(member.name)} is no file of a pack")
+        raise ValueError(f"{shown(member.name)} is not a file of a pack")
     if member.name in found:
         raise ValueError(f"{shown(member.name)} is in it twice")
     if member.size > room or len(found) >= _MOST_FILES:
@@ -146,7 +146,7 @@ def _refuse_member(member: tarfile.TarInfo, found: Mapping[str, str], room: int)
 
 
 def _rename_keys(study: Path) -> None:
-    """Bring the study of an older pack up to date; what is no configuration is left for `load_file` to refuse."""
+    """Bring the study of an older pack up to date; anything else is left for `load_file` to refuse."""
     content = read_yaml(study)
     try:
         renamed = with_new_names(content)

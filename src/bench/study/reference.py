@@ -27,11 +27,11 @@ _INTRODUCTION = """\
 
 `config/config.yaml` is the default study; `--configfile FILE` (or `make figures CONFIG=FILE`) runs another, which stands
 alone. A configuration is checked as a whole before any job starts; what is refused is named with its key, its value and
-the mend. For completion and checks in an editor, put this on a file's first line:
+how to fix it. For completion and checks in an editor, put this on a file's first line:
 
     # yaml-language-server: $schema=../workflow/schemas/config.schema.json
 
-Three files are there to be copied and changed where a comment says CHANGE:
+Three files are templates: copy one, and change the lines with a comment CHANGE:
 
 - `config/templates/sizing.yaml`: how many GPUs a peak of Poisson traffic takes
 - `config/templates/running-server.yaml`: a quick check of a server that runs already
