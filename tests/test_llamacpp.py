@@ -109,7 +109,7 @@ def test_a_request_longer_than_a_slot_is_refused(content, checkpoint, tmp_path):
     write_record(checkpoint, tmp_path / "checkpoint.json")
     where = {"engine": tmp_path / "engine.json", "checkpoint": tmp_path / "checkpoint.json", "launch": tmp_path / "launch.json"}
     write_launch(spec_of(content, max_num_seqs=4), 512, **where)
-    with pytest.raises(BenchError, match=r"holds 513 tokens, and each of 4 slots .* has 512"):
+    with pytest.raises(BenchError, match=r"needs 513 tokens, and each of the 4 slots .* has 512"):
         write_launch(spec_of(content, max_num_seqs=4), 513, **where)
 
 

@@ -114,7 +114,7 @@ def test_only_what_is_parallel_is_on_the_command_line(content):
     ],
 )
 def test_a_flag_that_takes_devices_is_refused_for_its_key(content, flag, key):
-    with pytest.raises(BenchError, match=rf"deployments\.a\.flags: the flag {flag} decides .*give the key {key} in its place"):
+    with pytest.raises(BenchError, match=rf"deployments\.a\.flags: the flag {flag} decides .*give the key {key} instead"):
         spec_of(content, flags={flag: 2})
 
 

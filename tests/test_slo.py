@@ -35,7 +35,7 @@ def test_what_is_no_slo_says_how_one_looks(text):
 @pytest.mark.parametrize(
     ("decision", "told"),
     [
-        ({"slo": ["ttft_p99=2"]}, "decision.slo[0] is 'ttft_p99=2': 'ttft_p99=2' is no SLO"),
+        ({"slo": ["ttft_p99=2"]}, "decision.slo[0] is 'ttft_p99=2': 'ttft_p99=2' is not an SLO"),
         ({"accelerator": "h10"}, "no device is called h10"),
         ({"accelerator": "h100"}, "decision.accelerator is 'h100', but every engine of this study runs on a CPU"),
         ({"safety": 0.5}, "decision.safety is 0.5"),
