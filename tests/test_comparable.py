@@ -15,14 +15,14 @@ from bench.study import Plan, load_config
 from tests import records
 
 
-def held(folder, select="*", **told):
+def held(folder, select="*", **result):
     """A plan of which the first run is in a store, with what its record tells."""
     content = made_study(4, 4)
     run, store = Plan.of(load_config(content, source="made")).runs[0], Store(folder)
     with store.adding(run.digest) as place:
         make_run(run, place)
         record = json.loads((place / "run.json").read_text())
-        (place / "run.json").write_text(json.dumps(record | told))
+        (place / "run.json").write_text(json.dumps(record | result))
     return Plan.of(load_config(content | {"select": select}, source="made")), run, store
 
 

@@ -180,11 +180,11 @@ def test_the_workflow_refuses_before_any_job(tmp_path, content):
     done = subprocess.run(
         [snakemake, "-n", "--nolock", "--cores", "1", "--configfile", file], cwd=ROOT, capture_output=True, text=True
     )
-    told = done.stdout + done.stderr
+    result = done.stdout + done.stderr
     assert done.returncode != 0
-    assert "study.ladders[0].concurrency[1] is 0" in told
-    assert "Traceback" not in told
-    assert "rule " not in told
+    assert "study.ladders[0].concurrency[1] is 0" in result
+    assert "Traceback" not in result
+    assert "rule " not in result
 
 
 def test_a_key_that_was_renamed_is_refused_with_its_new_name(content):

@@ -76,9 +76,9 @@ def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     prepare_engine("e", engine, record, said.append)
     assert first.stat().st_mtime_ns == before
     assert "engine e: 2 of 2 packages" in " ".join(said)
-    told = json.loads(record.read_text())
-    assert {line.split("==")[0] for line in told["freeze"]} >= {"idna", "sniffio"}
-    assert not Path(told["command"][0]).is_absolute()  # the project may be moved
+    result = json.loads(record.read_text())
+    assert {line.split("==")[0] for line in result["freeze"]} >= {"idna", "sniffio"}
+    assert not Path(result["command"][0]).is_absolute()  # the project may be moved
     # Another lock is another environment; what cannot be installed is told with the installer's words.
     Path("two.lock").write_text(f"sniffio==1.3.1 --hash=sha256:{'0' * 64}\n")
     with pytest.raises(BenchError, match=r"engine e: .* failed(?s:.*)run again to go on"):
@@ -136,12 +136,12 @@ def test_flags_and_environment_of_the_deployment_win(content):
         "environment": {"HF_HUB_OFFLINE": "0"},
     }
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    told = resolve_launch(spec, records.engine(), CHECKPOINT)
-    line = " ".join(told.argv)
+    result = resolve_launch(spec, records.engine(), CHECKPOINT)
+    line = " ".join(result.argv)
     assert "--block-size 64" in line
     assert "--block-size 32" not in line
     assert "--no-enable-chunked-prefill" in line
-    assert told.environment["HF_HUB_OFFLINE"] == "0"
+    assert result.environment["HF_HUB_OFFLINE"] == "0"
 
 
 def test_the_memory_plan_by_hand(spec):
@@ -261,7 +261,7 @@ def test_an_external_server_is_not_judged_by_this_machine(tmp_path, content):
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     write_record(records.engine(source="external", command=None), tmp_path / "engine.json")
     write_launch(spec, 64, engine=tmp_path / "engine.json", checkpoint=None, launch=tmp_path / "launch.json")
-    told = read_launch(tmp_path / "launch.json")
-    assert told.argv is None
-    assert told.plan.kv_tokens is None
-    assert told.plan.kv_bytes_per_token == 2 * 4000 * 2 * 16 * 4
+    result = read_launch(tmp_path / "launch.json")
+    assert result.argv is None
+    assert result.plan.kv_tokens is None
+    assert result.plan.kv_bytes_per_token == 2 * 4000 * 2 * 16 * 4

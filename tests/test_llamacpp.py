@@ -114,7 +114,7 @@ def test_a_request_longer_than_a_slot_is_refused(content, checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("deployment", "told"),
+    ("deployment", "message"),
     [
         ({"block_size": 32}, r"deployments\.a\.block_size: llama\.cpp cuts"),
         ({"kv_cache_dtype": "fp8"}, "no fp8 KV cache"),
@@ -123,8 +123,8 @@ def test_a_request_longer_than_a_slot_is_refused(content, checkpoint, tmp_path):
         ({"flags": {"ctx-size": 3}}, "give the key kv_cache_memory"),
     ],
 )
-def test_what_it_does_not_do_is_refused_before_anything_starts(content, deployment, told):
-    with pytest.raises(BenchError, match=told):
+def test_what_it_does_not_do_is_refused_before_anything_starts(content, deployment, message):
+    with pytest.raises(BenchError, match=message):
         spec_of(content, max_num_seqs=4, **deployment)
 
 
@@ -134,10 +134,10 @@ def test_a_gguf_file_as_a_model_is_refused_with_what_to_do(content, kind):
     content["models"]["m"] = {"path": "/models/Llama-Q4.GGUF"}
     with pytest.raises(BenchError) as error:
         load_config(content, source="t")
-    told = str(error.value)
-    assert told.count("\n") == 0
-    assert "models.m.path is '/models/Llama-Q4.GGUF', a GGUF file, and no engine is started here with one." in told
-    assert "give deployments.a an engine with `source: external`" in told
+    result = str(error.value)
+    assert result.count("\n") == 0
+    assert "models.m.path is '/models/Llama-Q4.GGUF', a GGUF file, and no engine is started here with one." in result
+    assert "give deployments.a an engine with `source: external`" in result
     content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:8080"}
     assert load_config(content, source="t").models["m"].path == "/models/Llama-Q4.GGUF"
 

@@ -59,8 +59,8 @@ def test_requests_that_come_in_bursts_tell_less(burstiness, requests):
 
 
 def run(level, arrival="poisson", name="chat", deployment="a", **more):
-    told = workload(arrival=arrival, **more)
-    return SimpleNamespace(workload=told, workload_name=name, level=level, deployment=SimpleNamespace(name=deployment))
+    result = workload(arrival=arrival, **more)
+    return SimpleNamespace(workload=result, workload_name=name, level=level, deployment=SimpleNamespace(name=deployment))
 
 
 @pytest.mark.parametrize(

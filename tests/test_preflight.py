@@ -15,10 +15,11 @@ import psutil
 import pytest
 from benchmarks.made import made_study, make_run
 
-from bench.engine import hardware
+from bench.engine import Server, hardware
 from bench.measure.preflight import faults
 from bench.store import Store, facts_key
 from bench.study import Plan, load_config
+from tests import records
 from tests.conftest import ROOT
 from tests.fake_server import fake_server
 from tests.project import Project
@@ -189,7 +190,7 @@ def test_a_server_that_is_not_openais(content, body):
     assert f"{url}/v1/models answers 200 without a list of models, so this is not an OpenAI-compatible server" in fault
 
 
-def test_a_server_that_wants_a_key_gets_it(content, monkeypatch):
+def test_a_server_that_wants_a_key_gets_it(content, tmp_path, monkeypatch):
     def guarded(request):
         key = request.headers.get("Authorization") == "Bearer right"
         return (200, MODELS.encode(), {}) if key else (401, b"{}", {})
@@ -200,8 +201,12 @@ def test_a_server_that_wants_a_key_gets_it(content, monkeypatch):
         assert "answers 401: it wants an API key. Export it as OPENAI_API_KEY." in fault
         monkeypatch.setenv("OPENAI_API_KEY", "wrong")
         assert "an API key, and another one." in found(content)[0]
+        launch = records.launch(device="cpu", argv=None, base_url=url)
+        server = Server(launch, cores=1, workers=1, log=tmp_path / "log", ready_timeout_s=1, say=print)
+        assert not server.answers()  # nor does the session take it for ready
         monkeypatch.setenv("OPENAI_API_KEY", "right")
         assert found(content) == []
+        assert server.answers()
 
 
 @pytest.mark.parametrize("endpoint", ["completions", "chat"])
@@ -262,16 +267,16 @@ def test_runs_of_another_machine(content, tmp_path):
         make_run(first, place)
         record = json.loads((place / "run.json").read_text())
         (place / "run.json").write_text(json.dumps({**record, "device": "Another CPU"}))
-    told = faults(plan, plan.sessions, store)
-    assert any(f"this is {hardware().cpu}, but {first.key} was measured on Another CPU" in fault for fault in told)
+    result = faults(plan, plan.sessions, store)
+    assert any(f"this is {hardware().cpu}, but {first.key} was measured on Another CPU" in fault for fault in result)
 
 
 def test_every_fault_is_named_at_once_and_none_where_nothing_is_to_be_measured(content, tmp_path):
     content["deployments"]["a"] |= {"cores": 5000, "kv_cache_memory": "900000GiB"}
     content["engines"]["e"]["command"] = ["no-such-server"]
     plan, store = Plan.of(load_config(content, source="t")), Store(tmp_path / "store")
-    told = faults(plan, plan.sessions, store)
-    assert [fault.split()[0] for fault in told] == ["engines.e.command:", "deployments.a:", "deployments.a"]
+    result = faults(plan, plan.sessions, store)
+    assert [fault.split()[0] for fault in result] == ["engines.e.command:", "deployments.a:", "deployments.a"]
     assert faults(plan, [], store) == []
     for digest in (*(run.digest for run in plan.runs), facts_key(plan.deployments["a"])):
         with store.adding(digest):

@@ -112,8 +112,8 @@ def test_of_pages_of_usage_the_line_that_counts_is_shown(tmp_path):
     )
     with pytest.raises(ServerDied) as death:
         server(tmp_path, code=code + "parser.parse_args(['--nope'])").__enter__()
-    told = str(death.value).splitlines()
-    assert told[1:] == ["    x.py: error: unrecognized arguments: --nope"]
+    result = str(death.value).splitlines()
+    assert result[1:] == ["    x.py: error: unrecognized arguments: --nope"]
 
 
 def test_a_server_that_is_never_ready_is_given_up_and_ended(tmp_path):

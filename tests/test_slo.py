@@ -33,7 +33,7 @@ def test_what_is_no_slo_says_how_one_looks(text):
 
 
 @pytest.mark.parametrize(
-    ("decision", "told"),
+    ("decision", "message"),
     [
         ({"slo": ["ttft_p99=2"]}, "decision.slo[0] is 'ttft_p99=2': 'ttft_p99=2' is not an SLO"),
         ({"accelerator": "h10"}, "no device is called h10"),
@@ -41,8 +41,8 @@ def test_what_is_no_slo_says_how_one_looks(text):
         ({"safety": 0.5}, "decision.safety is 0.5"),
     ],
 )
-def test_a_decision_that_is_wrong_is_refused(content, decision, told):
-    with pytest.raises(BenchError, match=re.escape(told)):
+def test_a_decision_that_is_wrong_is_refused(content, decision, message):
+    with pytest.raises(BenchError, match=re.escape(message)):
         load_config({**content, "decision": decision}, source="test")
 
 

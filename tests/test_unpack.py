@@ -35,7 +35,7 @@ LINK = {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}
 
 
 @pytest.mark.parametrize(
-    ("members", "told"),
+    ("members", "message"),
     [
         ([member("./pack.json", b"{}")], "'./pack.json' is not a file of a pack"),
         ([member("/pack.json", b"{}")], "'/pack.json' is not a file of a pack"),
@@ -62,11 +62,11 @@ LINK = {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}
         ([], "it has no pack.json"),
     ],
 )
-def test_a_pack_that_nobody_packed_is_refused_and_writes_nothing(here, capsys, members, told):
+def test_a_pack_that_nobody_packed_is_refused_and_writes_nothing(here, capsys, members, message):
     begin = time.monotonic()
     assert main(["unpack", str(tarred(here / "made.tar.gz", *members))]) == 2
     said = capsys.readouterr().err
-    assert told in said
+    assert message in said
     assert len(said) < 500
     assert time.monotonic() - begin < 3
     assert sorted(p.name for p in here.rglob("*")) == [".snakemake.lock", "made.tar.gz", "results"]
