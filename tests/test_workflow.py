@@ -110,7 +110,7 @@ def test_an_engine_is_built_anew_by_what_its_locks_hold_and_not_by_their_times(p
     folder, record = project.folder, "results/engines/e/engine.json"
     lock = folder / "empty.lock"
     lock.write_text("# nothing\n")
-    project.config["engines"]["e"] = {"source": "lock", "locks": ["empty.lock"], "device": "cuda"}
+    project.config["engines"]["e"] = {"source": "lock", "locks": ["empty.lock"], "backend": "cuda"}
     assert project.run(target=record) == ["engine:engine=e"]
     newer = time.time() + 60
     os.utime(lock, (newer, newer))

@@ -29,8 +29,8 @@ class Rounds:
     """The runs of one start of a server.
 
     Attributes:
-        header: what every run's record says of the server and the session. recording: what `record_run` is told of it.
-        progress: where it is reported how far this is. say: takes lines.
+        header: what every run's record keeps of the server and the session. recording: `record_run`'s further arguments.
+        progress: where it is reported how far this is. say: takes progress lines.
     """
 
     plan: Plan

@@ -18,10 +18,10 @@ from bench.http import get
 from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
 from bench.measure.comparable import (
-    device_of,
-    refuse_another_device,
+    hardware_of,
     refuse_another_environment,
     refuse_another_version,
+    refuse_other_hardware,
     refuse_strange_launch,
 )
 from bench.measure.devices import further_endpoints
@@ -121,8 +121,8 @@ def _measure_missing(
     say(f"{spec.name}: starting {spec.deployment.engine} for {len(missing)} runs" if spec.engine.source != "external"
         else f"{spec.name}: measuring {spec.engine.base_url}, {len(missing)} runs")  # fmt: skip
     refuse_strange_launch(launch)
-    device = device_of(spec)
-    refuse_another_device(plan, spec, store, device)
+    on = hardware_of(spec)
+    refuse_other_hardware(plan, spec, store, on)
     commit = commit_of()
     server = Server(
         replace(launch, environment={**launch.environment, **d.environment}),  # with the secrets, which no file has
@@ -159,7 +159,7 @@ def _measure_missing(
             warmup=warmup,
         )
         served = any(ttft is not None for ttft in warmup.ttft_s)
-        scraped = _tells_enough(server, exposition, facts.engine_version, served, say)
+        scraped = _worth_scraping(server, exposition, facts.engine_version, served, say)
         endpoints = further_endpoints(spec, server, settings.telemetry.values(), lambda text: say(f"{spec.name}: {text}"))
         refuse_another_version(plan, spec, store, facts.engine_version)
         with store.adding(key) as folder:
@@ -174,7 +174,7 @@ def _measure_missing(
                 protocol=PROTOCOL,
                 deployment_digest=spec.digest,
                 engine_version=facts.engine_version,
-                device=device,
+                device=on,
                 commit=commit,
                 environment=environment,
                 environment_digest=facts.environment_digest,
@@ -216,7 +216,7 @@ def _exposition(server: Server) -> str:
     return answer.text if answer.ok else ""
 
 
-def _tells_enough(server: Server, exposition: str, version: str | None, served: bool, say: Callable[[str], None]) -> bool:
+def _worth_scraping(server: Server, exposition: str, version: str | None, served: bool, say: Callable[[str], None]) -> bool:
     """Whether the server is to be scraped: it exposes what one of its engine and version should. False for an external one that
     exposes nothing we know.
 
