@@ -125,7 +125,7 @@ REFUSED = [
     (("discard", "*"), r"config/config\.yaml: no such file in .*"),
     (("pack",), r"config/config\.yaml: no such file in .*"),
     (("wheels",), r"requirements\.lock: an installed package has none.* in a clone of the project: .*"),
-    (("config",), r"docs/metrics\.md: no such file.* Run `bench config` in the project's folder\."),
+    (("config",), r"docs/reference/metrics\.md: no such file.* Run `bench config` in the project's folder\."),
     (("unpack", "x.tar.gz"), r"x\.tar\.gz: no such file.*"),
     (("size", "--slo", "ttft_p99=2s", "--peak-rps", 9), r"results: no such file or folder.* Give a folder with results.*"),
     (("compare", "a", "b"), r"a: no such file or folder.* Give a folder with results.*"),

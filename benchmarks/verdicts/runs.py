@@ -68,7 +68,7 @@ class Case:
 def _noise(count: int, generator: np.random.Generator) -> np.ndarray:
     """Lateness of a process on a shared machine at normal times (s): 0.2 ms, now and then some milliseconds, seldom tens of them.
 
-    As on the two shared cores of docs/decisions.md: P99 of some milliseconds, longest of a run mostly below 60 ms.
+    As on the two shared cores of docs/explanation/decisions.md: P99 of some milliseconds, longest of a run mostly below 60 ms.
     """
     usual = generator.lognormal(np.log(2e-4), 1.0, count)
     stalls = np.where(generator.random(count) < 0.0005, generator.exponential(0.02, count), 0.0)

@@ -2,7 +2,7 @@
 
 ln (candidate ÷ baseline) at level l in session s is taken as δ_l + b_s + e_ls: the level's effect, what the whole session is off by
 (another start of a server, another hour of the machine) and the rest. How the intervals follow, and how often they are wrong:
-docs/metrics.md, Comparison.
+docs/explanation/comparing.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What ends a curve's operating range: which of the server's resources, by what it showed at the load that missed.
 
-How often the cause is right was judged on simulated servers: docs/sizing.md, Causes.
+How often the cause is right was judged on simulated servers: docs/explanation/capacity.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Two sets of runs, pair by pair: how far the candidate is from the baseline, and whether chance explains it.
 
-Definitions, and how often a verdict is wrong or missed: docs/metrics.md, Comparison.
+Definitions, and how often a verdict is wrong or missed: docs/explanation/comparing.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run's load costs and earns an hour, and the load at which the most is left. Formulas: docs/sizing.md."""
+"""What a run's load costs and earns an hour, and the load at which the most is left. Formulas: docs/explanation/fleet.md."""
 
 from __future__ import annotations
 

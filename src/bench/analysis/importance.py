@@ -40,7 +40,7 @@ def importances(runs: pl.DataFrame) -> pl.DataFrame:
         below 0.5: of a model that does not know the metric, no factor's share is known. Nothing of a metric that is known in fewer
         than 20 configurations, or is the same in all.
 
-    Source: Breiman 2001. scikit-learn's `permutation_importance` would shuffle within a fold; docs/decisions.md says what that does to
+    Source: Breiman 2001. scikit-learn's `permutation_importance` would shuffle within a fold; docs/explanation/decisions.md says what that does to
     small studies.
     """
     table = cells(runs)

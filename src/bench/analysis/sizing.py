@@ -1,6 +1,6 @@
 """From the operating point of one instance to a fleet: instances, GPUs, limits of admission, and cost.
 
-Formulas, and the documents' worked examples by number: docs/sizing.md.
+Formulas, and the documents' worked examples by number: docs/explanation/fleet.md.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ difference in each metric, its interval, and a verdict over all levels, by regio
 Deployments are matched by name; where A and B are one each, whatever they are called. Invalid runs are left out; failed requests are
 compared by themselves.""",
         epilog="Exit status: 0; 2 for what you can fix; with --fail-on-regression 1 for a regression, and 3 where one could\n"
-        "have been overlooked. What a verdict means, and how often it is wrong: docs/metrics.md, Comparison.",
+        "have been overlooked. What a verdict means, and how often it is wrong: docs/explanation/comparing.md.",
     )
     parser.add_argument("baseline", metavar="A", nargs="?", help="what is compared with")
     parser.add_argument("candidate", metavar="B", nargs="?", help="what is compared")

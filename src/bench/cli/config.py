@@ -12,7 +12,7 @@ from bench.study.reference import reference, schema
 
 __all__ = ["add"]
 
-_METRICS = Path("docs/metrics.md")
+_METRICS = Path("docs/reference/metrics.md")
 
 
 def _metrics() -> str:
@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
         "config",
         help="write the configuration's reference and JSON schema, and the summary's columns",
         description="Write config/README.md and workflow/schemas/config.schema.json from the typed models in "
-        "src/bench/study and src/bench/models, and the tables of columns in docs/metrics.md from "
+        "src/bench/study and src/bench/models, and the tables of columns in docs/reference/metrics.md from "
         "src/bench/records/columns.toml.",
     )
     parser.add_argument("--check", action="store_true", help="only say whether they are up to date; exit 2 where not")

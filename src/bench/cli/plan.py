@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
         description="Before any GPU hour: weights, activations, overhead and KV cache term by term, the KV capacity in tokens, the "
         "concurrency at which it is full, the fewest GPUs, and the ceilings that bandwidth and FLOP/s set. Without --model, every "
         "model of the catalogue; without --device, every device; without both, the fewest GPUs of each for each. "
-        "What each number means: docs/sizing.md.",
+        "What each number means: docs/explanation/fleet.md.",
         epilog="example: bench plan --model llama-3.1-70b-fp8 --device h100-nvl --tensor-parallel 2 --prompt-length 1000 "
         "--output-length 128",
     )

@@ -26,7 +26,7 @@ _CHUNK_SIZE = 16384  # a read in the middle of a stream; what is longer comes in
 _CARRIAGE_RETURN = 13
 # From so many streams on, chunks come faster than a process can be woken for each, and waking costs more than reading. Where a wake
 # brings few events, it waits for more of them: stamps come two tenths of a millisecond later, for a third less of CPU
-# (docs/decisions.md).
+# (docs/explanation/decisions.md).
 _MANY, _FEW, _GATHER_S = 256, 16, 0.0001
 # Requests that are due are looked for after at most so many reads: 64 reads take less than half a millisecond.
 _BATCH = 64

@@ -1,4 +1,4 @@
-"""Percentiles, each with the bound that its number of samples can carry. Definitions: docs/metrics.md."""
+"""Percentiles, each with the bound that its number of samples can carry. Definitions: docs/reference/metrics.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a server takes to come back after a step in its load. Definition: docs/metrics.md."""
+"""How long a server takes to come back after a step in its load. Definition: docs/reference/metrics.md."""
 
 from __future__ import annotations
 

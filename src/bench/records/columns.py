@@ -64,7 +64,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Section:
-    """Columns that stand in one table of docs/metrics.md.
+    """Columns that stand in one table of docs/reference/metrics.md.
 
     Attributes:
         rows: by the name in `columns.toml`, which may have braces, the columns that it stands for, steady twins last.

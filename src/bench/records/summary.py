@@ -28,7 +28,7 @@ def summary_table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     if unknown := [name for name in names if name not in COLUMNS and family_of(name) is None]:
         raise BenchError(
             f"{', '.join(unknown)}: no column of the summary table. Add a row for each to src/bench/records/columns.toml, and run "
-            "`bench config`, which renews the tables of docs/metrics.md."
+            "`bench config`, which renews the tables of docs/reference/metrics.md."
         )
     for row in rows:
         for name in _INTEGERS:
