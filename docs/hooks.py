@@ -30,6 +30,8 @@ from bench.study.paths import Paths
 from bench.study.reference import reference
 
 ROOT = Path(__file__).parents[1]
+_FOLDERS = ("workflow/rules", "workflow/scripts", "src/bench", *(f"src/bench/{path.parent.name}" for path in sorted(ROOT.glob("src/bench/*/__init__.py"))), "benchmarks", "tests")
+_SOURCES = {".py", ".smk", ".j2", ".css", ".js"}
 _RUN = Paths.RUN_FOLDER
 # Each record: its file, and the class that reads and writes it.
 _RECORDS: dict[str, type[Any]] = {
@@ -56,6 +58,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in what a page leaves to this file."""
+    return markdown.replace("<!-- lines of code -->", lines_of_code())
 
 
 def configuration() -> str:
@@ -223,3 +230,12 @@ def included(path: str, folder: str) -> str:
         return f"[{text}]({relative}{'#' + anchor if anchor else ''})"
 
     return re.sub(r"\[([^\]]+)\]\(([^)\s]+)\)", link, (ROOT / path).read_text(encoding="utf-8"))
+
+
+def lines_of_code() -> str:
+    """The lines of each folder's sources, those below it included."""
+    rows = ["| folder | lines |", "|---|--:|"]
+    for folder in _FOLDERS:
+        files = [file for file in (ROOT / folder).rglob("*") if file.suffix in _SOURCES and "." not in str(file.parent.relative_to(ROOT))]
+        rows.append(f"| {folder} | {sum(len(file.read_text(encoding='utf-8').splitlines()) for file in files):,} |")
+    return "\n".join(rows)
