@@ -180,7 +180,9 @@ def _summary(kind: type[Any]) -> str:
 
 
 def _table_text(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    """A docstring's words for readers of JSON."""
+    text = re.sub(r"\bNone\b", "null", text)
+    return (text[:1].upper() + text[1:]).replace("|", "\\|").replace("<", "&lt;")
 
 
 def _anchor(kind: type[Any]) -> str:
