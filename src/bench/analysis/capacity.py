@@ -1,4 +1,4 @@
-"""What load a curve carries within its SLOs, between which bounds, and what would narrow them. Definitions: docs/explanation/capacity.md."""
+"""What load a curve carries within its SLOs, between which bounds, and what would narrow them. See docs/explanation/capacity.md."""
 
 from __future__ import annotations
 

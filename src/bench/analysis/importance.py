@@ -40,8 +40,8 @@ def importances(runs: pl.DataFrame) -> pl.DataFrame:
         below 0.5: of a model that does not know the metric, no factor's share is known. Nothing of a metric that is known in fewer
         than 20 configurations, or is the same in all.
 
-    Source: Breiman 2001. scikit-learn's `permutation_importance` would shuffle within a fold; docs/explanation/decisions.md says what that does to
-    small studies.
+    Source: Breiman 2001. scikit-learn's `permutation_importance` would shuffle within a fold;
+    docs/explanation/decisions.md has what that does to small studies.
     """
     table = cells(runs)
     partly = [name for name in FACTORS if table[name].is_not_null().any()]

@@ -135,8 +135,9 @@ class VLLM(Managed):
         and what else does not follow the vocabulary. `parallel`, 0.52 GiB where several GPUs exchange. Of pipeline stages, each is
         taken to keep all three, though the last one alone sorts logits: their KV cache comes out too small rather than too large.
 
-        Source: fitted to the study's seven printed capacities, each of which it meets within 1 % (docs/explanation/memory.md). Engines that sample
-        with FlashInfer, which sorts nothing, keep less: there the capacity comes out too small, by 1.6 of 56 GiB in the one log seen.
+        Source: fitted to the study's seven printed capacities, each of which it meets within 1 %
+        (docs/explanation/memory.md). Engines that sample with FlashInfer, which sorts nothing, keep less: there
+        the capacity comes out too small, by 1.6 of 56 GiB in the one log seen.
         """
         return {
             "activation": round(_SAMPLER_BYTES * vocabulary * max_num_seqs),

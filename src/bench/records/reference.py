@@ -22,7 +22,9 @@ def with_tables(text: str) -> str:
     """
     found = [match[2] for match in _MARKED.finditer(text)]
     if sorted(found) != sorted([*SECTIONS, "compared"]):
-        raise ValueError(f"the sections of columns.toml are {', '.join(SECTIONS)}; docs/reference/metrics.md has {', '.join(found)}")
+        raise ValueError(
+            f"the sections of columns.toml are {', '.join(SECTIONS)}; docs/reference/metrics.md has {', '.join(found)}"
+        )
     return _MARKED.sub(lambda match: f"{match[1]}\n{chr(10).join(_table(match[2]))}\n\n{match[3]}", text)
 
 
