@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from bench.cli import main
 from bench.errors import BenchError
 from bench.models import Architecture, Demand, Setting, choices, config_of, geometry_of, plan, tensor_parallel_sizes
-from bench.published import Device, catalogue, device_named, devices
+from bench.published import Accelerator, accelerator_named, accelerators, catalogue
 from tests.conftest import ARCHITECTURE
 from tests.test_capacity import PRINTED
 
 GIB = 2**30
 SMALL = geometry_of(config_of(Architecture(**ARCHITECTURE | {"context": 4096})))
-DEVICE = Device(title="made up", memory=4 * GIB, bandwidth_tb_s=1, bf16_tflops=1, power_w=1, source="by hand")
+DEVICE = Accelerator(title="made up", memory=4 * GIB, bandwidth_tb_s=1, bf16_tflops=1, power_w=1, source="by hand")
 KEYS = ("weight_bytes", "kv_bytes_per_token", "kv_capacity_tokens", "predicted_saturation", "min_gpus")
 
 
@@ -118,13 +118,13 @@ def test_a_request_of_the_whole_context_is_held():
 
 def test_capacity_of_layers_with_and_without_windows(geometries):
     """A token of Gemma 3 takes a slot in each of seven groups."""
-    told = plan(geometries["gemma-3-27b"], devices()["h200"], Demand(128, 512), Setting())
+    told = plan(geometries["gemma-3-27b"], accelerators()["h200"], Demand(128, 512), Setting())
     block = 10 * 16 * (2 * 16 * 128 * 2)
     assert told["kv_capacity_tokens"] == told["terms"]["kv_cache_bytes_per_gpu"] // block * 16 // 7
 
 
 def test_tensor_parallel_sizes_of_one_node(geometries):
-    rows = choices(geometries["llama-3.3-70b"], devices()["h200"], Demand(128, 512), Setting())
+    rows = choices(geometries["llama-3.3-70b"], accelerators()["h200"], Demand(128, 512), Setting())
     assert [row["tensor_parallel"] for row in rows] == [1, 2, 4, 8]
 
 
@@ -157,7 +157,7 @@ def test_the_rule_of_thumb_by_hand():
 
 def test_terms_add_up_for_every_model_device_and_tensor_parallel_size(geometries):
     for key, geometry in geometries.items():
-        for name, device in devices().items():
+        for name, device in accelerators().items():
             before = None
             for count in (size for size in tensor_parallel_sizes(geometry) if size <= 8):
                 told = plan(geometry, device, Demand(128, 512), Setting(tensor_parallel=count))
@@ -311,21 +311,22 @@ def test_tensor_parallel_sizes(geometries):
     ]  # 5 and 25 divide the heads, but not 50,304, the padded vocabulary
     assert tensor_parallel_sizes(geometries["llama-3.3-70b"]) == [1, 2, 4, 8, 16, 32, 64]
     assert tensor_parallel_sizes(geometries["qwen1.5-14b"]) == [1, 2, 4, 8]  # 5 and so on divide the 40 heads alone
-    rows = choices(geometries["qwen1.5-14b"], devices()["h100"], Demand(128, 512), Setting())
+    rows = choices(geometries["qwen1.5-14b"], accelerators()["h100"], Demand(128, 512), Setting())
     assert [row["tensor_parallel"] for row in rows] == [1, 2, 4, 8]
     assert [row["kv_capacity_tokens"] for row in rows] == sorted(row["kv_capacity_tokens"] for row in rows)
 
 
 def test_a_latent_vector_is_held_by_every_gpu(geometries):
     one, four = (
-        plan(geometries["deepseek-v2-lite"], devices()["h100"], Demand(128, 512), Setting(tensor_parallel=n)) for n in (1, 4)
+        plan(geometries["deepseek-v2-lite"], accelerators()["h100"], Demand(128, 512), Setting(tensor_parallel=n))
+        for n in (1, 4)
     )
     assert one["kv_bytes_per_token"] == four["kv_bytes_per_token"] == 27 * (512 + 64) * 2
     assert four["terms"]["kv_bytes_per_token_per_gpu"] == one["terms"]["kv_bytes_per_token_per_gpu"]
 
 
 def test_a_request_holds_no_more_than_a_layers_window(geometries):
-    told = plan(geometries["gemma-3-27b"], devices()["h200"], Demand(8000, 192), Setting())
+    told = plan(geometries["gemma-3-27b"], accelerators()["h200"], Demand(8000, 192), Setting())
     each = 2 * 16 * 128 * 2
     assert told["kv_bytes_per_token"] == 62 * each
     assert told["kv_bytes_per_request"] == (10 * 8192 + 52 * 1024) * each
@@ -333,11 +334,11 @@ def test_a_request_holds_no_more_than_a_layers_window(geometries):
 
 def test_every_model_on_every_device(capsys):
     told = planned(capsys)
-    assert {(each["model"], each["device"]) for each in told} == {(m, d) for m in catalogue() for d in devices()}
+    assert {(each["model"], each["device"]) for each in told} == {(m, d) for m in catalogue() for d in accelerators()}
     assert all(name in each for each in told for name in KEYS)
     assert main(["plan"]) == 0
     table = capsys.readouterr().out.splitlines()
-    assert table[2].split() == ["model", *devices()]
+    assert table[2].split() == ["model", *accelerators()]
     assert [line.split()[0] for line in table[3:-3]] == list(catalogue())
     assert next(line for line in table if line.startswith("llama-3.3-70b")).split()[7] == "5→8"  # on a100-40g
     assert main(["plan", "--device", "h200"]) == main(["plan", "--model", "gpt2"]) == 0
@@ -399,23 +400,23 @@ def test_devices_of_ones_own(tmp_path, capsys):
     mine.write_text(
         "h100: {price_per_hour: 2.5}\nbig: {title: Big, memory: 1000GiB, bandwidth_tb_s: 10, bf16_tflops: 1, power_w: 9, source: me}\n"
     )
-    known = devices({"h100": {"price_per_hour": 2.5}})
+    known = accelerators({"h100": {"price_per_hour": 2.5}})
     assert (known["h100"].price_per_hour, known["h100"].price_source, known["h100"].power_w) == (2.5, "your own", 700)
     told = planned(capsys, "--model", "deepseek-v3", "--device", "big", "--hardware", str(mine))
     assert told["min_gpus"] == 1
     with pytest.raises(BenchError, match=r"hardware.small: .*memory: Field required"):
-        devices({"small": {"title": "Small"}})
+        accelerators({"small": {"title": "Small"}})
     assert main(["plan", "--hardware", str(tmp_path / "none.yaml")]) == 2
     assert "no such file" in capsys.readouterr().err
 
 
 def test_a_device_that_is_none_names_the_nearest():
     with pytest.raises(BenchError, match=r"no device is called h10; the nearest are .*h100"):
-        device_named("h10", devices())
+        accelerator_named("h10", accelerators())
 
 
 def test_every_device_says_where_its_numbers_are_from():
-    for key, device in devices().items():
+    for key, device in accelerators().items():
         assert device.source.startswith("https://"), key
         assert (device.price_per_hour is None) == (device.price_source is None), key
         assert device.fp8_tflops is None or 1.9 < device.fp8_tflops / device.bf16_tflops < 2.1, key
@@ -432,7 +433,7 @@ def test_every_device_says_where_its_numbers_are_from():
     ],
 )  # fmt: skip
 def test_devices_are_those_of_the_documents_table(key, memory, bandwidth, price):
-    device = devices()[key]
+    device = accelerators()[key]
     assert device.title.endswith(f" {memory} GB")
     assert abs(device.bandwidth_tb_s - bandwidth) <= 0.05 + 1e-9  # H100: 3.35, which the documents also round to 3.4
     assert device.price_per_hour == price
@@ -444,8 +445,8 @@ def test_devices_are_those_of_the_documents_table(key, memory, bandwidth, price)
 )
 def test_a_device_in_other_units_is_refused(entry, told):
     with pytest.raises(BenchError, match=told):
-        devices({"h100": entry})
-    assert device_named("H100", devices()) == devices()["h100"]
+        accelerators({"h100": entry})
+    assert accelerator_named("H100", accelerators()) == accelerators()["h100"]
 
 
 def test_a_context_that_the_cache_does_not_hold_needs_max_model_len(capsys):

@@ -11,7 +11,7 @@ from bench.figures import drawing, figure_names
 from bench.figures.drawing import draw_figures
 from bench.figures.registry import load_figure
 from bench.figures.save import KINDS, save_figure
-from bench.published import Device
+from bench.published import Accelerator
 from bench.study import Decision
 from tests.test_figures import GPUS, results
 
@@ -20,7 +20,7 @@ DECISION = Decision(
     slo=["ttft_p99=1s"], peak_rps=10, safety=1.5, device="h100", price_per_hour=1, energy_price_per_kwh=0.2,
     cost_per_million_requests=3, price_per_million_tokens=10,
 )  # fmt: skip
-DEVICE = Device(
+DEVICE = Accelerator(
     title="a GPU", memory="80GiB", bandwidth_tb_s=3, bf16_tflops=900, power_w=700, price_per_hour=10, source="a test"
 )
 

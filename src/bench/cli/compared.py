@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ SIGHT = 5.0  # percent: the regression that a gate without a percentage has to b
 _NAMED = 5  # runs without a counterpart that are named
 
 
-def content(found: Comparison, options: argparse.Namespace, worse: list[str], missed: list[str]) -> dict[str, Any]:
+def content(found: Comparison, options: SimpleNamespace, worse: list[str], missed: list[str]) -> dict[str, Any]:
     """The whole result as plain data; ratios are candidate / baseline."""
     from bench.words.comparison import difference_text, sentences  # noqa: PLC0415 - --help must not pay for it
 
@@ -61,7 +61,7 @@ def _plan(found: Comparison, percent: float) -> list[dict[str, Any]]:
     ]
 
 
-def print_comparison(found: Comparison, options: argparse.Namespace) -> None:
+def print_comparison(found: Comparison, options: SimpleNamespace) -> None:
     """What was compared, every metric over all levels, what that means, and on request each part of it."""
     from bench.words.comparison import difference_text, failed_requests, place_text  # noqa: PLC0415 - as above
     from bench.words.loads import count_text  # noqa: PLC0415

@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
+from types import SimpleNamespace
 
-from bench.cli.common import at_least_one, print_json
+from bench.cli.output import print_json
 from bench.errors import BenchError
 
-__all__ = ["add_plan", "plan_sessions"]
+__all__ = ["plan_sessions"]
 
 _DIFFERENCE = 5.0
-_NOISE = 4.0
 _BETWEEN = 10.0
 _LADDER = (4, 6, 8, 12, 16)  # sessions of each side that are shown beside the number that it takes
 
 
-def add_plan(parser: argparse.ArgumentParser) -> None:
-    """The options of a plan."""
-    parser.add_argument(
-        "--plan",
-        action="store_true",
-        help="before anything is measured, without A and B: how many sessions find --difference (default: 5), at --noise and --between",
-    )
-    parser.add_argument(
-        "--noise",
-        type=float,
-        default=_NOISE,
-        metavar="PERCENT",
-        help="standard deviation of a run, for --plan (default: %(default)g)",
-    )
-    parser.add_argument(
-        "--levels", type=at_least_one, default=6, metavar="N", help="of load, for --plan (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--repeats",
-        type=at_least_one,
-        default=1,
-        metavar="N",
-        help="of a level in a session, for --plan (default: %(default)s)",
-    )
-
-
-def plan_sessions(options: argparse.Namespace) -> None:
+def plan_sessions(options: SimpleNamespace) -> None:
     """Print the sessions that the wanted difference takes, and what other numbers of them could see."""
     from bench.analysis import Noise, sessions_for, visible  # noqa: PLC0415 - --help must not pay for it
 

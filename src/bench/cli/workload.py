@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import secrets
@@ -10,19 +9,20 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from bench.cli.common import Commands, print_json, refuse_missing_gpus
+from bench.cli.common import refuse_missing_gpus
+from bench.cli.output import print_json
 from bench.commit import commit_of
 from bench.errors import BenchError
-from bench.published import ARCHETYPES
 from bench.study.arrivals import GAPS
 
 if TYPE_CHECKING:
     from bench.load.schedule import PlannedRequest
     from bench.measure.recording import Recording
 
-__all__ = ["add"]
+__all__ = ["run"]
 
 _LOAD = ("num_requests", "duration_s")  # how much of a workload is sent, not what
 
@@ -33,78 +33,7 @@ _OF_A_RUN = (
 )
 
 
-def add(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "workload",
-        help="send load to a server and record every request",
-        description="Send requests of exact prompt lengths (token ids to /v1/completions, unique each time) and exact output lengths "
-        "(ignore_eos), and write requests.jsonl, one line a request, and run.json. With --scrape, also the server's "
-        "/metrics meanwhile. `bench parse` and `bench figures` go on from the folder. Without --concurrency, --request-rate or "
-        "--trace, all requests leave at once.",
-    )
-    parser.add_argument("--base-url", required=True, metavar="URL", help="server, such as http://127.0.0.1:8000")
-    parser.add_argument("--model", required=True, metavar="NAME", help="model name as served")
-    parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="folder of the run; made where missing")
-    load = parser.add_argument_group("load")
-    load.add_argument(
-        "--num-requests", type=int, metavar="N", help="requests to send; of an archetype with turns, conversations"
-    )
-    level = load.add_mutually_exclusive_group()
-    level.add_argument("--concurrency", type=int, metavar="N", help="hold N in flight until all are done")
-    level.add_argument("--request-rate", type=float, metavar="R", help="open loop: R requests a second, whatever comes back")
-    level.add_argument(
-        "--trace",
-        metavar="FILE",
-        help="replay a CSV, JSONL or Parquet: our columns (arrival_s, prompt_tokens, output_tokens), Mooncake's or Azure's",
-    )
-    load.add_argument(
-        "--arrival",
-        choices=tuple(GAPS),
-        help="gaps of an open loop (default: poisson, or gamma with --burstiness)",
-    )
-    load.add_argument("--burstiness", type=float, metavar="K", help="shape of gamma gaps; below 1 they come in bursts")
-    load.add_argument("--duration", type=float, metavar="S", help="open loop: send for S seconds, instead of --num-requests")
-    load.add_argument("--time-scale", type=float, metavar="X", help="replay a trace X times as fast (default: 1)")
-    shape = parser.add_argument_group("requests")
-    shape.add_argument("--prompt-length", type=int, metavar="TOKENS", help="prompt tokens of each")
-    shape.add_argument("--output-length", type=int, metavar="TOKENS", help="output tokens of each (default: 128)")
-    shape.add_argument(
-        "--archetype",
-        choices=sorted(ARCHETYPES),
-        help="lengths, shared prefixes and turns of a kind of use; lengths given stand",
-    )
-    shape.add_argument("--endpoint", choices=("completions", "chat"), default="completions", help="(default: completions)")
-    shape.add_argument("--no-stream", action="store_true", help="whole answers; there is no TTFT then")
-    shape.add_argument(
-        "--shared-prefix", type=float, metavar="SHARE", help="share of each prompt that is the same in all (0 to 1)"
-    )
-    shape.add_argument(
-        "--vocabulary",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="prompt ids lie below this (default: 1000, safe for real models)",
-    )
-    shape.add_argument(
-        "--seed", metavar="TEXT", help="seed of prompts, gaps and lengths (default: a new one each time, so no cache can help)"
-    )
-    parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="give up a request after S seconds")
-    parser.add_argument("--processes", type=int, metavar="N", help="load processes (default: as many as the streams need)")
-    parser.add_argument(
-        "--scrape", type=float, nargs="?", const=0.2, metavar="S", help="scrape URL/metrics every S seconds (default: 0.2)"
-    )
-    parser.add_argument(
-        "--scrape-also",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="with --scrape: a further endpoint, or nvml: for this machine's GPUs (nvml:0,1 for two of them); repeatable",
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.set_defaults(run=_run)
-
-
-def _workload(options: argparse.Namespace) -> tuple[dict[str, Any], float]:
+def _workload(options: SimpleNamespace) -> tuple[dict[str, Any], float]:
     """The workload that the options describe, as a configuration would say it, and its level.
 
     Raises:
@@ -131,7 +60,7 @@ def _workload(options: argparse.Namespace) -> tuple[dict[str, Any], float]:
     return content | {"arrival": "burst"}, options.num_requests
 
 
-def _contradictions(options: argparse.Namespace) -> Iterator[tuple[bool, str]]:
+def _contradictions(options: SimpleNamespace) -> Iterator[tuple[bool, str]]:
     """(whether it is so, what to say) of every option that would otherwise be ignored, or is missing."""
 
     def given(*names: str) -> str:
@@ -175,7 +104,7 @@ def _at_least(planned: Sequence[PlannedRequest]) -> str:
     return f", over {max(earliest):.0f} s or more" if max(earliest) >= 1 else ""
 
 
-def _run(options: argparse.Namespace) -> None:
+def run(options: SimpleNamespace) -> None:
     # Here, so that `bench runs` and --help do not pay for it.
     from bench.engine import server_info  # noqa: PLC0415
     from bench.load.client import Load  # noqa: PLC0415

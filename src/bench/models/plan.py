@@ -14,7 +14,7 @@ from bench.models.remarks import notes, why_not
 from bench.models.roofline import Roofline
 from bench.models.setting import WEIGHTS, Demand, Setting, computes_in_fp8
 from bench.models.stages import tensor_parallel_sizes
-from bench.published import Device
+from bench.published import Accelerator
 
 __all__ = ["HEADROOM", "choices", "plan"]
 
@@ -37,7 +37,7 @@ class _Placed:
     geometry: Geometry
     dtype: str
     fp8: bool
-    device: Device
+    device: Accelerator
     setting: Setting
     pool: KvPool
     memory: Mapping[str, int]
@@ -47,7 +47,7 @@ class _Placed:
         return predicted_saturation(self.pool.tokens(kv_bytes), tokens, self.pool.block_size, self.pool.groups)
 
 
-def plan(geometry: Geometry, device: Device, demand: Demand, setting: Setting) -> dict[str, Any]:
+def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting) -> dict[str, Any]:
     """The plan of a model on `setting.tensor_parallel` devices, as plain data.
 
     Returns:
@@ -91,7 +91,7 @@ def plan(geometry: Geometry, device: Device, demand: Demand, setting: Setting) -
     }
 
 
-def choices(geometry: Geometry, device: Device, demand: Demand, setting: Setting) -> list[dict[str, Any]]:
+def choices(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting) -> list[dict[str, Any]]:
     """Each tensor-parallel size of up to 8 devices that divides the heads: what it holds, and how fast it could be."""
     names = ("kv_capacity_tokens", "predicted_saturation", "why", "ceilings")
     rows = []
@@ -103,7 +103,7 @@ def choices(geometry: Geometry, device: Device, demand: Demand, setting: Setting
 
 
 def _fewest(
-    geometry: Geometry, device: Device, demand: Demand, setting: Setting, counts: Sequence[int], *, headroom: float = 0.0
+    geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting, counts: Sequence[int], *, headroom: float = 0.0
 ) -> int | None:
     """The first of `counts` devices whose memory holds weights, overhead and the KV cache of the whole demand.
 
@@ -124,7 +124,7 @@ def _fewest(
     return None
 
 
-def _placed(geometry: Geometry, device: Device, setting: Setting) -> _Placed:
+def _placed(geometry: Geometry, device: Accelerator, setting: Setting) -> _Placed:
     """The model as loaded. A quantised checkpoint stays what it is."""
     rest, each = WEIGHTS[setting.dtype]
     loaded = replace(geometry, quantised_bytes=each) if each and geometry.quantised_bytes is None else geometry

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.models.geometry import Geometry
 from bench.models.setting import Demand, Setting, computes_in_fp8
-from bench.published import Device
+from bench.published import Accelerator
 
 __all__ = ["notes", "why_not"]
 
@@ -58,7 +58,7 @@ def why_not(
 
 
 def notes(
-    geometry: Geometry, device: Device, demand: Demand, setting: Setting, held: float | None, capacity: int | None
+    geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting, held: float | None, capacity: int | None
 ) -> list[str]:
     """What of the plan rests on an assumption, or is limited by something other than memory.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.errors import BenchError, shown
 from bench.models.fingerprint import fingerprint
-from bench.published import Device, device_named, devices
+from bench.published import Accelerator, accelerator_named, accelerators
 from bench.study.config import Config, Ladder, Measurement
 from bench.study.paths import Paths
 from bench.study.precision import with_requests
@@ -129,10 +129,10 @@ class Plan:
         ]
 
     @cached_property
-    def device(self) -> Device | None:
+    def device(self) -> Accelerator | None:
         """The device that the study's decision names, with the study's own facts."""
         name = self.config.decision.device
-        return None if name is None else device_named(name, devices(self.config.hardware))
+        return None if name is None else accelerator_named(name, accelerators(self.config.hardware))
 
     @property
     def rows(self) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from bench.engines import managed
 from bench.errors import BenchError, shown
 from bench.models import Model, Parallel, geometry_of_model, parallel_problem
-from bench.published import device_named, devices
+from bench.published import accelerator_named, accelerators
 from bench.study.config import Config, Deployment, Engine, Ladder
 from bench.study.plan import longest_request, swept
 from bench.study.workload import Workload
@@ -193,9 +193,9 @@ def _baseline(name: str | None, config: Config, asked: Iterable[tuple[str, str, 
 def _hardware(config: Config) -> typing.Iterator[str]:
     """Devices that are wrong, or that `decision` means and nobody knows."""
     try:
-        known = devices(config.hardware)
+        known = accelerators(config.hardware)
         if config.decision.device is not None:
-            device_named(config.decision.device, known)
+            accelerator_named(config.decision.device, known)
             engines = [config.engines[each.engine] for each in config.deployments.values() if each.engine in config.engines]
             if engines and all(engine.device == "cpu" for engine in engines):
                 yield (

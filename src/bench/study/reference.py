@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from bench.fields import parse_size
 from bench.models import Architecture, Model
-from bench.published import Device
+from bench.published import Accelerator
 from bench.study import config, workload
 from bench.study.lengths import LengthDistribution
 
@@ -60,7 +60,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`measurement`", config.Measurement),
     ("`thresholds`", config.Thresholds),
     ("`decision`", config.Decision),
-    ("`hardware.NAME`", Device),
+    ("`hardware.NAME`", Accelerator),
 )
 
 
