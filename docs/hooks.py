@@ -16,6 +16,7 @@ import typer.main
 from docstrings import split
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from rich.text import Text
 
 from bench.cli import app
 from bench.records.checkpoint import Checkpoint
@@ -30,7 +31,8 @@ from bench.study.paths import Paths
 from bench.study.reference import reference
 
 ROOT = Path(__file__).parents[1]
-_FOLDERS = ("workflow/rules", "workflow/scripts", "src/bench", *(f"src/bench/{path.parent.name}" for path in sorted(ROOT.glob("src/bench/*/__init__.py"))), "benchmarks", "tests")
+_ROOMS = [f"src/bench/{file.parent.name}" for file in sorted(ROOT.glob("src/bench/*/__init__.py"))]
+_FOLDERS = ["workflow/rules", "workflow/scripts", "src/bench", *_ROOMS, "benchmarks", "tests"]
 _SOURCES = {".py", ".smk", ".j2", ".css", ".js"}
 _RUN = Paths.RUN_FOLDER
 # Each record: its file, and the class that reads and writes it.
@@ -106,15 +108,14 @@ def _command(name: str, command: Any, context: Any) -> Iterator[str]:
 
 
 def _prose(text: str) -> str:
-    """Help as Markdown: an indented part, or one that must not be wrapped (`\\b`), is code."""
+    """Help as Markdown: examples become code, and names of pages links."""
     parts = []
-    for part in re.split(r"\n\s*\n", inspect.cleandoc(text.partition("\f")[0])):
-        as_it_stands = part.startswith("\b\n")
-        lines = part.removeprefix("\b\n").splitlines()
-        if as_it_stands or all(line.startswith("  ") for line in lines):
-            parts.append("\n".join(f"    {line}" for line in lines))
-        else:
-            parts.append("\n".join(_escaped(line) for line in lines))
+    for part in re.split(r"\n\s*\n", inspect.cleandoc(Text.from_markup(text).plain)):
+        lines = part.splitlines()
+        words = _escaped("\n".join(line for line in lines if not line.startswith("$ ")))
+        parts.append(re.sub(r"docs/([\w/-]+)\.md", r"[\1](../\1.md)", words))
+        if examples := [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]:
+            parts.append("\n".join(["```bash", *examples, "```"]))
     return "\n\n".join(parts)
 
 
@@ -123,7 +124,10 @@ def _cell(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_") if "`" not in text else text
+    """Text whose <, * and _ mean themselves, but in code."""
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"[*_]", r"\\\g<0>", part).replace("<", "&lt;") for part in parts[::2]]
+    return "`".join(parts)
 
 
 # --- Records
@@ -235,9 +239,10 @@ def included(path: str, folder: str) -> str:
 
 
 def lines_of_code() -> str:
-    """The lines of each folder's sources, those below it included."""
+    """The lines of each folder's sources, those below it included; not what a benchmark fetched."""
     rows = ["| folder | lines |", "|---|--:|"]
     for folder in _FOLDERS:
-        files = [file for file in (ROOT / folder).rglob("*") if file.suffix in _SOURCES and "." not in str(file.parent.relative_to(ROOT))]
-        rows.append(f"| {folder} | {sum(len(file.read_text(encoding='utf-8').splitlines()) for file in files):,} |")
+        files = [file for file in (ROOT / folder).rglob("*") if file.suffix in _SOURCES and "/." not in str(file)]
+        lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+        rows.append(f"| {folder} | {lines:,} |")
     return "\n".join(rows)
