@@ -27,7 +27,7 @@ _INTRODUCTION = """\
 
 `config/config.yaml` is the default study; `--configfile FILE` (or `make figures CONFIG=FILE`) runs another, which stands
 alone. A configuration is checked as a whole before any job starts; what is refused is named with its key, its value and
-the mend. For completion and checks in an editor, put this on a file's first line:
+how to fix it. For completion and checks in an editor, put this on a file's first line:
 
     # yaml-language-server: $schema=../workflow/schemas/config.schema.json
 
@@ -37,7 +37,7 @@ Three files are there to be copied and changed where a comment says CHANGE:
 - `config/templates/running-server.yaml`: a quick check of a server that runs already
 - `config/templates/two-settings.yaml`: whether one setting of a server is better than another
 
-Whole studies are in `config/studies` (README.md has a table of them). The published models and GPUs that a configuration names by
+Whole studies are in `config/studies` (docs/gallery.md has a table of them). The published models and GPUs that a configuration names by
 `catalogue` and `device` are part of the package, each number with its source: `src/bench/published/models.yaml` and `hardware.yaml`.
 
 Sizes are bytes or texts such as `64MiB`. Names (of models, engines, deployments, workloads) are lower case letters, digits,
