@@ -81,8 +81,7 @@ def commands() -> str:
     context = root.make_context("bench", [], resilient_parsing=True)
     parts = [
         "# Command line\n",
-        "`make` runs a whole study; `bench` looks at one, or runs a single stage. In a clone it is `.venv/bin/bench`. Errors go to "
-        "stderr. The exit status is 0, 1 for a bad result, 2 for something that you can fix, 130 after Ctrl-C.\n",
+        "`make` runs a whole study; `bench` looks at one, or runs a single stage. In a clone it is `.venv/bin/bench`. Errors go to stderr.\n",
         *_command("bench", root, context),
     ]
     for name in root.list_commands(context):
