@@ -58,7 +58,7 @@ pack: .venv/ready
 	@$(READABLE)
 	@rm -f results/packs/$(basename $(notdir $(or $(CONFIG),config.yaml))).tar.gz
 	@($(SNAKEMAKE) measured --keep-going $(STUDIED)); status=$$?; \
-		$(BIN)/bench pack $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--select '$(SELECT)') && exit $$status
+		$(BIN)/bench pack --configfile $(or $(CONFIG),config/config.yaml) $(if $(SELECT),--select '$(SELECT)') && exit $$status
 
 test: check
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder

@@ -32,7 +32,7 @@ def geometries():
 
 @pytest.mark.parametrize(("key", "count", "printed"), PRINTED)
 def test_the_studys_capacities(capsys, key, count, printed):
-    told = planned(capsys, "--model", key, "--device", "h100-nvl", "--tensor-parallel", str(count), "--max-num-seqs", "1024")
+    told = planned(capsys, "--model", key, "--accelerator", "h100-nvl", "--tensor-parallel", str(count), "--max-num-seqs", "1024")
     assert told["kv_capacity_tokens"] == pytest.approx(printed, rel=0.01)
     assert told["predicted_saturation"] == pytest.approx(printed / 640, rel=0.01)
     assert all(name in told for name in KEYS) and told["why"] is None
@@ -219,7 +219,7 @@ def test_the_fewest_gpus_hold_the_demand_and_one_less_do_not(layers, groups, kv_
     ],
 )
 def test_fewest_gpus_by_hand(capsys, model, device, gpus, dealt):
-    told = planned(capsys, "--model", model, "--device", device)
+    told = planned(capsys, "--model", model, "--accelerator", device)
     assert (told["min_gpus"], told["min_tensor_parallel"]) == (gpus, dealt)
 
 
@@ -233,14 +233,14 @@ def test_headroom_leaves_a_share_of_what_is_in_use_free():
 
 
 def test_an_fp8_cache_holds_twice_as_much(capsys):
-    common = ("--model", "llama-3-8b", "--device", "h100")
+    common = ("--model", "llama-3-8b", "--accelerator", "h100")
     half, whole = planned(capsys, *common, "--kv-dtype", "fp8"), planned(capsys, *common)
     assert (half["kv_bytes_per_token"], whole["kv_bytes_per_token"]) == (65_536, 131_072)
     assert half["kv_capacity_tokens"] == pytest.approx(2 * whole["kv_capacity_tokens"], abs=16)
 
 
 def test_quantised_weights_keep_embeddings_in_16_bit(capsys):
-    common = ("--model", "llama-3-8b", "--device", "h100")
+    common = ("--model", "llama-3-8b", "--accelerator", "h100")
     told = {dtype: planned(capsys, *common, "--dtype", dtype) for dtype in ("bfloat16", "fp8", "int8", "int4", "float32")}
     weights = {dtype: each["weight_bytes"] for dtype, each in told.items()}
     assert weights["bfloat16"] == 2 * 8_030_261_248 and weights["float32"] == 2 * weights["bfloat16"]
@@ -254,16 +254,16 @@ def test_quantised_weights_keep_embeddings_in_16_bit(capsys):
 
 
 def test_fp8_where_the_device_has_none_saves_memory_and_no_arithmetic(capsys):
-    told = planned(capsys, "--model", "llama-3-8b", "--device", "a100-80g", "--dtype", "fp8")
+    told = planned(capsys, "--model", "llama-3-8b", "--accelerator", "a100-80g", "--dtype", "fp8")
     assert told["ceilings"]["ridge_flop_per_byte"] == pytest.approx(312 / 2.039)
     assert told["notes"][0].startswith("the device has no FP8 arithmetic")
-    quantised = planned(capsys, "--model", "deepseek-v3", "--device", "h200", "--dtype", "int4", "--tensor-parallel", "8")
+    quantised = planned(capsys, "--model", "deepseek-v3", "--accelerator", "h200", "--dtype", "int4", "--tensor-parallel", "8")
     assert quantised["notes"][0].startswith("the checkpoint is quantised already")
     assert quantised["ceilings"]["ridge_flop_per_byte"] == pytest.approx(1978.9 / 4.8)  # blocks of FP8 are FP8
 
 
 def test_dtypes_as_documents_write_them(capsys):
-    common = ("--model", "llama-3-8b", "--device", "h100")
+    common = ("--model", "llama-3-8b", "--accelerator", "h100")
     assert planned(capsys, *common, "--dtype", "FP16", "--kv-dtype", "bf16") == planned(
         capsys, *common, "--dtype", "float16", "--kv-dtype", "bfloat16"
     )
@@ -275,32 +275,32 @@ def test_why_there_is_no_answer(capsys):
         return told["kv_capacity_tokens"], told["predicted_saturation"], told["min_gpus"], told["why"]
 
     capacity, held, fewest, text = why(
-        "--model", "gpt2", "--device", "h100", "--prompt-length", "1000", "--output-length", "100"
+        "--model", "gpt2", "--accelerator", "h100", "--prompt-length", "1000", "--output-length", "100"
     )
     assert capacity > 0 and held is None and fewest is None
     assert text == "a request of 1,000 + 100 tokens is beyond the model's context of 1,024. Shorten it."
-    assert why("--model", "gpt2-xl", "--device", "a10", "--tensor-parallel", "2") == (
+    assert why("--model", "gpt2-xl", "--accelerator", "a10", "--tensor-parallel", "2") == (
         None, None, 1, "2 GPUs cannot share 25 query heads, 25 KV heads, an MLP of 6,400 and a vocabulary of 50,257 evenly. --tensor-parallel may be 1.",
     )  # fmt: skip
-    *nulls, text = why("--model", "llama-3.3-70b", "--device", "h100")
+    *nulls, text = why("--model", "llama-3.3-70b", "--accelerator", "h100")
     assert nulls == [None, None, 2]
     assert re.match(r"weights 131\.\d+ \+ activations and overhead 3\.99 GiB are more than the 71\.68 GiB", text)
     assert "--tensor-parallel 2 holds the demand" in text
-    capacity, held, fewest, text = why("--model", "llama-3.1-70b-fp8", "--device", "h100")
+    capacity, held, fewest, text = why("--model", "llama-3.1-70b-fp8", "--accelerator", "h100")
     assert (capacity, held, fewest) == (64, 0.1, 2) and "the KV cache of 0.1 requests" in text
-    *_, text = why("--model", "deepseek-v3", "--device", "l4", "--gpu-memory-utilization", "0.5")
+    *_, text = why("--model", "deepseek-v3", "--accelerator", "l4", "--gpu-memory-utilization", "0.5")
     assert "No tensor parallelism of up to 64 holds the demand" in text
 
 
 def test_requests_that_wait_for_a_place_and_not_for_memory(capsys):
-    common = ("--model", "llama-3.1-8b", "--device", "h100")
+    common = ("--model", "llama-3.1-8b", "--accelerator", "h100")
     assert planned(capsys, *common)["notes"][0].startswith("at most 256 sequences run in a step")
     assert planned(capsys, *common, "--max-num-seqs", "1024")["notes"] == []
     assert planned(capsys, *common, "--concurrency", "300")["notes"][0].startswith("300 requests are held, but at most 256 run")
 
 
 def test_more_requests_need_more_gpus(capsys):
-    common = ("--model", "llama-3.1-70b-fp8", "--device", "h100", "--prompt-length", "4000", "--output-length", "1000")
+    common = ("--model", "llama-3.1-70b-fp8", "--accelerator", "h100", "--prompt-length", "4000", "--output-length", "1000")
     few, many = (planned(capsys, *common, "--concurrency", n)["min_gpus"] for n in ("1", "200"))
     assert few < many
 
@@ -334,19 +334,19 @@ def test_a_request_holds_no_more_than_a_layers_window(geometries):
 
 def test_every_model_on_every_device(capsys):
     told = planned(capsys)
-    assert {(each["model"], each["device"]) for each in told} == {(m, d) for m in catalogue() for d in accelerators()}
+    assert {(each["model"], each["accelerator"]) for each in told} == {(m, d) for m in catalogue() for d in accelerators()}
     assert all(name in each for each in told for name in KEYS)
     assert main(["plan"]) == 0
     table = capsys.readouterr().out.splitlines()
     assert table[2].split() == ["model", *accelerators()]
     assert [line.split()[0] for line in table[3:-3]] == list(catalogue())
     assert next(line for line in table if line.startswith("llama-3.3-70b")).split()[7] == "5→8"  # on a100-40g
-    assert main(["plan", "--device", "h200"]) == main(["plan", "--model", "gpt2"]) == 0
+    assert main(["plan", "--accelerator", "h200"]) == main(["plan", "--model", "gpt2"]) == 0
     assert capsys.readouterr().out.count("128 + 512 tokens a request") == 2
 
 
 def test_one_plan_in_words(capsys):
-    assert main(["plan", "--model", "llama-3.1-70b-fp8", "--device", "h100"]) == 0
+    assert main(["plan", "--model", "llama-3.1-70b-fp8", "--accelerator", "h100"]) == 0
     told = capsys.readouterr().out
     for line in (
         r"= KV cache +0\.02",
@@ -360,7 +360,7 @@ def test_one_plan_in_words(capsys):
 def test_a_model_of_ones_own(tmp_path, capsys):
     config = dict(catalogue()["llama-3-8b"].config)
     (tmp_path / "config.json").write_text(json.dumps(config))
-    common = ("--device", "h100")
+    common = ("--accelerator", "h100")
     shipped = planned(capsys, "--model", "llama-3-8b", *common)
     for path in (tmp_path, tmp_path / "config.json"):
         assert planned(capsys, "--model", str(path), *common) == shipped | {"model": str(path)}
@@ -380,7 +380,7 @@ def test_a_model_of_ones_own(tmp_path, capsys):
 
 def test_what_is_no_model_is_named(tmp_path, capsys):
     def refused(model):
-        assert main(["plan", "--model", str(model), "--device", "h100"]) == 2
+        assert main(["plan", "--model", str(model), "--accelerator", "h100"]) == 2
         return capsys.readouterr().err
 
     assert "the nearest are" in refused("llama-3-9b") and "Nor is there a file" in refused("llama-3-9b")
@@ -402,7 +402,7 @@ def test_devices_of_ones_own(tmp_path, capsys):
     )
     known = accelerators({"h100": {"price_per_hour": 2.5}})
     assert (known["h100"].price_per_hour, known["h100"].price_source, known["h100"].power_w) == (2.5, "your own", 700)
-    told = planned(capsys, "--model", "deepseek-v3", "--device", "big", "--hardware", str(mine))
+    told = planned(capsys, "--model", "deepseek-v3", "--accelerator", "big", "--hardware", str(mine))
     assert told["min_gpus"] == 1
     with pytest.raises(BenchError, match=r"hardware.small: .*memory: Field required"):
         accelerators({"small": {"title": "Small"}})
@@ -410,8 +410,8 @@ def test_devices_of_ones_own(tmp_path, capsys):
     assert "no such file" in capsys.readouterr().err
 
 
-def test_a_device_that_is_none_names_the_nearest():
-    with pytest.raises(BenchError, match=r"no device is called h10; the nearest are .*h100"):
+def test_an_unknown_accelerator_names_the_nearest():
+    with pytest.raises(BenchError, match=r"no accelerator is called h10; the nearest are .*h100"):
         accelerator_named("h10", accelerators())
 
 
@@ -450,6 +450,6 @@ def test_a_device_in_other_units_is_refused(entry, told):
 
 
 def test_a_context_that_the_cache_does_not_hold_needs_max_model_len(capsys):
-    told = planned(capsys, "--model", "llama-3.1-70b-fp8", "--device", "a100-80g")
+    told = planned(capsys, "--model", "llama-3.1-70b-fp8", "--accelerator", "a100-80g")
     assert f"--max-model-len {told['kv_capacity_tokens']} or less" in " ".join(told["notes"])
-    assert "--max-model-len" not in " ".join(planned(capsys, "--model", "gpt2", "--device", "h100")["notes"])
+    assert "--max-model-len" not in " ".join(planned(capsys, "--model", "gpt2", "--accelerator", "h100")["notes"])

@@ -79,7 +79,7 @@ def test_ceilings_of_every_plan_hang_together():
 
 
 def test_tensor_parallelism_of_a_model_whose_every_head_divides_is_as_fast_as_its_gpus_together(capsys):
-    common = ["plan", "--json", "--model", "llama-3-8b", "--device", "h100", "--tensor-parallel"]
+    common = ["plan", "--json", "--model", "llama-3-8b", "--accelerator", "h100", "--tensor-parallel"]
     one, eight = (json.loads(capsys.readouterr().out)["ceilings"] for n in ("1", "8") if main([*common, n]) == 0)
     for name in ("prefill_tokens_per_s", "decode_tokens_per_s", "decode_tokens_per_s_at_context"):
         assert eight[name] == pytest.approx(8 * one[name])

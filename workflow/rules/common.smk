@@ -1,4 +1,5 @@
 # The study's plan, and the input functions that the rules share. Everything else is in src/bench.
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from bench.errors import BenchError
 from bench.figures import figures_of
 from bench.study import Paths as paths
 from bench.study import Plan, load_config
+from bench.study.last import remember_study
 from bench.study.plan import PROTOCOL, digest
 from bench.study.precision import thin_levels
 from bench.workflow import announce_workflow, end_jobs_on_sigterm
@@ -21,6 +23,8 @@ announce_workflow(Path(workflow.basedir) / "src")
 
 onstart:
     end_jobs_on_sigterm()
+    if len(workflow.configfiles) == 1:
+        remember_study(Path(os.path.relpath(workflow.configfiles[0])))
     for line in thin_levels(PLAN.runs, PLAN.config.decision.slos):
         print(f"Note: {line}", file=sys.stderr)
     if workflow.local_exec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
@@ -13,24 +14,14 @@ from typing import Annotated
 import typer
 
 import bench
-from bench.cli.commands import compare, config, figures, models, pack, parse, plan, runs, scrape, size, wheels, workload
+
+from bench.cli.commands import (  # noqa: F401 - in the order of the help page  # isort: skip
+    models, plan, size, runs, compare, pack, wheels, workload, scrape, parse, figures, config,
+)  # fmt: skip
+from bench.cli.commands.shared import app
 from bench.errors import BenchError
 
 __all__ = ["app", "main"]
-
-# In the order of the help page.
-_COMMANDS = (models, plan, size, runs, compare, pack, wheels, workload, scrape, parse, figures, config)
-
-app = typer.Typer(
-    name="bench",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="rich",
-    epilog="Exit status: 0; 1 for a bad result; 2 for what you can fix; 3 where `bench compare` could have overlooked a regression; "
-    "130 after Ctrl-C; 143 after SIGTERM. `bench COMMAND --help` has examples.",
-)
-for _command in _COMMANDS:
-    app.add_typer(_command.app)
 
 
 def _version(wanted: bool) -> None:
@@ -56,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _ending_in_order():
             status = app(arguments, prog_name="bench", standalone_mode=False)
     except typer.TyperException as error:  # from the parser
-        print(f"bench: {_usage(error)}", file=sys.stderr)
+        sys.stderr.write(_usage(error))
         return 2
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -70,10 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage(error: typer.TyperException) -> str:
-    """What is wrong with the arguments, and where the help is."""
-    message = error.format_message().strip()
-    context = getattr(error, "ctx", None)
-    return message if context is None else f"{message}\nTry '{context.command_path} --help'."
+    """What is wrong with the arguments, and where the help is; empty where the help was just printed."""
+    message = re.sub(r"^Invalid value for '(.+?)': (Value error, )?", r"\1: ", error.format_message().strip())
+    if near := getattr(error, "possibilities", None):
+        message = f"{error.message}. Did you mean {near[0]}?"
+    command = getattr(getattr(error, "ctx", None), "command_path", "bench")
+    return f"bench: {message}\nTry '{command} --help'.\n" if message else ""
 
 
 @contextmanager

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
+from bench.analysis import Comparison, compare, with_replicas
+from bench.analysis.blocks import ASSUMED_SPREAD
 from bench.cli.compared import SIGHT, content, print_comparison
 from bench.cli.needed import plan_sessions
 from bench.cli.output import print_json
 from bench.cli.sources import read_source
 from bench.errors import BenchError
-
-if TYPE_CHECKING:
-    from bench.analysis import Comparison
+from bench.records.columns import METRICS
+from bench.words.comparison import blind_spots, regression_lines
 
 __all__ = ["run"]
 
@@ -24,7 +24,6 @@ def run(options: SimpleNamespace) -> None:
         return
     if not options.candidate:
         raise BenchError("give A, the baseline, and B, the candidate; or --plan, for what a comparison would take.")
-    from bench.words.comparison import blind_spots, regression_lines  # noqa: PLC0415
 
     found = _compared(options)
     worse = regression_lines(found, options.fail_on_regression or 0.0)
@@ -43,10 +42,6 @@ def _compared(options: SimpleNamespace) -> Comparison:
     Raises:
         BenchError: there is nothing to compare.
     """
-    from bench.analysis import compare, with_replicas  # noqa: PLC0415
-    from bench.analysis.blocks import ASSUMED_SPREAD  # noqa: PLC0415
-    from bench.records.columns import METRICS  # noqa: PLC0415
-
     for name in options.metric or []:
         if name not in METRICS:
             raise BenchError(f"--metric {name}: not among those that are compared: {', '.join(METRICS)}.")
@@ -89,8 +84,6 @@ def _refuse_nothing(found: Comparison, options: SimpleNamespace) -> None:
     Raises:
         BenchError: there is no pair with a value of any metric.
     """
-    from bench.records.columns import METRICS  # noqa: PLC0415
-
     if found.matched or found.failures.height:
         return
     for side, runs, invalid in zip((options.baseline, options.candidate), found.runs, found.invalid, strict=True):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bench.cli.output import print_json
 from bench.errors import BenchError
+from bench.records.reference import with_tables
 from bench.study.reference import reference, schema
 
 __all__ = ["run"]
@@ -15,7 +16,6 @@ _METRICS = Path("docs/reference/metrics.md")
 
 
 def _metrics() -> str:
-    from bench.records.reference import with_tables  # noqa: PLC0415 - --help must not pay for it
 
     if not _METRICS.exists():
         raise BenchError(

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.cli.output import print_json
+from bench.aggregate import aggregate
+from bench.cli.output import print_json, tracked
 from bench.errors import BenchError
+from bench.figures import Results, figures_of
+from bench.figures.registry import load_figure
+from bench.figures.save import save_figure
+from bench.study.config import Thresholds
 
 __all__ = ["run"]
 
 
 def run(folder: Path, out: Path, wanted: Sequence[str] | None, *, json: bool) -> None:
-    from bench.aggregate import aggregate  # noqa: PLC0415 - --help must not pay for it
-    from bench.figures import Results, figures_of  # noqa: PLC0415
-    from bench.figures.registry import load_figure  # noqa: PLC0415
-    from bench.figures.save import save_figure  # noqa: PLC0415
-    from bench.study.config import Thresholds  # noqa: PLC0415
 
     for name in wanted or []:
         load_figure(name)  # refuse a wrong name before any work
@@ -35,7 +35,7 @@ def run(folder: Path, out: Path, wanted: Sequence[str] | None, *, json: bool) ->
     )
     results = Results.read(summary, timeseries)
     names = wanted or figures_of(results.runs.to_dicts())
-    written = [path for name in names for path in save_figure(name, results, out / name)]
+    written = [path for name in tracked(names, "Drawing") for path in save_figure(name, results, out / name)]
     if json:
         print_json([str(path) for path in written])
         return

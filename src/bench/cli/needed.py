@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from bench.cli.output import print_json
+from bench.analysis import Noise, sessions_for, visible
+from bench.cli.output import print_json, print_table
 from bench.errors import BenchError
 
 __all__ = ["plan_sessions"]
@@ -16,8 +17,6 @@ _LADDER = (4, 6, 8, 12, 16)  # sessions of each side that are shown beside the n
 
 def plan_sessions(options: SimpleNamespace) -> None:
     """Print the sessions that the wanted difference takes, and what other numbers of them could see."""
-    from bench.analysis import Noise, sessions_for, visible  # noqa: PLC0415 - --help must not pay for it
-
     if not 0 < options.noise < 100:
         raise BenchError(f"--noise is {options.noise:g}: a percentage above 0 and below 100.")
     difference = _DIFFERENCE if options.difference is None else options.difference
@@ -48,6 +47,6 @@ def plan_sessions(options: SimpleNamespace) -> None:
         f"Runs differ by {options.noise:g} %, sessions next to each other by {between:g} % (standard deviations; --noise, --between); "
         f"repeats: {options.repeats}; metrics: {metrics}."
     )
-    print("\nsessions   could see, in 8 of 10 cases")
-    for sessions, seen in sees.items():
-        print(f"{sessions:>8}   {seen:.2g} %")
+    print()
+    rows = [[str(sessions), f"{seen:.2g} %"] for sessions, seen in sees.items()]
+    print_table([["sessions", "could see, in 8 of 10 cases"], *rows], ">>")

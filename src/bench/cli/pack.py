@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.cli.output import print_json
-from bench.cli.study import load_plan, study_file
+from bench.cli.study import load_plan
 from bench.errors import BenchError
 from bench.store import Store
 from bench.store.pack import Packed, pack
@@ -20,9 +20,9 @@ __all__ = ["pack_study", "unpack_files"]
 
 
 def pack_study(configfile: Path | None, select: str | None, output: Path | None, *, json: bool) -> None:
-    file = study_file(configfile)
+    file, plan = load_plan(configfile, select, json=json)
     output = output or Path(Paths.STORE).parent / "packs" / f"{file.stem}.tar.gz"
-    done = pack(load_plan(configfile, select), read_yaml(file), output, Store(Path(Paths.STORE)))
+    done = pack(plan, read_yaml(file), output, Store(Path(Paths.STORE)))
     if json:
         print_json({"file": str(output), "bytes": output.stat().st_size, "runs": done.runs, "missing": done.missing})
         return

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bench.aggregate import verdict_columns
+from bench.analysis import verdict
 from bench.cli.output import print_json
+from bench.parse import parse_run, tail_text
+from bench.study.config import Thresholds
+from bench.words.verdicts import failures, reason_text
 
 __all__ = ["run"]
 
 
 def run(folder: Path, *, json: bool) -> None:
-    from bench.aggregate import verdict_columns  # noqa: PLC0415 - --help must not pay for it
-    from bench.analysis import verdict  # noqa: PLC0415
-    from bench.parse import parse_run, tail_text  # noqa: PLC0415
-    from bench.study.config import Thresholds  # noqa: PLC0415
-    from bench.words.verdicts import failures, reason_text  # noqa: PLC0415
 
     summary = parse_run(
         folder,

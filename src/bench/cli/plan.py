@@ -125,7 +125,8 @@ def _print_one(model: str, accelerator: Accelerator, demand: Demand, setting: Se
             ["least TTFT (ms)", _number(1000 * ceilings["ttft_s"])],
             ["decode ceiling, one request (tokens/s)", _number(ceilings["decode_tokens_per_s_at_context"])],
             ["decode ceiling, full cache (tokens/s)", _number(ceilings["decode_tokens_per_s_at_saturation"])],
-        ]
+        ],
+        head=False,
     )
 
 

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypedDict, cast
 
-from bench.cli.output import print_json
+from bench.cli.output import print_json, print_table
 from bench.cli.study import load_plan
 from bench.errors import BenchError
 from bench.store import Store, run_states
@@ -29,7 +29,7 @@ class Verdict(TypedDict):
 
 
 def list_runs(configfile: Path | None, select: str | None, *, json: bool) -> None:
-    plan = load_plan(configfile, select)
+    _, plan = load_plan(configfile, select, json=json)
     judged = _judged()
     rejected = {digest for digest, verdict in judged.items() if verdict["faults"]}
     states = run_states(plan, Store(Path(Paths.STORE)), rejected)
@@ -48,9 +48,11 @@ def list_runs(configfile: Path | None, select: str | None, *, json: bool) -> Non
             ]
         )
         return
+    rows = []
     for run, state in states:
         verdict = judged.get(run.digest) if state in ("measured", "invalid") else None
-        print(f"{state:<9} {run.key}" + (_why(verdict) if verdict else ""))
+        rows.append([state, run.key, _why(verdict) if verdict else ""])
+    print_table(rows, "<<<", head=False)
     counts = Counter(state for _, state in states)
     print(f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
     if unjudged := _unjudged(states, judged):
@@ -63,7 +65,7 @@ def _why(verdict: Verdict) -> str:
     """The parts at fault with the reasons, and the requests that failed; empty where there is nothing to say."""
     faults = [f"{', '.join(verdict['faults'])}: {'; '.join(verdict['reasons'])}"] if verdict["faults"] else []
     failures = [verdict["failures"]] if verdict["failures"] else []
-    return "".join(f"  {text}" for text in (*faults, *failures))
+    return "  ".join((*faults, *failures))
 
 
 def _judged() -> dict[str, Verdict]:
@@ -97,7 +99,7 @@ def forget_runs(
 ) -> None:
     if not patterns and not invalid:
         raise BenchError("name the runs to forget: a pattern, such as '*_c0020_*', or --invalid.")
-    plan = load_plan(configfile, select)
+    _, plan = load_plan(configfile, select, json=json)
     judged = _judged() if invalid else {}
     rejected = {digest for digest, verdict in judged.items() if verdict["faults"]}
     wanted = [

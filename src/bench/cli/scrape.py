@@ -9,19 +9,21 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import requests
+
 from bench.cli.common import refuse_missing_gpus
 from bench.cli.output import print_json
 from bench.errors import BenchError
+from bench.http import get
+from bench.parse.exposition import ExpositionError, reference_samples
+from bench.telemetry import is_nvml
+from bench.telemetry.scraper import scrape
 
 __all__ = ["run"]
 
 
 def _fault(url: str) -> str | None:
     """What is wrong with an endpoint's answer; None where it is an exposition, or where there is no answer yet."""
-    import requests  # noqa: PLC0415
-
-    from bench.http import get  # noqa: PLC0415
-    from bench.parse.exposition import ExpositionError, reference_samples  # noqa: PLC0415
 
     try:
         answer = get(url)
@@ -36,8 +38,6 @@ def _fault(url: str) -> str | None:
 
 
 def run(urls: Sequence[str], output_dir: Path, interval: float, duration: float | None, *, json: bool) -> None:
-    from bench.telemetry import is_nvml  # noqa: PLC0415 - --help must not pay for it
-    from bench.telemetry.scraper import scrape  # noqa: PLC0415
 
     refuse_missing_gpus(urls, option="--url")
     for url in dict.fromkeys(urls):

@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import polars as pl
+
+from bench.analysis import OperatingPoint, is_machine, operating_points, sized
 from bench.cli.common import known_accelerators
 from bench.cli.output import print_json, print_table
 from bench.cli.sources import read_named, with_goodput
 from bench.errors import BenchError
 from bench.published import accelerator_named
 from bench.study import Decision, Slo, parse_slo
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from bench.analysis import OperatingPoint
+from bench.words.capacity import with_texts
+from bench.words.fleet import UNKNOWN_GPUS, ends, little, meets, no_point
 
 __all__ = ["run"]
 
@@ -27,8 +27,6 @@ _CHARTS = (".svg", ".png", ".json")
 
 
 def run(options: SimpleNamespace) -> None:
-    from bench.analysis import is_machine, sized  # noqa: PLC0415 - --help must not pay for it
-    from bench.words.capacity import with_texts  # noqa: PLC0415
 
     slos = [parse_slo(text) for text in options.slo]
     _refuse_contradictions(options)
@@ -89,7 +87,6 @@ def _refuse_contradictions(options: SimpleNamespace) -> None:
 
 
 def _given(options: SimpleNamespace) -> OperatingPoint:
-    from bench.analysis import OperatingPoint  # noqa: PLC0415 - as above
 
     if None not in (options.c_max, options.prompt_length, options.output_length, options.kv_tokens):
         held = options.c_max * (options.prompt_length + options.output_length)
@@ -124,8 +121,6 @@ def _runs(options: SimpleNamespace) -> tuple[pl.DataFrame, str | None]:
 def _measured(
     runs: pl.DataFrame, deployment: str | None, slos: list[Slo], failed_share: float
 ) -> tuple[OperatingPoint, dict[str, Any]]:
-    from bench.analysis import OperatingPoint, operating_points  # noqa: PLC0415 - as above
-    from bench.words.fleet import no_point  # noqa: PLC0415
 
     points = operating_points(runs, slos, failed_share)
     points = points if deployment is None else points.filter(points["deployment"] == deployment)
@@ -159,7 +154,6 @@ def _with_gpus(point: OperatingPoint, given: int | None, deployment: str) -> Ope
 
 def _draw(options: SimpleNamespace, runs: pl.DataFrame) -> None:
     """The figure `fleet` of the curve."""
-    import polars as pl  # noqa: PLC0415 - as above
 
     from bench.figures import Results  # noqa: PLC0415
     from bench.figures.save import save_figure  # noqa: PLC0415
@@ -173,7 +167,6 @@ def _draw(options: SimpleNamespace, runs: pl.DataFrame) -> None:
 
 def _print(fleet: dict[str, Any], measured: dict[str, Any] | None, *, machine: bool) -> None:
     """Args: measured: the row of `operating_points` that was sized; None of one that was given."""
-    from bench.words.fleet import UNKNOWN_GPUS, ends, little, meets  # noqa: PLC0415 - as above
 
     if measured:
         print(f"{meets(measured)}\n")
@@ -200,7 +193,7 @@ def _print(fleet: dict[str, Any], measured: dict[str, Any] | None, *, machine: b
     if limit["kv_free_tokens"] is not None:
         rows.append(["10 to 15 % of the KV tokens", "{:,} to {:,}".format(*limit["kv_free_tokens"])])
     rows += [[_COSTS[key], f"{value:,.2f}"] for key, value in (fleet["cost"] or {}).items() if key in _COSTS]
-    print_table(rows)
+    print_table(rows, head=False)
     if fleet["gpus"] is None:
         print(f"\n{UNKNOWN_GPUS}")
     if fleet["consistent"] is False:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from bench.cli.output import print_json
+from bench.cli.output import print_json, status
 from bench.cli.study import load_plan
 from bench.engine.environment import indexed_locks
 from bench.engine.wheels import fetch_wheels
@@ -24,17 +23,13 @@ def run(
             f"{_OWN_LOCK.name}: an installed package has none. `bench wheels` fetches what `make pack WHEELS=DIR` installs in a clone "
             "of the project: run it in one."
         )
-    engines = {spec.deployment.engine: spec.engine for spec in load_plan(configfile, select).deployments.values()}
+    _, plan = load_plan(configfile, select, json=json)
+    engines = {spec.deployment.engine: spec.engine for spec in plan.deployments.values()}
     locks: dict[Path, str | None] = {_OWN_LOCK: None}
     for engine in engines.values():
         locks |= dict(indexed_locks(engine))
-    files = fetch_wheels(
-        list(locks.items()),
-        output_dir,
-        python=python_version,
-        machine=machine,
-        say=lambda text: print(text, file=sys.stderr, flush=True),
-    )
+    with status() as say:
+        files = fetch_wheels(list(locks.items()), output_dir, python=python_version, machine=machine, say=say)
     sources = [file.name for file in files if file.suffix != ".whl"]
     size = sum(file.stat().st_size for file in files)
     there = {name: engine.source for name, engine in engines.items() if engine.source != "lock"}

@@ -25,6 +25,7 @@ class Paths:
     WIDE = "results/runs/{deployment}/{run}/metrics.csv"
     RUN_SUMMARY = "results/runs/{deployment}/{run}/summary.json"
     STORE = "results/.store"
+    STUDY = "results/study.json"
     SUMMARY = "results/summary.parquet"
     SUMMARY_CSV = "results/summary.csv"
     TIMESERIES = "results/timeseries.parquet"

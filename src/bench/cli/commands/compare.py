@@ -1,7 +1,5 @@
 """`bench compare`."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Annotated
 
@@ -10,14 +8,11 @@ import typer
 from bench.cli import completion
 from bench.cli.commands.shared import STUDY, Json, at_least_one, command, percent
 
-app = typer.Typer()
-
 _GATE = "As a gate"
 _PLAN = "Before anything is measured"
 
 
 @command(
-    app,
     STUDY,
     "bench compare results:baseline results:candidate",
     "bench compare last-week results --metric throughput_tokens_per_s --fail-on-regression 5",

@@ -1,18 +1,13 @@
 """`bench config`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
 
 from bench.cli.commands.shared import PROJECT, Json, command
 
-app = typer.Typer()
-
 
 @command(
-    app,
     PROJECT,
     "bench config",
     "bench config --check",

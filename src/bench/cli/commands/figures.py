@@ -1,7 +1,5 @@
 """`bench figures`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -10,14 +8,11 @@ import typer
 from bench.cli import completion
 from bench.cli.commands.shared import ONE_STAGE, Json, command
 
-app = typer.Typer()
-
 
 @command(
-    app,
     ONE_STAGE,
     "bench figures runs --output-dir figures",
-    "bench figures results --output-dir ttft --figure ttft --figure saturation",
+    "bench figures results --output-dir ttft --figure ttft --figure kv-saturation",
 )
 def figures(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with parsed runs, at any depth.")],

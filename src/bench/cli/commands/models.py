@@ -1,7 +1,5 @@
 """`bench models`."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Annotated
 
@@ -10,11 +8,8 @@ import typer
 from bench.cli import defaults
 from bench.cli.commands.shared import PLAN, GpuMemoryUtilization, Json, MaxNumSeqs, TensorParallel, at_least_one, command
 
-app = typer.Typer()
-
 
 @command(
-    app,
     PLAN,
     "bench models",
     "bench models --gpu-memory 80GiB --tokens 2048",

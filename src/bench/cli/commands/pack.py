@@ -1,7 +1,5 @@
 """`bench pack` and `bench unpack`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -9,11 +7,8 @@ import typer
 
 from bench.cli.commands.shared import STUDY, Configfile, Json, Select, command
 
-app = typer.Typer()
-
 
 @command(
-    app,
     STUDY,
     "bench pack",
     "bench pack --configfile config/studies/h100.yaml --output h100.tar.gz",
@@ -37,7 +32,6 @@ def pack(
 
 
 @command(
-    app,
     STUDY,
     "bench unpack h100.tar.gz",
     "bench unpack monday.tar.gz tuesday.tar.gz",

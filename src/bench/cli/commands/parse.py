@@ -1,7 +1,5 @@
 """`bench parse`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -9,11 +7,8 @@ import typer
 
 from bench.cli.commands.shared import ONE_STAGE, Json, command
 
-app = typer.Typer()
-
 
 @command(
-    app,
     ONE_STAGE,
     "bench parse runs/one",
     "bench parse runs/one --json",

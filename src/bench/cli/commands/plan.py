@@ -1,7 +1,5 @@
 """`bench plan`."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Annotated, get_args
 
@@ -21,8 +19,6 @@ from bench.cli.commands.shared import (
     command,
 )
 
-app = typer.Typer()
-
 _SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _WEIGHTS, _KV = get_args(defaults.WeightDtype), get_args(defaults.KvDtype)
 
@@ -36,7 +32,6 @@ def _dtype(text: str, known: tuple[str, ...]) -> str:
 
 
 @command(
-    app,
     PLAN,
     "bench plan",
     "bench plan --model llama-3.1-8b --concurrency 64",

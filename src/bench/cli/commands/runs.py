@@ -1,7 +1,5 @@
 """`bench runs` and `bench discard`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
@@ -9,11 +7,8 @@ import typer
 from bench.cli import completion
 from bench.cli.commands.shared import STUDY, Configfile, Json, Select, command
 
-app = typer.Typer()
-
 
 @command(
-    app,
     STUDY,
     "bench runs",
     "bench runs --configfile config/studies/quick.yaml",
@@ -32,7 +27,6 @@ def runs(configfile: Configfile = None, select: Select = None, json: Json = Fals
 
 
 @command(
-    app,
     STUDY,
     "bench discard 'tiny-mha/*_c0020_*' --dry-run",
     "bench discard --invalid",

@@ -1,7 +1,5 @@
 """`bench scrape`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -9,11 +7,8 @@ import typer
 
 from bench.cli.commands.shared import ONE_STAGE, Json, command, positive
 
-app = typer.Typer()
-
 
 @command(
-    app,
     ONE_STAGE,
     "bench scrape --url http://127.0.0.1:8000/metrics --output-dir telemetry --duration 60",
     "bench scrape --url http://127.0.0.1:8000/metrics --url nvml: --output-dir telemetry",

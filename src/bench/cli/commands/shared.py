@@ -1,7 +1,5 @@
 """Groups of the help page, and options that several commands share."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable
@@ -10,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from bench.cli import completion
 
@@ -28,6 +26,7 @@ __all__ = [
     "MaxNumSeqs",
     "Select",
     "TensorParallel",
+    "app",
     "at_least_one",
     "command",
     "number",
@@ -44,18 +43,37 @@ PROJECT = "The project itself"
 F = TypeVar("F", bound=Callable[..., None])
 
 
-class Command(TyperCommand):
-    """A command whose flags are shown without a type: they take no value."""
+class _PlainFlags:
+    """Shows a flag without a type, as it takes no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        params = super().get_params(ctx)
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
             if getattr(param, "is_flag", False):
                 param.metavar = ""
         return params
 
 
-def command(app: typer.Typer, panel: str, *examples: str, after: str = "") -> Callable[[F], F]:
+class Command(_PlainFlags, TyperCommand):
+    """A command."""
+
+
+class Group(_PlainFlags, TyperGroup):
+    """The commands."""
+
+
+app = typer.Typer(
+    name="bench",
+    cls=Group,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+    epilog="Exit status: 0; 1 for a bad result; 2 for what you can fix; 3 where `bench compare` could have overlooked a regression; "
+    "130 after Ctrl-C; 143 after SIGTERM. `bench COMMAND --help` has examples.",
+)
+
+
+def command(panel: str, *examples: str, after: str = "") -> Callable[[F], F]:
     """Enter a function as a command.
 
     Its docstring is the help, of which each paragraph fits itself to the terminal.

@@ -1,7 +1,5 @@
 """`bench size`."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +8,6 @@ from typing import Annotated
 import typer
 
 from bench.cli.commands.shared import PLAN, Accelerator, FormerDevice, Hardware, Json, at_least_one, command, number, positive
-
-app = typer.Typer()
 
 _GIVEN = "Given numbers, in place of RESULTS"
 
@@ -31,7 +27,6 @@ def _safety(text: str) -> float:
 
 
 @command(
-    app,
     PLAN,
     "bench size results:tiny-mha --slo ttft_p99=2s --peak-rps 100 --price-per-hour 1.50",
     "bench size results --slo ttft_p95=1s --slo tpot_p95=40ms --peak-rps 1000 --chart fleet.svg",

@@ -1,7 +1,5 @@
 """`bench wheels`."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path
@@ -10,8 +8,6 @@ from typing import Annotated, Literal
 import typer
 
 from bench.cli.commands.shared import STUDY, Configfile, Json, Select, command
-
-app = typer.Typer()
 
 _OLDEST = 11  # as pyproject.toml has it
 
@@ -24,7 +20,6 @@ def _minor(text: str) -> str:
 
 
 @command(
-    app,
     STUDY,
     "bench wheels --configfile config/studies/h100.yaml --python-version 3.12",
     "bench wheels --machine aarch64 --output-dir arm",

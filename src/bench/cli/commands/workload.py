@@ -1,7 +1,5 @@
 """`bench workload`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Literal
@@ -11,15 +9,12 @@ import typer
 from bench.cli import defaults
 from bench.cli.commands.shared import ONE_STAGE, Json, command
 
-app = typer.Typer()
-
 _LOAD = "Load"
 _REQUESTS = "Requests"
 _METRICS = "Metrics of the server"
 
 
 @command(
-    app,
     ONE_STAGE,
     "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/one --num-requests 50 --prompt-length 128",
     "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/c8 --num-requests 200 --concurrency 8 "
