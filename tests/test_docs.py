@@ -60,8 +60,13 @@ def parsed(words):
 
 
 def needs_nothing(words):
-    """Whether a `bench` command needs neither a study nor a server."""
-    return (words[1] in ("plan", "models") and "./my-checkpoint" not in words) or "--usable-rps" in words or "--plan" in words
+    """Whether a `bench` command needs neither results nor a server."""
+    return (
+        words[1:] == ["runs", "--configfile", "my-study.yaml"]
+        or (words[1] in ("plan", "models") and "./my-checkpoint" not in words)
+        or "--usable-rps" in words
+        or "--plan" in words
+    )
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +81,12 @@ def clone(tmp_path_factory):
         (folder / name).touch()
     for name in {name for page in PAGES for name in re.findall(r"CONFIG=([\w-]+\.yaml)", page.read_text())}:
         (folder / name).touch()
+    study = next(
+        text
+        for _, title, text in _FENCED.findall((ROOT / "docs/tutorial/own-model.md").read_text())
+        if title == "my-study.yaml"
+    )
+    (folder / "my-study.yaml").write_text(study)
     (folder / "gpus.yaml").write_text("h100: { price_per_hour: 2.5 }\n")
     return folder
 
