@@ -81,7 +81,8 @@ def commands() -> str:
     context = root.make_context("bench", [], resilient_parsing=True)
     parts = [
         "# Command line\n",
-        "`make` runs a whole study; `bench` looks at one, or runs a single stage. In a clone it is `.venv/bin/bench`. Errors go to stderr.\n",
+        "`make` runs a whole study; `bench` looks at one, or runs a single stage. In a clone it is `.venv/bin/bench`. Errors go to "
+        "stderr.\n",
         *_command("bench", root, context),
     ]
     for name in root.list_commands(context):
@@ -161,7 +162,8 @@ def _fields(kind: type[Any]) -> Iterator[str]:
     yield "| field | type | meaning |"
     yield "|---|---|---|"
     for field in fields(kind):
-        yield f"| `{field.name}` | {_type(hints[field.name])} | {_table_text(meanings.get(field.name, ''))} |"
+        meaning = meanings.get(field.name) or (_summary(hints[field.name]) if is_dataclass(hints[field.name]) else "")
+        yield f"| `{field.name}` | {_type(hints[field.name])} | {_table_text(meaning)} |"
     yield ""
 
 

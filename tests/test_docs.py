@@ -223,6 +223,15 @@ def test_the_python_reference_documents_what_its_imports_name():
         assert [name for name, module in imported.items() if name not in import_module(module).__all__] == []
 
 
+def test_every_option_and_every_field_of_a_record_has_a_meaning(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    hooks = import_module("hooks")
+    for page in (hooks.commands(), hooks.records()):
+        rows = [line for line in page.splitlines() if line.startswith("| `")]
+        assert len(rows) > 100
+        assert [row for row in rows if re.search(r"\|\s*\|$", row)] == []
+
+
 def test_the_readme_fits_a_page_and_its_links_lead_somewhere():
     assert len(README.read_text().splitlines()) <= 150
     for page in (README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"):
