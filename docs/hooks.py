@@ -69,7 +69,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def configuration() -> str:
     """Every key of a study's file. `bench config` writes the same to config/README.md."""
-    return reference()
+    return _linked(reference())
 
 
 # --- The command line
@@ -113,10 +113,15 @@ def _prose(text: str) -> str:
     for part in re.split(r"\n\s*\n", inspect.cleandoc(Text.from_markup(text).plain)):
         lines = part.splitlines()
         words = _escaped("\n".join(line for line in lines if not line.startswith("$ ")))
-        parts.append(re.sub(r"docs/([\w/-]+)\.md", r"[\1](../\1.md)", words))
+        parts.append(_linked(words))
         if examples := [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]:
             parts.append("\n".join(["```bash", *examples, "```"]))
     return "\n\n".join(parts)
+
+
+def _linked(text: str) -> str:
+    """Text for a page of the reference, with the files that it names as links to their pages."""
+    return re.sub(r"docs/([\w/-]+)\.md", r"[\1](../\1.md)", text)
 
 
 def _cell(text: str) -> str:
