@@ -14,11 +14,7 @@ from typing import Annotated
 import typer
 
 import bench
-
-from bench.cli.commands import (  # noqa: F401 - in the order of the help page  # isort: skip
-    models, plan, size, runs, compare, pack, wheels, workload, scrape, parse, figures, config,
-)  # fmt: skip
-from bench.cli.commands.shared import app
+from bench.cli.commands import app
 from bench.errors import BenchError
 
 __all__ = ["app", "main"]
@@ -34,11 +30,7 @@ def _version(wanted: bool) -> None:
 def _bench(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    """Saturate: find where an LLM inference server saturates, and why.
-
-    In a clone of the project `make figures` runs a whole study; these commands plan one, look at one, or run a single stage against any
-    OpenAI-compatible server.
-    """
+    """What every command has in common."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

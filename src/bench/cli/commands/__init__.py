@@ -3,3 +3,24 @@
 These modules import Typer and the standard library alone, so that `bench --help` is there at once. What a command does is in the module
 of the same name one level up, and is imported when it runs. No annotation is postponed: Typer would compile each of them at the start.
 """
+
+from bench.cli.commands import (  # in the order of the help page  # isort: skip
+    models, plan, size, runs, compare, pack, wheels, workload, scrape, parse, figures, config,
+)  # fmt: skip
+from bench.cli.commands.shared import app
+
+__all__ = [
+    "app",
+    "compare",
+    "config",
+    "figures",
+    "models",
+    "pack",
+    "parse",
+    "plan",
+    "runs",
+    "scrape",
+    "size",
+    "wheels",
+    "workload",
+]

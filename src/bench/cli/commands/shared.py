@@ -68,8 +68,10 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
-    epilog="Exit status: 0; 1 for a bad result; 2 for what you can fix; 3 where `bench compare` could have overlooked a regression; "
-    "130 after Ctrl-C; 143 after SIGTERM. `bench COMMAND --help` has examples.",
+    help="Saturate: find where an LLM inference server saturates, and why.\n\nIn a clone of the project `make figures` runs a whole "
+    "study. These commands plan one, look at one, or run a single stage against any OpenAI-compatible server.",
+    epilog="`bench COMMAND --help` has examples.\n\nExit status: 0 for success; 1 for a bad result; 2 for what you can fix; 3 where "
+    "`bench compare` could have overlooked a regression; 130 after Ctrl-C; 143 after SIGTERM.",
 )
 
 
