@@ -58,5 +58,5 @@ def test_a_level_and_a_decision_measure_that_level_alone(project, texts):
     size = "size results:mine --workload chat --slo ttft_p90=150ms --slo tpot_p90=25ms --peak-rps 800"
     assert f"bench {size}" in (ROOT / "docs/tutorial/decision.md").read_text()
     sized = subprocess.run([BIN / "bench", *size.split()], cwd=project.folder, capture_output=True, text=True)
-    assert sized.returncode in (0, 1), sized.stderr  # 1: a machine this slow carries nothing within these limits
-    assert sized.stdout
+    # A slow machine carries nothing within these limits; the tutorial says what to do then.
+    assert "instances" in sized.stdout or "no measured load meets the SLOs" in sized.stderr
