@@ -3,9 +3,11 @@
 import re
 import tomllib
 
+from bench.figures import registry
 from bench.figures.registry import load_figure
 from bench.figures.selection import figure_names
 from tests.conftest import ROOT
+from tests.test_figures import results
 
 TEXT = (ROOT / "docs/contributing.md").read_text()
 
@@ -22,3 +24,12 @@ def test_the_orders_that_it_gives_are_those_of_the_figures():
     row = next(line for line in TEXT.splitlines() if line.startswith("| `order` |"))
     assert {int(order) for order in re.findall(r"\d+", row)} <= known
     assert re.search(r"\border=(\d+)", TEXT)[1] not in map(str, known)  # the example's, between its neighbours
+
+
+def test_the_example_of_a_figure_draws(monkeypatch, summary):
+    monkeypatch.setattr(registry, "_FIGURES", {})
+    (example,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    exec(example, {"__name__": "queue"})  # noqa: S102 - our own
+    spec = registry._FIGURES["queue"].draw(results(summary, waiting_peak=(0.0, 1.0, 9.0))).to_dict()
+    assert len(spec["layer"]) > 1
+    assert any(row.get("waiting_peak") == 9 for rows in spec["datasets"].values() for row in rows)
