@@ -152,7 +152,7 @@ def test_a_lost_gpu_is_an_error_of_that_scrape(planted, tmp_path):
         pass
     with gzip.open(tmp_path / "t.jsonl.gz", "rt") as file:
         lines = [json.loads(line) for line in file]
-    assert [line["error"] for line in lines] == ["GPU-aaaa-0001 tells nothing: Not Supported"] * 2
+    assert [line["error"] for line in lines] == ["GPU-aaaa-0001 reports nothing: Not Supported"] * 2
 
 
 @pytest.mark.usefixtures("without_nvml")

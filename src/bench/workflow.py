@@ -25,15 +25,20 @@ _WORKFLOW_PID = "SATURATE_WORKFLOW_PID"
 
 
 def announce_workflow(library: Path) -> None:
-    """Tell every job of this process which library it uses, and whose end ends it (a SIGKILL reaches no job)."""
+    """Tell every job of this process which library it uses, and whose end ends it (a SIGKILL reaches no job).
+
+    Args:
+        library: the folder that holds it, for jobs in environments without it. Where there is none, it is installed.
+    """
     os.environ[_WORKFLOW_PID] = str(os.getpid())
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH")]))
+    if library.is_dir():
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH")]))
 
 
 def end_jobs_on_sigterm() -> None:
     """Pass SIGTERM on to the jobs of this workflow.
 
-    Snakemake itself lets running jobs finish, and a session may have hours to go; told to, it ends in order and keeps its runs.
+    Snakemake itself lets running jobs finish, and a session may have hours to go; asked to, it ends in order and keeps its runs.
     """
     finish = signal.getsignal(signal.SIGTERM)
 
@@ -53,7 +58,7 @@ def end_jobs_on_sigterm() -> None:
 
 @contextmanager
 def job(log: str | Path) -> Iterator[Callable[[str], None]]:
-    """A job of the workflow: lines that it says go to standard error and, with the time, to `log`.
+    """A job of the workflow: its lines go to standard error and, with the time, to `log`.
 
     A BenchError ends the process with status 1 and its message alone; any other error keeps its traceback, in the log too. SIGTERM,
     Ctrl-C and the end of the workflow end it in order: what it holds open is closed as after an error.

@@ -9,7 +9,7 @@ import polars as pl
 __all__ = ["ServerLoad", "engines_of", "mean_of", "server_load"]
 
 _MOST = 0.95  # of the steps' time that prompts can be said to take
-_NEAR = 0.5  # of a load: as low are those that tell its prompts' time
+_NEAR = 0.5  # of a load: as low are those that show its prompts' time
 
 
 @dataclass(frozen=True)

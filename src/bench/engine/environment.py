@@ -16,6 +16,7 @@ from bench.errors import BenchError
 from bench.records.checksums import checksum
 from bench.records.engine import EngineRecord
 from bench.records.files import write_record
+from bench.shipped import located
 from bench.study import Engine
 
 __all__ = ["indexed_locks", "prepare_engine", "requirements"]
@@ -42,7 +43,7 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
         ready = replace(
             ready,
             command=(str(python),),
-            locks={lock: checksum(Path(lock)) for lock in engine.locks},
+            locks={lock: checksum(located(lock)) for lock in engine.locks},
             freeze=tuple(_run([str(python), "-m", "pip", "list", "--format=freeze"], name).split()),
         )
     elif engine.source == "command":
@@ -70,7 +71,7 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
     if lacking := managed(engine.kind).lacks(engine.device, lambda: _headers(name, interpreter)):
         raise BenchError(f"engine {name}: {lacking}")
     python, made = folder / "bin" / "python", folder / "made-from"
-    made_from = f"{interpreter}\n" + "".join(Path(lock).read_text() for lock in engine.locks)
+    made_from = f"{interpreter}\n" + "".join(located(lock).read_text() for lock in engine.locks)
     if not made.exists() or made.read_text() != made_from:
         say(f"engine {name}: a new environment in {folder}")
         _run([interpreter, "-m", "venv", "--clear", str(folder)], name)
@@ -103,7 +104,7 @@ def indexed_locks(engine: Engine) -> list[tuple[Path, str | None]]:
     Only the last may need one, and each package asked of an index that cannot be reached costs seconds of retries: the default ones
     are tried alone first.
     """
-    return [(Path(lock), engine.index if lock == engine.locks[-1] else None) for lock in engine.locks]
+    return [(located(lock), engine.index if lock == engine.locks[-1] else None) for lock in engine.locks]
 
 
 def requirements(lock: Path) -> list[str]:

@@ -22,7 +22,7 @@ __all__ = ["write_checkpoint"]
 
 # What a decoder is called that is published inside a larger model.
 _TEXT_ONLY = {"gemma3_text": "Gemma3ForCausalLM"}
-# What a checkpoint must have in common with the model that the configuration says it is.
+# What a checkpoint must have in common with the model that the configuration names.
 _FACTS = ("layers", "hidden_size", "heads", "kv_heads", "head_dim", "intermediate_size", "vocabulary", "context")
 
 
@@ -33,7 +33,7 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
     folder or to the hub's snapshot. The record's `config` is the config.json from which the memory is computed.
 
     Raises:
-        BenchError: a path that is no checkpoint, a hub that cannot be reached, or facts that contradict the checkpoint's own.
+        BenchError: a path that is not a checkpoint, a hub that cannot be reached, or facts that contradict the checkpoint's own.
     """
     target = record.parent / "model"
     target.parent.mkdir(parents=True, exist_ok=True)

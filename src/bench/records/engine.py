@@ -16,7 +16,7 @@ class EngineRecord:
     """How an engine's server is started.
 
     Attributes:
-        engine: key of the engine. source, device: as configured.
+        engine: key of the engine. source: as configured. device: the backend, as configured.
         command: the command that starts the server (`source: command`), or the interpreter that runs it (a lock, a container); None
             for an external server.
         locks: SHA-256 of each lock file by its path; None where the engine is not built from locks.

@@ -102,7 +102,7 @@ class Host:
 
     Attributes:
         busy_share: not idle. steal_share: taken by another tenant of the machine. other_share: used by processes that are neither the
-            session nor descend from it; None where the server's own cannot be told from others'.
+            session nor descend from it; None where the server's own cannot be distinguished from others'.
     """
 
     busy_share: float | None = None

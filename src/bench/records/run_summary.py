@@ -1,4 +1,4 @@
-"""`summary.json`: one run's figures, from which the summary table has its row."""
+"""`summary.json`: one run's numbers, from which the summary table has its row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.records.files import read_typed, typed
 
 __all__ = ["NO_COLUMNS", "RunSummary", "read_run_summary", "write_run_summary"]
 
-NO_COLUMNS = ("metrics_missing", "counters_fell", "scrape_gaps")  # of its figures: what the table has no column for
+NO_COLUMNS = ("metrics_missing", "counters_fell", "scrape_gaps")  # of its entries: what the table has no column for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class RunSummary:
 
     @classmethod
     def of(cls, figures: Mapping[str, Any]) -> RunSummary:
-        """The summary that has these figures.
+        """The summary that has these entries.
 
         Raises:
             ValueError: it names the one that is not what its field declares.
@@ -51,7 +51,7 @@ class RunSummary:
 
 
 def write_run_summary(summary: RunSummary, path: Path) -> None:
-    """Write the figures in their order."""
+    """Write the entries in their order."""
     path.write_text(json.dumps(summary.figures, indent=2) + "\n", encoding="utf-8")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from bench.errors import BenchError, shown
 from bench.models.fingerprint import fingerprint
 from bench.published import Accelerator, accelerator_named, accelerators
+from bench.shipped import located
 from bench.study.config import Config, Ladder, Measurement
 from bench.study.paths import Paths
 from bench.study.precision import with_requests
@@ -204,7 +205,7 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
     locks = {}
     for i, lock in enumerate(engine.locks):
         try:
-            locks[lock] = hashlib.sha256((root / lock).read_bytes()).hexdigest()
+            locks[lock] = hashlib.sha256(located(root / lock).read_bytes()).hexdigest()
         except (OSError, ValueError) as error:  # ValueError: a null character
             raise BenchError(
                 f"engines.{deployment.engine}.locks[{i}] is {shown(lock)}: {_unreadable(error)}. Paths start at the project's root."
