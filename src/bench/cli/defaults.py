@@ -21,7 +21,8 @@ GPU_MEMORY_UTILIZATION = 0.9
 TENSOR_PARALLEL = 1
 MAX_NUM_SEQS = 256
 
-Archetype = Literal["agentic", "chat", "code", "completion", "rag"]
+# In the order of `bench.study`: equal Literals are one object, so that another order here would also be the configuration's.
+Archetype = Literal["chat", "rag", "code", "completion", "agentic"]
 Arrival = Literal["constant", "poisson", "gamma"]
 WeightDtype = Literal["bfloat16", "float16", "float32", "fp8", "int8", "int4"]
 KvDtype = Literal["float32", "bfloat16", "float16", "fp8"]

@@ -85,8 +85,11 @@ class Client:
 
 @dataclass(frozen=True, kw_only=True)
 class Prefix:
-    """Tokens of the prompt that was sent ahead, and prompt tokens that the server's prefix cache should serve; None where that depends
-    on which of several engines a request comes to.
+    """What the server's prefix cache is expected to serve.
+
+    Attributes:
+        primed_tokens: tokens of the prompt that was sent ahead. expected_tokens: prompt tokens that the cache should serve; None where
+            that depends on which of several engines a request comes to.
     """
 
     primed_tokens: int | None = None
@@ -113,7 +116,7 @@ class SessionHeader:
 
     Attributes:
         protocol: of the measurement. deployment_digest: of the deployment's definition. engine_version: as the server reports it.
-        device: the hardware's name; None for one that was not started here. commit: of the sources that measured.
+        device: name of what the server runs on; None for one that was not started here. commit: of the sources that measured.
         environment: the user's variables that reached the server, as recorded. environment_digest: of those that must be alike.
     """
 

@@ -17,14 +17,15 @@ NO_COLUMNS = ("metrics_missing", "counters_fell", "scrape_gaps")  # of its entri
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """One run's numbers, and by name those that identify it and its files.
+    """One run's numbers, and by name those that identify the run.
 
     Attributes:
-        deployment, run: its names. digest: of its definition. level: in the unit of its axis. repeat: from 1.
+        deployment: key of the deployment. run: name of the run. digest: of its definition. level: in the unit of its axis.
+        repeat: from 1.
         scrape_endpoint: that of its engine's metrics. gpu_count_seen: GPUs that reported anything.
-        metrics_missing: our metrics that the server should expose and did not. counters_fell: those that lost what they counted.
+        metrics_missing: metrics that the server should report and did not. counters_fell: counters that lost what they had counted.
         scrape_gaps: of each endpoint beside the engine's, the longest time without a sample (s).
-        figures: all entries, these too, by the columns of the catalogue (`bench.records.columns`), in the order of the file.
+        figures: all numbers, these too, by the columns of the catalogue (`bench.records.columns`), in the order of the file.
     """
 
     deployment: str | None = None

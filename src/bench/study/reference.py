@@ -37,7 +37,7 @@ Three files are templates: copy one, and change the lines with a comment CHANGE:
 - `config/templates/running-server.yaml`: a quick check of a server that runs already
 - `config/templates/two-settings.yaml`: whether one setting of a server is better than another
 
-Whole studies are in `config/studies`; README.md has a table of them. The published models and GPUs that a configuration names by
+Whole studies are in `config/studies`; docs/gallery.md has a table of them. The published models and GPUs that a configuration names by
 `catalogue` and `accelerator` are part of the package, each number with its source: `src/bench/published/models.yaml` and
 `hardware.yaml`.
 
