@@ -21,8 +21,8 @@ def commit_of(folder: Path | None = None) -> str | None:
 
     Returns:
         Such as `4c1ebdf…, with changes that are not committed`. For an installed package, whose commit is not known, the digest of its
-        files: `sources 0a1b2c3d4e5f, version 0.1.0`. None where there is no git, `folder` is not a checkout, or this package is not part of the one that it
-        lies in.
+        files: `sources 0a1b2c3d4e5f, version 0.1.0`. None where there is no git, `folder` is not a checkout, or this package
+        is not part of the one that it lies in.
     """
     if folder is None:
         own = Path(__file__)

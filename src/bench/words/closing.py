@@ -12,8 +12,8 @@ __all__ = ["closing_lines"]
 
 _REASONS = 5  # named at most
 _REMEDY = (
-    f"Most often something else ran on this machine. `{BENCH} discard --invalid`, and then the same command as now, "
-    "measure them again."
+    f"Most often something else ran on this machine. `{BENCH} discard --invalid`, and then the same command as now, measure "
+    "them again."
 )
 
 
