@@ -32,7 +32,9 @@ def geometries():
 
 @pytest.mark.parametrize(("key", "count", "printed"), PRINTED)
 def test_the_studys_capacities(capsys, key, count, printed):
-    told = planned(capsys, "--model", key, "--accelerator", "h100-nvl", "--tensor-parallel", str(count), "--max-num-seqs", "1024")
+    told = planned(
+        capsys, "--model", key, "--accelerator", "h100-nvl", "--tensor-parallel", str(count), "--max-num-seqs", "1024"
+    )
     assert told["kv_capacity_tokens"] == pytest.approx(printed, rel=0.01)
     assert told["predicted_saturation"] == pytest.approx(printed / 640, rel=0.01)
     assert all(name in told for name in KEYS) and told["why"] is None
