@@ -184,6 +184,11 @@ def test_a_larger_model_that_holds_more_is_advice_for_developers(summary):
     assert whom == "Developers"
     assert "large has 2 times the parameters of small, and its KV cache is full at 8 requests instead of 4" in text
     assert set(runs) == {"small/2", "small/4", "large/4", "large/8"}
+    late = {
+        **small,
+        "client_loop_lag_max_s": [0.0, 0.0, 9.0],
+    }  # its server's counts hold; half of a pair is no comparison all the same
+    assert all(whom != "Developers" for whom, *_ in said(frame(summary, {"small": late, "large": large}, {"large": four}), []))
     as_large = {**large, "launch": {"plan": {"parameters": 10, "kv_bytes_per_token": 100}}}
     assert all(
         whom != "Developers" for whom, *_ in said(frame(summary, {"small": small, "large": as_large}, {"large": four}), [])

@@ -1,4 +1,4 @@
-"""What a run's load costs and earns an hour, and the load at which the most is left. Formulas: docs/sizing.md."""
+"""What a run's load costs and earns an hour, and the load at which the most is left. Formulas: docs/explanation/fleet.md."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Prices:
     """What things cost (USD).
 
     Attributes:
-        gpu_hour: of one GPU, or of the machine where the engine runs on a CPU; None where nobody told. kwh: energy that is not in it.
+        gpu_hour: of one GPU, or of the machine where the engine runs on a CPU; None where not given. kwh: energy that is not in it.
         million_requests: whatever else they cost. million_tokens: what 10⁶ output tokens sell for; None without revenue.
         power_w: of one GPU, where none was measured; None where unknown.
     """

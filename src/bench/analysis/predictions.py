@@ -56,7 +56,7 @@ def predictions(
 ) -> list[Prediction]:
     """What was predicted before the runs and measured in them; nothing where either is not known.
 
-    KV capacity: of the launch plan, and as the server tells it. Saturation: KV tokens ÷ tokens a request, and the lowest level that
+    KV capacity: of the launch plan, and as the server reports it. Saturation: KV tokens ÷ tokens a request, and the lowest level that
     filled the cache. Ceilings: of `bench plan`, for `device`, beside the speed of a request that was alone: 1 ÷ TPOT P50, and
     prompt ÷ TTFT P50, where no prefix came from the cache.
 

@@ -30,7 +30,11 @@ def _version(wanted: bool) -> None:
 def _bench(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    """What every command has in common."""
+    """Saturate: find where an LLM inference server saturates, and why.
+
+    `bench init` begins a study and prints the command that runs it; in a clone of the project, `make figures` does. The other commands
+    plan a study, look at one, or run a single stage against any OpenAI-compatible server.
+    """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from bench.study.reference import reference, schema
 
 __all__ = ["run"]
 
-_METRICS = Path("docs/metrics.md")
+_METRICS = Path("docs/reference/metrics.md")
 
 
 def _metrics() -> str:

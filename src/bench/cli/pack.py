@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.cli.init import snakemake
 from bench.cli.output import print_json
 from bench.cli.study import load_plan
 from bench.errors import BenchError
@@ -36,7 +37,7 @@ def unpack_files(files: Sequence[Path], *, json: bool) -> None:
             done = unpack(file, Store(Path(Paths.STORE), owner="unpack"))
             unpacked.append({"file": str(file), "study": str(done.study), "runs": done.runs, "missing": done.missing})
             if not json:
-                print(f"{file}: {_runs(done)}\nNow: make figures CONFIG={done.study}")
+                print(f"{file}: {_runs(done)}\nNow: {_draw(done.study)}")
     if json:
         print_json(unpacked)
 
@@ -54,6 +55,13 @@ def _no_workflow() -> Iterator[None]:
         except BlockingIOError:
             raise BenchError("a workflow runs in this folder; wait for it, or end it.") from None
         yield
+
+
+def _draw(study: Path | None) -> str:
+    """The command that draws a pack's study: in a clone, or in a study's own folder."""
+    if Path("Makefile").exists():
+        return f"make figures CONFIG={study}"
+    return f"{snakemake()} --cores 1 results/figures/all --configfile {study}"
 
 
 def _runs(packed: Packed) -> str:

@@ -31,8 +31,8 @@ def study_file(configfile: Path | None) -> tuple[Path, str]:
     if configfile is None and file != _DEFAULT:
         raise BenchError(f"{file}: no such file; it is {why} ({Paths.STUDY}). Name the study's file with --configfile.")
     raise BenchError(
-        f"{file}: no such file in {Path.cwd()}, and this command is about a study. Run it in a clone of the project, "
-        "or name the study's file with --configfile."
+        f"{file}: no such file in {Path.cwd()}, and this command is about a study. Run it in a study's folder (`bench init` begins "
+        "one), or name the study's file with --configfile."
     )
 
 

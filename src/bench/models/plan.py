@@ -1,4 +1,4 @@
-"""What a model takes of a device before anything is spent: memory term by term, the load that it holds, its speed's ceilings."""
+"""What a model takes of a GPU before anything is spent: memory term by term, the load that it holds, its speed's ceilings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setti
 
     Returns:
         Bytes and tokens, of all devices together unless a name says `_per_gpu`. `kv_capacity_tokens` and `predicted_saturation` are
-        null where there is no answer, and `why` says in words why, or why the answer is below one request. `min_gpus` is of any count,
+        null where there is no answer, and `why` explains that, or why the answer is below one request. `min_gpus` is of any count,
         `min_tensor_parallel` of those that divide the heads; so are `gpus_with_headroom` and `tensor_parallel_with_headroom`. In
         `terms`, weights, activations, overhead and KV cache add up to the budget; a negative KV cache is what is missing.
         `rule_of_thumb` is the documents' estimate.
@@ -97,8 +97,8 @@ def choices(geometry: Geometry, device: Accelerator, demand: Demand, setting: Se
     rows = []
     for count in tensor_parallel_sizes(geometry):
         if count <= _ONE_NODE:
-            told = plan(geometry, device, demand, replace(setting, tensor_parallel=count))
-            rows.append({"tensor_parallel": count, **{name: told[name] for name in names}})
+            planned = plan(geometry, device, demand, replace(setting, tensor_parallel=count))
+            rows.append({"tensor_parallel": count, **{name: planned[name] for name in names}})
     return rows
 
 

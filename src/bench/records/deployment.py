@@ -44,7 +44,7 @@ class Warmup:
 
 @dataclass(frozen=True, kw_only=True)
 class KvFacts:
-    """The KV cache of all engines behind an endpoint together. Null where the server does not tell it.
+    """The KV cache of all engines behind an endpoint together. Null where the server does not report it.
 
     Attributes:
         engines: how many there are. kv_blocks, kv_tokens: of all together. block_size: tokens in a block.
@@ -66,9 +66,9 @@ class DeploymentFacts(KvFacts):
 
     Attributes:
         deployment: its key. digest: of its definition.
-        engine_version: as the server says it. managed: whether it was started here. command, environment: with which it was, without
+        engine_version: as the server reports it. managed: whether it was started here. command, environment: with which it was, without
             secrets; settings: of its engine, as started.
-        ready_s: seconds from start to readiness. weight_gib: of the loaded weights, as its log tells them.
+        ready_s: seconds from start to readiness. weight_gib: of the loaded weights, as its log shows them.
         inherited: the user's variables that reached it, as recorded; None for a server that was not started here, or of which nothing
             was recorded. environment_digest: of those that must be alike in runs that are compared.
     """

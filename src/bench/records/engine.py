@@ -16,7 +16,7 @@ class EngineRecord:
     """How an engine's server is started.
 
     Attributes:
-        engine: its key. source, device: as configured.
+        engine: its key. source, device (the backend): as configured.
         command: the server's of `source: command`; of a lock or a container the interpreter that runs it; None where it is not
             ours to start.
         locks: SHA-256 of each lock file by its path; None where the engine is not built from locks.

@@ -17,7 +17,7 @@ __all__ = ["Launch", "MemoryPlan", "Settings", "flags_of", "read_launch", "setti
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a server is told of its engine's settings; null where it is told nothing, and the engine chooses.
+    """The settings that a server is started with; null where none is given, and the engine chooses.
 
     Attributes:
         max_num_seqs: most sequences in a step. max_model_len: longest sequence (tokens). block_size: of the KV cache (tokens).
@@ -41,7 +41,7 @@ class MemoryPlan:
     """What each device holds, in bytes and tokens, from geometry alone: of a device of the pipeline stage with the fewest blocks.
 
     Attributes:
-        parameters: of the model. device_memory_bytes: None where no device was seen.
+        parameters: of the model. device_memory_bytes: None where no GPU was seen.
         weight_bytes, overhead_bytes, kv_cache_bytes: of that device; the KV cache is None where it is not known before a start.
         needed_bytes: what the fullest GPU, or all workers of a CPU engine together, take.
         kv_bytes_per_token: over all devices. kv_bytes_per_token_per_device: on that one.
@@ -72,10 +72,10 @@ class Launch:
         tensor_parallel, pipeline_parallel, data_parallel: as configured. gpus: of one instance, the number that everything else uses;
             0 where it runs on a CPU, None where it is unknown.
         served_name: the model's name for requests. base_url: of a server that is not ours; None for one that is.
-        kind: which engine it is, as `bench.engines` calls it. device: `cpu` or `cuda`.
+        kind: which engine it is, as `bench.engines` calls it. device: the backend, `cpu` or `cuda`.
         vocabulary: size of the model's, None where it is not known.
-        argv: the server's command line, with `{port}`; None for a server that is not ours. settings: what it says of the engine.
-        engine_version: of the engine's environment, for a server that does not tell its own.
+        argv: the server's command line, with `{port}`; None for a server that is not ours. settings: what it sets of the engine.
+        engine_version: of the engine's environment, for a server that does not report its own.
         afterwards: a command that removes what ends with no process, as a container. environment: variables, without secrets.
         plan: the memory; None where the model's shape is not known.
     """

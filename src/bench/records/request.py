@@ -23,7 +23,7 @@ class RequestRecord:
         index: number of the request in its run. after: index of the turn before it in its conversation.
         outcome: `ok`; `http_error`: a status other than 200; `stream_error`: an error inside a stream that began with 200;
             `truncated`: the answer ended before its last event; `disconnect`; `timeout`.
-        error: the server's words, where it said why; else the system's, where the connection failed.
+        error: the server's message, where it sent one; else the system's, where the connection failed.
         prompt_asked, output_asked: tokens of the prompt as sent, and tokens asked for.
         prompt_tokens, completion_tokens: as the server counted them (`usage`); cached_tokens: of the prompt's, those it had in its
             prefix cache, where it says so.

@@ -99,7 +99,7 @@ class Host:
 
     Attributes:
         busy_share: not idle. steal_share: taken by another tenant of the machine. other_share: used by processes that are neither the
-            session nor descend from it; None where the server's own cannot be told from others'.
+            session nor descend from it; None where the server's own cannot be distinguished from others'.
     """
 
     busy_share: float | None = None
@@ -112,8 +112,8 @@ class SessionHeader:
     """What the records of one start of a server share.
 
     Attributes:
-        protocol: of the measurement. deployment_digest: of the deployment's definition. engine_version: as the server says it.
-        device: name of what the server runs on; None for one that was not started here. commit: of the sources that measured.
+        protocol: of the measurement. deployment_digest: of the deployment's definition. engine_version: as the server reports it.
+        device: the hardware's name; None for one that was not started here. commit: of the sources that measured.
         environment: the user's variables that reached the server, as recorded. environment_digest: of those that must be alike.
     """
 

@@ -18,7 +18,7 @@ _PLAN = "Before anything is measured"
     "bench compare last-week results --metric throughput_tokens_per_s --fail-on-regression 5",
     "bench compare --plan --noise 3 --between 5 --difference 5",
     after="Exit status: with --fail-on-regression 1 for a regression, and 3 where one could have been overlooked. "
-    "What a verdict means, and how often it is wrong: docs/metrics.md, Comparison.",
+    "What a verdict means, and how often it is wrong: docs/explanation/comparing.md.",
 )
 def compare(
     baseline: Annotated[

@@ -19,7 +19,7 @@ def config(
     """Renew what is generated: the configuration's reference and schema, and the tables of columns.
 
     Writes config/README.md and workflow/schemas/config.schema.json from the typed models in src/bench/study and src/bench/models, and
-    the tables in docs/metrics.md from src/bench/records/columns.toml.
+    the tables in docs/reference/metrics.md from src/bench/records/columns.toml.
     """
     from bench.cli.config import run
 

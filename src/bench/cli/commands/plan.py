@@ -88,7 +88,7 @@ def plan(
 
     Weights, activations, overhead and KV cache term by term, the KV capacity in tokens, the concurrency at which it is full, the fewest
     GPUs, and the ceilings that bandwidth and FLOP/s set. Without --model, every model of the catalogue; without --accelerator, every
-    accelerator; without both, the fewest GPUs of each for each. What each number means: docs/sizing.md.
+    accelerator; without both, the fewest GPUs of each for each. What each number means: docs/explanation/fleet.md.
     """
     options = SimpleNamespace(**locals())
     from bench.cli.plan import run
