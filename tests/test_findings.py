@@ -9,7 +9,7 @@ import pytest
 
 from bench.aggregate import aggregate
 from bench.figures import Results
-from bench.published import devices
+from bench.published import accelerators
 from bench.report import write_report
 from bench.report.findings import findings
 from bench.study import Decision
@@ -162,9 +162,9 @@ def test_a_step_has_its_recovery(tmp_path, summary):
 
 
 def test_a_device_gives_the_band_of_its_memory(summary):
-    told = {"levels": (1,), "gpu_memory_peak_bytes": [0.85 * devices()["h100"].memory]}
+    told = {"levels": (1,), "gpu_memory_peak_bytes": [0.85 * accelerators()["h100"].memory]}
     results = study(summary, a=told)
-    on_h100 = Results(results.runs, results.timeseries, None, SLO, devices()["h100"])
+    on_h100 = Results(results.runs, results.timeseries, None, SLO, accelerators()["h100"])
     assert findings(on_h100, {}, {}).bands["a/1"]["gpu_memory"].state == "within"
     assert "gpu_memory" not in findings(results, {}, {}).band_names
 

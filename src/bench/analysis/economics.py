@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from bench.analysis.sizing import gpus_of
-from bench.published import Device
+from bench.published import Accelerator
 from bench.study import Decision
 
 __all__ = ["Prices", "best_points", "economics", "lasting"]
@@ -43,7 +43,7 @@ class Prices:
     power_w: float | None = None
 
     @classmethod
-    def of(cls, decision: Decision, device: Device | None) -> Prices:
+    def of(cls, decision: Decision, device: Accelerator | None) -> Prices:
         """The decision's prices, and the device's where the decision gives none."""
         return cls(
             gpu_hour=decision.price_per_hour or (device.price_per_hour if device else None),

@@ -125,7 +125,7 @@ class Loop:
             late = bool(due) and due[0][0] <= now()
             if late:
                 self._send_due()
-            # More may be due, or due soon: the timer tells when.
+            # More may be due, or due soon: the timer knows when.
             events = poll(0 if late else -1, _BATCH)
             if len(events) < _FEW and len(streams) >= _MANY:
                 time.sleep(_GATHER_S)
@@ -317,7 +317,7 @@ class Loop:
             try:
                 events = connection.proceed()
             except OSError as error:
-                # The server takes no more of it; its answer may say why.
+                # The server takes no more of it; its answer may explain why.
                 connection.exchange.error = _reason(error)
                 events = select.EPOLLIN
             self._epoll.modify(connection.fd, events)

@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 
 from bench import __version__
 from bench.analysis import Comparison, Prices, invalid, repeats, sight
+from bench.commit import labelled
 from bench.figures import Results
 from bench.figures.save import KINDS
 from bench.figures.theme import with_curve
@@ -165,6 +166,7 @@ def _predicted(found: Findings) -> list[dict[str, Any]]:
 def _markdown(context: Mapping[str, Any]) -> str:
     """The findings in short."""
     environment = jinja2.Environment(loader=jinja2.PackageLoader("bench.report"), trim_blocks=True, lstrip_blocks=True)  # noqa: S701
+    environment.filters["labelled"] = labelled
     environment.filters["cell"] = lambda value, shape: "–" if value is None else shape % value
     return environment.get_template("summary.md.j2").render(**context)
 
@@ -185,6 +187,7 @@ def _render(context: Mapping[str, Any], bundle: str) -> str:
         loader=jinja2.PackageLoader("bench.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["prose"] = _prose
+    environment.filters["labelled"] = labelled
     sections = []
     for name in _SECTIONS:
         section: Any = environment.get_template(f"sections/{name}.html.j2").make_module(dict(context))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import polars as pl
 
 from bench.analysis.validity import invalid
+from bench.shipped import BENCH
 from bench.words.trust import alike
 
 __all__ = ["closing_lines"]
 
 _REASONS = 5  # named at most
 _REMEDY = (
-    "Most often something else ran on this machine. `.venv/bin/bench discard --invalid` (with `--configfile FILE`, where the study is "
-    "not config/config.yaml) and the same make once more measure them again."
+    f"Most often something else ran on this machine. `{BENCH} discard --invalid`, and then the same command as now, "
+    "measure them again."
 )
 
 
@@ -39,7 +40,7 @@ def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
         lines.append(_REMEDY)
     elif rejected.height:
         lines.append(
-            f"{rejected.height} of {runs.height} runs are invalid ({_parts(rejected)}): the report and `.venv/bin/bench runs` say "
+            f"{rejected.height} of {runs.height} runs are invalid ({_parts(rejected)}): the report and `{BENCH} runs` say "
             f"why. {_REMEDY}"
         )
     failing = runs.filter(pl.col("failures").is_not_null())
