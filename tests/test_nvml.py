@@ -194,7 +194,7 @@ def test_the_scraper_s_own_process_tells_what_was_planted(planted, tmp_path):
 
 
 def cuda_spec(content, flags=None, *, source="command", telemetry=None, **deployment):
-    content["engines"]["e"] = {"source": source, "device": "cuda"}
+    content["engines"]["e"] = {"source": source, "backend": "cuda"}
     content["engines"]["e"] |= {"command": ["true"]} if source == "command" else {"base_url": "http://127.0.0.1:1"}
     content["deployments"]["a"] |= {"flags": flags or {}, **deployment}
     content["measurement"] = {"telemetry": telemetry or {}}
@@ -242,7 +242,7 @@ def test_a_server_on_gpus_has_them_beside_its_endpoints(planted, content, tmp_pa
     assert further_endpoints(spec, own, ["nvml:1"], said.append) == ["nvml:1"]  # the configuration knows better
     hidden = server_of(spec, tmp_path, {"CUDA_VISIBLE_DEVICES": ""})
     assert further_endpoints(spec, hidden, [], said.append) == []
-    content["engines"]["e"]["device"] = "cpu"
+    content["engines"]["e"]["backend"] = "cpu"
     on_cpu = Plan.of(load_config(content, source="test")).deployments["a"]
     assert further_endpoints(on_cpu, server_of(on_cpu, tmp_path), [], said.append) == []
     assert said == []

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import indent
 from types import FrameType
 
 import psutil
@@ -21,6 +22,7 @@ from bench.errors import BenchError
 
 __all__ = ["announce_workflow", "end_jobs_on_sigterm", "job"]
 
+_INDENT = " " * 8  # as wide as the time before the workflow's own lines
 _WORKFLOW_PID = "SATURATE_WORKFLOW_PID"
 
 
@@ -58,7 +60,7 @@ def end_jobs_on_sigterm() -> None:
 
 @contextmanager
 def job(log: str | Path) -> Iterator[Callable[[str], None]]:
-    """A job of the workflow: its lines go to standard error and, with the time, to `log`.
+    """A job of the workflow: its lines go to standard error, indented below the workflow's own, and with the time to `log`.
 
     A BenchError ends the process with status 1 and its message alone; any other error keeps its traceback, in the log too. SIGTERM,
     Ctrl-C and the end of the workflow end it in order: what it holds open is closed as after an error.
@@ -68,7 +70,7 @@ def job(log: str | Path) -> Iterator[Callable[[str], None]]:
     with path.open("w", encoding="utf-8") as file:
 
         def say(text: str) -> None:
-            print(text, file=sys.stderr, flush=True)
+            print(indent(text, _INDENT), file=sys.stderr, flush=True)
             print(f"{time.strftime('%FT%TZ', time.gmtime())} {text}", file=file, flush=True)
 
         def end(number: int, _frame: FrameType | None) -> None:

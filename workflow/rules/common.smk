@@ -23,6 +23,7 @@ except ModuleNotFoundError:
 
 from bench.errors import BenchError
 from bench.figures import figures_of
+from bench.shipped import BENCH
 from bench.study import Paths as paths
 from bench.study import Plan, load_config
 from bench.study.last import remember_study
@@ -35,14 +36,38 @@ announce_workflow(SOURCES)
 
 onstart:
     end_jobs_on_sigterm()
+    if workflow.local_exec and not workflow.touch:
+        refuse_what_would_fail()
     if len(workflow.configfiles) == 1 and "study" in workflow.globals["config"]:
         remember_study(Path(os.path.relpath(workflow.configfiles[0])))
+    print(
+        f"“{PLAN.config.study.title}”, {len(RUNS)} runs of {', '.join(PLAN.deployments)}. "
+        f"`{BENCH} watch`, in another terminal, shows a session while it measures.",
+        file=sys.stderr,
+    )
     for line in thin_levels(PLAN.runs, PLAN.config.decision.slos):
         print(f"Note: {line}", file=sys.stderr)
     if workflow.local_exec:
         # Snakemake's limit of jobs a second is meant for clusters. Here each round of scheduling would bring another one a second later,
         # for ever: more with every job that ends, on the cores that are measured.
         workflow.scheduler.job_rate_limiter = None
+
+
+def refuse_what_would_fail():
+    """Look for what would stop the sessions of this workflow, before any of its jobs runs. On a cluster the nodes are other machines."""
+    wanted = {job.rule.name for job in workflow.dag.needrun_jobs()}
+    sessions = [
+        (d, n) for d, n in PLAN.sessions if session_name("measure_", d, n) in wanted
+    ]
+    if sessions:
+        from bench.measure.preflight import faults
+        from bench.store import Store
+
+        if found := faults(PLAN, sessions, Store(Path(paths.STORE))):
+            raise WorkflowError(
+                "nothing was started: this study cannot be measured here\n"
+                + "\n".join(found)
+            )
 
 
 # Snakemake calls the handler of the main Snakefile alone. As a module, this one follows it.

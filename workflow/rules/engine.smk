@@ -10,7 +10,9 @@ rule engine:
     conda:
         "../envs/bench.yaml"
     params:
-        engine=lambda wildcards: PLAN.config.engines[wildcards.engine].model_dump(),
+        engine=lambda wildcards: PLAN.config.engines[wildcards.engine].model_dump(
+            by_alias=True
+        ),
         locks=locks_of,
     script:
         "../scripts/engine.py"

@@ -13,5 +13,5 @@ with job(snakemake.log[0]) as say:
         Decision(**snakemake.params.decision),
         Accelerator(**snakemake.params.device) if snakemake.params.device else None,
     )
-    drawn = draw_figures(snakemake.params.code, results, Path(Paths.MANIFEST).parent, tables=tables)
+    drawn = draw_figures(snakemake.params.code, results, Path(Paths.MANIFEST).parent, tables=tables, say=say)
     say(f"drawn: {', '.join(drawn) or 'none'}; of {len(snakemake.params.code)} figures")

@@ -49,7 +49,7 @@ class Results:
     def given(self, uses: Collection[str]) -> Results:
         """The same results with no more of the decision than the keys in `uses`, and with the device where that is one of them."""
         decision = Decision(**self.decision.model_dump(include=set(uses)))
-        return replace(self, decision=decision, device=self.device if "device" in uses else None)
+        return replace(self, decision=decision, device=self.device if "accelerator" in uses else None)
 
     @property
     def axis(self) -> str:

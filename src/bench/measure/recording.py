@@ -119,7 +119,7 @@ def _expected_tokens(planned: Sequence[PlannedRequest], block_size: int | None, 
 
 
 def _drain(metrics_url: str, end: float) -> float:
-    """Wait until the server says that nothing runs or waits; the seconds that it took from the load's `end`.
+    """Wait until the server reports nothing running or waiting; returns the seconds since the load's `end`.
 
     Gauges may go stale after many cancellations, so the wait has a limit.
     """
@@ -188,9 +188,9 @@ def _versions() -> dict[str, str | None]:
 def _commit() -> str | None:
     """Commit of the working directory, with `+` where tracked files differ from it."""
     try:
-        told = subprocess.run(
+        described = subprocess.run(
             ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"], capture_output=True, text=True
         )
     except OSError:
         return None
-    return told.stdout.strip() or None
+    return described.stdout.strip() or None

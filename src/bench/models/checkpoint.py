@@ -12,6 +12,7 @@ from bench.errors import BenchError
 from bench.models.config_json import config_of, geometry_of, geometry_of_model
 from bench.models.fingerprint import fingerprint
 from bench.models.geometry import Geometry
+from bench.models.hub import FILES
 from bench.models.model import Model
 from bench.models.tokenizer import CHAT_TEMPLATE, FEWEST_TOKENS, SPECIAL, TOKEN_IDS, tokens
 from bench.published import decoder_part
@@ -114,7 +115,7 @@ def _fetch(name: str, model: Model) -> Path:
             snapshot_download(
                 model.hub,
                 revision=model.revision,
-                allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"],
+                allow_patterns=FILES,
             )
         )
     except Exception as error:

@@ -132,7 +132,7 @@ class Plan:
     @cached_property
     def device(self) -> Accelerator | None:
         """The device that the study's decision names, with the study's own facts."""
-        name = self.config.decision.device
+        name = self.config.decision.accelerator
         return None if name is None else accelerator_named(name, accelerators(self.config.hardware))
 
     @property
@@ -144,7 +144,7 @@ class Plan:
                 "baseline": run.deployment.name == self.config.study.baseline,
                 "model": run.deployment.deployment.model,
                 "engine": run.deployment.deployment.engine,
-                "device": run.deployment.engine.device,
+                "device": run.deployment.engine.backend,
                 "tensor_parallel": run.deployment.deployment.tensor_parallel,
                 "workload": run.workload_name,
                 "family": run.family,

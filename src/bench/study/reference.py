@@ -31,14 +31,15 @@ how to fix it. For completion and checks in an editor, put this on a file's firs
 
     # yaml-language-server: $schema=../workflow/schemas/config.schema.json
 
-Three files are there to be copied and changed where a comment says CHANGE:
+Three files are templates: copy one, and change the lines with a comment CHANGE:
 
 - `config/templates/sizing.yaml`: how many GPUs a peak of Poisson traffic takes
 - `config/templates/running-server.yaml`: a quick check of a server that runs already
 - `config/templates/two-settings.yaml`: whether one setting of a server is better than another
 
-Whole studies are in `config/studies` (docs/gallery.md has a table of them). The published models and GPUs that a configuration names by
-`catalogue` and `device` are part of the package, each number with its source: `src/bench/published/models.yaml` and `hardware.yaml`.
+Whole studies are in `config/studies`; docs/gallery.md has a table of them. The published models and GPUs that a configuration names by
+`catalogue` and `accelerator` are part of the package, each number with its source: `src/bench/published/models.yaml` and
+`hardware.yaml`.
 
 Sizes are bytes or texts such as `64MiB`. Names (of models, engines, deployments, workloads) are lower case letters, digits,
 `.` and `-`.

@@ -37,6 +37,7 @@ _SCRAPE_S = _CONNECT_S + _READ_S + 1
 # A scrape that is under way when the end comes, and the last one after it.
 _END_S = 2 * _SCRAPE_S
 _LOOK_S = 0.5  # how often the end is looked for while no scrape comes
+_FLUSH_S = 1.0  # what was scraped is in the file by then
 
 _Line = dict[str, Any]
 
@@ -61,11 +62,14 @@ def scrape(urls: Sequence[str], interval_s: float, output: Path, *, ended: threa
     for url in urls:
         # A daemon: an answer that trickles in for ever must not keep the process.
         threading.Thread(target=_follow, args=(url, start, interval_s, ended, lines), daemon=True).start()
-    kept = 0
+    kept, flushed = 0, start
     with gzip.open(output, "wt", compresslevel=1, encoding="utf-8") as file:
         for line in _arrivals(lines, urls, ended, ready):
             file.write(json.dumps(line) + "\n")
             kept += "text" in line
+            if (now := time.monotonic()) - flushed >= _FLUSH_S:  # for `bench watch`, and for what is left of a killed session
+                file.flush()
+                flushed = now
     return kept
 
 

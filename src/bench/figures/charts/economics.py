@@ -28,7 +28,7 @@ _DASHES = {"revenue": [1, 0], "cost": [6, 3], "profit": [2, 2]}
     "cost stays. Prices are those of the study's decision. Each panel has a scale of its own.",
     invalid="Left out",
     uses=(
-        *("slo", "failed_share", "device", "price_per_hour", "energy_price_per_kwh"),
+        *("slo", "failed_share", "accelerator", "price_per_hour", "energy_price_per_kwh"),
         *("cost_per_million_requests", "price_per_million_tokens"),
     ),
 )
