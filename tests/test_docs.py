@@ -160,7 +160,7 @@ BASE = {
     "decision": {},
 }
 BASE["models"]["llama"] = {"catalogue": "llama-3.1-8b"}
-BASE["engines"]["gpu"] = {"source": "command", "command": ["vllm", "serve"], "device": "cuda"}
+BASE["engines"]["gpu"] = {"source": "command", "command": ["vllm", "serve"], "backend": "cuda"}
 BASE["deployments"]["llama"] = {"model": "llama", "engine": "gpu"}
 
 
