@@ -50,7 +50,7 @@ def curves(**columns):
             {"measured": [20], "predicted": [None], "levels_apart": [None]},
             "The KV cache is full at 20 requests in flight",
         ),
-        ({"measured": [None], "predicted": [16.0], "levels_apart": [None]}, "No measured load fills the KV cache"),
+        ({"measured": [None], "predicted": [16.0], "levels_apart": [None]}, "No valid run fills the KV cache"),
         ({"measured": [None, 8], "predicted": [16.0, 8.0], "levels_apart": [None, 0]}, None),
         ({"measured": [16], "predicted": [16.0], "levels_apart": [0], "cache_known": [False]}, None),
         ({"measured": [16], "predicted": [None], "levels_apart": [None], "axis": ["request_rate"]}, None),

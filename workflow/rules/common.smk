@@ -34,6 +34,23 @@ from bench.workflow import announce_workflow, end_jobs_on_sigterm
 announce_workflow(SOURCES)
 
 
+def refuse_what_would_fail():
+    """Look for what would stop the sessions of this workflow, before any of its jobs runs. On a cluster the nodes are other machines."""
+    wanted = {job.rule.name for job in workflow.dag.needrun_jobs()}
+    sessions = [
+        (d, n) for d, n in PLAN.sessions if session_name("measure_", d, n) in wanted
+    ]
+    if sessions:
+        from bench.measure.preflight import faults
+        from bench.store import Store
+
+        if found := faults(PLAN, sessions, Store(Path(paths.STORE))):
+            raise WorkflowError(
+                "nothing was started: this study cannot be measured here\n"
+                + "\n".join(found)
+            )
+
+
 onstart:
     end_jobs_on_sigterm()
     if workflow.local_exec and not workflow.touch:
@@ -51,23 +68,6 @@ onstart:
         # Snakemake's limit of jobs a second is meant for clusters. Here each round of scheduling would bring another one a second later,
         # for ever: more with every job that ends, on the cores that are measured.
         workflow.scheduler.job_rate_limiter = None
-
-
-def refuse_what_would_fail():
-    """Look for what would stop the sessions of this workflow, before any of its jobs runs. On a cluster the nodes are other machines."""
-    wanted = {job.rule.name for job in workflow.dag.needrun_jobs()}
-    sessions = [
-        (d, n) for d, n in PLAN.sessions if session_name("measure_", d, n) in wanted
-    ]
-    if sessions:
-        from bench.measure.preflight import faults
-        from bench.store import Store
-
-        if found := faults(PLAN, sessions, Store(Path(paths.STORE))):
-            raise WorkflowError(
-                "nothing was started: this study cannot be measured here\n"
-                + "\n".join(found)
-            )
 
 
 # Snakemake calls the handler of the main Snakefile alone. As a module, this one follows it.

@@ -29,7 +29,7 @@ def snakemake() -> str:
     if Path(sys.prefix).parent.name.startswith("archive-v"):  # uvx: its environment is on PATH only while this command runs
         return f"uvx --from {_origin()} snakemake"
     found = shutil.which("snakemake")
-    return "snakemake" if found and Path(found).samefile(own) else shlex.quote(str(own))
+    return "snakemake" if found and Path(found).resolve() == own.resolve() else shlex.quote(str(own))
 
 
 def _origin() -> str:

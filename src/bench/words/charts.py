@@ -54,7 +54,7 @@ def saturation_title(saturation: pl.DataFrame) -> str | None:
         return None
     full = counted.drop_nulls("measured")
     if full.is_empty():
-        return "No measured load fills the KV cache"
+        return "No valid run fills the KV cache"
     room = pl.col("below").fill_null(0) / pl.col("measured")
     finest = full.with_columns(room=room).filter(pl.col("room") == pl.col("room").max().over("deployment"))
     finest = finest.unique("deployment", keep="first", maintain_order=True)

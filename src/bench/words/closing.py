@@ -11,7 +11,10 @@ from bench.words.trust import alike
 __all__ = ["closing_lines"]
 
 _REASONS = 5  # named at most
-_REMEDY = f"Most often something else ran on this machine. `{BENCH} discard --invalid`, and then the same command as now, measure them again."
+_REMEDY = (
+    f"Most often something else ran on this machine. `{BENCH} discard --invalid`, and then the same command as now, "
+    "measure them again."
+)
 
 
 def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:

@@ -7,7 +7,7 @@ import typer
 from bench.cli.commands.shared import STUDY, Json, command, positive
 
 
-@command(STUDY, "bench watch", "bench watch --once", "bench watch --once --json | jq '.sessions[].live'")
+@command(STUDY, "bench watch", "bench watch --once", "bench watch --once --json")
 def watch(
     once: Annotated[bool, typer.Option("--once", help="Show what there is now, and end.")] = False,
     interval: Annotated[float, typer.Option(metavar="SECONDS", parser=positive, help="Time between two looks.")] = 1.0,
