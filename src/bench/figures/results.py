@@ -35,7 +35,9 @@ class Results:
     device: Accelerator | None = None
 
     @classmethod
-    def read(cls, summary: Path, timeseries: Path, decision: Decision | None = None, device: Accelerator | None = None) -> Results:
+    def read(
+        cls, summary: Path, timeseries: Path, decision: Decision | None = None, device: Accelerator | None = None
+    ) -> Results:
         """The results in the files that `aggregate` wrote; loads that go on by their steady windows, where there are any."""
         import polars as pl  # noqa: PLC0415 - the workflow asks which figures there are without it
 
