@@ -42,7 +42,7 @@ def measure(project, text):
 def test_the_study_is_measured_and_says_where_the_cache_is_full(project, texts):
     measured, report = measure(project, texts[0])
     assert measured == 7
-    assert re.search(r"- \*\*mine · burst\*\*: Its KV cache is full from (8|12) on", report)
+    assert re.search(r"- mine · burst: the KV cache is full from (8|12) in flight on", report)
     listed = subprocess.run(
         [BIN / "bench", "runs", "--configfile", "my-study.yaml"], cwd=project.folder, capture_output=True, text=True
     )
@@ -53,7 +53,7 @@ def test_a_level_and_a_decision_measure_that_level_alone(project, texts):
     grown = texts[0].replace("[1, 4, 8, 12]", "[1, 4, 6, 8, 12]")
     measured, report = measure(project, grown + texts[1])
     assert measured == 1
-    assert "- **mine · chat**: " in report
+    assert "how many does a peak of 500 requests/s take?" in report
     assert "instances for 500/s" in report
     size = "size results:mine --workload chat --slo ttft_p90=150ms --slo tpot_p90=25ms --peak-rps 800"
     assert f"bench {size}" in (ROOT / "docs/tutorial/decision.md").read_text()
