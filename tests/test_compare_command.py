@@ -69,7 +69,7 @@ def test_a_single_pair_is_no_pass(study, capsys, summary):  # noqa: ARG001
     with pytest.raises(SystemExit) as ended:
         main(["compare", "a", "one.parquet", "--fail-on-regression", "0"])
     assert ended.value.code == 3
-    assert "nothing tells how far runs differ by chance" in capsys.readouterr().err
+    assert "nothing shows how far runs differ by chance" in capsys.readouterr().err
 
 
 def test_failures_alone_stop_a_release(study, capsys, summary):  # noqa: ARG001

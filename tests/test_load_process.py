@@ -46,7 +46,7 @@ FAULTS = [
     ("raise SystemExit(3)", "ended with status 3"),
     (READ + "raise SystemExit(3)", "ended with status 3"),
     (READ + "print('mine', flush=True)", "ended with status 0"),
-    (READ + "print('mine', flush=True); time.sleep(60)", "prints to standard output.*PYTHONPATH"),
+    (READ + "print('mine', flush=True); time.sleep(60)", "unexpected output to stdout.*PYTHONPATH"),
     (READ + "out.write(pickle.dumps('Connection refused'))", "does not accept 2 connections: Connection refused"),
     (READY + "raise SystemExit(3)", "ended with status 3"),
     (CLOCK + "os.kill(os.getpid(), 9)", r"ended with status -9 \(killed, often for memory"),

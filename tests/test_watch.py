@@ -189,7 +189,9 @@ def test_every_torn_end_of_a_file_gives_what_is_whole(tmp_path):
     assert tail.read().running == 2
 
 
-@pytest.mark.parametrize("content", [b"", b"\x00" * 100, b"no gzip at all\n", gzip.compress(b'[1]\nnull\n{"endpoint": 3}\n', mtime=0)])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x00" * 100, b"no gzip at all\n", gzip.compress(b'[1]\nnull\n{"endpoint": 3}\n', mtime=0)]
+)
 def test_a_file_that_is_none_of_ours_gives_nothing(tmp_path, content):
     (tmp_path / "t.gz").write_bytes(content)
     assert Tail(tmp_path / "t.gz").read() is None

@@ -36,7 +36,7 @@ def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
         found = alike(reason for reasons in runs["reasons"] for reason in reasons)
         lines += [f"    {reason} ({count} of {runs.height} runs)" for reason, count in found[:_REASONS]]
         if len(found) > _REASONS:
-            lines.append(f"    and {len(found) - _REASONS} more reasons: `.venv/bin/bench runs`")
+            lines.append(f"    and {len(found) - _REASONS} more reasons: `{BENCH} runs`")
         lines.append(_REMEDY)
     elif rejected.height:
         lines.append(
