@@ -200,6 +200,7 @@ def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(pro
     project.servers("llama_server.py")[0].send_signal(signal.SIGKILL)
     seen = []  # by who watches meanwhile
     while workflow.poll() is None:
+        time.sleep(1)  # not one look after another: they would have the cores
         seen += project.watched()["sessions"]
     assert workflow.wait(timeout=600) == 0, project.said()[-6000:]
     assert {session["state"] for session in seen} >= {"measuring"}
