@@ -149,6 +149,13 @@ def test_a_job_that_is_tried_again_and_succeeds_has_not_failed(handler, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_why_a_cluster_ended_a_job_is_shown(handler, capsys):
+    reason = "SLURM-job '12' failed, SLURM status is: 'OUT_OF_MEMORY'."
+    error = {"jobid": 1, "rule_name": "measure_a", "rule_msg": reason, "log": ["a.log"]}
+    log(handler(), LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, **error)
+    assert capsys.readouterr().err.splitlines() == ["[ 0:00] Failed: measure_a, see a.log", f"[ 0:00] {reason}"]
+
+
 @pytest.mark.parametrize(
     ("end", "shown"),
     [("died with <Signals.SIGKILL: 9>.", True), ("returned non-zero exit status 137.", True), ("returned non-zero exit status 143.", False), ("returned non-zero exit status 1.", False)],

@@ -150,6 +150,8 @@ class LogHandler(LogHandlerBase):
         log = next(iter(job.get("log") or ()), None)
         self._failed[job["jobid"]] = job["rule_name"], log
         self._say(f"Failed: {job['rule_name']}" + (f", see {log}" if log else ""), "31")
+        if reason := (job.get("rule_msg") or "").strip():  # a cluster's: a job that it killed wrote nothing itself
+            self._say(reason, "31")
 
     def _remarks(self, record: logging.LogRecord) -> None:
         text = record.getMessage().strip() if record.msg else ""
