@@ -93,7 +93,7 @@ def _finished(session: Session) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("finished", "tokens/s", "TTFT P50", "took"):
         table.add_column(title, justify="left" if title == "finished" else "right", header_style="dim", no_wrap=True)
-    table.add_column("so far", header_style="dim")
+    table.add_column("remarks", header_style="dim")
     for run, reasons in [*marked[-_MARKED:], *session.verdicts[-_FINISHED:]]:
         text = verdict_text(run, reasons)
         table.add_row(
