@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -16,7 +17,10 @@ import pytest
 from benchmarks.made import made_study, make_run
 
 from bench.engine import Server, hardware
+from bench.engine import external as asking
+from bench.http import post
 from bench.measure.preflight import faults
+from bench.records.files import write_record
 from bench.store import Store, facts_key
 from bench.study import Plan, load_config
 from tests import records
@@ -33,9 +37,9 @@ def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
-def found(content):
+def found(content, **options):
     plan = Plan.of(load_config(content, source="t"), root=ROOT)
-    return faults(plan, plan.sessions, Store(Path("store")))
+    return faults(plan, plan.sessions, Store(Path("store")), **options)
 
 
 @contextmanager
@@ -136,6 +140,28 @@ def test_a_command_an_interpreter_and_a_container_runtime_that_are_not_there(con
         assert f"engines.e.{key} is not on PATH. Install it, or name another one." in found(content)
 
 
+def test_an_engine_that_is_ready_needs_nothing_on_path(content, tmp_path, monkeypatch):
+    python = script(tmp_path / "python", "echo /nowhere/include")
+    record = Path("results/engines/e/engine.json")
+    record.parent.mkdir(parents=True)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("bench.engines.vllm.find_library", lambda _: None)
+    monkeypatch.setattr("sys.platform", "linux")
+    for engine, lacking in (
+        (
+            {"source": "lock", "locks": ["requirements.lock"], "python": "python9"},
+            ["engines.e: vLLM's CPU build needs libnuma"],
+        ),
+        ({"source": "command", "command": ["no-such-server"]}, []),
+    ):
+        content["engines"]["e"] = engine
+        write_record(records.engine(source=engine["source"], command=(python,)), record)
+        assert [fault.partition(";")[0] for fault in found(content)] == lacking
+        assert " is not on PATH. Install it" in found(content, preparing={"e"})[0]
+        write_record(records.engine(source=engine["source"], command=("gone/python",)), record)
+        assert found(content)[0].startswith(f"engines.e: {record} names 'gone/python', which is not there. Remove that file")
+
+
 def test_a_container_runtime_that_refuses_is_quoted(content, tmp_path, monkeypatch):
     script(tmp_path / "docker", "echo 'permission denied while trying to connect to the Docker daemon socket' >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -173,6 +199,23 @@ def test_more_gpus_than_there_are(content, monkeypatch):
     (fault,) = found(content)
     assert "needs 2 GPUs, and CUDA_VISIBLE_DEVICES=0 shows 1." in fault
     sys.modules.pop("pynvml", None)
+
+
+def test_gpus_that_nvml_cannot_read_are_measured_all_the_same(content, monkeypatch):
+    """As in a container without the driver's utilities. A machine without any driver has no GPU."""
+    content["engines"]["e"]["backend"] = "cuda"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr("ctypes.CDLL", lambda _: None)
+    assert found(content) == []
+
+    def missing(name):
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr("ctypes.CDLL", missing)
+    (fault,) = found(content)
+    assert fault.startswith("deployments.a: needs 1 GPU, and NVML cannot be loaded (")
+    assert fault.endswith("libcuda.so.1 cannot be loaded either. Measure on a machine that has a GPU.")
 
 
 def test_an_address_at_which_nothing_answers(content):
@@ -223,6 +266,13 @@ def test_a_model_that_the_server_does_not_serve(content, endpoint):
 def test_a_server_that_takes_any_name_is_taken(content):
     with fake_server(pages={"/v1/models": MODELS}) as server:
         assert found(external(content, server.base_url, served_name="any")) == []
+
+
+def test_a_server_too_busy_to_answer_is_taken(content, monkeypatch):
+    monkeypatch.setattr(asking, "post", partial(post, timeout_s=0.2))
+    with fake_server(first_s=5.0, pages={"/v1/models": MODELS}) as server:
+        assert found(external(content, server.base_url, served_name="alias")) == []
+        assert server.bodies
 
 
 def test_a_checkpoint_that_the_hub_does_not_give(tmp_path):

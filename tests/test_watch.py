@@ -144,7 +144,9 @@ def test_a_session_from_its_start_to_its_end(machine):
     machine.now += 30
     four = machine.look()
     assert four.sessions == ()
-    assert news(three, four) == ["No session runs. The last one: a, session 1, finished 30 s ago, 1 run done."]
+    assert news(three, four) == ["a: finished 30 s ago, 1 run done", "No session runs."]
+    assert drawn(four) == "No session runs. The last one: a, session 1, finished 30 s ago, 1 run done.\n"
+    assert news(None, machine.new_watcher().look()) == [drawn(four).strip()]
 
 
 def test_the_numbers_of_a_growing_run(machine):
@@ -166,7 +168,7 @@ def test_the_numbers_of_a_growing_run(machine):
     assert live.tokens_per_s == pytest.approx(200)
     shown = drawn(machine.look())
     assert "50 %" in shown and "not reported" not in shown
-    assert "valid" not in shown  # its one finished run has no record here
+    assert "no fault" not in shown  # its one finished run has no record here
 
 
 def test_every_torn_end_of_a_file_gives_what_is_whole(tmp_path):
@@ -245,22 +247,78 @@ def test_a_session_that_lives_here_is_not_stale_however_long_it_is_silent(machin
 
 def test_a_session_elsewhere_that_falls_silent_is_stale_after_a_minute(machine):
     machine.write(progress(host="there"))
+    machine.telemetry.write_bytes(b"")
+    machine.touch(machine.telemetry)
     machine.look()
     machine.now += 59
     assert machine.look().sessions[0].state == "measuring"
     machine.now += 2
     (session,) = machine.look().sessions
     assert (session.state, session.unsure) == ("stale", False)
-    assert "none of its files grows" in state_text(session)
+    assert "its files do not grow" in state_text(session)
     with gzip.open(machine.telemetry, "wb") as file:
         file.write(b"x")
     assert machine.look().sessions[0].state == "measuring"  # it was the network
+
+
+@pytest.mark.parametrize("state", ["starting", "warming up", "reference load", "measuring", "between runs"])
+def test_a_session_elsewhere_is_not_dead_where_no_file_has_to_grow(machine, state):
+    """Such as a run on a server that is not scraped."""
+    machine.write(progress(host="there", state=state, run=RUN if state == "measuring" else None))
+    machine.look()
+    machine.now += 300
+    (session,) = machine.look().sessions
+    assert session.state == state
+    assert state_text(session).endswith("; nothing new for 5 min")
+    machine.now += 86400
+    assert machine.look().sessions[0].state == "stale"  # nor does it stay for ever
+
+
+def test_a_session_that_fails_beside_others_is_reported_with_its_last_run_and_stays_in_sight(machine):
+    machine.write(progress())
+    machine.write(progress(deployment="b", began=901.0), name="b")
+    one = machine.look()
+    last = replace(DONE, run="last", level=8.0)
+    machine.write(progress(state="failed", detail="the server died\nits log", run=None, finished=(DONE, last)))
+    machine.now += 1
+    two = machine.look()
+    assert news(one, two) == [
+        "a: chat, concurrency 8: 50 tokens/s, TTFT P50 0.020 s, 10.0 s: its record is not there",
+        "a: failed 1 s ago, 2 runs done: the server died",
+    ]
+    assert "a, session 1: failed 1 s ago, 2 runs done: the server died" in drawn(two)
+    three = machine.look()
+    assert news(two, three) == []
+    assert "a, session 1: failed" in drawn(three)
+    assert [each["state"] for each in as_json(three)["ended"]] == ["failed"]
+    machine.write(progress(began=1002.0))
+    assert "failed" not in drawn(machine.look())  # it is measured once more
+
+
+def test_a_session_that_is_killed_while_another_begins_is_reported(machine):
+    machine.write(progress(pid=1))
+    machine.living.add(1)
+    one = machine.look()
+    machine.living.discard(1)
+    machine.write(progress(deployment="b", began=1001.0), name="b")
+    machine.now += 1
+    two = machine.look()
+    assert news(one, two)[0].startswith("a: no sign of life since ")
+    assert "a, session 1: no sign of life" in drawn(two)
+
+
+def test_a_session_that_begins_and_ends_between_two_looks_is_reported(machine):
+    one = machine.look()
+    machine.write(progress(state="ended", run=None))
+    assert news(one, machine.look())[1:] == ["a: ended by a signal 0 s ago, 1 run done"]
 
 
 @pytest.mark.parametrize("fast_s", [-3600.0, 3600.0])
 def test_a_session_elsewhere_whose_clock_is_wrong_is_no_dead_one(machine, fast_s):
     """An hour behind or ahead, the file times with it: what counts is that a file grows."""
     machine.fast_s = fast_s
+    machine.telemetry.write_bytes(b"")
+    machine.touch(machine.telemetry)
     machine.write(progress(host="there", since=1000.0 + fast_s, written=1000.0 + fast_s, began=900.0 + fast_s))
     first = machine.look()
     assert first.unsure == (fast_s < 0)  # an hour old, it seems; that is to be seen
@@ -278,6 +336,8 @@ def test_a_session_elsewhere_whose_clock_is_wrong_is_no_dead_one(machine, fast_s
 
 def test_a_session_elsewhere_that_was_old_at_the_first_look_is_believed_dead_after_some_seconds(machine):
     machine.write(progress(host="there"))
+    machine.telemetry.write_bytes(b"")
+    machine.touch(machine.telemetry)
     machine.now += 600
     assert machine.look().unsure
     machine.now += 4
@@ -320,6 +380,14 @@ def test_a_finished_run_is_judged_by_its_record(machine):
     ((_, reasons),) = machine.look().sessions[0].verdicts
     assert reasons == ("the client's event loop was late: P99 0.4 s, over 0.05 s",)
     assert "1 of 4 requests failed; invalid: the client's event loop was late" in drawn(machine.look())
+
+
+def test_a_run_without_faults_is_not_called_valid_before_it_is_parsed(machine):
+    folder = machine.root / "results/.store/digest"
+    folder.mkdir(parents=True)
+    write_record(made.run(), folder / "run.json")
+    machine.write(progress(finished=(replace(DONE, failed=0),)))
+    assert "no fault so far" in drawn(machine.look()) and "valid" not in drawn(machine.look())
 
 
 def test_what_an_engine_does_not_report_is_named(machine):

@@ -78,9 +78,9 @@ def test_a_whole_workflow_in_plain_words(handler, capsys):
     job(it, 60, "figures", output=["f/ttft.svg (update)", "f/e2e.svg (update)", "f/ttft.png (update)"])
     assert capsys.readouterr().err.splitlines() == [
         "[ 0:00] Preparing the engine vllm-cpu",
-        "[ 1:15] Measuring a, session 1 of 3",
+        "[ 1:15] Measuring a; 1 of 3 sessions",
         "[ 2:55] 1 of 3 sessions measured, about 3 min left",
-        "[ 2:55] Measuring a, session 2 of 3",
+        "[ 2:55] Measuring a; 2 of 3 sessions",
         "[ 2:55] Parsing 40 runs",
         "[ 3:05] 7 of 40 runs parsed, about 50 s left",
         "[ 3:16] 14 of 40 runs parsed, about 39 s left",
@@ -101,11 +101,11 @@ def test_parsing_between_sessions_goes_on_where_it_was(handler, capsys):
         it.now += seconds
         log(it, LogEvent.JOB_FINISHED, "Finished", job_id=number)
     assert capsys.readouterr().err.splitlines() == [
-        "[ 0:00] Measuring a, session 1 of 2",
+        "[ 0:00] Measuring a; 1 of 2 sessions",
         "[ 1:00] 1 of 2 sessions measured, about 60 s left",
         "[ 1:00] Parsing 3 runs",
         "[ 1:11] 1 of 3 runs parsed, about 22 s left",
-        "[ 1:11] Measuring b, session 2 of 2",
+        "[ 1:11] Measuring b; 2 of 2 sessions",
         "[ 2:11] Parsing the other 2 of 3 runs",
         "[ 2:22] 2 of 3 runs parsed, about 11 s left",
     ]
@@ -117,7 +117,7 @@ def test_a_failed_job_is_named_at_once_and_shows_the_end_of_its_log_at_the_end(h
     job(it, 1, "measure_a")
     script = "RuleException:\nCalledProcessError in file measure.smk, line 8:\nCommand 'python .snakemake/scripts/tmp1.measure.py' failed"
     log(it, LogEvent.ERROR, script, logging.ERROR)
-    log(it, LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, rule_name="measure_a", log=[str(file)])
+    log(it, LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, jobid=1, rule_name="measure_a", log=[str(file)])
     log(it, None, "Cannot restore results/x.json: no backup found.", logging.WARNING)
     log(it, text="Complete log(s): x.log")
     log(it, LogEvent.ERROR, "WorkflowError:\nAt least one job did not complete successfully.", logging.ERROR)
@@ -131,9 +131,45 @@ def test_a_failed_job_is_named_at_once_and_shows_the_end_of_its_log_at_the_end(h
     assert capsys.readouterr().err.splitlines() == [f"[ 0:00] Failed: measure_a, {file} ends with", *last]
 
 
+def test_a_job_that_is_tried_again_and_succeeds_has_not_failed(handler, capsys):
+    it = handler()
+    log(it, LogEvent.RUN_INFO, "", stats={"measure_a": 1, "measure_b": 1})
+    job(it, 1, "measure_a")
+    log(it, LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, jobid=1, rule_name="measure_a", log=[])
+    job(it, 1, "measure_a")
+    log(it, LogEvent.JOB_FINISHED, "Finished", job_id=1)
+    assert capsys.readouterr().err.splitlines() == [
+        "[ 0:00] Measuring a; 1 of 2 sessions",
+        "[ 0:00] Failed: measure_a",
+        "[ 0:00] Measuring a; 1 of 2 sessions",
+        "[ 0:00] 1 of 2 sessions measured, about 0 s left",
+    ]
+    log(it, text="Complete log(s): x.log")
+    it.close()
+    assert capsys.readouterr().err == ""
+
+
+def test_why_a_cluster_ended_a_job_is_shown(handler, capsys):
+    reason = "SLURM-job '12' failed, SLURM status is: 'OUT_OF_MEMORY'."
+    error = {"jobid": 1, "rule_name": "measure_a", "rule_msg": reason, "log": ["a.log"]}
+    log(handler(), LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, **error)
+    assert capsys.readouterr().err.splitlines() == ["[ 0:00] Failed: measure_a, see a.log", f"[ 0:00] {reason}"]
+
+
+@pytest.mark.parametrize(
+    ("end", "shown"),
+    [("died with <Signals.SIGKILL: 9>.", True), ("returned non-zero exit status 137.", True), ("returned non-zero exit status 143.", False), ("returned non-zero exit status 1.", False)],
+)  # fmt: skip
+def test_a_job_that_was_killed_is_shown_with_its_signal(handler, capsys, end, shown):
+    """Out of memory, for one: it wrote nothing about it. What it wrote itself, with status 1 or on SIGTERM, stands above."""
+    text = f"RuleException:\nCalledProcessError in file measure.smk, line 8:\nCommand 'python .snakemake/scripts/tmp1.measure.py' {end}"
+    log(handler(), LogEvent.ERROR, text, logging.ERROR)
+    assert (end in capsys.readouterr().err) == shown
+
+
 @pytest.mark.parametrize(
     ("level", "text"),
-    [(logging.WARNING, "Something is odd"), (logging.ERROR, "WorkflowError:\nthe configuration is refused"), (logging.INFO, "Nothing to be done (all requested files are present and up to date).")],
+    [(logging.WARNING, "Something is odd"), (logging.WARNING, "Conda environment file x does not end in .yaml"), (logging.ERROR, "WorkflowError:\nthe configuration is refused"), (logging.INFO, "Nothing to be done (all requested files are present and up to date).")],
 )  # fmt: skip
 def test_what_a_user_has_to_know_is_shown(handler, capsys, level, text):
     log(handler(), LogEvent.ERROR if level == logging.ERROR else None, text, level)

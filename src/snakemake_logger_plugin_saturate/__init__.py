@@ -5,10 +5,11 @@ Jobs print their own lines in between. Snakemake's listing of jobs goes to its l
 
 from __future__ import annotations
 
+import logging
+import re
 import sys
 import time
 from collections import Counter, defaultdict
-from logging import LogRecord
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,10 @@ _STAGES = {
     "manifest": "Listing what was made",
 }
 _MEASURE = "measure_"  # a rule for each session: measure_DEPLOYMENT, and with _NUMBER from its second session on
-# What Snakemake reports of itself. Anything else that it says is shown.
+# What Snakemake reports of itself. Anything else is shown, and every warning and error but these two.
+_EXPECTED = ("Cannot restore", "Exiting because a job")
 _ITS_OWN = tuple(
-    """Assuming |Building DAG|Cannot restore|Complete log|Conda env|Config file|Creating|Elapsed|Exiting because a job|Group jobs|
+    """Assuming |Building DAG|Complete log|Conda env|Config file|Creating|Elapsed|Group jobs|
 host: |Job rate limit|Provided |Removing output|Rules claiming|Rules with |Select jobs|Singularity |Storing|Updating|Using |
 Waiting at most""".replace("\n", "").split("|")
 )
@@ -49,12 +51,12 @@ class LogHandler(LogHandlerBase):
         self._as_snakemake = settings.dryrun or settings.verbose or settings.printshellcmds
         self._begin = self._said = time.monotonic()
         self._totals: Counter[str] = Counter()
-        self._begun: Counter[str] = Counter()
+        self._begun: defaultdict[str, set[Any]] = defaultdict(set)  # jobs by their kind; one that is tried again counts once
         self._done: Counter[str] = Counter()
         self._spent_s: defaultdict[str, float] = defaultdict(float)
         self._jobs: dict[Any, tuple[str, float]] = {}
         self._latest = ""  # kind of the job that began last
-        self._failed: list[tuple[str, str | None]] = []  # rules with their logs
+        self._failed: dict[Any, tuple[str, str | None]] = {}  # rules with their logs
 
     @property
     def writes_to_stream(self) -> bool:
@@ -76,7 +78,7 @@ class LogHandler(LogHandlerBase):
     def needs_rulegraph(self) -> bool:
         return False
 
-    def emit(self, record: LogRecord) -> None:
+    def emit(self, record: logging.LogRecord) -> None:
         """Show a record, if a user has to see it."""
         if self._as_snakemake:
             self._snakemake.emit(record)
@@ -100,8 +102,8 @@ class LogHandler(LogHandlerBase):
 
     def close(self) -> None:
         """Repeat what failed, with the end of its log: it may stand far above."""
-        failed, self._failed = self._failed, []
-        for rule, log in failed:
+        failed, self._failed = self._failed, {}
+        for rule, log in failed.values():
             lines = Path(log).read_text(errors="replace").splitlines() if log and Path(log).is_file() else []
             self._say(f"Failed: {rule}" + (f", {log} ends with" if lines else ""), "31")
             for line in lines[-_LAST_LINES:]:
@@ -111,7 +113,7 @@ class LogHandler(LogHandlerBase):
     def _begins(self, job: dict[str, Any]) -> None:
         kind, now = _kind(job["rule_name"]), time.monotonic()
         self._jobs[job["jobid"]] = kind, now
-        self._begun[kind] += 1
+        self._begun[kind].add(job["jobid"])
         if kind != "parse" or self._latest != "parse":
             self._say(self._stage(job), "1")
             self._said = now
@@ -121,7 +123,7 @@ class LogHandler(LogHandlerBase):
         """What a job does."""
         rule, kind = job["rule_name"], _kind(job["rule_name"])
         if kind == _MEASURE:
-            of = f", session {self._begun[kind]} of {self._totals[kind]}" if self._totals[kind] > 1 else ""
+            of = f"; {len(self._begun[kind])} of {self._totals[kind]} sessions" if self._totals[kind] > 1 else ""
             return f"Measuring {rule.removeprefix(_MEASURE).partition('_')[0]}{of}"
         if kind == "parse":
             done, total = self._done[kind], self._totals[kind]
@@ -133,6 +135,7 @@ class LogHandler(LogHandlerBase):
     def _ends(self, record: dict[str, Any]) -> None:
         now = time.monotonic()
         kind, begun = self._jobs.pop(record["job_id"], ("", now))
+        self._failed.pop(record["job_id"], None)  # it succeeded when it was tried again
         self._done[kind] += 1
         self._spent_s[kind] += now - begun
         done, total = self._done[kind], self._totals[kind]
@@ -145,14 +148,17 @@ class LogHandler(LogHandlerBase):
 
     def _fails(self, job: dict[str, Any]) -> None:
         log = next(iter(job.get("log") or ()), None)
-        self._failed.append((job["rule_name"], log))
+        self._failed[job["jobid"]] = job["rule_name"], log
         self._say(f"Failed: {job['rule_name']}" + (f", see {log}" if log else ""), "31")
+        if reason := (job.get("rule_msg") or "").strip():  # a cluster's: a job that it killed wrote nothing itself
+            self._say(reason, "31")
 
-    def _remarks(self, record: LogRecord) -> None:
+    def _remarks(self, record: logging.LogRecord) -> None:
         text = record.getMessage().strip() if record.msg else ""
-        ours = "CalledProcessError" in text and ".snakemake/scripts/" in text  # a job's own words stand above
+        ours = "CalledProcessError" in text and ".snakemake/scripts/" in text and not _killed(text)  # its own words stand above
         ours = ours or (bool(self._failed) and text.endswith("At least one job did not complete successfully."))
-        hidden = text.startswith(_ITS_OWN) and not (self._failed and text.startswith("Complete log"))
+        hidden = text.startswith(_EXPECTED) or (record.levelno <= logging.INFO and text.startswith(_ITS_OWN))
+        hidden = hidden and not (self._failed and text.startswith("Complete log"))
         if text and text != "None" and not ours and not hidden:
             self._say(text, {"WARNING": "33", "ERROR": "31", "CRITICAL": "31"}.get(record.levelname))
 
@@ -161,6 +167,12 @@ class LogHandler(LogHandlerBase):
         line = f"[{minutes:2}:{seconds:02}] {text}"
         coloured = style and not self._snakemake.nocolor
         print(f"\033[{style}m{line}\033[0m" if coloured else line, file=self._stream, flush=True)
+
+
+def _killed(text: str) -> bool:
+    """Whether a job ended without words of its own: by a signal, as when memory runs out. On SIGINT and SIGTERM it ends in order."""
+    status = re.search(r"non-zero exit status (\d+)", text)
+    return "died with" in text or (status is not None and int(status[1]) >= 128 and int(status[1]) not in (130, 143))
 
 
 def _kind(rule: str) -> str:

@@ -36,7 +36,9 @@ announce_workflow(SOURCES)
 
 def refuse_what_would_fail():
     """Look for what would stop the sessions of this workflow, before any of its jobs runs. On a cluster the nodes are other machines."""
-    wanted = {job.rule.name for job in workflow.dag.needrun_jobs()}
+    jobs = list(workflow.dag.needrun_jobs())
+    wanted = {job.rule.name for job in jobs}
+    preparing = {job.wildcards.engine for job in jobs if job.rule.name == "engine"}
     sessions = [
         (d, n) for d, n in PLAN.sessions if session_name("measure_", d, n) in wanted
     ]
@@ -44,7 +46,8 @@ def refuse_what_would_fail():
         from bench.measure.preflight import faults
         from bench.store import Store
 
-        if found := faults(PLAN, sessions, Store(Path(paths.STORE))):
+        store = Store(Path(paths.STORE))
+        if found := faults(PLAN, sessions, store, preparing=preparing):
             raise WorkflowError(
                 "nothing was started: this study cannot be measured here\n"
                 + "\n".join(found)

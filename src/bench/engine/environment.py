@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.engines import managed
 from bench.errors import BenchError
 from bench.records.checksums import checksum
-from bench.records.engine import EngineRecord
+from bench.records.engine import EngineRecord, read_engine
 from bench.records.files import write_record
 from bench.shipped import located
 from bench.study import Engine
@@ -55,21 +55,21 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
     write_record(ready, record)
 
 
-def refuse_unready(name: str, engine: Engine) -> None:
-    """Look for what `engine` needs of this machine, before anything is installed.
+def refuse_unready(name: str, engine: Engine, record: Path | None = None) -> None:
+    """Look for what `engine` needs of this machine, before anything is installed or started.
 
     Args:
-        name: the engine's key.
+        name: the engine's key. record: its `engine.json`, where the engine is ready: its programs count then, not those on PATH.
 
     Raises:
         BenchError: its command, interpreter, compiler, library or container runtime is missing.
     """
     if engine.source == "lock":
-        interpreter = _found(name, "python", engine.python)
+        interpreter = _ready(name, record) if record else _found(name, "python", engine.python)
         if lacking := managed(engine.kind).lacks(engine.backend, lambda: _headers(name, interpreter)):
             raise BenchError(f"engines.{name}: {lacking}")
     elif engine.source == "command":
-        _found(name, "command", (engine.command or [""])[0])
+        _ready(name, record) if record else _found(name, "command", (engine.command or [""])[0])
     elif engine.source == "container":
         _found(name, "runtime", engine.runtime)
         if engine.runtime != "apptainer":  # docker and podman may be installed and still refuse to run
@@ -81,6 +81,17 @@ def _found(name: str, key: str, program: str) -> str:
     if found is None:
         raise BenchError(f"engines.{name}.{key}: {program!r} is not on PATH. Install it, or name another one.")
     return found
+
+
+def _ready(name: str, record: Path) -> str:
+    """The program that starts an engine which is ready."""
+    program = (read_engine(record).command or ("",))[0]
+    if shutil.which(program) is None:
+        raise BenchError(
+            f"engines.{name}: {record} names {program!r}, which is not there. Remove that file, and the next workflow makes the "
+            "engine ready again."
+        )
+    return program
 
 
 def _ask(name: str, runtime: str) -> None:

@@ -74,12 +74,14 @@ def _models(answer: requests.Response) -> list[str] | None:
 
 
 def _refusal(base: str, model: str, endpoint: str, key: str | None) -> str | None:
-    """How the server refuses a request for one token of `model`; None where it does not."""
+    """How the server refuses a request for one token of `model`; None where it does not, or is too busy to answer in time."""
     content: dict[str, Any] = {"model": model, "max_tokens": 1, "stream": False}
     content |= {"messages": [{"role": "user", "content": "a"}]} if endpoint == "chat" else {"prompt": "a"}
     path = "chat/completions" if endpoint == "chat" else "completions"
     try:
         answer = post(f"{base}/v1/{path}", content, key=key)
+    except requests.exceptions.Timeout:
+        return None
     except requests.RequestException as error:
         return _reason(error)
     return None if answer.ok else f"{answer.status_code} {shown(answer.text.strip(), 200)}"

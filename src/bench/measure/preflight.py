@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -19,24 +20,27 @@ from bench.models.hub import refuse_unfetchable
 from bench.records.checksums import record_digest
 from bench.store import Store, facts_key, run_states
 from bench.study import DeploymentSpec, Paths, Plan
-from bench.telemetry import nvml_endpoint, nvml_problem
+from bench.telemetry import gpus_missing, nvml_endpoint, nvml_problem
 
 __all__ = ["faults"]
 
 _MOST_PLACES = 5
 
 
-def faults(plan: Plan, sessions: Iterable[tuple[str, int]], store: Store) -> list[str]:
+def faults(plan: Plan, sessions: Iterable[tuple[str, int]], store: Store, *, preparing: Container[str] = ()) -> list[str]:
     """Every reason why one of `sessions` (deployment, number) could not measure on this machine, in words.
 
     A session whose runs are all measured starts no server, and nothing is looked at for it.
+
+    Args:
+        preparing: the engines that the workflow prepares first, although a record of them may exist.
     """
     states = run_states(plan, store, ())
     unmeasured = {(run.deployment.name, plan.place_of(run).session) for run, state in states if state != "measured"}
     starting = [each for each in sessions if each in unmeasured or not _has_facts(plan, *each, store)]
     specs = [plan.deployments[name] for name in dict.fromkeys(name for name, _ in starting)]
     places: dict[str, dict[str, None]] = {}  # of each fault: deployments share engines, models and the machine
-    for fault in (_fault(check) for spec in specs for check in _checks(plan, spec, store)):
+    for fault in (_fault(check) for spec in specs for check in _checks(plan, spec, store, preparing)):
         if fault:
             place, _, what = fault.partition(": ")
             places.setdefault(what, {})[place] = None
@@ -60,12 +64,14 @@ def _has_facts(plan: Plan, deployment: str, session: int, store: Store) -> bool:
     return store.holds(facts_key(spec, session)) or record_digest(Paths.facts(deployment, session)) == spec.digest
 
 
-def _checks(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[Callable[[], None]]:
+def _checks(plan: Plan, spec: DeploymentSpec, store: Store, preparing: Container[str]) -> Iterator[Callable[[], None]]:
     if spec.engine.source == "external":
         for endpoint in sorted({run.workload.endpoint for run in plan.runs_of(spec.name)}):
             yield partial(refuse_unlike, spec, endpoint)
         return
-    yield partial(refuse_unready, spec.deployment.engine, spec.engine)
+    engine = spec.deployment.engine
+    record = Path(Paths.ENGINE.format(engine=engine))
+    yield partial(refuse_unready, engine, spec.engine, record if engine not in preparing and record.exists() else None)
     yield partial(_refuse_cores if spec.engine.backend == "cpu" else _refuse_gpus, spec)
     if spec.model.hub:
         yield partial(refuse_unfetchable, spec.deployment.model, spec.model)
@@ -83,7 +89,7 @@ def _refuse_cores(spec: DeploymentSpec) -> None:
 
 
 def _refuse_gpus(spec: DeploymentSpec) -> None:
-    """Look for as many GPUs as the server takes."""
+    """Look for as many GPUs as the server takes. Where NVML cannot read them, a run is still worth measuring."""
     d, needed = spec.deployment, spec.gpus or 0
     environment = {**os.environ, **d.environment}
     names = gpu_names(spec, environment)
@@ -93,12 +99,23 @@ def _refuse_gpus(spec: DeploymentSpec) -> None:
             f"{where}, and CUDA_VISIBLE_DEVICES={environment['CUDA_VISIBLE_DEVICES']} shows {len(names)}. Show more, or lower "
             "tensor_parallel, pipeline_parallel or data_parallel."
         )
-    if problem := nvml_problem(nvml_endpoint(names)):
+    if problem := gpus_missing(nvml_endpoint(names)) or _driver_missing(spec):
         raise BenchError(
-            f"{where}, and {problem}. Measure on a machine that has them"
+            f"{where}, and {problem}. Measure on a machine that has {'them' if needed > 1 else 'a GPU'}"
             + (", or lower tensor_parallel, pipeline_parallel or data_parallel." if needed > 1 else ".")
-            + " config/studies/quick.yaml needs none."
         )
+
+
+def _driver_missing(spec: DeploymentSpec) -> str | None:
+    """Why no server can use a GPU here, where NVML cannot be used either; what a container finds is not known."""
+    problem = nvml_problem(nvml_endpoint(()))
+    if problem is None or spec.engine.source == "container":
+        return None
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return f"{problem}; libcuda.so.1 cannot be loaded either"
+    return None
 
 
 def _refuse_unfit(spec: DeploymentSpec, longest: int) -> None:

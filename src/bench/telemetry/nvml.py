@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.telemetry.devices import DEVICE_METRICS
 
-__all__ = ["GpuReader", "NvmlError", "nvml_endpoint", "nvml_problem"]
+__all__ = ["GpuReader", "NvmlError", "gpus_missing", "nvml_endpoint", "nvml_problem"]
 
 _SCHEME = "nvml:"
 _COUNTERS = ("gpu_energy_j",)
@@ -23,6 +23,10 @@ _COUNTERS = ("gpu_energy_j",)
 
 class NvmlError(Exception):
     """NVML cannot be used here, or has no such GPU; the message names it."""
+
+
+class _MissingError(NvmlError):
+    """NVML works, and finds no such GPU."""
 
 
 def nvml_endpoint(gpus: Sequence[str]) -> str:
@@ -36,6 +40,17 @@ def nvml_problem(endpoint: str) -> str | None:
         GpuReader(endpoint).read()
     except NvmlError as error:
         return str(error)
+    return None
+
+
+def gpus_missing(endpoint: str) -> str | None:
+    """Which of the GPUs of `endpoint` this machine does not have; None where it has them all, or NVML cannot be used to find out."""
+    try:
+        GpuReader(endpoint).read()
+    except _MissingError as error:
+        return str(error)
+    except NvmlError:
+        return None
     return None
 
 
@@ -102,7 +117,7 @@ def _find(nvml: Any, wanted: Sequence[str]) -> list[_Gpu]:
     except nvml.NVMLError as error:
         raise NvmlError(f"NVML counts no GPUs ({error})") from None
     if not whole:
-        raise NvmlError("NVML finds no GPU on this machine")
+        raise _MissingError("NVML finds no GPU on this machine")
     if not wanted:
         return whole
     there = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in whole)
@@ -111,7 +126,7 @@ def _find(nvml: Any, wanted: Sequence[str]) -> list[_Gpu]:
         known = list(_instances(nvml, whole)) if name.startswith("MIG-") else whole
         found = [gpu for gpu in known if str(gpu.index) == name or (not name.isdigit() and gpu.uuid.startswith(name))]
         if len(found) != 1:
-            raise NvmlError(f"GPU {name}: {len(found) or 'none'} of that name; NVML finds {there}")
+            raise _MissingError(f"GPU {name}: {len(found) or 'none'} of that name; NVML finds {there}")
         gpus += found
     return gpus
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from bench.measure.progress import duration_text
 from bench.records.progress import FinishedRun, RunUnderWay
-from bench.watch.sessions import Build, Session, Snapshot
+from bench.watch.sessions import SILENT_S, Build, Session, Snapshot
 from bench.watch.tail import Live
 
 __all__ = [
+    "NO_FAULT",
     "as_json",
     "build_text",
     "finished_text",
@@ -25,22 +26,23 @@ __all__ = [
 ]
 
 
+NO_FAULT = "no fault so far"
+
+
 def state_text(session: Session) -> str:
     """What a session is doing, and since when."""
     record, run = session.record, session.record.run
     since = f"for {duration_text(session.state_s)}"
     if session.state == "stale":
-        why = "its process is gone" if session.here else "none of its files grows"
+        why = "its process is gone" if session.here else "its files do not grow"
         return f"no sign of life since {_moment(session.silent_s)} ({why}); it was {_doing(session)}"
     if record.over:
         ended = {"finished": "finished", "failed": "failed", "ended": "ended by a signal"}[session.state]
         reason = f": {record.detail.splitlines()[0].rstrip('.')}" if session.state == "failed" and record.detail else ""
         return f"{ended} {duration_text(session.state_s)} ago, {_runs(record.finished)}{reason}"
-    if run is None:
-        silence = f"; nothing new for {duration_text(session.silent_s)}" if session.silent_s > 60 else ""
-        return f"{_doing(session)} {since}{silence}"
-    expected = f" of about {duration_text(run.expected_s)}" if run.expected_s is not None else ""
-    return f"{_doing(session)} {since}{expected}"
+    silence = f"; nothing new for {duration_text(session.silent_s)}" if session.silent_s > SILENT_S else ""
+    expected = f" of about {duration_text(run.expected_s)}" if run is not None and run.expected_s is not None else ""
+    return f"{_doing(session)} {since}{expected}{silence}"
 
 
 def _doing(session: Session) -> str:
@@ -83,11 +85,11 @@ def finished_text(run: FinishedRun) -> str:
 
 
 def verdict_text(run: FinishedRun, reasons: tuple[str, ...] | None) -> str:
-    """What speaks against a finished run so far."""
+    """What speaks against a finished run so far; parsing it, with its requests and scrapes, may find more."""
     failed = [f"{run.failed} of {run.requests} requests failed"] if run.failed else []
     if reasons is None:
         return "; ".join([*failed, "its record is not there"])
-    return "; ".join([*failed, *(f"invalid: {reason}" for reason in reasons)]) or "valid"
+    return "; ".join([*failed, *(f"invalid: {reason}" for reason in reasons)]) or NO_FAULT
 
 
 def left_text(session: Session) -> str:
@@ -119,12 +121,12 @@ def idle_text(snapshot: Snapshot) -> str:
 def news(before: Snapshot | None, now: Snapshot) -> list[str]:
     """What changed between two looks, one line each: for a log. Numbers that always change are no news."""
     lines = [build_text(build) for build in now.builds if before is None or build.last_line not in _last_lines(before)]
-    known = {_key(session): session for session in before.sessions} if before else {}
-    for session in now.sessions:
-        old = known.get(_key(session))
+    known = {session.key: session for session in (*before.ended, *before.sessions)} if before else {}
+    for session in (*now.ended, *now.sessions):
+        old = known.get(session.key)
         name = session.record.deployment
         done = {run for run, _ in old.verdicts} if old else set()
-        for run, reasons in session.verdicts if old else ():
+        for run, reasons in session.verdicts if before else ():
             if run not in done:
                 lines.append(f"{name}: {finished_text(run)}: {verdict_text(run, reasons)}")
         if old is None or (old.state, old.record.run) != (session.state, session.record.run):
@@ -132,7 +134,7 @@ def news(before: Snapshot | None, now: Snapshot) -> list[str]:
             lines.append(f"{name}: {state_text(session)}" + (f"; {left}" if left and session.record.run else ""))
     gone = before is None or before.sessions or before.builds
     if not now.sessions and not now.builds and gone:
-        lines.append(idle_text(now))
+        lines.append("No session runs." if now.last in now.ended else idle_text(now))
     return lines
 
 
@@ -140,14 +142,11 @@ def _last_lines(snapshot: Snapshot) -> set[str]:
     return {build.last_line for build in snapshot.builds}
 
 
-def _key(session: Session) -> tuple[str, int, float]:
-    return session.record.deployment, session.record.session, session.record.began
-
-
 def as_json(snapshot: Snapshot) -> dict[str, Any]:
     """A look for another program."""
     return {
         "sessions": [_session(session) for session in snapshot.sessions],
+        "ended": [_session(session) for session in snapshot.ended],
         "builds": [asdict(build) for build in snapshot.builds],
         "last": _session(snapshot.last) if snapshot.last else None,
     }

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.records.progress import RunUnderWay
-from bench.watch.lines import build_text, idle_text, left_text, live_cells, load_text, state_text, verdict_text
+from bench.watch.lines import NO_FAULT, build_text, idle_text, left_text, live_cells, load_text, state_text, verdict_text
 from bench.watch.sessions import Session, Snapshot
 
 __all__ = ["draw"]
@@ -18,11 +18,15 @@ _FINISHED, _MARKED = 6, 3  # finished runs that are shown, and earlier ones that
 
 
 def draw(snapshot: Snapshot) -> RenderableType:
-    """Every session that runs, one panel each; or that none does."""
+    """Every session that runs, one panel each, or that none does; and those that did not finish since the watch began."""
     parts: list[RenderableType] = [Text(build_text(build)) for build in snapshot.builds]
     parts += [_session(session) for session in snapshot.sessions]
     if not parts:
         parts = [Text(idle_text(snapshot))]
+    for session in snapshot.ended:
+        if session.state != "finished" and session != snapshot.last:
+            record = session.record
+            parts.append(Text(f"{record.deployment}, session {record.session}: {state_text(session)}", style="red"))
     return Group(*parts)
 
 
@@ -89,7 +93,7 @@ def _finished(session: Session) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("finished", "tokens/s", "TTFT P50", "took"):
         table.add_column(title, justify="left" if title == "finished" else "right", header_style="dim", no_wrap=True)
-    table.add_column("so far", header_style="dim")
+    table.add_column("remarks", header_style="dim")
     for run, reasons in [*marked[-_MARKED:], *session.verdicts[-_FINISHED:]]:
         text = verdict_text(run, reasons)
         table.add_row(
@@ -97,6 +101,6 @@ def _finished(session: Session) -> Table:
             f"{run.tokens_per_s:,.0f}",
             f"{run.ttft_p50_s:.3f} s" if run.ttft_p50_s is not None else "–",
             f"{run.duration_s:.1f} s",
-            Text(text, style="green" if text == "valid" else "yellow"),
+            Text(text, style="dim" if text == NO_FAULT else "yellow"),
         )
     return table

@@ -24,7 +24,8 @@ from bench.watch.tail import Live, Tail
 
 __all__ = ["SILENT_S", "Build", "Session", "Snapshot", "Watcher"]
 
-SILENT_S = 60.0  # without any file that grows: no sign of life
+SILENT_S = 60.0  # a file that should grow does not: no sign of life
+_FORGET_SESSION_S = 86400.0  # nothing changes, where no file has to grow: a session elsewhere that was killed
 _LOOKS_S = 3.0  # for so long a session elsewhere is watched before its silence is believed: its clock may be wrong
 _FORGET_S = 600.0  # an engine's log that has been silent for so long is of a build that ended
 _MOMENT_S = 5.0  # between looks: the clocks of two machines can be set against each other
@@ -36,8 +37,8 @@ class Session:
     """A session as it is now. Times are seconds by our clock.
 
     Attributes:
-        state: the record's, or `stale`: its process is gone, or nothing of it has grown for a minute. unsure: whether it may be
-            another state, since the clocks of two machines may differ.
+        state: the record's, or `stale`: its process is gone or, elsewhere, its telemetry has not grown for a minute.
+        unsure: whether it may be another state, since the clocks of two machines may differ.
         here: whether its process is one of this machine. state_s, began_s: how long ago the state and the session began.
         silent_s: since something of it grew last. live: of the run under way. last_line: of the server's log while it starts.
         verdicts: of each finished run, what speaks against it so far.
@@ -56,6 +57,16 @@ class Session:
     verdicts: tuple[tuple[FinishedRun, tuple[str, ...] | None], ...]
     left_s: float | None
     study_left_s: float | None
+
+    @property
+    def key(self) -> tuple[str, int, float]:
+        """What distinguishes it from any other, an earlier attempt at the same session too."""
+        return self.record.deployment, self.record.session, self.record.began
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, as far as can be seen."""
+        return not self.record.over and self.state != "stale"
 
 
 @dataclass(frozen=True)
@@ -77,12 +88,14 @@ class Snapshot:
     """Everything at one look.
 
     Attributes:
-        sessions: those that run or should. builds: engines being built. last: the session that ended last, where none runs.
+        sessions: those that run or should. ended: those that ended since the first look. builds: engines being built.
+        last: the session that ended last, where none runs.
     """
 
     sessions: tuple[Session, ...]
     builds: tuple[Build, ...]
     last: Session | None
+    ended: tuple[Session, ...] = ()
 
     @property
     def unsure(self) -> bool:
@@ -129,6 +142,7 @@ class Watcher:
         self._seen: dict[Path, _Seen] = {}
         self._tails: dict[Path, Tail] = {}
         self._judged: dict[Path, tuple[str, ...]] = {}
+        self._past: set[tuple[str, int, float]] | None = None  # sessions that had ended before the first look
 
     def look(self) -> Snapshot:
         """What there is now."""
@@ -137,9 +151,13 @@ class Watcher:
         # One that was killed is shown while nothing newer has begun.
         newest = max((s.record.began for s in every), default=0.0)
         shown = tuple(s for s in running if s.state != "stale" or s.record.began >= newest)
+        if self._past is None:
+            self._past = {s.key for s in every}
+        self._past -= {s.key for s in every if s.alive}
+        ended = tuple(s for s in every if s not in shown and s.key not in self._past)
         builds = tuple(self._builds())
         last = max((s for s in every if s.record.over), key=lambda s: s.record.written, default=None)
-        return Snapshot(shown, builds, None if shown else last)
+        return Snapshot(shown, builds, None if shown else last, ended)
 
     def _files(self) -> Iterator[Path]:
         for pattern in (Paths.PROGRESS, Paths.SESSION_PROGRESS):
@@ -161,7 +179,7 @@ class Watcher:
         if not record.over:
             if here:
                 stale = not self._alive(record.pid, record.process_started)
-            elif silent_s > SILENT_S:
+            elif silent_s > (SILENT_S if growing and growing.exists() else _FORGET_SESSION_S):
                 stale = True
                 unsure = ticks - seen.first < _LOOKS_S
         ago = now - seen.offset_s
