@@ -227,7 +227,7 @@ def test_a_factor_whose_ends_no_model_has_changes_nothing_that_is_known():
     assert (found.change, found.between) == (None, None)
 
 
-def test_bursts_of_swept_lengths_that_nothing_crosses_are_not_asked_for_factors(summary):
+def test_bursts_of_swept_lengths_that_nothing_crosses_are_not_asked_for_factors():
     runs = named(crossed(1, 0.05))
     swept = runs.filter((pl.col("level") == 1) & (pl.col("output_fixed") == 16) & (pl.col("prompt_fixed") < 512))
     swept = swept.with_columns(family=pl.lit("swept"), workload=pl.format("swept-p{}", "prompt_fixed"))

@@ -65,7 +65,7 @@ class Decided:
 
 
 def crossed() -> pl.Expr:
-    """Whether a summary row is of a family of bursts whose loads and lengths are crossed, as `crossed_factors` of the figures has it."""
+    """Whether a summary row is of a family of bursts whose loads and lengths are crossed, as the figures' `crossed_factors` asks."""
     several = pl.sum_horizontal((pl.col(name).drop_nulls().n_unique() > 1).over("family") for name in _CROSSED)
     return pl.col("arrival").eq_missing("burst") & (pl.col("workload") != pl.col("family")) & (several >= 2)
 

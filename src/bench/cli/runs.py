@@ -109,9 +109,8 @@ def forget_runs(
         if run.digest in rejected
         or any(fnmatchcase(run.key, pattern) or fnmatchcase(run.name, pattern) for pattern in patterns)
     ]
-    if invalid:
-        if unjudged := _unjudged(run_states(plan, Store(Path(Paths.STORE)), rejected), judged):
-            raise BenchError(unjudged)
+    if invalid and (unjudged := _unjudged(run_states(plan, Store(Path(Paths.STORE)), rejected), judged)):
+        raise BenchError(unjudged)
     if not wanted and invalid and not patterns:
         if json:
             print_json([])
