@@ -9,6 +9,7 @@ import pytest
 from benchmarks.factors import planted as crossed
 
 from bench.aggregate import summary_frame
+from bench.analysis.decisive import _effect
 from bench.figures import Results
 from bench.report import write_report
 from bench.report.answers import answers
@@ -191,7 +192,48 @@ def test_factors_of_noise_decide_nothing_and_few_configurations_are_not_enough()
     assert all("not known, because no model of it predicts" in line for line in found.lines)
     assert not any("look at" in line for line in found.do)
     few = runs.with_columns(valid=pl.int_range(pl.len()) < 6)
-    assert "Not known: " in answered(Results(few, EMPTY))["factors"].lines[0]
+    found = answered(Results(few, EMPTY))["factors"]
+    assert "Not known: " in found.lines[0]
+    assert len(found.do) == 1 and "discard --invalid" in found.do[0]
+
+
+def test_a_study_of_too_few_configurations_needs_more_of_them():
+    """Measuring valid runs again would change nothing."""
+    runs = named(crossed(1, 0.05, batches=(1, 4), prompts=(32, 128))).filter(tensor_parallel=1)
+    few = answered(Results(runs, EMPTY))["factors"]
+    assert few.lines == ("Not known: 16 configurations have a valid run, and it takes 20.",)
+    assert few.do == ("Add levels or lengths: the study has 16 configurations, and it takes 20 with a valid run.",)
+
+
+def test_a_factor_changes_a_metric_by_so_much_within_a_model():
+    """A model ten times as fast that was measured on one device alone makes no second device slower."""
+    runs = named(crossed(1, 0.0))
+    large = pl.col("model") == runs["model"].last()
+    slowed = pl.when(large).then(10 / pl.col("tensor_parallel").sqrt()).otherwise(1.0)
+    runs = runs.filter(large | (pl.col("tensor_parallel") == 1)).with_columns(pl.col("ttft_mean_s") * slowed)
+    ttft = next(line for line in answered(Results(runs, EMPTY))["factors"].lines if line.startswith("TTFT"))
+    assert "devices (× 0.71 from 1 to 2)" in ttft
+
+
+def test_a_factor_whose_ends_no_model_has_changes_nothing_that_is_known():
+    effect = {"importance": 1.0, "low": 0.5, "high": 1.5, "factor": "devices", "metric": "TTFT (s)"}
+    places = {
+        "model": ["a", "a", "b", "b"],
+        "value": [1.0, 2.0, 2.0, 4.0],
+        "metric": ["TTFT (s)"] * 4,
+        "mean": [4.0, 2.0, 9.0, 3.0],
+    }
+    found = _effect(effect, {"tensor_parallel": pl.DataFrame(places)})
+    assert (found.change, found.between) == (None, None)
+
+
+def test_bursts_of_swept_lengths_that_nothing_crosses_are_not_asked_for_factors():
+    runs = named(crossed(1, 0.05))
+    swept = runs.filter((pl.col("level") == 1) & (pl.col("output_fixed") == 16) & (pl.col("prompt_fixed") < 512))
+    swept = swept.with_columns(family=pl.lit("swept"), workload=pl.format("swept-p{}", "prompt_fixed"))
+    found = answered(Results(pl.concat([runs, swept]), EMPTY))
+    assert not any("swept" in line for line in found["factors"].lines)
+    assert any("swept-p32" in line for line in found["alone"].lines)
 
 
 # Open loops and steps
@@ -209,6 +251,12 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
     assert "sets no SLO" in found["sustained"].sure[0]
     fast = answered(study(rows[:2]))["sustained"].lines[0]
     assert fast.endswith("the highest load that can be judged; its limit was not reached.")
+    assert (
+        answered(study(rows))["sustained"].do[0] == "Send one server no more than 8 requests/s of chat, and add servers beyond."
+    )
+    both = answered(study([*rows, *({**row, "deployment": "b"} for row in rows)]))["sustained"]
+    assert "8 requests/s of a · chat and 8 requests/s of b · chat" in both.do[0]
+    assert "a · chat 8 (" in both.sure[1] and "b · chat 8 (" in both.sure[1]
     lost = answered(study([{**row, **WRONG} for row in (*rows, step)]))["sustained"]
     assert lost.lines == (
         "chat: not known, no run is valid.",
@@ -219,13 +267,14 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
 # A baseline
 
 
-def compared_rows(summary, *, ratio=1.0, wrong=()):
+def compared_rows(summary, *, ratio=1.0, trend=1.0, levels=(1, 2, 4), wrong=()):
+    """`new` is `ratio` times as fast as `old` in the middle of the levels, and `trend` times more with each level."""
     random = np.random.default_rng(4)
     return [
         {**summary, "deployment": name, "workload": "w", "family": "w", "run": f"w_{level}_{session}", "axis": "concurrency",
          "level": float(level), "concurrency": level, "session": session, "repeat": session, "ttft_p50_s": None,
-         "throughput_tokens_per_s": noisy(100.0 * level * factor, 0.01, random), **(WRONG if name in wrong else {})}
-        for session in range(1, 5) for level in (1, 2, 4) for name, factor in (("old", 1.0), ("new", ratio))
+         "throughput_tokens_per_s": noisy(100.0 * level * (1.0 if name == "old" else ratio * trend ** (i - len(levels) // 2)), 0.01, random), **(WRONG if name in wrong else {})}
+        for session in range(1, 5) for i, level in enumerate(levels) for name in ("old", "new")
     ]  # fmt: skip
 
 
@@ -239,6 +288,28 @@ def test_what_is_better_or_worse_than_the_baseline(summary):
     alike_ = against()
     assert "no evidence of a difference in output tokens/s" in alike_.lines[0]
     assert alike_.do == ("These runs give no reason to prefer new or old.",)
+
+
+def test_requests_that_no_longer_fail_are_a_reason_to_change(summary):
+    def against(failing):
+        failed = {failing: {"failed": 20, "ok": 80}}
+        rows = [{**row, "requests": 100, **failed.get(row["deployment"], {})} for row in compared_rows(summary)]
+        return answered(study(rows, baseline="old"))["comparison"]
+
+    assert against("old").lines[0] == "new: fewer requests fail, at 1, 2 and 4."
+    assert against("old").do == ("new is better in something and visibly worse in nothing: it can replace old.",)
+    assert against("new").lines[0] == "new: more requests fail, at 1, 2 and 4."
+    assert against("new").do == ("Keep old: new is worse in something and visibly better in nothing.",)
+
+
+def test_a_difference_that_only_changes_with_the_load_is_no_side(summary):
+    """As much better at the least load as it is worse at the highest, each too little to be sure of."""
+    results = study(compared_rows(summary, trend=0.99, levels=(1, 2, 4, 8, 16)), baseline="old")
+    assert results.comparisons["new"].overall["verdict"].to_list() == ["changes with load"]
+    assert answered(results)["comparison"].do == (
+        "How new compares with old changes with the load, but at no load is either surely better: "
+        "measure more repeats at the loads that matter to you.",
+    )
 
 
 @pytest.mark.parametrize("wrong", [("old",), ("new",), ("old", "new")])
@@ -326,6 +397,18 @@ def test_a_report_without_a_valid_run_says_so_first(summary, tmp_path):
     assert markdown.splitlines()[2].startswith("**None of the 3 runs is valid, so nothing below holds.")
     assert 'class="trust alarm"' in page
     assert "Why not more" not in page and "Why not more" not in markdown
+    assert markdown.count("discard --invalid") == 1
+
+
+def test_how_to_measure_again_is_said_once_in_a_command_that_is_there(summary):
+    decision = Decision(slo=["ttft_p99=1s"], peak_rps=10)
+    base = {**summary, "deployment": "a", "workload": "w", "family": "w", **WRONG}
+    found = answered(
+        study([*(steady_row(base, level) for level in (1, 2)), *length_rows(summary, wrong=range(17))], decision=decision)
+    )
+    assert set(found) == {"capacity", "lengths"}
+    remedies = [line for answer in found.values() for line in answer.do if "discard" in line]
+    assert remedies == ["Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then the same command as before."]
 
 
 def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
@@ -359,7 +442,7 @@ def test_the_first_line_counts_what_can_be_trusted():
 
     assert first_line(runs([True, True], [True, True], [[], []])) == "All 2 runs are valid."
     assert first_line(runs([False], [True], [["late"]])).startswith(
-        "None of the 1 runs is valid, so only the server's counts hold."
+        "The only run is invalid, so only the server's counts hold."
     )
     assert first_line(runs([True, False], [True, False], [[], ["late"]])).startswith("1 of 2 runs are valid. The others")
 

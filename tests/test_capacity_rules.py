@@ -61,6 +61,18 @@ def test_c_max_is_the_highest_level_below_the_first_that_misses(summary):
     assert (missed_by(row), row["runs"], row["requests"]) == (["ttft_p99_s"], 1, 400)
 
 
+def test_the_first_level_that_misses_is_named_with_what_it_misses(summary):
+    """4 seems to miss on few requests, 8 surely meets, and nothing shows that 16 does not: no load is known that misses."""
+    slow = [2.0] + [0.5] * 49
+    rows = [
+        steady_row(summary, 4, requests=20, slow=4),
+        steady_row(summary, 8, requests=2000, slow=150),
+        steady_row(summary, 16, requests=50, e2e=slow),
+    ]
+    row = point(rows, [parse_slo("ttft_p90=1s"), parse_slo("e2e_p90=1s")])
+    assert (row["kind"], row["low"], row["c_max"], row["missed_at"], row["missed"]) == ("above", 8, 16, None, None)
+
+
 def test_a_narrow_miss_has_the_digits_that_show_it(summary):
     assert capacity.missed(point(curve(summary, [0.5, 2.00004], levels=(1, 2)))) == "TTFT P99 ≤ 2 s (2.00004 s)"
 

@@ -93,19 +93,19 @@ def test_runs_that_another_study_s_summary_does_not_judge_are_not_called_valid(s
     other = {"digest": ["another"], "faults": [["client"]], "reasons": [["too late"]], "failures": [None]}
     pl.DataFrame(other).write_parquet("results/summary.parquet")
     main(["runs"])
-    assert (
-        "Note: 1 of the measured runs have no verdict: results/summary.parquet is of another study" in capsys.readouterr().out
-    )
+    assert "Note: 1 of the measured runs has no verdict: results/summary.parquet is of another study" in capsys.readouterr().out
     assert main(["discard", "--invalid"]) == 2
-    assert "`make figures` with this study's CONFIG judges them" in capsys.readouterr().err
+    assert "The command that measured this study judges them" in capsys.readouterr().err
     assert study.runs[0].record.exists()
     pl.DataFrame({**other, "digest": [study.runs[0].digest], "faults": [[]]}).write_parquet("results/summary.parquet")
     capsys.readouterr()
     main(["discard", "--invalid"])
     assert (
         capsys.readouterr().out
-        == "Study: config/config.yaml (the default)\nnone of the 1 measured runs of this study is invalid: nothing to forget\n"
+        == "Study: config/config.yaml (the default)\nNo measured run of this study is invalid: nothing to forget.\n"
     )
+    main(["discard", "--invalid", "--json"])
+    assert json.loads(capsys.readouterr().out) == []
 
 
 def test_discard_forgets_the_runs_that_match_and_their_store(study, capsys):

@@ -113,12 +113,12 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
     settled = [level for level in levels if level.unsettled is None]
     if not settled:
         return {"kind": "unsettled", "highest": loads[-1], "missed_at": loads[0], **_unsettled(levels[0].unsettled)}
-    first = next((i for i, level in enumerate(settled) if not level.meets or level.surely_misses), len(settled))
+    first = _first_missing(settled)
     miss = next((level for level in settled if level.surely_misses), None)
     below = [level for level in settled if miss is None or level.load < miss.load]
     low = next((level for level in reversed(below) if level.surely_meets), None)
     if low is not None:  # what surely meets at a higher load meets at a lower one
-        first = max(first, settled.index(low) + 1)
+        first = max(first, _first_missing(settled, settled.index(low) + 1))
     meeting = settled[:first]
     found = {
         "kind": "above" if first == len(settled) else "found" if first else "below",
@@ -133,6 +133,12 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
     if meeting:
         found |= _carried(meeting, low, miss, settled, burst=burst)
     return found
+
+
+def _first_missing(settled: Sequence[Level], start: int = 0) -> int:
+    """Where the first level from `start` on lies that does not meet; the number of levels where all do."""
+    missing = (i for i, level in enumerate(settled) if i >= start and (not level.meets or level.surely_misses))
+    return next(missing, len(settled))
 
 
 def _carried(

@@ -9,7 +9,9 @@ import polars as pl
 from bench.analysis.factors import FACTORS, METRICS, cells, confounded, marginal_means, with_metrics
 from bench.analysis.importance import FEWEST_CELLS, FEWEST_SCORE, importances
 
-__all__ = ["Decided", "Decisive", "FactorEffect", "decided"]
+__all__ = ["Decided", "Decisive", "FactorEffect", "crossed", "decided"]
+
+_CROSSED = ("level", "prompt_fixed", "output_fixed")  # two of them vary in a family of crossed factors
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class FactorEffect:
 
     Attributes:
         importance, low, high: loss of R² when it is shuffled, and its spread. change: the factor by which the metric changes from the
-            factor's lowest value to its highest, `between`, all else alike; None where it has no order or no configuration has both.
+            factor's lowest value to its highest, `between`, all else alike; None where it has no order or no model has both.
     """
 
     factor: str
@@ -50,15 +52,22 @@ class Decided:
     """A family of workloads in which factors are crossed.
 
     Attributes:
-        configurations: with a valid run. fewest: of which there have to be so many. together: pairs of factors that vary together, so
-            that their effects cannot be separated.
+        configurations: with a valid run. fewest: of which there have to be so many. measured: with any run. together: pairs of factors
+            that vary together, so that their effects cannot be separated.
     """
 
     family: str
     metrics: tuple[Decisive, ...]
     configurations: int
+    measured: int
     together: tuple[tuple[str, str], ...]
     fewest: int = FEWEST_CELLS
+
+
+def crossed() -> pl.Expr:
+    """Whether a summary row is of a family of bursts whose loads and lengths are crossed, as the figures' `crossed_factors` asks."""
+    several = pl.sum_horizontal((pl.col(name).drop_nulls().n_unique() > 1).over("family") for name in _CROSSED)
+    return pl.col("arrival").eq_missing("burst") & (pl.col("workload") != pl.col("family")) & (several >= 2)
 
 
 def decided(runs: pl.DataFrame) -> list[Decided]:
@@ -67,11 +76,10 @@ def decided(runs: pl.DataFrame) -> list[Decided]:
     Args:
         runs: summary rows, as `with_metrics` takes them.
     """
-    crossed = runs.filter((pl.col("arrival") == "burst") & (pl.col("workload") != pl.col("family")))
     found = []
-    for family in crossed["family"].unique(maintain_order=True):
-        valid = with_metrics(crossed.filter(pl.col("family") == family))
-        table = cells(valid)
+    for _, family in runs.filter(crossed()).group_by("family", maintain_order=True):
+        valid = with_metrics(family)
+        table, measured = cells(valid), cells(with_metrics(family.with_columns(valid=True)))
         shares = importances(valid) if table.height else pl.DataFrame(schema={"metric": pl.String})
         means = {name: marginal_means(valid, name) for name in FACTORS if name != "model_order"} if table.height else {}
         metrics = [
@@ -79,7 +87,7 @@ def decided(runs: pl.DataFrame) -> list[Decided]:
             for title in METRICS.values()
             if title in shares["metric"]
         ]
-        found.append(Decided(family, tuple(metrics), table.height, tuple(confounded(table))))
+        found.append(Decided(family["family"][0], tuple(metrics), table.height, measured.height, tuple(confounded(table))))
     return found
 
 
@@ -99,9 +107,11 @@ def _effect(row: dict[str, float | str], means: dict[str, pl.DataFrame]) -> Fact
     change, between = None, None
     if column in means:
         curve = means[column].filter(pl.col("metric") == row["metric"])
-        ends = curve.group_by("value").agg(pl.col("mean").log().mean().exp()).sort("value")
-        if ends.height > 1:
-            (low, least), (high, most) = ends.row(0), ends.row(-1)
-            change, between = most / least, (low, high)
+        # Models differ in more than this factor: a ratio is of one model that has both ends.
+        low, high = (curve.filter(pl.col("value") == end) for end in (curve["value"].min(), curve["value"].max()))
+        both = low.join(high, on="model", suffix="_high").filter(pl.col("value") < pl.col("value_high"))
+        if both.height:
+            change = both.select((pl.col("mean_high") / pl.col("mean")).log().mean().exp()).item()
+            between = both.select("value", "value_high").row(0)
     importance, low_end, high_end = (float(row[key]) for key in ("importance", "low", "high"))
     return FactorEffect(str(row["factor"]), importance, low_end, high_end, change, between)

@@ -13,6 +13,7 @@ from typing import TypedDict, cast
 from bench.cli.output import print_json, print_table
 from bench.cli.study import load_plan
 from bench.errors import BenchError
+from bench.shipped import BENCH
 from bench.store import Store, run_states
 from bench.study import Paths, RunSpec
 from bench.study.precision import thin_levels
@@ -87,8 +88,8 @@ def _unjudged(states: Sequence[tuple[RunSpec, str]], judged: Mapping[str, Verdic
     """That measured runs have no verdict here, and what gives them one; empty where all have."""
     count = sum(state in ("measured", "invalid") and run.digest not in judged for run, state in states)
     return (
-        f"{count} of the measured runs have no verdict: {Paths.SUMMARY} is of another study, or is not there. `make figures` "
-        "with this study's CONFIG judges them, and measures none of them again."
+        f"{count} of the measured runs {'has' if count == 1 else 'have'} no verdict: {Paths.SUMMARY} is of another study, or is "
+        "not there. The command that measured this study judges them, and measures none of them again."
         if count
         else ""
     )
@@ -108,17 +109,17 @@ def forget_runs(
         if run.digest in rejected
         or any(fnmatchcase(run.key, pattern) or fnmatchcase(run.name, pattern) for pattern in patterns)
     ]
-    if invalid:
-        states = run_states(plan, Store(Path(Paths.STORE)), rejected)
-        if unjudged := _unjudged(states, judged):
-            raise BenchError(unjudged)
+    if invalid and (unjudged := _unjudged(run_states(plan, Store(Path(Paths.STORE)), rejected), judged)):
+        raise BenchError(unjudged)
     if not wanted and invalid and not patterns:
-        done = sum(state in ("measured", "invalid") for _, state in states)
-        print(f"none of the {done} measured runs of this study is invalid: nothing to forget")
+        if json:
+            print_json([])
+        else:
+            print("No measured run of this study is invalid: nothing to forget.")
         return
     if not wanted:
         what = " or ".join([*patterns, *(["invalid"] if invalid else [])])
-        raise BenchError(f"no run matches {what}; `bench runs` lists them.")
+        raise BenchError(f"no run matches {what}; `{BENCH} runs` lists them.")
     store = Store(Path(Paths.STORE))
     if not dry_run:
         for run in wanted:

@@ -15,6 +15,7 @@ from bench.records.deployment import read_facts
 from bench.records.launch import read_launch
 from bench.records.run_summary import read_run_summary
 from bench.records.summary import read_summary
+from bench.shipped import BENCH
 from bench.study import Paths, Slo
 from bench.study.config import Thresholds
 
@@ -81,7 +82,7 @@ def with_goodput(runs: pl.DataFrame, text: str, slos: Sequence[Slo]) -> pl.DataF
         else:
             raise BenchError(
                 f"{table}: no such file, and {place} does not have the latencies of {run['run']}: an SLO cannot be judged. "
-                "Make the table again from its runs, with `make figures` or `bench figures`."
+                f"Run the study's command again, or `{BENCH} figures`: both write the table anew from its runs."
             )
         found.append(goodput(run, requests, slos))
     return runs.with_columns(
@@ -94,8 +95,8 @@ def _read(path: Path) -> pl.DataFrame:
     """The summary rows in a table, in a folder with one, or of the parsed runs below a folder."""
     if path.name.endswith((".tar.gz", ".tgz")):
         raise BenchError(
-            f"{path}: a pack holds raw records, not results. Take it in with `bench unpack {path}`, then run the `make figures` that "
-            "that command prints, and give the results."
+            f"{path}: a pack holds raw records, not results. Take it in with `{BENCH} unpack {path}`, run the command that it "
+            "prints, and give the results."
         )
 
     if path.is_dir():
@@ -110,8 +111,8 @@ def _of_parsed_runs(folder: Path) -> pl.DataFrame:
     runs = sorted(folder.rglob("summary.json"))
     if not runs:
         raise BenchError(
-            f"{folder}: neither summary.parquet, nor {Paths.SUMMARY}, nor a summary.json at any depth. `make figures` writes a study's "
-            "table, `bench parse` a run's summary."
+            f"{folder}: neither summary.parquet, nor {Paths.SUMMARY}, nor a summary.json at any depth. A study's command writes its "
+            f"table, `{BENCH} parse` a run's summary."
         )
     launches = {launch.deployment: launch for launch in map(read_launch, folder.rglob("launch.json"))}
     facts = {fact.deployment: fact for fact in map(read_facts, folder.rglob("deployment.json"))}

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from bench.analysis import decided, device_gains, length_costs, recoveries, streaming_gains, sustained
+from bench.analysis.decisive import crossed
 from bench.figures import Results
 from bench.figures.conditions import (
     ALIKE,
@@ -23,7 +24,7 @@ from bench.figures.conditions import (
 from bench.report.findings import Curve
 from bench.words import against, alone, carried, decisive, saturates, second_device, token_costs
 from bench.words import sustained as sustained_words
-from bench.words.answer import Answer
+from bench.words.answer import Answer, remedy_once
 
 __all__ = ["answers"]
 
@@ -43,7 +44,7 @@ def answers(results: Results, curves: list[Curve]) -> list[Answer]:
     found = list(_answers(results, rows, curves))
     if left := _alone(results.runs, curves, found):
         found.append(alone.answer(left, _UNITS))
-    return found
+    return remedy_once(found)
 
 
 def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answer]:
@@ -84,7 +85,7 @@ def _alone(runs: pl.DataFrame, curves: list[Curve], found: list[Answer]) -> list
     if "lengths" in spoken:
         left = left.filter((pl.col("workload") == pl.col("family")) & (pl.col("stream").n_unique().over(ALIKE) < 2))
     if "factors" in spoken:
-        left = left.filter(pl.col("workload") == pl.col("family"))
+        left = left.filter(~crossed())
     known = {(curve.deployment, curve.workload) for curve in curves}
     rows = left.filter(pl.col("recovered").is_null()).drop("judged").to_dicts()
     return [row for row in rows if (row["deployment"], row["workload"]) not in known]

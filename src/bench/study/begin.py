@@ -59,8 +59,8 @@ _GITIGNORE = """\
 
 # What the templates say of a clone, as it is in a study's own folder.
 _IN_OWN_FOLDER = {
-    "Copy this file, change what CHANGE stands at, then: make figures CONFIG=your-copy.yaml": (
-        "Change what CHANGE stands at, then: snakemake --cores 1 results/figures/all"
+    "Copy this file, change the lines marked CHANGE, then: make figures CONFIG=your-copy.yaml": (
+        "Change the lines marked CHANGE, then: snakemake --cores 1 results/figures/all"
     ),
     "start from config/studies/quick.yaml": "begin with `bench init FOLDER --template quick`",
 }

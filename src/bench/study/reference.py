@@ -31,7 +31,7 @@ how to fix it. For completion and checks in an editor, put this on a file's firs
 
     # yaml-language-server: $schema=../workflow/schemas/config.schema.json
 
-Three files are templates: copy one, and change the lines with a comment CHANGE:
+Three files are templates: copy one, and change the lines marked CHANGE:
 
 - `config/templates/sizing.yaml`: how many GPUs a peak of Poisson traffic takes
 - `config/templates/running-server.yaml`: a quick check of a server that runs already

@@ -24,15 +24,18 @@ def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
         question=f"What is better or worse than {baseline}?",
         lines=tuple(line for name, each in others.items() for line in _lines(name, each)),
         sure=(*(_pairs(name, each) for name, each in others.items()), *sights, *([again] if replicas else [])),
-        do=tuple(_do(name, baseline, each) for name, each in others.items()),
+        do=(
+            *(_do(name, baseline, each) for name, each in others.items() if not _lost(each)),
+            *([AGAIN] if any(map(_lost, others.values())) else []),
+        ),
     )
 
 
 def _lines(name: str, found: Comparison) -> list[str]:
     lines = []
-    worse = found.failures.filter(verdict="worse")["level"].to_list()
-    if worse:
-        lines.append(f"{name}: more requests fail, at {listed([f'{level:g}' for level in worse])}.")
+    for verdict, how_many in (("worse", "more"), ("better", "fewer")):
+        if levels := found.failures.filter(verdict=verdict)["level"].to_list():
+            lines.append(f"{name}: {how_many} requests fail, at {listed([f'{level:g}' for level in levels])}.")
     if found.overall.is_empty():
         return [*lines, f"{name}: not known, no pair of runs under the same load is valid on both sides."]
     verdicts = found.overall["verdict"].to_list()
@@ -56,16 +59,24 @@ def _pairs(name: str, found: Comparison) -> str:
     return f"{name}: {found.matched} pair{'' if found.matched == 1 else 's'} of valid runs{of}."
 
 
+def _lost(found: Comparison) -> bool:
+    """Whether invalid runs left nothing to compare."""
+    return found.overall.is_empty() and sum(found.invalid) > 0
+
+
 def _do(name: str, baseline: str, found: Comparison) -> str:
-    if found.overall.is_empty():
-        return f"{name}: {AGAIN[0].lower()}{AGAIN[1:]}"
-    sides = {verdict.split()[0] for verdict in found.overall["verdict"] if verdict != "no evidence"}
-    sides |= {"worse"} if found.failures.filter(verdict="worse").height else set()
+    verdicts = {verdict.split()[0] for verdict in found.overall["verdict"]}  # "worse at some loads", "changes with load"
+    sides = (verdicts | set(found.failures["verdict"])) & {"worse", "better", "mixed"}
     match sorted(sides):
         case ["worse"]:
             return f"Keep {baseline}: {name} is worse in something and visibly better in nothing."
         case ["better"]:
             return f"{name} is better in something and visibly worse in nothing: it can replace {baseline}."
+        case [] if "changes" in verdicts:
+            return (
+                f"How {name} compares with {baseline} changes with the load, but at no load is either surely better: "
+                "measure more repeats at the loads that matter to you."
+            )
         case []:
             return f"These runs give no reason to prefer {name} or {baseline}."
     return f"{name} is better in some and worse in others: decide by the metric and the load that matter to you."

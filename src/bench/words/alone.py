@@ -18,7 +18,7 @@ def answer(rows: Sequence[Row], units: Mapping[str, str]) -> Answer:
     invalid = [row for row in rows if not row["valid"]]
     return Answer(
         name="alone",
-        question="What do the loads that were measured alone show?",
+        question="What do workloads that were measured at one load show?",
         lines=shortened([line(row, units) for row in rows]),
         sure=("One load shows neither a limit nor what more load would bring.",),
         do=(*([AGAIN] if invalid else []), "Measure two levels or more of a workload to learn what an instance carries."),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["AGAIN", "MOST_LINES", "Answer", "listed", "shortened"]
+from bench.shipped import BENCH
+
+__all__ = ["AGAIN", "MOST_LINES", "Answer", "listed", "remedy_once", "shortened"]
 
 MOST_LINES = 8  # of an answer; what there is beyond stands in the tables
-AGAIN = "Measure the invalid runs again: `bench discard --invalid`, then the same make."
+AGAIN = f"Measure the invalid runs again: `{BENCH} discard --invalid`, then the same command as before."
 
 
 @dataclass(frozen=True)
@@ -36,3 +38,12 @@ def shortened(lines: Sequence[str], most: int = MOST_LINES) -> tuple[str, ...]:
 def listed(names: Sequence[str]) -> str:
     """Names in a sentence, such as `TTFT, makespan and throughput`."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def remedy_once(answers: Sequence[Answer]) -> list[Answer]:
+    """The answers, of which only the first that needs it tells how to measure invalid runs again: one command does it for all."""
+    found: list[Answer] = []
+    for answer in answers:
+        said = any(AGAIN in each.do for each in found)
+        found.append(replace(answer, do=tuple(line for line in answer.do if line != AGAIN)) if said else answer)
+    return found

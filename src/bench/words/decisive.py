@@ -20,7 +20,10 @@ def answer(found: Sequence[Decided]) -> Answer:
         question="Which factor decides latency and throughput?",
         lines=tuple(_of(each, several) + line for each in found for line in _lines(each)),
         sure=tuple(_of(each, several) + line for each in found for line in _sure(each)),
-        do=tuple(_of(each, several) + line for each in found for line in _do(each)),
+        do=(
+            *(_of(each, several) + line for each in found for line in _do(each)),
+            *([AGAIN] if any(not each.metrics and each.configurations < each.measured for each in found) else []),
+        ),
     )
 
 
@@ -78,7 +81,8 @@ def _sure(found: Decided) -> list[str]:
 
 def _do(found: Decided) -> list[str]:
     if not found.metrics:
-        return [AGAIN]
+        few = f"Add levels or lengths: the study has {found.measured} configurations, and it takes {found.fewest} with a valid run."
+        return [few] if found.measured < found.fewest else []
     first = {_name(each): each.effects[0].factor for each in found.metrics if each.effects}
     if not first:
         return ["Vary the factors over wider ranges, or repeat each configuration: these runs decide nothing."]

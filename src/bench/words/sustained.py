@@ -25,16 +25,19 @@ def answer(curves: Sequence[Sustained], steps: Sequence[Recovery], slos: Sequenc
         name="sustained",
         question=question[0].upper() + question[1:],
         lines=shortened(
-            [*(_name(each, several) + _curve(each, bool(slos)) for each in curves), *(_step(each, several) for each in steps)],
+            [
+                *(f"{_name(each, several)}: {_curve(each, bool(slos))}" for each in curves),
+                *(f"{_name(each, several)}: {_step(each)}" for each in steps),
+            ],
             10,
         ),
-        sure=_sure(curves, slos, failed_share),
+        sure=_sure(curves, slos, failed_share, several),
         do=_do(curves, steps, slos, several),
     )
 
 
 def _name(found: Sustained | Recovery, several: bool) -> str:
-    return f"{found.deployment} · {found.workload}: " if several else f"{found.workload}: "
+    return f"{found.deployment} · {found.workload}" if several else found.workload
 
 
 def _curve(found: Sustained, by_slo: bool) -> str:
@@ -58,30 +61,29 @@ def _beyond(found: Sustained, by_slo: bool) -> str:
     misses = [Miss(**miss) for miss in found.point["missed"]]
     if by_slo:
         text = f"it misses {missed(found.point)}"
-    elif misses[0].by == "failed":
+    elif misses and misses[0].by == "failed":
         text = f"{misses[0].misses} of {misses[0].requests} requests fail"
     else:
         text = "requests pile up"
     return text + (f", and the median TTFT is {found.missed_p50_s:.2g} s" if found.missed_p50_s is not None else "")
 
 
-def _step(found: Recovery, several: bool) -> str:
-    name = _name(found, several)
+def _step(found: Recovery) -> str:
     if not found.valid:
-        return f"{name}how it recovers from the step is not known, the run is invalid."
+        return "how it recovers from the step is not known, the run is invalid."
     if not found.recovered or found.after_s is None:
-        return f"{name}TTFT had not recovered from the step when the run ended."
-    return f"{name}after the step, TTFT is as before within {found.after_s:.2g} s."
+        return "TTFT had not recovered from the step when the run ended."
+    return f"after the step, TTFT is as before within {found.after_s:.2g} s."
 
 
-def _sure(curves: Sequence[Sustained], slos: Sequence[Slo], failed_share: float) -> tuple[str, ...]:
+def _sure(curves: Sequence[Sustained], slos: Sequence[Slo], failed_share: float, several: bool) -> tuple[str, ...]:
     sure = []
     if curves and not slos:
         sure.append(
             "The study sets no SLO: a load is carried where requests do not pile up and no more than "
             f"{100 * failed_share:g} % of them fail."
         )
-    ends = [f"{each.workload} {c_max(each.point)}" for each in curves if each.point["c_max"] is not None]
+    ends = [f"{_name(each, several)} {c_max(each.point)}" for each in curves if each.point["c_max"] is not None]
     if ends:
         sure.append(f"With the bounds at 95 % confidence: {'; '.join(ends)}. ~ marks a P99 of too few requests for a bound.")
     return tuple(sure)
@@ -91,11 +93,11 @@ def _do(curves: Sequence[Sustained], steps: Sequence[Recovery], slos: Sequence[S
     do = []
     found = [each for each in curves if each.point["kind"] == "found"]
     if found:
-        limits = [f"{load_text(each.point['c_max'], each.point['unit'])} of {each.workload}" for each in found]
+        limits = [f"{load_text(each.point['c_max'], each.point['unit'])} of {_name(each, several)}" for each in found]
         do.append(f"Send one server no more than {listed(limits)}, and add servers beyond.")
     for each in curves:
         if (need := high_needs(each.point) or low_needs(each.point)) is not None:
-            do.append(_name(each, several) + need[0].lower() + need[1:])
+            do.append(f"{_name(each, several)}: {need[0].lower()}{need[1:]}")
     if curves and not slos:
         do.append("Set `decision.slo` to learn what is carried within limits on latency; nothing is measured again.")
     if any(each.point["kind"] == "unknown" for each in curves) or any(not each.valid for each in steps):

@@ -27,7 +27,8 @@ def first_line(runs: pl.DataFrame) -> str:
     often = f" {'Most often' if len(why) > 1 else 'Why'}: {why[0][0]} ({why[0][1]} of {runs.height} runs)." if why else ""
     if not timed:
         rest = "only the server's counts hold" if runs["counts_valid"].any() else "nothing below holds"
-        return f"None of the {runs.height} runs is valid, so {rest}.{often}"
+        what = "The only run is invalid" if runs.height == 1 else f"None of the {runs.height} runs is valid"
+        return f"{what}, so {rest}.{often}"
     counts = runs.filter(pl.col("valid") & ~pl.col("counts_valid")).height
     half = f"; of {counts} more the server's counts cannot be trusted" if counts else ""
     return f"{timed} of {runs.height} runs are valid{half}. The others decide nothing.{often}"
@@ -43,7 +44,7 @@ def alike(reasons: Iterable[str]) -> list[tuple[str, int]]:
 
 
 def _ranges(reasons: list[str]) -> str:
-    """One text for reasons that differ in numbers alone: `12 % to 40 %` where one had 12 and another 40."""
+    """One text for reasons that differ in numbers alone: `12–40 %` for `12 %` and `40 %`."""
     numbers = [_NUMBER.findall(reason) for reason in reasons]
     texts = iter([_range(column) for column in zip(*numbers, strict=True)])
     return _NUMBER.sub(lambda _: next(texts), reasons[0])
