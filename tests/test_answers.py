@@ -102,7 +102,7 @@ def test_a_cost_that_is_not_there_or_bends_or_cannot_be_known(summary):
     bent = answered(study(length_rows(summary, prompt_ms=0.1, square_ms=2e-4)))["lengths"]
     share = 2e-4 * 2048**2 / (20 + 0.1 * 2048 + 2e-4 * 2048**2)
     made = re.search(
-        r"long ones cost more than in proportion \(the square of the length makes (\d+) % of the latency at 2,048 tokens\)",
+        r"the longer the prompt, the more a further token costs \(the square of the length makes (\d+) % of the latency at 2,048 tokens\)",
         bent.lines[0],
     )
     assert float(made[1]) == pytest.approx(100 * share, abs=6)
