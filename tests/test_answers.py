@@ -146,10 +146,9 @@ def test_what_a_second_device_buys_at_what_load(summary):
     room, short = found.lines[1:3]
     times = [float(re.search(r"([\d.]+) times", line)[1]) for line in (room, short)]
     assert times == pytest.approx([1.3, 3.5], rel=0.03)
-    assert "(1 to 4): " in room and "less than 2 separate instances on 1 GPU each would give" in room
-    assert "(6 to 24): " in short and "more than 2 separate instances" in short
-    assert found.do[0].startswith("While 1 GPU can hold the load, run 2 separate instances")
-    assert found.do[1].startswith("From 6 requests in flight on one instance, use 2 GPUs")
+    assert "(1 to 4): " in room and "(6 to 24): " in short and "more than 2 separate instances" in short
+    assert found.do[0].startswith("If there is load for all of them (1 to 4 requests in flight each), 2 separate instances")
+    assert found.do[1].startswith("Under 8 to 24 requests in flight in all, use 2 GPUs")
     assert "is assumed" in said
 
 

@@ -16,7 +16,8 @@ __all__ = ["DeviceGain", "Gain", "device_gains"]
 _METRIC = "throughput_tokens_per_s"
 # What may differ between deployments besides the number of devices, and what follows from that number.
 _SETTINGS = ("parameters", "device", "engine_version", "kv_bytes_per_token", "max_model_len", "max_num_seqs", "environment")
-_FOLLOWS = {"tensor_parallel", "gpus", "kv_tokens"}
+# How many requests a closed loop sends, and so their mean lengths, depends on speed.
+_FOLLOWS = {"tensor_parallel", "gpus", "kv_tokens", "num_requests", "prompt_tokens", "output_tokens"}
 Beside = Literal["more", "less", "unknown"]
 
 

@@ -133,7 +133,6 @@ def _do(found: DeviceGain) -> list[str]:
             f"If an instance gets no more load than that, use {many} for it: it gives more than {_separate(found)} would of it."
         )
     if short is not None and short.shared is not None and short.shared.beside(1) == "more":
-        do.append(
-            f"From {load_text(short.shared_loads[0], UNITS[found.axis])} in all, use {many} for one instance: KV memory is what is short."
-        )
+        loads = f"{_loads(short.shared_loads)} {UNITS[found.axis]}"
+        do.append(f"Under {loads} in all, use {many} for one instance: KV memory is what is short.")
     return do
