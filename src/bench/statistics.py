@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["CONFIDENCE", "isotonic", "student_t"]
+__all__ = ["CONFIDENCE", "FEWEST_POINTS", "isotonic", "student_t"]
 
 CONFIDENCE = 0.95
+FEWEST_POINTS = 3  # through fewer a line has no interval
 
 
 @lru_cache

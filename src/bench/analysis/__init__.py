@@ -20,7 +20,7 @@ from bench.analysis.second_device import device_gains
 from bench.analysis.sizing import OperatingPoint, instances_for, is_machine, sized
 from bench.analysis.slo import goodput
 from bench.analysis.sustained import recoveries, sustained
-from bench.analysis.token_costs import length_costs, streaming_gains
+from bench.analysis.token_costs import length_costs, streamed_both_ways, streaming_gains
 from bench.analysis.validity import PARTS, invalid, verdict
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "sessions_for",
     "sight",
     "sized",
+    "streamed_both_ways",
     "streaming_gains",
     "sustained",
     "unseen",

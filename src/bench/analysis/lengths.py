@@ -8,11 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from bench.statistics import CONFIDENCE, student_t
+from bench.statistics import CONFIDENCE, FEWEST_POINTS, student_t
 
 __all__ = ["Line", "Parabola", "line"]
-
-_FEWEST = 3
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def line(runs: pl.DataFrame, x: str, y: str) -> Line | None:
     Source: ordinary least squares (`scipy.stats.linregress`).
     """
     known = runs.filter("valid").drop_nulls([x, y])
-    if known[x].n_unique() < _FEWEST:
+    if known[x].n_unique() < FEWEST_POINTS:
         return None
     from scipy.stats import linregress  # noqa: PLC0415 - half a second that few need
 
@@ -97,7 +95,7 @@ def line(runs: pl.DataFrame, x: str, y: str) -> Line | None:
 
 def _parabola(xs: Any, ys: Any) -> Parabola | None:
     """The parabola through the points, where its quadratic term differs from 0."""
-    if len(xs) < _FEWEST + 2:
+    if len(xs) < FEWEST_POINTS + 2:
         return None
     import numpy as np  # noqa: PLC0415 - as above
 

@@ -10,8 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bench.statistics import FEWEST_POINTS
+from bench.study.workload import ALIKE
+
 __all__ = [
-    "ALIKE",
     "CROSSED",
     "Condition",
     "Rows",
@@ -30,9 +32,6 @@ __all__ = [
 
 Rows = Sequence[Mapping[str, Any]]
 Condition = Callable[[Rows], bool]
-_FEWEST_LENGTHS = 3
-# Workloads that are alike in these differ by whether they stream, or not at all.
-ALIKE = ("deployment", "arrival", "axis", "level", "prompt_fixed", "output_fixed", "endpoint", "cache", "turns")
 CROSSED = ("level", "prompt_fixed", "output_fixed")
 
 
@@ -67,14 +66,15 @@ def lengths(key: str) -> Condition:
 
     def applies(rows: Rows) -> bool:
         alone = [row for family in _families(rows) if varied(family, other, within=()) == 1 for row in family]
-        return varied(alone, key, within=("deployment", "family", "axis", "level")) >= _FEWEST_LENGTHS
+        return varied(alone, key, within=("deployment", "family", "axis", "level")) >= FEWEST_POINTS
 
     return applies
 
 
 def with_and_without_streaming(rows: Rows) -> bool:
-    """The same requests both ways."""
-    return varied([row for row in rows if row.get("prompt_fixed")], "stream", within=ALIKE) == 2
+    """The same requests both ways. Lengths of a distribution do not show that requests are the same."""
+    fixed = [row for row in rows if row.get("prompt_fixed") is not None and row.get("output_fixed") is not None]
+    return varied(fixed, "stream", within=ALIKE) == 2
 
 
 def several_device_counts(rows: Rows) -> bool:

@@ -23,7 +23,8 @@ def swept(results: Results, key: str) -> pl.DataFrame:
     """
     other = "output_fixed" if key == "prompt_fixed" else "prompt_fixed"
     runs = results.runs.filter(
-        (pl.col(key).n_unique().over("deployment", "family") > 1) & (pl.col(other).n_unique().over("family") == 1)
+        (pl.col(key).drop_nulls().n_unique().over("deployment", "family") > 1)
+        & (pl.col(other).drop_nulls().n_unique().over("family") == 1)
     )
     parts = [pl.col("deployment")]
     if runs["family"].n_unique() > 1:

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from bench.analysis import decided, device_gains, length_costs, recoveries, streaming_gains, sustained
+from bench.analysis import decided, device_gains, length_costs, recoveries, streamed_both_ways, streaming_gains, sustained
 from bench.analysis.decisive import crossed
 from bench.figures import Results
 from bench.figures.conditions import (
-    ALIKE,
     Rows,
     beside_baseline,
     crossed_factors,
@@ -22,13 +21,14 @@ from bench.figures.conditions import (
     with_and_without_streaming,
 )
 from bench.report.findings import Curve
+from bench.study.workload import ALIKE
 from bench.words import against, alone, carried, decisive, saturates, second_device, token_costs
 from bench.words import sustained as sustained_words
 from bench.words.answer import Answer, remedy_once
+from bench.words.loads import UNITS
 
 __all__ = ["answers"]
 
-_UNITS = {"concurrency": "requests in flight", "request_rate": "requests/s", "time_scale": "times the trace's speed"}
 # What the conditions look at.
 _ASKED = ("family", "workload", "model", "engine", "tensor_parallel", "stream", "baseline", *ALIKE)
 _SWEEPS = (lengths("prompt_fixed"), lengths("output_fixed"))
@@ -41,9 +41,9 @@ def answers(results: Results, curves: list[Curve]) -> list[Answer]:
         curves: what was found of each curve.
     """
     rows = results.runs.select(_ASKED).to_dicts()
-    found = list(_answers(results, rows, curves))
+    found = [answer for answer in _answers(results, rows, curves) if answer.lines]
     if left := _alone(results.runs, curves, found):
-        found.append(alone.answer(left, _UNITS))
+        found.append(alone.answer(left, UNITS))
     return remedy_once(found)
 
 
@@ -53,7 +53,8 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
     sized = decision.peak_rps is not None and bool(judged)
     if sized:
         yield carried.answer(judged, decision.slos, decision.peak_rps)
-    if beside_baseline(rows):
+    against_others = beside_baseline(rows) and any(not each.replica for each in results.comparisons.values())
+    if against_others:
         yield against.answer(next(iter(runs.filter("baseline")["deployment"])), results.comparisons)
     if crossed_factors(rows):
         yield decisive.answer(decided(runs))
@@ -63,17 +64,17 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
     if several_device_counts(rows) and (gains := device_gains(runs)):
         yield second_device.answer(gains)
     # The first answer has every curve, where there is one.
-    open_loops = results.curves.clear() if sized else results.curves.filter(pl.col("axis") == "request_rate")
+    open_loops = results.curves.clear() if sized else results.curves.filter(pl.col("axis") != "concurrency")
     steps = recoveries(runs)
     if open_loops.height or steps:
         yield sustained_words.answer(
             sustained(open_loops, decision.slos, decision.failed_share), steps, decision.slos, decision.failed_share
         )
-    closed = [curve for curve in judged if curve.point and curve.point["axis"] != "request_rate"]
+    closed = [curve for curve in judged if curve.point and curve.point["axis"] == "concurrency"]
     if closed and not sized:
         yield carried.answer(closed, decision.slos, None)
     full = [curve.saturation for curve in curves if curve.saturation and curve.saturation["axis"] == "concurrency"]
-    compared = beside_baseline(rows) or several_device_counts(rows)
+    compared = against_others or several_device_counts(rows)
     if full and (decision.slo or not compared):  # beside a comparison it is a detail, which the tables have
         yield saturates.answer(full, several_workloads=results.several_workloads, decided=bool(decision.slo))
 
@@ -83,7 +84,8 @@ def _alone(runs: pl.DataFrame, curves: list[Curve], found: list[Answer]) -> list
     spoken = {answer.name for answer in found}
     left = runs
     if "lengths" in spoken:
-        left = left.filter((pl.col("workload") == pl.col("family")) & (pl.col("stream").n_unique().over(ALIKE) < 2))
+        left = left.filter(pl.col("workload") == pl.col("family"))
+        left = left.join(streamed_both_ways(runs), on=["deployment", "run"], how="anti", maintain_order="left")
     if "factors" in spoken:
         left = left.filter(~crossed())
     known = {(curve.deployment, curve.workload) for curve in curves}

@@ -11,9 +11,11 @@ from bench.published import ARCHETYPES
 from bench.study.arrivals import GAPS
 from bench.study.lengths import Length
 
-__all__ = ["OPEN", "Ramp", "Step", "Turns", "Workload"]
+__all__ = ["ALIKE", "OPEN", "Ramp", "Step", "Turns", "Workload"]
 
 OPEN = tuple(GAPS)
+# Columns of the summary in which two workloads agree that differ by streaming alone.
+ALIKE = ("deployment", "arrival", "axis", "level", "prompt_fixed", "output_fixed", "endpoint", "cache", "turns")
 _SHAPED = tuple(name for name, gaps in GAPS.items() if gaps.shaped)
 if TYPE_CHECKING:
     Arrival = str

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["count_text", "load_text", "loads_text"]
+__all__ = ["UNITS", "count_text", "load_text", "loads_text"]
+
+UNITS = {"concurrency": "requests in flight", "request_rate": "requests/s", "time_scale": "times the trace's speed"}
 
 
 def load_text(level: float, unit: str) -> str:

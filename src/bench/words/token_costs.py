@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from bench.analysis.lengths import Line
-from bench.analysis.token_costs import FEWEST_LENGTHS, LengthCost, StreamingGain
+from bench.analysis.token_costs import LengthCost, StreamingGain
+from bench.statistics import FEWEST_POINTS
 from bench.words.answer import AGAIN, Answer, listed
 from bench.words.lengths import with_half
-from bench.words.loads import count_text
+from bench.words.loads import UNITS, count_text, load_text
 
 __all__ = ["answer"]
 
@@ -19,101 +21,125 @@ _HARDLY = 0.8  # of the whole time: from there on streaming brings the first wor
 
 def answer(costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> Answer:
     """How lengths set latency, and what streaming buys."""
-    several = len({*(each.deployment for each in costs), *(each.deployment for each in gains)}) > 1
     asked = [
         *(["How do prompt and output length set latency"] if costs else []),
         *(["what does streaming buy"] if gains else []),
     ]
     question = ", and ".join(asked) + "?"
+    names = _Names(costs, gains)
     return Answer(
         name="lengths",
         question=question[0].upper() + question[1:],
-        lines=(*(_cost(each, several) for each in costs), *(_gain(each, several) for each in gains)),
-        sure=_sure(costs, gains),
-        do=_do(costs, gains, several),
+        lines=(*(_of(names(each), _cost(each)) for each in costs), *(_of(names(each), _gain(each)) for each in gains)),
+        sure=_sure(costs, gains, names),
+        do=_do(costs, gains, names),
     )
 
 
-def _of(deployment: str, several: bool, text: str) -> str:
-    return f"{deployment}: {text[0].lower()}{text[1:]}" if several else text
+class _Names:
+    """What distinguishes each cost and gain from the others: its deployment, workload and load, where those vary."""
+
+    def __init__(self, costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> None:
+        every = [*costs, *gains]
+        self._deployments = len({each.deployment for each in every}) > 1
+        self._levels = len({(each.axis, each.level) for each in every}) > 1
+        # Of one length and load, or of the same requests: what only the workload's name distinguishes.
+        places = {(_about(each), each.deployment, each.axis, each.level, each.workload) for each in every}
+        counts = Counter(place[:-1] for place in places)
+        self._alike = {_about(each) for each in every if counts[_about(each), each.deployment, each.axis, each.level] > 1}
+
+    def __call__(self, each: LengthCost | StreamingGain, *, workload: bool = True) -> str:
+        parts = [each.deployment] if self._deployments else []
+        parts += [each.workload] if workload and _about(each) in self._alike else []
+        parts += [load_text(each.level, UNITS[each.axis])] if self._levels else []
+        return ", ".join(parts)
 
 
-def _cost(found: LengthCost, several: bool) -> str:
+def _about(each: LengthCost | StreamingGain) -> object:
+    return each.kind if isinstance(each, LengthCost) else (each.prompt, each.output)
+
+
+def _of(name: str, text: str) -> str:
+    return f"{name}: {text[0].lower()}{text[1:]}" if name else text
+
+
+def _cost(found: LengthCost) -> str:
     token = "prompt token" if found.kind == "prompt" else "output token"
     if found.line is None or found.lengths is None:
-        few = f"{found.valid} of {found.runs} runs are valid, and a line takes {FEWEST_LENGTHS} lengths"
-        return _of(found.deployment, several, f"What {_article(token)} costs is not known: {few}.")
+        return f"What {_article(token)} costs is not known: {_too_few(found)}, and a line takes {FEWEST_POINTS} lengths."
     cost = with_half(found.line.slope, found.line.slope_half)
     if found.known is None:
-        return _of(
-            found.deployment,
-            several,
-            f"What {_article(token)} costs is not known: {cost} ms may be nothing, or less than nothing.",
-        )
+        return f"What {_article(token)} costs is not known: {cost} ms may be nothing, or less than nothing."
     low, high = found.lengths
     when, what = (" before the answer begins", "prompts") if found.kind == "prompt" else ("", "answers")
     text = f"{_article(token).capitalize()} costs {cost} ms{when} ({what} of {low:,} to {high:,} tokens)."
-    return _of(found.deployment, several, f"{text} {_bend(found.line, high)}")
+    return f"{text} {_bend(found.line, high, what.removesuffix('s'))}"
+
+
+def _too_few(found: LengthCost) -> str:
+    """Why there is no line."""
+    if found.measured == found.valid:
+        return f"{found.valid} of {found.runs} runs are valid"
+    if found.kind == "prompt":
+        return f"{found.measured} of {found.valid} valid runs have a TTFT, which only streaming shows"
+    return f"{found.measured} of {found.valid} valid runs have an E2E latency"
 
 
 def _article(token: str) -> str:
     return f"an {token}" if token[0] in "aeiou" else f"a {token}"
 
 
-def _bend(found: Line, longest: int) -> str:
+def _bend(found: Line, longest: int, what: str) -> str:
     curve = found.parabola
     if curve is None:
         return "No bend shows over these lengths." if found.n >= _ENOUGH else "Too few lengths to see whether it bends."
     if curve.bend < 0:
-        return "That is the mean: long ones cost less than in proportion."
+        return f"That is the mean: the longer the {what}, the less a further token costs."
     share = f"{100 * curve.bend:.0f} %" if curve.bend < 1 else "all"
     return (
-        f"That is the mean: long ones cost more than in proportion (the square of the length makes {share} of the latency at "
-        f"{longest:,} tokens)."
+        f"That is the mean: the longer the {what}, the more a further token costs (the square of the length makes {share} of the "
+        f"latency at {longest:,} tokens)."
     )
 
 
-def _gain(found: StreamingGain, several: bool) -> str:
+def _gain(found: StreamingGain) -> str:
     case = f"({found.prompt:,} + {found.output:,} tokens)"
-    lacking = [kind for kind, runs in zip(("with", "without"), found.runs, strict=True) if not runs]
     if found.first_s is None or found.streamed_s is None or found.whole_s is None:
-        kinds = " or ".join(lacking) or "with"
-        return _of(found.deployment, several, f"What streaming buys is not known: no valid run {kinds} it {case}.")
-    text = (
+        return f"What streaming buys is not known: {_lacking(found)} {case}."
+    return (
         f"With streaming there is something to read after {found.first_s:.2g} s, without it after {found.whole_s:.2g} s {case}; "
         f"the whole answer takes {found.streamed_s:.2g} s with it."
     )
-    return _of(found.deployment, several, text)
 
 
-def _sure(costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> tuple[str, ...]:
+def _lacking(found: StreamingGain) -> str:
+    """Why there is no gain."""
+    kinds = [kind for kind, runs in zip(("with", "without"), found.valid, strict=True) if not runs]
+    if kinds:
+        return f"no valid run {' or '.join(kinds)} it"
+    if not found.pairs:
+        return "no two runs of the same session and repeat are both valid"
+    return "the runs have no TTFT" if found.first_s is None else "the runs have no E2E latency"
+
+
+def _sure(costs: Sequence[LengthCost], gains: Sequence[StreamingGain], names: _Names) -> tuple[str, ...]:
     fits = [
-        f"{each.valid} of {each.runs} runs for {each.kind} length (R² {(each.known.parabola or each.known).r_squared:.2f})"
+        f"{each.measured} of {each.runs} runs for {each.kind} length"
+        f" ({f'{name}, ' if (name := names(each)) else ''}R² {(each.known.parabola or each.known).r_squared:.2f})"
         for each in costs
         if each.known
     ]
     sure = [f"± is half of a 95 % interval. The fits rest on {listed(fits)}."] if fits else []
     known = [each for each in gains if each.first_s is not None and each.whole_s is not None]
-    if known and all(each.runs == (1, 1) for each in known):
+    if known and all(each.pairs == 1 for each in known):
         sure.append("Streaming: one run of each kind, so how far two such runs differ by chance is not known.")
     elif known:
-        runs = sum(sum(each.runs) for each in known)
-        sure.append(f"Streaming: medians of {count_text(runs, 'run')}.")
+        sure.append(f"Streaming: medians of {count_text(sum(each.pairs for each in known), 'pair')} of runs.")
     return tuple(sure)
 
 
-def _do(costs: Sequence[LengthCost], gains: Sequence[StreamingGain], several: bool) -> tuple[str, ...]:
-    do = []
-    slopes = {(each.deployment, each.kind): each.known.slope for each in costs if each.known}
-    for deployment in dict.fromkeys(each.deployment for each in costs):
-        prompt, output = slopes.get((deployment, "prompt")), slopes.get((deployment, "output"))
-        if prompt and output and prompt > 0 and output > 0:
-            if output > _SHORTER * prompt:
-                text = f"An output token takes as long as {output / prompt:.2g} prompt tokens: to answer sooner, shorten answers first."
-                do.append(_of(deployment, several, text))
-            elif prompt > _SHORTER * output:
-                text = f"A prompt token takes as long as {prompt / output:.2g} output tokens: to answer sooner, shorten prompts first."
-                do.append(_of(deployment, several, text))
+def _do(costs: Sequence[LengthCost], gains: Sequence[StreamingGain], names: _Names) -> tuple[str, ...]:
+    do = _shorten(costs, names)
     for each in gains:
         if each.first_s is None or each.whole_s is None:
             continue
@@ -124,7 +150,30 @@ def _do(costs: Sequence[LengthCost], gains: Sequence[StreamingGain], several: bo
             if share < _HARDLY
             else f"Streaming hardly helps here: the first words of {case} come after {100 * share:.0f} % of the time."
         )
-        do.append(_of(each.deployment, several, text))
-    if any(each.valid < each.runs for each in costs) or any(0 in each.runs for each in gains):
+        do.append(_of(names(each), text))
+    if any(each.valid < each.runs for each in costs) or any(each.left_out for each in gains):
         do.append(AGAIN)
     return tuple(do)
+
+
+def _shorten(costs: Sequence[LengthCost], names: _Names) -> list[str]:
+    """Which length to shorten: where one family for each length was measured at the same load."""
+    do = []
+    for at in dict.fromkeys((each.deployment, each.axis, each.level) for each in costs):
+        here = [each for each in costs if (each.deployment, each.axis, each.level) == at]
+        prompts, outputs = ([each for each in here if each.kind == kind] for kind in ("prompt", "output"))
+        if len(prompts) != 1 or len(outputs) != 1 or not prompts[0].known or not outputs[0].known:
+            continue
+        prompt, output = prompts[0].known.slope, outputs[0].known.slope
+        if prompt <= 0 or output <= 0:
+            continue
+        name = names(prompts[0], workload=False)
+        if output > _SHORTER * prompt:
+            text = f"An output token takes as long as {output / prompt:.2g} prompt tokens: to answer sooner, shorten answers first."
+            do.append(_of(name, text))
+        elif prompt > _SHORTER * output:
+            text = (
+                f"A prompt token takes as long as {prompt / output:.2g} output tokens: to answer sooner, shorten prompts first."
+            )
+            do.append(_of(name, text))
+    return do

@@ -3,14 +3,14 @@
 import altair as alt
 import polars as pl
 
-from bench.figures.conditions import ALIKE, with_and_without_streaming
+from bench.analysis import streamed_both_ways, streaming_gains
+from bench.figures.conditions import with_and_without_streaming
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, nothing_to_show
 from bench.words.charts import pairs_note, streaming_title
 
 _KINDS = {True: "streaming", False: "whole answer"}
-_PAIR = (*ALIKE, "session", "repeat")
 _MEASURES = {"first": "until there is something to read", "e2e_p50_s": "until the answer is complete (E2E)"}
 
 
@@ -23,9 +23,7 @@ def _finding(results: Results) -> str | None:
 
 
 def _note(results: Results) -> str:
-    alike = _alike(results.runs)
-    pairs = alike.group_by(_PAIR).agg(pl.col("valid").all())
-    return pairs_note(pairs.filter(~pl.col("valid")).height)
+    return pairs_note(sum(gain.left_out for gain in streaming_gains(results.runs)))
 
 
 @figure(
@@ -39,7 +37,7 @@ def _note(results: Results) -> str:
     invalid="Left out, with their counterparts",
     by_axis=False,
     finding=_finding,
-    shown=lambda results: _alike(results.runs),
+    shown=lambda results: streamed_both_ways(results.runs),
     note=_note,
 )
 def streaming(results: Results) -> alt.FacetChart | alt.LayerChart:
@@ -50,7 +48,7 @@ def streaming(results: Results) -> alt.FacetChart | alt.LayerChart:
     """
     rows = _pairs(results.runs)
     if rows.is_empty():
-        known = "whose runs are valid" if _alike(results.runs).height else "that are alike but for streaming"
+        known = "whose runs are valid" if streamed_both_ways(results.runs).height else "that are alike but for streaming"
         return nothing_to_show(f"no two workloads {known}")
     rows = rows.unpivot(
         on=list(_MEASURES), index=["deployment", "case", "answer"], variable_name="measure", value_name="seconds"
@@ -83,28 +81,19 @@ def streaming(results: Results) -> alt.FacetChart | alt.LayerChart:
     return chart
 
 
-def _alike(runs: pl.DataFrame) -> pl.DataFrame:
-    """The runs that have a counterpart with or without streaming."""
-    return runs.filter(pl.col("prompt_fixed").is_not_null()).filter(pl.col("stream").n_unique().over(_PAIR) == 2)
-
-
 def _pairs(runs: pl.DataFrame) -> pl.DataFrame:
-    """Medians of the pairs of which both runs are valid: `deployment`, `case`, `answer`, `first` and `e2e_p50_s` (s).
+    """The medians of `streaming_gains`, a row a kind of answer: `deployment`, `case`, `answer`, `first` and `e2e_p50_s` (s).
 
     `first` is the time until there is something to read.
     """
-    both = _alike(runs).filter(pl.col("valid").all().over(_PAIR))
-    at = (
-        [pl.format(" at {}", pl.col("level").round(3).cast(pl.String).str.strip_suffix(".0"))]
-        if both["level"].n_unique() > 1
-        else []
-    )
-    return (
-        both.with_columns(
-            first=pl.when("stream").then("ttft_p50_s").otherwise("e2e_p50_s"),
-            answer=pl.col("stream").replace_strict(_KINDS, return_dtype=pl.String),
-            case=pl.concat_str(pl.format("{}: {} + {} tokens", "deployment", "prompt_fixed", "output_fixed"), *at),
-        )
-        .group_by("deployment", "case", "answer", maintain_order=True)
-        .agg(pl.col("first", "e2e_p50_s").median())
-    )
+    gains = [gain for gain in streaming_gains(runs) if gain.pairs]
+    several = len({gain.level for gain in gains}) > 1
+    named = [(gain.deployment, gain.level, gain.prompt, gain.output) for gain in gains]
+    rows = []
+    for gain, name in zip(gains, named, strict=True):
+        case = f"{gain.deployment}: {gain.prompt} + {gain.output} tokens" + (f" at {gain.level:.6g}" if several else "")
+        case += f" ({gain.workload})" if named.count(name) > 1 else ""
+        for streams, first, complete in ((True, gain.first_s, gain.streamed_s), (False, gain.whole_s, gain.whole_s)):
+            rows.append((gain.deployment, case, _KINDS[streams], first, complete))
+    schema = {**dict.fromkeys(("deployment", "case", "answer"), pl.String), **dict.fromkeys(("first", "e2e_p50_s"), pl.Float64)}
+    return pl.DataFrame(rows, schema=schema, orient="row")
