@@ -40,7 +40,7 @@ class _Names:
     """What distinguishes each cost and gain from the others: its deployment, workload and load, where those vary."""
 
     def __init__(self, costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> None:
-        every = [*costs, *gains]
+        every: list[LengthCost | StreamingGain] = [*costs, *gains]
         self._deployments = len({each.deployment for each in every}) > 1
         self._levels = len({(each.axis, each.level) for each in every}) > 1
         # Of one length and load, or of the same requests: what only the workload's name distinguishes.
