@@ -8,8 +8,10 @@ from snakemake.exceptions import WorkflowError
 # The library of this checkout, for the workflow and its jobs, whichever environment runs them.
 sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
+from bench.cluster import has_accounting, needs_of, partitions, refusal
 from bench.errors import BenchError
 from bench.figures import figures_of
+from bench.records.launch import read_launch
 from bench.study import Paths as paths
 from bench.study import Plan, load_config
 from bench.study.plan import PROTOCOL, digest
@@ -27,6 +29,11 @@ onstart:
         # Snakemake's limit of jobs a second is meant for clusters. Here each round of scheduling would bring another one a second later,
         # for ever: more with every job that ends, on the cores that are measured.
         workflow.scheduler.job_rate_limiter = None
+    if hasattr(workflow.executor_settings, "status_command"):
+        if not has_accounting():
+            workflow.executor_settings.no_account = True
+            workflow.executor_settings.status_command = "squeue"
+        refuse_what_no_partition_takes()
 
 
 try:
@@ -142,7 +149,53 @@ def gpus_of(deployment):
     return 0 if spec.engine.source == "external" else spec.gpus
 
 
+def needs(deployment, session=None, launch=None, attempt=1):
+    """What a session's job needs of a node."""
+    runs = [] if session is None else PLAN.runs_of(deployment, session)
+    start_s = PLAN.config.measurement.ready_timeout_s
+    spec = PLAN.deployments[deployment]
+    return needs_of(spec, runs, launch, start_s=start_s, attempt=attempt)
+
+
 def cores_of(deployment):
     """Cores of a session: on this machine all that there are, so that nothing else runs beside a measurement."""
-    spec = PLAN.deployments[deployment].deployment
-    return workflow.resource_settings.cores or spec.cores * spec.workers + 2
+    return workflow.resource_settings.cores or needs(deployment).cores
+
+
+def memory_of(deployment):
+    """Memory of a session's job (MB), from the memory plan of its launch."""
+
+    def memory(wildcards, input):
+        Path(input.launch).stat()  # not there yet: Snakemake asks again when it is
+        return needs(deployment, launch=read_launch(Path(input.launch))).memory_mb
+
+    return memory
+
+
+def minutes_of(deployment, session):
+    """Wall time of a session's job (minutes), from its runs; more in each attempt."""
+
+    def minutes(wildcards, attempt):
+        return needs(deployment, session, attempt=attempt).minutes
+
+    return minutes
+
+
+def whole_node(deployment):
+    """Whether a session's job gets its node for itself: as the study says, else where the server computes on the CPU."""
+    wish = PLAN.config.study.whole_node
+    return not gpus_of(deployment) if wish is None else wish
+
+
+def refuse_what_no_partition_takes():
+    """End before a job is submitted that would stay pending for ever."""
+    known = partitions()
+    for job in workflow.dag.needrun_jobs():
+        if job.rule.name.startswith("measure_"):
+            session = PLAN.session_at(Path(job.output.facts))
+            wanted = job.resources.get("slurm_partition")
+            if reason := refusal(needs(*session), known, wanted):
+                raise WorkflowError(
+                    f"{job.rule.name}: no partition can take this session: {reason}. Nothing was submitted. Name another partition in "
+                    "the profile, or change what the deployment asks for."
+                )
