@@ -74,6 +74,7 @@ SwitchType=switch/none
 MpiDefault=none
 GresTypes=gpu
 ReturnToService=2
+JobRequeue=0
 KillWait=3
 SchedulerParameters=sched_interval=1
 AccountingStorageType=accounting_storage/none

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 
 import polars as pl
 import pytest
@@ -79,8 +80,8 @@ def project(tmp_path_factory):
         process.kill()
 
 
-def command(project, *arguments):
-    words = project.command("--profile", "profiles/slurm", *arguments)
+def command(project, *arguments, target="results/figures/all"):
+    words = project.command("--profile", "profiles/slurm", *arguments, target=target)
     at = words.index("--cores")
     return words[:at] + words[at + 2 :]
 
@@ -104,3 +105,60 @@ def test_a_study_is_one_job_a_session(project, cluster):
     summary = pl.read_parquet(project.folder / "results/summary.parquet")
     assert summary["ok"].sort().to_list() == [2, 6, 12]
     assert json.loads((project.folder / "results/figures/all").read_text())["figures"]
+
+
+@pytest.mark.engine
+def test_a_session_survives_its_job_and_its_node(project, cluster):
+    """A model is added; its session's job is cancelled, then its node fails: each time the rest is submitted again by itself."""
+    before = project.stored_at()
+    project.config["deployments"]["two"] = project.config["deployments"]["one"] | {"max_num_seqs": 2}
+    project.config["workloads"]["steady"] = {"arrival": "constant", "prompt_tokens": 32, "output_tokens": 8, "num_requests": 30}
+    project.config["study"]["ladders"].append({"deployment": "two", "workload": "steady", "request_rate": [10], "repeats": 8})
+    known = set(cluster.jobs())
+    with (project.folder / "workflow.out").open("w") as out:
+        workflow = subprocess.Popen(
+            command(project, target="results/summary.parquet"),
+            cwd=project.folder,
+            env=cluster.environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        project.wait_for_stored(len(before) + 1, workflow)
+        cluster.ask("scancel", *running(cluster))
+        project.wait_for_stored(len(before) + 4, workflow)
+        kept = project.stored_at()
+        node = f"NodeName={cluster.host}"
+        cluster.ask("scontrol", "update", node, "State=DOWN", "Reason=test")
+        wait(lambda: not running(cluster))
+        cluster.ask("scontrol", "update", node, "State=RESUME")
+        assert workflow.wait(timeout=300) == 0, project.said()[-6000:]
+    finally:
+        workflow.kill()
+    ended = {job: state for job, state in cluster.jobs().items() if job not in known}
+    assert sorted(ended.values()) == ["CANCELLED", "COMPLETED", "NODE_FAIL"]
+    after = project.stored_at()
+    assert {digest: after[digest] for digest in kept} == kept  # what was finished was not measured again
+    assert len(after) == len(before) + 8
+    assert project.servers("llama") == []
+
+
+@pytest.mark.engine
+def test_a_session_that_no_node_can_hold_is_refused_before_anything_is_submitted(project, cluster):
+    project.config["deployments"]["two"]["cores"] = 7
+    known = cluster.jobs()
+    run(project, cluster, status=1)
+    assert "9 cores needed, a node has 8" in project.output
+    assert cluster.jobs() == known
+
+
+def running(cluster):
+    return [job for job, state in cluster.jobs().items() if state in ("RUNNING", "COMPLETING")]
+
+
+def wait(happens, within=60):
+    end = time.monotonic() + within
+    while not happens():
+        assert time.monotonic() < end
+        time.sleep(0.1)
