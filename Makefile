@@ -4,6 +4,7 @@
 # make pack CONFIG=config/studies/x.yaml   measure alone, and put the runs into results/packs/x.tar.gz; `bench unpack` takes them in elsewhere
 # make pack WHEELS=wheels ...   the same without network, from the folder that `bench wheels` filled
 # make benchmark-client   compare load clients (benchmarks/README.md)
+# make docs      the documentation as a site, at http://127.0.0.1:8000
 # make test      set up, then every check and every test, the real engine's included
 SHELL := bash
 PYTHON ?= python3
@@ -32,7 +33,7 @@ SNAKEMAKE := exec setpriv --pdeathsig TERM $(LOCKED) $(BIN)/snakemake --nolock -
 # Snakemake's own answer to a file that is not UTF-8, or nested without end, is a traceback.
 READABLE := $(BIN)/python -m bench.study $(or $(CONFIG),config/config.yaml)
 
-.PHONY: setup figures study pack benchmark-client test check format lock help
+.PHONY: setup figures study pack benchmark-client docs test check format lock help
 
 setup: .venv/ready
 
@@ -57,13 +58,19 @@ pack: .venv/ready
 	@$(READABLE)
 	@rm -f results/packs/$(basename $(notdir $(or $(CONFIG),config.yaml))).tar.gz
 	@($(SNAKEMAKE) measured --keep-going $(STUDIED)); status=$$?; \
-		$(BIN)/bench pack $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--select '$(SELECT)') && exit $$status
+		$(BIN)/bench pack --configfile $(or $(CONFIG),config/config.yaml) $(if $(SELECT),--select '$(SELECT)') && exit $$status
 
 test: check
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 benchmark-client: .venv/ready
 	$(BIN)/python -m benchmarks.client --output benchmarks/.results/client.json
+
+# Material's notice about MkDocs 2 is for maintainers of sites.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+
+docs: .venv/ready
+	$(MKDOCS) serve
 
 check: .venv/ready
 	$(BIN)/ruff check .
@@ -72,6 +79,7 @@ check: .venv/ready
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
+	$(MKDOCS) build --strict --quiet
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .
@@ -85,7 +93,7 @@ format: .venv/ready
 	@$(PYTHON) -m venv --clear .venv || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@awk '/^uv==/ {on = 1} on {print} on && !/\\$$/ {exit}' requirements.lock > .venv/uv.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r .venv/uv.txt \
-		|| { echo "Without network, WHEELS=... names a folder of packages: README, Measure there, draw here." >&2; exit 1; }
+		|| { echo "Without network, WHEELS=... names a folder of packages: docs/how-to/two-machines.md." >&2; exit 1; }
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock \
 		|| $(BIN)/python -m pip install --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

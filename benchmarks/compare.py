@@ -142,16 +142,16 @@ def rate(
 def levels_as_sample(pairs: pl.DataFrame) -> pl.DataFrame:
     """The method before: Student's t over the levels' means, with Holm's steps; for comparison."""
     means = pairs.group_by("metric", "level", maintain_order=True).agg(pl.col("log_ratio").mean())
-    told = means.group_by("metric", maintain_order=True).agg(mean=pl.col("log_ratio").mean(), spread=pl.col("log_ratio").std())
-    t = told["mean"] / told["spread"] * len(LADDER) ** 0.5
-    p = student_p(t, pl.Series([len(LADDER) - 1] * len(told)))
-    order, verdicts = p.arg_sort().to_list(), ["no evidence"] * len(told)
+    found = means.group_by("metric", maintain_order=True).agg(mean=pl.col("log_ratio").mean(), spread=pl.col("log_ratio").std())
+    t = found["mean"] / found["spread"] * len(LADDER) ** 0.5
+    p = student_p(t, pl.Series([len(LADDER) - 1] * len(found)))
+    order, verdicts = p.arg_sort().to_list(), ["no evidence"] * len(found)
     for k, i in enumerate(order):
         if p[i] > 0.05 / (len(order) - k):
             break
-        up = told["mean"][i] > 0
-        verdicts[i] = "better" if up == METRICS[told["metric"][i]].higher_is_better else "worse"
-    return told.select("metric", scope=pl.lit("all"), verdict=pl.Series(verdicts))
+        up = found["mean"][i] > 0
+        verdicts[i] = "better" if up == METRICS[found["metric"][i]].higher_is_better else "worse"
+    return found.select("metric", scope=pl.lit("all"), verdict=pl.Series(verdicts))
 
 
 def false_verdicts(generator: np.random.Generator, draws: int) -> list[dict[str, Any]]:

@@ -26,8 +26,8 @@ def first_series(series: int) -> list[str]:
 def with_catalogue(series: int) -> list[str]:
     """The lines of an exposition of `series` series, all that we read among them: of the rest the last ones are left out."""
     lines = _EXPOSITION.read_text().splitlines()
-    told = {sample_name(line) for line in lines if not line.startswith("#")}
-    needed = set(find_catalogue(told).sample_names().values())
+    exposed = {sample_name(line) for line in lines if not line.startswith("#")}
+    needed = set(find_catalogue(exposed).sample_names().values())
     spare = [i for i, line in enumerate(lines) if not line.startswith("#") and sample_name(line) not in needed]
     excess = sum(not line.startswith("#") for line in lines) - series
     dropped = set(spare[-excess:]) if excess > 0 else set()

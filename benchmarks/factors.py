@@ -91,10 +91,10 @@ def ttft_importances(runs: pl.DataFrame, noise: float) -> dict[str, float]:
 
 @dataclass
 class Rates:
-    """What was told of made studies of one size and noise."""
+    """What was found of made studies of one size and noise."""
 
     scores: list[float] = field(default_factory=list)
-    told: list[bool] = field(default_factory=list)
+    given: list[bool] = field(default_factory=list)
     first: list[bool] = field(default_factory=list)
     found: list[bool] = field(default_factory=list)
     invented: list[bool] = field(default_factory=list)
@@ -107,8 +107,8 @@ class Rates:
         for (metric,), rows in importances(with_metrics(runs)).group_by("metric", maintain_order=True):
             by_factor = {row["factor"]: row for row in rows.to_dicts()}
             self.scores.append(rows["score"][0])
-            self.told.append(rows["importance"].is_not_null().all())
-            if not self.told[-1]:
+            self.given.append(rows["importance"].is_not_null().all())
+            if not self.given[-1]:
                 continue
             self.first.append(max(by_factor, key=lambda name: by_factor[name]["importance"]) in FIRST[str(metric)])
             self.found += [by_factor[name]["low"] > 0 for name in REAL[str(metric)]]
@@ -120,7 +120,7 @@ class Rates:
 
     def line(self, cells: int, noise: float) -> str:
         """A row of the table."""
-        shares = [_share(values) for values in (self.told, self.first, self.found, self.invented, self.holds_zero)]
+        shares = [_share(values) for values in (self.given, self.first, self.found, self.invented, self.holds_zero)]
         worst = f"{max(self.errors):.2f}" if self.errors else "–"
         return f"| {cells} | {noise:.0%} | {statistics.mean(self.scores):.2f} | " + " | ".join([*shares, worst]) + " |"
 
@@ -151,7 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=4, help="made studies of each size and noise (default: %(default)s)")
     options = parser.parse_args()
-    print("| configurations | noise | mean R² | importances told | first is the planted one | real effects found | invented "
+    print("| configurations | noise | mean R² | importances given | first is the planted one | real effects found | invented "
           "| 0 in the idle factor's interval | largest error (TTFT) |")  # fmt: skip
     print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     for (cells, (batches, prompts)), noise in itertools.product(DESIGNS.items(), (0.05, 0.2, 1.0)):

@@ -196,9 +196,9 @@ def _scrapes(run: RunSpec, records: Sequence[RequestRecord], series: int, genera
             lines[i] = f"{heads[i]}{values[i]!r}"
         flying = bisect_right(sent, due) - bisect_right(ends, due)
         running = min(flying, fitting)
-        told = {"kv_usage": running / fitting, "running": float(running), "waiting": float(flying - running)}
+        gauges = {"kv_usage": running / fitting, "running": float(running), "waiting": float(flying - running)}
         for name, i in places.items():
-            lines[i] = f"{heads[i]}{told[name]!r}"
+            lines[i] = f"{heads[i]}{gauges[name]!r}"
         at = _CLOCK_START_S + due
         yield {"slot": slot, "endpoint": _ENDPOINT, "due": at, "sent": at + 0.0004, "received": at + 0.006,
                "text": "\n".join(lines) + "\n"}  # fmt: skip

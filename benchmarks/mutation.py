@@ -132,20 +132,20 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := [group for group in options.groups if group not in GROUPS]:
         parser.error(f"no group {', '.join(unknown)}. There are: {', '.join(GROUPS)}")
-    told = []
+    results = []
     for group in options.groups or GROUPS:
         modules, tests = GROUPS[group]
         chosen = [module for module in modules if (options.module or "") in module]
         if not chosen:
             continue
         found = run(group, chosen, tests, options.sample, options.seed)
-        told.append(found)
+        results.append(found)
         for diff in found["survived"]:
             print(diff, end="\n\n")
         print(f"{group}: {found['caught']} of {found['tried']} caught ({found['possible']:,} possible)", flush=True)
         if options.json:
             options.json.parent.mkdir(parents=True, exist_ok=True)
-            options.json.write_text(json.dumps(told, indent=2) + "\n")
+            options.json.write_text(json.dumps(results, indent=2) + "\n")
 
 
 if __name__ == "__main__":

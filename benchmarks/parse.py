@@ -86,20 +86,20 @@ def main() -> None:
         who, path, table = options.child
         print(json.dumps(measure(who, Path(path), Path(table))))
         return
-    told: dict[str, list[dict[str, float]]] = {"ours": [], "reference": []}
+    measured: dict[str, list[dict[str, float]]] = {"ours": [], "reference": []}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "telemetry.jsonl.gz"
         write_scrapes(path, options.series, options.scrapes, options.moving)
         for _ in range(options.repeats):
-            for who, runs in told.items():
+            for who, runs in measured.items():
                 command = [sys.executable, "-m", "benchmarks.parse", "--child", who, str(path), f"{folder}/{who}.parquet"]
                 runs.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
         assert_frame_equal(
             pl.read_parquet(f"{folder}/ours.parquet"), pl.read_parquet(f"{folder}/reference.parquet"), check_exact=True
         )
         size = path.stat().st_size
-    result: dict[str, Any] = {"file_mib": round(size / 2**20, 1), "samples": int(told["ours"][0]["samples"])}
-    for who, runs in told.items():
+    result: dict[str, Any] = {"file_mib": round(size / 2**20, 1), "samples": int(measured["ours"][0]["samples"])}
+    for who, runs in measured.items():
         median = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
         result[who] = {
             "samples_per_s": round(median["samples"] / median["parse_s"]),
@@ -111,7 +111,7 @@ def main() -> None:
         print(json.dumps(result, indent=2))
         return
     print(f"{result['samples']:,} samples in {result['file_mib']} MiB; both tables are equal")
-    for who in told:
+    for who in measured:
         one = result[who]
         print(
             f"{who:>9}: {one['samples_per_s']:>9,} samples/s ({one['parse_s']} s), peak {one['peak_rss_mib']:.0f} MiB, "

@@ -44,8 +44,8 @@ class Curve:
     def saturation(self) -> float | None:
         """The peak, or the lowest load that has 90 % of a flat top; None where it rises to the end."""
         load = np.linspace(1, TOP, 20_000)
-        told = self.throughput(load)
-        return self.peak if not self.flat else float(load[np.flatnonzero(told >= FLAT * told[-1])[0]])
+        heights = self.throughput(load)
+        return self.peak if not self.flat else float(load[np.flatnonzero(heights >= FLAT * heights[-1])[0]])
 
 
 def ladder(levels: int, *, even: bool) -> Floats:

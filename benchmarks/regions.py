@@ -1,4 +1,4 @@
-"""How far a curve's turning points can be trusted: planted curves, measured with noise again and again, and what is told of them.
+"""How far a curve's turning points can be trusted: planted curves, measured with noise again and again, and what is found of them.
 
 python -m benchmarks.regions                 # under a minute
 python -m benchmarks.regions --draws 400
@@ -31,11 +31,11 @@ USUAL: dict[str, Any] = {"levels": 12, "even": True, "repeats": 2, "noise": 0.03
 
 @dataclass
 class Score:
-    """What was told of one kind of point, against the truth."""
+    """What was found of one kind of point, against the truth."""
 
     draws: int = 0
     possible: int = 0  # draws of curves that have such a point
-    wrong: int = 0  # a point told of a curve that has none, or what was told, an interval or "above N", is not so
+    wrong: int = 0  # a point found on a curve that has none, or a wrong interval or "above N"
     covered: int = 0  # of those found, intervals that hold the true point
     ratios: list[float] = field(default_factory=list)  # found ÷ true
     factors: list[float] = field(default_factory=list)  # high ÷ low
@@ -58,19 +58,19 @@ class Score:
 
     def cells(self) -> list[str]:
         """Found, bias, spread, width, covers, wrong: as the table's head names them."""
-        told = ["–"] * 5
+        cells = ["–"] * 5
         if self.ratios:
             low, middle, high = np.quantile(self.ratios, [0.25, 0.5, 0.75])
             width = f"{median(self.factors):.1f} ×" if self.factors else "open"
-            told = [_share(len(self.ratios), self.possible), f"{middle - 1:+.0%}", f"{high - low:.0%}", width]
-            told.append(_share(self.covered, len(self.ratios)))
-        return [*told, _share(self.wrong, self.draws)]
+            cells = [_share(len(self.ratios), self.possible), f"{middle - 1:+.0%}", f"{high - low:.0%}", width]
+            cells.append(_share(self.covered, len(self.ratios)))
+        return [*cells, _share(self.wrong, self.draws)]
 
 
 _HEADS = """A: the end of region A; B: that of region B.
 found: of the curves that have such a point; bias: median of found ÷ true, less 1; spread: its interquartile range;
 width: median of the interval's high ÷ low; covers: of those found, intervals that hold the true point;
-wrong: of all draws, a point told where there is none, or anything else told that is not so."""
+wrong: of all draws, a point found where there is none, or any other wrong finding."""
 
 
 def _share(part: int, whole: int) -> str:

@@ -54,17 +54,17 @@ def broken_line(levels: Levels, random: np.random.Generator) -> tuple[Point, Poi
     inverses = np.linalg.pinv(designs)
     sizes = np.array([2 * len(b) + 3 for b in models])  # slopes, breaks, offset, variance
 
-    def best(told: Floats) -> tuple[int, Floats]:
-        weights = inverses @ (told / observed)
-        off = (np.einsum("mij,mj->mi", designs, weights) - told / observed) ** 2
+    def best(seen: Floats) -> tuple[int, Floats]:
+        weights = inverses @ (seen / observed)
+        off = (np.einsum("mij,mj->mi", designs, weights) - seen / observed) ** 2
         squares = within + (off * levels.runs).sum(axis=1)
         penalties = 2 * sizes * runs / np.maximum(1, runs - sizes - 1)
         scores = runs * np.log(np.maximum(squares, 1e-12) / runs) + penalties
         chosen = int(np.argmin(scores))
         return chosen, weights[chosen]
 
-    def curve(told: Floats, x: Floats) -> Floats:
-        chosen, weights = best(told)
+    def curve(seen: Floats, x: Floats) -> Floats:
+        chosen, weights = best(seen)
         return np.maximum(1e-9, terms(x, models[chosen]) @ weights[: len(models[chosen]) + 2])
 
     fitted = curve(observed, load)
@@ -75,12 +75,12 @@ def broken_line(levels: Levels, random: np.random.Generator) -> tuple[Point, Poi
 def _read(load: Floats, curve: Floats, drawn: list[Floats]) -> tuple[Point, Point]:
     """Both points of a fitted curve, with the middle 95 % of those of the curves fitted to resampled residuals."""
 
-    def equilibrium(told: Floats) -> float:
-        below = np.flatnonzero(told / load < PROPORTIONAL * told[0] / load[0])
+    def equilibrium(seen: Floats) -> float:
+        below = np.flatnonzero(seen / load < PROPORTIONAL * seen[0] / load[0])
         return float(load[below[0]]) if len(below) else np.inf
 
-    def peak(told: Floats) -> float:
-        highest = int(np.argmax(told))
+    def peak(seen: Floats) -> float:
+        highest = int(np.argmax(seen))
         return float(load[highest]) if highest < len(load) - 1 else np.inf
 
     return _point("left", equilibrium(curve), [equilibrium(d) for d in drawn]), _point(

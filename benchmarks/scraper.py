@@ -68,7 +68,7 @@ def measure(urls: list[str], interval_s: float, duration_s: float) -> dict[str, 
     jitter = pl.Series([line["sent"] - line["due"] for line in lines])
     answer = pl.Series([line["received"] - line["sent"] for line in lines])
 
-    def told(values: pl.Series) -> dict[str, float]:
+    def percentiles(values: pl.Series) -> dict[str, float]:
         points = {"p50": percentile(values, 0.5), "p99": percentile(values, 0.99), "max": values.max()}
         return {name: round(1000 * float(value), 3) for name, value in points.items()}
 
@@ -77,8 +77,8 @@ def measure(urls: list[str], interval_s: float, duration_s: float) -> dict[str, 
         "scrapes": len(lines),
         "slots_missed": len(urls) * max(line["slot"] for line in lines) - len(lines),
         "failed": sum("error" in line for line in lines),
-        "jitter_ms": told(jitter),
-        "answer_ms": told(answer),
+        "jitter_ms": percentiles(jitter),
+        "answer_ms": percentiles(answer),
         "cpu_share": round(share, 4),
         "bytes_per_scrape": round(size / len(lines)),
     }

@@ -29,14 +29,14 @@ from benchmarks.process import Cost, cost_of
 
 ROOT = Path(__file__).resolve().parent.parent
 SNAKEMAKE = Path(sys.executable).parent / "snakemake"
-# The same, and at its end it tells the CPU time that it took without its jobs.
+# The same, and at its end it reports the CPU time that it took without its jobs.
 _TELLING = """
 import atexit, pathlib, resource, sys
 from snakemake.cli import main
-def tell():
+def report():
     used = resource.getrusage(resource.RUSAGE_SELF)
     pathlib.Path("snakemake.cpu").write_text(str(used.ru_utime + used.ru_stime))
-atexit.register(tell)
+atexit.register(report)
 main(sys.argv[1:])
 """
 
@@ -58,7 +58,7 @@ def write_study(folder: Path, runs: int, a_deployment: int, decision: dict[str, 
 
 
 def snakemake(folder: Path, *arguments: str, cores: int = 1) -> Cost:
-    """One call, as `make figures` calls it; what it says goes to a file, as no terminal's speed is meant.
+    """One call, as `make figures` calls it; its output goes to a file, as no terminal's speed is meant.
 
     Raises:
         RuntimeError: it failed; the message has its last words.
@@ -100,8 +100,8 @@ def median(costs: Iterable[Cost]) -> dict[str, float]:
     """Medians of what calls took, and the range of their seconds."""
     rows = [asdict(cost) for cost in costs]
     walls = [row["wall_s"] for row in rows]
-    told = {key: round(statistics.median(row[key] for row in rows), 2) for key in ("wall_s", "cpu_s", "peak_mib")}
-    return {**told, "fastest_s": round(min(walls), 2), "slowest_s": round(max(walls), 2)}
+    medians = {key: round(statistics.median(row[key] for row in rows), 2) for key in ("wall_s", "cpu_s", "peak_mib")}
+    return {**medians, "fastest_s": round(min(walls), 2), "slowest_s": round(max(walls), 2)}
 
 
 def growth(rows: list[dict[str, Any]]) -> None:
@@ -146,8 +146,8 @@ def main() -> None:
         for runs in sorted(options.runs):
             write_study(folder, runs, options.a_deployment)
             say(f"dry runs of {runs}")
-            told = median(snakemake(folder, "--dry-run") for _ in range(options.repeats))
-            result["dry_runs"].append({"runs": runs, **told})
+            medians = median(snakemake(folder, "--dry-run") for _ in range(options.repeats))
+            result["dry_runs"].append({"runs": runs, **medians})
         growth(result["dry_runs"])
         if options.rerun:
             plan = write_study(folder, options.rerun, options.a_deployment)

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+_PAGES = {"/v1/models": '{"data": []}'}
+
 
 @dataclass
 class FakeServer:
@@ -30,7 +32,7 @@ class FakeServer:
         token_offset, prompt_offset: added to the number of tokens that it says it made, and that it says it was given.
         chat_template, tokens_a_letter: how it counts a chat: tokens of its template, and of a letter after a space.
         counts_text_alone: its /tokenize takes text, as llama.cpp's, not a chat.
-        pages: what it answers elsewhere, JSON by path; `{}` where nothing stands.
+        pages: what it answers elsewhere, JSON by path; `{}` where nothing stands, and an empty list of models.
         tls: what it talks TLS with; None: it talks plainly.
     """
 
@@ -82,7 +84,7 @@ async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyn
                 if path == "/metrics" and server.metrics_delay_s:
                     await asyncio.sleep(server.metrics_delay_s)
                 told = server.exposition(server) if server.exposition else server.metrics
-                text = (told if path == "/metrics" else server.pages.get(path, "{}")).encode()
+                text = (told if path == "/metrics" else server.pages.get(path, _PAGES.get(path, "{}"))).encode()
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
             await writer.drain()
             if writer.is_closing():

@@ -53,7 +53,8 @@ class Project:
 
     def command(self, *arguments: str, target: str = "results/figures/all") -> list[str]:
         (self.folder / "config/config.yaml").write_text(yaml.safe_dump(self.config, sort_keys=False))
-        return [str(BIN / "snakemake"), "--nolock", "--cores", "1", *arguments, target]
+        # --printshellcmds shows the listing of jobs, which otherwise stands in Snakemake's log alone.
+        return [str(BIN / "snakemake"), "--nolock", "--cores", "1", "--printshellcmds", *arguments, target]
 
     def start(self) -> subprocess.Popen:
         """`make figures` in the background; what it says goes to a file, since a full pipe would stop it."""
@@ -121,6 +122,11 @@ class Project:
 
     def bench(self, *arguments: str) -> None:
         subprocess.run([BIN / "bench", *arguments], cwd=self.folder, check=True, capture_output=True)
+
+    def watched(self) -> dict[str, Any]:
+        """What `bench watch` sees now."""
+        done = subprocess.run([BIN / "bench", "watch", "--once", "--json"], cwd=self.folder, check=True, capture_output=True)
+        return json.loads(done.stdout)
 
     def wait_for_stored(self, count: int, workflow: subprocess.Popen, within: float = 300) -> None:
         end = time.monotonic() + within

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from bench.cli import main
 from bench.errors import BenchError
 from bench.models import Architecture, Demand, Setting, choices, config_of, geometry_of, plan, tensor_parallel_sizes
-from bench.published import Device, catalogue, device_named, devices
+from bench.published import Accelerator, accelerator_named, accelerators, catalogue
 from tests.conftest import ARCHITECTURE
 from tests.test_capacity import PRINTED
 
 GIB = 2**30
 SMALL = geometry_of(config_of(Architecture(**ARCHITECTURE | {"context": 4096})))
-DEVICE = Device(title="made up", memory=4 * GIB, bandwidth_tb_s=1, bf16_tflops=1, power_w=1, source="by hand")
+DEVICE = Accelerator(title="made up", memory=4 * GIB, bandwidth_tb_s=1, bf16_tflops=1, power_w=1, source="by hand")
 KEYS = ("weight_bytes", "kv_bytes_per_token", "kv_capacity_tokens", "predicted_saturation", "min_gpus")
 
 
@@ -32,7 +32,9 @@ def geometries():
 
 @pytest.mark.parametrize(("key", "count", "printed"), PRINTED)
 def test_the_studys_capacities(capsys, key, count, printed):
-    told = planned(capsys, "--model", key, "--device", "h100-nvl", "--tensor-parallel", str(count), "--max-num-seqs", "1024")
+    told = planned(
+        capsys, "--model", key, "--accelerator", "h100-nvl", "--tensor-parallel", str(count), "--max-num-seqs", "1024"
+    )
     assert told["kv_capacity_tokens"] == pytest.approx(printed, rel=0.01)
     assert told["predicted_saturation"] == pytest.approx(printed / 640, rel=0.01)
     assert all(name in told for name in KEYS) and told["why"] is None
@@ -118,13 +120,13 @@ def test_a_request_of_the_whole_context_is_held():
 
 def test_capacity_of_layers_with_and_without_windows(geometries):
     """A token of Gemma 3 takes a slot in each of seven groups."""
-    told = plan(geometries["gemma-3-27b"], devices()["h200"], Demand(128, 512), Setting())
+    told = plan(geometries["gemma-3-27b"], accelerators()["h200"], Demand(128, 512), Setting())
     block = 10 * 16 * (2 * 16 * 128 * 2)
     assert told["kv_capacity_tokens"] == told["terms"]["kv_cache_bytes_per_gpu"] // block * 16 // 7
 
 
 def test_tensor_parallel_sizes_of_one_node(geometries):
-    rows = choices(geometries["llama-3.3-70b"], devices()["h200"], Demand(128, 512), Setting())
+    rows = choices(geometries["llama-3.3-70b"], accelerators()["h200"], Demand(128, 512), Setting())
     assert [row["tensor_parallel"] for row in rows] == [1, 2, 4, 8]
 
 
@@ -157,7 +159,7 @@ def test_the_rule_of_thumb_by_hand():
 
 def test_terms_add_up_for_every_model_device_and_tensor_parallel_size(geometries):
     for key, geometry in geometries.items():
-        for name, device in devices().items():
+        for name, device in accelerators().items():
             before = None
             for count in (size for size in tensor_parallel_sizes(geometry) if size <= 8):
                 told = plan(geometry, device, Demand(128, 512), Setting(tensor_parallel=count))
@@ -219,7 +221,7 @@ def test_the_fewest_gpus_hold_the_demand_and_one_less_do_not(layers, groups, kv_
     ],
 )
 def test_fewest_gpus_by_hand(capsys, model, device, gpus, dealt):
-    told = planned(capsys, "--model", model, "--device", device)
+    told = planned(capsys, "--model", model, "--accelerator", device)
     assert (told["min_gpus"], told["min_tensor_parallel"]) == (gpus, dealt)
 
 
@@ -233,14 +235,14 @@ def test_headroom_leaves_a_share_of_what_is_in_use_free():
 
 
 def test_an_fp8_cache_holds_twice_as_much(capsys):
-    common = ("--model", "llama-3-8b", "--device", "h100")
+    common = ("--model", "llama-3-8b", "--accelerator", "h100")
     half, whole = planned(capsys, *common, "--kv-dtype", "fp8"), planned(capsys, *common)
     assert (half["kv_bytes_per_token"], whole["kv_bytes_per_token"]) == (65_536, 131_072)
     assert half["kv_capacity_tokens"] == pytest.approx(2 * whole["kv_capacity_tokens"], abs=16)
 
 
 def test_quantised_weights_keep_embeddings_in_16_bit(capsys):
-    common = ("--model", "llama-3-8b", "--device", "h100")
+    common = ("--model", "llama-3-8b", "--accelerator", "h100")
     told = {dtype: planned(capsys, *common, "--dtype", dtype) for dtype in ("bfloat16", "fp8", "int8", "int4", "float32")}
     weights = {dtype: each["weight_bytes"] for dtype, each in told.items()}
     assert weights["bfloat16"] == 2 * 8_030_261_248 and weights["float32"] == 2 * weights["bfloat16"]
@@ -254,16 +256,16 @@ def test_quantised_weights_keep_embeddings_in_16_bit(capsys):
 
 
 def test_fp8_where_the_device_has_none_saves_memory_and_no_arithmetic(capsys):
-    told = planned(capsys, "--model", "llama-3-8b", "--device", "a100-80g", "--dtype", "fp8")
+    told = planned(capsys, "--model", "llama-3-8b", "--accelerator", "a100-80g", "--dtype", "fp8")
     assert told["ceilings"]["ridge_flop_per_byte"] == pytest.approx(312 / 2.039)
     assert told["notes"][0].startswith("the device has no FP8 arithmetic")
-    quantised = planned(capsys, "--model", "deepseek-v3", "--device", "h200", "--dtype", "int4", "--tensor-parallel", "8")
+    quantised = planned(capsys, "--model", "deepseek-v3", "--accelerator", "h200", "--dtype", "int4", "--tensor-parallel", "8")
     assert quantised["notes"][0].startswith("the checkpoint is quantised already")
     assert quantised["ceilings"]["ridge_flop_per_byte"] == pytest.approx(1978.9 / 4.8)  # blocks of FP8 are FP8
 
 
 def test_dtypes_as_documents_write_them(capsys):
-    common = ("--model", "llama-3-8b", "--device", "h100")
+    common = ("--model", "llama-3-8b", "--accelerator", "h100")
     assert planned(capsys, *common, "--dtype", "FP16", "--kv-dtype", "bf16") == planned(
         capsys, *common, "--dtype", "float16", "--kv-dtype", "bfloat16"
     )
@@ -275,32 +277,32 @@ def test_why_there_is_no_answer(capsys):
         return told["kv_capacity_tokens"], told["predicted_saturation"], told["min_gpus"], told["why"]
 
     capacity, held, fewest, text = why(
-        "--model", "gpt2", "--device", "h100", "--prompt-length", "1000", "--output-length", "100"
+        "--model", "gpt2", "--accelerator", "h100", "--prompt-length", "1000", "--output-length", "100"
     )
     assert capacity > 0 and held is None and fewest is None
     assert text == "a request of 1,000 + 100 tokens is beyond the model's context of 1,024. Shorten it."
-    assert why("--model", "gpt2-xl", "--device", "a10", "--tensor-parallel", "2") == (
+    assert why("--model", "gpt2-xl", "--accelerator", "a10", "--tensor-parallel", "2") == (
         None, None, 1, "2 GPUs cannot share 25 query heads, 25 KV heads, an MLP of 6,400 and a vocabulary of 50,257 evenly. --tensor-parallel may be 1.",
     )  # fmt: skip
-    *nulls, text = why("--model", "llama-3.3-70b", "--device", "h100")
+    *nulls, text = why("--model", "llama-3.3-70b", "--accelerator", "h100")
     assert nulls == [None, None, 2]
     assert re.match(r"weights 131\.\d+ \+ activations and overhead 3\.99 GiB are more than the 71\.68 GiB", text)
     assert "--tensor-parallel 2 holds the demand" in text
-    capacity, held, fewest, text = why("--model", "llama-3.1-70b-fp8", "--device", "h100")
+    capacity, held, fewest, text = why("--model", "llama-3.1-70b-fp8", "--accelerator", "h100")
     assert (capacity, held, fewest) == (64, 0.1, 2) and "the KV cache of 0.1 requests" in text
-    *_, text = why("--model", "deepseek-v3", "--device", "l4", "--gpu-memory-utilization", "0.5")
+    *_, text = why("--model", "deepseek-v3", "--accelerator", "l4", "--gpu-memory-utilization", "0.5")
     assert "No tensor parallelism of up to 64 holds the demand" in text
 
 
 def test_requests_that_wait_for_a_place_and_not_for_memory(capsys):
-    common = ("--model", "llama-3.1-8b", "--device", "h100")
+    common = ("--model", "llama-3.1-8b", "--accelerator", "h100")
     assert planned(capsys, *common)["notes"][0].startswith("at most 256 sequences run in a step")
     assert planned(capsys, *common, "--max-num-seqs", "1024")["notes"] == []
     assert planned(capsys, *common, "--concurrency", "300")["notes"][0].startswith("300 requests are held, but at most 256 run")
 
 
 def test_more_requests_need_more_gpus(capsys):
-    common = ("--model", "llama-3.1-70b-fp8", "--device", "h100", "--prompt-length", "4000", "--output-length", "1000")
+    common = ("--model", "llama-3.1-70b-fp8", "--accelerator", "h100", "--prompt-length", "4000", "--output-length", "1000")
     few, many = (planned(capsys, *common, "--concurrency", n)["min_gpus"] for n in ("1", "200"))
     assert few < many
 
@@ -311,21 +313,22 @@ def test_tensor_parallel_sizes(geometries):
     ]  # 5 and 25 divide the heads, but not 50,304, the padded vocabulary
     assert tensor_parallel_sizes(geometries["llama-3.3-70b"]) == [1, 2, 4, 8, 16, 32, 64]
     assert tensor_parallel_sizes(geometries["qwen1.5-14b"]) == [1, 2, 4, 8]  # 5 and so on divide the 40 heads alone
-    rows = choices(geometries["qwen1.5-14b"], devices()["h100"], Demand(128, 512), Setting())
+    rows = choices(geometries["qwen1.5-14b"], accelerators()["h100"], Demand(128, 512), Setting())
     assert [row["tensor_parallel"] for row in rows] == [1, 2, 4, 8]
     assert [row["kv_capacity_tokens"] for row in rows] == sorted(row["kv_capacity_tokens"] for row in rows)
 
 
 def test_a_latent_vector_is_held_by_every_gpu(geometries):
     one, four = (
-        plan(geometries["deepseek-v2-lite"], devices()["h100"], Demand(128, 512), Setting(tensor_parallel=n)) for n in (1, 4)
+        plan(geometries["deepseek-v2-lite"], accelerators()["h100"], Demand(128, 512), Setting(tensor_parallel=n))
+        for n in (1, 4)
     )
     assert one["kv_bytes_per_token"] == four["kv_bytes_per_token"] == 27 * (512 + 64) * 2
     assert four["terms"]["kv_bytes_per_token_per_gpu"] == one["terms"]["kv_bytes_per_token_per_gpu"]
 
 
 def test_a_request_holds_no_more_than_a_layers_window(geometries):
-    told = plan(geometries["gemma-3-27b"], devices()["h200"], Demand(8000, 192), Setting())
+    told = plan(geometries["gemma-3-27b"], accelerators()["h200"], Demand(8000, 192), Setting())
     each = 2 * 16 * 128 * 2
     assert told["kv_bytes_per_token"] == 62 * each
     assert told["kv_bytes_per_request"] == (10 * 8192 + 52 * 1024) * each
@@ -333,19 +336,19 @@ def test_a_request_holds_no_more_than_a_layers_window(geometries):
 
 def test_every_model_on_every_device(capsys):
     told = planned(capsys)
-    assert {(each["model"], each["device"]) for each in told} == {(m, d) for m in catalogue() for d in devices()}
+    assert {(each["model"], each["accelerator"]) for each in told} == {(m, d) for m in catalogue() for d in accelerators()}
     assert all(name in each for each in told for name in KEYS)
     assert main(["plan"]) == 0
     table = capsys.readouterr().out.splitlines()
-    assert table[2].split() == ["model", *devices()]
+    assert table[2].split() == ["model", *accelerators()]
     assert [line.split()[0] for line in table[3:-3]] == list(catalogue())
     assert next(line for line in table if line.startswith("llama-3.3-70b")).split()[7] == "5→8"  # on a100-40g
-    assert main(["plan", "--device", "h200"]) == main(["plan", "--model", "gpt2"]) == 0
+    assert main(["plan", "--accelerator", "h200"]) == main(["plan", "--model", "gpt2"]) == 0
     assert capsys.readouterr().out.count("128 + 512 tokens a request") == 2
 
 
 def test_one_plan_in_words(capsys):
-    assert main(["plan", "--model", "llama-3.1-70b-fp8", "--device", "h100"]) == 0
+    assert main(["plan", "--model", "llama-3.1-70b-fp8", "--accelerator", "h100"]) == 0
     told = capsys.readouterr().out
     for line in (
         r"= KV cache +0\.02",
@@ -359,7 +362,7 @@ def test_one_plan_in_words(capsys):
 def test_a_model_of_ones_own(tmp_path, capsys):
     config = dict(catalogue()["llama-3-8b"].config)
     (tmp_path / "config.json").write_text(json.dumps(config))
-    common = ("--device", "h100")
+    common = ("--accelerator", "h100")
     shipped = planned(capsys, "--model", "llama-3-8b", *common)
     for path in (tmp_path, tmp_path / "config.json"):
         assert planned(capsys, "--model", str(path), *common) == shipped | {"model": str(path)}
@@ -379,7 +382,7 @@ def test_a_model_of_ones_own(tmp_path, capsys):
 
 def test_what_is_no_model_is_named(tmp_path, capsys):
     def refused(model):
-        assert main(["plan", "--model", str(model), "--device", "h100"]) == 2
+        assert main(["plan", "--model", str(model), "--accelerator", "h100"]) == 2
         return capsys.readouterr().err
 
     assert "the nearest are" in refused("llama-3-9b") and "Nor is there a file" in refused("llama-3-9b")
@@ -399,23 +402,23 @@ def test_devices_of_ones_own(tmp_path, capsys):
     mine.write_text(
         "h100: {price_per_hour: 2.5}\nbig: {title: Big, memory: 1000GiB, bandwidth_tb_s: 10, bf16_tflops: 1, power_w: 9, source: me}\n"
     )
-    known = devices({"h100": {"price_per_hour": 2.5}})
+    known = accelerators({"h100": {"price_per_hour": 2.5}})
     assert (known["h100"].price_per_hour, known["h100"].price_source, known["h100"].power_w) == (2.5, "your own", 700)
-    told = planned(capsys, "--model", "deepseek-v3", "--device", "big", "--hardware", str(mine))
+    told = planned(capsys, "--model", "deepseek-v3", "--accelerator", "big", "--hardware", str(mine))
     assert told["min_gpus"] == 1
     with pytest.raises(BenchError, match=r"hardware.small: .*memory: Field required"):
-        devices({"small": {"title": "Small"}})
+        accelerators({"small": {"title": "Small"}})
     assert main(["plan", "--hardware", str(tmp_path / "none.yaml")]) == 2
     assert "no such file" in capsys.readouterr().err
 
 
-def test_a_device_that_is_none_names_the_nearest():
-    with pytest.raises(BenchError, match=r"no device is called h10; the nearest are .*h100"):
-        device_named("h10", devices())
+def test_an_unknown_accelerator_names_the_nearest():
+    with pytest.raises(BenchError, match=r"no accelerator is called h10; the nearest are .*h100"):
+        accelerator_named("h10", accelerators())
 
 
 def test_every_device_says_where_its_numbers_are_from():
-    for key, device in devices().items():
+    for key, device in accelerators().items():
         assert device.source.startswith("https://"), key
         assert (device.price_per_hour is None) == (device.price_source is None), key
         assert device.fp8_tflops is None or 1.9 < device.fp8_tflops / device.bf16_tflops < 2.1, key
@@ -432,7 +435,7 @@ def test_every_device_says_where_its_numbers_are_from():
     ],
 )  # fmt: skip
 def test_devices_are_those_of_the_documents_table(key, memory, bandwidth, price):
-    device = devices()[key]
+    device = accelerators()[key]
     assert device.title.endswith(f" {memory} GB")
     assert abs(device.bandwidth_tb_s - bandwidth) <= 0.05 + 1e-9  # H100: 3.35, which the documents also round to 3.4
     assert device.price_per_hour == price
@@ -444,11 +447,11 @@ def test_devices_are_those_of_the_documents_table(key, memory, bandwidth, price)
 )
 def test_a_device_in_other_units_is_refused(entry, told):
     with pytest.raises(BenchError, match=told):
-        devices({"h100": entry})
-    assert device_named("H100", devices()) == devices()["h100"]
+        accelerators({"h100": entry})
+    assert accelerator_named("H100", accelerators()) == accelerators()["h100"]
 
 
 def test_a_context_that_the_cache_does_not_hold_needs_max_model_len(capsys):
-    told = planned(capsys, "--model", "llama-3.1-70b-fp8", "--device", "a100-80g")
+    told = planned(capsys, "--model", "llama-3.1-70b-fp8", "--accelerator", "a100-80g")
     assert f"--max-model-len {told['kv_capacity_tokens']} or less" in " ".join(told["notes"])
-    assert "--max-model-len" not in " ".join(planned(capsys, "--model", "gpt2", "--device", "h100")["notes"])
+    assert "--max-model-len" not in " ".join(planned(capsys, "--model", "gpt2", "--accelerator", "h100")["notes"])

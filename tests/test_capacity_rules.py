@@ -748,8 +748,21 @@ def test_a_level_too_near_its_limit_needs_other_levels(summary):
     assert (row["c_max"], row["low"]) == (4, None)
     assert (
         capacity.low_needs(row)
-        == "4 is too near its limit to be sure of: more rounds, or levels below it, would raise the lower end."
+        == "4 is too near its limit to be sure of: more rounds or a lower level would establish the lower end."
     )
+
+
+@pytest.mark.parametrize(
+    ("low", "c_max", "words"),
+    [
+        (None, 1, "more rounds would establish the lower end."),
+        (None, 2, "more rounds or a lower level would establish the lower end."),
+        (2, 8, "more rounds, or levels between 2 and 8, would raise the lower end."),
+    ],
+)
+def test_no_level_below_the_lowest_is_asked_for(low, c_max, words):
+    row = {"low_needs": "rounds", "low": low, "c_max": c_max, "axis": "concurrency"}
+    assert capacity.low_needs(row).endswith(f"{c_max} is too near its limit to be sure of: {words}")
 
 
 def test_a_level_that_surely_meets_carries_those_below(summary):

@@ -1,6 +1,5 @@
 """The commands as a user runs them."""
 
-import argparse
 import json
 import re
 import subprocess
@@ -31,7 +30,7 @@ def bench(*arguments, cwd=ROOT):
 def test_help(command):
     done = bench(*command, "--help")
     assert done.returncode == 0
-    assert "usage: bench" in done.stdout
+    assert "Usage: bench" in done.stdout
 
 
 @pytest.fixture
@@ -53,10 +52,11 @@ def test_runs_lists_each_with_its_state(study, capsys):
     measured(second, digest="of an older definition")
     assert main(["runs"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"measured  {first.key}"
-    assert lines[1] == f"stale     {second.key}"
-    assert lines[2] == f"missing   {third.key}"
-    assert lines[3] == "3 runs: 1 measured, 1 stale, 1 missing"
+    assert lines[0] == "Study: config/config.yaml (the default)"
+    assert lines[1] == f"measured  {first.key}"
+    assert lines[2] == f"stale     {second.key}"
+    assert lines[3] == f"missing   {third.key}"
+    assert lines[4] == "3 runs: 1 measured, 1 stale, 1 missing"
 
 
 def test_runs_finished_by_a_session_that_failed_count_as_measured(study, capsys):
@@ -72,12 +72,12 @@ def test_an_invalid_run_is_listed_with_its_reason(study, capsys):
         "results/summary.parquet"
     )
     main(["runs"])
-    assert capsys.readouterr().out.splitlines()[0] == f"invalid   {run.key}  client: too late"
+    assert capsys.readouterr().out.splitlines()[1] == f"invalid  {run.key}  client: too late"
     measured(study.runs[1])
     judged = {"digest": [r.digest for r in study.runs[:2]], "faults": [["telemetry"], []], "reasons": [["no scrape"], []]}
     pl.DataFrame({**judged, "failures": [None, "2 of 4 requests failed (2 http_503)"]}).write_parquet("results/summary.parquet")
     main(["runs"])
-    assert capsys.readouterr().out.splitlines()[:2] == [
+    assert capsys.readouterr().out.splitlines()[1:3] == [
         f"invalid   {run.key}  telemetry: no scrape",
         f"measured  {study.runs[1].key}  2 of 4 requests failed (2 http_503)",
     ]
@@ -100,8 +100,12 @@ def test_runs_that_another_study_s_summary_does_not_judge_are_not_called_valid(s
     assert "`make figures` with this study's CONFIG judges them" in capsys.readouterr().err
     assert study.runs[0].record.exists()
     pl.DataFrame({**other, "digest": [study.runs[0].digest], "faults": [[]]}).write_parquet("results/summary.parquet")
+    capsys.readouterr()
     main(["discard", "--invalid"])
-    assert capsys.readouterr().out == "none of the 1 measured runs of this study is invalid: nothing to forget\n"
+    assert (
+        capsys.readouterr().out
+        == "Study: config/config.yaml (the default)\nnone of the 1 measured runs of this study is invalid: nothing to forget\n"
+    )
 
 
 def test_discard_forgets_the_runs_that_match_and_their_store(study, capsys):
@@ -125,7 +129,7 @@ def test_workload_scrape_parse_and_figures_by_themselves(tmp_path):
     with fake_server(metrics=metrics, pages={"/version": '{"version": "0.32.0"}'}) as server:
         done = bench(
             "workload", "--num-requests", 12, "--prompt-length", 16, "--output-length", 8, "--model", "m", "--base-url", server.base_url,
-            "--output-dir", folder, "--scrape", "0.05", "--json",
+            "--output-dir", folder, "--scrape", "--scrape-interval", "0.05", "--json",
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout)
@@ -248,7 +252,7 @@ def test_a_load_that_takes_its_time_says_so():
         "turns": {"count": 3, "new_tokens": 2, "think_s": 45},
     }
     planned = schedule(Workload.model_validate(content), 2, "seed")
-    assert workload._at_least(planned) == ", over 90 s or more"
+    assert workload._at_least(planned) == 90
 
 
 RATE, TRACE, COUNT = ("--request-rate", 5), ("--trace", "t.csv"), ("--num-requests", 2)
@@ -273,7 +277,9 @@ LENGTH = ("--prompt-length", 8)
         ((*COUNT, *LENGTH, "--time-scale", 2), "--time-scale is for a trace only"),
         ((*COUNT, *LENGTH, "--timeout", 0), "--timeout is 0.0"),
         ((*COUNT, *LENGTH, "--timeout", "nan"), "--timeout is nan"),
-        ((*COUNT, *LENGTH, "--scrape", 0), "--scrape is 0.0"),
+        ((*COUNT, *LENGTH, "--scrape", "--scrape-interval", 0), "--scrape-interval is 0.0"),
+        ((*COUNT, *LENGTH, "--scrape-interval", 1), "--scrape-interval: without --scrape nothing is scraped"),
+        ((*COUNT, *LENGTH, *RATE, "--concurrency", 2), "--concurrency and --request-rate: each is a load of its own"),
         ((*COUNT, *LENGTH, "--concurrency", 3), "--concurrency is 3, and --num-requests 2"),
         ((*LENGTH,), "--num-requests is missing"),
         ((*COUNT,), "--prompt-length is missing"),
@@ -292,12 +298,14 @@ def test_options_that_would_be_ignored_or_cannot_be_are_refused(tmp_path, capsys
     assert not list((tmp_path / "d").glob("*"))
 
 
-def test_options_of_an_open_loop_become_its_workload():
+def test_options_of_an_open_loop_become_its_workload(monkeypatch):
+    given = []
+    monkeypatch.setattr(workload, "run", given.append)
+
     def arrival(*options):
-        parser = argparse.ArgumentParser()
-        workload.add(parser.add_subparsers())
         common = ("workload", "--model", "m", "--base-url", "u", "--output-dir", "d", *LENGTH, *RATE, *COUNT)
-        content, level = workload._workload(parser.parse_args([*map(str, common), *map(str, options)]))
+        assert main([*map(str, common), *map(str, options)]) == 0
+        content, level = workload._workload(given.pop())
         return content["arrival"], content["burstiness"], level
 
     assert arrival() == ("poisson", None, 5.0)
@@ -335,7 +343,7 @@ def test_models_prints_the_catalogue(capsys):
 
 
 def test_models_predicts_what_a_gpu_holds(capsys):
-    asked = ["models", "--json", "--device-memory", "93.6GiB", "--max-num-seqs", "1024", "--tokens", "640"]
+    asked = ["models", "--json", "--gpu-memory", "93.6GiB", "--max-num-seqs", "1024", "--tokens", "640"]
     assert main(asked) == 0
     rows = {row["key"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["gpt2-xl"]["kv_tokens"] == pytest.approx(268_208, rel=0.01)
@@ -354,7 +362,7 @@ def test_models_predicts_what_a_gpu_holds(capsys):
 
 
 def test_models_says_where_the_sequences_of_a_step_bound_the_requests_at_once(capsys):
-    asked = ["models", "--device-memory", "93.6GiB", "--tokens", "640", "--max-num-seqs"]
+    asked = ["models", "--gpu-memory", "93.6GiB", "--tokens", "640", "--max-num-seqs"]
     main([*asked, "300"])
     told = capsys.readouterr().out
     cells = {line.split()[0]: line for line in told.splitlines() if line}

@@ -42,7 +42,7 @@ def test_units_agree_with_names_and_what_is_compared_has_a_direction():
 
 
 def test_the_tables_of_the_docs_are_those_of_the_catalogue():
-    text = (ROOT / "docs/metrics.md").read_text()
+    text = (ROOT / "docs/reference/metrics.md").read_text()
     assert text == with_tables(text), "run `bench config` and commit the result"
     with pytest.raises(ValueError, match=r"^the sections of columns\.toml are run, "):
         with_tables(text.replace("<!-- columns: slo -->", ""))

@@ -7,7 +7,7 @@ from benchmarks.made import made_study, make_run
 
 from bench.engine import hardware
 from bench.errors import BenchError
-from bench.measure.comparable import device_of, refuse_another_device, refuse_another_version
+from bench.measure.comparable import hardware_of, refuse_another_version, refuse_other_hardware
 from bench.measure.session import measure
 from bench.records.files import write_record
 from bench.store import Store
@@ -15,14 +15,14 @@ from bench.study import Plan, load_config
 from tests import records
 
 
-def held(folder, select="*", **told):
+def held(folder, select="*", **result):
     """A plan of which the first run is in a store, with what its record tells."""
     content = made_study(4, 4)
     run, store = Plan.of(load_config(content, source="made")).runs[0], Store(folder)
     with store.adding(run.digest) as place:
         make_run(run, place)
         record = json.loads((place / "run.json").read_text())
-        (place / "run.json").write_text(json.dumps(record | told))
+        (place / "run.json").write_text(json.dumps(record | result))
     return Plan.of(load_config(content | {"select": select}, source="made")), run, store
 
 
@@ -36,14 +36,14 @@ def test_a_level_more_on_another_device_is_refused_before_any_server_starts(tmp_
     ):
         measure(plan, "d000", plan.runs, launch=launch, facts=tmp_path / "deployment.json", store=store, say=print)
     store.discard(run.digest)
-    refuse_another_device(plan, run.deployment, store, device_of(run.deployment))  # nothing left that would not compare
+    refuse_other_hardware(plan, run.deployment, store, hardware_of(run.deployment))  # nothing left that would not compare
 
 
 def test_a_level_more_on_the_same_device_goes_on(tmp_path):
     plan, run, store = held(tmp_path, device=hardware().cpu)
-    refuse_another_device(plan, run.deployment, store, device_of(run.deployment))
+    refuse_other_hardware(plan, run.deployment, store, hardware_of(run.deployment))
     plan, run, store = held(tmp_path / "older")  # of a version that did not tell
-    refuse_another_device(plan, run.deployment, store, device_of(run.deployment))
+    refuse_other_hardware(plan, run.deployment, store, hardware_of(run.deployment))
 
 
 def test_a_level_more_on_another_version_is_refused(tmp_path):

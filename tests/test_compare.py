@@ -389,7 +389,7 @@ def test_what_should_be_alike_and_is_not_is_named(summary):
     ]  # fmt: skip
 
 
-# Rates over repeated draws: see benchmarks/compare.py, and its tables in docs/metrics.md.
+# Rates over repeated draws: see benchmarks/compare.py, and its tables in docs/explanation/comparing.md.
 
 
 def test_a_baseline_against_itself_has_no_verdict():

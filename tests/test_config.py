@@ -1,4 +1,4 @@
-"""A configuration that is wrong is refused before any job starts, with the key, the value and the mend."""
+"""A configuration that is wrong is refused before any job starts, with the key, the value and the fix."""
 
 import copy
 import re
@@ -12,6 +12,7 @@ import yaml
 from bench.errors import BenchError
 from bench.study import Plan, load_config, load_file, load_workload
 from bench.study.reference import reference, schema
+from bench.study.renamed import with_new_names
 from tests.conftest import CONTENT, ROOT
 
 
@@ -55,9 +56,10 @@ CASES = [
     (("study", "baseline"), "a", r"study\.baseline is 'a', and no other deployment shares a workload and a level with it\. Give .*level 1 of short"),
     (("study", "ladders", 0, "request_rate"), [1.0], r"concurrency and request_rate are given; keep one"),
     (("models", "m", "architecture", "kv_heads"), 3, r"models\.m\.architecture: kv_heads 3 does not divide heads 4"),
+    (("deployments", "a", "flags"), {"port": 8000}, r"deployments\.a\.flags\.port: every server gets a free port of its own when it starts\. Remove the flag"),
     (("models", "m"), {"hub": "x/y"}, r"models\.m: hub without revision"),
     (("models", "m"), {}, r"models\.m: no source"),
-    (("thresholds",), {"failed_share": 0.1}, r"thresholds: failed_share is no threshold any more.*server's answer.*decision\.failed_share"),
+    (("thresholds",), {"failed_share": 0.1}, r"thresholds: failed_share is no longer a threshold.*decision\.failed_share"),
     (("decision",), {"failed_share": 2}, r"decision\.failed_share is 2: .*less than or equal to 1.*may fail"),
     (("engines", "e", "image"), "x:1", r"engines\.e: image belongs to source container, not to command"),
     (("models", "m"), {"catalogue": "gpt2xl"}, r"models\.m\.catalogue is 'gpt2xl': the catalogue has no such model; the nearest are gpt2-xl, gpt2.*`bench models` lists it"),
@@ -178,8 +180,29 @@ def test_the_workflow_refuses_before_any_job(tmp_path, content):
     done = subprocess.run(
         [snakemake, "-n", "--nolock", "--cores", "1", "--configfile", file], cwd=ROOT, capture_output=True, text=True
     )
-    told = done.stdout + done.stderr
+    result = done.stdout + done.stderr
     assert done.returncode != 0
-    assert "study.ladders[0].concurrency[1] is 0" in told
-    assert "Traceback" not in told
-    assert "rule " not in told
+    assert "study.ladders[0].concurrency[1] is 0" in result
+    assert "Traceback" not in result
+    assert "rule " not in result
+
+
+def test_a_key_that_was_renamed_is_refused_with_its_new_name(content):
+    content["engines"]["e"]["device"] = "cuda"
+    content["decision"] = {"device": "h100"}
+    with pytest.raises(BenchError) as refusal:
+        load_config(content, source="x.yaml")
+    assert "x.yaml: engines.e: `device` is now called `backend`; write backend: cuda." in str(refusal.value)
+    assert "x.yaml: decision: `device` is now called `accelerator`; write accelerator: h100." in str(refusal.value)
+
+
+def test_renaming_a_key_measures_nothing_again(content):
+    content["engines"]["e"]["backend"] = "cuda"
+    engine = Plan.of(load_config(content, source="t")).deployments["a"].identity["engine"]
+    assert engine == {"source": "command", "command": ["true"], "device": "cuda"}
+
+
+def test_an_older_packs_keys_are_brought_up_to_date(content):
+    older = {**content, "engines": {"e": {**content["engines"]["e"], "device": "cuda"}}, "decision": {"device": "h100"}}
+    config = load_config(with_new_names(older), source="t")
+    assert (config.engines["e"].backend, config.decision.accelerator) == ("cuda", "h100")

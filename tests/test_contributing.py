@@ -1,10 +1,13 @@
-"""docs/contributing.md says what is so."""
+"""docs/contributing.md is true. Its commands and its example of a figure: tests/test_docs.py."""
 
 import re
 import tomllib
-from importlib import import_module
 
+from bench.figures import registry
+from bench.figures.registry import load_figure
+from bench.figures.selection import figure_names
 from tests.conftest import ROOT
+from tests.test_figures import results
 
 TEXT = (ROOT / "docs/contributing.md").read_text()
 
@@ -16,27 +19,17 @@ def test_the_map_has_every_room_in_the_contract_s_order():
     assert rooms == [name for layer in contract["layers"] for name in layer.split(" | ")]
 
 
-def test_the_example_runs(monkeypatch, capsys):
-    monkeypatch.chdir(ROOT)
+def test_the_orders_that_it_gives_are_those_of_the_figures():
+    known = {int(load_figure(name).order) for name in figure_names()}
+    row = next(line for line in TEXT.splitlines() if line.startswith("| `order` |"))
+    assert {int(order) for order in re.findall(r"\d+", row)} <= known
+    assert re.search(r"\border=(\d+)", TEXT)[1] not in map(str, known)  # the example's, between its neighbours
+
+
+def test_the_example_of_a_figure_draws(monkeypatch, summary):
+    monkeypatch.setattr(registry, "_FIGURES", {})
     (example,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    exec(example, {})  # noqa: S102 - our own
-    assert capsys.readouterr().out
-
-
-def test_what_the_library_offers_is_there():
-    """A name with dots is a module, or something that one offers; a name without is something that the module before it offers."""
-    table = TEXT.partition("## Use it as a library")[2].partition("\n## ")[0]
-    offered = set()
-    for row in re.findall(r"^\| .*? \| (.*) \|$", table, re.MULTILINE):
-        module = None
-        for name in re.findall(r"`([\w.]+)`", row):
-            if name.startswith("bench."):
-                try:
-                    module = import_module(name)
-                    continue
-                except ModuleNotFoundError:
-                    parent, _, name = name.rpartition(".")  # noqa: PLW2901 - the rest of it
-                    module = import_module(parent)
-            assert name in module.__all__, f"{module.__name__}: {name}"
-            offered.add(f"{module.__name__}.{name}")
-    assert {"bench.load.client.Load", "bench.parse.parse_run", "bench.words.causes.why"} < offered
+    exec(example, {"__name__": "queue"})  # noqa: S102 - our own
+    spec = registry._FIGURES["queue"].draw(results(summary, waiting_peak=(0.0, 1.0, 9.0))).to_dict()
+    assert len(spec["layer"]) > 1
+    assert any(row.get("waiting_peak") == 9 for rows in spec["datasets"].values() for row in rows)

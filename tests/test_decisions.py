@@ -16,7 +16,7 @@ from bench.analysis.advice import (
     _stalls,
 )
 from bench.models import Demand, Setting, geometry_of, plan
-from bench.published import catalogue, devices
+from bench.published import accelerators, catalogue
 from bench.study import Decision, Deployment, parse_slo
 from bench.study.config import Thresholds
 from bench.words.advice import _range, role, sentence
@@ -109,7 +109,7 @@ def test_a_machine_without_gpus_is_paid_once(summary):
 
 
 def test_prices_are_the_decisions_before_the_devices():
-    h100 = devices()["h100"]
+    h100 = accelerators()["h100"]
     assert Prices.of(Decision(), h100).gpu_hour == 10
     assert Prices.of(Decision(price_per_hour=2.5), h100).gpu_hour == 2.5
     assert Prices.of(Decision(), None).gpu_hour is None
@@ -184,6 +184,11 @@ def test_a_larger_model_that_holds_more_is_advice_for_developers(summary):
     assert whom == "Developers"
     assert "large has 2 times the parameters of small, and its KV cache is full at 8 requests instead of 4" in text
     assert set(runs) == {"small/2", "small/4", "large/4", "large/8"}
+    late = {
+        **small,
+        "client_loop_lag_max_s": [0.0, 0.0, 9.0],
+    }  # its server's counts hold; half of a pair is no comparison all the same
+    assert all(whom != "Developers" for whom, *_ in said(frame(summary, {"small": late, "large": large}, {"large": four}), []))
     as_large = {**large, "launch": {"plan": {"parameters": 10, "kv_bytes_per_token": 100}}}
     assert all(
         whom != "Developers" for whom, *_ in said(frame(summary, {"small": small, "large": as_large}, {"large": four}), [])
@@ -275,9 +280,9 @@ def test_predicted_and_measured_stand_side_by_side(summary):
                                  "launch": {"plan": {"kv_tokens": 600}}}})  # fmt: skip
     deployment = Deployment(model="m", engine="e", dtype="float16")
     found = predictions(
-        runs, saturation(runs), geometries={"a": geometry}, deployments={"a": deployment}, device=devices()["h100"]
+        runs, saturation(runs), geometries={"a": geometry}, deployments={"a": deployment}, device=accelerators()["h100"]
     )
-    ceilings = plan(geometry, devices()["h100"], Demand(32, 32), Setting(dtype="float16", kv_dtype="float16"))["ceilings"]
+    ceilings = plan(geometry, accelerators()["h100"], Demand(32, 32), Setting(dtype="float16", kv_dtype="float16"))["ceilings"]
     assert [(quantity(each), each.predicted, each.measured, comparison(each)) for each in found] == [
         ("KV capacity (tokens)", 600, 640, "+6.7%"),
         ("saturation with short (requests)", 10, 16, "within the levels: full at 16, not at 8"),
@@ -298,7 +303,7 @@ def test_predicted_and_measured_stand_side_by_side(summary):
     assert len(predictions(runs, saturation(runs), geometries={}, deployments={}, device=None)) == 2
     cached = runs.with_columns(prefix_hit_rate=pl.lit(0.5))  # half of each prompt was not computed, which no ceiling allows for
     told = predictions(
-        cached, saturation(cached), geometries={"a": geometry}, deployments={"a": deployment}, device=devices()["h100"]
+        cached, saturation(cached), geometries={"a": geometry}, deployments={"a": deployment}, device=accelerators()["h100"]
     )
     assert [quantity(each).split()[0] for each in told] == ["KV", "saturation", "decode"]
 
@@ -337,7 +342,7 @@ def test_planned_and_reported_kv_capacity(summary, planned, said):
 
 def test_ceilings_stand_beside_valid_requests_that_were_alone(summary):
     """Two runs of one request at a time; the others have two in flight, are no ladder of concurrency, or are invalid."""
-    geometry, h100 = geometry_of(catalogue()["llama-3-8b"].config), devices()["h100"]
+    geometry, h100 = geometry_of(catalogue()["llama-3-8b"].config), accelerators()["h100"]
     curve = {"levels": (1, 1, 2, 1, 1), "tpot_p50_s": [0.01, 0.03, 0.001, 0.001, 0.001], "ttft_p50_s": [0.02, 0.06] + [0.001] * 3,
              "wrong_output_tokens": [0, 0, 0, 1, 0], "axis": ["concurrency"] * 4 + ["request_rate"]}  # fmt: skip
     runs = frame(summary, {"a": curve})
@@ -369,7 +374,7 @@ def test_predictions_stand_in_the_order_of_the_runs(summary):
     both = {"geometries": dict.fromkeys("ab", geometry), "deployments": dict.fromkeys("ab", spec)}
     found = [
         each
-        for each in predictions(runs, saturation(runs), **both, device=devices()["h100"])
+        for each in predictions(runs, saturation(runs), **both, device=accelerators()["h100"])
         if quantity(each).startswith(("KV", "dec"))
     ]
     told = [
@@ -407,7 +412,7 @@ def test_runs_of_other_programs_have_no_facts(summary):
 
 def test_all_prices_of_a_decision_count():
     prices = {"price_per_hour": 2.5, "energy_price_per_kwh": 0.3, "cost_per_million_requests": 4, "price_per_million_tokens": 5}
-    assert Prices.of(Decision(**prices), devices()["h100"]) == Prices(2.5, 0.3, 4, 5, devices()["h100"].power_w)
+    assert Prices.of(Decision(**prices), accelerators()["h100"]) == Prices(2.5, 0.3, 4, 5, accelerators()["h100"].power_w)
     assert Prices.of(Decision(), None) == Prices(None, 0.0, 0.0, None, None)
 
 

@@ -28,9 +28,9 @@ def published(name):
 
 
 def test_a_published_exposition_is_read_whole(tmp_path):
-    told = device_samples(scraped(tmp_path / "t.gz", [published("t4")]))
-    assert set(told["gpu"]) == {"0"}
-    assert dict(told.select("metric", "value").iter_rows()) == {
+    result = device_samples(scraped(tmp_path / "t.gz", [published("t4")]))
+    assert set(result["gpu"]) == {"0"}
+    assert dict(result.select("metric", "value").iter_rows()) == {
         "gpu_sm_clock_hz": 300e6,
         "gpu_temperature_c": 25,
         "gpu_power_w": 8.969,
@@ -43,9 +43,9 @@ def test_a_published_exposition_is_read_whole(tmp_path):
 
 
 def test_a_divided_gpu_is_counted_once_and_as_a_whole(tmp_path):
-    told = device_samples(scraped(tmp_path / "t.gz", [published("mig")]))
-    found = dict(told.select("metric", "value").iter_rows())
-    assert (set(told["gpu"]), found["gpu_memory_bytes"], found["gpu_power_w"]) == ({"0"}, 4845 * 2**20, 409.692)
+    result = device_samples(scraped(tmp_path / "t.gz", [published("mig")]))
+    found = dict(result.select("metric", "value").iter_rows())
+    assert (set(result["gpu"]), found["gpu_memory_bytes"], found["gpu_power_w"]) == ({"0"}, 4845 * 2**20, 409.692)
     assert found["gpu_energy_j"] == pytest.approx(319_159.391)  # no line says that it is a counter
     assert "gpu_utilisation" not in found  # a divided GPU does not tell it
     memory = 'DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-3",GPU_I_PROFILE="1g.5gb",GPU_I_ID="%d"} %d\n'
@@ -59,8 +59,8 @@ def test_a_divided_gpu_is_counted_once_and_as_a_whole(tmp_path):
 @pytest.mark.parametrize("blank", ["9223372036854775794", "140737488355328.000000", "140737488355330.0", "NaN"])
 def test_what_dcgm_leaves_blank_is_no_value(tmp_path, blank):
     text = published("t4").replace("} 8.969000", f"}} {blank}").replace("} 15109", f"}} {blank}")
-    told = set(device_samples(scraped(tmp_path / "t.gz", [text]))["metric"])
-    assert {"gpu_power_w", "gpu_memory_free_bytes"}.isdisjoint(told) and "gpu_energy_j" in told
+    result = set(device_samples(scraped(tmp_path / "t.gz", [text]))["metric"])
+    assert {"gpu_power_w", "gpu_memory_free_bytes"}.isdisjoint(result) and "gpu_energy_j" in result
 
 
 COURSE = [(20, 60.0), (90, 300.0), (100, 310.0), (100, 320.0), (95, 310.0), (60, 200.0), (0, 80.0), (0, 60.0)]  # percent, W
@@ -68,10 +68,10 @@ COURSE = [(20, 60.0), (90, 300.0), (100, 310.0), (100, 320.0), (95, 310.0), (60,
 
 def energies(step_s):
     """The counter that belongs to COURSE, mJ: the integral of lines between its powers."""
-    told = [50_000_000.0]
+    result = [50_000_000.0]
     for (_, before), (_, after) in itertools.pairwise(COURSE):
-        told.append(told[-1] + 1000 * step_s * (before + after) / 2)
-    return told
+        result.append(result[-1] + 1000 * step_s * (before + after) / 2)
+    return result
 
 
 def dcgm_texts(step_s=0.5):
@@ -120,9 +120,9 @@ def test_an_exporter_that_reads_its_gpus_too_seldom_gives_no_mean(tmp_path):
     """Scraped every half second, read every two: its energy counter stands still in between."""
     texts = dcgm_texts()
     slow = [texts[slot // 4 * 4] for slot in range(len(texts))]
-    told = device_figures(device_samples(scraped(tmp_path / "t.gz", slow)), (0.0, 3.5), tokens=1)
-    assert (told["gpu_count_seen"], told["gpu_memory_peak_bytes"]) == (1, 12288 * 2**20)
-    assert {told[key] for key in ("gpu_utilisation_mean", "gpu_power_mean_w", "gpu_energy_j", "tokens_per_joule")} == {None}
+    result = device_figures(device_samples(scraped(tmp_path / "t.gz", slow)), (0.0, 3.5), tokens=1)
+    assert (result["gpu_count_seen"], result["gpu_memory_peak_bytes"]) == (1, 12288 * 2**20)
+    assert {result[key] for key in ("gpu_utilisation_mean", "gpu_power_mean_w", "gpu_energy_j", "tokens_per_joule")} == {None}
 
 
 # The figures of planted samples
@@ -141,12 +141,12 @@ def test_the_gpus_of_the_server_count_and_not_all_that_an_exporter_tells():
     power = "DCGM_FI_DEV_POWER_USAGE"
     rows = [(endpoint, f'UUID="GPU-{gpu}",gpu="{gpu}"', power, 0.1 * t, 100 * (1 + gpu))
             for t in range(10) for endpoint, gpus in (("http://d", range(8)), ("nvml:2", (2,)), ("http://e", (2, 3))) for gpu in gpus]  # fmt: skip
-    told = device_figures(device_samples(samples(*rows)), (0.0, 0.9), 0)
-    assert (told["gpu_count_seen"], told["gpu_power_mean_w"]) == (1, pytest.approx(300))
+    result = device_figures(device_samples(samples(*rows)), (0.0, 0.9), 0)
+    assert (result["gpu_count_seen"], result["gpu_power_mean_w"]) == (1, pytest.approx(300))
     without = samples(*(row for row in rows if not row[0].startswith("nvml")))
-    told = device_figures(device_samples(without), (0.0, 0.9), 0)
-    assert (told["gpu_count_seen"], told["gpu_power_mean_w"]) == (8, pytest.approx(3600))  # of two that tell it one counts
-    assert told["gpu_energy_j"] == pytest.approx(0.9 * 3600)
+    result = device_figures(device_samples(without), (0.0, 0.9), 0)
+    assert (result["gpu_count_seen"], result["gpu_power_mean_w"]) == (8, pytest.approx(3600))  # of two that tell it one counts
+    assert result["gpu_energy_j"] == pytest.approx(0.9 * 3600)
 
 
 def test_gpus_of_two_hosts_are_told_apart():
@@ -204,25 +204,25 @@ def test_counter_and_integrated_power_agree(watts, step, ends):
 def test_the_counter_decides_where_it_is_one(counter, expected):
     rows = [("n", LABEL, POWER, 0.5 * i, 200) for i in range(8)]
     rows += [("n", LABEL, ENERGY, 0.5 * i, value) for i, value in enumerate(counter or [])]
-    told = device_figures(device_samples(samples(*rows)), (0.25, 3.25), tokens=600)
-    assert told["gpu_energy_j"] == pytest.approx(expected)
-    assert told["tokens_per_joule"] == pytest.approx(600 / expected)
-    assert told["gpu_power_mean_w"] == pytest.approx(200)
+    result = device_figures(device_samples(samples(*rows)), (0.25, 3.25), tokens=600)
+    assert result["gpu_energy_j"] == pytest.approx(expected)
+    assert result["tokens_per_joule"] == pytest.approx(600 / expected)
+    assert result["gpu_power_mean_w"] == pytest.approx(200)
 
 
 def test_nothing_is_extrapolated():
     rows = [("n", LABEL, POWER, 1 + 0.5 * i, 200) for i in range(8)]
     for window in ((0.5, 4.0), (1.5, 6.0)):
-        told = device_figures(device_samples(samples(*rows)), window, 1)
-        assert (told["gpu_energy_j"], told["gpu_power_mean_w"]) == (None, pytest.approx(200))
+        result = device_figures(device_samples(samples(*rows)), window, 1)
+        assert (result["gpu_energy_j"], result["gpu_power_mean_w"]) == (None, pytest.approx(200))
 
 
 def test_a_sum_over_some_of_the_gpus_is_none():
     rows = [("n", f'UUID="GPU-{gpu}",gpu="{gpu}"', name, 0.5 * i, 50) for i in range(8) for gpu in (0, 1)
             for name in ("DCGM_FI_DEV_GPU_UTIL", POWER) if (gpu, name) != (1, POWER)]  # fmt: skip
-    told = device_figures(device_samples(samples(*rows)), (0.0, 3.5), 1)
-    assert (told["gpu_power_mean_w"], told["gpu_energy_j"], told["tokens_per_joule"]) == (None, None, None)
-    assert (told["gpu_count_seen"], told["gpu_utilisation_mean"]) == (2, 0.5)
+    result = device_figures(device_samples(samples(*rows)), (0.0, 3.5), 1)
+    assert (result["gpu_power_mean_w"], result["gpu_energy_j"], result["tokens_per_joule"]) == (None, None, None)
+    assert (result["gpu_count_seen"], result["gpu_utilisation_mean"]) == (2, 0.5)
 
 
 def test_without_gpus_there_is_no_figure():
@@ -232,16 +232,16 @@ def test_without_gpus_there_is_no_figure():
 def test_five_readings_make_a_mean_and_four_do_not():
     for readings, expected in ((5, 200), (4, None)):
         rows = [("n", LABEL, POWER, 0.5 * i, 200) for i in range(readings)]
-        told = device_figures(device_samples(samples(*rows)), (0.0, 0.5 * (readings - 1)), 1)
-        assert told["gpu_power_mean_w"] == expected
-        assert told["gpu_energy_j"] == (None if expected is None else pytest.approx(200 * 2.0))
+        result = device_figures(device_samples(samples(*rows)), (0.0, 0.5 * (readings - 1)), 1)
+        assert result["gpu_power_mean_w"] == expected
+        assert result["gpu_energy_j"] == (None if expected is None else pytest.approx(200 * 2.0))
 
 
 def test_the_idlest_the_busiest_and_the_fullest_gpu():
     rows = [("n", f'UUID="GPU-{gpu}",gpu="{gpu}"', name, 0.5 * i, value * (gpu + 1)) for i in range(8) for gpu in (0, 1, 2)
             for name, value in (("DCGM_FI_DEV_GPU_UTIL", 20), ("DCGM_FI_DEV_FB_USED", i), (POWER, 100))]  # fmt: skip
-    told = device_figures(device_samples(samples(*rows)), (0.5, 3.0), 1200)
-    assert {name: value for name, value in told.items() if value is not None} == {
+    result = device_figures(device_samples(samples(*rows)), (0.5, 3.0), 1200)
+    assert {name: value for name, value in result.items() if value is not None} == {
         "gpu_count_seen": 3, "gpu_utilisation_mean": pytest.approx(0.4), "gpu_utilisation_min": pytest.approx(0.2),
         "gpu_utilisation_max": pytest.approx(0.6), "gpu_memory_peak_bytes": 6 * 3 * 2**20, "gpu_power_mean_w": pytest.approx(600),
         "gpu_energy_j": pytest.approx(600 * 2.5), "tokens_per_joule": pytest.approx(1200 / 1500),

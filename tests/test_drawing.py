@@ -11,16 +11,16 @@ from bench.figures import drawing, figure_names
 from bench.figures.drawing import draw_figures
 from bench.figures.registry import load_figure
 from bench.figures.save import KINDS, save_figure
-from bench.published import Device
+from bench.published import Accelerator
 from bench.study import Decision
 from tests.test_figures import GPUS, results
 
 CODE = {"fleet": "1", "economics": "1", "ttft": "1", "kv-saturation": "1"}
 DECISION = Decision(
-    slo=["ttft_p99=1s"], peak_rps=10, safety=1.5, device="h100", price_per_hour=1, energy_price_per_kwh=0.2,
+    slo=["ttft_p99=1s"], peak_rps=10, safety=1.5, accelerator="h100", price_per_hour=1, energy_price_per_kwh=0.2,
     cost_per_million_requests=3, price_per_million_tokens=10,
 )  # fmt: skip
-DEVICE = Device(
+DEVICE = Accelerator(
     title="a GPU", memory="80GiB", bandwidth_tb_s=3, bf16_tflops=900, power_w=700, price_per_hour=10, source="a test"
 )
 
@@ -63,7 +63,7 @@ def study(tmp_path, summary, monkeypatch):
         ({"energy_price_per_kwh": 0.3}, {"economics"}),
         ({"cost_per_million_requests": 4}, {"economics"}),
         ({"price_per_million_tokens": 11}, {"economics"}),
-        ({"device": "a100"}, {"economics"}),
+        ({"accelerator": "a100"}, {"economics"}),
     ],
 )
 def test_what_uses_a_part_of_the_decision_is_drawn_when_that_changes(study, change, drawn):
@@ -135,8 +135,8 @@ def test_no_figure_rests_on_more_of_the_decision_than_it_names(name, summary):
 
 def test_a_figure_gets_what_it_names_and_no_more(summary, tmp_path):
     whole = replace(results(summary), decision=DECISION, device=DEVICE)
-    given = whole.given(("slo", "device"))
-    assert given.decision == Decision(slo=DECISION.slo, device="h100")
+    given = whole.given(("slo", "accelerator"))
+    assert given.decision == Decision(slo=DECISION.slo, accelerator="h100")
     assert given.device is DEVICE
     assert whole.given(("slo",)).device is None
     undecided = replace(whole, decision=Decision(), device=None)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def test_a_cuda_engine_without_a_compiler_is_refused_before_anything_is_installe
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho /nowhere/include\n")
     python.chmod(0o755)
-    engine = Engine(source="lock", device="cuda", locks=["x.lock"], python=str(python))
+    engine = Engine(source="lock", backend="cuda", locks=["x.lock"], python=str(python))
     with pytest.raises(
         BenchError, match=r"needs .*Python's headers \(/nowhere/include/Python\.h\); on Debian: apt-get install gcc"
     ):
@@ -75,9 +76,9 @@ def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     prepare_engine("e", engine, record, said.append)
     assert first.stat().st_mtime_ns == before
     assert "engine e: 2 of 2 packages" in " ".join(said)
-    told = json.loads(record.read_text())
-    assert {line.split("==")[0] for line in told["freeze"]} >= {"idna", "sniffio"}
-    assert not Path(told["command"][0]).is_absolute()  # the project may be moved
+    result = json.loads(record.read_text())
+    assert {line.split("==")[0] for line in result["freeze"]} >= {"idna", "sniffio"}
+    assert not Path(result["command"][0]).is_absolute()  # the project may be moved
     # Another lock is another environment; what cannot be installed is told with the installer's words.
     Path("two.lock").write_text(f"sniffio==1.3.1 --hash=sha256:{'0' * 64}\n")
     with pytest.raises(BenchError, match=r"engine e: .* failed(?s:.*)run again to go on"):
@@ -85,10 +86,14 @@ def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
 
 
 def test_a_container_has_all_that_the_server_needs_and_a_name_to_be_removed_by(tmp_path, content, monkeypatch):
-    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    docker = tmp_path / "bin/docker"
+    docker.parent.mkdir()
+    docker.write_text("#!/bin/sh\n")  # it answers
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(launch_module, "_device_memory", lambda _: None)
     monkeypatch.chdir(tmp_path)
-    content["engines"]["e"] = {"source": "container", "image": "vllm/vllm-openai:v1", "device": "cuda"}
+    content["engines"]["e"] = {"source": "container", "image": "vllm/vllm-openai:v1", "backend": "cuda"}
     content["deployments"]["a"]["environment"] = {"VLLM_ATTENTION_BACKEND": "x"}
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     prepare_engine("e", spec.engine, tmp_path / "engine.json", print)
@@ -131,12 +136,12 @@ def test_flags_and_environment_of_the_deployment_win(content):
         "environment": {"HF_HUB_OFFLINE": "0"},
     }
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
-    told = resolve_launch(spec, records.engine(), CHECKPOINT)
-    line = " ".join(told.argv)
+    result = resolve_launch(spec, records.engine(), CHECKPOINT)
+    line = " ".join(result.argv)
     assert "--block-size 64" in line
     assert "--block-size 32" not in line
     assert "--no-enable-chunked-prefill" in line
-    assert told.environment["HF_HUB_OFFLINE"] == "0"
+    assert result.environment["HF_HUB_OFFLINE"] == "0"
 
 
 def test_the_memory_plan_by_hand(spec):
@@ -148,7 +153,7 @@ def test_the_memory_plan_by_hand(spec):
 
 def test_on_a_gpu_the_cache_gets_what_is_left(content, monkeypatch):
     monkeypatch.setattr(launch_module, "_device_memory", lambda _: 80 * 2**30)
-    content["engines"]["e"]["device"] = "cuda"
+    content["engines"]["e"]["backend"] = "cuda"
     content["deployments"]["a"] = {"model": "m", "engine": "e", "tensor_parallel": 2}
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     plan = resolve_launch(spec, records.engine(), CHECKPOINT).plan
@@ -232,14 +237,14 @@ def test_an_environment_of_other_locks_is_refused(tmp_path, content, monkeypatch
 def test_a_cache_too_small_for_one_request_is_refused_with_the_sum(tmp_path, content):
     content["deployments"]["a"]["kv_cache_memory"] = "16KiB"
     with pytest.raises(
-        BenchError, match=r"deployments\.a .*32 tokens at 512 bytes each; one request holds 64 tokens\. Shorten"
+        BenchError, match=r"deployments\.a .*32 tokens at 512 bytes each; one request needs 64 tokens\. Shorten"
     ):
         write(tmp_path, content)
 
 
 def test_more_than_the_machine_has_is_refused(tmp_path, content):
     content["deployments"]["a"]["kv_cache_memory"] = "900000GiB"
-    with pytest.raises(BenchError, match=r"more than the device's .* GiB\. Lower kv_cache_memory"):
+    with pytest.raises(BenchError, match=r"and this machine has .* GiB\. Lower kv_cache_memory"):
         write(tmp_path, content)
 
 
@@ -256,7 +261,7 @@ def test_an_external_server_is_not_judged_by_this_machine(tmp_path, content):
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     write_record(records.engine(source="external", command=None), tmp_path / "engine.json")
     write_launch(spec, 64, engine=tmp_path / "engine.json", checkpoint=None, launch=tmp_path / "launch.json")
-    told = read_launch(tmp_path / "launch.json")
-    assert told.argv is None
-    assert told.plan.kv_tokens is None
-    assert told.plan.kv_bytes_per_token == 2 * 4000 * 2 * 16 * 4
+    result = read_launch(tmp_path / "launch.json")
+    assert result.argv is None
+    assert result.plan.kv_tokens is None
+    assert result.plan.kv_bytes_per_token == 2 * 4000 * 2 * 16 * 4

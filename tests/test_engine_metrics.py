@@ -221,9 +221,11 @@ def test_the_figures_of_a_run_that_ends_with_that_exposition(tmp_path, golden):
             line = {"slot": slot, "endpoint": "u", "due": slot, "sent": slot, "received": slot, "text": said}
             file.write(json.dumps(line) + "\n")
     table = telemetry_table(tmp_path / "t.jsonl.gz", 0.0)
-    told = server_figures(table, scraped=True, version=version_of(golden))
-    assert (told["metrics_missing"], told["counters_fell"]) == ([], [])
-    assert {key: told[key] for key in FIGURES[golden]} == {key: pytest.approx(value) for key, value in FIGURES[golden].items()}
+    result = server_figures(table, scraped=True, version=version_of(golden))
+    assert (result["metrics_missing"], result["counters_fell"]) == ([], [])
+    assert {key: result[key] for key in FIGURES[golden]} == {
+        key: pytest.approx(value) for key, value in FIGURES[golden].items()
+    }
     assert gauges(table)["gauge"].unique().sort().to_list() == sorted(set(GAUGES) - NEVER_TOLD[golden])
 
 
@@ -237,8 +239,13 @@ def test_a_server_that_begins_with_nothing_to_tell(tmp_path):
         for slot, said in enumerate([without, without, text]):
             line = {"slot": slot, "endpoint": "u", "due": slot, "sent": slot, "received": slot, "text": said}
             file.write(json.dumps(line) + "\n")
-    told = server_figures(telemetry_table(tmp_path / "t.jsonl.gz", 0.0), scraped=True, version="0.5.23")
-    assert (told["preemptions"], told["prefix_hits"], told["server_ttft_mean_s"], told["metrics_missing"]) == (2, 64, 0.5, [])
+    result = server_figures(telemetry_table(tmp_path / "t.jsonl.gz", 0.0), scraped=True, version="0.5.23")
+    assert (result["preemptions"], result["prefix_hits"], result["server_ttft_mean_s"], result["metrics_missing"]) == (
+        2,
+        64,
+        0.5,
+        [],
+    )
 
 
 @pytest.mark.parametrize(
@@ -257,10 +264,10 @@ def test_a_server_that_begins_with_nothing_to_tell(tmp_path):
     ],
 )
 def test_the_kv_cache_as_a_server_tells_it(golden, info, tokens, blocks, size, caching):
-    told = kv_facts(exposition(golden), info)
+    result = kv_facts(exposition(golden), info)
     keys = ("kv_tokens", "kv_blocks", "block_size", "prefix_caching")
-    assert tuple(getattr(told, key) for key in keys) == (tokens, blocks, size, caching)
-    assert bool(told.cache_config) == golden.startswith("vllm")
+    assert tuple(getattr(result, key) for key in keys) == (tokens, blocks, size, caching)
+    assert bool(result.cache_config) == golden.startswith("vllm")
     assert kv_facts("", {}).kv_tokens is None
 
 
@@ -282,5 +289,5 @@ def test_a_histogram_that_counted_nothing_has_no_mean(tmp_path):
     with gzip.open(tmp_path / "t.jsonl.gz", "wt") as file:
         for slot in range(2):
             file.write(json.dumps({"slot": slot, "endpoint": "u", "sent": slot, "received": slot, "text": text}) + "\n")
-    told = server_figures(telemetry_table(tmp_path / "t.jsonl.gz", 0.0), scraped=True, version="0.32.0")
-    assert (told["server_ttft_mean_s"], told["server_prompt_tokens"]) == (None, 0)
+    result = server_figures(telemetry_table(tmp_path / "t.jsonl.gz", 0.0), scraped=True, version="0.32.0")
+    assert (result["server_ttft_mean_s"], result["server_prompt_tokens"]) == (None, 0)

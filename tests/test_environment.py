@@ -92,7 +92,7 @@ def test_no_secret_is_written_anywhere(measured, tmp_path):
     assert given["DB_PASSWORD"] == f"{CANARY}-db"
     assert given["HF_TOKEN"] == f"{CANARY}-HF_TOKEN"  # the server has them
     (run,) = plan.runs
-    told = parse_run(run.record.parent, **{key: Path("parsed") / key for key in ("requests", "telemetry", "wide", "summary")})
+    result = parse_run(run.record.parent, **{key: Path("parsed") / key for key in ("requests", "telemetry", "wide", "summary")})
     log = Path(Paths.FACTS.format(deployment="a")).with_name("server.log")
     began = log.read_text()
     log.write_text(began + f"a server that prints what it was given: {CANARY}-db, {CANARY}-HF_TOKEN\n")
@@ -100,7 +100,7 @@ def test_no_secret_is_written_anywhere(measured, tmp_path):
     log.write_text(began)
     with tarfile.open("packed.tar.gz") as tar:
         tar.extractall("unpacked", filter="data")
-    page = provenance.deployments([read_facts(Path(Paths.FACTS.format(deployment="a")))], summary_rows([told]))
+    page = provenance.deployments([read_facts(Path(Paths.FACTS.format(deployment="a")))], summary_rows([result]))
     Path("page.json").write_text(json.dumps(page, default=vars))
     written = [file for file in Path().rglob("*") if file.is_file() and file.suffix not in (".gz",)]
     assert len(written) > 15

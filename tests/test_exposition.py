@@ -156,9 +156,9 @@ gap = st.sampled_from([" ", " ", " ", "\t", "  ", " \t ", ""])
 @st.composite
 def sample_line(draw):
     pairs = draw(label_set)
-    told = ",".join(f'{k}="{v}"' for k, v in pairs) + draw(st.sampled_from(["", "", ","]))
+    result = ",".join(f'{k}="{v}"' for k, v in pairs) + draw(st.sampled_from(["", "", ","]))
     braces = draw(st.booleans()) or pairs
-    return f"{draw(name)}{'{' + told + '}' if braces else ''}{draw(gap)}{draw(number)}"
+    return f"{draw(name)}{'{' + result + '}' if braces else ''}{draw(gap)}{draw(number)}"
 
 
 meta_line = st.builds(

@@ -45,7 +45,7 @@ def told(runs):
 def of_ttft(runs):
     """TTFT's importances alone: each metric has models of its own, which take seconds."""
     unknown = pl.lit(None, dtype=pl.Float64)
-    return importances(runs.with_columns(ttlt_s=unknown, throughput_tokens_per_s=unknown))
+    return importances(runs.with_columns(makespan_s=unknown, throughput_tokens_per_s=unknown))
 
 
 def of(table, metric, factor):
@@ -57,7 +57,7 @@ def test_the_factor_that_decides_comes_first(told):
         metric: rows.sort("importance", descending=True)["factor"][0]
         for (metric,), rows in told.group_by("metric", maintain_order=True)
     }
-    assert first["TTLT (s)"] == "output length"
+    assert first["makespan (s)"] == "output length"
     assert first["throughput (tokens/s)"] == "batch size"
     assert first["TTFT (s)"] in {"batch size", "input length"}  # alike, as their product was planted
     assert told["score"].min() > 0.95
@@ -160,15 +160,15 @@ def test_the_bands_are_the_documents(r, word):
 
 
 def test_panels_average_only_what_is_complete(runs):
-    means = marginal_means(runs, "output_fixed").filter((pl.col("model") == "m1e+07") & (pl.col("metric") == "TTLT (s)"))
+    means = marginal_means(runs, "output_fixed").filter((pl.col("model") == "m1e+07") & (pl.col("metric") == "makespan (s)"))
     assert means["value"].to_list() == [16, 64]
     assert 3.5 < means["mean"][1] / means["mean"][0] < 4  # 64 ÷ 16, less what TTFT takes of both
     assert (means["low"] < means["mean"]).all()
     # One configuration lacks the longer output: its shorter one no longer counts.
     holed = runs.filter(~((pl.col("level") == 16) & (pl.col("output_fixed") == 64)))
-    kept = marginal_means(holed, "output_fixed").filter((pl.col("model") == "m1e+07") & (pl.col("metric") == "TTLT (s)"))
+    kept = marginal_means(holed, "output_fixed").filter((pl.col("model") == "m1e+07") & (pl.col("metric") == "makespan (s)"))
     small = with_metrics(planted(1, 0.05)).filter((pl.col("level") < 16) & (pl.col("model") == "m1e+07"))
-    again = marginal_means(small, "output_fixed").filter(pl.col("metric") == "TTLT (s)")
+    again = marginal_means(small, "output_fixed").filter(pl.col("metric") == "makespan (s)")
     assert kept["mean"].to_list() == pytest.approx(again["mean"].to_list())
 
 
@@ -206,7 +206,7 @@ def crossed(rows):
 
 def test_the_factor_studys_own_metrics_by_hand():
     runs = crossed([(4, 32, 16, 0.5)])
-    assert runs.select("ttlt_s", "per_token_s", "tensor_parallel").row(0) == (8, 8 / (4 * 16), 1)
+    assert runs.select("makespan_s", "per_token_s", "tensor_parallel").row(0) == (8, 8 / (4 * 16), 1)
     several = pl.concat(
         [runs.with_columns(model=pl.lit(name), parameters=pl.lit(size)) for name, size in (("b", 9), ("a", 9), ("c", 5))]
     )
@@ -444,4 +444,4 @@ def test_factors_that_cannot_be_told_apart_are_named_in_the_figure(summary):
     large = pl.col("model") == "m6e+07"
     tied = planted(1, 0.05).filter(large == (pl.col("tensor_parallel") == 2))
     text = str(load_figure("factor-importance").draw(as_results(tied, summary)).to_dict())
-    assert "not to be told apart: model and devices" in text
+    assert "cannot be separated: model and devices" in text

@@ -1,5 +1,6 @@
 """Every figure, on results as they come: invalid runs, no telemetry, a single level, several workloads."""
 
+import html
 import json
 import re
 import subprocess
@@ -17,6 +18,7 @@ from bench.figures.regions import region_bands
 from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
 from bench.figures.theme import curve_colour
+from bench.report import write_manifest, write_report
 from bench.study import Decision
 from bench.study.config import Thresholds
 from tests.planted import answers
@@ -153,7 +155,7 @@ def test_half_of_a_pair_is_no_comparison_of_streaming(summary):
     bad = pl.col("level") == 4
     both = Results(pl.concat([study.runs, whole.with_columns(valid=~bad)]), study.timeseries)
     spec = load_figure("streaming").draw(both).to_dict()
-    assert {row["level"] for row in drawn_rows(spec, "answer")} == {1, 16}
+    assert {row["case"] for row in drawn_rows(spec, "answer")} == {f"a: 32 + 32 tokens at {level}" for level in (1, 16)}
     none = Results(pl.concat([study.runs, whole.with_columns(valid=pl.lit(False))]), study.timeseries)
     assert "no two workloads whose runs are valid" in json.dumps(load_figure("streaming").draw(none).to_dict())
 
@@ -268,6 +270,24 @@ def test_the_note_says_how_invalid_runs_are_drawn(name, late, wrong, summary, tm
         subtitle = " ".join(json.loads((tmp_path / f"{name}.json").read_text())["title"]["subtitle"])
         assert ("which are invalid" in subtitle) == (note is not None)
         assert note is None or note in subtitle
+
+
+@pytest.mark.parametrize("name", figure_names())
+def test_how_to_read_a_figure_stands_beside_it_and_not_in_it(name, summary, tmp_path):
+    svg, png, spec = save_figure(name, results(summary, wrong_output_tokens=[0, 0, 1]), tmp_path / name)
+    content, reading = json.loads(spec.read_text()), load_figure(name).reading
+    assert content["usermeta"].keys() == {"title", "question", "reading", "note"}
+    assert content["usermeta"]["reading"] == reading
+    subtitle = content["title"]["subtitle"]
+    assert [subtitle[0], " ".join(subtitle[1:])] == [content["usermeta"][key] for key in ("question", "note")]
+    assert len(subtitle) <= 2
+    start = " ".join(reading.split()[:4])
+    assert start not in svg.read_text()
+    study = results(summary)
+    write_report(tmp_path / "report.html", title="t", results=study, specs=[spec], facts=[])
+    assert html.escape(reading) in (tmp_path / "report.html").read_text().replace("&#39;", "&#x27;")
+    write_manifest(tmp_path / "all", figures=[svg, png, spec], page=tmp_path / "report.html", results=study)
+    assert json.loads((tmp_path / "all").read_text())["texts"] == {name: content["usermeta"]}
 
 
 def test_each_gpu_has_its_line_and_the_spread_its_bar(summary):

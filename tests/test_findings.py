@@ -9,7 +9,7 @@ import pytest
 
 from bench.aggregate import aggregate
 from bench.figures import Results
-from bench.published import devices
+from bench.published import accelerators
 from bench.report import write_report
 from bench.report.findings import findings
 from bench.study import Decision
@@ -51,7 +51,7 @@ def study(summary, decision=SLO, **curves):
         (BURST, SLO, "A burst of 2 requests in flight meets the SLOs: C_max is 2 (at least 2, below 4)."),
         (WRONG, SLO, "No valid run, so its capacity is not known."),
         ({}, Decision(), "Its KV cache is full from 4 on; throughput is highest at 1."),
-        (WRONG, Decision(), "No run of which the server's counts can be trusted."),
+        (WRONG, Decision(), "No run has server counts that can be trusted."),
     ],
 )  # fmt: skip
 def test_a_curve_in_a_sentence(summary, told, decision, words):
@@ -100,7 +100,7 @@ def test_a_burst_has_no_fleet_and_says_why(summary):
     curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], **FULL, **BURST}
     found = findings(study(summary, a=curve), {}, {}).curves[0]
     assert (found.fleet, found.takes, found.measured) == (None, "", None)
-    assert "A burst says nothing of a load that goes on" in found.sure
+    assert "A burst does not show what a continuous load would do" in found.sure
 
 
 def test_nothing_is_claimed_of_a_server_that_tells_nothing(tmp_path, summary):
@@ -131,14 +131,16 @@ def test_the_page_says_it_all(tmp_path, summary):
     ):
         assert words in text, words
     sections = re.findall(r'<section id="([a-z]+)"', text)
-    assert sections[:2] == ["verdicts", "operating"]
+    assert sections[:3] == ["answers", "verdicts", "operating"]
     assert {"economics", "advice", "bands"} <= set(sections)
     assert "recovery" not in sections
     lines = short.read_text().splitlines()
     assert lines[0] == "## t"
-    assert lines[2].startswith("3 of the study's 4 runs, all valid; ")
-    assert "3 of the study's 4, all valid" in text
-    assert "| a | 2 (at least 2, below 4) | 4 | – | 0.200 | 10 | 4 | 25 |" in lines
+    assert lines[2] == "**All 3 runs are valid.** The whole study has 4 runs."
+    assert "All 3 runs are valid. The whole study has 4 runs." in text
+    assert (
+        "| a | 2 (at least 2, below 4) requests in flight | 4 | – | ~0.200 | 10 in flight | 4 in flight | 25 | 66.00 |" in lines
+    )
 
 
 def test_without_slos_the_page_says_how_to_get_them(tmp_path, summary):
@@ -160,9 +162,9 @@ def test_a_step_has_its_recovery(tmp_path, summary):
 
 
 def test_a_device_gives_the_band_of_its_memory(summary):
-    told = {"levels": (1,), "gpu_memory_peak_bytes": [0.85 * devices()["h100"].memory]}
+    told = {"levels": (1,), "gpu_memory_peak_bytes": [0.85 * accelerators()["h100"].memory]}
     results = study(summary, a=told)
-    on_h100 = Results(results.runs, results.timeseries, None, SLO, devices()["h100"])
+    on_h100 = Results(results.runs, results.timeseries, None, SLO, accelerators()["h100"])
     assert findings(on_h100, {}, {}).bands["a/1"]["gpu_memory"].state == "within"
     assert "gpu_memory" not in findings(results, {}, {}).band_names
 

@@ -66,13 +66,13 @@ def written(tmp_path_factory):
 
 def test_the_file_states_the_models_shape(written):
     fields, arrays = read(written)
-    told = {key.removeprefix("llama."): value for key, value in fields.items() if key.startswith("llama.")}
-    assert {key: told[key] for key in told if "rms" not in key} == {
+    result = {key.removeprefix("llama."): value for key, value in fields.items() if key.startswith("llama.")}
+    assert {key: result[key] for key in result if "rms" not in key} == {
         "block_count": 2, "context_length": 256, "embedding_length": 64, "feed_forward_length": 128, "attention.head_count": 4,
         "attention.head_count_kv": 2, "attention.key_length": 16, "attention.value_length": 16, "rope.dimension_count": 16,
         "rope.freq_base": 10000.0, "vocab_size": 512,
     }  # fmt: skip
-    assert told["attention.layer_norm_rms_epsilon"] == pytest.approx(1e-5)
+    assert result["attention.layer_norm_rms_epsilon"] == pytest.approx(1e-5)
     assert fields["tokenizer.ggml.tokens"] == tokens(512)
     assert [i for i, kind in enumerate(fields["tokenizer.ggml.token_type"]) if kind != 1] == [0, 1, 2]
     assert fields["tokenizer.ggml.add_bos_token"] is False  # a prompt of token ids stays as long as it is
@@ -130,7 +130,7 @@ def test_every_parameter_of_a_published_model_has_a_place(key):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"model_type": "gpt_neox"}, "model_type gpt_neox"),
         ({"model_type": "mistral", "sliding_window": 128}, "a sliding window"),
@@ -138,8 +138,8 @@ def test_every_parameter_of_a_published_model_has_a_place(key):
         ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
     ],
 )
-def test_what_cannot_be_written_is_refused(change, told, tmp_path):
-    with pytest.raises(BenchError, match=f"not written for {told}"):
+def test_what_cannot_be_written_is_refused(change, message, tmp_path):
+    with pytest.raises(BenchError, match=f"not written for {message}"):
         write_gguf({**CONFIG, **change}, tmp_path / "m.gguf", dtype="float32")
     assert not (tmp_path / "m.gguf").exists()
     with pytest.raises(BenchError, match="dtype is fp8"):

@@ -1,4 +1,4 @@
-"""What an installed wheel brings: every file of the package, and the commands that need no study, in a folder that holds nothing."""
+"""What an installed wheel brings: every file of the package, the workflow, and commands that work in a folder that holds nothing."""
 
 import json
 import os
@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+import bench
 from tests.conftest import ROOT
 from tests.fake_server import fake_server
 from tests.test_compare import runs
 from tests.test_compare_command import STEADY
 
+# What the wheel has beside the library; setup.py puts it there.
+SHIPPED = ("Snakefile", "workflow", "config", "profiles")
 _BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
 # Each command in one process: what it said, and its status. An error of ours that no command catches ends it.
 _RUN = """
@@ -51,7 +54,7 @@ class Installed:
 
     def __init__(self, folder: Path) -> None:
         source, self.packages = folder / "source", folder / "theirs/packages"
-        for name in files_of_the_project("src", "pyproject.toml", "README.md"):
+        for name in files_of_the_project("src", "setup.py", "pyproject.toml", "README.md", *SHIPPED):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name)
         subprocess.run([sys.executable, "-c", _BUILD, folder], cwd=source, capture_output=True, check=True)
@@ -80,6 +83,19 @@ class Installed:
         return results
 
 
+def snakemake(folder, *arguments, packages):
+    """What the workflow in `folder` prints, with the library in `packages`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--cores", "1", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(packages)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     return Installed(tmp_path_factory.mktemp("installed"))
@@ -87,14 +103,16 @@ def installed(tmp_path_factory):
 
 def test_a_wheel_has_every_file_of_the_package_and_no_other(installed):
     ours = {name for name in installed.files if not re.match(r"saturate_bench-[^/]+\.dist-info/", name)}
-    assert ours == {name.removeprefix("src/") for name in files_of_the_project("src")}
+    library = {name.removeprefix("src/") for name in files_of_the_project("src")}
+    assert ours == library | {f"bench/_shipped/{name}" for name in files_of_the_project(*SHIPPED)}
+    assert "bench/py.typed" in ours
 
 
 def test_commands_that_need_no_study_run_in_an_empty_folder(installed, tmp_path, summary):
     for name in ("a", "b"):
         runs(summary, STEADY).write_parquet(tmp_path / f"{name}.parquet")
     (first,) = installed.run(tmp_path, ["--help"])
-    names = re.findall(r"^    ([a-z]+) ", first[1], re.MULTILINE)
+    names = re.findall(r"^│ ([a-z]+) ", first[1], re.MULTILINE)
     assert {"plan", "models", "size", "workload", "parse", "figures", "compare", "wheels"} <= set(names)
     load = ("--num-requests", 6, "--prompt-length", 16, "--output-length", 8, "--model", "m")
     with fake_server() as server:
@@ -102,9 +120,9 @@ def test_commands_that_need_no_study_run_in_an_empty_folder(installed, tmp_path,
             tmp_path,
             *([name, "--help"] for name in names),
             ["plan"],
-            ["plan", "--model", "llama-3-8b", "--device", "h100"],
+            ["plan", "--model", "llama-3-8b", "--accelerator", "h100"],
             ["models"],
-            ["size", "--usable-rps", 12, "--gpus", 4, "--peak-rps", 120, "--device", "h100"],
+            ["size", "--usable-rps", 12, "--gpus", 4, "--peak-rps", 120, "--accelerator", "h100"],
             ["workload", *load, "--base-url", server.base_url, "--output-dir", "runs/one"],
             ["parse", "runs/one"],
             ["figures", "runs", "--output-dir", "drawn", "--figure", "ttft"],
@@ -115,17 +133,38 @@ def test_commands_that_need_no_study_run_in_an_empty_folder(installed, tmp_path,
     said = "".join(out for _, out, _ in results[len(names) :])
     for part in ("fewest GPUs", "llama-3.1-8b", "USD an hour", "6 requests in", "TTFT P50", "drawn/ttft.svg", "no evidence"):
         assert part in said
-    assert json.loads((tmp_path / "runs/one/run.json").read_text())["commit"] is None  # theirs is not that of these sources
+    # The commit of the folder around it is not that of these sources.
+    commit = json.loads((tmp_path / "runs/one/run.json").read_text())["commit"]
+    assert re.fullmatch(rf"sources [0-9a-f]{{12}}, version {re.escape(bench.__version__)}", commit)
+
+
+def test_a_study_begun_with_a_wheel_runs_on_the_wheel_s_workflow(installed, tmp_path):
+    ((status, out, errors),) = installed.run(tmp_path, ["init", "study"])
+    assert (status, errors) == (0, "")
+    command = out.splitlines()[-1].split()
+    assert command[1:] == ["--cores", "1", "results/figures/all"]
+    study = tmp_path / "study"
+    planned = snakemake(study, "-n", "results/figures/all", packages=installed.packages)
+    for rule in ("measure_tiny-mha", "measure_tiny-mqa", "parse", "manifest"):
+        assert re.search(rf"^{rule} +\d+$", planned, re.MULTILINE)
+    # A job: its script and its library are the wheel's, and the engine's lock, too.
+    snakemake(study, "results/checkpoints/tiny-mha/checkpoint.json", packages=installed.packages)
+    assert (study / "logs/checkpoint/tiny-mha.log").exists()
+    ((status, out, errors),) = installed.run(study, ["runs"])
+    assert (status, errors) == (0, "") and "tiny-mha/short" in out
 
 
 # What each command says where what it needs is not.
 _SENT = ("--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", ".")
 REFUSED = [
-    (("runs",), r"config/config\.yaml: no such file in .*Run it in a clone of the project, or name .* with --configfile\."),
+    (
+        ("runs",),
+        r"config/config\.yaml: no such file in .*Run it in a study's folder \(`bench init` .*\), or name .* with --configfile\.",
+    ),
     (("discard", "*"), r"config/config\.yaml: no such file in .*"),
     (("pack",), r"config/config\.yaml: no such file in .*"),
     (("wheels",), r"requirements\.lock: an installed package has none.* in a clone of the project: .*"),
-    (("config",), r"docs/metrics\.md: no such file.* Run `bench config` in the project's folder\."),
+    (("config",), r"docs/reference/metrics\.md: no such file.* Run `bench config` in the project's folder\."),
     (("unpack", "x.tar.gz"), r"x\.tar\.gz: no such file.*"),
     (("size", "--slo", "ttft_p99=2s", "--peak-rps", 9), r"results: no such file or folder.* Give a folder with results.*"),
     (("compare", "a", "b"), r"a: no such file or folder.* Give a folder with results.*"),

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from bench.aggregate import summary_frame
 from bench.analysis.lengths import line
 from bench.figures import Results
-from bench.figures.lengths import fitted, swept
+from bench.figures.lengths import fitted, length_title, swept
 from bench.figures.registry import load_figure
 from bench.study.config import Thresholds
 from tests.test_analysis import LAUNCH
@@ -36,13 +36,15 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
     assert 0.93 <= sum(held) / len(held) <= 0.99  # 95 %, with shuffled errors of one spread
 
 
-def test_a_parabola_is_told_and_a_line_is_none():
+def test_a_parabola_is_found_and_a_line_is_none():
     runs = planted(16, 0.0).with_columns(y=50 + 0.2 * pl.col("x") + 1e-4 * pl.col("x") ** 2)
     found = line(runs, "x", "y")
-    assert found.bend == pytest.approx(1e-4 * 2048**2 / (50 + 0.2 * 2048 + 1e-4 * 2048**2))
-    assert found.curved_intercept == pytest.approx(50)
-    assert found.intercept < 0  # what a line through it would say
-    bent = [line(planted(16, 10.0, seed=seed), "x", "y").bend is not None for seed in range(200)]
+    curve = found.parabola
+    assert (curve.square, curve.slope, curve.intercept, curve.r_squared) == pytest.approx((1e-4, 0.2, 50, 1))
+    assert (curve.longest, curve.bend) == (2048, pytest.approx(1e-4 * 2048**2 / (50 + 0.2 * 2048 + 1e-4 * 2048**2)))
+    assert found.intercept < 0  # of a line through it
+    assert runs.select(found.at(pl.col("x"))).to_series().to_list() == pytest.approx(runs["y"].to_list())
+    bent = [line(planted(16, 10.0, seed=seed), "x", "y").parabola is not None for seed in range(200)]
     assert sum(bent) / len(bent) < 0.1  # of lines, about 5 % by chance
 
 
@@ -55,7 +57,7 @@ def test_a_line_and_its_intervals_by_hand():
     assert found.slope_half == pytest.approx(12.7062 * deviation / 2**0.5, rel=1e-4)
     assert found.intercept_half == pytest.approx(12.7062 * deviation * (1 / 3 + 4 / 2) ** 0.5, rel=1e-4)
     assert found.r_squared == pytest.approx(1 - (1 / 6) / (14 / 3))
-    assert (found.bend, found.curved_intercept, found.n) == (None, None, 3)
+    assert (found.parabola, found.n) == (None, 3)
     gaps = pl.concat([points, points.with_columns(y=pl.lit(None, dtype=pl.Float64)), points.with_columns(valid=pl.lit(False))])
     assert line(gaps, "x", "y") == found
 
@@ -70,23 +72,53 @@ def test_a_line_and_its_intervals_by_hand():
         (2.5, 0.9, 2.5 * 25 / (100 + 2 * 2.5)),
     ],
 )
-def test_a_bend_is_told_where_its_interval_leaves_0(bent, wave, bend):
+def test_a_parabola_stands_where_its_interval_leaves_0(bent, wave, bend):
     """A parabola of `bent` and a cubic of `wave`, which is its error, at 1 to 5: the deviation is √(5 ÷ 14) × wave, and t is 4.303."""
     y = [100 + bent * two + wave * three for two, three in zip((2, -1, -2, -1, 2), (-1, 2, 0, -2, 1), strict=True)]
     points = pl.DataFrame({"x": [1, 2, 3, 4, 5], "y": y, "valid": True})
     found = line(points, "x", "y")
-    assert (found.bend, found.curved_intercept) == (bend and pytest.approx(bend), bend and pytest.approx(100 + 7 * bent))
-    assert line(points.head(4), "x", "y").bend is None  # of four points none
+    if bend is None:
+        assert found.parabola is None
+    else:
+        curve = found.parabola
+        assert (curve.bend, curve.intercept) == (pytest.approx(bend), pytest.approx(100 + 7 * bent))
+        assert curve.square_half == pytest.approx(4.3027 * (5 / 14) ** 0.5 * wave, rel=1e-3)
+    assert line(points.head(4), "x", "y").parabola is None  # of four points none
 
 
-def test_the_legend_says_line_interval_and_bend():
-    def told(runs):
-        return fitted(runs.with_columns(series=pl.lit("m")), "x", "y", "{intercept} ms + {slope} ms a token")["series"][0]
+def test_the_fit_that_stands_is_drawn_and_named():
+    def drawn(runs):
+        return fitted(runs.with_columns(series=pl.lit("m")), "x", "y")
 
-    straight = told(planted(16, 300.0, intercept=1234.0))
-    assert re.fullmatch(r"m: 1,\d+ ± \d{3} ms \+ 0\.\d+ ± 0\.\d+ ms a token \(R² 0\.\d{3}\)", straight), straight
-    curved = told(planted(16, 1.0).with_columns(y=pl.col("y") + 1e-4 * pl.col("x") ** 2))
-    assert re.search(r"\(R² 0\.\d{3}; bends by \+\d+%, a parabola's intercept is 1\d\.\d ms\)$", curved), curved
+    straight = drawn(planted(16, 300.0, intercept=1234.0))
+    name = straight["series"][0]
+    assert re.fullmatch(r"m: line, 1,\d+ ± \d{3} ms \+ 0\.\d+ ± 0\.\d+ ms a token \(R² 0\.\d{3}\)", name), name
+    steps = straight["fit"].diff().drop_nulls()
+    assert steps.to_list() == pytest.approx([steps[0]] * 15)
+    bent = planted(16, 1.0).with_columns(y=pl.col("y") + 1e-4 * pl.col("x") ** 2)
+    name = drawn(bent)["series"][0]
+    assert re.fullmatch(
+        r"m: parabola, 1\d\.\d ± \d\.\d ms \+ 0\.3\d* ± 0\.\d+ ms a token \+ 0\.\d+ ± 0\.\d+ µs a token² \(R² 1\.000\)", name
+    ), name
+    assert (drawn(bent)["fit"] - bent["y"]).abs().max() < 5  # a line through them is off by 20 ms
+
+
+def test_a_title_of_lengths_is_what_its_fit_is_sure_of():
+    def title(runs, series=None):
+        return length_title(
+            runs.with_columns(series=pl.lit("m") if series is None else series),
+            "x",
+            "y",
+            of="output token",
+            latency="E2E latency",
+        )
+
+    assert title(planted(16, 1.0)).startswith("An output token adds 0.300")
+    bent = planted(16, 0.0).with_columns(y=50 + 0.2 * pl.col("x") + 1e-4 * pl.col("x") ** 2)
+    assert title(bent) == "At 2,048 tokens 48 % of E2E latency grows with the square of the length"
+    unsure = planted(16, 1e4)
+    assert (title(unsure), title(unsure.head(2))) == (None, None)
+    assert title(planted(16, 1.0), series=pl.col("x").cast(pl.String)) is None  # several series
 
 
 def test_two_lengths_and_invalid_runs_make_no_line():
@@ -118,8 +150,8 @@ def test_each_length_has_its_own_runs(study):
 
 def test_a_line_is_told_in_words(study):
     runs = swept(study, "prompt_fixed").with_columns(milliseconds=pl.col("ttft_p50_s") * 1000)
-    told = fitted(runs, "prompt_fixed", "milliseconds", "{intercept} ms + {slope} ms a token")
-    assert re.match(r"a: 10(\.0+)? ± 0(\.0+)? ms \+ 1(\.0+)? ± 0(\.0+)? ms a token", told["series"].unique().item())
+    told = fitted(runs, "prompt_fixed", "milliseconds")
+    assert re.match(r"a: line, 10(\.0+)? ± 0(\.0+)? ms \+ 1(\.0+)? ± 0(\.0+)? ms a token", told["series"].unique().item())
     assert told["fit"].to_list() == pytest.approx([18, 26, 34])
 
 

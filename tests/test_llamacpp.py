@@ -98,7 +98,9 @@ def test_slots_share_the_memory_in_steps_of_256_tokens(content, checkpoint, slot
 
 
 def test_more_slots_than_the_memory_holds_are_refused_with_the_sum(content, checkpoint):
-    with pytest.raises(BenchError, match=r"9 slots .* take 1 MiB .* at 512 bytes a token; .* lower max_num_seqs to 8 or less"):
+    with pytest.raises(
+        BenchError, match=r"9 slots .* take 1.12 MiB .* at 512 bytes a token; .* lower max_num_seqs to 8 or less"
+    ):
         launched(spec_of(content, max_num_seqs=9), checkpoint)
 
 
@@ -107,12 +109,12 @@ def test_a_request_longer_than_a_slot_is_refused(content, checkpoint, tmp_path):
     write_record(checkpoint, tmp_path / "checkpoint.json")
     where = {"engine": tmp_path / "engine.json", "checkpoint": tmp_path / "checkpoint.json", "launch": tmp_path / "launch.json"}
     write_launch(spec_of(content, max_num_seqs=4), 512, **where)
-    with pytest.raises(BenchError, match=r"holds 513 tokens, and each of 4 slots .* has 512"):
+    with pytest.raises(BenchError, match=r"needs 513 tokens, and each of the 4 slots .* has 512"):
         write_launch(spec_of(content, max_num_seqs=4), 513, **where)
 
 
 @pytest.mark.parametrize(
-    ("deployment", "told"),
+    ("deployment", "message"),
     [
         ({"block_size": 32}, r"deployments\.a\.block_size: llama\.cpp cuts"),
         ({"kv_cache_dtype": "fp8"}, "no fp8 KV cache"),
@@ -121,8 +123,8 @@ def test_a_request_longer_than_a_slot_is_refused(content, checkpoint, tmp_path):
         ({"flags": {"ctx-size": 3}}, "give the key kv_cache_memory"),
     ],
 )
-def test_what_it_does_not_do_is_refused_before_anything_starts(content, deployment, told):
-    with pytest.raises(BenchError, match=told):
+def test_what_it_does_not_do_is_refused_before_anything_starts(content, deployment, message):
+    with pytest.raises(BenchError, match=message):
         spec_of(content, max_num_seqs=4, **deployment)
 
 
@@ -132,10 +134,10 @@ def test_a_gguf_file_as_a_model_is_refused_with_what_to_do(content, kind):
     content["models"]["m"] = {"path": "/models/Llama-Q4.GGUF"}
     with pytest.raises(BenchError) as error:
         load_config(content, source="t")
-    told = str(error.value)
-    assert told.count("\n") == 0
-    assert "models.m.path is '/models/Llama-Q4.GGUF', a GGUF file, and no engine is started here with one." in told
-    assert "give deployments.a an engine with `source: external`" in told
+    result = str(error.value)
+    assert result.count("\n") == 0
+    assert "models.m.path is '/models/Llama-Q4.GGUF', a GGUF file, and no engine is started here with one." in result
+    assert "give deployments.a an engine with `source: external`" in result
     content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:8080"}
     assert load_config(content, source="t").models["m"].path == "/models/Llama-Q4.GGUF"
 
@@ -183,3 +185,30 @@ def test_a_prefix_that_is_shared_leaves_no_more_slots():
     known = records.facts(kv_tokens=1024, kv_blocks=4, block_size=256)
     slots, blocks = (records.launch(max_num_seqs=4, slots=each) for each in (True, None))
     assert [deployed(run, launch, known)["predicted_saturation"] for launch in (slots, blocks)] == [4, None]
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (
+            {"n-gpu-layers": 99},
+            r"flags: unknown to llama\.cpp as it is built here: --n-gpu-layers 99; it knows .*--batch-size, ",
+        ),
+        ({"no-such": True}, r"flags: unknown to llama\.cpp as it is built here: --no-such;"),
+        ({"batch-size": "many"}, r"flags: argument --batch-size: invalid int value: 'many'"),
+        ({"flash-attn": "maybe"}, r"flags: argument --flash-attn: invalid choice: 'maybe'"),
+    ],
+)
+def test_a_flag_that_it_does_not_have_is_refused_before_anything_is_built(content, flags, reason):
+    spec = spec_of(content, flags=flags)  # the user's own llama-server may have it
+    content["engines"]["e"] = {"source": "lock", "locks": ["requirements.lock"], "kind": "llama.cpp"}
+    with pytest.raises(BenchError, match=rf"deployments\.a\.{reason}"):
+        load_config(content, source="t")
+    assert spec.deployment.flags == flags
+
+
+def test_a_wrong_flag_on_its_command_line_is_named_on_one_line(capsys):
+    for words, reason in ((["--no-such"], "unrecognized arguments: --no-such"), (["--port", "x"], "invalid int value: 'x'")):
+        with pytest.raises(SystemExit):
+            arguments(["--model", "x", *words])
+        assert reason in capsys.readouterr().err.splitlines()[-1]

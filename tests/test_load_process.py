@@ -46,7 +46,7 @@ FAULTS = [
     ("raise SystemExit(3)", "ended with status 3"),
     (READ + "raise SystemExit(3)", "ended with status 3"),
     (READ + "print('mine', flush=True)", "ended with status 0"),
-    (READ + "print('mine', flush=True); time.sleep(60)", "prints to standard output.*PYTHONPATH"),
+    (READ + "print('mine', flush=True); time.sleep(60)", "unexpected output to stdout.*PYTHONPATH"),
     (READ + "out.write(pickle.dumps('Connection refused'))", "does not accept 2 connections: Connection refused"),
     (READY + "raise SystemExit(3)", "ended with status 3"),
     (CLOCK + "os.kill(os.getpid(), 9)", r"ended with status -9 \(killed, often for memory"),
@@ -192,8 +192,8 @@ def test_a_server_that_refuses_every_request_of_warm_up_is_named():
 
 def test_a_warm_up_has_its_requests_and_four_at_once():
     with fake_server(first_s=0.001) as server:
-        told = warmed(server, 7, warmup_spread=1e-9)
-    assert (told.stable, len(told.ttft_s)) == (False, 6 + 4)  # threes within seven
+        result = warmed(server, 7, warmup_spread=1e-9)
+    assert (result.stable, len(result.ttft_s)) == (False, 6 + 4)  # threes within seven
     with fake_server(first_s=0.001) as server:
         assert len(warmed(server, 21, warmup_spread=1e9).ttft_s) == 3 + 4
 
@@ -229,9 +229,9 @@ def test_an_odd_exposition_costs_no_finished_run(monkeypatch, tmp_path, text, wa
     with fake_server(metrics=text) as server:
         done = record_run(Target(server.base_url, "m"), load(), tmp_path, header=records.header(), scrape_interval_s=0.1)
     assert len(done.requests) == 2
-    told = json.loads((tmp_path / "run.json").read_text())
-    assert (told["drain_s"] >= 1.0) == waits
-    assert told["scrape_endpoint"] == f"{server.base_url}/metrics"
+    result = json.loads((tmp_path / "run.json").read_text())
+    assert (result["drain_s"] >= 1.0) == waits
+    assert result["scrape_endpoint"] == f"{server.base_url}/metrics"
 
 
 def test_without_scrapes_no_endpoint_is_recorded(tmp_path):

@@ -45,11 +45,11 @@ class Project:
 
     def jobs(self, *arguments: str, target: str = "results/figures/ttft.svg") -> set[str]:
         """The rules that Snakemake runs; `drawn` has the figures that it drew anew."""
-        command = [str(SNAKEMAKE), "--nolock", "--cores", "1", *arguments, target]
+        command = [str(SNAKEMAKE), "--nolock", "--cores", "1", "--printshellcmds", *arguments, target]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
         told = done.stdout + done.stderr
         assert done.returncode == 0, told[-3000:]
-        self.drawn = {name for names in re.findall(r"^drawn: (.*); of", told, re.M) for name in names.split(", ")}
+        self.drawn = {name for names in re.findall(r"^ *drawn: (.*); of", told, re.M) for name in names.split(", ")}
         return set(re.findall(r"^(?:local)?rule (\w+):", told, re.M))
 
     def edit(self, file: str) -> None:

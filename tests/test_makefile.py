@@ -14,69 +14,71 @@ BIN = Path(sys.executable).parent
 
 def command(*words):
     """The workflow's command, as `make` would run it."""
-    told = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    line = next(line for line in told.splitlines() if "bin/snakemake" in line)
+    result = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    line = next(line for line in result.splitlines() if "bin/snakemake" in line)
     parts = shlex.split(line)
     return parts[next(i for i, part in enumerate(parts) if part.endswith("bin/snakemake")) + 1 :]
 
 
 def test_a_study_and_a_selection_reach_the_workflow():
     words = command("figures", "CONFIG=config/studies/concurrency-small.yaml", "SELECT=falcon*_c0002_*")
-    told = subprocess.run([BIN / "snakemake", *words, "--dry-run"], cwd=ROOT, capture_output=True, text=True)
-    assert told.returncode == 0, told.stderr
-    assert "falcon-40b-small/short_burst_p32_o64_c0002" in told.stdout
-    assert "c0004" not in told.stdout
+    result = subprocess.run([BIN / "snakemake", *words, "--dry-run"], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "falcon-40b-small/short_burst_p32_o64_c0002" in result.stdout
+    assert "c0004" not in result.stdout
 
 
 @pytest.mark.parametrize(("name", "begins"), [("sizing", "engine"), ("running-server", "deploy"), ("two-settings", "engine")])
 def test_a_template_gets_as_far_as_its_server(name, begins):
     words = command("figures", f"CONFIG=config/templates/{name}.yaml")
-    told = subprocess.run([BIN / "snakemake", *words, "--dry-run"], cwd=ROOT, capture_output=True, text=True)
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert f"rule {begins}:" in told.stdout
+    result = subprocess.run([BIN / "snakemake", *words, "--dry-run"], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"rule {begins}:" in result.stdout
 
 
 def test_a_study_that_is_none_lists_those_that_are():
-    told = subprocess.run(["make", "study", "STUDY=nope"], cwd=ROOT, capture_output=True, text=True)
-    assert told.returncode != 0
-    assert "NAME one of: archetypes-small archetypes concurrency-small" in told.stderr
+    result = subprocess.run(["make", "study", "STUDY=nope"], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "NAME one of: archetypes-small archetypes concurrency-small" in result.stderr
 
 
 def test_a_pack_measures_alone_and_packs_what_was_measured():
-    told = subprocess.run(
+    result = subprocess.run(
         ["make", "-n", "pack", "CONFIG=config/studies/h100-small.yaml"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    assert "snakemake --nolock --cores 1 measured --keep-going --configfile config/studies/h100-small.yaml" in told
-    assert "bench pack --configfile config/studies/h100-small.yaml" in told
-    told = subprocess.run(["make", "-n", "pack", "CONFIG=Makefile README.md"], cwd=ROOT, capture_output=True, text=True)
-    assert (told.returncode, "make pack takes one CONFIG" in told.stderr) == (2, True)
+    assert "snakemake --nolock --cores 1 measured --keep-going --configfile config/studies/h100-small.yaml" in result
+    assert "bench pack --configfile config/studies/h100-small.yaml" in result
+    result = subprocess.run(["make", "-n", "pack", "CONFIG=Makefile README.md"], cwd=ROOT, capture_output=True, text=True)
+    assert (result.returncode, "make pack takes one CONFIG" in result.stderr) == (2, True)
 
 
 def test_without_network_every_installer_looks_in_one_folder(tmp_path):
-    told = subprocess.run(["make", "-n", "pack", f"WHEELS={tmp_path}"], cwd=ROOT, capture_output=True, text=True)
-    assert told.returncode != 0
-    assert "no wheel is there. `bench wheels` fetches them" in told.stderr
+    result = subprocess.run(["make", "-n", "pack", f"WHEELS={tmp_path}"], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "no wheel is there. `bench wheels` fetches them" in result.stderr
     (tmp_path / "x-1-py3-none-any.whl").touch()
     mine = tmp_path / "mine.mk"
     mine.write_text("tell:\n\t@env\n")
-    told = subprocess.run(
+    result = subprocess.run(
         ["make", "-f", ROOT / "Makefile", "-f", mine, "tell", f"WHEELS={tmp_path}"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     ).stdout.splitlines()
-    assert {f"PIP_FIND_LINKS={tmp_path}", "PIP_NO_INDEX=1", f"UV_FIND_LINKS={tmp_path}", "UV_OFFLINE=1"} <= set(told)
+    assert {f"PIP_FIND_LINKS={tmp_path}", "PIP_NO_INDEX=1", f"UV_FIND_LINKS={tmp_path}", "UV_OFFLINE=1"} <= set(result)
 
 
 def test_a_configuration_that_snakemake_cannot_read_is_named(tmp_path):
     for name, text, said in (("latin", b"study: \xe9\n", "not UTF-8"), ("deep", b"study: " + b"[" * 5000, "nested more than")):
         (tmp_path / f"{name}.yaml").write_bytes(text)
-        told = subprocess.run([sys.executable, "-m", "bench.study", tmp_path / f"{name}.yaml"], capture_output=True, text=True)
-        assert told.returncode == 1
-        assert told.stderr.startswith(f"{tmp_path / name}.yaml")
-        assert said in told.stderr
-        assert "Traceback" not in told.stderr
+        result = subprocess.run(
+            [sys.executable, "-m", "bench.study", tmp_path / f"{name}.yaml"], capture_output=True, text=True
+        )
+        assert result.returncode == 1
+        assert result.stderr.startswith(f"{tmp_path / name}.yaml")
+        assert said in result.stderr
+        assert "Traceback" not in result.stderr
     made = subprocess.run(
         ["make", "-n", "figures", "CONFIG=config/config.yaml"], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -152,7 +152,7 @@ def test_a_lost_gpu_is_an_error_of_that_scrape(planted, tmp_path):
         pass
     with gzip.open(tmp_path / "t.jsonl.gz", "rt") as file:
         lines = [json.loads(line) for line in file]
-    assert [line["error"] for line in lines] == ["GPU-aaaa-0001 tells nothing: Not Supported"] * 2
+    assert [line["error"] for line in lines] == ["GPU-aaaa-0001 reports nothing: Not Supported"] * 2
 
 
 @pytest.mark.usefixtures("without_nvml")
@@ -194,7 +194,7 @@ def test_the_scraper_s_own_process_tells_what_was_planted(planted, tmp_path):
 
 
 def cuda_spec(content, flags=None, *, source="command", telemetry=None, **deployment):
-    content["engines"]["e"] = {"source": source, "device": "cuda"}
+    content["engines"]["e"] = {"source": source, "backend": "cuda"}
     content["engines"]["e"] |= {"command": ["true"]} if source == "command" else {"base_url": "http://127.0.0.1:1"}
     content["deployments"]["a"] |= {"flags": flags or {}, **deployment}
     content["measurement"] = {"telemetry": telemetry or {}}
@@ -242,7 +242,7 @@ def test_a_server_on_gpus_has_them_beside_its_endpoints(planted, content, tmp_pa
     assert further_endpoints(spec, own, ["nvml:1"], said.append) == ["nvml:1"]  # the configuration knows better
     hidden = server_of(spec, tmp_path, {"CUDA_VISIBLE_DEVICES": ""})
     assert further_endpoints(spec, hidden, [], said.append) == []
-    content["engines"]["e"]["device"] = "cpu"
+    content["engines"]["e"]["backend"] = "cpu"
     on_cpu = Plan.of(load_config(content, source="test")).deployments["a"]
     assert further_endpoints(on_cpu, server_of(on_cpu, tmp_path), [], said.append) == []
     assert said == []
@@ -304,7 +304,7 @@ def test_the_commands_take_gpus_too(planted, tmp_path):
     with fake_server(first_s=0.2, gap_s=0.02, exposition=exposition) as server:
         done = subprocess.run(
             [bench, "workload", "--num-requests", "2", "--prompt-length", "16", "--output-length", "40", "--model", "m", "--base-url",
-             server.base_url, "--output-dir", tmp_path / "run", "--scrape", "0.05", "--scrape-also", "nvml:1"],
+             server.base_url, "--output-dir", tmp_path / "run", "--scrape", "--scrape-interval", "0.05", "--scrape-also", "nvml:1"],
             capture_output=True, text=True,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,8 @@ STORE = Path(Paths.STORE)
 
 
 def workflow(*arguments):
-    done = subprocess.run([str(SNAKEMAKE), "--nolock", "--cores", "1", *arguments], capture_output=True, text=True)
+    command = [str(SNAKEMAKE), "--nolock", "--cores", "1", "--printshellcmds", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
     told = done.stdout + done.stderr
     assert done.returncode == 0, told[-3000:]
     return {
@@ -153,7 +154,7 @@ def without(members, name):
         ),
         (lambda m: {n: c for n, c in m.items() if not n.endswith("launch.json")}, "2 of its files are missing"),
         (lambda m: {**m, "runs/a/b/more": b""}, "1 of its files are missing or are not what was packed, such as runs/a/b/more"),
-        (lambda m: {**m, "../evil": b""}, "no pack, or not whole"),
+        (lambda m: {**m, "../evil": b""}, "not a whole pack"),
         (
             lambda m: {**m, "pack.json": b'{"format": 2, "files": {}, "runs": {}}'},
             "a pack of format 2, and this version reads 1",
@@ -208,7 +209,7 @@ def test_a_file_that_is_no_pack_is_named(packed, here, capsys):
     shutil.copy(packed, here / "h100")
     shutil.copy(packed, here / "...tar.gz")
     for name, told in (
-        ("half.tar.gz", "half.tar.gz: no pack, or not whole"),
+        ("half.tar.gz", "half.tar.gz: not a whole pack"),
         ("none.tar.gz", "none.tar.gz: no such file"),
         ("h100", "rename it to something like h100.tar.gz"),
         ("...tar.gz", "rename it to something like h100.tar.gz"),

@@ -40,7 +40,7 @@ EIGHT = {"pipeline_parallel": 2, "data_parallel": 4}
 
 
 def spec_of(content, *, source="command", device="cuda", **deployment):
-    engine = {"source": source} | ({"device": device} if device else {})
+    engine = {"source": source} | ({"backend": device} if device else {})
     content["engines"]["e"] = engine | ({"command": ["true"]} if source == "command" else {"base_url": "http://127.0.0.1:1"})
     content["deployments"]["a"] |= deployment
     return Plan.of(load_config(content, source="t")).deployments["a"]
@@ -76,7 +76,7 @@ def test_four_engines_of_two_stages_are_eight_gpus_for_everybody(content, summar
 
 def test_slurm_is_asked_for_them(content, tmp_path):
     content["deployments"]["a"] |= EIGHT
-    content["engines"]["e"] |= {"device": "cuda"}
+    content["engines"]["e"] |= {"backend": "cuda"}
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
     words = [
         "--dry-run",
@@ -88,10 +88,10 @@ def test_slurm_is_asked_for_them(content, tmp_path):
         "--configfile",
         str(tmp_path / "study.yaml"),
     ]
-    told = subprocess.run(
+    result = subprocess.run(
         [BIN / "snakemake", "--snakefile", ROOT / "Snakefile", *words], cwd=ROOT, capture_output=True, text=True
     ).stdout
-    assert "gpu=8" in told[told.index("rule measure_a:") :].split("\n\n")[0], told[-3000:]
+    assert "gpu=8" in result[result.index("rule measure_a:") :].split("\n\n")[0], result[-3000:]
 
 
 def test_only_what_is_parallel_is_on_the_command_line(content):
@@ -114,7 +114,7 @@ def test_only_what_is_parallel_is_on_the_command_line(content):
     ],
 )
 def test_a_flag_that_takes_devices_is_refused_for_its_key(content, flag, key):
-    with pytest.raises(BenchError, match=rf"deployments\.a\.flags: the flag {flag} decides .*give the key {key} in its place"):
+    with pytest.raises(BenchError, match=rf"deployments\.a\.flags: the flag {flag} decides .*give the key {key} instead"):
         spec_of(content, flags={flag: 2})
 
 
@@ -263,7 +263,9 @@ def test_each_engine_has_a_cache_of_its_own_and_a_request_lives_in_one(tmp_path,
     )
     assert (one, four) == (2**30 // 131_072, 4 * 2**30 // 131_072)
     # 640 tokens need 80 MiB: more than one engine has, though less than all four of them together.
-    with pytest.raises(BenchError, match=r"384 tokens of each of 4 engines at 131072 bytes each; one request holds 640 tokens"):
+    with pytest.raises(
+        BenchError, match=r"384 tokens for each of 4 engines at 131,072 bytes each; one request needs 640 tokens"
+    ):
         deployed(tmp_path, content, "llama-3.1-8b", kv_cache_memory="48MiB", data_parallel=4)
 
 
@@ -291,7 +293,7 @@ def test_the_longest_prompt_fits_one_engine():
 
 
 @pytest.mark.parametrize(
-    ("parallel", "told"),
+    ("parallel", "message"),
     [
         (
             {"tensor_parallel": 3},
@@ -303,16 +305,16 @@ def test_the_longest_prompt_fits_one_engine():
         ),
     ],
 )
-def test_devices_that_cannot_share_the_model_are_refused(tmp_path, content, parallel, told):
+def test_devices_that_cannot_share_the_model_are_refused(tmp_path, content, parallel, message):
     """When the configuration is read where it states the shape, else when the checkpoint is known; never of an external server."""
-    with pytest.raises(BenchError, match=r"t: deployments\.a\." + told):
+    with pytest.raises(BenchError, match=r"t: deployments\.a\." + message):
         spec_of(content, **parallel)
     external = spec_of(content, source="external", **parallel)
     checkpoint = checkpoint_of(external)
     content["models"]["m"] = {"path": "somewhere"}
     write_record(records.engine(), tmp_path / "engine.json")
     write_record(checkpoint, tmp_path / "checkpoint.json")
-    with pytest.raises(BenchError, match=r"^deployments\.a\." + told):
+    with pytest.raises(BenchError, match=r"^deployments\.a\." + message):
         write_launch(
             spec_of(content, **parallel),
             64,
@@ -359,11 +361,11 @@ def cache_config(engine, blocks=384, **more):
     ],
 )
 def test_the_kv_cache_of_all_engines_behind_an_endpoint(engines, expected):
-    told = kv_facts("".join(cache_config(i, **more) for i, more in enumerate(engines)), {})
+    result = kv_facts("".join(cache_config(i, **more) for i, more in enumerate(engines)), {})
     assert (
-        tuple(getattr(told, key) for key in ("engines", "kv_blocks", "kv_tokens", "block_size", "prefix_caching")) == expected
+        tuple(getattr(result, key) for key in ("engines", "kv_blocks", "kv_tokens", "block_size", "prefix_caching")) == expected
     )
-    assert told.cache_config["engine"] == ("0" if len(engines) == 1 else None)
+    assert result.cache_config["engine"] == ("0" if len(engines) == 1 else None)
 
 
 def test_sglang_s_ranks_of_data_parallelism_add_up_and_those_of_tensor_parallelism_do_not():
@@ -373,8 +375,8 @@ def test_sglang_s_ranks_of_data_parallelism_add_up_and_those_of_tensor_paralleli
         for dp in (0, 1)
         for tp in (0, 1)
     )
-    told = kv_facts(text, {})
-    assert (told.engines, told.kv_tokens, told.kv_blocks, told.block_size) == (2, 6144, 384, 16)
+    result = kv_facts(text, {})
+    assert (result.engines, result.kv_tokens, result.kv_blocks, result.block_size) == (2, 6144, 384, 16)
 
 
 def test_a_cache_of_few_blocks_is_full_by_one_engine_s_blocks():

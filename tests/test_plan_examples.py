@@ -16,7 +16,7 @@ from bench.models import (
     kv_bytes_per_token,
     plan,
 )
-from bench.published import catalogue, devices
+from bench.published import accelerators, catalogue
 
 GB, MB = 1e9, 1e6
 H100, A100, RTX = 3.35e12, 2.0e12, 1.008e12  # bytes/s, as the documents print them
@@ -105,14 +105,16 @@ def test_weights_are_parameters_times_bytes():
     assert [70 * bytes_each for bytes_each in (2, 1, 0.5)] == [140, 70, 35]
     assert LLAMA_70B.parameters == 70_553_706_496  # 141.1 GB in 16 bit
     # Tensor parallelism of 4 leaves 35 GB a GPU, as the guide says in 5.1; its figure's 17.5 GB are FP8's.
-    told = plan(LLAMA_70B, devices()["h100"], Demand(128, 512), Setting(tensor_parallel=4))["terms"]["weight_bytes_per_gpu"]
+    told = plan(LLAMA_70B, accelerators()["h100"], Demand(128, 512), Setting(tensor_parallel=4))["terms"][
+        "weight_bytes_per_gpu"
+    ]
     assert told / GB == pytest.approx(35.3, abs=0.05)
 
 
 def test_the_guides_fewest_gpus():
     """Guide 2.6: Llama-3-70B in FP16, 50 requests of 8,000 tokens, H100 of 80 GB: 140 + 104 + 28 + 15 = 287 GB, so 4, with headroom 6."""
     assert -(-(140 + 104 + 28 + 15) // 80) == 4 and -(-287 * 13 // 800) == 5 and -(-4 * 13 // 10) == 6
-    told = plan(LLAMA_70B, devices()["h100"], Demand(7999, 1, 50), Setting())
+    told = plan(LLAMA_70B, accelerators()["h100"], Demand(7999, 1, 50), Setting())
     rule = told["rule_of_thumb"]
     assert rule["weight_bytes"] / GB == pytest.approx(141.1, abs=0.05)
     assert rule["kv_cache_bytes"] == 131_072_000_000  # 104 printed
@@ -122,7 +124,7 @@ def test_the_guides_fewest_gpus():
     # Ours: (141.1 + 131.1) GB over the 72.1 GB a GPU that 0.9, activations, overhead and exchange leave is 3.77.
     assert (told["min_gpus"], told["gpus_with_headroom"], told["min_tensor_parallel"]) == (4, 6, 4)
     # FP8 weights and cache: 70 + 52 + 28 + 15 = 165 GB, "2-3".
-    fp8 = plan(LLAMA_70B, devices()["h100"], Demand(7999, 1, 50), Setting(dtype="fp8", kv_dtype="fp8"))
+    fp8 = plan(LLAMA_70B, accelerators()["h100"], Demand(7999, 1, 50), Setting(dtype="fp8", kv_dtype="fp8"))
     assert fp8["kv_bytes_per_request"] * 50 == 65_536_000_000  # 52 printed
     assert (fp8["rule_of_thumb"]["min_gpus"], fp8["min_gpus"], fp8["min_tensor_parallel"]) == (2, 2, 2)
 
@@ -159,17 +161,17 @@ def test_a_decode_step_reads_weights_once_and_every_cache(tokens, requests, prin
 
 def test_the_ridge_is_of_dense_arithmetic():
     """Guide 3.1: 295. The chapter prints about 600, from 1,979 TFLOP/s, which is FP16 with sparsity (or dense FP8)."""
-    told = plan(LLAMA_70B, devices()["h100"], Demand(128, 512), Setting())["ceilings"]["ridge_flop_per_byte"]
+    told = plan(LLAMA_70B, accelerators()["h100"], Demand(128, 512), Setting())["ceilings"]["ridge_flop_per_byte"]
     assert round(told) == round(989 / 3.35) == 295
     assert round(1979 / 3.35, -2) == 600
-    mi300x, a100 = devices()["mi300x"], devices()["a100-80g"]
+    mi300x, a100 = accelerators()["mi300x"], accelerators()["a100-80g"]
     assert mi300x.bandwidth / H100 == pytest.approx(1.58, abs=0.005)  # guide 3.5: 58 % more
-    assert devices()["h100"].flops() / a100.flops() == pytest.approx(3.2, abs=0.05)  # guide 3.2: roughly three times
+    assert accelerators()["h100"].flops() / a100.flops() == pytest.approx(3.2, abs=0.05)  # guide 3.2: roughly three times
 
 
 def test_no_h100_decodes_70b_in_fp8_at_80_tokens_a_second():
     """Guide 3.4 prints 80 at batch 1 and 4,510 to 4,700 at 128. The weights alone allow 47.5, and they leave no room for 128 requests."""
-    told = plan(geometry_of(catalogue()["llama-3.1-70b-fp8"].config), devices()["h100"], Demand(128, 512), Setting())
+    told = plan(geometry_of(catalogue()["llama-3.1-70b-fp8"].config), accelerators()["h100"], Demand(128, 512), Setting())
     assert told["ceilings"]["decode_tokens_per_s"] == pytest.approx(
         46.1, abs=0.05
     )  # embeddings and output stay in 16 bit: 72.7 GB
@@ -186,14 +188,19 @@ def test_13b_on_an_a100():
     """The chapter asks for requests of 4,096, 8,192 and 16,384 tokens in FP16 and INT4, and prints no answer. This is ours."""
     found = {
         dtype: [
-            int(plan(LLAMA_13B, devices()["a100-80g"], Demand(tokens - 512, 512), Setting(dtype=dtype))["predicted_saturation"])
+            int(
+                plan(LLAMA_13B, accelerators()["a100-80g"], Demand(tokens - 512, 512), Setting(dtype=dtype))[
+                    "predicted_saturation"
+                ]
+            )
             for tokens in (4096, 8192, 16_384)
         ]
         for dtype in ("float16", "int4")
     }
     assert found == {"float16": [14, 7, 3], "int4": [19, 9, 4]}
     weights = {
-        dtype: plan(LLAMA_13B, devices()["a100-80g"], Demand(1, 1), Setting(dtype=dtype))["weight_bytes"] for dtype in found
+        dtype: plan(LLAMA_13B, accelerators()["a100-80g"], Demand(1, 1), Setting(dtype=dtype))["weight_bytes"]
+        for dtype in found
     }
     # One request's cache passes the weights at:
     assert {dtype: round(weight / kv(LLAMA_13B, 1), -2) for dtype, weight in weights.items()} == {

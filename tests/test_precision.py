@@ -59,8 +59,8 @@ def test_requests_that_come_in_bursts_tell_less(burstiness, requests):
 
 
 def run(level, arrival="poisson", name="chat", deployment="a", **more):
-    told = workload(arrival=arrival, **more)
-    return SimpleNamespace(workload=told, workload_name=name, level=level, deployment=SimpleNamespace(name=deployment))
+    result = workload(arrival=arrival, **more)
+    return SimpleNamespace(workload=result, workload_name=name, level=level, deployment=SimpleNamespace(name=deployment))
 
 
 @pytest.mark.parametrize(
@@ -81,16 +81,14 @@ def test_a_level_with_too_few_requests_is_named(more, repeats, count):
     lines = thin_levels([run(4.0, **more)] * repeats, [P90])
     assert len(lines) == (count is not None)
     for line in lines:
-        assert line.startswith(
-            f"a, chat at 4: {count} requests over all repeats are too few for {P90.name}, whose limit takes 60 to"
-        )
+        assert line.startswith(f"chat: too few requests to show that {P90.name} is met, so C_max will have no lower bound.")
+        assert f"A level needs 60 over all repeats; a at 4: {count}. Raise" in line
 
 
 def test_a_level_of_bursty_arrivals_takes_more():
     bursty = {"arrival": "gamma", "burstiness": 0.5}
     (line,) = thin_levels([run(4.0, **bursty, num_requests=119)], [P90])
-    assert "119 requests over all repeats" in line
-    assert "takes 120 to" in line  # twice the 60 of Poisson's
+    assert "A level needs 120 over all repeats; a at 4: 119." in line  # twice the 60 of Poisson's
     assert thin_levels([run(4.0, **bursty, num_requests=120)], [P90]) == []
 
 
@@ -101,7 +99,8 @@ def test_each_workload_is_named_once_and_bursts_never():
         run(1.0, num_requests=5, name="code"),
         run(1.0, num_requests=99, name="x"),
     ]
-    told = thin_levels(few, [P90, P99])
-    assert [line.partition(":")[0] for line in told] == ["a, chat at 1", "a, code at 1", "a, x at 1"]
-    assert all(P99.name in line and "takes 614 to" in line for line in told)  # 368 / 0.6
+    lines = thin_levels(few, [P90, P99])
+    assert [line.partition(":")[0] for line in lines] == ["chat", "code", "x"]
+    assert "; a at 1, 2: 5. Raise" in lines[0]  # all of its levels
+    assert all(P99.name in line and "A level needs 614 over" in line for line in lines)  # 368 / 0.6
     assert thin_levels([run(1.0, "burst", num_requests=None)], [P90]) == thin_levels(few, []) == []

@@ -135,7 +135,7 @@ def test_packs_of_before_are_read_and_written_to_the_byte(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"runs": {"a/r": 5}}, "runs.a/r is 5"),
         ({"runs": [["a/r", "d"]]}, "runs is "),
@@ -146,9 +146,9 @@ def test_packs_of_before_are_read_and_written_to_the_byte(tmp_path):
         ({"format": "1"}, "format is '1'"),
     ],
 )
-def test_an_index_that_is_none_is_named_with_its_key(tmp_path, change, told):
+def test_an_index_that_is_none_is_named_with_its_key(tmp_path, change, message):
     (tmp_path / "pack.json").write_text(json.dumps({**json.loads(OLD_INDEX), **change}))
-    with pytest.raises(ValueError, match=f"^{re.escape(told)}"):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         read_index(tmp_path / "pack.json")
 
 
@@ -181,8 +181,8 @@ def test_summaries_of_before_are_read_and_written_to_the_byte(tmp_path):
     ],
 )
 def test_a_summary_that_is_none_is_named_with_its_key(tmp_path, change, words):
-    told = refused(read_run_summary, tmp_path, "summary.json", {**json.loads(OLD_SUMMARY), **change})
-    assert told == f"{tmp_path}/summary.json: not a valid summary.json ({words}). Parse its run again: `bench parse`."
+    result = refused(read_run_summary, tmp_path, "summary.json", {**json.loads(OLD_SUMMARY), **change})
+    assert result == f"{tmp_path}/summary.json: not a valid summary.json ({words}). Parse its run again: `bench parse`."
 
 
 def test_launches_and_facts_of_before_have_the_settings_of_their_command_line(tmp_path):
@@ -198,7 +198,7 @@ def test_launches_and_facts_of_before_have_the_settings_of_their_command_line(tm
 
 
 @pytest.mark.parametrize(
-    ("told", "gpus"),
+    ("result", "gpus"),
     [
         ({"gpus": 3, "device": "cpu"}, 3),
         ({"gpus": None, "tensor_parallel": 2}, None),
@@ -212,8 +212,8 @@ def test_launches_and_facts_of_before_have_the_settings_of_their_command_line(tm
         ({"argv": None, "device": "cpu", "base_url": "http://x"}, None),
     ],
 )
-def test_gpus_of_a_launch(tmp_path, told, gpus):
-    (tmp_path / "launch.json").write_text(json.dumps({**OLD_LAUNCH, **told}))
+def test_gpus_of_a_launch(tmp_path, result, gpus):
+    (tmp_path / "launch.json").write_text(json.dumps({**OLD_LAUNCH, **result}))
     assert read_launch(tmp_path / "launch.json").gpus == gpus
 
 
@@ -236,8 +236,8 @@ def test_settings_that_are_no_numbers_are_left_to_the_engine():
     ],
 )
 def test_a_launch_that_is_none_is_named_with_its_key(tmp_path, change, words):
-    told = refused(read_launch, tmp_path, "launch.json", {**OLD_LAUNCH, **change})
-    assert told.startswith(f"{tmp_path}/launch.json: not a valid launch.json ({words})")
+    result = refused(read_launch, tmp_path, "launch.json", {**OLD_LAUNCH, **change})
+    assert result.startswith(f"{tmp_path}/launch.json: not a valid launch.json ({words})")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "nothing", '{"deployment": NaN}', "[" * 100_000])
@@ -275,8 +275,8 @@ def test_what_is_no_record_is_refused(tmp_path, read, name, content):
 def test_a_run_that_is_none_is_named_with_its_key(tmp_path, change, words):
     write_record(records.run(), tmp_path / RECORD)
     content = json.loads((tmp_path / "run.json").read_text())
-    told = refused(read_record, tmp_path, "run.json", {**content, **change})
-    assert told.startswith(f"{tmp_path}/run.json: not a valid record of a run ({words}). Restore it, or discard the run")
+    result = refused(read_record, tmp_path, "run.json", {**content, **change})
+    assert result.startswith(f"{tmp_path}/run.json: not a valid record of a run ({words}). Restore it, or discard the run")
 
 
 def test_a_run_without_a_round_has_that_of_its_repeat(tmp_path):

@@ -264,9 +264,9 @@ def test_a_fall_that_comes_back_is_no_single_peak():
 def test_noise_that_hides_the_points_is_said():
     row = told(runs("three lines, peak at 48", levels=6, repeats=1, noise=0.1))
     assert "with a noise of " in saturation_text(row)
-    assert saturation_text(row).endswith("a run the levels do not tell whether it still rises, is flat or falls")
+    assert saturation_text(row).endswith("a run the levels do not show whether it still rises, is flat or falls")
     wild = exact({1: 10, 2: 20, 4: 36, 8: 50}, wobble=0.4)
-    assert equilibrium_text(told(wild)).endswith("a run the levels do not tell where growth stops being proportional")
+    assert equilibrium_text(told(wild)).endswith("a run the levels do not show where growth stops being proportional")
 
 
 def test_noise_comes_from_repeats_without_what_a_repeat_has_in_common():
@@ -334,7 +334,7 @@ def cell(name, point, **row):
         ("equilibrium", Point("below", high=8.0), "at or below 8: no level is surely in the proportional part"),
         ("saturation", Point("above", low=8.0), "above 8: still rising at 96, the highest level"),
         ("saturation", Point("unknown", low=8.0, why="noise"),
-         "above 8: with a noise of 2 % a run the levels do not tell whether it still rises, is flat or falls"),
+         "above 8: with a noise of 2 % a run the levels do not show whether it still rises, is flat or falls"),
         ("saturation", Point("unknown", why="disorder", fell_at=25.0, back_at=30.0),
          "throughput has fallen at 25 and is higher again beyond 30: no single peak"),
         ("equilibrium", Point("unknown", why="few"), "too few levels with a valid run: 9 of the 4 that are needed"),

@@ -84,7 +84,7 @@ def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, 
     page = drawn(tmp_path, study, names=["kv-saturation"], title="A <study>")
     assert "A &lt;study&gt;" in page.text
     assert "1 request had another output length" in page.text
-    assert "Of 2 of 6 runs some part cannot be trusted" in page.text
+    assert "Some part of 2 of 6 runs cannot be trusted" in page.text
     assert "HF_HUB_OFFLINE=1 NOTE=&#39;…&#39; vllm &#39;&lt;serve&gt;&#39;" in page.text
     assert not re.findall(r'(?:src|href)="https?:', page.text)
     write_manifest(tmp_path / "all", figures=paths, page=tmp_path / "report.html", results=study)
@@ -112,9 +112,10 @@ def test_the_page_is_sound(tmp_path, summary):
     assert len(tables) == len(captions) > 3 and all(text.strip() for _, text in captions)
     assert {a["scope"] for a, _ in page.find("th")} == {"col", "row"}
     specs = [json.loads(text) for a, text in page.find("script") if a.get("type") == "application/json"]
-    assert [spec["title"]["text"] for spec in specs if "title" in spec] == [
-        load_figure(name).title for name in ("comparison", "kv-saturation", "ttft")
-    ]
+    titles = ["Against the baseline", "No valid run fills the KV cache", "Time to first token against load"]
+    assert [spec["title"]["text"] for spec in specs if "title" in spec] == titles
+    named = [text for a, text in page.find("h3") if a.get("id", "").startswith("figure-")]
+    assert [text.replace("#", "").strip() for text in named] == titles
     charts = [a for a, _ in page.find("div") if a.get("class") == "chart"]
     assert len(charts) == 3 and all(a["role"] == "img" and a["aria-label"] for a in charts)
     # Nothing that a style or a policy could fetch.
@@ -143,11 +144,11 @@ def test_each_section_is_there_and_named(tmp_path, summary):
     page = drawn(tmp_path, study, names=["ttft"])
     sections = [a["id"] for a, _ in page.find("section")]
     decided = ["verdicts", "operating", "figures", "saturation", "comparison", "predictions", "economics", "bands"]
-    assert sections == [*decided, "runs", "repeats", "invalid", "provenance", "methods"]
-    assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[:2]] == ["#verdicts", "#operating"]
+    assert sections == ["answers", *decided, "runs", "repeats", "invalid", "provenance", "methods"]
+    assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[1:3]] == ["#verdicts", "#operating"]
     undecided = replace(results(summary, known=False, baseline=None, kv_usage_peak=[None] * 3), decision=Decision())
     without = drawn(tmp_path, undecided, facts=[])
-    left = ["verdicts", "saturation", "bands", "runs", "invalid", "provenance", "methods"]
+    left = ["answers", "verdicts", "saturation", "bands", "runs", "invalid", "provenance", "methods"]
     assert [a["id"] for a, _ in without.find("section")] == left
 
 
@@ -274,7 +275,7 @@ def test_the_page_says_what_measured_when_and_from_which_sources(tmp_path, summa
     assert "Which commit measured the runs is not recorded" in page.text
     measured = results(summary, commit=["fedcba9876543210", "fedcba9876543210", "aaaa"], deployments=("a",))
     text = drawn(tmp_path, measured).text
-    assert "The runs were measured by the commits" in text and "fedcba9876543210" in text
+    assert "The runs were measured by" in text and "commit fedcba9876543210" in text
 
 
 def test_a_commit_is_told_with_what_changed_since(tmp_path):

@@ -279,9 +279,9 @@ def test_processes_conversations_and_the_run_s_count(tmp_path):
     assert [r.outcome for r in records] == ["ok"] * 12
     assert sum(r.resent for r in records) == 8
     assert all(r.sent_s >= records[r.after].end_s for r in records if r.after is not None)
-    told = json.loads((tmp_path / "run.json").read_text())["client"]
-    assert told["resent"] == sum(r.resent for r in read_requests(tmp_path / "requests.jsonl")) == 8
-    assert told["schedule_delay_max_s"] < 0.5  # not the 0.6 s until the server hangs up
+    result = json.loads((tmp_path / "run.json").read_text())["client"]
+    assert result["resent"] == sum(r.resent for r in read_requests(tmp_path / "requests.jsonl")) == 8
+    assert result["schedule_delay_max_s"] < 0.5  # not the 0.6 s until the server hangs up
 
 
 def test_records_from_before_have_none(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from bench.cli import main
 from bench.models import Architecture, Demand, Roofline, Setting, config_of, geometry_of, plan
-from bench.published import catalogue, devices
+from bench.published import accelerators, catalogue
 from tests.conftest import ARCHITECTURE
 
 # Linear layers 2 × (12,288 + 24,576) parameters, output layer 512 × 64, 4 heads of 16, two layers.
@@ -56,7 +56,7 @@ def test_latent_attention_unfolds_in_prefill_and_not_in_decode():
 
 def test_a_mixture_of_experts_reads_a_tokens_share_for_each_sequence_and_at_most_all():
     geometry = geometry_of(catalogue()["mixtral-8x7b"].config)
-    device = devices()["h200"]
+    device = accelerators()["h200"]
     told = plan(geometry, device, Demand(128, 512), Setting(tensor_parallel=2))["ceilings"]
     assert (geometry.parameters, geometry.active_parameters) == (46_702_792_704, 12_879_925_248)
     assert told["decode_tokens_per_s"] == pytest.approx(2 * 4.8e12 / (2 * 12_879_925_248))
@@ -67,7 +67,7 @@ def test_a_mixture_of_experts_reads_a_tokens_share_for_each_sequence_and_at_most
 def test_ceilings_of_every_plan_hang_together():
     for entry in catalogue().values():
         geometry = geometry_of(entry.config)
-        for device in devices().values():
+        for device in accelerators().values():
             told = plan(geometry, device, Demand(128, 512), Setting())["ceilings"]
             assert told["ttft_s"] >= 128 / told["prefill_tokens_per_s"] * (1 - 1e-9)
             assert told["tpot_s"] * told["decode_tokens_per_s_at_context"] == pytest.approx(1)
@@ -79,7 +79,7 @@ def test_ceilings_of_every_plan_hang_together():
 
 
 def test_tensor_parallelism_of_a_model_whose_every_head_divides_is_as_fast_as_its_gpus_together(capsys):
-    common = ["plan", "--json", "--model", "llama-3-8b", "--device", "h100", "--tensor-parallel"]
+    common = ["plan", "--json", "--model", "llama-3-8b", "--accelerator", "h100", "--tensor-parallel"]
     one, eight = (json.loads(capsys.readouterr().out)["ceilings"] for n in ("1", "8") if main([*common, n]) == 0)
     for name in ("prefill_tokens_per_s", "decode_tokens_per_s", "decode_tokens_per_s_at_context"):
         assert eight[name] == pytest.approx(8 * one[name])

@@ -177,17 +177,17 @@ def test_a_session_measures_in_rounds_with_a_reference_before_each(here, content
         plan = against(server, content)
         session(plan, here)
         sent = server.bodies
-    told = records(plan)
-    assert [record["definition"]["run"] for record in told] == [run.name for run in plan.runs_of("a")]
-    assert [(x["round"], x["position"], x["session"]) for x in told] == [
+    result = records(plan)
+    assert [record["definition"]["run"] for record in result] == [run.name for run in plan.runs_of("a")]
+    assert [(x["round"], x["position"], x["session"]) for x in result] == [
         (1, 1, 1), (1, 2, 1), (1, 3, 1), (2, 4, 1), (2, 5, 1), (2, 6, 1)
     ]  # fmt: skip
-    first, second = told[0]["reference"], told[-1]["reference"]
-    assert [record["reference"] for record in told] == [first] * 3 + [second] * 3
+    first, second = result[0]["reference"], result[-1]["reference"]
+    assert [record["reference"] for record in result] == [first] * 3 + [second] * 3
     shape = ("requests", "in_flight", "prompt_tokens", "output_tokens")
     assert [first[key] for key in shape] == [second[key] for key in shape] == [8, 4, 256, 32]
     assert (first["round"], second["round"]) == (1, 2)
-    assert first["started"] < told[0]["started"] < second["started"] < told[3]["started"]
+    assert first["started"] < result[0]["started"] < second["started"] < result[3]["started"]
     assert all(len(reference["seconds"]) == 5 for reference in (first, second))
     # Eight answers, four at once, of a server whose first token takes 20 ms and each other one 5 ms. A closed loop begins with what is
     # left of four answers: at least a quarter of 32 tokens in the longest of them.
@@ -220,9 +220,9 @@ def test_a_killed_session_goes_on_in_the_same_order(here, content):
         with pytest.raises(Killed):
             session(plan, here, say=say)
         session(plan, here)
-    told = records(plan)
-    assert [record["position"] for record in told] == [1, 2, 3, 4, 5, 6]
-    starts = [record["reference"]["started"] for record in told]
+    result = records(plan)
+    assert [record["position"] for record in result] == [1, 2, 3, 4, 5, 6]
+    starts = [record["reference"]["started"] for record in result]
     assert len(set(starts)) == 3  # of round 1, of its rest, and of round 2
     assert starts == sorted(starts)
 
@@ -246,13 +246,13 @@ def test_a_round_in_which_the_machine_was_slower_is_measured_once_more(here, con
         again = [line for line in said if "once more" in line]
         assert again == ["a: round 1 was measured while the machine was not as fast as in the others: its 3 runs once more"]
         assert sum(": run " in line for line in said) == 12
-        told = records(plan)
-        assert [(x["round"], x["position"]) for x in told[-3:]] == [(1, 1), (1, 2), (1, 3)]  # last now, in their places
-        assert len({x["reference"]["started"] for x in told}) == 3
-        seconds = [min(x["reference"]["seconds"]) for x in told]
+        result = records(plan)
+        assert [(x["round"], x["position"]) for x in result[-3:]] == [(1, 1), (1, 2), (1, 3)]  # last now, in their places
+        assert len({x["reference"]["started"] for x in result}) == 3
+        seconds = [min(x["reference"]["seconds"]) for x in result]
         assert max(seconds) < 1.5 * min(seconds)
         session(plan, here, say=said.append)  # nothing is measured a third time
-        assert records(plan) == told
+        assert records(plan) == result
         prompts = [tuple(body["prompt"]) for body in server.bodies if len(body["prompt"]) == 300]
     assert len(prompts) == len(set(prompts))  # the second time others, which no prefix cache knows
 

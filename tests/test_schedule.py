@@ -229,12 +229,12 @@ def test_a_spreadsheet_s_first_mark_is_no_part_of_a_name(tmp_path):
             r"columns arrival_s \(s\), prompt_tokens, output_tokens; or timestamp \(ms\).* Found: arrival_s, prompt_tokens\.",
         ),
         ("timestamp,ContextTokens,GeneratedTokens\n1,2,3\n", r"Found: timestamp, ContextTokens, GeneratedTokens\."),  # no unit
-        ("TIMESTAMP,ContextTokens,GeneratedTokens\n1.5,2,3\n", r"request 1 is no request: '1\.5' \(date and time\)"),
-        ("arrival_s,prompt_tokens,output_tokens\n0,1,2\nnan,1,2\n", "request 2 is no request: 'nan'"),
-        ("arrival_s,prompt_tokens,output_tokens\n0,1,2\ninf,1,2\n", "request 2 is no request: 'inf'"),
-        ("arrival_s,prompt_tokens,output_tokens\n1,2,x\n", "request 1 is no request"),
-        ("arrival_s,prompt_tokens,output_tokens\n1,2,0\n", "request 1 has a length"),
-        ("arrival_s,prompt_tokens,output_tokens\n", "holds no request"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n1.5,2,3\n", r"row 1 is invalid: TIMESTAMP '1\.5' \(date and time\)"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,1,2\nnan,1,2\n", "row 2 is invalid: arrival_s 'nan'"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,1,2\ninf,1,2\n", "row 2 is invalid: arrival_s 'inf'"),
+        ("arrival_s,prompt_tokens,output_tokens\n1,2,x\n", "row 1 is invalid"),
+        ("arrival_s,prompt_tokens,output_tokens\n1,2,0\n", "row 1 has 2 prompt and 0 output tokens"),
+        ("arrival_s,prompt_tokens,output_tokens\n", "holds no requests"),
     ],
 )
 def test_what_is_no_trace_is_named(tmp_path, text, message):

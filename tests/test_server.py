@@ -106,6 +106,16 @@ def test_a_server_that_ends_at_start_is_told_at_once_with_its_last_words(tmp_pat
     assert time.monotonic() - begin < 10
 
 
+def test_of_pages_of_usage_the_line_that_counts_is_shown(tmp_path):
+    code = (
+        "import argparse; parser = argparse.ArgumentParser('x.py'); [parser.add_argument(f'--flag-{i}') for i in range(80)]; "
+    )
+    with pytest.raises(ServerDied) as death:
+        server(tmp_path, code=code + "parser.parse_args(['--nope'])").__enter__()
+    result = str(death.value).splitlines()
+    assert result[1:] == ["    x.py: error: unrecognized arguments: --nope"]
+
+
 def test_a_server_that_is_never_ready_is_given_up_and_ended(tmp_path):
     with pytest.raises(ServerDied, match="did not answer within"):
         server(tmp_path, delay=60, timeout=1.0).__enter__()
@@ -162,7 +172,7 @@ def test_cores_are_pinned_within_what_the_process_may_use(monkeypatch):
     assert core_groups(2, 2) == [[2, 3], [5, 7]]
     assert managed("vllm").pinned([[2, 3], [5, 7]]) == ([], {"VLLM_CPU_OMP_THREADS_BIND": "2,3|5,7"})
     assert managed("llama.cpp").pinned([[2, 3]]) == (["taskset", "--cpu-list", "2,3"], {})
-    with pytest.raises(BenchError, match="4 workers of 2 cores need 8"):
+    with pytest.raises(BenchError, match="cores is 2 for each of 4 workers, 8 together, and this process may use 4"):
         core_groups(2, 4)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     assert core_groups(1, 1) == []

@@ -33,8 +33,8 @@ def golden(name):
     lines = [line for line in text.splitlines() if not line.startswith(("sglang:num_running", "sglang:num_queue", "tgi_batch_current_size", "tgi_queue"))]  # fmt: skip
     running = {"sglang": "sglang:num_running_reqs", "tgi": "tgi_batch_current_size"}.get(name.split("-")[0])
     waiting = {"sglang": "sglang:num_queue_reqs", "tgi": "tgi_queue_size"}.get(name.split("-")[0])
-    told = "\n".join(lines)
-    return lambda server: told + (f"\n{running} {server.in_flight}\n{waiting} 0\n" if running else "\n")
+    result = "\n".join(lines)
+    return lambda server: result + (f"\n{running} {server.in_flight}\n{waiting} 0\n" if running else "\n")
 
 
 def session(server, content, folder):
@@ -61,10 +61,10 @@ def session(server, content, folder):
 )
 def test_a_server_of_each_kind(tmp_path, content, name, pages, version, kv_tokens, kv_usage):
     with fake_server(exposition=golden(name), pages=pages) as server:
-        told, facts, _ = session(server, content, tmp_path)
+        result, facts, _ = session(server, content, tmp_path)
     assert (facts["engine_version"], facts["kv_tokens"]) == (version, kv_tokens)
-    assert (told["kv_usage_peak"], told["metrics_missing"]) == (kv_usage, [])
-    assert told["ok"] == 2
+    assert (result["kv_usage_peak"], result["metrics_missing"]) == (kv_usage, [])
+    assert result["ok"] == 2
     assert "hidden" not in json.dumps(facts)
 
 
@@ -86,12 +86,12 @@ def test_a_metric_that_its_version_should_have_is_named_before_any_run(tmp_path,
 
 def test_a_server_that_nobody_knows_is_measured_without_telemetry(tmp_path, content):
     with fake_server(metrics="lmdeploy:running 1\n") as server:
-        told, facts, said = session(server, content, tmp_path)
+        result, facts, said = session(server, content, tmp_path)
     assert any(
         "lacks the metrics of any engine that is known (vLLM, SGLang, TGI, llama.cpp); measuring without telemetry" in line
         for line in said
     )
-    assert (facts["engine_version"], facts["kv_tokens"], told["scraped"], told["metrics_missing"]) == (None, None, None, [])
+    assert (facts["engine_version"], facts["kv_tokens"], result["scraped"], result["metrics_missing"]) == (None, None, None, [])
 
 
 def test_what_a_server_says_of_itself():

@@ -137,7 +137,7 @@ def test_the_command_from_numbers(capsys):
             "1.3",
             "--peak-rps",
             "120",
-            "--device",
+            "--accelerator",
             "h100",
             "--c-max",
             "48",
@@ -252,7 +252,7 @@ def test_the_sensitivity_is_a_chart(tmp_path, curve, capsys):
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --c-max 3", "--c-max belongs to --usable-rps"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --chart x.pdf", "its name ends in .svg, .png or .json"),
         ("--usable-rps 1 --peak-rps 100 --chart x.svg", "drawn from measured curves"),
-        ("--usable-rps 1 --peak-rps 100 --api-price 2", "--price-per-hour or --device"),
+        ("--usable-rps 1 --peak-rps 100 --api-price 2", "--price-per-hour or --accelerator"),
         ("--usable-rps 1 --peak-rps 100 --workload x", "--workload chooses among results"),
         (
             "--usable-rps 1 --peak-rps 9 --c-max 48 --prompt-length 128 --output-length 64 --kv-tokens 1000",
@@ -260,7 +260,7 @@ def test_the_sensitivity_is_a_chart(tmp_path, curve, capsys):
         ),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --gpus 4", "--gpus 4: an instance of a has 1, as the results say"),
         ("RESULTS --peak-rps 100 --slo ttft_p99=2s --chart /no/where.svg", "there is no folder /no"),
-        ("--usable-rps 1 --peak-rps 100 --device l4", "l4 has no price here"),
+        ("--usable-rps 1 --peak-rps 100 --accelerator l4", "l4 has no price here"),
     ],
 )
 def test_what_cannot_be_sized_says_why(tmp_path, curve, capsys, arguments, told):

@@ -33,16 +33,16 @@ def test_what_is_no_slo_says_how_one_looks(text):
 
 
 @pytest.mark.parametrize(
-    ("decision", "told"),
+    ("decision", "message"),
     [
-        ({"slo": ["ttft_p99=2"]}, "decision.slo[0] is 'ttft_p99=2': 'ttft_p99=2' is no SLO"),
-        ({"device": "h10"}, "no device is called h10"),
-        ({"device": "h100"}, "decision.device is 'h100', but every engine of this study runs on a CPU"),
+        ({"slo": ["ttft_p99=2"]}, "decision.slo[0] is 'ttft_p99=2': 'ttft_p99=2' is not an SLO"),
+        ({"accelerator": "h10"}, "no accelerator is called h10"),
+        ({"accelerator": "h100"}, "decision.accelerator is 'h100', but every engine of this study runs on a CPU"),
         ({"safety": 0.5}, "decision.safety is 0.5"),
     ],
 )
-def test_a_decision_that_is_wrong_is_refused(content, decision, told):
-    with pytest.raises(BenchError, match=re.escape(told)):
+def test_a_decision_that_is_wrong_is_refused(content, decision, message):
+    with pytest.raises(BenchError, match=re.escape(message)):
         load_config({**content, "decision": decision}, source="test")
 
 

@@ -40,10 +40,10 @@ def engine(steps=100, *, pause_after=None, pause_s=0.0, at=0.0):
 
 def test_the_steps_and_what_prompts_take_of_them():
     rows, seconds, prompts, running = engine()
-    told = step_figures(answers(*rows), 0.0, 10.0)
-    assert told["steady_steps"] == 99
-    assert told["steady_prefill_share"] == pytest.approx(0.001 * prompts / seconds)
-    assert told["steady_step_s"] == pytest.approx(0.004 + 0.001 * running)
+    result = step_figures(answers(*rows), 0.0, 10.0)
+    assert result["steady_steps"] == 99
+    assert result["steady_prefill_share"] == pytest.approx(0.001 * prompts / seconds)
+    assert result["steady_step_s"] == pytest.approx(0.004 + 0.001 * running)
 
 
 def test_only_steps_between_the_two_moments_count():
@@ -51,8 +51,8 @@ def test_only_steps_between_the_two_moments_count():
     ends = sorted(
         {max(time for times, _ in rows for time in times if abs(time - each) < 0.001) for times, _ in rows for each in times}
     )
-    told = step_figures(answers(*rows), ends[20], ends[60])
-    assert told["steady_steps"] == 40
+    result = step_figures(answers(*rows), ends[20], ends[60])
+    assert result["steady_steps"] == 40
 
 
 @pytest.mark.parametrize(("medians", "steps"), [(19.4, 99), (20.6, 98)])
@@ -82,8 +82,8 @@ def test_whole_answers_have_no_steps():
 
 def test_fewer_than_thirty_steps_tell_nothing():
     times = [0.01 * (i + 1) for i in range(31)]
-    told = step_figures(answers((times, 8)), 0.0, 1.0)
-    assert told == {"steady_steps": 30, "steady_step_s": pytest.approx(0.01), "steady_prefill_share": 0}
+    result = step_figures(answers((times, 8)), 0.0, 1.0)
+    assert result == {"steady_steps": 30, "steady_step_s": pytest.approx(0.01), "steady_prefill_share": 0}
     assert step_figures(answers((times[:30], 8)), 0.0, 1.0) == NOTHING
     assert step_figures(answers(), 0.0, 1.0) == NOTHING
 

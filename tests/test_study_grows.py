@@ -198,7 +198,16 @@ def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(pro
     project.wait_for_stored(known + 1, workflow)
     time.sleep(0.3)
     project.servers("llama_server.py")[0].send_signal(signal.SIGKILL)
+    seen = []  # by who watches meanwhile
+    while workflow.poll() is None:
+        seen += project.watched()["sessions"]
     assert workflow.wait(timeout=600) == 0, project.said()[-6000:]
+    assert {session["state"] for session in seen} >= {"measuring"}
+    live = [session["live"] for session in seen if session["live"]]
+    assert max(each["running"] + each["waiting"] for each in live) > 0, live
+    assert any(run["reasons"] == [] for session in seen for run in session["verdicts"])
+    ended = project.watched()
+    assert (ended["sessions"], ended["last"]["state"]) == ([], "finished")
     assert "starting it once more" in project.said()
     assert project.server_starts("one") == starts + 2
     assert project.stored_at().items() >= kept.items()
@@ -210,9 +219,9 @@ def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(pro
 
 
 def test_a_server_that_will_not_start_ends_the_workflow_with_its_last_words(project):
-    project.config["deployments"]["one"]["flags"] = {"no-such-flag": 1}
+    project.config["deployments"]["one"]["flags"] = {"batch-size": 10**12}
     project.run(status=1)
-    assert "unrecognized arguments: --no-such-flag" in project.output
+    assert "OverflowError: value too large" in project.output
     starts = project.server_starts("one")
     assert "runs are measured and kept" in project.output
     assert project.nothing_left()

@@ -35,38 +35,38 @@ LINK = {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}
 
 
 @pytest.mark.parametrize(
-    ("members", "told"),
+    ("members", "message"),
     [
-        ([member("./pack.json", b"{}")], "'./pack.json' is no file of a pack"),
-        ([member("/pack.json", b"{}")], "'/pack.json' is no file of a pack"),
-        ([member("../evil", b"x")], "'../evil' is no file of a pack"),
-        ([member("runs/../../evil/x", b"x")], "is no file of a pack"),
-        ([member("/etc/evil", b"x")], "'/etc/evil' is no file of a pack"),
-        ([member("study.yaml", **LINK)], "'study.yaml' is no file of a pack"),
-        ([member("runs/a/b/c", type=tarfile.LNKTYPE, linkname="../../x")], "'runs/a/b/c' is no file of a pack"),
-        ([member("logs/x.log", type=tarfile.CHRTYPE, devmajor=1, devminor=3)], "'logs/x.log' is no file of a pack"),
-        ([member("logs/x.log", type=tarfile.FIFOTYPE)], "'logs/x.log' is no file of a pack"),
-        ([member("logs", type=tarfile.DIRTYPE)], "'logs' is no file of a pack"),
-        ([member("deployments/a/sub/x", b"x")], "'deployments/a/sub/x' is no file of a pack"),
-        ([member("runs/a/b/.hidden", b"x")], "is no file of a pack"),
+        ([member("./pack.json", b"{}")], "'./pack.json' is not a file of a pack"),
+        ([member("/pack.json", b"{}")], "'/pack.json' is not a file of a pack"),
+        ([member("../evil", b"x")], "'../evil' is not a file of a pack"),
+        ([member("runs/../../evil/x", b"x")], "is not a file of a pack"),
+        ([member("/etc/evil", b"x")], "'/etc/evil' is not a file of a pack"),
+        ([member("study.yaml", **LINK)], "'study.yaml' is not a file of a pack"),
+        ([member("runs/a/b/c", type=tarfile.LNKTYPE, linkname="../../x")], "'runs/a/b/c' is not a file of a pack"),
+        ([member("logs/x.log", type=tarfile.CHRTYPE, devmajor=1, devminor=3)], "'logs/x.log' is not a file of a pack"),
+        ([member("logs/x.log", type=tarfile.FIFOTYPE)], "'logs/x.log' is not a file of a pack"),
+        ([member("logs", type=tarfile.DIRTYPE)], "'logs' is not a file of a pack"),
+        ([member("deployments/a/sub/x", b"x")], "'deployments/a/sub/x' is not a file of a pack"),
+        ([member("runs/a/b/.hidden", b"x")], "is not a file of a pack"),
         ([member("study.yaml", b"a"), member("study.yaml", b"b")], "'study.yaml' is in it twice"),
-        ([member("runs/a/b", b"x"), member("runs/a/b/c", b"x")], "is no file of a pack"),
+        ([member("runs/a/b", b"x"), member("runs/a/b/c", b"x")], "is not a file of a pack"),
         ([member("logs/zeros.log", bytes(120 * 2**20))], "it would grow more than 100 times"),
         ([member(f"logs/{i}.log", bytes(4 * 2**20)) for i in range(30)], "it would grow more than 100 times"),
         ([member("logs/x.log", b"", pax_headers={"comment": "x" * (120 * 2**20)})], "it would grow more than 100 times"),
-        ([member("pack.json", b"\xff")], "no pack, or not whole"),
-        ([member("pack.json", b"[" * 100_000)], "no pack, or not whole"),
-        ([member("pack.json", b'{"format": 1, "files": {}, "runs": [[1, 2]], "missing": []}')], "no pack, or not whole"),
-        ([member("pack.json", b'{"format": 1, "files": [], "runs": {}, "missing": 5}')], "no pack, or not whole"),
-        ([member("pack.json", b'{"format": 1, "files": {}, "runs": {}}')], "no pack, or not whole (missing is missing)"),
+        ([member("pack.json", b"\xff")], "not a whole pack"),
+        ([member("pack.json", b"[" * 100_000)], "not a whole pack"),
+        ([member("pack.json", b'{"format": 1, "files": {}, "runs": [[1, 2]], "missing": []}')], "not a whole pack"),
+        ([member("pack.json", b'{"format": 1, "files": [], "runs": {}, "missing": 5}')], "not a whole pack"),
+        ([member("pack.json", b'{"format": 1, "files": {}, "runs": {}}')], "not a whole pack (missing is missing)"),
         ([], "it has no pack.json"),
     ],
 )
-def test_a_pack_that_nobody_packed_is_refused_and_writes_nothing(here, capsys, members, told):
+def test_a_pack_that_nobody_packed_is_refused_and_writes_nothing(here, capsys, members, message):
     begin = time.monotonic()
     assert main(["unpack", str(tarred(here / "made.tar.gz", *members))]) == 2
     said = capsys.readouterr().err
-    assert told in said
+    assert message in said
     assert len(said) < 500
     assert time.monotonic() - begin < 3
     assert sorted(p.name for p in here.rglob("*")) == [".snakemake.lock", "made.tar.gz", "results"]

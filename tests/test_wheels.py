@@ -69,8 +69,8 @@ def test_an_engine_that_is_no_lock_has_to_be_there(index, tmp_path, monkeypatch,
     study = tmp_path / "study.yaml"
     text = (ROOT / "config/studies/h100.yaml").read_text()
     block = text[text.index("engines:") : text.index("# max_num_seqs")]
-    study.write_text(text.replace(block, "engines:\n  vllm-cuda: { source: command, device: cuda, command: [vllm, serve] }\n"))
+    study.write_text(text.replace(block, "engines:\n  vllm-cuda: { source: command, backend: cuda, command: [vllm, serve] }\n"))
     assert main(["wheels", "--configfile", str(study), "--output-dir", str(tmp_path / "w")]) == 0
-    told = capsys.readouterr().out
-    assert "1 packages" in told
-    assert "Engine vllm-cuda is a command: that machine has to have it." in told
+    result = capsys.readouterr().out
+    assert "1 packages" in result
+    assert "Engine vllm-cuda is a command: that machine has to have it." in result

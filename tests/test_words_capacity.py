@@ -65,7 +65,7 @@ def test_where_there_is_no_c_max_it_rests_on_nothing():
 
 
 def test_without_slos_it_is_said_where_the_cache_is_full():
-    assert full_cache(None) == "No run of which the server's counts can be trusted."
+    assert full_cache(None) == "No run has server counts that can be trusted."
     nothing = {"measured": None, "peak_at": None}
     assert full_cache({**nothing, "cache_known": True}) == "No load filled its KV cache."
     assert full_cache({**nothing, "cache_known": False}) == "Whether its KV cache was ever full is not known."

@@ -38,13 +38,13 @@ SAID = [
     ("unknown", SteadyMeets(4.0, SHORT), "No load that became steady misses. The upper end is not known: at 4 its load did not become steady in "
      "the time that it lasted: send more requests."),
     ("none", HighestLevel(16.0), "No measured load misses: 16 is the highest level."),
-    ("unknown", Silent(HERE), "At 8 requests in flight it misses; the server does not tell its queue and its KV usage, so why is not known."),
-    ("unknown", Silent(BURST), "In a burst of 8 the server does not tell its queue and its KV usage."),
+    ("unknown", Silent(HERE), "At 8 requests in flight it misses; the server reports neither its queue nor its KV usage, so why is not known."),
+    ("unknown", Silent(BURST), "In a burst of 8 the server reports neither its queue nor its KV usage."),
     ("refusals", Failures(HERE, 1200, 4000, None), "At 8 requests in flight the server refuses or fails 1,200 of 4,000 requests."),
     ("kv", FullCache(BURST, None), "In a burst of 8 the KV cache is full."),
     ("sequences", Slots(BURST, 4), "In a burst of 8 all 4 sequences of max_num_seqs run, and requests wait."),
     ("prefill", Prompts(BURST), "In a burst of 8 prompts wait for one another's arithmetic."),
-    ("unknown", SlowAnswers(BURST), "In a burst of 8 answers take too long; a burst does not tell why."),
+    ("unknown", SlowAnswers(BURST), "In a burst of 8 answers take too long; a burst does not show why."),
     ("kv", Preemptions(At(1.0, "requests in flight"), 0.123, None),
      "At 1 request in flight the KV cache is full: 0.12 preemptions a request throw work away that is done again."),
     ("unknown", UnknownStep(HERE), "At 8 requests in flight TPOT is missed; the time of a step is not known."),
@@ -56,7 +56,7 @@ SAID = [
     ("sequences", SLOTS, "At 8 never more than 4 requests run, and 1 request waits in the mean."),
     ("prefill", FullSteps(At(8.0), 2),
      "At 8, 2 requests wait in the mean, although sequences and KV cache have room: prompts fill the tokens of each step."),
-    ("unknown", Steps(HERE, None), "At 8 requests in flight it takes too long; the engine's steps cannot be told apart."),
+    ("unknown", Steps(HERE, None), "At 8 requests in flight it takes too long; the engine's steps cannot be separated."),
     ("decode", Steps(HERE, 0.2, SLOTS), "At 8 never more than 4 requests run, and 1 request waits in the mean, but more would raise the rate by a "
      "factor of 1.2 only. At 8 requests in flight steps take too long: prompts take 20% of the time of the engine's steps, decoding the rest."),
 ]  # fmt: skip

@@ -52,7 +52,7 @@ def test_what_could_have_been_seen():
 
 
 def test_what_could_have_been_overlooked():
-    assert overlooked({"could_see": None, "sessions": None}, 5).startswith("nothing tells how far runs differ by chance")
+    assert overlooked({"could_see": None, "sessions": None}, 5).startswith("nothing shows how far runs differ by chance")
     assert overlooked({"could_see": 12.5, "sessions": None}, 5) == (
         "a regression of 5 % over all levels could be overlooked; this comparison sees 12 % or more. 5 % takes more than 100 sessions of "
         "each side, interleaved"

@@ -12,7 +12,7 @@ import pytest
 from bench.words.closing import closing_lines
 from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
-from tests.project import LENIENT, Project
+from tests.project import BIN, LENIENT, Project
 
 pytestmark = pytest.mark.workflow
 
@@ -50,6 +50,18 @@ def test_make_killed_in_a_run_leaves_nothing_and_keeps_what_is_done(project):
     workflow.wait(10)
     assert project.nothing_left()
     assert project.stored() == 1
+    shown = project.said().splitlines()
+    assert any(line.endswith("] Measuring a") for line in shown), shown
+    assert any(line.startswith("        a: run 1 of 2, loop, concurrency") for line in shown), shown
+    assert not [line for line in shown if line.startswith(("localrule", "rule ", "Job stats", "Select jobs"))]
+
+
+def test_bench_speaks_of_the_study_that_a_workflow_ran_last(project):
+    project.command()
+    shutil.copy(project.folder / "config/config.yaml", project.folder / "mine.yaml")
+    project.run("--configfile", "mine.yaml", "--", target="results/deployments/a/launch.json")
+    done = subprocess.run([BIN / "bench", "runs"], cwd=project.folder, capture_output=True, text=True)
+    assert done.stdout.startswith("Study: mine.yaml (the study measured last here)\n"), done.stderr
 
 
 def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
@@ -69,7 +81,7 @@ def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
         ([[], []], 3, []),
         ([["late"], []], 3, ["1 of 2 runs are invalid"]),
         ([["late"], ["late", "lost"]], 3, ["Nothing to show: 0 of 2 runs are valid", "    late (2 of 2 runs)", "    lost (1 of 2 runs)", "Most often"]),
-        ([[str(i) for i in range(7)]], 3, ["Nothing to show", *(f"    {i} (1 of 1 runs)" for i in range(5)), "    and 2 more reasons", "Most often"]),
+        ([list("abcdefg")], 3, ["Nothing to show", *(f"    {letter} (1 of 1 runs)" for letter in "abcde"), "    and 2 more reasons", "Most often"]),
         ([[]], 0, ["No figure: these runs answer no figure's question"]),
     ],
 )  # fmt: skip
@@ -98,7 +110,7 @@ def test_an_engine_is_built_anew_by_what_its_locks_hold_and_not_by_their_times(p
     folder, record = project.folder, "results/engines/e/engine.json"
     lock = folder / "empty.lock"
     lock.write_text("# nothing\n")
-    project.config["engines"]["e"] = {"source": "lock", "locks": ["empty.lock"], "device": "cuda"}
+    project.config["engines"]["e"] = {"source": "lock", "locks": ["empty.lock"], "backend": "cuda"}
     assert project.run(target=record) == ["engine:engine=e"]
     newer = time.time() + 60
     os.utime(lock, (newer, newer))

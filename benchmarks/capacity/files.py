@@ -80,7 +80,7 @@ def _argv(case: Case) -> tuple[str, ...]:
 
 
 def _kv(case: Case) -> dict[str, int | None]:
-    """The KV cache as the server tells it."""
+    """The KV cache as the server reports it."""
     server = case.server
     if case.withheld:
         return dict.fromkeys(("kv_blocks", "block_size", "kv_tokens"))

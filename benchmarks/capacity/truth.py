@@ -155,7 +155,7 @@ def sustainable(
     if fine:
         guess = sustainable(server, demand, limit, guess, seed=seed, fine=False)[0] or guess
     count = _FEWER if not fine else _MORE_CLOSED * REQUESTS if demand.arrival == "closed" else REQUESTS
-    count = math.ceil(count * max(1.0, 1 / (demand.burstiness or 1.0)))  # bursty arrivals tell less
+    count = math.ceil(count * max(1.0, 1 / (demand.burstiness or 1.0)))  # bursty arrivals show less
 
     def run(level: float) -> LongRun:
         return long_run(server, demand, limit, level, count=count, seed=seed)

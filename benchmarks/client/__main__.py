@@ -22,7 +22,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.client",
         description="Measure load-generating clients, each on one core, against a server of known truth on another: "
-        "CPU a chunk, and what they tell against what happened. Peers' environments are built when first needed.",
+        "CPU a chunk, and what they report against what happened. Peers' environments are built when first needed.",
     )
     parser.add_argument("--clients", nargs="+", choices=list(CLIENTS), default=list(CLIENTS), metavar="NAME",
                         help=f"of {', '.join(CLIENTS)} (default: all)")  # fmt: skip
@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--client-cores", metavar="LIST", help="as taskset takes it (default: the first core allowed)")
     parser.add_argument("--server-core", metavar="N", help="(default: the second core allowed)")
     parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="end a trial after S seconds (default: 300)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write every trial's figures as JSON")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write every trial's numbers as JSON")
     return parser
 
 
@@ -87,10 +87,10 @@ def _try(name: str, scenario: Scenario, client_cores: str, server_core: str, tim
 
 
 def _line(trial: dict[str, Any]) -> str:
-    told, seen = trial["told"], trial["server"]
+    its, seen = trial["reported"], trial["server"]
     return (
-        f"{trial['us_a_chunk']:.1f} µs a chunk, {told['wall_ms']:,.0f} ms told, TTFT P50 {told['ttft_ms']['p50']:,.1f} told / "
-        f"{seen['ttft_ms']['p50']:,.1f} true, {seen['in_flight']} in flight, {told['completed']} of {trial['requests']} completed"
+        f"{trial['us_a_chunk']:.1f} µs a chunk, {its['wall_ms']:,.0f} ms reported, TTFT P50 {its['ttft_ms']['p50']:,.1f} reported / "
+        f"{seen['ttft_ms']['p50']:,.1f} true, {seen['in_flight']} in flight, {its['completed']} of {trial['requests']} completed"
     )
 
 

@@ -1,4 +1,4 @@
-"""One adapter a client: how it is started, and what it tells afterwards."""
+"""One adapter a client: how it is started, and what it reports afterwards."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from benchmarks.client.figures import summary
 from benchmarks.client.scenario import PROMPT_TOKENS, Scenario
 from benchmarks.client.server import MODEL, prompt_key
 
-__all__ = ["CLIENTS", "Client", "Told"]
+__all__ = ["CLIENTS", "Client", "Reported"]
 
 
 @dataclass(frozen=True)
-class Told:
+class Reported:
     """What a client says of a run.
 
     Attributes:
@@ -27,7 +27,7 @@ class Told:
         completed: requests that it counts as successful.
         ttft_ms, e2e_ms: `mean`, `p50` and `p99` over requests.
         token_times_s: where the client keeps them, the stamp of each chunk by its request's `prompt_key`, on CLOCK_MONOTONIC.
-        sent_late_ms: where the client tells both, each request's send after its schedule.
+        sent_late_ms: where the client reports both, each request's send after its schedule.
     """
 
     wall_s: float
@@ -45,14 +45,14 @@ class Client:
     Attributes:
         prepare: builds what it needs; raises RuntimeError where that fails.
         command: the command line for a scenario, the server's URL and the trial's own folder.
-        told: reads what it wrote there.
+        reported: reads what it wrote there.
         environment: variables that it needs.
     """
 
     name: str
     prepare: Callable[[], object]
     command: Callable[[Scenario, str, Path], list[str]]
-    told: Callable[[Path], Told]
+    reported: Callable[[Path], Reported]
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -71,14 +71,14 @@ def _saturate_command(scenario: Scenario, url: str, folder: Path) -> list[str]:
     ]
 
 
-def _saturate_told(folder: Path) -> Told:
+def _saturate_reported(folder: Path) -> Reported:
     from bench.load.prompts import prompt_ids  # noqa: PLC0415 - the other clients need none of it
 
     run = read_record(folder / "run" / RECORD)
     lines = (folder / "run" / REQUESTS).read_text().splitlines()
     records = [record for record in map(json.loads, lines) if record["outcome"] == "ok"]
     seed, start = run.definition["seed"], run.clock_start_s
-    return Told(
+    return Reported(
         wall_s=run.duration_s or 0.0,
         completed=len(records),
         ttft_ms=summary(1e3 * record["ttft_s"] for record in records),
@@ -107,7 +107,7 @@ def _vllm_options(scenario: Scenario, url: str, folder: Path) -> list[str]:
         *("--tokenizer", str(peers.tokenizer()), "--dataset-name", "random", "--random-input-len", str(PROMPT_TOKENS)),
         *("--random-output-len", str(scenario.chunks), "--ignore-eos", "--num-prompts", str(scenario.requests), *load),
         *("--ready-check-timeout-sec", "0", "--disable-tqdm", "--save-result", "--result-dir", str(folder)),
-        *("--result-filename", "told.json", "--percentile-metrics", "ttft,e2el", "--metric-percentiles", "50,99"),
+        *("--result-filename", "reported.json", "--percentile-metrics", "ttft,e2el", "--metric-percentiles", "50,99"),
     ]
 
 
@@ -123,13 +123,13 @@ def _vllm_rs_command(scenario: Scenario, url: str, folder: Path) -> list[str]:
     return [str(binary), "bench", "serve", *_vllm_options(scenario, url, folder)]
 
 
-def _vllm_told(folder: Path) -> Told:
-    said = json.loads((folder / "told.json").read_text())
+def _vllm_reported(folder: Path) -> Reported:
+    said = json.loads((folder / "reported.json").read_text())
 
     def figures(name: str) -> dict[str, float]:
         return {"mean": said[f"mean_{name}_ms"], "p50": said[f"median_{name}_ms"], "p99": said[f"p99_{name}_ms"]}
 
-    return Told(wall_s=said["duration"], completed=said["completed"], ttft_ms=figures("ttft"), e2e_ms=figures("e2el"))
+    return Reported(wall_s=said["duration"], completed=said["completed"], ttft_ms=figures("ttft"), e2e_ms=figures("e2el"))
 
 
 # GuideLLM.
@@ -146,19 +146,21 @@ def _guidellm_command(scenario: Scenario, url: str, folder: Path) -> list[str]:
         *("--profile", profile, "--constraint", f"kind=max_requests,count={scenario.requests}"),
         *("--data", f"kind=synthetic_text,prompt_tokens={PROMPT_TOKENS},output_tokens={scenario.chunks}"),
         *("--tokenizer", f"kind=huggingface_auto,model={peers.tokenizer()}"),
-        *("--output", f"kind=json,path={folder / 'told.json'}"),
+        *("--output", f"kind=json,path={folder / 'reported.json'}"),
     ]
 
 
-def _guidellm_told(folder: Path) -> Told:
-    said = json.loads((folder / "told.json").read_text())["benchmarks"][0]
+def _guidellm_reported(folder: Path) -> Reported:
+    said = json.loads((folder / "reported.json").read_text())["benchmarks"][0]
     metrics = said["metrics"]
 
     def figures(name: str, scale: float) -> dict[str, float]:
-        told = metrics[name]["successful"]
-        return {key: scale * at for key, at in (("mean", told["mean"]), ("p50", told["median"]), ("p99", _p99(told)))}
+        reported = metrics[name]["successful"]
+        return {
+            key: scale * at for key, at in (("mean", reported["mean"]), ("p50", reported["median"]), ("p99", _p99(reported)))
+        }
 
-    return Told(
+    return Reported(
         wall_s=said["duration"],
         completed=metrics["request_totals"]["successful"],
         ttft_ms=figures("time_to_first_token_ms", 1.0),
@@ -166,8 +168,8 @@ def _guidellm_told(folder: Path) -> Told:
     )
 
 
-def _p99(told: dict[str, Any]) -> float:
-    return float(told["percentiles"]["p99"])
+def _p99(reported: dict[str, Any]) -> float:
+    return float(reported["percentiles"]["p99"])
 
 
 # AIPerf.
@@ -187,13 +189,13 @@ def _aiperf_command(scenario: Scenario, url: str, folder: Path) -> list[str]:
     ]
 
 
-def _aiperf_told(folder: Path) -> Told:
+def _aiperf_reported(folder: Path) -> Reported:
     said = json.loads((folder / "profile_export_aiperf.json").read_text())
 
     def figures(name: str) -> dict[str, float]:
         return {"mean": said[name]["avg"], "p50": said[name]["p50"], "p99": said[name]["p99"]}
 
-    return Told(
+    return Reported(
         wall_s=said["benchmark_duration"]["avg"],
         completed=int(said["request_count"]["avg"]),
         ttft_ms=figures("time_to_first_token"),
@@ -206,20 +208,20 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "
 CLIENTS = {
     client.name: client
     for client in (
-        Client("saturate", lambda: None, _saturate_command, _saturate_told),
+        Client("saturate", lambda: None, _saturate_command, _saturate_reported),
         Client(
             "vllm-rs",
             lambda: (peers.environment(peers.VLLM_RS, dependencies=False), peers.tokenizer()),
             _vllm_rs_command,
-            _vllm_told,
+            _vllm_reported,
             _OFFLINE,
         ),
-        Client("vllm", lambda: (peers.vllm_python(), peers.tokenizer()), _vllm_command, _vllm_told, _OFFLINE),
+        Client("vllm", lambda: (peers.vllm_python(), peers.tokenizer()), _vllm_command, _vllm_reported, _OFFLINE),
         Client(
             "aiperf",
             lambda: (peers.environment(peers.AIPERF), peers.tokenizer()),
             _aiperf_command,
-            _aiperf_told,
+            _aiperf_reported,
             # It refuses local tokenizers where HF_HUB_OFFLINE is set; an address that nobody answers does the same.
             {"HF_ENDPOINT": "http://127.0.0.1:9", "DO_NOT_TRACK": "1"},
         ),
@@ -227,7 +229,7 @@ CLIENTS = {
             "guidellm",
             lambda: (peers.environment(peers.GUIDELLM), peers.tokenizer()),
             _guidellm_command,
-            _guidellm_told,
+            _guidellm_reported,
             _OFFLINE,
         ),
     )

@@ -1,4 +1,4 @@
-"""From a trial's raw stamps to its figures."""
+"""From a trial's raw stamps to its numbers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A server of known truth: every chunk has a due time, and the moment of each write is recorded.
 
-One thread, one epoll, no framework, so that what a client tells can be held against what happened. A completion's first chunk is
+One thread, one epoll, no framework, so that what a client reports can be checked against what happened. A completion's first chunk is
 due `FIRST_S` after its request arrived and the others `PERIOD_S` apart, on an absolute schedule of its own: a late chunk delays
 no other. The number of chunks is the request's max_tokens. All times are seconds on CLOCK_MONOTONIC (`time.monotonic`).
 
@@ -40,7 +40,7 @@ _SPIN_S = 0.0012  # epoll's timeout counts whole milliseconds: closer to a due t
 
 
 def prompt_key(prompt: Any) -> str:
-    """What tells prompts apart: a digest of the text or of the list of token ids."""
+    """What identifies a prompt: a digest of the text or of the list of token ids."""
     return hashlib.sha256(json.dumps(prompt).encode()).hexdigest()[:16]
 
 

@@ -29,22 +29,22 @@ _COST = [
     ("start-up CPU s", _at("cpu", "start_s"), ".1f"),
 ]
 _TRUTH = [
-    ("TTFT P50 told", _at("told", "ttft_ms", "p50"), ",.1f"),
+    ("TTFT P50 reported", _at("reported", "ttft_ms", "p50"), ",.1f"),
     ("true", _at("server", "ttft_ms", "p50"), ",.1f"),
-    ("P99 told", _at("told", "ttft_ms", "p99"), ",.1f"),
+    ("P99 reported", _at("reported", "ttft_ms", "p99"), ",.1f"),
     ("true", _at("server", "ttft_ms", "p99"), ",.1f"),
-    ("E2E P50 told", _at("told", "e2e_ms", "p50"), ",.0f"),
+    ("E2E P50 reported", _at("reported", "e2e_ms", "p50"), ",.0f"),
     ("true", _at("server", "e2e_ms", "p50"), ",.0f"),
 ]
 _END = [
     ("in flight", _at("server", "in_flight"), ",.0f"),
-    ("completed", _at("told", "completed"), ",.0f"),
+    ("completed", _at("reported", "completed"), ",.0f"),
     ("server late P50", _at("server", "late_ms", "p50"), ".2f"),
     ("P99", _at("server", "late_ms", "p99"), ".2f"),
 ]
 _BURST = [
     *_COST,
-    ("wall told ms", _at("told", "wall_ms"), ",.0f"),
+    ("wall reported ms", _at("reported", "wall_ms"), ",.0f"),
     ("at the server", _at("server", "wall_ms"), ",.0f"),
     ("leaves in ms", _at("server", "leaves_in_ms"), ",.1f"),
     *_TRUTH,

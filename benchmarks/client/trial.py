@@ -107,12 +107,12 @@ def run_trial(client: Client, scenario: Scenario, server: Server, *, core: str, 
                 f"{client.name} ended with status {watched['status']} after {len(dump['requests'])} requests: {words}"
             )
         try:
-            told = client.told(folder)
+            reported = client.reported(folder)
         except (OSError, KeyError, ValueError) as error:
-            raise RuntimeError(f"{client.name} left no figures ({error!r}): {words}") from error
+            raise RuntimeError(f"{client.name} left no numbers ({error!r}): {words}") from error
     seen = server_figures(dump, scenario.rate)
     chunks = seen["chunks"] or 1
-    cpu = _split(watched, dump, told.wall_s)
+    cpu = _split(watched, dump, reported.wall_s)
     run_s = cpu["connecting_s"] + cpu["streaming_s"]
     return {
         "client": client.name,
@@ -124,15 +124,15 @@ def run_trial(client: Client, scenario: Scenario, server: Server, *, core: str, 
         "us_a_chunk": 1e6 * run_s / chunks,
         "us_a_chunk_connecting": 1e6 * cpu["connecting_s"] / chunks,
         "us_a_chunk_in_all": 1e6 * (run_s + cpu["after_s"]) / chunks,
-        "told": {
-            "wall_ms": 1e3 * told.wall_s,
-            "completed": told.completed,
-            "ttft_ms": told.ttft_ms,
-            "e2e_ms": told.e2e_ms,
+        "reported": {
+            "wall_ms": 1e3 * reported.wall_s,
+            "completed": reported.completed,
+            "ttft_ms": reported.ttft_ms,
+            "e2e_ms": reported.e2e_ms,
         },
         "server": seen,
-        "stamp_delay_ms": stamp_delays_ms(dump, told.token_times_s) if told.token_times_s else None,
-        "sent_late_ms": summary(told.sent_late_ms) or None,
+        "stamp_delay_ms": stamp_delays_ms(dump, reported.token_times_s) if reported.token_times_s else None,
+        "sent_late_ms": summary(reported.sent_late_ms) or None,
     }
 
 

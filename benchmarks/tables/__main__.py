@@ -1,6 +1,6 @@
 """Parse, aggregate and draw many runs of a minute each: ours against pandas, prometheus_client's parser and matplotlib.
 
-The runs are made up. Each stage is a process of its own; its time and memory are told with its imports.
+The runs are made up. Each stage is a process of its own; its time and memory include its imports.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def theirs(stage: str, results: Path, *names: str) -> Cost:
     return cost_of([str(environment(*PEER) / "python"), script, stage, str(results), *names], cwd=ROOT)
 
 
-def told(costs: Sequence[Cost]) -> dict[str, float]:
+def medians(costs: Sequence[Cost]) -> dict[str, float]:
     """Medians: seconds of the process, those without Python's start and imports where the stage has its own, CPU, memory."""
     return {
         "wall_s": round(statistics.median(cost.wall_s for cost in costs), 2),
@@ -99,7 +99,7 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     make_results(results, plan)
     size = sum(path.stat().st_size for path in results.glob("runs/*/*/*"))
     say("ours, all runs")
-    whole = {stage: told([ours(stage, results)]) for stage in STAGES}
+    whole = {stage: medians([ours(stage, results)]) for stage in STAGES}
     drawn = len(list((results / "figures").glob("*.svg")))
     say("the peer's aggregate and figures of all runs, from the tables that ours parsed")
     copy = copy_results(results, folder / "whole", plan.runs, *parsed)
@@ -107,8 +107,8 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         summary = {key: value for key, value in json.loads(path.read_text()).items() if not isinstance(value, list | dict)}
         path.unlink()
         path.write_text(json.dumps(summary))
-    peer = {"aggregate": told([theirs("aggregate", copy)]), "figures": told([theirs("figures", copy, *FIGURES)])}
-    whole["the same figures"] = told([ours("figures", results, *FIGURES)])
+    peer = {"aggregate": medians([theirs("aggregate", copy)]), "figures": medians([theirs("figures", copy, *FIGURES)])}
+    whole["the same figures"] = medians([ours("figures", results, *FIGURES)])
     some = plan.runs[:: max(1, len(plan.runs) // options.peer_runs)][: options.peer_runs]
     costs: dict[str, dict[str, list[Cost]]] = {who: {stage: [] for stage in STAGES} for who in ("ours", "peer")}
     for repeat in range(options.repeats):
@@ -121,7 +121,7 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         samples = check_same(places["ours"], places["peer"])
     alone = copy_results(results, folder / "alone", some[:1], *raw)
     say("a run in a process of its own")
-    one = told([ours("parse", alone) for _ in range(5)])
+    one = medians([ours("parse", alone) for _ in range(5)])
     return {
         "runs": len(plan.runs),
         "raw_mib": round(size / 2**20),
@@ -130,7 +130,7 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         "subset": {
             "runs": len(some),
             "samples": samples,
-            **{who: {stage: told(list_) for stage, list_ in stages.items()} for who, stages in costs.items()},
+            **{who: {stage: medians(list_) for stage, list_ in stages.items()} for who, stages in costs.items()},
         },
         "one_run_alone": one,
     }

@@ -52,7 +52,7 @@ def figures(results: Path, names: Sequence[str]) -> None:
 
 
 def main(stage: str, results: Path, *names: str) -> None:
-    """Do one stage, and tell the seconds that it took after Python's start."""
+    """Do one stage, and print the seconds that it took after Python's start."""
     begin = time.perf_counter()
     if stage == "figures":
         figures(results, names)

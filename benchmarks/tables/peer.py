@@ -80,7 +80,7 @@ def read_telemetry(path: Path, start: float) -> pd.DataFrame:
 
 
 def summarise(record: dict[str, Any], requests: pd.DataFrame, telemetry: pd.DataFrame) -> dict[str, Any]:
-    """One run's figures."""
+    """One run's numbers."""
     ok = requests[requests["outcome"] == "ok"]
     begin, end = requests["sent_s"].min(), requests["last_token_s"].max()
     tokens = ok["completion_tokens"].sum()
@@ -102,14 +102,14 @@ def summarise(record: dict[str, Any], requests: pd.DataFrame, telemetry: pd.Data
         summary |= {f"{name}_{key}_s": value for key, value in _percentiles(values).items()}
     gauges = telemetry[telemetry["name"].isin(list(GAUGES))]
     peaks = gauges.groupby("name", observed=True)["value"].max()
-    summary |= {f"{told}_peak": peaks.get(name) for name, told in GAUGES.items()}
+    summary |= {f"{ours}_peak": peaks.get(name) for name, ours in GAUGES.items()}
     wanted = [*COUNTERS, *(f"{name}_{part}" for name in HISTOGRAMS for part in ("sum", "count"))]
     counted = telemetry[telemetry["name"].isin(wanted)].groupby(["name", "labels"], observed=True)["value"]
     rises = (counted.last() - counted.first()).groupby("name", observed=True).sum()
-    summary |= {told: rises.get(name) for name, told in COUNTERS.items()}
-    for name, told in HISTOGRAMS.items():
+    summary |= {ours: rises.get(name) for name, ours in COUNTERS.items()}
+    for name, ours in HISTOGRAMS.items():
         count = rises.get(f"{name}_count")
-        summary[f"{told}_mean_s"] = rises[f"{name}_sum"] / count if count else None
+        summary[f"{ours}_mean_s"] = rises[f"{name}_sum"] / count if count else None
     return {key: value.item() if hasattr(value, "item") else value for key, value in summary.items()}
 
 
@@ -138,9 +138,9 @@ def aggregate(results: Path) -> None:
     """`summary.parquet`, `summary.csv` and `timeseries.parquet` of all runs."""
     folders = sorted((results / "runs").glob("*/*"))
     summary = pd.DataFrame([json.loads((folder / "summary.json").read_text()) for folder in folders])
-    for told in ("launch.json", "deployment.json"):
-        facts = pd.DataFrame([json.loads(path.read_text()) for path in sorted((results / "deployments").glob(f"*/{told}"))])
-        kept = ["deployment", "kv_tokens"] if told == "deployment.json" else ["deployment", "model", "plan"]
+    for file in ("launch.json", "deployment.json"):
+        facts = pd.DataFrame([json.loads(path.read_text()) for path in sorted((results / "deployments").glob(f"*/{file}"))])
+        kept = ["deployment", "kv_tokens"] if file == "deployment.json" else ["deployment", "model", "plan"]
         summary = summary.merge(facts[kept], on="deployment")
     for key in ("parameters", "kv_bytes_per_token"):
         summary[key] = [plan[key] for plan in summary["plan"]]
@@ -179,7 +179,7 @@ def _course(folder: Path) -> pd.DataFrame:
 
 
 def main(stage: str, results: Path, *figures: str) -> None:
-    """Do one stage, and tell the seconds that it took after the imports above."""
+    """Do one stage, and print the seconds that it took after the imports above."""
     begin = time.perf_counter()
     if stage == "parse":
         for folder in sorted((results / "runs").glob("*/*")):

@@ -43,7 +43,7 @@ class Case:
     Attributes:
         delay: by how much each request leaves late (s). lag: of the client's timer, each 10 ms (s). others: share of the cores' time.
         hits: share of the prompts' tokens that the prefix cache serves; expected: that it should. keep: which scrapes came, by their
-            moments and the load's ends (s). alter: what is done to the requests' rows, and told: to the samples, at last.
+            moments and the load's ends (s). alter: what is done to the requests' rows, and reported: to the samples, at last.
     """
 
     kind: str
@@ -62,13 +62,13 @@ class Case:
     scraped: bool = True
     keep: Callable[[np.ndarray, float, float], np.ndarray] = field(default=lambda at, *_: np.full(len(at), True))
     alter: Callable[[pl.DataFrame], pl.DataFrame] = field(default=lambda requests: requests)
-    told: Callable[[pl.DataFrame], pl.DataFrame] = field(default=lambda samples: samples)
+    reported: Callable[[pl.DataFrame], pl.DataFrame] = field(default=lambda samples: samples)
 
 
 def _noise(count: int, generator: np.random.Generator) -> np.ndarray:
     """Lateness of a process on a shared machine at normal times (s): 0.2 ms, now and then some milliseconds, seldom tens of them.
 
-    As on the two shared cores of docs/decisions.md: P99 of some milliseconds, longest of a run mostly below 60 ms.
+    As on the two shared cores of docs/explanation/decisions.md: P99 of some milliseconds, longest of a run mostly below 60 ms.
     """
     usual = generator.lognormal(np.log(2e-4), 1.0, count)
     stalls = np.where(generator.random(count) < 0.0005, generator.exponential(0.02, count), 0.0)
@@ -157,7 +157,7 @@ def summary(case: Case, generator: np.random.Generator) -> dict[str, Any]:
         host=Host(other_share=case.others),
         files={},
     )  # fmt: skip
-    samples = case.told(_samples(case, done, gauges, at, prompts)) if len(at) else pl.DataFrame(schema=TELEMETRY_SCHEMA)
+    samples = case.reported(_samples(case, done, gauges, at, prompts)) if len(at) else pl.DataFrame(schema=TELEMETRY_SCHEMA)
     return summarise(record, requests, samples, at.tolist())
 
 
@@ -194,7 +194,7 @@ def _scrapes(begin: float, end: float, generator: np.random.Generator) -> np.nda
 def _samples(
     case: Case, done: list[Request], gauges: list[tuple[float, int, int]], at: np.ndarray, prompts: int
 ) -> pl.DataFrame:
-    """What the server told at each scrape: gauges as of its last step, counters that rise over the load."""
+    """What the server reported at each scrape: gauges as of its last step, counters that rise over the load."""
     last = np.searchsorted([moment for moment, _, _ in gauges], at, side="right") - 1
     share = np.clip((at - at[0]) / max(1e-9, at[-1] - at[0]), 0, 1)
     values = {name: 100.0 + share * len(done) for name in _NAMES.values()}
@@ -324,7 +324,7 @@ def _seldom(generator: np.random.Generator) -> Case:
 
 
 def _dropped(name: str) -> Callable[[np.random.Generator], Case]:
-    return lambda generator: replace(_usual(generator), told=lambda samples: samples.filter(pl.col("name") != _NAMES[name]))
+    return lambda generator: replace(_usual(generator), reported=lambda samples: samples.filter(pl.col("name") != _NAMES[name]))
 
 
 def _fell(generator: np.random.Generator) -> Case:
@@ -332,7 +332,7 @@ def _fell(generator: np.random.Generator) -> Case:
     counter = pl.col("name") == _NAMES["preemptions"]
     return replace(
         _usual(generator),
-        told=lambda samples: samples.with_columns(value=pl.when(half & counter).then(0.0).otherwise("value")),
+        reported=lambda samples: samples.with_columns(value=pl.when(half & counter).then(0.0).otherwise("value")),
     )
 
 

@@ -68,7 +68,7 @@ class _State:
 def serve(
     engine: Engine, load: Load, lengths: tuple[int, int], delay: np.ndarray, generator: np.random.Generator
 ) -> tuple[list[Request], list[tuple[float, int, int]]]:
-    """Serve `load`; the requests, and the gauges as the engine told them: moment, running, waiting, of each step's end.
+    """Serve `load`; the requests, and the gauges as the engine reported them: moment, running, waiting, of each step's end.
 
     Args:
         lengths: tokens of prompts and outputs, each varied by a tenth. delay: by how much each request leaves late (s).

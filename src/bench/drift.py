@@ -31,7 +31,7 @@ _MEAN_VARIANCE = 0.2157  # of the mean of the four smallest of five normal value
 def place_of_run(run: RunHeader) -> dict[str, Any]:
     """When the run was measured, and how fast the machine was then.
 
-    The slowest of a reference load's five times is left out: what interrupts a machine for a moment is no drift.
+    The slowest of a reference load's five times is left out: what interrupts a machine for a moment is not drift.
 
     Returns:
         `round`, `session` and `position` (null where nothing planned one); of the reference load, null without one, `reference_s`

@@ -6,7 +6,7 @@ __all__ = ["BenchError", "shown"]
 
 
 class BenchError(Exception):
-    """Something the user can mend: the message says what was wrong, where, and what to do.
+    """Something the user can fix: the message names what was wrong, where, and what to do.
 
     The command line prints it without a traceback and exits 2; rules let it end the job.
     """

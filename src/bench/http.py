@@ -16,21 +16,25 @@ def direct_session() -> requests.Session:
     return session
 
 
-def get(url: str, *, timeout_s: float = 5.0) -> requests.Response:
-    """GET `url`.
+def get(url: str, *, key: str | None = None, timeout_s: float = 5.0) -> requests.Response:
+    """GET `url`, with an API key where one is given.
 
     Raises:
         requests.RequestException: no answer.
     """
     with direct_session() as session:
-        return session.get(url, timeout=timeout_s)
+        return session.get(url, headers=_authorized(key), timeout=timeout_s)
 
 
-def post(url: str, content: dict[str, Any], *, timeout_s: float = 30.0) -> requests.Response:
-    """POST `content` as JSON to `url`.
+def post(url: str, content: dict[str, Any], *, key: str | None = None, timeout_s: float = 30.0) -> requests.Response:
+    """POST `content` as JSON to `url`, with an API key where one is given.
 
     Raises:
         requests.RequestException: no answer.
     """
     with direct_session() as session:
-        return session.post(url, json=content, timeout=timeout_s)
+        return session.post(url, json=content, headers=_authorized(key), timeout=timeout_s)
+
+
+def _authorized(key: str | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"} if key else {}

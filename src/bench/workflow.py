@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import indent
 from types import FrameType
 
 import psutil
@@ -21,19 +22,25 @@ from bench.errors import BenchError
 
 __all__ = ["announce_workflow", "end_jobs_on_sigterm", "job"]
 
+_INDENT = " " * 8  # as wide as the time before the workflow's own lines
 _WORKFLOW_PID = "SATURATE_WORKFLOW_PID"
 
 
 def announce_workflow(library: Path) -> None:
-    """Tell every job of this process which library it uses, and whose end ends it (a SIGKILL reaches no job)."""
+    """Tell every job of this process which library it uses, and whose end ends it (a SIGKILL reaches no job).
+
+    Args:
+        library: the folder that holds it, for jobs in environments without it. Where there is none, it is installed.
+    """
     os.environ[_WORKFLOW_PID] = str(os.getpid())
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH")]))
+    if library.is_dir():
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH")]))
 
 
 def end_jobs_on_sigterm() -> None:
     """Pass SIGTERM on to the jobs of this workflow.
 
-    Snakemake itself lets running jobs finish, and a session may have hours to go; told to, it ends in order and keeps its runs.
+    Snakemake itself lets running jobs finish, and a session may have hours to go; asked to, it ends in order and keeps its runs.
     """
     finish = signal.getsignal(signal.SIGTERM)
 
@@ -53,7 +60,7 @@ def end_jobs_on_sigterm() -> None:
 
 @contextmanager
 def job(log: str | Path) -> Iterator[Callable[[str], None]]:
-    """A job of the workflow: lines that it says go to standard error and, with the time, to `log`.
+    """A job of the workflow: its lines go to standard error, indented below the workflow's own, and with the time to `log`.
 
     A BenchError ends the process with status 1 and its message alone; any other error keeps its traceback, in the log too. SIGTERM,
     Ctrl-C and the end of the workflow end it in order: what it holds open is closed as after an error.
@@ -63,7 +70,7 @@ def job(log: str | Path) -> Iterator[Callable[[str], None]]:
     with path.open("w", encoding="utf-8") as file:
 
         def say(text: str) -> None:
-            print(text, file=sys.stderr, flush=True)
+            print(indent(text, _INDENT), file=sys.stderr, flush=True)
             print(f"{time.strftime('%FT%TZ', time.gmtime())} {text}", file=file, flush=True)
 
         def end(number: int, _frame: FrameType | None) -> None:

@@ -14,11 +14,11 @@ __all__ = ["read_yaml"]
 
 
 class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # libyaml's parser is five times as fast
-    """YAML in which a repeated key is an error: PyYAML would keep the last one and say nothing."""
+    """YAML in which a repeated key is an error: PyYAML would keep the last one silently."""
 
 
 def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    # Before `<<` is resolved: a key that overrides a merged one is no repetition.
+    # Before `<<` is resolved: a key that overrides a merged one is not a repetition.
     seen: set[str] = set()
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode) and key.value in seen:

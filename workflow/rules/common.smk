@@ -1,28 +1,69 @@
 # The study's plan, and the input functions that the rules share. Everything else is in src/bench.
+import os
 import sys
 from functools import cache
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-# The library of this checkout, for the workflow and its jobs, whichever environment runs them.
-sys.path.insert(0, str(Path(workflow.basedir) / "src"))
+# The library beside these rules, for the workflow and its jobs, whichever environment runs them. Where the rules are used from a wheel
+# or a URL there is none: it is installed then.
+SOURCES = (
+    Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parents[1] / "src"
+)
+if SOURCES.is_dir():
+    sys.path.insert(0, str(SOURCES))
+
+try:
+    import bench
+except ModuleNotFoundError:
+    raise WorkflowError(
+        "Saturate's library is not installed where Snakemake is. Install saturate-bench there, of the version that this workflow has."
+    )
 
 from bench.cluster import has_accounting, needs_of, partitions, refusal
 from bench.errors import BenchError
 from bench.figures import figures_of
 from bench.records.launch import read_launch
+from bench.shipped import BENCH
 from bench.study import Paths as paths
 from bench.study import Plan, load_config
+from bench.study.last import remember_study
 from bench.study.plan import PROTOCOL, digest
 from bench.study.precision import thin_levels
 from bench.workflow import announce_workflow, end_jobs_on_sigterm
 
-announce_workflow(Path(workflow.basedir) / "src")
+announce_workflow(SOURCES)
+
+
+def refuse_what_would_fail():
+    """Look for what would stop the sessions of this workflow, before any of its jobs runs. On a cluster the nodes are other machines."""
+    wanted = {job.rule.name for job in workflow.dag.needrun_jobs()}
+    sessions = [
+        (d, n) for d, n in PLAN.sessions if session_name("measure_", d, n) in wanted
+    ]
+    if sessions:
+        from bench.measure.preflight import faults
+        from bench.store import Store
+
+        if found := faults(PLAN, sessions, Store(Path(paths.STORE))):
+            raise WorkflowError(
+                "nothing was started: this study cannot be measured here\n"
+                + "\n".join(found)
+            )
 
 
 onstart:
     end_jobs_on_sigterm()
+    if workflow.local_exec and not workflow.touch:
+        refuse_what_would_fail()
+    if len(workflow.configfiles) == 1 and "study" in workflow.globals["config"]:
+        remember_study(Path(os.path.relpath(workflow.configfiles[0])))
+    print(
+        f"“{PLAN.config.study.title}”, {len(RUNS)} runs of {', '.join(PLAN.deployments)}. "
+        f"`{BENCH} watch`, in another terminal, shows a session while it measures.",
+        file=sys.stderr,
+    )
     for line in thin_levels(PLAN.runs, PLAN.config.decision.slos):
         print(f"Note: {line}", file=sys.stderr)
     if workflow.local_exec:
@@ -34,6 +75,12 @@ onstart:
             workflow.executor_settings.no_account = True
             workflow.executor_settings.status_command = "squeue"
         refuse_what_no_partition_takes()
+
+
+# Snakemake calls the handler of the main Snakefile alone. As a module, this one follows it.
+if not workflow.modifier.is_main_snakefile():
+    ours, theirs = globals()["onstart"], workflow._onstart
+    workflow._onstart = lambda log: (theirs(log), ours())
 
 
 try:
@@ -74,7 +121,7 @@ def library(*parts):
 
     A parameter and no input: Snakemake would look at each file for every one of thousands of jobs.
     """
-    root = Path(workflow.basedir) / "src/bench"
+    root = Path(bench.__file__).parent
     files = [
         file
         for part in parts
@@ -121,6 +168,11 @@ def engine_of(wildcards):
     return paths.ENGINE.format(
         engine=PLAN.deployments[wildcards.deployment].deployment.engine
     )
+
+
+def own_locks(engine):
+    """The locks of an engine that lie in this folder; those that come with the workflow would be other files after each upgrade of it."""
+    return [lock for lock in PLAN.config.engines[engine].locks if Path(lock).exists()]
 
 
 def locks_of(wildcards):

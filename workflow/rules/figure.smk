@@ -3,7 +3,7 @@ localrules:
 
 
 rule figures:
-    """Every figure of the study, in one process; those that would come out as they are stay."""
+    """Every figure of the study, in one process; those that would come out unchanged stay."""
     input:
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,

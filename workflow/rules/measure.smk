@@ -1,5 +1,5 @@
 # One session or more a deployment: the runs of a session are its outputs, so a rule for each. update() keeps the runs that exist, and
-# the session measures those that are missing. The code behind it is no input: PROTOCOL says when old runs no longer compare.
+# the session measures those that are missing. The code behind it is not an input: a raised PROTOCOL marks old runs as no longer comparable.
 for deployment, session in PLAN.sessions:
 
     rule:

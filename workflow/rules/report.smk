@@ -23,6 +23,7 @@ rule report:
             "report/templates",
             "report/templates/sections",
             "analysis",
+            "figures/conditions.py",
             "models",
             "parse/percentiles.py",
             "parse/steady.py",
@@ -33,6 +34,7 @@ rule report:
         ),
         title=PLAN.config.study.title,
         decision=PLAN.config.decision.model_dump(),
+        thresholds=PLAN.config.thresholds.model_dump(),
         device=PLAN.device.model_dump() if PLAN.device else None,
     script:
         "../scripts/report.py"

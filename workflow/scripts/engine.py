@@ -1,8 +1,10 @@
 from pathlib import Path
 
 from bench.engine import prepare_engine
-from bench.study import Engine
+from bench.study import load_config
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:
-    prepare_engine(snakemake.wildcards.engine, Engine(**snakemake.params.engine), Path(snakemake.output.record), say)
+    name = snakemake.wildcards.engine
+    engine = load_config(snakemake.config, source="the workflow's configuration").engines[name]
+    prepare_engine(name, engine, Path(snakemake.output.record), say)

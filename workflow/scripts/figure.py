@@ -2,7 +2,7 @@ from pathlib import Path
 
 from bench.figures import Results
 from bench.figures.drawing import draw_figures
-from bench.published import Device
+from bench.published import Accelerator
 from bench.study import Decision, Paths
 from bench.workflow import job
 
@@ -11,7 +11,7 @@ with job(snakemake.log[0]) as say:
     results = Results.read(
         *tables,
         Decision(**snakemake.params.decision),
-        Device(**snakemake.params.device) if snakemake.params.device else None,
+        Accelerator(**snakemake.params.device) if snakemake.params.device else None,
     )
-    drawn = draw_figures(snakemake.params.code, results, Path(Paths.MANIFEST).parent, tables=tables)
+    drawn = draw_figures(snakemake.params.code, results, Path(Paths.MANIFEST).parent, tables=tables, say=say)
     say(f"drawn: {', '.join(drawn) or 'none'}; of {len(snakemake.params.code)} figures")

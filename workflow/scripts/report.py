@@ -21,6 +21,7 @@ with job(snakemake.log[0]):
         facts=[Path(path) for path in snakemake.input.facts],
         commit=commit_of(),
         of_study=plan.of_study,
+        thresholds=plan.config.thresholds,
         geometries={spec.name: shape for spec in specs if (shape := geometry_of_model(spec.model))},
         settings={spec.name: spec.deployment for spec in specs},
     )

@@ -5,6 +5,7 @@ from bench.analysis.bands import BANDS, judge
 from bench.analysis.bottleneck import bottleneck
 from bench.analysis.capacity import operating_points
 from bench.analysis.compare import Comparison, compare, compare_with_baseline, with_replicas
+from bench.analysis.decisive import decided
 from bench.analysis.economics import Prices, best_points, economics
 from bench.analysis.evidence import Bottleneck
 from bench.analysis.gate import blind, needed, regressions, sight, unseen
@@ -15,8 +16,11 @@ from bench.analysis.recommendation import Advice
 from bench.analysis.regions import regions
 from bench.analysis.repeats import repeats
 from bench.analysis.saturation import saturation
+from bench.analysis.second_device import device_gains
 from bench.analysis.sizing import OperatingPoint, instances_for, is_machine, sized
 from bench.analysis.slo import goodput
+from bench.analysis.sustained import recoveries, sustained
+from bench.analysis.token_costs import length_costs, streaming_gains
 from bench.analysis.validity import PARTS, invalid, verdict
 
 __all__ = [
@@ -35,6 +39,8 @@ __all__ = [
     "bottleneck",
     "compare",
     "compare_with_baseline",
+    "decided",
+    "device_gains",
     "economics",
     "goodput",
     "instances_for",
@@ -42,9 +48,11 @@ __all__ = [
     "is_machine",
     "judge",
     "knees",
+    "length_costs",
     "needed",
     "operating_points",
     "predictions",
+    "recoveries",
     "regions",
     "regressions",
     "repeats",
@@ -52,6 +60,8 @@ __all__ = [
     "sessions_for",
     "sight",
     "sized",
+    "streaming_gains",
+    "sustained",
     "unseen",
     "verdict",
     "visible",

@@ -107,6 +107,7 @@ def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFram
         and a["measured"] > b["measured"]
         and a["kv_bytes_per_token"] < b["kv_bytes_per_token"]
         and alike(a["deployment"], b["deployment"])
+        and all(_of(valid, row, row["measured"]).height for row in (a, b))  # half of a pair is no comparison
     ]
     if pairs:
         a, b = max(

@@ -70,7 +70,7 @@ BANDS: dict[str, Band] = {
 
 
 def judge(run: Mapping[str, Any]) -> dict[str, Judged]:
-    """A run on each band that it tells something of.
+    """A run on each band of which it shows something.
 
     Args:
         run: summary row: `kv_usage_peak` (0–1), `preemptions`, `requests`, `waiting_standing`, `in_flight_peak`,

@@ -2,7 +2,7 @@
 
 ln (candidate ÷ baseline) at level l in session s is taken as δ_l + b_s + e_ls: the level's effect, what the whole session is off by
 (another start of a server, another hour of the machine) and the rest. How the intervals follow, and how often they are wrong:
-docs/metrics.md, Comparison.
+docs/explanation/comparing.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["ASSUMED_SPREAD", "FEWEST_SESSIONS", "SHARED", "WEIGHTS", "Fit", "cor
 Floats = npt.NDArray[np.float64]
 FEWEST_SESSIONS = 4  # that can say how far sessions differ: Student's t is 3.2 for four, 12.7 for two
 ASSUMED_SPREAD = 0.10  # standard deviation of ln ratio between two sessions of one deployment, where fewer were measured
-# Of the 5 %: most for the effect over all levels, which few sessions can hardly tell; less for parts, of which there are many.
+# Of the 5 %: most for the effect over all levels, which few sessions can hardly show; less for parts, of which there are many.
 WEIGHTS = {"all": 1.0, "trend": 0.2, "region": 0.05, "level": 0.05}
 _LEAST_NOISE = 0.005  # no run repeats itself better than to half a per cent, as in `Levels`
 SHARED = 0.5  # what repeats of a level share within a session, as a multiple of their noise
@@ -82,7 +82,7 @@ def fit(
     Args:
         cells: [session, level] mean ln ratio of the runs of a level in a session; NaN where there is none. counts: [level] how many
             sessions have it. repeats: runs behind a cell, in the mean.
-        noise: variance of a cell by its repeats, and its degrees of freedom, for where the cells themselves do not tell it.
+        noise: variance of a cell by its repeats, and its degrees of freedom, for where the cells themselves do not show it.
         spread: standard deviation of the ln ratio between sessions, taken where there are fewer than `FEWEST_SESSIONS`;
             spread_freedom: behind it; 0: it is assumed.
     """
@@ -120,11 +120,11 @@ def _two_way(cells: Floats, there: npt.NDArray[np.bool_]) -> tuple[Floats, Float
     last = rows == sessions - 1
     design[np.flatnonzero(~last), levels + rows[~last]] = 1
     design[last, levels:] = -1
-    told, *_ = np.linalg.lstsq(design, cells[there], rcond=None)
-    left = cells[there] - design @ told
-    off = np.append(told[levels:], -told[levels:].sum())
+    solved, *_ = np.linalg.lstsq(design, cells[there], rcond=None)
+    left = cells[there] - design @ solved
+    off = np.append(solved[levels:], -solved[levels:].sum())
     of_level: Floats = np.bincount(columns, left**2, minlength=levels).astype(float)
-    return np.where(there.any(axis=0), told[:levels], np.nan), off, of_level
+    return np.where(there.any(axis=0), solved[:levels], np.nan), off, of_level
 
 
 def judge(found: Fit, contrasts: Floats) -> tuple[Floats, Floats, Floats]:
@@ -165,9 +165,9 @@ def correlation(residuals: Floats, freedom: float) -> Floats:
         return np.eye(metrics)
     scale = np.sqrt((residuals**2).sum(axis=0))
     scales = np.outer(scale, scale)
-    told = residuals.T @ residuals / np.where(scales > 0, scales, np.inf)  # a metric that never differs goes with none
+    together = residuals.T @ residuals / np.where(scales > 0, scales, np.inf)  # a metric that never differs goes with none
     weight = freedom / (freedom + 2)
-    mixed: Floats = weight * told
+    mixed: Floats = weight * together
     np.fill_diagonal(mixed, 1.0)
     return mixed
 

@@ -1,6 +1,6 @@
 """What ends a curve's operating range: which of the server's resources, by what it showed at the load that missed.
 
-How often the cause is right was judged on simulated servers: docs/sizing.md, Causes.
+How often the cause is right was judged on simulated servers: docs/explanation/capacity.md.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _MORE_KV = 4.0  # times the KV memory: what is meant by more of it
 def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]) -> Bottleneck:
     """Why a curve does not carry more than its operating point.
 
-    The cause is the resource of which more would raise what is carried most, as far as the runs tell:
+    The cause is the resource of which more would raise what is carried most, as far as the runs show:
 
     - Refusals, where requests fail.
     - Where TPOT is missed: preemptions, if there are; else decode or interference, by which takes more of the time between tokens,
@@ -68,7 +68,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
       twice as fast, on the straight line of service time over requests that run. Otherwise prefill or decode, whichever takes
       more of the engine's time.
 
-    Nothing is concluded where the server does not tell its queue and its KV usage.
+    Nothing is concluded where the server reports neither its queue nor its KV usage.
 
     Args:
         runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for.

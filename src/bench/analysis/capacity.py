@@ -1,4 +1,4 @@
-"""What load a curve carries within its SLOs, between which bounds, and what would narrow them. Definitions: docs/sizing.md."""
+"""What load a curve carries within its SLOs, between which bounds, and what would narrow them. See docs/explanation/capacity.md."""
 
 from __future__ import annotations
 
@@ -155,6 +155,8 @@ def _carried(
     if miss is not None:
         below = [level for level in settled if level.load <= miss.load]
         ends["usable_high"] = max(there.rate, *(max(level.rate + level.error, level.offered) for level in below))
+    if (good := means["goodput_rps"]) is not None:
+        means["goodput_rps"] = min(good, there.rate)  # both are of the same requests; only the ways of counting them differ
     return {**counts, **means, "usable_rps": there.rate, **ends}
 
 

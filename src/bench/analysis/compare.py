@@ -1,6 +1,6 @@
 """Two sets of runs, pair by pair: how far the candidate is from the baseline, and whether chance explains it.
 
-Definitions, and how often a verdict is wrong or missed: docs/metrics.md, Comparison.
+Definitions, and how often a verdict is wrong or missed: docs/explanation/comparing.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.records.columns import METRICS
 
 __all__ = ["Comparison", "compare", "compare_with_baseline", "with_replicas"]
 
-# `nth` tells runs apart that have the same repeat, as those of `bench workload` do.
+# `nth` distinguishes runs that have the same repeat, as those of `bench workload` do.
 _RUN = (*CONFIGURATION, "session", "repeat", "nth")
 
 
@@ -35,7 +35,7 @@ class Comparison:
         effects: every verdict, see `bench.analysis.effects`. failures: levels at which either side failed requests, see
             `bench.analysis.failures`.
         runs, invalid: runs of the baseline and of the candidate; how many of them were left out as invalid.
-        alone: valid runs without a counterpart: `side` (`baseline` or `candidate`) and what tells runs apart.
+        alone: valid runs without a counterpart: `side` (`baseline` or `candidate`) and what distinguishes runs.
         uncompared: levels (`CONFIGURATION`) that both sides measured, and of which no pair is compared.
         absent: metrics that one side has, and no pair.
         differences: what should be the same in both and is not. replica: whether it is a deployment against itself, in another session.
@@ -130,7 +130,7 @@ def compare(
 def compare_with_baseline(runs: pl.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> dict[str, Comparison]:
     """Each deployment of a study that has a load in common with its baseline, compared with it.
 
-    Where the study measures the baseline's deployment under other names too, those tell how far sessions differ, and have no verdict.
+    Where the study measures the baseline's deployment under other names too, those show how far sessions differ, and have no verdict.
 
     Args:
         runs: summary rows, with `baseline` (true for the runs of the deployment that the study names so) and `replica` (for those of

@@ -1,4 +1,4 @@
-"""What a run's load costs and earns an hour, and the load at which the most is left. Formulas: docs/sizing.md."""
+"""What a run's load costs and earns an hour, and the load at which the most is left. Formulas: docs/explanation/fleet.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from bench.analysis.sizing import gpus_of
-from bench.published import Device
+from bench.published import Accelerator
 from bench.study import Decision
 
 __all__ = ["Prices", "best_points", "economics", "lasting"]
@@ -31,7 +31,7 @@ class Prices:
     """What things cost (USD).
 
     Attributes:
-        gpu_hour: of one GPU, or of the machine where the engine runs on a CPU; None where nobody told. kwh: energy that is not in it.
+        gpu_hour: of one GPU, or of the machine where the engine runs on a CPU; None where not given. kwh: energy that is not in it.
         million_requests: whatever else they cost. million_tokens: what 10⁶ output tokens sell for; None without revenue.
         power_w: of one GPU, where none was measured; None where unknown.
     """
@@ -43,7 +43,7 @@ class Prices:
     power_w: float | None = None
 
     @classmethod
-    def of(cls, decision: Decision, device: Device | None) -> Prices:
+    def of(cls, decision: Decision, device: Accelerator | None) -> Prices:
         """The decision's prices, and the device's where the decision gives none."""
         return cls(
             gpu_hour=decision.price_per_hour or (device.price_per_hour if device else None),

@@ -65,7 +65,7 @@ def effects(pairs: pl.DataFrame, *, spread: float = blocks.ASSUMED_SPREAD, sprea
 
     Args:
         pairs: `CONFIGURATION`, `session`, `repeat`, `nth`, `metric`, `log_ratio`. spread: see `blocks.fit`. spreads: the same of single
-            metrics, where replicas of the baseline tell it.
+            metrics, where replicas of the baseline show it.
 
     Returns:
         One row a deployment, metric and part. `scope` is `level`, `region`, `all` or `trend`; `loads` are the levels in it; `ratio`,
@@ -123,7 +123,7 @@ def _fit(cells: blocks.Floats, mine: pl.DataFrame, spread: float, freedom: float
 
 
 def _within_session(mine: pl.DataFrame, repeats: float) -> tuple[float, float]:
-    """Variance of a level's mean within a session, and its degrees of freedom; 0 where nothing tells it.
+    """Variance of a level's mean within a session, and its degrees of freedom; 0 where nothing shows it.
 
     By its repeats, which share something within a session; without repeats by how far levels lie off a straight line over the log of
     the load, which is too much where the effect bends, and never too little.

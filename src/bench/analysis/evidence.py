@@ -67,7 +67,7 @@ class HighestLevel:
 
 @dataclass(frozen=True)
 class Silent:
-    """The server does not tell its queue and its KV usage."""
+    """The server reports neither its queue nor its KV usage."""
 
     at: At
 

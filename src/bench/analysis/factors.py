@@ -34,7 +34,7 @@ FACTORS = {
 }
 METRICS = {
     "ttft_mean_s": "TTFT (s)",
-    "ttlt_s": "TTLT (s)",
+    "makespan_s": "makespan (s)",
     "throughput_tokens_per_s": "throughput (tokens/s)",
     "per_token_s": "normalised latency (s a token)",
 }
@@ -43,14 +43,15 @@ _HOST = {"host_busy_share": "host utilisation (share)"}
 _MEMORY = {"kv_usage_peak": "peak KV usage (share)"}
 # |r| from … on, as the factor study of 001 has them (DATAtab's table).
 STRENGTHS = {0.7: "very high", 0.5: "high", 0.3: "medium", 0.1: "low", 0.0: "none"}
-_TOGETHER = 0.7  # |ρ| of two factors; from here on, what belongs to one is told of the other as well
+_TOGETHER = 0.7  # |ρ| of two factors; from here on, what belongs to one shows of the other as well
 
 
 def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
     """The valid burst runs of swept lengths, with the factor study's own metrics.
 
-    `ttlt_s` is the time from the first request sent to the last token of the batch; `per_token_s` = `ttlt_s` / (b · n), b the batch
-    size and n the output length. Throughput is b · n / TTLT, so that the two are each other's inverse. A closed loop has no batch.
+    `makespan_s` is the time from the first request sent to the last token of the batch; `per_token_s` = `makespan_s` / (b · n), b
+    the batch size and n the output length. Throughput is b · n / makespan, so that the two are each other's inverse. A closed loop
+    has no batch.
 
     Args:
         runs: summary rows with `valid`, `family`, `workload`, `arrival`, `duration_s`, `throughput_tokens_per_s`, `ttft_mean_s`, the
@@ -63,7 +64,7 @@ def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
     )
     return with_devices(kept).with_columns(
         tensor_parallel=pl.col("devices"),  # of the study's factors: as many as an instance has, whatever they share
-        ttlt_s=pl.col("duration_s"),
+        makespan_s=pl.col("duration_s"),
         per_token_s=pl.col("duration_s") / (pl.col("level") * pl.col("output_fixed")),
         model_order=pl.struct("parameters", "model").rank("dense").cast(pl.Int64),
     )
@@ -72,7 +73,7 @@ def with_metrics(runs: pl.DataFrame) -> pl.DataFrame:
 def metrics_of(runs: pl.DataFrame) -> dict[str, str]:
     """The metrics that `runs` have, by column: the four of the study, and what they say of utilisation and memory.
 
-    The host's utilisation stands in where no GPU's is told.
+    The host's utilisation stands in where no GPU's is known.
     """
     known = {name for name in runs.columns if runs[name].is_not_null().any()}
     device = _GPU if "gpu_utilisation_mean" in known else _HOST
@@ -96,7 +97,7 @@ def varying(rows: pl.DataFrame) -> list[str]:
 
 
 def confounded(rows: pl.DataFrame) -> list[tuple[str, str]]:
-    """Pairs of factors that go together (|Spearman's ρ| of 0.7 or more), so that no analysis can tell their effects apart.
+    """Pairs of factors that go together (|Spearman's ρ| of 0.7 or more), so that no analysis can separate their effects.
 
     Args:
         rows: of `cells`.

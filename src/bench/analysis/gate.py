@@ -85,7 +85,7 @@ def unseen(found: Comparison) -> pl.DataFrame:
 
 
 def sight(found: Comparison) -> Sight | None:
-    """What a comparison could have seen of output tokens/s, or its first metric; None where nothing tells."""
+    """What a comparison could have seen of output tokens/s, or its first metric; None where nothing shows."""
     row = next(found.overall.iter_rows(named=True), None)
     if row is None or row["could_see"] is None:
         return None

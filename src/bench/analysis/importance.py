@@ -24,12 +24,12 @@ _REPEATED = "per_token_s"  # throughput's inverse: its logarithm is the same but
 
 
 def importances(runs: pl.DataFrame) -> pl.DataFrame:
-    """How much worse a model tells a metric when one factor is shuffled, on configurations that it has not seen.
+    """How much worse a model predicts a metric when one factor is shuffled, on configurations that it has not seen.
 
     Gradient-boosted trees learn the logarithm of the metric (itself, where it can be 0). In each of two rounds, five of them learn
-    four fifths of the configurations each, so that every configuration is told by one that has not seen it. A factor's importance is
-    the loss of R² over all configurations when its column is shuffled, twenty times a round. Repeats are averaged before, so that none
-    of a configuration's stands on both sides.
+    four fifths of the configurations each, so that every configuration is predicted by one that has not seen it. A factor's
+    importance is the loss of R² over all configurations when its column is shuffled, twenty times a round. Repeats are averaged
+    before, so that none of a configuration's stands on both sides.
 
     Args:
         runs: rows of `with_metrics`, of one family.
@@ -40,8 +40,8 @@ def importances(runs: pl.DataFrame) -> pl.DataFrame:
         below 0.5: of a model that does not know the metric, no factor's share is known. Nothing of a metric that is known in fewer
         than 20 configurations, or is the same in all.
 
-    Source: Breiman 2001. scikit-learn's `permutation_importance` would shuffle within a fold; docs/decisions.md says what that does to
-    small studies.
+    Source: Breiman 2001. scikit-learn's `permutation_importance` would shuffle within a fold;
+    docs/explanation/decisions.md has what that does to small studies.
     """
     table = cells(runs)
     partly = [name for name in FACTORS if table[name].is_not_null().any()]
@@ -55,14 +55,14 @@ def importances(runs: pl.DataFrame) -> pl.DataFrame:
         scores, lost = _shuffled(known.select(pl.col(factors).cast(pl.Float64)).to_numpy(), y.to_numpy())
         score = sum(scores) / len(scores)
         for factor, values in zip(factors, lost, strict=True):
-            told = pl.Series(values if score >= FEWEST_SCORE else [], dtype=pl.Float64)
+            known_losses = pl.Series(values if score >= FEWEST_SCORE else [], dtype=pl.Float64)
             rows.append(
                 {
                     "metric": title,
                     "factor": FACTORS[factor],
-                    "importance": told.mean(),
-                    "low": told.quantile(0.025, "linear"),
-                    "high": told.quantile(0.975, "linear"),
+                    "importance": known_losses.mean(),
+                    "low": known_losses.quantile(0.025, "linear"),
+                    "high": known_losses.quantile(0.975, "linear"),
                     "score": score,
                     "score_low": min(scores),
                     "score_high": max(scores),
@@ -86,17 +86,17 @@ def _shuffled(x: Floats, y: Floats) -> tuple[list[float], list[list[float]]]:
     lost: list[list[float]] = [[] for _ in range(x.shape[1])]
     for turn in range(_ROUNDS):
         random = np.random.default_rng(turn)
-        told = _held_out(x, y, turn)
-        scores.append(float(r2_score(y, told(x[None])[0])))
+        predict = _held_out(x, y, turn)
+        scores.append(float(r2_score(y, predict(x[None])[0])))
         for factor, losses in enumerate(lost):
             shuffled = np.repeat(x[None], _SHUFFLES, axis=0)
             shuffled[:, :, factor] = random.permuted(shuffled[:, :, factor], axis=1)
-            losses += [scores[-1] - float(r2_score(y, values)) for values in told(shuffled)]
+            losses += [scores[-1] - float(r2_score(y, values)) for values in predict(shuffled)]
     return scores, lost
 
 
 def _held_out(x: Floats, y: Floats, seed: int) -> Callable[[Floats], Floats]:
-    """What tells `y` of copies × configurations × factors, each configuration by a model that learned without it."""
+    """What predicts `y` of copies × configurations × factors, each configuration by a model that learned without it."""
     import numpy as np  # noqa: PLC0415 - as above
     from sklearn import config_context  # noqa: PLC0415
     from sklearn.ensemble import GradientBoostingRegressor  # noqa: PLC0415
@@ -106,10 +106,10 @@ def _held_out(x: Floats, y: Floats, seed: int) -> Callable[[Floats], Floats]:
     with config_context(skip_parameter_validation=True):  # they are the defaults, looked at once a tree: a quarter of the time
         models = [(GradientBoostingRegressor(random_state=0).fit(x[learn], y[learn]), test) for learn, test in folds]
 
-    def told(copies: Floats) -> Floats:
+    def predict(copies: Floats) -> Floats:
         values = np.empty(copies.shape[:2])
         for model, test in models:
             values[:, test] = model.predict(copies[:, test].reshape(-1, x.shape[1])).reshape(len(copies), -1)
         return values
 
-    return told
+    return predict

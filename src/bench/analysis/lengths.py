@@ -1,4 +1,4 @@
-"""How latency grows with the length of prompts and answers: a line through the runs, with what it does not know."""
+"""How latency grows with the length of prompts and answers: a line or a parabola through the runs, with its intervals."""
 
 from __future__ import annotations
 
@@ -10,9 +10,35 @@ import polars as pl
 
 from bench.statistics import CONFIDENCE, student_t
 
-__all__ = ["Line", "line"]
+__all__ = ["Line", "Parabola", "line"]
 
 _FEWEST = 3
+
+
+@dataclass(frozen=True)
+class Parabola:
+    """y = intercept + slope · x + square · x², by least squares.
+
+    Attributes:
+        square, slope, intercept: in the units of y a unit of x squared, a unit of x, and of y. square_half, slope_half,
+            intercept_half: half of their 95 % intervals.
+        r_squared: share of the variance of y that the parabola explains (0–1).
+        longest: the longest x. bend: the quadratic term's share of the parabola's y there.
+    """
+
+    square: float
+    square_half: float
+    slope: float
+    slope_half: float
+    intercept: float
+    intercept_half: float
+    r_squared: float
+    longest: float
+    bend: float
+
+    def at(self, x: pl.Expr) -> pl.Expr:
+        """Its y at `x`."""
+        return self.intercept + self.slope * x + self.square * x**2
 
 
 @dataclass(frozen=True)
@@ -22,9 +48,8 @@ class Line:
     Attributes:
         slope, intercept: in the units of y a unit of x, and of y. slope_half, intercept_half: half of their 95 % intervals.
         r_squared: share of the variance of y that the line explains (0–1).
-        bend: by how much y at the longest x lies above (or below) where it would be without the quadratic term of a parabola through
-            the same points, as a share of the parabola's y there; None where the term's 95 % interval holds 0, or four points or fewer.
-        curved_intercept: that parabola's y at 0; None likewise.
+        parabola: the one through the same points, where it fits better than chance would make it; None where the 95 % interval of its
+            quadratic term holds 0, or there are four points or fewer.
         n: points.
     """
 
@@ -33,9 +58,12 @@ class Line:
     intercept: float
     intercept_half: float
     r_squared: float
-    bend: float | None
-    curved_intercept: float | None
+    parabola: Parabola | None
     n: int
+
+    def at(self, x: pl.Expr) -> pl.Expr:
+        """y at `x`, of the parabola where there is one: it is the fit to show."""
+        return self.parabola.at(x) if self.parabola else self.intercept + self.slope * x
 
 
 def line(runs: pl.DataFrame, x: str, y: str) -> Line | None:
@@ -56,27 +84,30 @@ def line(runs: pl.DataFrame, x: str, y: str) -> Line | None:
     xs, ys = known[x].cast(pl.Float64).to_numpy(), known[y].to_numpy()
     fit = linregress(xs, ys)
     t = student_t(known.height - 2, CONFIDENCE)
-    bend, curved_intercept = _bend(xs, ys)
     return Line(
         slope=float(fit.slope),
         slope_half=t * float(fit.stderr),
         intercept=float(fit.intercept),
         intercept_half=t * float(fit.intercept_stderr),
         r_squared=float(fit.rvalue) ** 2,
-        bend=bend,
-        curved_intercept=curved_intercept,
+        parabola=_parabola(xs, ys),
         n=known.height,
     )
 
 
-def _bend(xs: Any, ys: Any) -> tuple[float | None, float | None]:
-    """A parabola's bend and intercept (see `Line`), where its quadratic term differs from 0."""
+def _parabola(xs: Any, ys: Any) -> Parabola | None:
+    """The parabola through the points, where its quadratic term differs from 0."""
     if len(xs) < _FEWEST + 2:
-        return None, None
+        return None
     import numpy as np  # noqa: PLC0415 - as above
 
-    (square, _, intercept), covariance = np.polyfit(xs, ys, 2, cov=True)
-    if abs(square) <= student_t(len(xs) - 3, CONFIDENCE) * math.sqrt(covariance[0, 0]):
-        return None, None
+    terms, covariance = np.polyfit(xs, ys, 2, cov=True)
+    square, slope, intercept = map(float, terms)
+    t = student_t(len(xs) - 3, CONFIDENCE)
+    square_half, slope_half, intercept_half = (t * math.sqrt(covariance[i, i]) for i in range(3))
+    if abs(square) <= square_half:
+        return None
     longest = float(max(xs))
-    return float(square) * longest**2 / float(np.polyval(np.polyfit(xs, ys, 2), longest)), float(intercept)
+    left = float(np.sum((ys - np.polyval(terms, xs)) ** 2) / np.sum((ys - ys.mean()) ** 2))
+    bend = square * longest**2 / float(np.polyval(terms, longest))
+    return Parabola(square, square_half, slope, slope_half, intercept, intercept_half, 1 - left, longest, bend)

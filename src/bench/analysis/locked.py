@@ -86,7 +86,8 @@ def _machine(both: pl.DataFrame, several: bool) -> list[SlowerMachine]:
 
     CPU time of the load processes ÷ pieces of answers that they stamped, over the means of the levels. It counts where the 95 %
     interval of their mean log ratio (Student's t) leaves out 0 and the mean is a fifth or more: a server that is slower, or answers
-    in smaller pieces, makes some more work too. docs/metrics.md, Comparison, has what it was worth on a machine whose speed changed.
+    in smaller pieces, makes some more work too. docs/explanation/comparing.md has what this
+    was worth on a machine whose speed changed.
     """
     columns = [f"client_{key}{side}" for key in ("cpu_s", "reads") for side in ("", "_candidate")]
     ours, theirs = (pl.col(f"client_cpu_s{side}") / pl.col(f"client_reads{side}") for side in ("", "_candidate"))

@@ -9,7 +9,7 @@ from typing import Literal, cast
 import polars as pl
 
 from bench.models import DTYPE_BYTES, Demand, Geometry, Setting, plan
-from bench.published import Device
+from bench.published import Accelerator
 from bench.study import Deployment
 
 __all__ = ["Prediction", "Quantity", "predictions"]
@@ -52,11 +52,11 @@ def predictions(
     *,
     geometries: Mapping[str, Geometry],
     deployments: Mapping[str, Deployment],
-    device: Device | None,
+    device: Accelerator | None,
 ) -> list[Prediction]:
     """What was predicted before the runs and measured in them; nothing where either is not known.
 
-    KV capacity: of the launch plan, and as the server tells it. Saturation: KV tokens ÷ tokens a request, and the lowest level that
+    KV capacity: of the launch plan, and as the server reports it. Saturation: KV tokens ÷ tokens a request, and the lowest level that
     filled the cache. Ceilings: of `bench plan`, for `device`, beside the speed of a request that was alone: 1 ÷ TPOT P50, and
     prompt ÷ TTFT P50, where no prefix came from the cache.
 
@@ -86,7 +86,7 @@ def predictions(
     return found
 
 
-def _speeds(name: str, runs: pl.DataFrame, geometry: Geometry, deployment: Deployment, device: Device) -> list[Prediction]:
+def _speeds(name: str, runs: pl.DataFrame, geometry: Geometry, deployment: Deployment, device: Accelerator) -> list[Prediction]:
     """Of requests that were alone."""
     alone = runs.filter(pl.col("valid") & (pl.col("axis") == "concurrency") & (pl.col("level") == 1))
     alone = alone.with_columns(ttft_p50_s=pl.when(pl.col("prefix_hit_rate").fill_null(0) == 0).then("ttft_p50_s"))

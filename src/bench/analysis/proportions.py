@@ -135,7 +135,7 @@ def _line(x: Floats, misses: Floats, requests: Floats, weights: Floats) -> tuple
     def information(line: Floats) -> Floats:
         p = 1 / (1 + np.exp(-(line[0] + line[1] * x)))
         known = weights * requests * p * (1 - p)
-        # The last term keeps it from being singular where all but one load has nothing to tell.
+        # The last term keeps it from being singular where all but one load shows nothing.
         return np.array([[known.sum(), known @ x], [known @ x, known @ x**2]]) + _SMALL * np.eye(2)
 
     flat = np.array([math.log(float(weights @ misses) / float(weights @ (requests - misses))), 0.0])

@@ -1,7 +1,7 @@
 """Where a throughput curve turns: the end of proportional growth, and the load from which more buys nothing.
 
 Region A, spare capacity, ends at the equilibrium point; region B, shared capacity, at the saturation point; region C is overload.
-Measured levels are compared with one another: no form is fitted, and nothing is told of loads that were not measured.
+Measured levels are compared with one another: no form is fitted, and nothing is concluded of loads that were not measured.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def saturated() -> pl.Expr:
     slots = pl.col("running_peak") < pl.col("max_num_seqs").fill_null(math.inf) * engines
     refused = (pl.col("waiting_standing") > 0) & (free < pl.col("prompt_tokens_p90") + 2 * block.fill_null(0)) & slots
     signs = [pl.col("preemptions") > 0, pl.col("kv_usage_peak") >= SATURATED_KV_USAGE, refused]
-    # Any sign that is there decides; without one, what the gauge or the counter does not tell is not known.
+    # Any sign that is there decides; without one, what the gauge or the counter does not show is not known.
     return (
         pl.when(pl.any_horizontal(sign.fill_null(False) for sign in signs))
         .then(True)
@@ -73,7 +73,7 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         One row a deployment and workload: `measured`, `below` (highest level that did not fill the cache), `cache_known` (whether any
-        run tells if it did), `queue`, `queue_below`, `predicted`, `levels_apart` (levels of the ladder between the level at which the
+        run shows if it did), `queue`, `queue_below`, `predicted`, `levels_apart` (levels of the ladder between the level at which the
         prediction says it saturates and the measured one), `peak_at` (level of the highest throughput, medians of valid runs),
         `kv_bytes_per_token`, `parameters`; all columns of `regions`; and `signals`, those of the three that
         show (`throughput`, `kv_cache`, `queue`), the first one first, with `signals_agree`: whether there are several, whose intervals
@@ -125,7 +125,7 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _from(group: pl.DataFrame, sign: pl.Expr) -> tuple[float | None, float | None]:
-    """The lowest level from which on all runs that can tell show `sign`, and the level below it; null where there is none."""
+    """The lowest level from which on all runs of which it is known show `sign`, and the level below it; null where there is none."""
     known = group.select("level", sign=sign).drop_nulls()
     levels = known.group_by("level").agg(pl.col("sign").all()).sort("level")
     ladder, signs = levels["level"].to_list(), levels["sign"].to_list()

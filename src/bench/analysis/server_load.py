@@ -9,7 +9,7 @@ import polars as pl
 __all__ = ["ServerLoad", "engines_of", "mean_of", "server_load"]
 
 _MOST = 0.95  # of the steps' time that prompts can be said to take
-_NEAR = 0.5  # of a load: as low are those that tell its prompts' time
+_NEAR = 0.5  # of a load: as low are those that show its prompts' time
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def _lower(curve: pl.DataFrame, level: float) -> list[pl.DataFrame]:
 def _prefill_share(runs: pl.DataFrame, alone: pl.DataFrame, gap: float | None, rps: float | None) -> float | None:
     """Of the time of the engine's steps, what goes into prompts: the larger of two estimates, each of which can be too low.
 
-    That of the steps (docs/metrics.md, Steps), which is blind where chunks of prompts fill each step. And the lower of two bounds:
-    requests/s × the time of a prompt at the lowest level, and what the mean gap between tokens is longer than a short one (P10).
+    That of the steps (docs/reference/metrics.md), which is blind where chunks of prompts fill each step. And the lower of two
+    bounds: requests/s × the time of a prompt at the lowest level, and by what the mean gap between tokens exceeds a short one (P10).
     """
     if engines_of(runs) > 1:
         return None  # their steps interleave

@@ -1,6 +1,6 @@
 """From the operating point of one instance to a fleet: instances, GPUs, limits of admission, and cost.
 
-Formulas, and the documents' worked examples by number: docs/sizing.md.
+Formulas, and the documents' worked examples by number: docs/explanation/fleet.md.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ def limits(point: OperatingPoint, slo_s: float | None, *, arrival_rps: float | N
     The longest queue is SLO × arrival rate (Little's law: a request that finds more before it waits longer than the SLO).
 
     Args:
-        slo_s: the TTFT that is promised (s); without it, no queue is told. arrival_rps: requests/s that reach the instance; without it,
-            what it can carry.
+        slo_s: the TTFT that is promised (s); without it, there is no queue. arrival_rps: requests/s that reach the instance; without
+            it, what it can carry.
     """
     free = longest = None
     if point.slots:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from bench.records.columns import COLUMNS
 
-__all__ = ["of_windows"]
+__all__ = ["OF_WINDOWS", "of_windows", "whole_runs"]
 
 _LOAD = ("workload", "axis", "level")
-_STEADY = {name: column.steady for name, column in COLUMNS.items() if column.steady}
+# Column → that of the steady window.
+OF_WINDOWS = {name: column.steady for name, column in COLUMNS.items() if column.steady}
 
 
 def of_windows(*tables: pl.DataFrame) -> list[pl.DataFrame]:
@@ -21,15 +24,38 @@ def of_windows(*tables: pl.DataFrame) -> list[pl.DataFrame]:
     Args:
         tables: summary rows. One of an older version has no windows, so none of its loads is replaced, nor the same load of another.
     """
+    return [
+        table.with_columns(
+            pl.when("window").then(steady).otherwise(column).alias(column) for column, steady in OF_WINDOWS.items()
+        ).drop("window")
+        for table in _with_window(tables)
+    ]
+
+
+def whole_runs(table: pl.DataFrame) -> pl.DataFrame:
+    """The valid runs that `of_windows` leaves as they are, on curves of which it replaces others.
+
+    On such a curve a level's throughput and latencies include ramp and drain, and its neighbour's do not.
+
+    Args:
+        table: summary rows, before `of_windows` or after it.
+
+    Returns:
+        Their rows; none where every curve is of one kind.
+    """
+    (known,) = _with_window([table.filter("valid")])
+    mixed = pl.col("window").any().over("deployment", "workload", "axis") & ~pl.col("window")
+    return known.filter(mixed).drop("window")
+
+
+def _with_window(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """The tables with `window`: whether a row's steady window stands for it."""
     long_enough = pl.col("steady_from_s").is_not_null() & pl.col("steady_why").ne_missing("short")
     valid = pl.concat([table.filter("valid").select(*_LOAD, window=long_enough) for table in tables])
     loads = valid.group_by(_LOAD).agg(pl.col("window").all())
-    return [_replaced(table, loads) for table in tables]
-
-
-def _replaced(table: pl.DataFrame, loads: pl.DataFrame) -> pl.DataFrame:
-    lasting = table.join(loads, on=_LOAD, how="left", maintain_order="left")
-    here = pl.col("window").fill_null(False) & pl.col("steady_from_s").is_not_null()
-    return lasting.with_columns(
-        pl.when(here).then(steady).otherwise(column).alias(column) for column, steady in _STEADY.items()
-    ).drop("window")
+    return [
+        table.join(loads, on=_LOAD, how="left", maintain_order="left").with_columns(
+            pl.col("window").fill_null(False) & pl.col("steady_from_s").is_not_null()
+        )
+        for table in tables
+    ]

@@ -2,47 +2,67 @@
 
 from __future__ import annotations
 
-import argparse
+import re
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import Annotated
+
+import typer
 
 import bench
-from bench.cli import compare, config, figures, models, pack, parse, plan, runs, scrape, size, wheels, workload
+from bench.cli.commands import app
 from bench.errors import BenchError
 
-__all__ = ["main"]
+__all__ = ["app", "main"]
 
-_COMMANDS = (runs, models, plan, workload, scrape, parse, figures, compare, size, wheels, pack, config)
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"saturate {bench.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _bench(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Saturate: find where an LLM inference server saturates, and why.
+
+    `bench init` begins a study and prints the command that runs it; in a clone of the project, `make figures` does. The other commands
+    plan a study, look at one, or run a single stage against any OpenAI-compatible server.
+    """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status: 0, 1 for a bad result, 2 for what the user can mend, 130 for Ctrl-C, 143 for SIGTERM."""
-    parser = argparse.ArgumentParser(
-        prog="bench",
-        description="Saturate: find where an LLM inference server saturates, and why. In a clone of the project `make figures` "
-        "runs a whole study; these commands look at one, or run a single stage against any OpenAI-compatible server.",
-    )
-    parser.add_argument("--version", action="version", version=f"saturate {bench.__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in _COMMANDS:
-        module.add(commands)
-    options = parser.parse_args(arguments)
+    """Run one command; the exit status: 0, 1 for a bad result, 2 for what the user can fix, 130 for Ctrl-C, 143 for SIGTERM."""
     try:
         with _ending_in_order():
-            options.run(options)
+            status = app(arguments, prog_name="bench", standalone_mode=False)
+    except typer.TyperException as error:  # from the parser
+        sys.stderr.write(_usage(error))
+        return 2
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output left; nothing to say
         return 0
-    return 0
+    return status or 0
+
+
+def _usage(error: typer.TyperException) -> str:
+    """What is wrong with the arguments, and where the help is; empty where the help was just printed."""
+    message = re.sub(r"^Invalid value for '(.+?)': (Value error, )?", r"\1: ", error.format_message().strip())
+    if near := getattr(error, "possibilities", None):
+        message = f"{error.message}. Did you mean {near[0]}?"
+    command = getattr(getattr(error, "ctx", None), "command_path", "bench")
+    return f"bench: {message}\nTry '{command} --help'.\n" if message else ""
 
 
 @contextmanager

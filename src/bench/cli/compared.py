@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 
-if TYPE_CHECKING:
-    from bench.analysis import Comparison
+from bench.analysis import Comparison, needed
+from bench.cli.output import print_table
+from bench.words.comparison import (
+    assumed_text,
+    difference_text,
+    failed_requests,
+    part_text,
+    place_text,
+    sentences,
+    several,
+    size_text,
+)
+from bench.words.loads import count_text
 
 __all__ = ["SIGHT", "content", "print_comparison"]
 
@@ -14,10 +25,8 @@ SIGHT = 5.0  # percent: the regression that a gate without a percentage has to b
 _NAMED = 5  # runs without a counterpart that are named
 
 
-def content(found: Comparison, options: argparse.Namespace, worse: list[str], missed: list[str]) -> dict[str, Any]:
+def content(found: Comparison, options: SimpleNamespace, worse: list[str], missed: list[str]) -> dict[str, Any]:
     """The whole result as plain data; ratios are candidate / baseline."""
-    from bench.words.comparison import difference_text, sentences  # noqa: PLC0415 - --help must not pay for it
-
     overall = zip(found.overall.iter_rows(named=True), sentences(found), strict=True)
     sides = zip(("baseline", "candidate"), (options.baseline, options.candidate), found.runs, found.invalid, strict=True)
     return {
@@ -43,16 +52,14 @@ _WHOLE = ("scope", "pooled", "sessions", "repeats", "noise", "spread", "spread_a
 
 
 def _with_sentence(row: dict[str, Any], text: str) -> dict[str, Any]:
-    """A row of all levels without what tells parts apart, and with what it shows in words, as `told`."""
+    """A row of all levels without what distinguishes parts, and with what it shows in words, as `sentence`."""
     kept = {key: value for key, value in row.items() if key not in _PART}
     at = list(kept).index("pooled") + 1
-    return dict([*list(kept.items())[:at], ("told", text), *list(kept.items())[at:]])
+    return dict([*list(kept.items())[:at], ("sentence", text), *list(kept.items())[at:]])
 
 
 def _plan(found: Comparison, percent: float) -> list[dict[str, Any]]:
     """Of each metric, the sessions that a difference of `percent` takes at the noise of these results."""
-    from bench.analysis import needed  # noqa: PLC0415 - as above
-
     metrics = found.overall["metric"].n_unique()
     keys = ("deployment", "metric", "noise", "spread", "spread_assumed")
     return [
@@ -61,11 +68,8 @@ def _plan(found: Comparison, percent: float) -> list[dict[str, Any]]:
     ]
 
 
-def print_comparison(found: Comparison, options: argparse.Namespace) -> None:
+def print_comparison(found: Comparison, options: SimpleNamespace) -> None:
     """What was compared, every metric over all levels, what that means, and on request each part of it."""
-    from bench.words.comparison import difference_text, failed_requests, place_text  # noqa: PLC0415 - as above
-    from bench.words.loads import count_text  # noqa: PLC0415
-
     for side, source, runs, invalid in zip(
         ("baseline", "candidate"), (options.baseline, options.candidate), found.runs, found.invalid, strict=True
     ):
@@ -87,9 +91,9 @@ def print_comparison(found: Comparison, options: argparse.Namespace) -> None:
     for row in found.failures.iter_rows(named=True):
         print(f"{'failures':<10} {failed_requests(found, row)}")
     if found.overall.height:
-        print(f"\n{'metric':<28}{'difference':>12}   {'interval':<22}{'verdict':<23}could see")
-    for row in found.overall.iter_rows(named=True):
-        print(f"{_line(_metric(found, row), row):<88}{_seen(row)}")
+        print()
+        rows = [[*_cells(_metric(found, row), row), _seen(row)] for row in found.overall.iter_rows(named=True)]
+        print_table([["metric", "difference", "interval", "verdict", "could see"], *rows], "<><<<")
     _print_sentences(found)
     if options.difference:
         _print_plan(found, options.difference)
@@ -100,8 +104,6 @@ def print_comparison(found: Comparison, options: argparse.Namespace) -> None:
 
 def _print_sentences(found: Comparison) -> None:
     """The verdicts that there are, in words."""
-    from bench.words.comparison import sentences, several  # noqa: PLC0415 - as above
-
     rows = zip(found.overall.iter_rows(named=True), sentences(found), strict=True)
     lines = [
         f"{row['deployment'] + ' · ' if several(found) else ''}{text}" for row, text in rows if row["verdict"] != "no evidence"
@@ -114,17 +116,17 @@ def _print_sentences(found: Comparison) -> None:
 
 def _print_plan(found: Comparison, percent: float) -> None:
     print(f"\nsessions of each side that find {percent:g} % over all levels in 8 of 10 cases, at the noise of these results:")
+    rows = [["metric", "sessions", "runs differ by", "sessions differ by"]]
     for row in _plan(found, percent):
         takes = "not known" if row["noise"] is None else row["sessions"] or "more than 100"
         spread = f"{100 * row['spread']:.2g} %{' (assumed)' if row['spread_assumed'] else ''}"
         noise = "not known" if row["noise"] is None else f"{100 * row['noise']:.2g} %"
-        print(f"  {_metric(found, row):<28}{takes!s:>14}   runs differ by {noise}, sessions by {spread}")
+        rows.append([_metric(found, row), str(takes), noise, spread])
+    print_table(rows)
 
 
 def _print_meaning(found: Comparison) -> None:
     """What the verdicts above rest on."""
-    from bench.words.comparison import assumed_text  # noqa: PLC0415 - as above
-
     print(
         "\nBetter and worse: the interval lies on one side of 0. Without any difference, 95 comparisons in 100 have no such verdict."
     )
@@ -135,30 +137,25 @@ def _print_meaning(found: Comparison) -> None:
 
 def _print_parts(found: Comparison) -> None:
     """Each level, region and trend of each metric."""
-    from bench.words.comparison import part_text, several  # noqa: PLC0415 - as above
-
     parts = found.effects.filter(found.effects["scope"] != "all")
     for (deployment, metric), rows in parts.group_by("deployment", "metric", maintain_order=True):
         heading = f"{deployment} · {metric}" if several(found) else str(metric)
-        print(f"\n{heading:<28}{'difference':>12}   {'interval':<22}{'verdict':<23}pairs")
-        for row in rows.iter_rows(named=True):
-            print(f"{_line(part_text(row), row):<88}{row['pairs']:>5}")
+        print()
+        lines = [[*_cells(part_text(row), row), str(row["pairs"])] for row in rows.iter_rows(named=True)]
+        print_table([[heading, "difference", "interval", "verdict", "pairs"], *lines], "<><<>")
 
 
 def _metric(found: Comparison, row: dict[str, Any]) -> str:
-    from bench.words.comparison import several  # noqa: PLC0415 - as above
-
     return f"{row['deployment']} · {row['metric']}" if several(found) else str(row["metric"])
 
 
-def _line(name: str, row: dict[str, Any]) -> str:
+def _cells(name: str, row: dict[str, Any]) -> list[str]:
+    """What is compared, the difference, its interval and the verdict."""
     interval = f"{_percents(row['low'])} to {_percents(row['high'])} %" if row["low"] is not None else "– (noise not known)"
-    return f"{name:<28}{_percents(row['ratio']) + ' %':>12}   {interval:<22}{row['verdict']}"
+    return [name, f"{_percents(row['ratio'])} %", interval, row["verdict"]]
 
 
 def _seen(row: dict[str, Any]) -> str:
-    from bench.words.comparison import size_text  # noqa: PLC0415 - as above
-
     return "–" if row["could_see"] is None else size_text(row["could_see"])
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
-from bench.cli.common import Commands
+from bench.cli.output import print_json
 from bench.errors import BenchError
+from bench.records.reference import with_tables
 from bench.study.reference import reference, schema
 
-__all__ = ["add"]
+__all__ = ["run"]
 
-_METRICS = Path("docs/metrics.md")
+_METRICS = Path("docs/reference/metrics.md")
 
 
 def _metrics() -> str:
-    from bench.records.reference import with_tables  # noqa: PLC0415 - --help must not pay for it
 
     if not _METRICS.exists():
         raise BenchError(
@@ -32,26 +31,16 @@ _GENERATED = {
 }
 
 
-def add(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "config",
-        help="write the configuration's reference and JSON schema, and the summary's columns",
-        description="Write config/README.md and workflow/schemas/config.schema.json from the typed models in "
-        "src/bench/study and src/bench/models, and the tables of columns in docs/metrics.md from "
-        "src/bench/records/columns.toml.",
-    )
-    parser.add_argument("--check", action="store_true", help="only say whether they are up to date; exit 2 where not")
-    parser.set_defaults(run=_run)
-
-
-def _run(options: argparse.Namespace) -> None:
+def run(*, check: bool, json: bool) -> None:
     # All of it before anything is written: in another folder nothing is left behind.
     made = {path: make() for path, make in _GENERATED.items()}
     for path, content in made.items():
-        if options.check:
+        if check:
             if not path.exists() or path.read_text() != content:
                 raise BenchError(f"{path} differs from what it is made from; run `bench config` and commit it.")
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
             print(path, file=sys.stderr)
+    if json:
+        print_json([str(path) for path in made])

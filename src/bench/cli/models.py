@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
-from bench.cli.common import Commands, add_engine_memory, at_least_one, print_json, print_table, refuse_wrong_share
+from bench.cli.common import refuse_wrong_share
+from bench.cli.output import print_json, print_table
 from bench.engines.vllm import VLLM
+from bench.errors import BenchError
 from bench.fields import parse_size
 from bench.models import (
     Geometry,
@@ -20,46 +22,22 @@ from bench.models import (
 )
 from bench.published import CatalogueEntry, catalogue
 
-__all__ = ["add"]
+__all__ = ["run"]
 
 _DTYPE = "bfloat16"
 _GIB = 2**30
-
-
-def add(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "models",
-        help="list the model catalogue: shape, KV bytes a token, weights; and what a GPU holds of each",
-        description="List the models of the catalogue, whose names `models.NAME.catalogue` of a study takes. Parameters, KV bytes a "
-        "token and weights are computed from each model's published config.json, for 16 bit weights (a quantised checkpoint's own) "
-        "and KV cache.",
-        epilog="example: the study's table, 94 GB H100 NVL, vLLM's own 1,024 sequences, requests of 128 + 512 tokens: "
-        "bench models --device-memory 93.6GiB --max-num-seqs 1024 --tokens 640",
-    )
-    parser.add_argument("--json", action="store_true", help="a JSON list, with hub id, source and published parameters")
-    parser.add_argument(
-        "--tokens",
-        type=at_least_one,
-        metavar="N",
-        help="prompt + output of a request: KV bytes a token are those of such a sequence (they fall where layers have a window), and "
-        "with --device-memory, the number of requests at which the KV cache is full",
-    )
-    parser.add_argument(
-        "--device-memory", type=_size, metavar="SIZE", help="memory of one GPU, such as 80GiB: adds its KV cache in tokens"
-    )
-    add_engine_memory(parser)
-    parser.set_defaults(run=_run)
 
 
 def _size(text: str) -> int:
     try:
         return parse_size(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text}: {error}") from None
+        raise BenchError(f"--gpu-memory {text}: {error}.") from None
 
 
-def _run(options: argparse.Namespace) -> None:
-    refuse_wrong_share(options)
+def run(options: SimpleNamespace) -> None:
+    refuse_wrong_share(options.gpu_memory_utilization)
+    options.gpu_memory = options.gpu_memory and _size(options.gpu_memory)
     rows = [_row(key, entry, options) for key, entry in catalogue().items()]
     if options.json:
         print_json(rows)
@@ -74,7 +52,7 @@ def _run(options: argparse.Namespace) -> None:
         )
 
 
-def _row(key: str, entry: CatalogueEntry, options: argparse.Namespace) -> dict[str, Any]:
+def _row(key: str, entry: CatalogueEntry, options: SimpleNamespace) -> dict[str, Any]:
     """One model as plain data."""
     g = geometry_of(entry.config)
     tokens = options.tokens
@@ -98,13 +76,13 @@ def _row(key: str, entry: CatalogueEntry, options: argparse.Namespace) -> dict[s
         "kv_bytes_per_token": kv_bytes_of_sequence(g, tokens, _DTYPE) / tokens if tokens else kv_bytes_per_token(g, _DTYPE),
         "weight_bytes": weight_bytes(g, _DTYPE),
     }
-    return row | (_capacity(g, options) if options.device_memory else {})
+    return row | (_capacity(g, options) if options.gpu_memory else {})
 
 
-def _capacity(g: Geometry, options: argparse.Namespace) -> dict[str, Any]:
+def _capacity(g: Geometry, options: SimpleNamespace) -> dict[str, Any]:
     """What one GPU holds; null where the weights leave nothing, or where requests are beyond the model's context."""
     overhead = VLLM().gpu_overhead(g.vocabulary, options.max_num_seqs, options.tensor_parallel)
-    budget = int(options.device_memory * options.gpu_memory_utilization)
+    budget = int(options.gpu_memory * options.gpu_memory_utilization)
     left = budget - weight_bytes(g, _DTYPE) // options.tensor_parallel - overhead
     pool = kv_pool(g, dtype=_DTYPE, tensor_parallel=options.tensor_parallel)
     slots = pool.tokens(left)
@@ -120,7 +98,7 @@ def _capacity(g: Geometry, options: argparse.Namespace) -> dict[str, Any]:
     return capacity
 
 
-def _columns(options: argparse.Namespace) -> Sequence[tuple[str, str, Any]]:
+def _columns(options: SimpleNamespace) -> Sequence[tuple[str, str, Any]]:
     """Head, alignment, and the cell's text from a row."""
     columns = [
         ("model", "<", lambda r: r["key"]),
@@ -135,7 +113,7 @@ def _columns(options: argparse.Namespace) -> Sequence[tuple[str, str, Any]]:
         ("KV B/token", ">", lambda r: f"{r['kv_bytes_per_token']:,.0f}"),
         ("weights GiB", ">", lambda r: f"{r['weight_bytes'] / _GIB:.2f}"),
     ]
-    if options.device_memory:
+    if options.gpu_memory:
         columns.append(("KV tokens", ">", lambda r: f"{r['kv_tokens']:,}" if r["kv_tokens"] else "–"))
         if options.tokens:
             columns.append((f"requests of {options.tokens:,}", ">", _saturation))

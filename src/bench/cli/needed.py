@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
+from types import SimpleNamespace
 
-from bench.cli.common import at_least_one, print_json
+from bench.analysis import Noise, sessions_for, visible
+from bench.cli.output import print_json, print_table
 from bench.errors import BenchError
 
-__all__ = ["add_plan", "plan_sessions"]
+__all__ = ["plan_sessions"]
 
 _DIFFERENCE = 5.0
-_NOISE = 4.0
 _BETWEEN = 10.0
 _LADDER = (4, 6, 8, 12, 16)  # sessions of each side that are shown beside the number that it takes
 
 
-def add_plan(parser: argparse.ArgumentParser) -> None:
-    """The options of a plan."""
-    parser.add_argument(
-        "--plan",
-        action="store_true",
-        help="before anything is measured, without A and B: how many sessions find --difference (default: 5), at --noise and --between",
-    )
-    parser.add_argument(
-        "--noise",
-        type=float,
-        default=_NOISE,
-        metavar="PERCENT",
-        help="standard deviation of a run, for --plan (default: %(default)g)",
-    )
-    parser.add_argument(
-        "--levels", type=at_least_one, default=6, metavar="N", help="of load, for --plan (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--repeats",
-        type=at_least_one,
-        default=1,
-        metavar="N",
-        help="of a level in a session, for --plan (default: %(default)s)",
-    )
-
-
-def plan_sessions(options: argparse.Namespace) -> None:
+def plan_sessions(options: SimpleNamespace) -> None:
     """Print the sessions that the wanted difference takes, and what other numbers of them could see."""
-    from bench.analysis import Noise, sessions_for, visible  # noqa: PLC0415 - --help must not pay for it
-
     if not 0 < options.noise < 100:
         raise BenchError(f"--noise is {options.noise:g}: a percentage above 0 and below 100.")
     difference = _DIFFERENCE if options.difference is None else options.difference
@@ -75,6 +47,6 @@ def plan_sessions(options: argparse.Namespace) -> None:
         f"Runs differ by {options.noise:g} %, sessions next to each other by {between:g} % (standard deviations; --noise, --between); "
         f"repeats: {options.repeats}; metrics: {metrics}."
     )
-    print("\nsessions   could see, in 8 of 10 cases")
-    for sessions, seen in sees.items():
-        print(f"{sessions:>8}   {seen:.2g} %")
+    print()
+    rows = [[str(sessions), f"{seen:.2g} %"] for sessions, seen in sees.items()]
+    print_table([["sessions", "could see, in 8 of 10 cases"], *rows], ">>")

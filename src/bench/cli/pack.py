@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.cli.common import Commands, add_config, load_plan
+from bench.cli.init import snakemake
+from bench.cli.output import print_json
+from bench.cli.study import load_plan
 from bench.errors import BenchError
 from bench.store import Store
 from bench.store.pack import Packed, pack
@@ -16,41 +17,29 @@ from bench.store.unpack import unpack
 from bench.study import Paths
 from bench.yaml_file import read_yaml
 
-__all__ = ["add"]
+__all__ = ["pack_study", "unpack_files"]
 
 
-def add(commands: Commands) -> None:
-    packing = commands.add_parser(
-        "pack",
-        help="put a study's measured runs into one file",
-        description="Put every measured run of a study into one file, with its deployments' facts and logs, as the sessions left them. "
-        "`make pack` measures first. Runs that are missing are named and left out: a study that was interrupted can be packed too.",
-    )
-    add_config(packing)
-    packing.add_argument("--output", type=Path, metavar="FILE", help="the file (default: results/packs/STUDY.tar.gz)")
-    packing.set_defaults(run=_pack)
-    unpacking = commands.add_parser(
-        "unpack",
-        help="take in the runs that another machine packed",
-        description="Check every file of a pack and put its runs among the results here. The next workflow on the pack's study parses "
-        "and draws them, and measures nothing.",
-    )
-    unpacking.add_argument("files", nargs="+", type=Path, metavar="FILE", help="what `bench pack` wrote")
-    unpacking.set_defaults(run=_unpack)
-
-
-def _pack(options: argparse.Namespace) -> None:
-    file: Path = options.configfile
-    output: Path = options.output or Path(Paths.STORE).parent / "packs" / f"{file.stem}.tar.gz"
-    done = pack(load_plan(options), read_yaml(file), output, Store(Path(Paths.STORE)))
+def pack_study(configfile: Path | None, select: str | None, output: Path | None, *, json: bool) -> None:
+    file, plan = load_plan(configfile, select, json=json)
+    output = output or Path(Paths.STORE).parent / "packs" / f"{file.stem}.tar.gz"
+    done = pack(plan, read_yaml(file), output, Store(Path(Paths.STORE)))
+    if json:
+        print_json({"file": str(output), "bytes": output.stat().st_size, "runs": done.runs, "missing": done.missing})
+        return
     print(f"{output}: {_runs(done)}, {output.stat().st_size / 2**20:.1f} MiB")
 
 
-def _unpack(options: argparse.Namespace) -> None:
+def unpack_files(files: Sequence[Path], *, json: bool) -> None:
+    unpacked = []
     with _no_workflow():
-        for file in options.files:
+        for file in files:
             done = unpack(file, Store(Path(Paths.STORE), owner="unpack"))
-            print(f"{file}: {_runs(done)}\nNow: make figures CONFIG={done.study}")
+            unpacked.append({"file": str(file), "study": str(done.study), "runs": done.runs, "missing": done.missing})
+            if not json:
+                print(f"{file}: {_runs(done)}\nNow: {_draw(done.study)}")
+    if json:
+        print_json(unpacked)
 
 
 @contextmanager
@@ -68,8 +57,15 @@ def _no_workflow() -> Iterator[None]:
         yield
 
 
+def _draw(study: Path | None) -> str:
+    """The command that draws a pack's study: in a clone, or in a study's own folder."""
+    if Path("Makefile").exists():
+        return f"make figures CONFIG={study}"
+    return f"{snakemake()} --cores 1 results/figures/all --configfile {study}"
+
+
 def _runs(packed: Packed) -> str:
-    told = f"{len(packed.runs)} runs"
+    text = f"{len(packed.runs)} runs"
     if packed.missing:
-        told += f"; {len(packed.missing)} of the study are left out, not measured or damaged, such as {packed.missing[0]}"
-    return told
+        text += f"; {len(packed.missing)} of the study are left out, not measured or damaged, such as {packed.missing[0]}"
+    return text

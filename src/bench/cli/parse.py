@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from bench.cli.common import Commands, print_json
+from bench.aggregate import verdict_columns
+from bench.analysis import verdict
+from bench.cli.output import print_json
+from bench.parse import parse_run, tail_text
+from bench.study.config import Thresholds
+from bench.words.verdicts import failures, reason_text
 
-__all__ = ["add"]
-
-
-def add(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "parse",
-        help="turn a run's raw records into tables and a summary",
-        description="Read run.json, requests.jsonl and, where it is there, telemetry.jsonl.gz of DIR; write requests.parquet, "
-        "telemetry.parquet, metrics.csv (elapsed seconds, then a column a series) and summary.json beside them, and say whether the "
-        "run can be trusted (default thresholds).",
-    )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a run, as `bench workload` or a study wrote it")
-    parser.add_argument("--json", action="store_true", help="print the summary and the verdict as JSON")
-    parser.set_defaults(run=_run)
+__all__ = ["run"]
 
 
-def _run(options: argparse.Namespace) -> None:
-    from bench.aggregate import verdict_columns  # noqa: PLC0415 - --help must not pay for it
-    from bench.analysis import verdict  # noqa: PLC0415
-    from bench.parse import parse_run, tail_text  # noqa: PLC0415
-    from bench.study.config import Thresholds  # noqa: PLC0415
-    from bench.words.verdicts import failures, reason_text  # noqa: PLC0415
+def run(folder: Path, *, json: bool) -> None:
 
-    folder: Path = options.folder
     summary = parse_run(
         folder,
         requests=folder / "requests.parquet",
@@ -39,7 +24,7 @@ def _run(options: argparse.Namespace) -> None:
         summary=folder / "summary.json",
     )
     judged = verdict(summary, Thresholds())
-    if options.json:
+    if json:
         print_json({**summary, **verdict_columns(judged)})
         return
     print(f"{folder}: {summary['ok']} of {summary['requests']} requests ok")

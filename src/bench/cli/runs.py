@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,13 +10,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypedDict, cast
 
-from bench.cli.common import Commands, add_config, load_plan, print_json
+from bench.cli.output import print_json, print_table
+from bench.cli.study import load_plan
 from bench.errors import BenchError
 from bench.store import Store, run_states
 from bench.study import Paths, RunSpec
 from bench.study.precision import thin_levels
 
-__all__ = ["add"]
+__all__ = ["forget_runs", "list_runs"]
 
 
 class Verdict(TypedDict):
@@ -28,39 +28,12 @@ class Verdict(TypedDict):
     failures: str | None
 
 
-def add(commands: Commands) -> None:
-    runs = commands.add_parser(
-        "runs",
-        help="list a study's runs with the state of each",
-        description="List a study's runs, one a line: state, deployment/run. States: missing, measured, stale (something that "
-        "defines it changed), invalid (measured, and some part of it cannot be trusted: the part and the reasons follow). Failed "
-        "requests are the server's answer to its load, and make no run invalid.",
-    )
-    add_config(runs)
-    runs.add_argument("--json", action="store_true", help="a JSON list, with each run's definition, digest and verdict")
-    runs.set_defaults(run=_runs)
-    discard = commands.add_parser(
-        "discard",
-        help="forget runs, so that they are measured again",
-        description="Forget the measurements of the runs that match, and the summary and manifest made from them; the next workflow "
-        "measures them again. (Deleting a run's folder is not enough: Snakemake would not look for it behind newer results.)",
-    )
-    add_config(discard)
-    discard.add_argument(
-        "patterns", nargs="*", metavar="PATTERN", help="deployment/run or run, or a shell pattern of one, such as '*_c0020_*'"
-    )
-    discard.add_argument("--invalid", action="store_true", help="the runs of which some part cannot be trusted")
-    discard.add_argument("--dry-run", action="store_true", help="only say what would be forgotten")
-    discard.add_argument("--json", action="store_true", help="a JSON list of the runs forgotten")
-    discard.set_defaults(run=_discard)
-
-
-def _runs(options: argparse.Namespace) -> None:
-    plan = load_plan(options)
+def list_runs(configfile: Path | None, select: str | None, *, json: bool) -> None:
+    _, plan = load_plan(configfile, select, json=json)
     judged = _judged()
     rejected = {digest for digest, verdict in judged.items() if verdict["faults"]}
     states = run_states(plan, Store(Path(Paths.STORE)), rejected)
-    if options.json:
+    if json:
         unknown: Verdict = {"faults": [], "reasons": [], "failures": None}
         print_json(
             [
@@ -75,9 +48,11 @@ def _runs(options: argparse.Namespace) -> None:
             ]
         )
         return
+    rows = []
     for run, state in states:
         verdict = judged.get(run.digest) if state in ("measured", "invalid") else None
-        print(f"{state:<9} {run.key}" + (_why(verdict) if verdict else ""))
+        rows.append([state, run.key, _why(verdict) if verdict else ""])
+    print_table(rows, "<<<", head=False)
     counts = Counter(state for _, state in states)
     print(f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
     if unjudged := _unjudged(states, judged):
@@ -90,7 +65,7 @@ def _why(verdict: Verdict) -> str:
     """The parts at fault with the reasons, and the requests that failed; empty where there is nothing to say."""
     faults = [f"{', '.join(verdict['faults'])}: {'; '.join(verdict['reasons'])}"] if verdict["faults"] else []
     failures = [verdict["failures"]] if verdict["failures"] else []
-    return "".join(f"  {text}" for text in (*faults, *failures))
+    return "  ".join((*faults, *failures))
 
 
 def _judged() -> dict[str, Verdict]:
@@ -119,39 +94,41 @@ def _unjudged(states: Sequence[tuple[RunSpec, str]], judged: Mapping[str, Verdic
     )
 
 
-def _discard(options: argparse.Namespace) -> None:
-    if not options.patterns and not options.invalid:
+def forget_runs(
+    configfile: Path | None, select: str | None, patterns: Sequence[str], *, invalid: bool, dry_run: bool, json: bool
+) -> None:
+    if not patterns and not invalid:
         raise BenchError("name the runs to forget: a pattern, such as '*_c0020_*', or --invalid.")
-    plan = load_plan(options)
-    judged = _judged() if options.invalid else {}
+    _, plan = load_plan(configfile, select, json=json)
+    judged = _judged() if invalid else {}
     rejected = {digest for digest, verdict in judged.items() if verdict["faults"]}
     wanted = [
         run
         for run in plan.runs
         if run.digest in rejected
-        or any(fnmatchcase(run.key, pattern) or fnmatchcase(run.name, pattern) for pattern in options.patterns)
+        or any(fnmatchcase(run.key, pattern) or fnmatchcase(run.name, pattern) for pattern in patterns)
     ]
-    if options.invalid:
+    if invalid:
         states = run_states(plan, Store(Path(Paths.STORE)), rejected)
         if unjudged := _unjudged(states, judged):
             raise BenchError(unjudged)
-    if not wanted and options.invalid and not options.patterns:
+    if not wanted and invalid and not patterns:
         done = sum(state in ("measured", "invalid") for _, state in states)
         print(f"none of the {done} measured runs of this study is invalid: nothing to forget")
         return
     if not wanted:
-        what = " or ".join([*options.patterns, *(["invalid"] if options.invalid else [])])
+        what = " or ".join([*patterns, *(["invalid"] if invalid else [])])
         raise BenchError(f"no run matches {what}; `bench runs` lists them.")
     store = Store(Path(Paths.STORE))
-    if not options.dry_run:
+    if not dry_run:
         for run in wanted:
             shutil.rmtree(run.record.parent, ignore_errors=True)
             store.discard(run.digest)
         # Snakemake does not look for a file that is missing behind results that are there: what was made of the runs goes too.
         for made in (Paths.SUMMARY, Paths.SUMMARY_CSV, Paths.TIMESERIES, Paths.MANIFEST):
             Path(made).unlink(missing_ok=True)
-    if options.json:
+    if json:
         print_json([run.key for run in wanted])
         return
     for run in wanted:
-        print(("would forget " if options.dry_run else "forgot ") + run.key)
+        print(("would forget " if dry_run else "forgot ") + run.key)

@@ -2,130 +2,39 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 
-from bench.cli.common import Commands, add_hardware, at_least_one, hardware, print_json, print_table
+import polars as pl
+
+from bench.analysis import OperatingPoint, is_machine, operating_points, sized
+from bench.cli.common import known_accelerators
+from bench.cli.output import print_json, print_table
 from bench.cli.sources import read_named, with_goodput
 from bench.errors import BenchError
-from bench.published import device_named
+from bench.published import accelerator_named
 from bench.study import Decision, Slo, parse_slo
+from bench.words.capacity import with_texts
+from bench.words.fleet import UNKNOWN_GPUS, ends, little, meets, no_point
 
-if TYPE_CHECKING:
-    import polars as pl
-
-    from bench.analysis import OperatingPoint
-
-__all__ = ["add"]
+__all__ = ["run"]
 
 _CHARTS = (".svg", ".png", ".json")
 
 
-def add(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "size",
-        help="size a fleet: instances, GPUs, admission limits and cost, from results or from numbers",
-        description="From the load that one instance carries while it meets its SLOs to a fleet. That load is read from RESULTS (a "
-        "folder, a summary.parquet, or one of them with :DEPLOYMENT), or given by --usable-rps.",
-        epilog="examples: bench size results:tiny-mha --slo ttft_p99=2s --peak-rps 100 --device h100  |  "
-        "bench size --usable-rps 12 --gpus 4 --safety 1.3 --peak-rps 120",
-    )
-    parser.add_argument(
-        "results",
-        nargs="?",
-        metavar="RESULTS",
-        help="measured results (default: the study in this folder, unless --usable-rps)",
-    )
-    parser.add_argument("--workload", metavar="W", help="the workload, where RESULTS has several")
-    parser.add_argument(
-        "--slo",
-        action="append",
-        default=[],
-        metavar="LIMIT",
-        help="such as ttft_p99=2s or tpot_p95=50ms; repeatable, all have to be met",
-    )
-    parser.add_argument("--peak-rps", type=_positive, required=True, metavar="N", help="requests/s of the busiest moment")
-    parser.add_argument("--usable-rps", type=_positive, metavar="N", help="requests/s of one instance, in place of RESULTS")
-    parser.add_argument("--c-max", type=_positive, metavar="N", help="with --usable-rps: requests in flight there")
-    parser.add_argument(
-        "--latency", type=_positive, metavar="S", help="with --usable-rps: mean E2E latency there, for Little's law"
-    )
-    parser.add_argument("--prompt-length", type=_positive, metavar="N", help="with --usable-rps: mean tokens of a prompt")
-    parser.add_argument(
-        "--output-length", type=_positive, metavar="N", help="with --usable-rps: mean tokens of an output, for costs"
-    )
-    parser.add_argument("--kv-tokens", type=at_least_one, metavar="N", help="with --usable-rps: KV capacity of an instance")
-    parser.add_argument(
-        "--gpus",
-        "--tensor-parallel",
-        type=at_least_one,
-        metavar="N",
-        help="GPUs of an instance: tensor × pipeline × data parallelism (default: what RESULTS say, or 1)",
-    )
-    parser.add_argument(
-        "--failed-share",
-        type=_share,
-        default=0.01,
-        metavar="S",
-        help="largest share of requests that may fail at a load that counts as carried, 0 to 1 (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--safety",
-        type=_safety,
-        default=1.3,
-        metavar="F",
-        help="GPUs as a multiple of what the peak takes (default: %(default)s)",
-    )
-    parser.add_argument("--device", metavar="D", help="a device that `bench plan` knows or --hardware has, for its price")
-    parser.add_argument("--price-per-hour", type=_positive, metavar="USD", help="of one GPU; takes the place of the device's")
-    parser.add_argument("--api-price", type=_positive, metavar="USD", help="of 10⁶ output tokens elsewhere, to break even with")
-    parser.add_argument(
-        "--chart",
-        type=Path,
-        metavar="FILE",
-        help="draw how fleet and capacity move with the SLO and the peak (.svg, .png or .json)",
-    )
-    add_hardware(parser)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.set_defaults(run=_run)
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
-    return value
-
-
-def _safety(text: str) -> float:
-    value = float(text)
-    if not 1 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is less than 1, which is no spare GPU")
-    return value
-
-
-def _run(options: argparse.Namespace) -> None:
-    from bench.analysis import is_machine, sized  # noqa: PLC0415 - --help must not pay for it
-    from bench.words.capacity import with_texts  # noqa: PLC0415
+def run(options: SimpleNamespace) -> None:
 
     slos = [parse_slo(text) for text in options.slo]
     _refuse_contradictions(options)
     price = options.price_per_hour
-    if price is None and options.device is not None:
-        price = device_named(options.device, hardware(options)).price_per_hour
+    if price is None and options.accelerator is not None:
+        price = accelerator_named(options.accelerator, known_accelerators(options.hardware)).price_per_hour
         if price is None:
-            raise BenchError(f"--device {options.device} has no price here; give --price-per-hour.")
+            raise BenchError(f"--accelerator {options.accelerator} has no price here; give --price-per-hour.")
     measured: dict[str, Any] | None = None
     if options.usable_rps is not None:
         point, device, machine = _given(options), None, False
@@ -137,9 +46,9 @@ def _run(options: argparse.Namespace) -> None:
         device = runs["device"][0]
         point = _with_gpus(point, options.gpus, measured["deployment"])
         machine = is_machine(runs.row(0, named=True))
-        if options.device is not None and machine:
+        if options.accelerator is not None and machine:
             raise BenchError(
-                f"--device {options.device}: the results are of an engine on a CPU, and a GPU's price is not theirs. Give "
+                f"--accelerator {options.accelerator}: the results are of an engine on a CPU, and a GPU's price is not theirs. Give "
                 "--price-per-hour, of the machine."
             )
         if options.chart is not None:
@@ -154,7 +63,7 @@ def _run(options: argparse.Namespace) -> None:
         _print(fleet, measured, machine=machine)
 
 
-def _refuse_contradictions(options: argparse.Namespace) -> None:
+def _refuse_contradictions(options: SimpleNamespace) -> None:
     if options.usable_rps is not None and options.results is not None:
         raise BenchError("RESULTS and --usable-rps both say what one instance carries; give one of them.")
     if options.usable_rps is None:
@@ -173,12 +82,11 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         raise BenchError(f"--chart {options.chart}: there is no folder {options.chart.parent}.")
     if options.chart is not None and options.chart.suffix not in _CHARTS:
         raise BenchError(f"--chart {options.chart}: its name ends in {', '.join(_CHARTS[:2])} or {_CHARTS[2]}.")
-    if options.api_price is not None and options.price_per_hour is None and options.device is None:
-        raise BenchError("--api-price needs what our own GPUs cost: --price-per-hour or --device.")
+    if options.api_price is not None and options.price_per_hour is None and options.accelerator is None:
+        raise BenchError("--api-price needs what our own GPUs cost: --price-per-hour or --accelerator.")
 
 
-def _given(options: argparse.Namespace) -> OperatingPoint:
-    from bench.analysis import OperatingPoint  # noqa: PLC0415 - as above
+def _given(options: SimpleNamespace) -> OperatingPoint:
 
     if None not in (options.c_max, options.prompt_length, options.output_length, options.kv_tokens):
         held = options.c_max * (options.prompt_length + options.output_length)
@@ -199,7 +107,7 @@ def _given(options: argparse.Namespace) -> OperatingPoint:
     )
 
 
-def _runs(options: argparse.Namespace) -> tuple[pl.DataFrame, str | None]:
+def _runs(options: SimpleNamespace) -> tuple[pl.DataFrame, str | None]:
     """The rows of a workload, with all deployments, whose repeats tell of noise; and the deployment that is meant."""
     runs, deployment = read_named(options.results or "results")
     if options.workload is not None:
@@ -213,8 +121,6 @@ def _runs(options: argparse.Namespace) -> tuple[pl.DataFrame, str | None]:
 def _measured(
     runs: pl.DataFrame, deployment: str | None, slos: list[Slo], failed_share: float
 ) -> tuple[OperatingPoint, dict[str, Any]]:
-    from bench.analysis import OperatingPoint, operating_points  # noqa: PLC0415 - as above
-    from bench.words.fleet import no_point  # noqa: PLC0415
 
     points = operating_points(runs, slos, failed_share)
     points = points if deployment is None else points.filter(points["deployment"] == deployment)
@@ -246,9 +152,8 @@ def _with_gpus(point: OperatingPoint, given: int | None, deployment: str) -> Ope
     return point if given is None else replace(point, gpus=given)
 
 
-def _draw(options: argparse.Namespace, runs: pl.DataFrame) -> None:
+def _draw(options: SimpleNamespace, runs: pl.DataFrame) -> None:
     """The figure `fleet` of the curve."""
-    import polars as pl  # noqa: PLC0415 - as above
 
     from bench.figures import Results  # noqa: PLC0415
     from bench.figures.save import save_figure  # noqa: PLC0415
@@ -262,7 +167,6 @@ def _draw(options: argparse.Namespace, runs: pl.DataFrame) -> None:
 
 def _print(fleet: dict[str, Any], measured: dict[str, Any] | None, *, machine: bool) -> None:
     """Args: measured: the row of `operating_points` that was sized; None of one that was given."""
-    from bench.words.fleet import UNKNOWN_GPUS, ends, little, meets  # noqa: PLC0415 - as above
 
     if measured:
         print(f"{meets(measured)}\n")
@@ -289,7 +193,7 @@ def _print(fleet: dict[str, Any], measured: dict[str, Any] | None, *, machine: b
     if limit["kv_free_tokens"] is not None:
         rows.append(["10 to 15 % of the KV tokens", "{:,} to {:,}".format(*limit["kv_free_tokens"])])
     rows += [[_COSTS[key], f"{value:,.2f}"] for key, value in (fleet["cost"] or {}).items() if key in _COSTS]
-    print_table(rows)
+    print_table(rows, head=False)
     if fleet["gpus"] is None:
         print(f"\n{UNKNOWN_GPUS}")
     if fleet["consistent"] is False:

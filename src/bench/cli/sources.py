@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import polars as pl
+
+from bench.aggregate import summary_frame
+from bench.analysis.slo import goodput, judged_frame, judged_requests
 from bench.errors import BenchError
+from bench.records.columns import COLUMNS
+from bench.records.deployment import read_facts
+from bench.records.launch import read_launch
+from bench.records.run_summary import read_run_summary
+from bench.records.summary import read_summary
 from bench.study import Paths, Slo
-
-if TYPE_CHECKING:
-    import polars as pl
+from bench.study.config import Thresholds
 
 __all__ = ["read_named", "read_source", "with_goodput"]
 
@@ -62,10 +68,6 @@ def with_goodput(runs: pl.DataFrame, text: str, slos: Sequence[Slo]) -> pl.DataF
     Raises:
         BenchError: neither the table nor a file beside it has the requests of a run.
     """
-    import polars as pl  # noqa: PLC0415 - as above
-
-    from bench.analysis.slo import goodput, judged_frame, judged_requests  # noqa: PLC0415
-    from bench.records.columns import COLUMNS  # noqa: PLC0415
 
     place = Path(text) if Path(text).exists() else Path(text.rpartition(":")[0] or Paths.SUMMARY)
     root = (place if place.is_dir() else place.parent) / "runs"
@@ -90,7 +92,11 @@ def with_goodput(runs: pl.DataFrame, text: str, slos: Sequence[Slo]) -> pl.DataF
 
 def _read(path: Path) -> pl.DataFrame:
     """The summary rows in a table, in a folder with one, or of the parsed runs below a folder."""
-    from bench.records.summary import read_summary  # noqa: PLC0415 - as above
+    if path.name.endswith((".tar.gz", ".tgz")):
+        raise BenchError(
+            f"{path}: a pack holds raw records, not results. Take it in with `bench unpack {path}`, then run the `make figures` that "
+            "that command prints, and give the results."
+        )
 
     if path.is_dir():
         tables = (path / "summary.parquet", path / Paths.SUMMARY)
@@ -100,11 +106,6 @@ def _read(path: Path) -> pl.DataFrame:
 
 
 def _of_parsed_runs(folder: Path) -> pl.DataFrame:
-    from bench.aggregate import summary_frame  # noqa: PLC0415 - as above
-    from bench.records.deployment import read_facts  # noqa: PLC0415
-    from bench.records.launch import read_launch  # noqa: PLC0415
-    from bench.records.run_summary import read_run_summary  # noqa: PLC0415
-    from bench.study.config import Thresholds  # noqa: PLC0415
 
     runs = sorted(folder.rglob("summary.json"))
     if not runs:

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import secrets
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 
-from bench.cli.common import Commands, print_json, refuse_missing_gpus
+from bench.cli.common import refuse_missing_gpus
+from bench.cli.output import print_json, progress
 from bench.commit import commit_of
+from bench.engine import server_info
 from bench.errors import BenchError
-from bench.published import ARCHETYPES
+from bench.load.client import Load
+from bench.load.schedule import PlannedRequest, schedule
+from bench.load.target import Target
+from bench.measure.recording import Recording, record_run
+from bench.records.run import RunHeader
+from bench.study import Workload, load_workload
 from bench.study.arrivals import GAPS
+from bench.study.specs import PROTOCOL, digest, load_label
 
-if TYPE_CHECKING:
-    from bench.load.schedule import PlannedRequest
-    from bench.measure.recording import Recording
+__all__ = ["run"]
 
-__all__ = ["add"]
-
+_SCRAPE_INTERVAL_S = 0.2
+_NUMBERS = (
+    *("num_requests", "prompt_length", "output_length", "concurrency", "request_rate", "duration", "time_scale", "burstiness"),
+    *("processes", "timeout", "scrape_interval"),
+)
 _LOAD = ("num_requests", "duration_s")  # how much of a workload is sent, not what
 
 # What belongs to one run in its folder: raw records, and what `bench parse` makes of them.
@@ -33,78 +43,7 @@ _OF_A_RUN = (
 )
 
 
-def add(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "workload",
-        help="send load to a server and record every request",
-        description="Send requests of exact prompt lengths (token ids to /v1/completions, unique each time) and exact output lengths "
-        "(ignore_eos), and write requests.jsonl, one line a request, and run.json. With --scrape, also the server's "
-        "/metrics meanwhile. `bench parse` and `bench figures` go on from the folder. Without --concurrency, --request-rate or "
-        "--trace, all requests leave at once.",
-    )
-    parser.add_argument("--base-url", required=True, metavar="URL", help="server, such as http://127.0.0.1:8000")
-    parser.add_argument("--model", required=True, metavar="NAME", help="model name as served")
-    parser.add_argument("--output-dir", type=Path, required=True, metavar="DIR", help="folder of the run; made where missing")
-    load = parser.add_argument_group("load")
-    load.add_argument(
-        "--num-requests", type=int, metavar="N", help="requests to send; of an archetype with turns, conversations"
-    )
-    level = load.add_mutually_exclusive_group()
-    level.add_argument("--concurrency", type=int, metavar="N", help="hold N in flight until all are done")
-    level.add_argument("--request-rate", type=float, metavar="R", help="open loop: R requests a second, whatever comes back")
-    level.add_argument(
-        "--trace",
-        metavar="FILE",
-        help="replay a CSV, JSONL or Parquet: our columns (arrival_s, prompt_tokens, output_tokens), Mooncake's or Azure's",
-    )
-    load.add_argument(
-        "--arrival",
-        choices=tuple(GAPS),
-        help="gaps of an open loop (default: poisson, or gamma with --burstiness)",
-    )
-    load.add_argument("--burstiness", type=float, metavar="K", help="shape of gamma gaps; below 1 they come in bursts")
-    load.add_argument("--duration", type=float, metavar="S", help="open loop: send for S seconds, instead of --num-requests")
-    load.add_argument("--time-scale", type=float, metavar="X", help="replay a trace X times as fast (default: 1)")
-    shape = parser.add_argument_group("requests")
-    shape.add_argument("--prompt-length", type=int, metavar="TOKENS", help="prompt tokens of each")
-    shape.add_argument("--output-length", type=int, metavar="TOKENS", help="output tokens of each (default: 128)")
-    shape.add_argument(
-        "--archetype",
-        choices=sorted(ARCHETYPES),
-        help="lengths, shared prefixes and turns of a kind of use; lengths given stand",
-    )
-    shape.add_argument("--endpoint", choices=("completions", "chat"), default="completions", help="(default: completions)")
-    shape.add_argument("--no-stream", action="store_true", help="whole answers; there is no TTFT then")
-    shape.add_argument(
-        "--shared-prefix", type=float, metavar="SHARE", help="share of each prompt that is the same in all (0 to 1)"
-    )
-    shape.add_argument(
-        "--vocabulary",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="prompt ids lie below this (default: 1000, safe for real models)",
-    )
-    shape.add_argument(
-        "--seed", metavar="TEXT", help="seed of prompts, gaps and lengths (default: a new one each time, so no cache can help)"
-    )
-    parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="give up a request after S seconds")
-    parser.add_argument("--processes", type=int, metavar="N", help="load processes (default: as many as the streams need)")
-    parser.add_argument(
-        "--scrape", type=float, nargs="?", const=0.2, metavar="S", help="scrape URL/metrics every S seconds (default: 0.2)"
-    )
-    parser.add_argument(
-        "--scrape-also",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="with --scrape: a further endpoint, or nvml: for this machine's GPUs (nvml:0,1 for two of them); repeatable",
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.set_defaults(run=_run)
-
-
-def _workload(options: argparse.Namespace) -> tuple[dict[str, Any], float]:
+def _workload(options: SimpleNamespace) -> tuple[dict[str, Any], float]:
     """The workload that the options describe, as a configuration would say it, and its level.
 
     Raises:
@@ -131,7 +70,7 @@ def _workload(options: argparse.Namespace) -> tuple[dict[str, Any], float]:
     return content | {"arrival": "burst"}, options.num_requests
 
 
-def _contradictions(options: argparse.Namespace) -> Iterator[tuple[bool, str]]:
+def _contradictions(options: SimpleNamespace) -> Iterator[tuple[bool, str]]:
     """(whether it is so, what to say) of every option that would otherwise be ignored, or is missing."""
 
     def given(*names: str) -> str:
@@ -139,6 +78,8 @@ def _contradictions(options: argparse.Namespace) -> Iterator[tuple[bool, str]]:
 
     opened, replayed = options.request_rate is not None, options.trace is not None
     open_only, lengths = given("arrival", "burstiness", "duration"), given("prompt-length", "output-length")
+    levels = given("concurrency", "request-rate", "trace")
+    yield " and " in levels, f"{levels}: each is a load of its own. Leave one of them out."
     yield bool(open_only) and not opened, f"{open_only}: for an open loop only. Add --request-rate, or leave it out."
     yield bool(given("time-scale")) and not replayed, "--time-scale is for a trace only. Add --trace, or leave it out."
     yield replayed and bool(given("num-requests")), "--num-requests: a trace sends what its file holds. Leave one of them out."
@@ -167,68 +108,19 @@ def _contradictions(options: argparse.Namespace) -> Iterator[tuple[bool, str]]:
     )
 
 
-def _at_least(planned: Sequence[PlannedRequest]) -> str:
-    """How long a load takes however fast the answers are: moments, and times to think."""
+def _at_least(planned: Sequence[PlannedRequest]) -> float:
+    """Seconds that a load takes however fast the answers are: moments, and times to think."""
     earliest: list[float] = []
     for request in planned:
         earliest.append(request.due_s or 0.0 if request.after is None else earliest[request.after] + request.think_s)
-    return f", over {max(earliest):.0f} s or more" if max(earliest) >= 1 else ""
+    return max(earliest)
 
 
-def _run(options: argparse.Namespace) -> None:
-    # Here, so that `bench runs` and --help do not pay for it.
-    from bench.engine import server_info  # noqa: PLC0415
-    from bench.load.client import Load  # noqa: PLC0415
-    from bench.load.schedule import schedule  # noqa: PLC0415
-    from bench.load.target import Target  # noqa: PLC0415
-    from bench.measure.recording import record_run  # noqa: PLC0415
-    from bench.records.run import RunHeader  # noqa: PLC0415
-    from bench.study import load_workload  # noqa: PLC0415
-    from bench.study.specs import PROTOCOL, digest, load_label  # noqa: PLC0415
-
-    for key in (
-        "num_requests",
-        "prompt_length",
-        "output_length",
-        "concurrency",
-        "request_rate",
-        "duration",
-        "time_scale",
-        "burstiness",
-        "processes",
-        "timeout",
-        "scrape",
-    ):
-        value = getattr(options, key)
-        if value is not None and not 0 < value < math.inf:
-            raise BenchError(f"--{key.replace('_', '-')} is {value}; it must be a number above 0.")
-    base_url = options.base_url.rstrip("/").removesuffix("/v1")
-    try:
-        target = Target(base_url, options.model, os.environ.get("OPENAI_API_KEY", "none"))
-    except BenchError as error:
-        raise BenchError(f"--base-url: {error}") from None
-    if options.scrape_also and options.scrape is None:
-        raise BenchError(
-            f"--scrape-also {options.scrape_also[0]}: without --scrape nothing is scraped. Add it, or leave this out."
-        )
-    refuse_missing_gpus(options.scrape_also, option="--scrape-also")
-    if options.vocabulary < 16:
-        raise BenchError(f"--vocabulary is {options.vocabulary}; prompts need 16 ids or more.")
+def run(options: SimpleNamespace) -> None:
+    target, interval = _target(options), _scrape_interval(options)
     seed = options.seed or secrets.token_hex(8)
     content, level = _workload(options)
     workload = load_workload(content, source="bench workload")
-    plain = workload.model_dump(mode="json", exclude_defaults=True)
-    definition = {
-        "deployment": options.model,
-        "run": options.output_dir.resolve().name,
-        # Alike in all but their load, runs stand on one curve; otherwise they must not.
-        "workload": f"{load_label(workload)}_{digest({k: v for k, v in plain.items() if k not in _LOAD})[:4]}",
-        **plain,
-        "axis": workload.axis,
-        "level": level,
-        "repeat": 1,
-        "seed": seed,
-    }
     load = Load(
         workload=workload,
         level=level,
@@ -239,13 +131,15 @@ def _run(options: argparse.Namespace) -> None:
         processes=options.processes,
     )
     planned = schedule(workload, level, seed)
-    print(f"sending {len(planned)} requests to {base_url}{_at_least(planned)}", file=sys.stderr, flush=True)
-    # Which metrics a server tells depends on its version.
-    version = server_info(base_url).get("version") if options.scrape else None
+    seconds = _at_least(planned)
+    long = f", over {seconds:.0f} s or more" if seconds >= 1 else ""
+    print(f"sending {len(planned)} requests to {target.base_url}{long}", file=sys.stderr, flush=True)
+    definition = _definition(options, workload, level, seed)
     header = RunHeader(
-        digest=digest([base_url, definition]),
+        digest=digest([target.base_url, definition]),
         protocol=PROTOCOL,
-        engine_version=version,
+        # Which metrics a server exposes depends on its version.
+        engine_version=server_info(target.base_url).get("version") if interval else None,
         commit=commit_of(),
         round=1,
         definition=definition,
@@ -254,31 +148,84 @@ def _run(options: argparse.Namespace) -> None:
     output.mkdir(parents=True, exist_ok=True)
     # Aside at first, so that a run that fails leaves what was there before it.
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=output) as aside:
-        recording = record_run(
-            target, load, Path(aside), header=header, scrape_interval_s=options.scrape, endpoints=options.scrape_also
-        )
-        if (output / "run.json").exists():
-            print(f"{output}: replaces the run that was there", file=sys.stderr)
-        for name in _OF_A_RUN:
-            (output / name).unlink(missing_ok=True)
-        for file in Path(aside).iterdir():
-            file.rename(output / file.name)
-    outcomes: dict[str, int] = {}
-    for record in recording.requests:
-        outcomes[record.outcome] = outcomes.get(record.outcome, 0) + 1
-    result = {
-        "output_dir": str(options.output_dir),
-        "requests": len(recording.requests),
-        "outcomes": outcomes,
-        "duration_s": round(recording.duration_s, 3),
-        "tokens_per_s": round(recording.tokens_per_s, 1),
-    }
+        with progress(f"{len(planned)} requests", seconds or None):
+            recording = record_run(
+                target, load, Path(aside), header=header, scrape_interval_s=interval, endpoints=options.scrape_also
+            )
+        _put_in_place(Path(aside), output)
+    outcomes: Counter[str] = Counter(record.outcome for record in recording.requests)
     if options.json:
-        print_json(result)
+        print_json(
+            {
+                "output_dir": str(output),
+                "requests": len(recording.requests),
+                "outcomes": outcomes,
+                "duration_s": round(recording.duration_s, 3),
+                "tokens_per_s": round(recording.tokens_per_s, 1),
+            }
+        )
     else:
-        _print(options.output_dir, recording, outcomes)
-    if not outcomes.get("ok"):
+        _print(output, recording, outcomes)
+    if not outcomes["ok"]:
         sys.exit(1)  # what came is kept; but a script must not take it for a measurement
+
+
+def _target(options: SimpleNamespace) -> Target:
+    """The server, once every number among the options can be used.
+
+    Raises:
+        BenchError: one cannot.
+    """
+    for key in _NUMBERS:
+        value = getattr(options, key)
+        if value is not None and not 0 < value < math.inf:
+            raise BenchError(f"--{key.replace('_', '-')} is {value}; it must be a number above 0.")
+    if options.vocabulary < 16:
+        raise BenchError(f"--vocabulary is {options.vocabulary}; prompts need 16 ids or more.")
+    base_url = options.base_url.rstrip("/").removesuffix("/v1")
+    try:
+        return Target(base_url, options.model, os.environ.get("OPENAI_API_KEY", "none"))
+    except BenchError as error:
+        raise BenchError(f"--base-url: {error}") from None
+
+
+def _scrape_interval(options: SimpleNamespace) -> float | None:
+    """Seconds between scrapes; None where nothing is scraped.
+
+    Raises:
+        BenchError: an option asks how to scrape, and none that it be done; or there is no such GPU.
+    """
+    for option, given in (("scrape-also", options.scrape_also), ("scrape-interval", options.scrape_interval)):
+        if given and not options.scrape:
+            raise BenchError(f"--{option}: without --scrape nothing is scraped. Add it, or leave this out.")
+    refuse_missing_gpus(options.scrape_also, option="--scrape-also")
+    return options.scrape_interval or _SCRAPE_INTERVAL_S if options.scrape else None
+
+
+def _definition(options: SimpleNamespace, workload: Workload, level: float, seed: str) -> dict[str, Any]:
+    """What decides the run, as its record keeps it."""
+    plain = workload.model_dump(mode="json", exclude_defaults=True)
+    return {
+        "deployment": options.model,
+        "run": options.output_dir.resolve().name,
+        # Alike in all but their load, runs stand on one curve; otherwise they must not.
+        "workload": f"{load_label(workload)}_{digest({k: v for k, v in plain.items() if k not in _LOAD})[:4]}",
+        **plain,
+        "axis": workload.axis,
+        "level": level,
+        "repeat": 1,
+        "seed": seed,
+    }
+
+
+def _put_in_place(aside: Path, output: Path) -> None:
+    """Replace the run in `output`, if there is one, with that in `aside`."""
+    if (output / "run.json").exists():
+        print(f"{output}: replaces the run that was there", file=sys.stderr)
+    for name in _OF_A_RUN:
+        (output / name).unlink(missing_ok=True)
+    for file in aside.iterdir():
+        file.rename(output / file.name)
 
 
 def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int]) -> None:
@@ -286,4 +233,4 @@ def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int]) -> N
           f"{recording.tokens_per_s:.0f} output tokens/s; " + ", ".join(f"{n} {o}" for o, n in outcomes.items()))  # fmt: skip
     errors = {record.error for record in recording.requests if record.error}
     for words in sorted(errors)[:3]:
-        print(f"  the server said: {words}")
+        print(f"  the server answered: {words}")

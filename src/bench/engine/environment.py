@@ -16,9 +16,10 @@ from bench.errors import BenchError
 from bench.records.checksums import checksum
 from bench.records.engine import EngineRecord
 from bench.records.files import write_record
+from bench.shipped import located
 from bench.study import Engine
 
-__all__ = ["indexed_locks", "prepare_engine", "requirements"]
+__all__ = ["indexed_locks", "prepare_engine", "refuse_unready", "requirements"]
 
 _BATCH = 25  # packages an installer call: small enough for a progress line every few seconds
 
@@ -35,42 +36,71 @@ def prepare_engine(name: str, engine: Engine, record: Path, say: Callable[[str],
         BenchError: a command or an interpreter is missing, or an installer failed; its last lines are in the message.
     """
     record.parent.mkdir(parents=True, exist_ok=True)
-    ready = EngineRecord(engine=name, source=engine.source, device=engine.device)
+    refuse_unready(name, engine)
+    ready = EngineRecord(engine=name, source=engine.source, device=engine.backend)
     if engine.source == "lock":
         folder = record.parent / "env"
         python = _build(name, engine, folder, say)
         ready = replace(
             ready,
             command=(str(python),),
-            locks={lock: checksum(Path(lock)) for lock in engine.locks},
+            locks={lock: checksum(located(lock)) for lock in engine.locks},
             freeze=tuple(_run([str(python), "-m", "pip", "list", "--format=freeze"], name).split()),
         )
     elif engine.source == "command":
         assert engine.command is not None
-        found = shutil.which(engine.command[0])
-        if found is None:
-            raise BenchError(f"engines.{name}.command: {engine.command[0]!r} is not on PATH; install it or give its path.")
-        ready = replace(ready, command=(found, *engine.command[1:]))
+        ready = replace(ready, command=(_found(name, "command", engine.command[0]), *engine.command[1:]))
     elif engine.source == "container":
-        _find_runtime(name, engine)
         ready = replace(ready, command=("python3",))  # in the image; `deploy` puts the runtime before it
     write_record(ready, record)
 
 
-def _find_runtime(name: str, engine: Engine) -> None:
-    if shutil.which(engine.runtime) is None:
-        raise BenchError(f"engines.{name}.runtime: {engine.runtime!r} is not on PATH; install it or name another runtime.")
+def refuse_unready(name: str, engine: Engine) -> None:
+    """Look for what `engine` needs of this machine, before anything is installed.
+
+    Args:
+        name: the engine's key.
+
+    Raises:
+        BenchError: its command, interpreter, compiler, library or container runtime is missing.
+    """
+    if engine.source == "lock":
+        interpreter = _found(name, "python", engine.python)
+        if lacking := managed(engine.kind).lacks(engine.backend, lambda: _headers(name, interpreter)):
+            raise BenchError(f"engines.{name}: {lacking}")
+    elif engine.source == "command":
+        _found(name, "command", (engine.command or [""])[0])
+    elif engine.source == "container":
+        _found(name, "runtime", engine.runtime)
+        if engine.runtime != "apptainer":  # docker and podman may be installed and still refuse to run
+            _ask(name, engine.runtime)
+
+
+def _found(name: str, key: str, program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        raise BenchError(f"engines.{name}.{key}: {program!r} is not on PATH. Install it, or name another one.")
+    return found
+
+
+def _ask(name: str, runtime: str) -> None:
+    """Raise where a container runtime does not answer: its daemon is down, or this user may not use it."""
+    try:
+        done = subprocess.run([runtime, "info"], capture_output=True, text=True, timeout=30)
+    except subprocess.TimeoutExpired:
+        raise BenchError(f"engines.{name}.runtime: `{runtime} info` did not end within 30 s. Restart {runtime}.") from None
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1][:300].rstrip(".")
+        raise BenchError(
+            f"engines.{name}.runtime: `{runtime} info` failed ({reason}). Start {runtime}, and check that you may use it."
+        )
 
 
 def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) -> Path:
     """The interpreter of the finished environment, as a path from the working directory: a project may be moved."""
-    interpreter = shutil.which(engine.python)
-    if interpreter is None:
-        raise BenchError(f"engines.{name}.python: {engine.python!r} is not on PATH; name an interpreter that is.")
-    if lacking := managed(engine.kind).lacks(engine.device, lambda: _headers(name, interpreter)):
-        raise BenchError(f"engine {name}: {lacking}")
+    interpreter = _found(name, "python", engine.python)
     python, made = folder / "bin" / "python", folder / "made-from"
-    made_from = f"{interpreter}\n" + "".join(Path(lock).read_text() for lock in engine.locks)
+    made_from = f"{interpreter}\n" + "".join(located(lock).read_text() for lock in engine.locks)
     if not made.exists() or made.read_text() != made_from:
         say(f"engine {name}: a new environment in {folder}")
         _run([interpreter, "-m", "venv", "--clear", str(folder)], name)
@@ -103,7 +133,7 @@ def indexed_locks(engine: Engine) -> list[tuple[Path, str | None]]:
     Only the last may need one, and each package asked of an index that cannot be reached costs seconds of retries: the default ones
     are tried alone first.
     """
-    return [(Path(lock), engine.index if lock == engine.locks[-1] else None) for lock in engine.locks]
+    return [(located(lock), engine.index if lock == engine.locks[-1] else None) for lock in engine.locks]
 
 
 def requirements(lock: Path) -> list[str]:

@@ -41,7 +41,7 @@ def gather_facts(
     """The facts of a server that is ready.
 
     Args:
-        log: its output. info: what it says of itself. kv: of its KV cache. inherited: the user's variables that reached it.
+        log: its output. info: what it reports of itself. kv: of its KV cache. inherited: the user's variables that reached it.
     """
     words = log.read_text(errors="replace") if log.exists() else ""
     if kv.prefix_caching is None:
@@ -65,7 +65,7 @@ def gather_facts(
 
 
 def server_info(base_url: str) -> dict[str, Any]:
-    """What a server says of itself, its `version` at least; empty where it says nothing. Each engine is asked where it tells that."""
+    """What a server reports of itself, its `version` at least; empty where it reports nothing. Each engine has its own path."""
 
     def ask(path: str) -> Any:
         try:
@@ -101,9 +101,9 @@ def _gpus() -> list[dict[str, str]]:
     if shutil.which("nvidia-smi") is None:
         return []
     keys = ("name", "memory.total", "driver_version", "power.limit")
-    told = subprocess.run(
+    listed = subprocess.run(
         ["nvidia-smi", f"--query-gpu={','.join(keys)}", "--format=csv,noheader"], capture_output=True, text=True
     )
-    if told.returncode:
+    if listed.returncode:
         return []
-    return [dict(zip(keys, line.split(", "), strict=False)) for line in told.stdout.splitlines()]
+    return [dict(zip(keys, line.split(", "), strict=False)) for line in listed.stdout.splitlines()]

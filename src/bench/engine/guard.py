@@ -2,7 +2,7 @@
 
 Run as a program: `python guard.py AFTERWARDS COMMAND ARG...`, with a pipe from the session as standard input. The guard starts the
 command in a process group of its own and ends it, with every descendant, when the pipe closes (the session ended, however it
-ended: SIGKILL too), when it is told to (SIGTERM), or when the command itself ends. It adopts orphans (PR_SET_CHILD_SUBREAPER), so
+ended: SIGKILL too), on SIGTERM, or when the command itself ends. It adopts orphans (PR_SET_CHILD_SUBREAPER), so
 a descendant that left the group is found as well. AFTERWARDS is a JSON list: a command to run at the end, or [] (a container is
 no descendant, and must be removed by name).
 

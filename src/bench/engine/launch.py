@@ -12,6 +12,7 @@ import psutil
 from bench.engines import managed
 from bench.engines.kind import arguments
 from bench.errors import BenchError
+from bench.fields import shown_size
 from bench.models import (
     Geometry,
     Parallel,
@@ -31,7 +32,7 @@ from bench.records.files import write_record
 from bench.records.launch import Launch, MemoryPlan
 from bench.study import DeploymentSpec
 
-__all__ = ["memory_plan", "passed_to_containers", "resolve_launch", "write_launch"]
+__all__ = ["memory_plan", "passed_to_containers", "refuse_unfit", "resolve_launch", "write_launch"]
 
 
 def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint: Path | None, launch: Path) -> None:
@@ -47,16 +48,8 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
     """
     made = read_checkpoint(checkpoint) if checkpoint else None
     geometry = geometry_of(made.config) if made else None
-    if geometry is not None and (problem := parallel_problem(geometry, _parallel(spec))):
-        raise BenchError(f"deployments.{spec.name}.{problem}")
-    if made and (problem := managed(spec.engine.kind).refused(spec.deployment, spec.engine, spec.model, geometry)):
-        raise BenchError(f"deployments.{spec.name}.{problem}.")
-    context = geometry.context if geometry else None
-    if context is not None and longest > context:
-        raise BenchError(
-            f"deployments.{spec.name}: a request of {longest} tokens is beyond the context of models.{spec.deployment.model}, "
-            f"{context} tokens as its checkpoint says. Shorten the workload, or take it off that model's ladder."
-        )
+    if made and geometry:
+        refuse_unfit(spec, geometry, longest, made.weight_bytes)
     record = read_engine(engine)
     if record.locks is not None and record.locks != spec.locks:
         raise BenchError(
@@ -64,9 +57,30 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
             "beside it is built anew."
         )
     content = resolve_launch(spec, record, made)
-    _refuse_misfit(spec, content.plan, longest)
     launch.parent.mkdir(parents=True, exist_ok=True)
     write_record(content, launch)
+
+
+def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, file_bytes: int | None = None) -> None:
+    """Check that a server that is started here can hold its model and the study's longest request (tokens).
+
+    Args:
+        file_bytes: size of a real checkpoint's weight files.
+
+    Raises:
+        BenchError: the sum that does not fit, or what of the deployment its engine cannot do.
+    """
+    where = f"deployments.{spec.name}"
+    if problem := parallel_problem(geometry, _parallel(spec)):
+        raise BenchError(f"{where}.{problem}")
+    if problem := managed(spec.engine.kind).refused(spec.deployment, spec.engine, spec.model, geometry):
+        raise BenchError(f"{where}.{problem}.")
+    if longest > geometry.context:
+        raise BenchError(
+            f"{where}: a request of {longest} tokens is beyond the context of models.{spec.deployment.model}, "
+            f"{geometry.context} tokens by its checkpoint. Shorten the workload, or take it off that model's ladder."
+        )
+    _refuse_misfit(spec, memory_plan(spec, geometry, file_bytes), longest)
 
 
 def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Checkpoint | None) -> Launch:
@@ -88,7 +102,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
         served_name=spec.served_name,
         base_url=spec.engine.base_url,
         kind=spec.engine.kind,
-        device=spec.engine.device,
+        device=spec.engine.backend,
         vocabulary=geometry.vocabulary if geometry else None,
         argv=None,
         plan=plan,
@@ -123,16 +137,16 @@ def _from_here(word: str) -> str:
 def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
     """The launch inside the engine's image: in the foreground, on the host's network, the project and the model at their own paths.
 
-    A container of docker or podman is no descendant of the command that runs it, so it has a name by which it is removed afterwards.
+    A container of docker or podman does not descend from the command that runs it, so it is removed by name afterwards.
     """
     engine, here, argv = spec.engine, str(Path.cwd()), launch.argv or ()
     places = sorted({here, str(model)})
     if engine.runtime == "apptainer":
-        gpu = ["--nv"] if engine.device == "cuda" else []
+        gpu = ["--nv"] if engine.backend == "cuda" else []
         binds = [word for place in places for word in ("--bind", place)]
         return replace(launch, argv=("apptainer", "exec", *gpu, *binds, "--pwd", here, str(engine.image), *argv))
     name = f"saturate-{spec.name}-{{port}}"
-    gpu = ["--gpus", "all"] if engine.device == "cuda" else []
+    gpu = ["--gpus", "all"] if engine.backend == "cuda" else []
     volumes = [word for place in places for word in ("--volume", f"{place}:{place}")]
     # Names without values take the value that this environment has, and are left out where it has none.
     variables = sorted({*launch.environment, *passed_to_containers(spec)})
@@ -179,7 +193,7 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
 
     Returns:
         The terms of a device of the pipeline stage that has the fewest blocks, since all stages keep as many as that one (the heaviest,
-        where that is not known). `kv_tokens` is None where it cannot be known before the server says it: a GPU without
+        where that is not known). `kv_tokens` is None where it cannot be known before the server reports it: a GPU without
         `kv_cache_memory`, seen from a machine without one, or a server that is not ours.
 
     Source: vLLM's `get_kv_cache_configs` takes the fewest blocks of all workers; each engine of data parallelism has its own.
@@ -187,7 +201,7 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
     d, kind = spec.deployment, managed(spec.engine.kind)
     dtype = kind.dtype(spec)
     kv_dtype = dtype if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
-    cpu, external = spec.engine.device == "cpu", spec.engine.source == "external"
+    cpu, external = spec.engine.backend == "cpu", spec.engine.source == "external"
     stages = stages_of(
         geometry,
         _parallel(spec),
@@ -198,7 +212,7 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
     )
     sharing = d.tensor_parallel * d.pipeline_parallel
     overhead = kind.cpu_overhead if cpu else kind.gpu_overhead(geometry.vocabulary, d.max_num_seqs, sharing)
-    memory = None if external else _device_memory(spec.engine.device)
+    memory = None if external else _device_memory(spec.engine.backend)
 
     def kv_bytes(stage: Stage) -> int | None:
         if d.kv_cache_memory is not None or memory is None:
@@ -230,48 +244,48 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
     return plan if external else kind.cut(plan, spec, geometry.context)
 
 
-def _device_memory(device: str) -> int | None:
-    """Bytes of one device of this machine; None where there is none."""
-    if device == "cpu":
+def _device_memory(backend: str) -> int | None:
+    """Memory of this machine, or of its smallest GPU (bytes); None where there is no GPU."""
+    if backend == "cpu":
         return int(psutil.virtual_memory().total)
     if shutil.which("nvidia-smi") is None:
         return None
-    told = subprocess.run(
+    answer = subprocess.run(
         ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"], capture_output=True, text=True
     )
-    sizes = [int(line) for line in told.stdout.split() if line.isdigit()]
+    sizes = [int(line) for line in answer.stdout.split() if line.isdigit()]
     return min(sizes) * 2**20 if sizes else None
 
 
-def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan | None, longest: int) -> None:
-    if plan is None or spec.engine.source == "external":
-        return
-    gib = 2**30
-    where = f"deployments.{spec.name} ({spec.deployment.model} on {spec.deployment.engine})"
-    fix = (
-        "Shorten the workload, raise kv_cache_memory, set kv_cache_dtype: fp8, lower max_num_seqs, or raise tensor_parallel or "
-        "pipeline_parallel."
-    )
+def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan, longest: int) -> None:
+    d, cpu = spec.deployment, spec.engine.backend == "cpu"
+    where = f"deployments.{spec.name} ({d.model} on {d.engine})"
+    weights, overhead = shown_size(plan.weight_bytes), shown_size(plan.overhead_bytes)
     held = plan.kv_cache_bytes or 0
     if managed(spec.engine.kind).slots and longest > plan.block_size:
         raise BenchError(
-            f"{where}: one request holds {longest} tokens, and each of {spec.deployment.max_num_seqs} slots (max_num_seqs) has "
-            f"{plan.block_size}. Shorten the workload, raise kv_cache_memory, or lower max_num_seqs."
+            f"{where}: one request needs {longest} tokens, and each of the {d.max_num_seqs} slots (max_num_seqs) that share "
+            f"kv_cache_memory has {plan.block_size}. Shorten the workload, raise kv_cache_memory, or lower max_num_seqs."
         )
     if plan.kv_tokens is not None and _fit(spec, plan, plan.kv_tokens, longest) < 1:
         own = plan.kv_tokens // plan.engines
-        each = f" of each of {plan.engines} engines" if plan.engines > 1 else ""
-        raise BenchError(
-            f"{where}: weights {plan.weight_bytes / gib:.2f} GiB and the engine's {plan.overhead_bytes / gib:.2f} GiB leave "
-            f"{max(0, held) / gib:.3f} GiB of KV cache a device, {own} tokens{each} at "
-            f"{plan.kv_bytes_per_token_per_device} bytes each; one request holds {longest} tokens. {fix}"
-        )
-    if plan.device_memory_bytes is not None and plan.needed_bytes is not None:
-        workers = spec.deployment.workers
-        many = f" of {workers} workers" if spec.engine.device == "cpu" and workers > 1 else ""
-        if plan.needed_bytes > plan.device_memory_bytes:
-            raise BenchError(
-                f"{where}: weights {plan.weight_bytes / gib:.2f} + KV cache {held / gib:.2f} + engine "
-                f"{plan.overhead_bytes / gib:.2f} GiB{many}, {plan.needed_bytes / gib:.2f} GiB together, are more than the "
-                f"device's {plan.device_memory_bytes / gib:.2f} GiB. Lower kv_cache_memory, or choose a smaller dtype or model."
+        each = f" for each of {plan.engines} engines" if plan.engines > 1 else ""
+        source, fix = (
+            (f"kv_cache_memory, {shown_size(held)},", "or raise kv_cache_memory.")
+            if d.kv_cache_memory is not None
+            else (
+                f"weights {weights} and the engine's {overhead} leave {shown_size(max(0, held))} of KV cache a GPU, which",
+                "lower max_num_seqs, set kv_cache_dtype: fp8, or raise tensor_parallel or pipeline_parallel.",
             )
+        )
+        raise BenchError(
+            f"{where}: {source} holds {own} tokens{each} at {plan.kv_bytes_per_token_per_device:,} bytes each; one request needs "
+            f"{longest} tokens. Shorten the workload, {fix}"
+        )
+    if plan.device_memory_bytes is not None and plan.needed_bytes is not None and plan.needed_bytes > plan.device_memory_bytes:
+        many = f" of {d.workers} workers" if cpu and d.workers > 1 else ""
+        raise BenchError(
+            f"{where}: weights {weights} + KV cache {shown_size(held)} + engine {overhead}{many} take "
+            f"{shown_size(plan.needed_bytes)}, and {'this machine' if cpu else 'a GPU'} has {shown_size(plan.device_memory_bytes)}. "
+            "Lower kv_cache_memory, or choose a smaller dtype or model."
+        )

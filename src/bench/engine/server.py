@@ -114,7 +114,7 @@ class Server:
             ServerDied: its process ended, or the time is over.
         """
         begin = time.monotonic()
-        told = begin
+        logged = begin
         while not self.answers():
             waited = time.monotonic() - begin
             if self.managed and not self.running():
@@ -122,8 +122,8 @@ class Server:
             if waited > (self._ready_timeout_s if self.managed else 10):
                 hint = self.last_words() if self.managed else "Check the address; it is not ours to start."
                 raise ServerDied(f"{self.base_url} did not answer within {waited:.0f} s. {hint}")
-            if time.monotonic() - told > 15:
-                told = time.monotonic()
+            if time.monotonic() - logged > 15:
+                logged = time.monotonic()
                 self._say(f"waiting for the server, {waited:.0f} s so far; its log: {self._log}")
             time.sleep(0.25)
         self.ready_s = time.monotonic() - begin
@@ -133,10 +133,10 @@ class Server:
         return not self.managed or (self._guard is not None and self._guard.poll() is None)
 
     def answers(self) -> bool:
-        """Whether the server says that it is ready to serve."""
+        """Whether the server is ready to serve."""
         path = self._health if self.managed else "/v1/models"
         try:
-            return get(self.base_url + path).status_code < 400
+            return get(self.base_url + path, key=None if self.managed else os.environ.get("OPENAI_API_KEY")).status_code < 400
         except requests.RequestException:
             return False
 
@@ -144,7 +144,8 @@ class Server:
         """The end of its log, for an error message."""
         lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
         started = max((i for i, line in enumerate(lines) if line.startswith("--- ")), default=0)
-        errors = [line for line in lines[started + 1 :] if "Error" in line][-5:] or lines[-15:]
+        # argparse, and so vLLM, ends pages of usage with the one line that counts: `…: error: unrecognized arguments: --flag`.
+        errors = [line for line in lines[started + 1 :] if "Error" in line or "error: " in line][-5:] or lines[-15:]
         return f"Its last words ({self._log}):\n" + "\n".join(f"    {line[:400]}" for line in errors)
 
     def stop(self) -> None:
@@ -172,14 +173,17 @@ def core_groups(cores: int, workers: int) -> list[list[int]]:
     """The cores of each worker of a CPU engine: `cores` of those this process may use. With one core in all there is nothing to pin.
 
     Raises:
-        BenchError: fewer cores than the workers need.
+        BenchError: the workers need more cores than there are.
     """
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     if len(allowed) == 1 and workers == 1:
         return []
     if cores * workers > len(allowed):
         raise BenchError(
-            f"{workers} workers of {cores} cores need {cores * workers}, and this process may use {len(allowed)}. "
-            "Lower `cores` or the parallelism of the deployment, or give the job more."
+            f"cores is {cores}"
+            + (f" for each of {workers} workers, {cores * workers} together" if workers > 1 else "")
+            + f", and this process may use {len(allowed)}. Lower cores"
+            + (" or the deployment's parallelism" if workers > 1 else "")
+            + "."
         )
     return [allowed[i * cores : (i + 1) * cores] for i in range(workers)]

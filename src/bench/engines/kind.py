@@ -1,4 +1,4 @@
-"""What an engine's file says of it: `Kind` of any that can be measured, `Managed` of those that are started here."""
+"""What an engine's file defines: `Kind` of any that can be measured, `Managed` of those that are started here."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ class Exposed:
     """One name of a metric in an engine's exposition. Of a histogram it stands here without `_sum` and `_count`.
 
     Attributes:
-        since, until: the first version that exposes it, and the first one that no longer does (by default; a server can be told to go
-            on).
+        since, until: the first version that exposes it, and the first that no longer does by default.
         absent: what it means where a server of such a version does not expose it: None, a fault; `unknown`, that it cannot be known,
             null and no fault; `zero`, that there was nothing to count so far.
     """
@@ -44,8 +43,8 @@ class Kind(ABC):
 
     Attributes:
         name: in configurations. title: for readers. prefix: of its metrics' names.
-        metrics: by our metric (`bench.telemetry.catalogue`) the names that it had, newest first; one that it never tells has none, and
-            is null in its results. facts: names of what it exposes of itself, of its KV cache above all.
+        metrics: by our metric (`bench.telemetry.catalogue`) the names that it had, newest first; a metric that it never exposes has no
+            names and is null in its results. facts: names of what it exposes of itself, of its KV cache above all.
     """
 
     name: ClassVar[str]
@@ -56,13 +55,13 @@ class Kind(ABC):
 
     @abstractmethod
     def info(self, ask: Ask) -> dict[str, Any] | None:
-        """What a server says of itself, its `version` at least; None where it is another engine's, or says nothing."""
+        """What a server reports of itself, its `version` at least; None where it is another engine's, or reports nothing."""
 
     def kv_facts(self, samples: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
         """The KV cache of all engines behind an endpoint together.
 
         Args:
-            samples: those of each of `facts` that is exposed, one for each engine. info: what the server says of itself.
+            samples: those of each of `facts` that is exposed, one for each engine. info: what the server reports of itself.
         """
         return KvFacts(engines=max(map(len, samples.values()), default=None), kv_blocks=None, block_size=None, kv_tokens=None)
 
@@ -89,7 +88,7 @@ class Managed(Kind):
     gguf: ClassVar[bool] = False
     cpu_overhead: ClassVar[int]
 
-    def lacks(self, device: str, include: Callable[[], Path]) -> str | None:
+    def lacks(self, backend: str, include: Callable[[], Path]) -> str | None:
         """What the machine lacks for it, in words; None where nothing.
 
         Args:
@@ -102,7 +101,7 @@ class Managed(Kind):
     def dtype(self, spec: DeploymentSpec) -> str:
         """The type of weights and activations that `dtype: auto` means."""
         given = spec.deployment.dtype
-        return given if given != "auto" else "float32" if spec.engine.device == "cpu" else "bfloat16"
+        return given if given != "auto" else "float32" if spec.engine.backend == "cpu" else "bfloat16"
 
     @abstractmethod
     def block_size(self, spec: DeploymentSpec, geometry: Geometry | None) -> int:
@@ -150,7 +149,7 @@ class Managed(Kind):
         return version if isinstance(version, str) else None
 
     def weight_gib(self, log: str) -> float | None:
-        """Size of the loaded weights, as its log tells them."""
+        """Size of the loaded weights, as its log reports it."""
         return None
 
 
@@ -166,7 +165,7 @@ def arguments(flags: Mapping[str, Flag]) -> list[str]:
 
 
 def common(values: Sequence[Any]) -> Any:
-    """What all of them are; None where they differ, or there are none."""
+    """What all of them are; None where they differ, or where the list is empty."""
     return values[0] if values and all(value == values[0] for value in values) else None
 
 

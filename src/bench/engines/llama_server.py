@@ -15,9 +15,9 @@ from typing import Any
 _CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
 
 
-def arguments(words: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags; names, meanings and defaults are llama-server's."""
-    parser = argparse.ArgumentParser(prog="llama_server.py", allow_abbrev=False)
+def flags() -> argparse.ArgumentParser:
+    """The flags; names, meanings and defaults are llama-server's."""
+    parser = argparse.ArgumentParser(prog="llama_server.py", allow_abbrev=False, exit_on_error=False)
     yes_or_no = argparse.BooleanOptionalAction
     parser.add_argument("--model", required=True, help="the GGUF file")
     parser.add_argument("--alias", help="the model's name in the API")
@@ -41,7 +41,16 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--warmup", action=yes_or_no, default=True)
     parser.add_argument("--metrics", action="store_true", help="serve /metrics")
     parser.add_argument("--slots", action=yes_or_no, default=True, help="serve /slots")
-    return parser.parse_args(words)
+    return parser
+
+
+def arguments(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the flags; end the program where one is wrong."""
+    parser = flags()
+    try:
+        return parser.parse_args(words)
+    except argparse.ArgumentError as error:
+        parser.error(str(error))
 
 
 def parameters(given: argparse.Namespace) -> Any:

@@ -11,13 +11,17 @@ Names: b11549, as the wheel xllamacpp 2026.10.11549 has it, tools/server. No his
 
 from __future__ import annotations
 
+import argparse
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed
+from bench.engines import llama_server
+from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, arguments
 from bench.errors import BenchError
+from bench.fields import shown_size
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings
 
@@ -71,7 +75,7 @@ class LlamaCpp(Managed):
         }
 
     def kv_facts(self, samples: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
-        """Slots as blocks. Whether prompts share prefixes it never tells."""
+        """Slots as blocks. It never reports whether prompts share prefixes."""
         props, slots = info.get("props", {}), [slot for slot in info.get("slots", ()) if isinstance(slot, dict)]
         defaults = props.get("default_generation_settings")
         sizes = {slot.get("n_ctx") for slot in slots} or {defaults.get("n_ctx") if isinstance(defaults, dict) else None}
@@ -82,13 +86,15 @@ class LlamaCpp(Managed):
     def refused(self, deployment: Deployment, engine: Engine, model: Model, geometry: Geometry | None) -> str | None:
         """Several devices, blocks, quantised caches and what cannot be planned."""
         d = deployment
+        wrong_flag = _wrong_flag(d.flags) if engine.source == "lock" else None  # a command of the user's may know others
         windows = geometry is not None and any(window is not None for window in geometry.windows)
         wrong = (
             (d.workers > 1, "tensor_parallel: llama.cpp is run as one process; remove the three kinds of parallelism"),
-            (engine.device != "cpu", "engine: llama.cpp is run on CPUs here; remove `device`, or use `source: external`"),
+            (engine.backend != "cpu", "engine: llama.cpp is run on CPUs here; remove `backend`, or use `source: external`"),
             (d.block_size is not None, "block_size: llama.cpp cuts its KV cache into slots, not into blocks; remove it"),
             (d.kv_cache_dtype != "auto", f"kv_cache_dtype: llama.cpp has no {d.kv_cache_dtype} KV cache; remove it"),
             (d.kv_cache_memory is None, "kv_cache_memory: give it; llama.cpp would take the model's whole context for every slot"),
+            (wrong_flag is not None, f"flags: {wrong_flag}"),
             (not model.synthetic, "model: llama.cpp is run with random weights here; give `architecture` or `catalogue` alone"),
             (
                 geometry is not None and (geometry.latent or windows),
@@ -121,11 +127,16 @@ class LlamaCpp(Managed):
         held = memory // each
         own = held // d.max_num_seqs // _PADDING * _PADDING
         if own == 0:
-            needed = d.max_num_seqs * _PADDING * each
+            most = held // _PADDING
             raise BenchError(
                 f"deployments.{spec.name}: {d.max_num_seqs} slots (max_num_seqs) of {_PADDING} tokens, the fewest that llama.cpp "
-                f"makes, take {needed / 2**20:,.0f} MiB of KV cache at {each:,} bytes a token; kv_cache_memory is "
-                f"{memory / 2**20:,.0f} MiB. Raise it, or lower max_num_seqs to {held // _PADDING} or less."
+                f"makes, take {shown_size(d.max_num_seqs * _PADDING * each)} of KV cache at {each:,} bytes a token; kv_cache_memory "
+                f"is {shown_size(memory)}. Raise it"
+                + (
+                    f", or lower max_num_seqs to {most} or less."
+                    if most
+                    else f": a single slot takes {shown_size(_PADDING * each)}."
+                )
             )
         slot = min(own, -(-context // _PADDING) * _PADDING)
         return replace(plan, block_size=slot, kv_tokens=d.max_num_seqs * slot, kv_groups=((None, 1),))
@@ -178,3 +189,13 @@ class LlamaCpp(Managed):
         return super().version(info, packages) or next(
             (pin.partition("==")[2] for pin in packages if pin.startswith("xllamacpp==")), None
         )
+
+
+def _wrong_flag(flags: Mapping[str, Flag]) -> str | None:
+    """What `llama_server.py` would refuse of `flags`, after a page of usage and minutes of preparation; None where nothing."""
+    try:
+        _, unknown = llama_server.flags().parse_known_args(["--model", "x", *arguments(flags)])
+    except argparse.ArgumentError as error:
+        return str(error)
+    known = sorted(re.findall(r"--(?!no-)[a-z-]+", llama_server.flags().format_usage()))
+    return f"unknown to llama.cpp as it is built here: {' '.join(unknown)}; it knows {', '.join(known)}" if unknown else None

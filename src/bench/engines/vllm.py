@@ -102,9 +102,9 @@ class VLLM(Managed):
             cache_config={key: common([config.get(key) for config in configs]) for config in configs[:1] for key in config},
         )
 
-    def lacks(self, device: str, include: Callable[[], Path]) -> str | None:
+    def lacks(self, backend: str, include: Callable[[], Path]) -> str | None:
         """libnuma on a CPU. On a GPU a compiler: it compiles kernels with Triton while it starts."""
-        if device == "cpu":
+        if backend == "cpu":
             if sys.platform.startswith("linux") and find_library("numa") is None:
                 return "vLLM's CPU build needs libnuma; on Debian: apt-get install libnuma1."
             return None
@@ -121,7 +121,7 @@ class VLLM(Managed):
     def block_size(self, spec: DeploymentSpec, geometry: Geometry | None) -> int:
         """On a CPU 32, and 16 of latent attention, whose backend there has no others; 16 on a GPU."""
         latent = geometry is not None and geometry.latent
-        return spec.deployment.block_size or (32 if spec.engine.device == "cpu" and not latent else 16)
+        return spec.deployment.block_size or (32 if spec.engine.backend == "cpu" and not latent else 16)
 
     def gpu_overhead(self, vocabulary: int, max_num_seqs: int, sharing: int) -> int:
         """The sum of `gpu_overhead_terms`."""
@@ -135,8 +135,9 @@ class VLLM(Managed):
         and what else does not follow the vocabulary. `parallel`, 0.52 GiB where several GPUs exchange. Of pipeline stages, each is
         taken to keep all three, though the last one alone sorts logits: their KV cache comes out too small rather than too large.
 
-        Source: fitted to the study's seven printed capacities, each of which it meets within 1 % (docs/models.md). Engines that sample
-        with FlashInfer, which sorts nothing, keep less: there the capacity comes out too small, by 1.6 of 56 GiB in the one log seen.
+        Source: fitted to the study's seven printed capacities, each of which it meets within 1 %
+        (docs/explanation/memory.md). Engines that sample with FlashInfer, which sorts nothing, keep less: there
+        the capacity comes out too small, by 1.6 of 56 GiB in the one log seen.
         """
         return {
             "activation": round(_SAMPLER_BYTES * vocabulary * max_num_seqs),
@@ -175,7 +176,7 @@ class VLLM(Managed):
             flags["gpu-memory-utilization"] = d.gpu_memory_utilization
         if spec.model.synthetic:
             flags["load-format"] = "dummy"
-        if spec.engine.device == "cpu":
+        if spec.engine.backend == "cpu":
             flags["enforce-eager"] = True  # compiling costs minutes, and gains nothing for models this small
         return flags
 
@@ -197,7 +198,7 @@ class VLLM(Managed):
         return [], {"VLLM_CPU_OMP_THREADS_BIND": "|".join(",".join(map(str, group)) for group in groups)}
 
     def weight_gib(self, log: str) -> float | None:
-        """As it says after loading."""
+        """As its log reports after loading."""
         found = re.findall(r"[Mm]odel loading took ([\d.]+) GiB", log)
         return float(found[-1]) if found else None
 
@@ -205,8 +206,8 @@ class VLLM(Managed):
 def _blocks(configs: Sequence[Mapping[str, str]]) -> int | None:
     """Blocks of all engines together.
 
-    Each says the sum over its server's engines. They are added up only where they are of several servers: where they differ, or where
-    one engine's tokens, which are never summed, fill all of its blocks.
+    Each reports the sum over its server's engines. They are added up only where they are of several servers: where they differ, or
+    where one engine's tokens, which are never summed, fill all of its blocks.
     """
     counts = [count(config.get("num_gpu_blocks")) for config in configs]
     own = [count(config.get("kv_cache_size_tokens")) for config in configs]

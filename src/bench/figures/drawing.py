@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,25 @@ from bench.study.plan import digest
 
 __all__ = ["draw_figures"]
 
+_EVERY_S = 10.0  # between two lines
 _RECORD = ".drawn"  # beside the figures: what each was drawn from, and its files' checksums
 
 
-def draw_figures(code: Mapping[str, str], results: Results, folder: Path, *, tables: Sequence[Path]) -> list[str]:
+def draw_figures(
+    code: Mapping[str, str],
+    results: Results,
+    folder: Path,
+    *,
+    tables: Sequence[Path],
+    say: Callable[[str], None] = lambda _: None,
+) -> list[str]:
     """Draw the figures named in `code` into `folder`; the names of those that were drawn, and not as they should be already.
 
     A figure is kept where its code, its tables, and what it uses of the decision are what it was drawn from, and its files are as they
     were written. Kept files are touched, as the workflow takes what is older than the tables for stale.
 
     Args:
-        code: by figure, a digest of the code that decides it. tables: the files that hold `results`.
+        code: by figure, a digest of the code that decides it. tables: the files that hold `results`. say: takes a line now and then.
 
     Raises:
         BenchError: there is no such figure.
@@ -37,8 +46,9 @@ def draw_figures(code: Mapping[str, str], results: Results, folder: Path, *, tab
     record = folder / _RECORD
     known = _known(record)
     read = [_checksum(table) for table in tables]
-    drawn = []
-    for name, source in code.items():
+    drawn, begin = [], time.monotonic()
+    said = begin
+    for number, (name, source) in enumerate(code.items(), 1):
         given = results.given(load_figure(name).uses)
         of = digest(
             {
@@ -56,6 +66,10 @@ def draw_figures(code: Mapping[str, str], results: Results, folder: Path, *, tab
         drawn.append(name)
         known[name] = {"of": of, "files": _files(folder, name)}
         record.write_text(json.dumps(known, indent=2) + "\n")
+        if number < len(code) and (now := time.monotonic()) - said > _EVERY_S:
+            left_s = (now - begin) / number * (len(code) - number)
+            say(f"{number} of {len(code)} figures, about {left_s:.0f} s left")
+            said = now
     return drawn
 
 

@@ -7,10 +7,10 @@ import polars as pl
 
 from bench.analysis.lengths import line
 from bench.figures.results import Results
-from bench.figures.theme import HEIGHT, PALETTE, nothing_to_show, points
-from bench.words.lengths import fit_text, with_half
+from bench.figures.theme import HEIGHT, PALETTE, nothing_to_show, points, shapes
+from bench.words.lengths import cost_title, fit_text
 
-__all__ = ["fitted", "length_chart", "swept"]
+__all__ = ["fitted", "length_chart", "length_title", "swept"]
 
 _WIDTH = 460
 
@@ -33,32 +33,37 @@ def swept(results: Results, key: str) -> pl.DataFrame:
     return runs.with_columns(series=pl.concat_str(parts, separator=" "))
 
 
-def fitted(runs: pl.DataFrame, x: str, y: str, words: str | None) -> pl.DataFrame:
-    """The runs that have a `y`, with `series` that ends in its line's equation, and `fit`, the line at `x`.
+def fitted(runs: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
+    """The runs that have a `y`, with `series` that ends in its fit's equation, and `fit`, the line or parabola at `x`.
 
     Args:
-        y: a time (ms). words: the equation, with places for `{intercept}` and `{slope}`; None fits no line.
+        x: a length (tokens). y: a time (ms).
     """
     parts = [runs.head(0).with_columns(fit=pl.lit(None, dtype=pl.Float64))]
     for (_,), group in runs.drop_nulls(y).group_by("series", maintain_order=True):
-        found = line(group, x, y) if words else None
-        if found and words:
-            equation = words.format(
-                intercept=with_half(found.intercept, found.intercept_half), slope=with_half(found.slope, found.slope_half)
-            )
-            named = pl.format("{}: {} ({})", "series", pl.lit(equation), pl.lit(fit_text(found)))
-            group = group.with_columns(series=named, fit=found.intercept + found.slope * pl.col(x))  # noqa: PLW2901
+        found = line(group, x, y)
+        if found:
+            named = pl.format("{}: {}", "series", pl.lit(fit_text(found)))
+            group = group.with_columns(series=named, fit=found.at(pl.col(x)))  # noqa: PLW2901
         else:
             group = group.with_columns(fit=pl.lit(None, dtype=pl.Float64))  # noqa: PLW2901
         parts.append(group)
     return pl.concat(parts)
 
 
+def length_title(runs: pl.DataFrame, x: str, y: str, *, of: str, latency: str) -> str | None:
+    """What a token costs, where one series is shown and its fit is sure of it. Args: as those of `fitted` and `cost_title`."""
+    if runs["series"].n_unique() != 1:
+        return None
+    found = line(runs, x, y)
+    return cost_title(found, of=of, latency=latency) if found else None
+
+
 def length_chart(rows: pl.DataFrame, *, x: tuple[str, str], y: tuple[str, str], legend: str | None) -> alt.LayerChart:
-    """A point a run and a line a series; invalid runs as crosses.
+    """A point a run, and each series' fit, or a line through its valid runs where nothing is fitted; invalid runs as crosses.
 
     Args:
-        rows: of `fitted`. x, y: column and title. legend: its title, below the panel; None draws none.
+        rows: of `fitted`, or with `fit` null. x, y: column and title. legend: its title, below the panel; None draws none.
     """
     if rows.is_empty():
         return nothing_to_show("no run with such lengths")
@@ -71,14 +76,17 @@ def length_chart(rows: pl.DataFrame, *, x: tuple[str, str], y: tuple[str, str], 
         legend=below,
         scale=alt.Scale(domain=order, range=[PALETTE[i % len(PALETTE)] for i in range(len(order))]),
     )
+    shape = alt.Shape(
+        "series:N", title=legend, sort=order, legend=below, scale=alt.Scale(domain=order, range=shapes(len(order)))
+    )
     across = alt.X(f"{x[0]}:Q", title=x[1])
-    highest = max([*rows[y[0]].drop_nulls(), *rows["fit"].drop_nulls()], default=1.0)
-    scale = alt.Scale(domain=[0, 1.05 * highest])
+    values = [*rows[y[0]].drop_nulls(), *rows["fit"].drop_nulls()]
+    scale = alt.Scale(domain=[min(0.0, *values), 1.05 * max(values, default=1.0)], nice=False)
     up, fit = (alt.Y(f"{field}:Q", title=y[1], scale=scale) for field in (y[0], "fit"))
     base = alt.Chart(rows.select("deployment", "series", "valid", "fit", "run", x[0], y[0]))
     if rows["fit"].is_not_null().any():
-        lines = base.mark_line(strokeDash=[5, 4]).encode(x=across, y=fit, color=colour)
+        lines = base.mark_line(strokeDash=[5, 4], interpolate="monotone").encode(x=across, y=fit, color=colour)
     else:
         lines = base.transform_filter("datum.valid").mark_line().encode(x=across, y=up, color=colour)
-    dots = points(base, up, across, colour, tooltip=["run:N", alt.Tooltip(y[0], format=".4g")])
+    dots = points(base, up, across, colour, shape=shape, tooltip=["run:N", alt.Tooltip(y[0], format=".4g")])
     return alt.LayerChart(layer=[lines, dots]).properties(width=_WIDTH, height=HEIGHT)

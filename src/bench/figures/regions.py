@@ -16,7 +16,7 @@ from bench.words.regions import Name, turning_point
 
 __all__ = ["point_layers", "region_bands", "region_colour", "turning_points"]
 
-# Pale, for lines on them; where eyes cannot tell the tints apart, the letters do.
+# Pale, for lines on them; the letters say the same where the tints look alike.
 _TINTS = {"A": "#dcebf7", "B": "#fdf0cd", "C": "#f6d8ca", "flat": "#e6e6e6"}
 _BANDS = {"curve": pl.String, "begin": pl.Float64, "end": pl.Float64, "middle": pl.Float64, "region": pl.String}
 _POINT_OF: dict[str, Name] = {"A|B": "equilibrium", "B|C": "saturation"}
@@ -27,7 +27,7 @@ def region_colour() -> alt.Color:
     return alt.Color("region:N", legend=None, scale=alt.Scale(domain=list(_TINTS), range=list(_TINTS.values())))
 
 
-def region_bands(results: Results, found: pl.DataFrame) -> pl.DataFrame:
+def region_bands(results: Results, found: pl.DataFrame, *, log: bool | None = None) -> pl.DataFrame:
     """The regions of each curve from its lowest to its highest level: `curve`, `begin`, `end`, `middle` (load), `region`.
 
     A reaches to the equilibrium point or, without one, as far as growth surely is proportional; B from there to the saturation
@@ -35,9 +35,9 @@ def region_bands(results: Results, found: pl.DataFrame) -> pl.DataFrame:
     nothing is sure belongs to none.
 
     Args:
-        found: rows of `bench.analysis.regions`.
+        found: rows of `bench.analysis.regions`. log: as `level_axis` takes it.
     """
-    log = is_log(results)
+    log = is_log(results) if log is None else log
     rows = [
         (row["curve"], begin, end, math.sqrt(begin * end) if log else (begin + end) / 2, region)
         for row in _with_ends(results, found).iter_rows(named=True)
@@ -59,14 +59,15 @@ def _bands(row: Mapping[str, Any]) -> list[tuple[str, float, float]]:
     return bands
 
 
-def turning_points(results: Results, found: pl.DataFrame, column: str) -> pl.DataFrame:
+def turning_points(results: Results, found: pl.DataFrame, column: str, *, log: bool | None = None) -> pl.DataFrame:
     """The points of each curve that has them: `curve`, `point`, `level`, `low`, `high`, `text`, and `column` where its line is there.
 
     An interval's open side ends where the levels do.
 
     Args:
-        found: rows of `bench.analysis.regions` for the throughput `column`.
+        found: rows of `bench.analysis.regions` for the throughput `column`. log: as `level_axis` takes it.
     """
+    log = is_log(results) if log is None else log
     rows = []
     for row in _with_ends(results, found).iter_rows(named=True):
         runs = results.runs.filter(
@@ -77,7 +78,7 @@ def turning_points(results: Results, found: pl.DataFrame, column: str) -> pl.Dat
             at, low, high = (row[f"{name}_{key}"] for key in ("at", "low", "high"))
             if at is not None:
                 ends = (row["lowest"] if low is None else low, row["highest"] if high is None else high)
-                height = _height(line["level"].to_list(), line[column].to_list(), at, log=is_log(results))
+                height = _height(line["level"].to_list(), line[column].to_list(), at, log=log)
                 rows.append((row["curve"], point, at, *ends, turning_point(row, name), height))
     schema = {"curve": pl.String, "point": pl.String, "level": pl.Float64, "low": pl.Float64,
               "high": pl.Float64, "text": pl.String, column: pl.Float64}  # fmt: skip
@@ -98,19 +99,21 @@ def _height(levels: list[float], heights: list[float], at: float, *, log: bool) 
     return float(np.interp(at, levels, heights))
 
 
-def point_layers(results: Results, points: pl.DataFrame, y: alt.Y, colour: alt.Color | alt.ColorValue) -> list[alt.Chart]:
+def point_layers(
+    results: Results, points: pl.DataFrame, y: alt.Y, colour: alt.Color | alt.ColorValue, *, log: bool | None = None
+) -> list[alt.Chart]:
     """Each point as a diamond on its curve, with a bar along the load for its interval.
 
     Args:
-        points: rows of `turning_points`. y: of their throughput.
+        points: rows of `turning_points`. y: of their throughput. log: as `level_axis` takes it.
     """
     base = alt.Chart(points)
     tooltip = ["curve:N", "point:N", alt.Tooltip("text:N", title="load")]
     return [
         base.mark_rule(strokeWidth=6, opacity=0.35, strokeCap="round").encode(
-            x=level_axis(results, "low"), x2="high:Q", y=y, color=colour
+            x=level_axis(results, "low", log=log), x2="high:Q", y=y, color=colour
         ),
         base.mark_point(shape="diamond", fill="white", size=130, strokeWidth=2, opacity=1).encode(
-            x=level_axis(results), y=y, color=colour, tooltip=tooltip
+            x=level_axis(results, log=log), y=y, color=colour, tooltip=tooltip
         ),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import altair as alt
 
@@ -12,6 +13,9 @@ from bench.errors import BenchError
 from bench.figures.conditions import Condition
 from bench.figures.results import Results
 from bench.figures.selection import figure_names
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = ["Figure", "figure", "load_figure"]
 
@@ -24,11 +28,15 @@ class Figure:
 
     Attributes:
         applies: which studies have it, as `bench.figures.conditions` words it. order: its place in a report; least first.
+        title: neutral; a figure's title where `finding`, what its data show in one sentence, is None or returns None.
+        reading: how to read it, which stands below it in the report and not in the picture.
         by_axis: whether its x axis is the load, so that kinds of load stand apart and lengths that a ladder sweeps are left to others.
-        uses: keys of the decision that it is drawn from; it gets no others, so that a change of those does not draw it anew. `device`
-            is the hardware too.
+        uses: keys of the decision that it is drawn from; it gets no others, so that a change of those does not draw it anew. With
+            `accelerator` it gets that GPU's entry too.
         invalid: how it shows invalid runs, as its note about them begins. judged: the column that says which are valid: `valid`, or
             `counts_valid` where only the server's own counts are drawn, from which a late client takes nothing away.
+        shown: the runs of which it counts the invalid ones; None counts all that it is drawn from. note: what else its note has to say,
+            such as how many pairs are left out; empty where nothing.
     """
 
     name: str
@@ -42,6 +50,9 @@ class Figure:
     judged: str
     by_axis: bool
     uses: tuple[str, ...]
+    finding: Callable[[Results], str | None] | None = None
+    shown: Callable[[Results], pl.DataFrame] | None = None
+    note: Callable[[Results], str] | None = None
 
 
 _FIGURES: dict[str, Figure] = {}
@@ -59,11 +70,16 @@ def figure(
     judged: str = "valid",
     by_axis: bool = True,
     uses: tuple[str, ...] = (),
+    finding: Callable[[Results], str | None] | None = None,
+    shown: Callable[[Results], pl.DataFrame] | None = None,
+    note: Callable[[Results], str] | None = None,
 ) -> Callable[[Draw], Draw]:
     """Register the decorated function as the figure `name`, which is also its file's name. The rest: `Figure`."""
 
     def register(draw: Draw) -> Draw:
-        _FIGURES[name] = Figure(name, applies, order, title, question, reading, draw, invalid, judged, by_axis, uses)
+        _FIGURES[name] = Figure(
+            name, applies, order, title, question, reading, draw, invalid, judged, by_axis, uses, finding, shown, note
+        )
         return draw
 
     return register

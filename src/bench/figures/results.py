@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.published import Device
+from bench.published import Accelerator
 from bench.study import Decision
 
 if TYPE_CHECKING:
@@ -32,10 +32,12 @@ class Results:
     timeseries: pl.DataFrame
     whole: pl.DataFrame | None = None
     decision: Decision = field(default_factory=Decision)
-    device: Device | None = None
+    device: Accelerator | None = None
 
     @classmethod
-    def read(cls, summary: Path, timeseries: Path, decision: Decision | None = None, device: Device | None = None) -> Results:
+    def read(
+        cls, summary: Path, timeseries: Path, decision: Decision | None = None, device: Accelerator | None = None
+    ) -> Results:
         """The results in the files that `aggregate` wrote; loads that go on by their steady windows, where there are any."""
         import polars as pl  # noqa: PLC0415 - the workflow asks which figures there are without it
 
@@ -47,7 +49,7 @@ class Results:
     def given(self, uses: Collection[str]) -> Results:
         """The same results with no more of the decision than the keys in `uses`, and with the device where that is one of them."""
         decision = Decision(**self.decision.model_dump(include=set(uses)))
-        return replace(self, decision=decision, device=self.device if "device" in uses else None)
+        return replace(self, decision=decision, device=self.device if "accelerator" in uses else None)
 
     @property
     def axis(self) -> str:
@@ -109,6 +111,13 @@ class Results:
         from bench.analysis import compare_with_baseline  # noqa: PLC0415 - as above
 
         return compare_with_baseline(self.study)
+
+    @cached_property
+    def whole_runs(self) -> pl.DataFrame:
+        """The valid runs that stand as whole runs on a curve whose other levels are steady windows."""
+        from bench.analysis.windows import whole_runs  # noqa: PLC0415 - as above
+
+        return whole_runs(self.runs)
 
     @cached_property
     def several_workloads(self) -> bool:

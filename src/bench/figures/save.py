@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 import vl_convert
 
-from bench.figures.registry import load_figure
+from bench.figures.registry import Figure, load_figure
 from bench.figures.results import Results
-from bench.figures.theme import finish, heading
+from bench.figures.theme import finish
 from bench.words.charts import invalid_note
 
 __all__ = ["KINDS", "save_figure"]
@@ -25,23 +25,25 @@ _PIXELS_A_UNIT = 2.0
 def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
     """Draw `name` and save it as `stem` with .svg, .png and .json; the paths written.
 
+    Inside the figure stand its title, its question and a note. How to read it would fill the picture, so that stands beside it: the
+    JSON has all four under `usermeta`, where the report and the manifest find them.
+
     Raises:
         BenchError: there is no such figure.
     """
     drawn = load_figure(name)
     results = results.given(drawn.uses)
-    charts = [drawn.draw(part) for part in (results.by_axis() if drawn.by_axis else [results])]
-    invalid = results.runs.filter(~results.runs[drawn.judged]).height
-    note = invalid_note(drawn.invalid, invalid, results.runs.height)
+    parts = results.by_axis() if drawn.by_axis else [results]
+    charts = [drawn.draw(part) for part in parts]
     # Loads of different kinds stand below one another.
     apart = alt.Resolve(
         scale=alt.ScaleResolveMap(color="independent")
     )  # given at once: a step more would copy every chart, deeply
     chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts, resolve=apart)  # type: ignore[arg-type]
-    whole: dict[str, Any] = finish(chart, drawn.title, [drawn.question, note]).to_dict()
-    # A picture stands alone, so it says how to read it; the page says it in its own words beside the interactive one.
-    still = {**whole, "title": heading(drawn.title, [drawn.question, *_wrapped(drawn.reading), note]).to_dict()}
-    svg = vl_convert.vegalite_to_svg(still)
+    texts = _texts(drawn, parts)
+    whole: dict[str, Any] = finish(chart, texts["title"], [texts["question"], texts["note"]]).to_dict()
+    whole["usermeta"] = texts
+    svg = vl_convert.vegalite_to_svg(whole)
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in KINDS]
     paths[0].write_text(svg, encoding="utf-8")
@@ -51,5 +53,17 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
     return paths
 
 
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text.replace(" %", "\N{NO-BREAK SPACE}%"), 92)
+def _texts(drawn: Figure, parts: Sequence[Results]) -> dict[str, str]:
+    """The figure's `title`, `question` and `reading`, and a `note` on what is invalid or left out."""
+    found = drawn.finding(parts[0]) if drawn.finding and len(parts) == 1 else None
+    shown = [drawn.shown(part) if drawn.shown else part.runs for part in parts]
+    invalid = sum(runs.filter(~runs[drawn.judged]).height for runs in shown)
+    notes = [invalid_note(drawn.invalid, invalid, sum(runs.height for runs in shown))]
+    if drawn.note:
+        notes += map(drawn.note, parts)
+    return {
+        "title": found or drawn.title,
+        "question": drawn.question,
+        "reading": drawn.reading,
+        "note": " ".join(filter(None, notes)),
+    }

@@ -9,20 +9,21 @@ import altair as alt
 import polars as pl
 
 from bench.figures.results import Results
+from bench.words.charts import throughput_title, whole_runs_note
 
 __all__ = [
     "AXIS_TITLES",
     "HEIGHT",
-    "INVALID",
+    "NEUTRAL",
     "PALETTE",
     "PANELS_A_ROW",
     "WIDTH",
     "curve_colour",
     "curve_column",
+    "curve_shape",
     "curve_size",
     "curve_width",
     "finish",
-    "heading",
     "is_log",
     "layered",
     "level_axis",
@@ -30,7 +31,11 @@ __all__ = [
     "nothing_to_show",
     "points",
     "predicted_rules",
+    "saturation_finding",
+    "shapes",
+    "whole_note",
     "with_curve",
+    "with_whole",
 ]
 
 # Okabe and Ito's colours, which readers with any colour vision tell apart; yellow, too pale for lines on white, is left out.
@@ -40,12 +45,17 @@ _DARKER = ["#003C5E", "#6E3000", "#00523C", "#7A2E58", "#7A5400", "#1B5E86", "#8
 _MANY = [*PALETTE, *_DARKER]
 WIDTH, HEIGHT = 460, 300
 PANELS_A_ROW = 4  # of small multiples
-INVALID = "invalid run"
+# Beside the colour, so that curves can be distinguished in print and by any eye. Diamonds, crosses and the full cache's triangle have
+# meanings of their own.
+_STAR = "M0,-1.2L0.29,-0.39L1.14,-0.37L0.46,0.15L0.7,0.97L0,0.48L-0.7,0.97L-0.46,0.15L-1.14,-0.37L-0.29,-0.39Z"
+_SHAPES = ["circle", "square", "triangle-up", "triangle-down", "triangle-right", "triangle-left", _STAR]
+NEUTRAL = "#777777"
 AXIS_TITLES = {
     "concurrency": "concurrency (requests in flight)",
     "request_rate": "request rate (requests/s)",
     "time_scale": "trace, times as fast as recorded",
 }
+_UNITS = {"concurrency": "requests in flight", "request_rate": "requests/s", "time_scale": "times the recorded speed"}
 _FONT = "Helvetica, Arial, sans-serif"
 # Charts show what the tables hold; a study of more rows than Altair's default limit is no mistake.
 alt.data_transformers.disable_max_rows()
@@ -77,7 +87,22 @@ def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
     order = curve_column(results)
     everywhere = _named(results, results.study)["curve"].unique(maintain_order=True).to_list()
     colours = [_MANY[everywhere.index(curve) % len(_MANY)] for curve in order]
-    return alt.Color("curve:N", title=title, sort=order, scale=alt.Scale(domain=order, range=colours))
+    opaque = alt.Legend(symbolOpacity=1)  # whatever marks it is of
+    return alt.Color("curve:N", title=title, sort=order, legend=opaque, scale=alt.Scale(domain=order, range=colours))
+
+
+def curve_shape(results: Results, *, title: str = "deployment") -> alt.Shape:
+    """One shape a curve, the same one everywhere, beside its colour; the legends of both become one."""
+    order = curve_column(results)
+    everywhere = _named(results, results.study)["curve"].unique(maintain_order=True).to_list()
+    marks = shapes(len(everywhere))
+    scale = alt.Scale(domain=order, range=[marks[everywhere.index(curve)] for curve in order])
+    return alt.Shape("curve:N", title=title, sort=order, legend=alt.Legend(symbolOpacity=1), scale=scale)
+
+
+def shapes(count: int) -> list[str]:
+    """Shapes for so many series; two series of one hue, the darker one of which comes a palette later, differ in shape."""
+    return [_SHAPES[(i + i // len(_SHAPES)) % len(_SHAPES)] for i in range(count)]
 
 
 def curve_size() -> alt.Size:
@@ -95,10 +120,15 @@ def is_log(results: Results) -> bool:
     return float(results.runs["level"].max()) / float(results.runs["level"].min()) > 20  # type: ignore[arg-type]
 
 
-def level_axis(results: Results, field: str = "level") -> alt.X:
-    """The load: requests in flight, requests a second or a time scale."""
+def level_axis(results: Results, field: str = "level", *, log: bool | None = None) -> alt.X:
+    """The load: requests in flight, requests a second or a time scale.
+
+    Args:
+        log: whether the axis is logarithmic; None decides by `is_log`. Panels that are compared must agree, so where each shows a part
+            of a study the whole decides.
+    """
     low, high = float(results.runs["level"].min()), float(results.runs["level"].max())  # type: ignore[arg-type]
-    log = is_log(results)
+    log = is_log(results) if log is None else log
     powers = [2.0**n for n in range(-10, 20)]
     values = [v for v in powers if low <= v <= high * 1.1] if log else None
     scale = alt.Scale(type="log", base=2, nice=False) if log else alt.Scale(zero=False)
@@ -108,7 +138,7 @@ def level_axis(results: Results, field: str = "level") -> alt.X:
 
 
 def predicted_rules(runs: pl.DataFrame, x: alt.X, colour: alt.Color | alt.ColorDatum) -> alt.Chart:
-    """A dashed rule at the predicted saturation of each curve, where it lies among the levels shown.
+    """A dashed rule at the predicted saturation of each curve, where it lies among the levels shown; grey where several share it.
 
     Args:
         runs: rows with `curve`, `axis`, `level` and `predicted_saturation` (requests).
@@ -116,8 +146,11 @@ def predicted_rules(runs: pl.DataFrame, x: alt.X, colour: alt.Color | alt.ColorD
     counted = runs.filter(pl.col("axis") == "concurrency")  # a number of requests has no place on another axis
     highest = max(counted["level"].to_list(), default=0)
     predicted = counted.group_by("curve", maintain_order=True).agg(level=pl.col("predicted_saturation").max())
+    # The colour of one would hide that of the other below it.
+    predicted = predicted.drop_nulls().with_columns(shared=pl.len().over(pl.col("level").round(1)) > 1)
     shown = alt.Chart(predicted.filter(pl.col("level") <= 1.1 * highest))
-    rules: alt.Chart = shown.mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=x, color=colour)
+    own = alt.condition("datum.shared", alt.value(NEUTRAL), colour)
+    rules: alt.Chart = shown.mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=x, color=own)
     return rules
 
 
@@ -134,16 +167,40 @@ def median_lines(runs: pl.DataFrame, column: str, x: alt.X, y: alt.Y, colour: al
 
 
 def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDatum, **more: Any) -> alt.LayerChart:
-    """Every run as a point: filled where it is valid, a cross where it is not."""
-    common = {"x": x, "y": y, "color": colour, **more}
-    size = {} if "size" in more else {"size": alt.value(45)}
-    valid = chart.transform_filter("datum.valid").mark_point(filled=True, opacity=1).encode(**common, **size)
+    """Every run as a point: filled where it is valid, a cross where it is not.
+
+    Hollow where `whole` is true: a whole run on a curve whose other levels are steady windows (`Results.whole_runs`).
+    """
+    common = {"x": x, "y": y, "color": colour, "size": alt.value(45), **more}
+    valid = chart.transform_filter("datum.valid && !datum.whole").mark_point(filled=True, opacity=1).encode(**common)
+    whole = chart.transform_filter("datum.valid && datum.whole").mark_point(fill="white", strokeWidth=1.5, opacity=1)
+    del common["size"]
+    common.pop("shape", None)
     invalid = (
         chart.transform_filter("!datum.valid")
         .mark_point(shape="cross", filled=False, angle=45, strokeWidth=1.5, opacity=1)
-        .encode(**{**common, "size": alt.value(70)})
+        .encode(**common, size=alt.value(70))
     )
-    return alt.LayerChart(layer=[valid, invalid])
+    hollow = whole.encode(x=x, y=y, color=colour, size=alt.value(60), **{k: v for k, v in more.items() if k != "size"})
+    return alt.LayerChart(layer=[valid, hollow, invalid])
+
+
+def with_whole(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
+    """Add `whole`, by which `points` draws hollow what `Results.whole_runs` has."""
+    whole = results.whole_runs.select("deployment", "run", whole=pl.lit(True))
+    return runs.join(whole, on=["deployment", "run"], how="left", maintain_order="left").with_columns(
+        pl.col("whole").fill_null(False)
+    )
+
+
+def saturation_finding(results: Results) -> str | None:
+    """At which loads throughput saturates, as a title; None where it is not known of every curve."""
+    return throughput_title(results.saturation, _UNITS[results.axis])
+
+
+def whole_note(results: Results) -> str:
+    """The note on the hollow points; empty where there are none."""
+    return whole_runs_note(results.whole_runs.height, marks="Hollow")
 
 
 def layered(*layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
@@ -159,13 +216,9 @@ def nothing_to_show(why: str) -> alt.LayerChart:
 
 def finish(chart: Any, title: str, notes: Sequence[str]) -> alt.TopLevelMixin:
     """Give a figure its title, the notes below it, and the theme; in place, as `properties` would copy every chart in it, deeply."""
-    chart.title, chart.config = heading(title, notes), _config()
+    chart.title = alt.TitleParams(title, subtitle=[note for note in notes if note], anchor="start", offset=12)
+    chart.config = _config()
     return chart  # type: ignore[no-any-return]
-
-
-def heading(title: str, notes: Sequence[str]) -> alt.TitleParams:
-    """A figure's title with the notes below it."""
-    return alt.TitleParams(title, subtitle=[note for note in notes if note], anchor="start", offset=12)
 
 
 def _config() -> alt.Config:

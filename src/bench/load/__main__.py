@@ -1,7 +1,7 @@
 """The load process: `python -m bench.load`, which a session starts and talks to over its standard input and output.
 
 In: a pickled `Assignment`. Out: `ready` and this process's clock. In: the start on the common clock. Out: a pickled `Report`.
-What it cannot do (open a connection) it says in a pickled text instead.
+Where it fails (a connection cannot be opened) it answers with a pickled text instead.
 """
 
 from __future__ import annotations

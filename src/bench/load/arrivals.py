@@ -18,7 +18,7 @@ def arrivals(workload: Workload, rate: float, seed: str) -> list[float]:
 
     The gaps are drawn at a rate of one, stretched so that exactly as many arrive as the rate promises, and their sum is carried
     through the inverse of the expected number of arrivals: a step or ramp bends the pattern without another draw. Unstretched, a
-    Poisson stream of 100 requests offers 10 % more or less than its level says, and a curve drawn over levels bends by chance.
+    Poisson stream of 100 requests offers 10 % more or less than its level, and a curve drawn over levels bends by chance.
 
     Args:
         workload: an open loop, for `num_requests` or `duration_s`. rate: requests a second. seed: text.

@@ -1,4 +1,4 @@
-"""What a session tells a load process, and what it hears back."""
+"""What a session sends to a load process, and what comes back."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def _most_within(moments: Sequence[float], window_s: float) -> int:
 
 
 class _Process:
-    """A load process: started, told what to send, and never left behind."""
+    """A load process: started, given what to send, and never left behind."""
 
     def __init__(self, target: Target, assignment: Assignment) -> None:
         self._target, self._assignment = target, assignment
@@ -265,10 +265,10 @@ class _Process:
         for _ in range(2):  # the first answer pays for what a first call costs
             before = time.monotonic()
             self._tell(b"?")
-            told = self._from.read(8)
-            if len(told) < 8:
+            answer = self._from.read(8)
+            if len(answer) < 8:
                 raise self._lost()
-            (its,) = struct.unpack("d", told)
+            (its,) = struct.unpack("d", answer)
             skew = max(0.0, before - its, its - time.monotonic())
         return skew
 
@@ -295,21 +295,21 @@ class _Process:
     def _hear(self) -> Any:
         try:
             return pickle.load(self._from)  # noqa: S301 - our own process
-        except Exception:  # bytes that are no pickle raise nearly anything
+        except Exception:  # bytes that are not a pickle raise nearly anything
             raise self._lost() from None
 
     def _lost(self) -> BenchError:
-        """Why it is not heard any more."""
+        """Why it does not answer any more."""
         try:
             status = self._process.wait(timeout=2)
         except subprocess.TimeoutExpired:
             return BenchError(
-                "a load process said what it has no words for: something that Python loads at its start prints to standard output. "
+                "a load process wrote unexpected output to stdout: something that Python loads at its start prints there. "
                 "Look into PYTHONPATH and sitecustomize."
             )
         why = (
             "killed, often for memory: give the job more, or send fewer and shorter requests"
             if status == -signal.SIGKILL
-            else "what it said of it stands above, if anything"
+            else "its own message, if any, is above"
         )
         return BenchError(f"a load process ended with status {status} ({why}) before the run had ended.")

@@ -96,7 +96,7 @@ class Connection:
         """
         if not self.open:
             if not isinstance(self.sock, ssl.SSLSocket):
-                # Asked again, connect says how it stands: the event may be one of a connection that had this descriptor before.
+                # Called again, connect reports the state: the event may be one of a connection that had this descriptor before.
                 error = self.sock.connect_ex(self._address.sockaddr)
                 if error in (errno.EINPROGRESS, errno.EALREADY):
                     return select.EPOLLOUT
@@ -152,12 +152,12 @@ class Connection:
     def complete(self, data: bytes) -> bool:
         """Whether the answer ends with `data`, the exchange's latest read; empty at the end of the stream.
 
-        Called for the first reads of an answer and for those that may be its last. In an answer of chunks the last chunk is told by its
-        bytes; the whole is parsed after the run, and an answer that was taken for complete too early shows there as truncated.
+        Called for the first reads of an answer and for those that may be its last. In an answer of chunks the last one is known by
+        its bytes; the whole is parsed after the run, and an answer that was taken for complete too early shows there as truncated.
         Every other answer is parsed here.
 
         Raises:
-            UNREADABLE: these bytes are no HTTP response.
+            UNREADABLE: these bytes are not an HTTP response.
         """
         exchange = self.exchange
         assert exchange is not None

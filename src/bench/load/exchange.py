@@ -23,7 +23,7 @@ class Exchange:
         resent: how often they went again, as the server was closing the connection that carried them before.
         end: when its last byte was in, or it failed.
         times, reads: arrival of each read and its bytes, in order; the response's head is in the first.
-        failure: `disconnect` or `timeout`, where the exchange did not end by itself. error: what the system said of its connection.
+        failure: `disconnect` or `timeout`, where the exchange did not end by itself. error: the system's message about its connection.
     """
 
     index: int

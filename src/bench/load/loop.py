@@ -26,7 +26,7 @@ _CHUNK_SIZE = 16384  # a read in the middle of a stream; what is longer comes in
 _CARRIAGE_RETURN = 13
 # From so many streams on, chunks come faster than a process can be woken for each, and waking costs more than reading. Where a wake
 # brings few events, it waits for more of them: stamps come two tenths of a millisecond later, for a third less of CPU
-# (docs/decisions.md).
+# (docs/explanation/decisions.md).
 _MANY, _FEW, _GATHER_S = 256, 16, 0.0001
 # Requests that are due are looked for after at most so many reads: 64 reads take less than half a millisecond.
 _BATCH = 64
@@ -125,7 +125,7 @@ class Loop:
             late = bool(due) and due[0][0] <= now()
             if late:
                 self._send_due()
-            # More may be due, or due soon: the timer tells when.
+            # More may be due, or due soon: the timer knows when.
             events = poll(0 if late else -1, _BATCH)
             if len(events) < _FEW and len(streams) >= _MANY:
                 time.sleep(_GATHER_S)
@@ -317,7 +317,7 @@ class Loop:
             try:
                 events = connection.proceed()
             except OSError as error:
-                # The server takes no more of it; its answer may say why.
+                # The server takes no more of it; its answer may explain why.
                 connection.exchange.error = _reason(error)
                 events = select.EPOLLIN
             self._epoll.modify(connection.fd, events)

@@ -117,7 +117,7 @@ class _Units:
     """Text whose length in tokens is known: single letters after a space, which tokenizers neither merge nor split further.
 
     How many tokens a letter takes, and how many the chat's template adds, is asked of the server's /tokenize once a run; a server
-    without it is taken for one token a letter and none of template, and its own count then tells otherwise.
+    without it is taken to count one token a letter and none for the template, and its own count shows it where that is wrong.
     """
 
     LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -129,12 +129,12 @@ class _Units:
         self._each, self._template = (each, few - 8 * each) if each > 0 else (1, 0)
 
     def _ask(self, target: Target, count: int) -> int:
-        """Tokens of a chat with a text of `count` letters; 0 where the server does not say."""
+        """Tokens of a chat with a text of `count` letters; 0 where the server does not count them."""
         chat = {"model": target.model, "messages": [{"role": "user", "content": self.text([FIRST_ID] * count)}]}
         try:
-            told = post(f"{target.base_url}/tokenize", chat).json()
-            if "count" in told:
-                return int(told["count"])
+            answer = post(f"{target.base_url}/tokenize", chat).json()
+            if "count" in answer:
+                return int(answer["count"])
             # llama.cpp counts tokens of text alone, and has its template applied elsewhere.
             text = post(f"{target.base_url}/apply-template", chat).json()["prompt"]
             return len(post(f"{target.base_url}/tokenize", {"content": text, "parse_special": True}).json()["tokens"])

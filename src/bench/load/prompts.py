@@ -1,4 +1,4 @@
-"""Prompts as token ids: exact lengths, alike as far as the workload says and no further."""
+"""Prompts as token ids: exact lengths, alike as far as the workload demands and no further."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One record a request: what its bytes said, and when. Parsing happens here, after the run."""
+"""One record a request: what its bytes contain, and when they came. Parsing happens here, after the run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def record_of(exchange: Exchange, start: float) -> RequestRecord:
         outcome = "timeout"
     elif response.status is None:
         outcome = "disconnect"
-    # What a server said before it hung up tells more than that it did.
+    # What a server sent before it hung up explains more than that it did.
     elif response.status != 200:
         outcome = "http_error"
     elif answer.error is not None:
@@ -134,13 +134,13 @@ class _Usage(NamedTuple):
         details = usage.get("prompt_tokens_details") or {}
         counts = usage.get("prompt_tokens"), usage.get("completion_tokens"), details.get("cached_tokens")
         if not all(count is None or isinstance(count, int) for count in counts):
-            raise TypeError("a count is no integer")
+            raise TypeError("a count is not an integer")
         return cls(*counts)
 
 
 @dataclass
 class _Answer:
-    """What a body said: arrival of each chunk with tokens, of the first that is no reasoning, the usage, and how it ended."""
+    """What a body holds: arrival of each chunk with tokens, of the first that is not reasoning, the usage, and how it ended."""
 
     tokens: list[float] = field(default_factory=list)
     first_output: float | None = None
@@ -190,7 +190,7 @@ def _streamed(response: _Response) -> _Answer:
 
 
 def _carries(content: dict[str, Any]) -> tuple[bool, bool]:
-    """Whether a chunk carries tokens, and whether any of them is no reasoning.
+    """Whether a chunk carries tokens, and whether any of them is not reasoning.
 
     A chunk of /v1/completions with a choice does, even where its text is empty: vLLM sends one when the tokens so far spell no whole
     character. (One that closes the answer may be an exception.) A chunk of a chat does where its delta holds something that was
@@ -209,7 +209,7 @@ def _closes(content: dict[str, Any]) -> bool:
     """Whether a chunk of /v1/completions ends its answer without a text.
 
     vLLM's carries the last token nevertheless, where that spells no whole character. llama.cpp's follows the last token's own chunk at
-    once, and carries none. The two look alike; the server's count of tokens tells them apart.
+    once, and carries none. The two look alike; only the server's count of tokens distinguishes them.
     """
     return all(
         "delta" not in choice and choice.get("finish_reason") and not choice.get("text") for choice in content["choices"]

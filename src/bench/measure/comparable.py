@@ -14,33 +14,36 @@ from bench.store import Store
 from bench.study import DeploymentSpec, Paths, Plan
 
 __all__ = [
-    "device_of",
-    "refuse_another_device",
+    "hardware_of",
     "refuse_another_environment",
     "refuse_another_version",
+    "refuse_other_hardware",
     "refuse_strange_launch",
 ]
 
 
-def device_of(spec: DeploymentSpec) -> str | None:
-    """What a server that is started here runs on, by name; None for one that is not."""
+def hardware_of(spec: DeploymentSpec) -> str | None:
+    """The name of what a server that is started here runs on; None for an external one."""
     if spec.engine.source == "external":
         return None
     here = hardware()
-    names = dict.fromkeys(gpu["name"] for gpu in here.gpus) if spec.engine.device == "cuda" else None
+    names = dict.fromkeys(gpu["name"] for gpu in here.gpus) if spec.engine.backend == "cuda" else None
     return " and ".join(names) if names else here.cpu
 
 
-def refuse_another_device(plan: Plan, spec: DeploymentSpec, store: Store, device: str | None) -> None:
-    """A curve of two devices is none. Runs that were unpacked, or came with a copied folder, are of another.
+def refuse_other_hardware(plan: Plan, spec: DeploymentSpec, store: Store, name: str | None) -> None:
+    """Refuse to mix runs of different hardware in one curve: some may have been unpacked, or come with a copied folder.
+
+    Args:
+        name: of this machine's, as `hardware_of` gives it.
 
     Raises:
-        BenchError: runs of this deployment were measured on another device.
+        BenchError: runs of this deployment were measured on other hardware.
     """
     for key, record in _records(plan, spec, store):
-        if record.device not in (None, device):  # older records do not have it
+        if record.device not in (None, name):  # older records do not have it
             raise BenchError(
-                f"{spec.name}: this is {device}, but {key} was measured on {record.device}. Measure what is missing there too, narrow "
+                f"{spec.name}: this is {name}, but {key} was measured on {record.device}. Measure what is missing there too, narrow "
                 f"the study to what there is (`select`), or forget the runs with `bench discard '{spec.name}/*'` to measure all here."
             )
 
@@ -73,7 +76,7 @@ def refuse_another_environment(plan: Plan, spec: DeploymentSpec, store: Store, e
 
 
 def refuse_another_version(plan: Plan, spec: DeploymentSpec, store: Store, version: str | None) -> None:
-    """A curve of two engine versions is none. Only a command, an image's tag or an endpoint can change behind its name.
+    """Refuse to mix runs of two engine versions. A command, an image's tag or an endpoint can change behind its name.
 
     Raises:
         BenchError: runs of this deployment were measured on another version.
@@ -103,7 +106,7 @@ def refuse_strange_launch(launch: Launch) -> None:
 
 def _records(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[tuple[str, RunRecord]]:
     """The records of a deployment's runs by their keys, whatever `select` leaves of the study."""
-    for run in Plan.of(plan.config.model_copy(update={"select": "*"})).runs_of(spec.name):
+    for run in (run for run in plan.every if run.deployment.name == spec.name):
         record = store.folder(run.digest) / run.record.name
         if record.exists():
             yield run.key, read_record(record)

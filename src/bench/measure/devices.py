@@ -15,11 +15,11 @@ __all__ = ["further_endpoints"]
 def further_endpoints(spec: DeploymentSpec, server: Server, configured: Iterable[str], say: Callable[[str], None]) -> list[str]:
     """The endpoints in `configured`, then the GPUs on which `server` runs, where it is ours and the configuration names none.
 
-    GPUs that NVML cannot tell of here are left out, and `say` is told why: a run is worth measuring without them. Which GPUs an
+    GPUs that NVML cannot read here are left out, and `say` gets the reason: a run is worth measuring without them. Which GPUs an
     external server has, or whether they are here at all, only the configuration can know.
     """
     endpoints = list(configured)
-    if spec.engine.device == "cuda" and server.managed and not any(map(is_nvml, endpoints)):
+    if spec.engine.backend == "cuda" and server.managed and not any(map(is_nvml, endpoints)):
         gpus = gpu_names(spec, {**os.environ, **server.environment})
         if gpus:  # an empty list would be all of the machine's
             endpoints.append(nvml_endpoint(gpus))

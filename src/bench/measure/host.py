@@ -17,7 +17,7 @@ _TWICE = ("guest", "guest_nice")  # counted in user and nice already
 
 
 class HostWatch:
-    """Looks at the cores that this process may use, from its making on.
+    """Watches the cores that this process may use, from construction.
 
     Args:
         whole: whether the server's processes descend from this one, so that what they use is known.

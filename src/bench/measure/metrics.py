@@ -31,21 +31,21 @@ def metric_values(text: str, names: Collection[str]) -> list[float] | None:
 
 
 def kv_facts(text: str, info: Mapping[str, Any], kind: Kind | None = None) -> KvFacts:
-    """The KV cache as a server's exposition tells it, of all engines behind the endpoint together.
+    """The KV cache as a server's exposition reports it, of all engines behind the endpoint together.
 
     Args:
-        info: what the server says of itself elsewhere. kind: which engine it is; None: by its exposition.
+        info: what the server reports elsewhere. kind: which engine it is; None: by its exposition.
     """
     found = find_catalogue(metric_names(text))
     kind = kind or found.kind
     if kind is None:
         return KvFacts(kv_blocks=None, block_size=None, kv_tokens=None)
-    told: dict[str, dict[Any, Labelled]] = {}
+    exposed: dict[str, dict[Any, Labelled]] = {}
     for sample in _samples(text, found.facts.values()) or ():
-        # Ranks that share one engine's layers tell the same cache once more.
+        # Ranks that share one engine's layers report the same cache once more.
         engine = (sample.labels.get("engine"), sample.labels.get("dp_rank"))
-        told.setdefault(sample.name, {}).setdefault(engine, (sample.labels, sample.value))
-    return kind.kv_facts({fact: list(told[name].values()) for fact, name in found.facts.items() if name in told}, info)
+        exposed.setdefault(sample.name, {}).setdefault(engine, (sample.labels, sample.value))
+    return kind.kv_facts({fact: list(exposed[name].values()) for fact, name in found.facts.items() if name in exposed}, info)
 
 
 def _samples(text: str, names: Collection[str]) -> list[Sample] | None:

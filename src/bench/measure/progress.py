@@ -1,59 +1,241 @@
-"""What a session says while it measures: how each run went, how long the rest takes, and what share of its time was measuring."""
+"""What a session reports while it measures: a line after each run, and a file that `bench watch` reads, written between runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from statistics import median_low
+from typing import Any, NamedTuple
+
+import psutil
 
 from bench.load.schedule import schedule
+from bench.records.files import write_record
+from bench.records.progress import FinishedRun, RunUnderWay, SessionProgress
 from bench.records.request import RequestRecord
-from bench.study import RunSpec
+from bench.study import DeploymentSpec, Plan, RunSpec
 
-__all__ = ["Clock"]
+__all__ = ["Clock", "Progress", "duration_text"]
 
 _BETWEEN_S = 0.7  # from one run's end to the next one's start: drain, records, the load process's start
 
 
 class Clock:
-    """Progress lines with the time left: the moments of open loops, and for the rest the tokens that are left at the speed so far."""
+    """How long the rest takes: the moments of open loops, and for closed ones the tokens that are left at the speed so far."""
 
     def __init__(self) -> None:
-        self._total, self._done = 0, 0
-        self._left: dict[str, tuple[float | None, int]] = {}
+        self.total, self.done = 0, 0
+        self._left: dict[str, _Size] = {}
         self._spent_s, self._tokens_done, self._measured_s = 0.0, 0, 0.0
 
     def add(self, runs: Sequence[RunSpec]) -> None:
         """Count runs that are going to be measured."""
-        self._total += len(runs)
-        self._left |= {run.digest: _size(run) for run in runs}
+        self.total += len(runs)
+        self._left |= {run.digest: _Size.of(run) for run in runs}
+
+    def finish(self, run: RunSpec, duration_s: float) -> None:
+        """Count a run as measured."""
+        self.done += 1
+        self._measured_s += duration_s
+        size = self._left.pop(run.digest)
+        if size.moments_s is None:
+            self._spent_s, self._tokens_done = self._spent_s + duration_s, self._tokens_done + size.output_tokens
+
+    def planned(self, run: RunSpec) -> tuple[int, int, float | None]:
+        """Requests and output tokens of a run that is still to be measured, and about how long it takes (None: no speed is known)."""
+        size = self._left[run.digest]
+        return size.requests, size.output_tokens, self._expected(size)
+
+    @property
+    def left_s(self) -> float | None:
+        """About how long the rest takes; None while no speed is known."""
+        each = [self._expected(size) for size in self._left.values()]
+        known = [seconds for seconds in each if seconds is not None]
+        return sum(known) + _BETWEEN_S * len(known) if len(known) == len(each) else None
+
+    @property
+    def run_s(self) -> float | None:
+        """Mean time of a run so far, with what follows it; None before the first."""
+        return self._measured_s / self.done + _BETWEEN_S if self.done else None
 
     def share(self, since_ready_s: float) -> str:
         """How much of the session's time went into measuring."""
         return (
-            f"{self._total} runs in {since_ready_s:.0f} s since the server was ready, {self._measured_s:.0f} s of them "
+            f"{self.total} runs in {since_ready_s:.0f} s since the server was ready, {self._measured_s:.0f} s of them "
             f"({self._measured_s / since_ready_s:.0%}) under measured load"
         )
 
-    def line(self, run: RunSpec, records: Sequence[RequestRecord], tokens_per_s: float, duration_s: float) -> str:
-        self._done += 1
-        self._measured_s += duration_s
-        _, tokens = self._left.pop(run.digest)
-        if run.workload.axis == "concurrency":
-            self._spent_s, self._tokens_done = self._spent_s + duration_s, self._tokens_done + tokens
-        pace = self._spent_s / self._tokens_done if self._tokens_done else 0.0
-        left = sum(_BETWEEN_S + (moments if moments is not None else n * pace) for moments, n in self._left.values())
-        failed = sum(r.outcome != "ok" for r in records)
-        ttft = sorted(r.ttft_s for r in records if r.ttft_s is not None)
-        middle = f"TTFT P50 {ttft[(len(ttft) - 1) // 2]:.3f} s" if ttft else "no first token"
+    def _expected(self, size: _Size) -> float | None:
+        if size.moments_s is not None:
+            return size.moments_s
+        return size.output_tokens * self._spent_s / self._tokens_done if self._tokens_done else None
+
+
+class Progress:
+    """A session's progress: lines for people, and the file. Nothing is written while a run is measured.
+
+    Args:
+        file: where the record goes, beside the session's facts.
+        done: how many of the study's runs are measured already.
+    """
+
+    def __init__(self, plan: Plan, spec: DeploymentSpec, session: int, file: Path, *, runs: int, done: int) -> None:
+        self._file = file
+        self._starts, self._before = 0, 0  # of the server; and runs that were measured before its last one
+        self.clock = Clock()
+        now = time.time()
+        self._record = SessionProgress(
+            study=plan.config.study.title,
+            deployment=spec.name,
+            engine=spec.deployment.engine,
+            session=session,
+            place=plan.sessions.index((spec.name, session)) + 1,
+            sessions=len(plan.sessions),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            process_started=psutil.Process().create_time(),
+            state="starting",
+            since=now,
+            began=now,
+            written=now,
+            runs=runs,
+            study_runs=len(plan.runs),
+            study_done=done,
+            thresholds=plan.config.thresholds.model_dump(),
+        )
+
+    def starting(self, log: Path, runs: int) -> None:
+        """Write that a server is being started, which writes `log`, for so many runs; the clock of those begins anew."""
+        self._starts, self._before = self._starts + 1, self._before + self.clock.done
+        self.clock = Clock()
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._record = replace(self._record, runs=self._before + runs)
+        self.state("starting", os.path.relpath(log, self._file.parent))
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Write how the session ended, whichever way it does."""
+        try:
+            yield
+        except Exception as error:
+            self.state("failed", str(error))
+            raise
+        except BaseException:  # SIGTERM, Ctrl-C
+            self.state("ended")
+            raise
+        if self._starts:
+            self.state("finished")
+
+    def state(self, state: str, detail: str = "") -> None:
+        """Write that another state began."""
+        self._write(state=state, detail=detail, since=time.time(), run=None)
+
+    def run_begins(self, run: RunSpec, folder: Path, number: int) -> None:
+        """Write which run is measured next.
+
+        Args:
+            folder: where its files are going to grow. number: of its round.
+        """
+        requests, output_tokens, expected_s = self.clock.planned(run)
+        now = time.time()
+        under_way = RunUnderWay(
+            run=run.name,
+            number=self._before + self.clock.done + 1,
+            workload=run.workload_name,
+            axis=run.workload.axis,
+            level=float(run.level),
+            round=number,
+            requests=requests,
+            output_tokens=output_tokens,
+            since=now,
+            expected_s=expected_s,
+            folder=os.path.relpath(folder, self._file.parent),
+        )
+        self._write(state="measuring", detail="", since=now, run=under_way)
+
+    def run_ended(
+        self, run: RunSpec, folder: Path, number: int, records: Sequence[RequestRecord], tokens_per_s: float, duration_s: float
+    ) -> str:
+        """Write how a run went.
+
+        Args:
+            folder: where its files lie. number: of its round.
+
+        Returns:
+            The same as a line for people.
+        """
+        self.clock.finish(run, duration_s)
+        ttft = [record.ttft_s for record in records if record.ttft_s is not None]
+        finished = FinishedRun(
+            run=run.name,
+            workload=run.workload_name,
+            axis=run.workload.axis,
+            level=float(run.level),
+            round=number,
+            folder=os.path.relpath(folder, self._file.parent),
+            tokens_per_s=round(tokens_per_s, 3),
+            ttft_p50_s=round(median_low(ttft), 6) if ttft else None,
+            duration_s=round(duration_s, 3),
+            requests=len(records),
+            failed=sum(record.outcome != "ok" for record in records),
+        )
+        others = [
+            each for each in self._record.finished if each.run != run.name
+        ]  # of one measured once more the last time counts
+        runs = self._before + self.clock.total
+        self._write(state="between runs", detail="", since=time.time(), run=None, finished=(*others, finished), runs=runs)
+        return self._line(finished)
+
+    def _write(self, **changed: Any) -> None:
+        left_s = self.clock.left_s if self.clock.total else None
+        self._record = replace(
+            self._record, **{"left_s": left_s, "study_left_s": self._study_left_s(left_s), **changed, "written": time.time()}
+        )
+        with suppress(OSError):  # nobody's measurement ends because it cannot be watched
+            write_record(self._record, self._file)
+
+    def _study_left_s(self, left_s: float | None) -> float | None:
+        """The session's rest, and the study's other runs as if each took as long as those of this session did."""
+        others = self._record.study_runs - self._record.study_done - self._record.runs
+        if left_s is None or self.clock.run_s is None:
+            return None
+        return left_s + max(0, others) * self.clock.run_s
+
+    def _line(self, run: FinishedRun) -> str:
+        done, record = self.clock.done, self._record
+        ttft = f"TTFT P50 {run.ttft_p50_s:.3f} s" if run.ttft_p50_s is not None else "no first token"
+        failed = f", {run.failed} of {run.requests} requests failed" if run.failed else ""
+        left = f"; about {duration_text(record.left_s)} left" if record.left_s is not None and done < self.clock.total else ""
+        if record.study_left_s is not None and record.study_left_s > (record.left_s or 0.0):
+            left += f"{' here and' if left else '; about'} {duration_text(record.study_left_s)} {'in all' if left else 'left in all'}"
         return (
-            f"{run.deployment.name}: run {self._done} of {self._total}, {run.workload.axis.replace('_', ' ')} {run.level:g}: "
-            f"{tokens_per_s:.0f} tokens/s, {middle}, {duration_s:.1f} s"
-            + (f", {failed} of {len(records)} requests failed" if failed else "")
-            + (f"; about {left:.0f} s left" if self._done < self._total else "")
+            f"run {done} of {self.clock.total}, {run.workload}, {run.axis.replace('_', ' ')} {run.level:g}: "
+            f"{run.tokens_per_s:.0f} tokens/s, {ttft}, {run.duration_s:.1f} s{failed}{left}"
         )
 
 
-def _size(run: RunSpec) -> tuple[float | None, int]:
-    """How long a run's requests are sent (s; None where their answers decide), and the tokens that it asks for."""
-    planned = schedule(run.workload, run.level, run.schedule_seed)
-    moments = None if run.workload.axis == "concurrency" else max((x.due_s or 0.0 for x in planned), default=0.0)
-    return moments, sum(x.output_tokens for x in planned)
+def duration_text(seconds: float) -> str:
+    """A duration as people say it: `40 s`, `3 min`, `1 h 20 min`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+class _Size(NamedTuple):
+    """How long a run's requests are sent (s; None where their answers decide), and what it asks for."""
+
+    moments_s: float | None
+    output_tokens: int
+    requests: int
+
+    @classmethod
+    def of(cls, run: RunSpec) -> _Size:
+        planned = schedule(run.workload, run.level, run.schedule_seed)
+        moments = None if run.workload.axis == "concurrency" else max((x.due_s or 0.0 for x in planned), default=0.0)
+        return cls(moments, sum(x.output_tokens for x in planned), len(planned))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -17,6 +15,7 @@ from statistics import quantiles
 import requests
 
 import bench
+from bench.commit import commit_of
 from bench.http import get
 from bench.load.client import Load, LoadResult, PreparedLoad
 from bench.load.schedule import PlannedRequest, expected_cached_tokens
@@ -119,7 +118,7 @@ def _expected_tokens(planned: Sequence[PlannedRequest], block_size: int | None, 
 
 
 def _drain(metrics_url: str, end: float) -> float:
-    """Wait until the server says that nothing runs or waits; the seconds that it took from the load's `end`.
+    """Wait until the server reports nothing running or waiting; returns the seconds since the load's `end`.
 
     Gauges may go stale after many cancellations, so the wait has a limit.
     """
@@ -178,19 +177,8 @@ def _worst(values: Iterable[float | None]) -> float | None:
 def _versions() -> dict[str, str | None]:
     return {
         "saturate": bench.__version__,
-        "commit": os.environ.get("SATURATE_COMMIT") or _commit(),
+        "commit": commit_of(),
         "python": platform.python_version(),
         "openai": version("openai"),
         "httptools": version("httptools"),
     }
-
-
-def _commit() -> str | None:
-    """Commit of the working directory, with `+` where tracked files differ from it."""
-    try:
-        told = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"], capture_output=True, text=True
-        )
-    except OSError:
-        return None
-    return told.stdout.strip() or None

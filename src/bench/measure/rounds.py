@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -14,7 +13,7 @@ from bench.errors import BenchError
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
-from bench.measure.progress import Clock
+from bench.measure.progress import Progress, duration_text
 from bench.measure.recording import record_run
 from bench.measure.reference import reference_load
 from bench.records.launch import Launch
@@ -30,8 +29,8 @@ class Rounds:
     """The runs of one start of a server.
 
     Attributes:
-        header: what every run's record says of the server and the session. recording: what `record_run` is told of it.
-        say: takes progress lines.
+        header: what every run's record keeps of the server and the session. recording: `record_run`'s further arguments.
+        progress: where it is reported how far this is. say: takes progress lines.
     """
 
     plan: Plan
@@ -42,11 +41,8 @@ class Rounds:
     header: SessionHeader
     recording: Mapping[str, Any]
     server: Server
+    progress: Progress
     say: Callable[[str], None]
-
-    @cached_property
-    def clock(self) -> Clock:
-        return Clock()
 
     def measure(self, runs: Sequence[RunSpec]) -> None:
         """Measure `runs` in their order; then, once more, those of a round in which the machine was slower or faster than in the
@@ -55,7 +51,9 @@ class Rounds:
         Raises:
             ServerDied: the server is dead.
         """
-        self.clock.add(runs)
+        self.progress.clock.add(runs)
+        if (planned_s := self.progress.clock.left_s) is not None:  # of open loops alone; else the first closed one tells
+            self.say(f"about {duration_text(planned_s)} of planned load")
         rounds = {number: list(found) for number, found in groupby(runs, key=lambda run: self.plan.place_of(run).round)}
         for number, of_round in rounds.items():
             self._round(of_round, self._reference(number))
@@ -80,7 +78,7 @@ class Rounds:
             self.say(f"{spoilt}, nor is it now")
             return
         self.say(f"{spoilt}: its {len(runs)} runs once more")
-        self.clock.add(runs)
+        self.progress.clock.add(runs)
         # The server has seen the prompts: others, of the same lengths, or its prefix cache would know them.
         self._round(runs, reference, prompts=str(reference.started))
 
@@ -100,6 +98,7 @@ class Rounds:
         settings = self.plan.measurement
         if not settings.reference_requests:
             return None
+        self.progress.state("reference load")
         first = load_of(self.plan.first_run(self.spec.name), self.launch, settings.request_timeout_s)
         reference = reference_load(self.target, first, settings.reference_requests, number, lambda: refuse_dead(self.server))
         self.say(f"round {number}, {_described(reference)}")
@@ -121,10 +120,19 @@ class Rounds:
             if prompts is not None:
                 load = replace(load, seed=f"{run.digest}/{prompts}")
             with self.store.adding(run.digest) as folder, blaming(self.server):
+                self.progress.run_begins(run, folder, place.round)
                 recorded = record_run(self.target, load, folder, header=header, **self.recording)
                 if recorded.failed:
                     refuse_dead(self.server)  # a dead server's failures are not the run's
-            self.say(self.clock.line(run, recorded.requests, recorded.tokens_per_s, recorded.duration_s))
+            line = self.progress.run_ended(
+                run,
+                self.store.folder(run.digest),
+                place.round,
+                recorded.requests,
+                recorded.tokens_per_s,
+                recorded.duration_s,
+            )
+            self.say(line)
 
 
 def load_of(run: RunSpec, launch: Launch, timeout_s: float) -> Load:

@@ -18,14 +18,15 @@ from bench.http import get
 from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
 from bench.measure.comparable import (
-    device_of,
-    refuse_another_device,
+    hardware_of,
     refuse_another_environment,
     refuse_another_version,
+    refuse_other_hardware,
     refuse_strange_launch,
 )
 from bench.measure.devices import further_endpoints
 from bench.measure.metrics import kv_facts, metric_names
+from bench.measure.progress import Progress
 from bench.measure.rounds import Rounds
 from bench.measure.warmup import AT_ONCE, warm_up
 from bench.records.checksums import record_digest
@@ -79,17 +80,26 @@ def measure(
     if len(missing) < len(runs):
         say(f"{deployment}: {len(runs) - len(missing)} of {len(runs)} runs are measured already")
     resolved = read_launch(launch)
+    progress = Progress(
+        plan,
+        spec,
+        session,
+        facts.with_name(Path(Paths.PROGRESS).name),
+        runs=len(missing),
+        done=sum(store.holds(run.digest) for run in plan.runs),
+    )
     starts = 0
-    while missing or not store.holds(key):
-        starts += 1
-        try:
-            _measure_missing(plan, spec, missing, resolved, store, key, facts.parent / "server.log", say)
-        except ServerDied as death:
-            kept = len(runs) - sum(not store.holds(run.digest) for run in runs)
-            if starts == _STARTS:
-                raise BenchError(f"{deployment}: {death}\n{kept} of {len(runs)} runs are measured and kept.") from None
-            say(f"{deployment}: {death}\n{deployment}: starting it once more")
-        missing = [run for run in missing if not store.holds(run.digest)]
+    with progress.ending():
+        while missing or not store.holds(key):
+            starts += 1
+            try:
+                _measure_missing(plan, spec, missing, resolved, store, key, facts.parent / "server.log", progress, say)
+            except ServerDied as death:
+                kept = len(runs) - sum(not store.holds(run.digest) for run in runs)
+                if starts == _STARTS:
+                    raise BenchError(f"{deployment}: {death}\n{kept} of {len(runs)} runs are measured and kept.") from None
+                say(f"{deployment}: {death}\n{deployment}: starting it once more")
+            missing = [run for run in missing if not store.holds(run.digest)]
     for run in runs:
         store.place(run.digest, run.record.parent, last=run.record.name)
     store.place(key, facts.parent, last=facts.name)
@@ -103,14 +113,16 @@ def _measure_missing(
     store: Store,
     key: str,
     log: Path,
+    progress: Progress,
     say: Callable[[str], None],
 ) -> None:
+    progress.starting(log, len(missing))
     settings, d = plan.measurement, spec.deployment
     say(f"{spec.name}: starting {spec.deployment.engine} for {len(missing)} runs" if spec.engine.source != "external"
         else f"{spec.name}: measuring {spec.engine.base_url}, {len(missing)} runs")  # fmt: skip
     refuse_strange_launch(launch)
-    device = device_of(spec)
-    refuse_another_device(plan, spec, store, device)
+    on = hardware_of(spec)
+    refuse_other_hardware(plan, spec, store, on)
     commit = commit_of()
     server = Server(
         replace(launch, environment={**launch.environment, **d.environment}),  # with the secrets, which no file has
@@ -125,6 +137,7 @@ def _measure_missing(
     with server:
         say(f"{spec.name}: ready after {server.ready_s:.0f} s at {server.base_url}")
         ready = time.monotonic()
+        progress.state("warming up")
         target = Target(server.base_url, spec.served_name, os.environ.get("OPENAI_API_KEY", "none"))
         with blaming(server):
             warmup = warm_up(target, missing, settings, launch)
@@ -146,7 +159,7 @@ def _measure_missing(
             warmup=warmup,
         )
         served = any(ttft is not None for ttft in warmup.ttft_s)
-        scraped = _tells_enough(server, exposition, facts.engine_version, served, say)
+        scraped = _worth_scraping(server, exposition, facts.engine_version, served, say)
         endpoints = further_endpoints(spec, server, settings.telemetry.values(), lambda text: say(f"{spec.name}: {text}"))
         refuse_another_version(plan, spec, store, facts.engine_version)
         with store.adding(key) as folder:
@@ -161,7 +174,7 @@ def _measure_missing(
                 protocol=PROTOCOL,
                 deployment_digest=spec.digest,
                 engine_version=facts.engine_version,
-                device=device,
+                device=on,
                 commit=commit,
                 environment=environment,
                 environment_digest=facts.environment_digest,
@@ -173,10 +186,11 @@ def _measure_missing(
                 "descends": _descends(spec),
             },
             server=server,
+            progress=progress,
             say=lambda text: say(f"{spec.name}: {text}"),
         )
         rounds.measure(missing)
-        say(f"{spec.name}: {rounds.clock.share(time.monotonic() - ready)}")
+        say(f"{spec.name}: {progress.clock.share(time.monotonic() - ready)}")
 
 
 def _prefixes(facts: DeploymentFacts, launch: Launch, data_parallel: int) -> dict[str, int | None]:
@@ -202,7 +216,7 @@ def _exposition(server: Server) -> str:
     return answer.text if answer.ok else ""
 
 
-def _tells_enough(server: Server, exposition: str, version: str | None, served: bool, say: Callable[[str], None]) -> bool:
+def _worth_scraping(server: Server, exposition: str, version: str | None, served: bool, say: Callable[[str], None]) -> bool:
     """Whether the server is to be scraped: it exposes what one of its engine and version should. False for an external one that
     exposes nothing we know.
 

@@ -31,7 +31,7 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
         return Warmup()
     first = load_of(missing[0], launch, settings.request_timeout_s)
     model = schedule(first.workload, first.level, first.schedule_seed)[0]
-    told: list[float | None] = []
+    ttfts: list[float | None] = []
     stable = False
 
     def send(arrival: str, count: int) -> list[float | None]:
@@ -46,21 +46,21 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
             }
         )
         load = replace(
-            first, workload=workload, level=1 if arrival == "closed" else count, seed=f"warm-up/{len(told)}/{first.seed}"
+            first, workload=workload, level=1 if arrival == "closed" else count, seed=f"warm-up/{len(ttfts)}/{first.seed}"
         )
         records = run_load(target, load).records
-        if not told and all(record.outcome != "ok" for record in records):
-            said = records[0].error
+        if not ttfts and all(record.outcome != "ok" for record in records):
+            reason = records[0].error
             raise BenchError(
                 f"{target.base_url} answered none of the first {count} requests of warm-up: {records[0].outcome}"
-                + (f", {said.rstrip('.')}" if said else "")
+                + (f", {reason.rstrip('.')}" if reason else "")
                 + f". Check the model's name ({target.model!r}), OPENAI_API_KEY, and the lengths of {missing[0].workload_name}."
             )
         return [(r.e2e_s if r.ttft_s is None else r.ttft_s) if r.outcome == "ok" else None for r in records]
 
-    while not stable and len(told) + 3 <= max(3, settings.warmup_requests):
+    while not stable and len(ttfts) + 3 <= max(3, settings.warmup_requests):
         latest = send("closed", 3)
-        told += latest
+        ttfts += latest
         known = sorted(value for value in latest if value is not None)
         stable = len(known) == 3 and known[2] - known[0] <= settings.warmup_spread * known[1]
-    return Warmup(ttft_s=(*told, *send("burst", AT_ONCE)), stable=stable)
+    return Warmup(ttft_s=(*ttfts, *send("burst", AT_ONCE)), stable=stable)

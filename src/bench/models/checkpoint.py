@@ -12,6 +12,7 @@ from bench.errors import BenchError
 from bench.models.config_json import config_of, geometry_of, geometry_of_model
 from bench.models.fingerprint import fingerprint
 from bench.models.geometry import Geometry
+from bench.models.hub import FILES
 from bench.models.model import Model
 from bench.models.tokenizer import CHAT_TEMPLATE, FEWEST_TOKENS, SPECIAL, TOKEN_IDS, tokens
 from bench.published import decoder_part
@@ -22,7 +23,7 @@ __all__ = ["write_checkpoint"]
 
 # What a decoder is called that is published inside a larger model.
 _TEXT_ONLY = {"gemma3_text": "Gemma3ForCausalLM"}
-# What a checkpoint must have in common with the model that the configuration says it is.
+# What a checkpoint must have in common with the model that the configuration names.
 _FACTS = ("layers", "hidden_size", "heads", "kv_heads", "head_dim", "intermediate_size", "vocabulary", "context")
 
 
@@ -33,7 +34,7 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
     folder or to the hub's snapshot. The record's `config` is the config.json from which the memory is computed.
 
     Raises:
-        BenchError: a path that is no checkpoint, a hub that cannot be reached, or facts that contradict the checkpoint's own.
+        BenchError: a path that is not a checkpoint, a hub that cannot be reached, or facts that contradict the checkpoint's own.
     """
     target = record.parent / "model"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +115,7 @@ def _fetch(name: str, model: Model) -> Path:
             snapshot_download(
                 model.hub,
                 revision=model.revision,
-                allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"],
+                allow_patterns=FILES,
             )
         )
     except Exception as error:

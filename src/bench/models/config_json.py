@@ -64,7 +64,7 @@ def geometry_at(path: Path) -> Geometry:
 def geometry_of(config: Config) -> Geometry:
     """The geometry of the model that a config.json describes.
 
-    A family without a reader here is taken for Llama-shaped, and said to be (`exact`): most are, in all that the KV cache needs.
+    A family without a reader here is taken for Llama-shaped, and marked so (`exact`): most are, in all that the KV cache needs.
 
     Raises:
         BenchError: it lacks a key that its family needs, or a value is not what the key means.

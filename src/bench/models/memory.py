@@ -1,6 +1,7 @@
 """What an engine makes of a device's memory: blocks of KV cache, and the load at which they are full.
 
-The rules are vLLM's, as of 0.32 (`v1/core/kv_cache_utils.py`, `v1/kv_cache_interface.py`); docs/models.md says where each was read.
+The rules are vLLM's, as of 0.32 (`v1/core/kv_cache_utils.py`, `v1/kv_cache_interface.py`); sources:
+docs/explanation/memory.md.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class Model(Strict):
 
     @property
     def context(self) -> int | None:
-        """Longest sequence (tokens), where the configuration says it."""
+        """Longest sequence (tokens), where the configuration has it."""
         if self.architecture:
             return self.architecture.context
         return context_of(self.config) if self.config else None

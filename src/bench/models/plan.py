@@ -1,4 +1,4 @@
-"""What a model takes of a device before anything is spent: memory term by term, the load that it holds, its speed's ceilings."""
+"""What a model takes of a GPU before anything is spent: memory term by term, the load that it holds, its speed's ceilings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.models.remarks import notes, why_not
 from bench.models.roofline import Roofline
 from bench.models.setting import WEIGHTS, Demand, Setting, computes_in_fp8
 from bench.models.stages import tensor_parallel_sizes
-from bench.published import Device
+from bench.published import Accelerator
 
 __all__ = ["HEADROOM", "choices", "plan"]
 
@@ -37,7 +37,7 @@ class _Placed:
     geometry: Geometry
     dtype: str
     fp8: bool
-    device: Device
+    device: Accelerator
     setting: Setting
     pool: KvPool
     memory: Mapping[str, int]
@@ -47,12 +47,12 @@ class _Placed:
         return predicted_saturation(self.pool.tokens(kv_bytes), tokens, self.pool.block_size, self.pool.groups)
 
 
-def plan(geometry: Geometry, device: Device, demand: Demand, setting: Setting) -> dict[str, Any]:
+def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting) -> dict[str, Any]:
     """The plan of a model on `setting.tensor_parallel` devices, as plain data.
 
     Returns:
         Bytes and tokens, of all devices together unless a name says `_per_gpu`. `kv_capacity_tokens` and `predicted_saturation` are
-        null where there is no answer, and `why` says in words why, or why the answer is below one request. `min_gpus` is of any count,
+        null where there is no answer, and `why` explains that, or why the answer is below one request. `min_gpus` is of any count,
         `min_tensor_parallel` of those that divide the heads; so are `gpus_with_headroom` and `tensor_parallel_with_headroom`. In
         `terms`, weights, activations, overhead and KV cache add up to the budget; a negative KV cache is what is missing.
         `rule_of_thumb` is the documents' estimate.
@@ -91,19 +91,19 @@ def plan(geometry: Geometry, device: Device, demand: Demand, setting: Setting) -
     }
 
 
-def choices(geometry: Geometry, device: Device, demand: Demand, setting: Setting) -> list[dict[str, Any]]:
+def choices(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting) -> list[dict[str, Any]]:
     """Each tensor-parallel size of up to 8 devices that divides the heads: what it holds, and how fast it could be."""
     names = ("kv_capacity_tokens", "predicted_saturation", "why", "ceilings")
     rows = []
     for count in tensor_parallel_sizes(geometry):
         if count <= _ONE_NODE:
-            told = plan(geometry, device, demand, replace(setting, tensor_parallel=count))
-            rows.append({"tensor_parallel": count, **{name: told[name] for name in names}})
+            planned = plan(geometry, device, demand, replace(setting, tensor_parallel=count))
+            rows.append({"tensor_parallel": count, **{name: planned[name] for name in names}})
     return rows
 
 
 def _fewest(
-    geometry: Geometry, device: Device, demand: Demand, setting: Setting, counts: Sequence[int], *, headroom: float = 0.0
+    geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting, counts: Sequence[int], *, headroom: float = 0.0
 ) -> int | None:
     """The first of `counts` devices whose memory holds weights, overhead and the KV cache of the whole demand.
 
@@ -124,7 +124,7 @@ def _fewest(
     return None
 
 
-def _placed(geometry: Geometry, device: Device, setting: Setting) -> _Placed:
+def _placed(geometry: Geometry, device: Accelerator, setting: Setting) -> _Placed:
     """The model as loaded. A quantised checkpoint stays what it is."""
     rest, each = WEIGHTS[setting.dtype]
     loaded = replace(geometry, quantised_bytes=each) if each and geometry.quantised_bytes is None else geometry

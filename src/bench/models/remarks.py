@@ -1,4 +1,4 @@
-"""What a plan says in words: why there is no answer, and what its numbers leave out."""
+"""A plan in words: why there is no answer, and what its numbers leave out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.models.geometry import Geometry
 from bench.models.setting import Demand, Setting, computes_in_fp8
-from bench.published import Device
+from bench.published import Accelerator
 
 __all__ = ["notes", "why_not"]
 
@@ -22,10 +22,10 @@ def why_not(
     held: float | None,
     dealt: int | None,
 ) -> str | None:
-    """Why these devices hold not one request of the demand, and the mend; None where they do.
+    """Why these GPUs cannot hold one request of the demand, and how to fix it; None where they can.
 
     Args:
-        memory: one device's, term by term (bytes). sizes: counts of devices that can share a layer. held: requests that the KV cache
+        memory: one GPU's, term by term (bytes). sizes: counts of GPUs that can share a layer. held: requests that the KV cache
         holds at once. dealt: fewest of `sizes` that hold the demand.
     """
     count = setting.tensor_parallel
@@ -58,7 +58,7 @@ def why_not(
 
 
 def notes(
-    geometry: Geometry, device: Device, demand: Demand, setting: Setting, held: float | None, capacity: int | None
+    geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting, held: float | None, capacity: int | None
 ) -> list[str]:
     """What of the plan rests on an assumption, or is limited by something other than memory.
 

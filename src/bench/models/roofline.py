@@ -1,4 +1,4 @@
-"""The fastest that a device could prefill and decode a model, from its bandwidth and FLOP/s: ceilings, never forecasts.
+"""The fastest that a GPU could prefill and decode a model, from its bandwidth and FLOP/s: ceilings, never forecasts.
 
 Decode reads the weights once a step, and each sequence's KV cache; prefill multiplies. Whatever else an engine does comes on top.
 Source: Williams, Waterman and Patterson 2009 (roofline); FLOPs are counted as by Kaplan et al. 2020, without embeddings.
@@ -16,12 +16,12 @@ __all__ = ["Roofline"]
 
 @dataclass(frozen=True)
 class Roofline:
-    """A model on devices that share its layers without any loss.
+    """A model on GPUs that share its layers without any loss.
 
     Attributes:
         geometry: the model's. weights: bytes of all its weights. active_weights: bytes of those that one token passes through.
-        kv_dtype: of the KV cache. kv_copies: how often the devices together hold it: more than once where they outnumber KV heads.
-        bandwidth: bytes/s of all devices together. flops: FLOP/s of all together, for the weights' dtype.
+        kv_dtype: of the KV cache. kv_copies: how often the GPUs together hold it: more than once where they outnumber KV heads.
+        bandwidth: bytes/s of all GPUs together. flops: FLOP/s of all together, for the weights' dtype.
     """
 
     geometry: Geometry

@@ -40,7 +40,7 @@ class Setting:
 
     Attributes:
         dtype: of the weights, a key of `WEIGHTS`; a quantised checkpoint keeps its own. kv_dtype: of the KV cache.
-        share: of a device's memory that the engine may take. max_num_seqs: most sequences in a step. block_size: tokens in a block.
+        share: of a GPU's memory that the engine may take. max_num_seqs: most sequences in a step. block_size: tokens in a block.
     """
 
     dtype: str = "bfloat16"
@@ -52,7 +52,7 @@ class Setting:
 
 
 def computes_in_fp8(geometry: Geometry, setting: Setting) -> bool:
-    """Whether the linear layers are FP8, which devices that can multiply as such.
+    """Whether the linear layers are FP8, which FP8-capable GPUs multiply natively.
 
     `int8` and `int4` stand for weights alone, multiplied in 16 bit. Of a checkpoint quantised to 8 bit FP8 is assumed.
     """

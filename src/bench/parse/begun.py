@@ -24,7 +24,7 @@ def is_begun(definition: Mapping[str, Any]) -> pl.Expr:
 
 
 def whole_requests(definition: Mapping[str, Any], requests: pl.DataFrame) -> pl.DataFrame:
-    """The requests that are as long as the workload says; all, where a closed loop has no others than those it begins with."""
+    """The requests that are as long as the workload demands; all, where a closed loop has none but those it begins with."""
     whole = requests.filter(~is_begun(definition)) if "index" in requests.columns else requests
     return requests if whole.is_empty() else whole
 

@@ -1,4 +1,4 @@
-"""What the GPUs told during a run: how busy they were, what they held and what they drew."""
+"""What the GPUs reported during a run: how busy they were, what they held and what they drew."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ __all__ = ["DEVICE_SERIES", "device_figures", "device_samples"]
 
 DEVICE_SERIES = ("gpu_utilisation", "gpu_memory_bytes", "gpu_power_w")  # over time, a series a GPU
 _SAMPLES = {"elapsed_s": pl.Float64, "gpu": pl.String, "metric": pl.String, "value": pl.Float64}
-_FEWEST_READINGS = 5  # fewer say little of a mean, and less of an energy, whose ends lie between two of them
+_FEWEST_READINGS = 5  # fewer support no mean, and even less an energy, whose ends lie between two of them
 
 
 def device_samples(telemetry: pl.DataFrame) -> pl.DataFrame:
-    """What GPUs told, one row a moment, GPU and metric: `elapsed_s` (s), `gpu`, `metric` (our name), `value` (in our unit).
+    """What GPUs reported, one row a moment, GPU and metric: `elapsed_s` (s), `gpu`, `metric` (our name), `value` (in our unit).
 
     `gpu` is its index, with its MIG instance where it is one (`0`, `0:7`), and before it the host or the UUID where two share that.
-    The scraper's own look at NVML knows the server's GPUs; where it told anything, exporters, which may tell all of the machine's, are
-    left out. Of several exporters that tell a GPU the first counts, and of one that tells a GPU and its instances the whole GPU.
+    The scraper's own look at NVML knows the server's GPUs; where it reported anything, exporters, which may report all of the
+    machine's, are left out. Of several exporters that report a GPU the first counts, and of one that reports a GPU and its instances
+    the whole GPU.
 
     Args:
         telemetry: the samples of all endpoints.
     """
-    told = telemetry.filter(
+    reported = telemetry.filter(
         pl.col("name").is_in(list(DEVICE_NAMES)) & (pl.col("value") < NO_VALUE) & pl.col("value").is_not_nan()
     )
-    local = [endpoint for endpoint in told["endpoint"].unique() if is_nvml(endpoint)]
+    local = [endpoint for endpoint in reported["endpoint"].unique() if is_nvml(endpoint)]
     if local:
-        told = told.filter(pl.col("endpoint").is_in(local))
-    if told.is_empty():
+        reported = reported.filter(pl.col("endpoint").is_in(local))
+    if reported.is_empty():
         return pl.DataFrame(schema=_SAMPLES)
     identity = ["endpoint", "name", "labels"]
     return (
-        told.join(_series(told.select(identity).unique(maintain_order=True)), on=identity, maintain_order="left")
+        reported.join(_series(reported.select(identity).unique(maintain_order=True)), on=identity, maintain_order="left")
         .with_columns(value=pl.col("value") * pl.col("factor"))
         .group_by("elapsed_s", "gpu", "metric", maintain_order=True)
-        .agg(pl.col("value").first())  # a GPU that several containers share may be told once for each
+        .agg(pl.col("value").first())  # a GPU that several containers share may be reported once for each
         .select(*_SAMPLES)
         .sort("elapsed_s", maintain_order=True)
     )
@@ -76,8 +77,8 @@ def _label(*names: str) -> pl.Expr:
 def device_figures(devices: pl.DataFrame, window: tuple[float, float], tokens: int) -> dict[str, Any]:
     """The GPUs over the load, from the first request sent to the last token.
 
-    A figure is null where one of the GPUs does not tell it, and a mean or an energy also where one was read fewer than five times: an
-    exporter that reads its GPUs every 30 s says the same until then, which its energy counter, that always rises, gives away.
+    A value is null where one of the GPUs does not report it, and a mean or an energy also where one was read fewer than five times: an
+    exporter that reads its GPUs every 30 s repeats itself until then, which shows in its energy counter: that should always rise.
 
     Args:
         devices: of `device_samples`. window: when the load began and ended (s). tokens: output tokens of the load.
@@ -85,7 +86,7 @@ def device_figures(devices: pl.DataFrame, window: tuple[float, float], tokens: i
     Returns:
         `gpu_count_seen`; `gpu_utilisation_mean` (0–1; over GPUs and samples), `…_min` and `…_max` (of the GPUs' means);
         `gpu_memory_peak_bytes` (of the fullest); `gpu_power_mean_w` and `gpu_energy_j` (of all GPUs together), `tokens_per_joule`.
-        Nothing where no GPU told anything.
+        Nothing where no GPU reported anything.
     """
     if devices.is_empty():
         return {}
@@ -108,18 +109,18 @@ def device_figures(devices: pl.DataFrame, window: tuple[float, float], tokens: i
 
 
 def _of_all(values: Sequence[float | None]) -> list[float]:
-    """The values, where every GPU has one; none otherwise: a sum or a mean over some of the GPUs would be another figure."""
-    told = [value for value in values if value is not None]
-    return told if len(told) == len(values) else []
+    """The values, where every GPU has one; none otherwise: a sum or a mean over some of the GPUs would be another quantity."""
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else []
 
 
 class _Gpu:
-    """One GPU's samples, and what they say of the load."""
+    """One GPU's samples, and what they show of the load."""
 
     def __init__(self, rows: pl.DataFrame, window: tuple[float, float]) -> None:
         self._window = window
-        told = {str(metric): group for (metric,), group in rows.group_by("metric")}
-        self._course = {metric: told[metric]["elapsed_s", "value"] for metric in DEVICE_METRICS if metric in told}
+        groups = {str(metric): group for (metric,), group in rows.group_by("metric")}
+        self._course = {metric: groups[metric]["elapsed_s", "value"] for metric in DEVICE_METRICS if metric in groups}
         counter = self._course.get("gpu_energy_j")
         if counter is not None and not (counter["value"] > 0).any():
             del self._course["gpu_energy_j"]  # a counter that was never fed

@@ -1,6 +1,6 @@
 """Prometheus exposition text to samples, scrape after scrape, exactly as prometheus_client reads them.
 
-A server says nearly the same thing every time: the same series in the same order, most values as before. So the reference parser
+A server's expositions are nearly alike: the same series in the same order, most values as before. So the reference parser
 reads each wording once, with its values left out, and afterwards only the lines that changed are looked at.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["ExpositionError", "ExpositionReader", "Series", "reference_samples"]
 Series = tuple[str, str]
 
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-# A sample up to its value, where that end is beyond doubt. What the labels say is left to the reference parser.
+# A sample up to its value, where that end is beyond doubt. The labels are left to the reference parser.
 _HEAD = re.compile(rf'(?:{_NAME})?\{{(?:[^"\\}}]|"(?:[^"\\]|\\.)*")*\}}|{_NAME}[ \t]')
 _FAMILY_LIKE = re.compile(r"#\s*(?:HELP|TYPE)\b")
 _FAMILY = re.compile(rf"# (?:HELP|TYPE) ({_NAME})(?: |$)")
@@ -46,7 +46,7 @@ def reference_samples(text: str) -> list[Sample]:
 
     def lines() -> Iterator[str]:
         nonlocal number, line
-        for number, line in enumerate(io.StringIO(text), 1):  # noqa: B007 - told where reading stops
+        for number, line in enumerate(io.StringIO(text), 1):  # noqa: B007 - for the message about where reading stops
             yield line
 
     try:
@@ -160,7 +160,7 @@ def _head(line: str) -> str | None:
 
 
 def _value(text: str) -> float:
-    """The value after a head; a timestamp, an exemplar and whatever else is no number are not simple."""
+    """The value after a head; a timestamp, an exemplar and anything else that is not a number are not simple."""
     try:
         if "_" not in text:  # Python's float() takes it, the reference does not
             return float(text)

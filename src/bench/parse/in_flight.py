@@ -10,7 +10,7 @@ from bench.parse.server import gauges
 
 __all__ = ["in_flight_figures"]
 
-_FEWEST = {"mean": 5, "median": 10}  # scrapes; fewer say little
+_FEWEST = {"mean": 5, "median": 10}  # scrapes; fewer support neither
 _STEP_S = 0.5  # at least so far apart are two answers that surely come from different steps of the engine
 _LAGGING_STEPS = 40  # of SGLang, whose gauges are of a prefill or of every 40th decode step
 _Times = npt.NDArray[np.float64]
@@ -19,7 +19,7 @@ _Times = npt.NDArray[np.float64]
 def in_flight_figures(requests: pl.DataFrame, telemetry: pl.DataFrame, window: tuple[float, float]) -> dict[str, float | None]:
     """How many requests were in flight by both accounts, and how many of the client's the server did not have.
 
-    A server tells its gauges as of its last step, so a request that the client has just sent is missing from them, and a peak that
+    A server's gauges are those of its last step, so a request that the client has just sent is missing from them, and a peak that
     falls between two steps or two scrapes is never seen. What cannot be missing is a request that was in flight at the client all
     the time from two steps before a scrape to that scrape: so many are *held* by the client then, and the server has as many,
     running or waiting, unless something between the two holds them back. That a step was made shows in tokens that arrive; steps
@@ -32,11 +32,11 @@ def in_flight_figures(requests: pl.DataFrame, telemetry: pl.DataFrame, window: t
         `client_in_flight_mean`, `server_in_flight_mean`: requests, over the scrapes during the load.
         `held_back_requests`, `held_back_share`: medians of held − server's, in requests and as a share of those held, over the
         scrapes at which the client held two requests or more (a single one proves nothing).
-        Null where fewer than five scrapes tell a mean, or ten a median.
+        Null where fewer than five scrapes support a mean, or fewer than ten a median.
     """
-    told = gauges(telemetry).filter(pl.col("gauge").is_in(["running", "waiting"]) & pl.col("elapsed_s").is_between(*window))
+    both = gauges(telemetry).filter(pl.col("gauge").is_in(["running", "waiting"]) & pl.col("elapsed_s").is_between(*window))
     # Of one gauge alone the sum is not known.
-    sums = told.group_by("elapsed_s").agg(pl.col("value").sum(), gauges=pl.len())
+    sums = both.group_by("elapsed_s").agg(pl.col("value").sum(), gauges=pl.len())
     counted = sums.filter(pl.col("gauges") == 2).sort("elapsed_s")
     at, server = counted["elapsed_s"].to_numpy(), counted["value"].to_numpy()
     moments, counts = _course(requests)
@@ -80,7 +80,7 @@ def _held(at: _Times, moments: _Times, counts: _Times, tokens: _Times, step_s: f
 
 
 def _step(telemetry: pl.DataFrame, requests: pl.DataFrame) -> float:
-    """How far apart two tokens are at least for the server's gauges to have been told anew between them (s)."""
+    """How far apart two tokens are at least for the server's gauges to have been renewed between them (s)."""
     if not telemetry["name"].str.starts_with("sglang").any():
         return _STEP_S
     gaps = requests.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"]

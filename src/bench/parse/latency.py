@@ -1,4 +1,4 @@
-"""Latencies and throughput from request records. Definitions: docs/metrics.md."""
+"""Latencies and throughput from request records. Definitions: docs/reference/metrics.md."""
 
 from __future__ import annotations
 

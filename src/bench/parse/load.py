@@ -15,7 +15,7 @@ from bench.records.run import RunRecord
 
 __all__ = ["asked_figures", "load_figures"]
 
-_FEWEST_SCRAPES = 5  # fewer say little of a mean
+_FEWEST_SCRAPES = 5  # fewer support no mean
 
 
 def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict[str, Any]:
@@ -53,13 +53,13 @@ def load_figures(
     record: RunRecord,
     requests: pl.DataFrame,
     telemetry: pl.DataFrame,
-    figures: Mapping[str, Any],
+    counters: Mapping[str, Any],
     window: tuple[float, float],
 ) -> dict[str, Any]:
     """The load that came about.
 
     Args:
-        requests, telemetry: the tidy tables. figures: the rises of `prefix_hits` and `prefix_queries`.
+        requests, telemetry: the tidy tables. counters: the rises of `prefix_hits` and `prefix_queries`.
         window: when the load began and ended (s).
 
     Returns:
@@ -71,7 +71,7 @@ def load_figures(
     """
     sent, ends = requests["sent_s"].drop_nulls().sort(), requests["end_s"].drop_nulls().sort()
     asked = requests["prompt_asked"].sum() or 0
-    hits, queries = figures["prefix_hits"], figures["prefix_queries"]
+    hits, queries = counters["prefix_hits"], counters["prefix_queries"]
     implied = record.prefix.expected_tokens
     return {
         "offered_rate": _rate(requests["scheduled_s"].drop_nulls()),

@@ -1,4 +1,4 @@
-"""Percentiles, each with the bound that its number of samples can carry. Definitions: docs/metrics.md."""
+"""Percentiles, each with the bound that its number of samples can carry. Definitions: docs/reference/metrics.md."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def percentile(values: pl.Series, share: float) -> float | None:
 
 
 def upper_bound(values: pl.Series, share: float, *, confidence: float = CONFIDENCE) -> float | None:
-    """A value that the true percentile does not exceed, at `confidence`; None where there are too few values to tell.
+    """A value that the true percentile does not exceed, at `confidence`; None where there are too few values for a bound.
 
     It is the t-th largest value, t = `bound_rank`. It holds for independent samples of one distribution, whatever its shape.
 

@@ -1,4 +1,4 @@
-"""How long a server takes to come back after a step in its load. Definition: docs/metrics.md."""
+"""How long a server takes to come back after a step in its load. Definition: docs/reference/metrics.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Recovery:
 
     Attributes:
         baseline_p50_s, baseline_p90_s: TTFT before the step (s); None where fewer than `WINDOW` requests stand for it.
-        recovered: whether TTFT came back; None where that cannot be told: no baseline, or fewer than `WINDOW` requests after the step.
+        recovered: whether TTFT came back; None where that is not known: no baseline, or fewer than `WINDOW` requests after the step.
         recovery_s: time from the step's end to the first request of the first recovered window (s); None unless recovered.
     """
 
@@ -51,7 +51,7 @@ def recovery(requests: pl.DataFrame, *, step_start_s: float, step_end_s: float) 
     after = by_time.filter(pl.col("scheduled_s") >= step_end_s)
     if len(after) < WINDOW:
         return Recovery(p50, p90, None, None)
-    # Polars tells a window's median at its last row; the shift brings it to its first.
+    # Polars puts a window's median at its last row; the shift brings it to its first.
     median = pl.col("ttft_s").fill_null(float("inf")).rolling_median(WINDOW).shift(1 - WINDOW)
     back = after.filter(median <= p90)["scheduled_s"]
     return Recovery(p50, p90, recovered=len(back) > 0, recovery_s=float(back[0]) - step_end_s if len(back) else None)

@@ -25,7 +25,7 @@ from bench.records.run_summary import RunSummary, write_run_summary
 __all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
 
 PEAK_WINDOW_S = 1.0
-_FEWEST_DUE = 5  # scrapes; of fewer a share says little
+_FEWEST_DUE = 5  # scrapes; fewer support no share
 _SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
@@ -74,7 +74,7 @@ def _scrape_times(scrapes: pl.DataFrame) -> dict[str, list[float]]:
 
 
 def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame, scrapes: list[float]) -> dict[str, Any]:
-    """One run's figures: what was asked, what came, how long it took, what the server said, how the client fared.
+    """One run's numbers: what was asked, what came, how long it took, what the server reported, how the client kept up.
 
     Args:
         requests: the tidy table. telemetry: the samples of the engine's endpoint. scrapes: arrival of each

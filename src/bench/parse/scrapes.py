@@ -79,7 +79,7 @@ def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]
 
     Returns:
         Scrapes, in the file's order: `scrape` (number), `endpoint`, `received_s` (since `start`; s), `error` (null where it
-        succeeded; a text that is no exposition is an error).
+        succeeded; a text that is not an exposition is an error).
         Samples: `scrape`, `elapsed_s` (middle of sending and receiving, since `start`; s), `endpoint`, `name`, `labels` (as
         `a="1",b="2"`, sorted), `value`.
 
@@ -118,7 +118,7 @@ def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]
             codes.extend(new_codes)
             values.extend(new_values)
             sizes[-1] = len(new_values)
-    told = pl.DataFrame(scrapes, schema=SCRAPE_SCHEMA, orient="row")
+    tried = pl.DataFrame(scrapes, schema=SCRAPE_SCHEMA, orient="row")
     at = pl.Series(range(len(sizes)), dtype=pl.UInt32)
     row = pl.select(at.repeat_by(pl.Series(sizes, dtype=pl.UInt32)).explode(empty_as_null=False)).to_series()
     series = pl.DataFrame(
@@ -128,11 +128,11 @@ def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]
         orient="row",
     )[pl.Series(codes, dtype=pl.UInt32)]
     samples = series.with_columns(
-        scrape=told["scrape"].gather(row),
+        scrape=tried["scrape"].gather(row),
         elapsed_s=pl.Series(elapsed, dtype=pl.Float64).gather(row),
         value=pl.Series(values, dtype=pl.Float64),
     )
-    return told, samples.select(*TELEMETRY_SCHEMA)
+    return tried, samples.select(*TELEMETRY_SCHEMA)
 
 
 def telemetry_table(path: Path, start: float) -> pl.DataFrame:
@@ -154,12 +154,12 @@ def wide_table(telemetry: pl.DataFrame) -> pl.DataFrame:
 
     A series that one scrape lacks is null there. Where there are several endpoints, the series carry theirs.
     """
-    told = series_name()
+    series = series_name()
     if telemetry["endpoint"].n_unique() > 1:
-        told = pl.format("{} {}", "endpoint", told)
+        series = pl.format("{} {}", "endpoint", series)
     identity = ["endpoint", "name", "labels"]
     # A name is made once a series, not once a sample; and placing each value where it belongs takes a tenth of a pivot's time.
-    names = telemetry.select(identity).unique().with_columns(series=told)
+    names = telemetry.select(identity).unique().with_columns(series=series)
     columns = names.select(pl.col("series").unique().sort()).with_row_index("column")
     rows = telemetry.group_by("scrape").agg(pl.col("elapsed_s").min()).sort("scrape").with_row_index("row")
     places = (

@@ -14,13 +14,13 @@ __all__ = ["gauges", "server_figures"]
 def gauges(telemetry: pl.DataFrame) -> pl.DataFrame:
     """The gauges over time, one row a scrape and gauge: `scrape`, `elapsed_s`, `gauge` (our name), `value`.
 
-    Of several label sets (engines behind one endpoint) the values add up; of shares the highest counts. NaN is no value.
+    Of several label sets (engines behind one endpoint) the values add up; of shares the highest counts. NaN does not count.
     """
-    told = telemetry.filter(pl.col("name").is_in(exposition_names(GAUGES)) & pl.col("value").is_not_nan())
-    names = find_catalogue(told["name"].unique().to_list()).names
+    exposed = telemetry.filter(pl.col("name").is_in(exposition_names(GAUGES)) & pl.col("value").is_not_nan())
+    names = find_catalogue(exposed["name"].unique().to_list()).names
     ours = {names[gauge]: gauge for gauge in GAUGES if gauge in names}
     return (
-        told.filter(pl.col("name").is_in(list(ours)))
+        exposed.filter(pl.col("name").is_in(list(ours)))
         .with_columns(gauge=pl.col("name").replace(ours))
         .group_by("scrape", "elapsed_s", "gauge")
         .agg(total=pl.col("value").sum(), highest=pl.col("value").max())
@@ -31,14 +31,14 @@ def gauges(telemetry: pl.DataFrame) -> pl.DataFrame:
 
 
 def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | None = None) -> dict[str, Any]:
-    """Our metrics over the run: gauges as their peak, counters and histograms as what they rose by; null where the engine tells none.
+    """Our metrics over the run: gauges as their peak, counters and histograms as what they rose by; null where the engine has none.
 
-    A metric that it should tell and that no scrape has, or that one lacks (or tells as NaN) after it was first there, is named in
+    A metric that it should expose and that no scrape has, or that one lacks (or has as NaN) after it was first there, is named in
     `metrics_missing`. A counter that falls, or one of whose label sets goes away, has lost what it counted: it is null here, and
     named in `counters_fell`. Both make the run invalid.
 
     Args:
-        telemetry: the samples of the engine's endpoint. scraped: whether any scrape succeeded, though it may have said nothing.
+        telemetry: the samples of the engine's endpoint. scraped: whether any scrape succeeded, though it may have been empty.
         version: the engine's, where it is known.
     """
     if telemetry.is_empty():
@@ -46,20 +46,20 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
         return dict.fromkeys(_figures()) | {"metrics_missing": missing, "counters_fell": []}
     scrapes = telemetry["scrape"].unique()
     ours = exposition_names((*GAUGES, *COUNTERS, *HISTOGRAMS))
-    told = telemetry.filter(pl.col("name").is_in(ours) & pl.col("value").is_not_nan())
+    exposed = telemetry.filter(pl.col("name").is_in(ours) & pl.col("value").is_not_nan())
     others = set(telemetry["name"].unique()) - set(ours)
-    catalogue = find_catalogue(others | set(told["name"].unique()), version)
+    catalogue = find_catalogue(others | set(exposed["name"].unique()), version)
     samples = catalogue.sample_names()
-    told = told.filter(pl.col("name").is_in(list(samples.values())))
+    exposed = exposed.filter(pl.col("name").is_in(list(samples.values())))
     seen = {name: (n, first) for name, n, first in
-            told.group_by("name").agg(n=pl.col("scrape").n_unique(), first=pl.col("scrape").min()).iter_rows()}  # fmt: skip
+            exposed.group_by("name").agg(n=pl.col("scrape").n_unique(), first=pl.col("scrape").min()).iter_rows()}  # fmt: skip
     missing = list(catalogue.missing)
     for metric, name in catalogue.names.items():
         n, first = seen[f"{name}_sum" if metric in HISTOGRAMS else name]
         if n < (scrapes >= first).sum():
             missing.append(f"{metric} ({name} was there at first)")
-    rises, fell = _rises(told.filter(~pl.col("name").is_in([samples[g] for g in GAUGES if g in samples])), scrapes)
-    peaks = dict(gauges(told).group_by("gauge").agg(pl.col("value").max()).iter_rows())
+    rises, fell = _rises(exposed.filter(~pl.col("name").is_in([samples[g] for g in GAUGES if g in samples])), scrapes)
+    peaks = dict(gauges(exposed).group_by("gauge").agg(pl.col("value").max()).iter_rows())
     figures: dict[str, Any] = {f"{gauge}_peak": peaks.get(gauge) for gauge in GAUGES}
     figures |= {name: 0.0 if name in catalogue.zero else rises.get(samples.get(name, "")) for name in COUNTERS}
     for name in HISTOGRAMS:

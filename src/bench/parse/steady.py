@@ -1,4 +1,4 @@
-"""The part of a run in which its load was steady, and what was measured in it. Method and sources: docs/metrics.md, Steady state."""
+"""The part of a run in which its load was steady, and what was measured in it. Method and sources: docs/explanation/method.md."""
 
 from __future__ import annotations
 

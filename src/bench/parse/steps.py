@@ -1,4 +1,4 @@
-"""What of an engine's steps goes into prompts, from the moments at which tokens came. Method: docs/metrics.md, Steps."""
+"""What of an engine's steps goes into prompts, from the moments at which tokens came. See docs/reference/metrics.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["step_figures"]
 
 _APART = 0.25  # of the shortest gaps between a request's tokens: stamps further apart are of two steps
 _FEWEST = 30  # steps, behind three coefficients
-_LONGEST = 20.0  # times the median: a longer one is no step but a pause
+_LONGEST = 20.0  # times the median: a longer one is a pause, not a step
 
 
 def step_figures(ok: pl.DataFrame, begin: float, end: float) -> dict[str, float | None]:
@@ -19,7 +19,7 @@ def step_figures(ok: pl.DataFrame, begin: float, end: float) -> dict[str, float 
     where some request is in both, is that of a step; the prompts whose first token is in the second were computed in it. The time of
     a step is a straight line in its prompt tokens and in the requests that got a token (least squares, no slope below 0); what is due
     to prompts is the slope × their tokens. A prompt that is computed in chunks over several steps counts for the last of them; where
-    chunks fill every step, all steps are alike, and the line says nothing of prompts.
+    chunks fill every step, all steps are alike, and the line shows nothing about prompts.
 
     Args:
         ok: answered requests: `token_times_s`, `prompt_asked`. begin, end: s since the run's start.

@@ -5,17 +5,17 @@ traffic in `archetypes.py`. Nothing here knows a study.
 """
 
 from bench.published.archetypes import ARCHETYPES
-from bench.published.hardware import Device, device_named, devices
+from bench.published.hardware import Accelerator, accelerator_named, accelerators
 from bench.published.models import CatalogueEntry, catalogue, catalogue_key, context_of, decoder_part
 
 __all__ = [
     "ARCHETYPES",
+    "Accelerator",
     "CatalogueEntry",
-    "Device",
+    "accelerator_named",
+    "accelerators",
     "catalogue",
     "catalogue_key",
     "context_of",
     "decoder_part",
-    "device_named",
-    "devices",
 ]

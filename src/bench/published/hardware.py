@@ -1,4 +1,4 @@
-"""Devices by name, from `hardware.yaml` beside this file: what `bench plan`, `bench size` and the report know of a GPU."""
+"""Accelerators by name, from `hardware.yaml` beside this file: what `bench plan`, `bench size` and the report know of a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.errors import BenchError
 from bench.fields import Size, Strict
 from bench.yaml_file import read_yaml
 
-__all__ = ["Device", "device_named", "devices"]
+__all__ = ["Accelerator", "accelerator_named", "accelerators"]
 
 _FILE = Path(__file__).with_name("hardware.yaml")
 _Positive = Annotated[float, Field(gt=0)]
@@ -27,7 +27,7 @@ def _whole(size: int) -> int:
     return size
 
 
-class Device(Strict):
+class Accelerator(Strict):
     """One kind of GPU."""
 
     title: str = Field(description="What it is.")
@@ -57,8 +57,8 @@ def _shipped() -> Mapping[str, Mapping[str, Any]]:
     return read_yaml(_FILE)
 
 
-def devices(own: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Device]:
-    """Every device by its key.
+def accelerators(own: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Accelerator]:
+    """Every accelerator by its key.
 
     Args:
         own: entries that replace shipped ones key by key, or add to them. A price of one's own drops the shipped price's source.
@@ -75,15 +75,15 @@ def devices(own: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Dev
     found = {}
     for key, entry in entries.items():
         try:
-            found[key] = Device.model_validate(entry)
+            found[key] = Accelerator.model_validate(entry)
         except ValidationError as error:
             faults = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
             raise BenchError(f"hardware.{key}: {faults}. {_FILE} says what each key means.") from None
     return found
 
 
-def device_named(key: str, known: Mapping[str, Device]) -> Device:
-    """The device called `key`.
+def accelerator_named(key: str, known: Mapping[str, Accelerator]) -> Accelerator:
+    """The accelerator called `key`.
 
     Raises:
         BenchError: there is none; the message names those that are most like it.
@@ -92,7 +92,7 @@ def device_named(key: str, known: Mapping[str, Device]) -> Device:
         return known[key.lower()]
     close = difflib.get_close_matches(key.lower(), known, n=3, cutoff=0.4)
     raise BenchError(
-        f"no device is called {key}; "
+        f"no accelerator is called {key}; "
         + (f"the nearest are {', '.join(close)}" if close else f"there are {', '.join(known)}")
         + "."
     )

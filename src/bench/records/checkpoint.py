@@ -17,9 +17,9 @@ class Checkpoint:
     """A checkpoint that is ready to be served.
 
     Attributes:
-        model: its key. source: the hub's id or the folder as configured, or `synthetic`. revision: of the hub's.
-        path: of its folder; one that is linked or fetched is a link.
-        config: the config.json from which its memory is computed. parameters: their number.
+        model: key of the model. source: the hub's id, the folder as configured, or `synthetic`. revision: the hub's commit.
+        path: its folder; a link where the files lie elsewhere.
+        config: the config.json from which its memory is computed. parameters: how many there are.
         weight_bytes: size of a real checkpoint's weight files; None where there are none.
     """
 

@@ -1,4 +1,4 @@
-"""What a record says of the files beside it, read without its other content: whose it is, and whether all is there as measured."""
+"""What a record lists of the files beside it, read without its other content: whose it is, and whether all is there as measured."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def files_of(record: Path) -> dict[str, str]:
     """The files that a record names, each with its SHA-256; none where it names none.
 
     Raises:
-        OSError, ValueError, RecursionError: it is no record.
+        OSError, ValueError, RecursionError: it is not a record.
     """
     return dict(checked_names(read_object(record).get("files", {})))
 

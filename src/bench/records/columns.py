@@ -64,7 +64,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Section:
-    """Columns that stand in one table of docs/metrics.md.
+    """Columns that stand in one table of docs/reference/metrics.md.
 
     Attributes:
         rows: by the name in `columns.toml`, which may have braces, the columns that it stands for, steady twins last.
@@ -74,13 +74,13 @@ class Section:
     rows: Mapping[str, tuple[Column, ...]]
 
 
-def _section(told: Mapping[str, Any]) -> Section:
+def _section(section: Mapping[str, Any]) -> Section:
     rows: dict[str, tuple[Column, ...]] = {}
-    for name, row in told["columns"].items():
+    for name, row in section["columns"].items():
         pattern = name.replace("{latencies}", f"{{{','.join(LATENCIES)}}}")
         known = {column.name for columns in rows.values() for column in columns}
-        rows[pattern] = tuple(column for column in _columns(pattern, row, told["from"]) if column.name not in known)
-    return Section(told["title"], rows)
+        rows[pattern] = tuple(column for column in _columns(pattern, row, section["from"]) if column.name not in known)
+    return Section(section["title"], rows)
 
 
 def _columns(pattern: str, row: Mapping[str, Any], source: str) -> Iterator[Column]:
@@ -115,7 +115,7 @@ def _names(pattern: str) -> Iterator[str]:
 
 
 _CATALOGUE = tomllib.loads((files("bench.records") / "columns.toml").read_text(encoding="utf-8"))
-SECTIONS: dict[str, Section] = {name: _section(told) for name, told in _CATALOGUE.items()}
+SECTIONS: dict[str, Section] = {name: _section(section) for name, section in _CATALOGUE.items()}
 _EVERY = [column for section in SECTIONS.values() for columns in section.rows.values() for column in columns]
 # The columns that every table has, by name and in the table's order; those of them that comparisons look at.
 COLUMNS: dict[str, Column] = {column.name: column for column in _EVERY if not column.name.endswith("*")}

@@ -18,9 +18,10 @@ class Hardware:
     """The client's machine.
 
     Attributes:
-        cpu: its name. cores: all; cores_allowed: those that this process may use. memory_bytes: of the machine.
+        cpu: name of the processor. cores: all cores. cores_allowed: cores that this process may use.
+        memory_bytes: memory of the machine.
         gpus: `name`, `memory.total`, `driver_version` and `power.limit` of each, as nvidia-smi words them.
-        system: kernel. python: version.
+        system: the kernel. python: version of Python.
     """
 
     cpu: str
@@ -34,8 +35,11 @@ class Hardware:
 
 @dataclass(frozen=True, kw_only=True)
 class Warmup:
-    """What was sent before the first run: TTFT of each request (s; E2E where nothing streams, None where it failed), and whether three
-    in a row were alike; None where there was no warm-up.
+    """What was sent before the first run.
+
+    Attributes:
+        ttft_s: TTFT of each request (s); E2E where nothing streams, None where the request failed.
+        stable: whether three in a row were alike; None where there was no warm-up.
     """
 
     ttft_s: tuple[float | None, ...] = ()
@@ -44,10 +48,10 @@ class Warmup:
 
 @dataclass(frozen=True, kw_only=True)
 class KvFacts:
-    """The KV cache of all engines behind an endpoint together. Null where the server does not tell it.
+    """The KV cache of all engines behind an endpoint together; null where the server does not report it.
 
     Attributes:
-        engines: how many there are. kv_blocks, kv_tokens: of all together. block_size: tokens in a block.
+        engines: how many there are. kv_blocks, kv_tokens: size of the KV cache of all together. block_size: tokens in a block.
         prefix_caching: whether prompts share blocks. cache_config: the engine's own settings of the cache; what all engines have in
             common, and null where they differ.
     """
@@ -65,10 +69,10 @@ class DeploymentFacts(KvFacts):
     """A deployment's server and machine.
 
     Attributes:
-        deployment: its key. digest: of its definition.
-        engine_version: as the server says it. managed: whether it was started here. command, environment: with which it was, without
-            secrets; settings: of its engine, as started.
-        ready_s: seconds from start to readiness. weight_gib: of the loaded weights, as its log tells them.
+        deployment: key of the deployment. digest: of its definition.
+        engine_version: as the server reports it. managed: whether it was started here. command, environment: with which it was started,
+            without secrets. settings: the engine's settings, as started.
+        ready_s: seconds from start to readiness. weight_gib: size of the loaded weights, as its log reports it.
         inherited: the user's variables that reached it, as recorded; None for a server that was not started here, or of which nothing
             was recorded. environment_digest: of those that must be alike in runs that are compared.
     """

@@ -16,11 +16,11 @@ class EngineRecord:
     """How an engine's server is started.
 
     Attributes:
-        engine: its key. source, device: as configured.
-        command: the server's of `source: command`; of a lock or a container the interpreter that runs it; None where it is not
-            ours to start.
+        engine: key of the engine. source: as configured. device: the backend, as configured.
+        command: the command that starts the server (`source: command`), or the interpreter that runs it (a lock, a container); None
+            for an external server.
         locks: SHA-256 of each lock file by its path; None where the engine is not built from locks.
-        freeze: packages of its environment, as `name==version`; None likewise.
+        freeze: packages of its environment, as `name==version`; None where the engine is not built from locks.
     """
 
     engine: str

@@ -15,7 +15,7 @@ from bench.errors import BenchError, shown
 
 __all__ = ["UNREADABLE", "read_object", "read_typed", "refuse_constant", "typed", "write_record"]
 
-UNREADABLE = (OSError, ValueError, RecursionError)  # what reading a file that is no record may raise
+UNREADABLE = (OSError, ValueError, RecursionError)  # what reading a file that is not a record may raise
 _MOST = 1e15  # of a number: beyond it, nothing of ours was counted or measured
 
 R = TypeVar("R")
@@ -90,7 +90,7 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 
 def _value(hint: Any, value: Any, at: str, most: float) -> Any:
-    """`value`, if it is what `hint` declares; lists become tuples, and objects dataclasses where it says so."""
+    """`value`, if it is what `hint` declares; lists become tuples, and objects dataclasses where it names one."""
     kinds = get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is Union else (hint,)
     if Any in kinds or (value is None and NoneType in kinds):
         return value

@@ -17,13 +17,14 @@ __all__ = ["Launch", "MemoryPlan", "Settings", "flags_of", "read_launch", "setti
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a server is told of its engine's settings; null where it is told nothing, and the engine chooses.
+    """The engine's settings as the server was started; null where the engine chooses.
 
     Attributes:
-        max_num_seqs: most sequences in a step. max_model_len: longest sequence (tokens). block_size: of the KV cache (tokens).
-        dtype, kv_cache_dtype: of weights and KV cache. prefix_caching: whether prompts share their prefixes' KV cache.
-        random_weights: whether the model has no others. slots: whether a sequence holds a slot of the KV cache from its first token on,
-            so that the share of slots in use is its usage.
+        max_num_seqs: most sequences in a step. max_model_len: longest sequence (tokens). block_size: tokens in a block of the KV cache.
+        dtype: type of the weights. kv_cache_dtype: type of the KV cache.
+        prefix_caching: whether prompts share their prefixes' KV cache.
+        random_weights: whether the weights are random. slots: whether a sequence holds a slot of the KV cache from its first token on,
+            so that the share of slots in use is the cache's usage.
     """
 
     max_num_seqs: int | None = None
@@ -41,12 +42,14 @@ class MemoryPlan:
     """What each device holds, in bytes and tokens, from geometry alone: of a device of the pipeline stage with the fewest blocks.
 
     Attributes:
-        parameters: of the model. device_memory_bytes: None where no device was seen.
-        weight_bytes, overhead_bytes, kv_cache_bytes: of that device; the KV cache is None where it is not known before a start.
+        parameters: parameters of the model. device_memory_bytes: memory of one device; None where no device was seen.
+        weight_bytes: weights on that device. overhead_bytes: what the engine keeps of it for itself.
+        kv_cache_bytes: KV cache on that device; None where it is not known before a start.
         needed_bytes: what the fullest GPU, or all workers of a CPU engine together, take.
-        kv_bytes_per_token: over all devices. kv_bytes_per_token_per_device: on that one.
-        block_size: tokens in a block. kv_groups: window (tokens; None for none) and number of the groups of layers with it.
-        engines: those of data parallelism. kv_tokens: slots of the KV cache of all of them together.
+        kv_bytes_per_token: KV cache of a token, over all devices. kv_bytes_per_token_per_device: on that device.
+        block_size: tokens in a block.
+        kv_groups: groups of layers, each with its window (tokens; None without one) and how many there are.
+        engines: engines of data parallelism. kv_tokens: tokens that the KV caches of all engines hold together.
     """
 
     parameters: int
@@ -68,16 +71,17 @@ class Launch:
     """A deployment before anything runs.
 
     Attributes:
-        deployment, model, engine: their keys. digest: of the deployment.
+        deployment: key of the deployment. model: key of the model. engine: key of the engine. digest: of the deployment's definition.
         tensor_parallel, pipeline_parallel, data_parallel: as configured. gpus: of one instance, the number that everything else uses;
             0 where it runs on a CPU, None where it is unknown.
-        served_name: the model's name for requests. base_url: of a server that is not ours; None for one that is.
+        served_name: the model's name in requests. base_url: address of an external server; None for one that is started here.
         kind: which engine it is, as `bench.engines` calls it. device: `cpu` or `cuda`.
-        vocabulary: size of the model's, None where it is not known.
-        argv: the server's command line, with `{port}`; None for a server that is not ours. settings: what it says of the engine.
-        engine_version: of the engine's environment, for a server that does not tell its own.
-        afterwards: a command that removes what ends with no process, as a container. environment: variables, without secrets.
-        plan: the memory; None where the model's shape is not known.
+        vocabulary: size of the model's vocabulary; None where it is not known.
+        argv: the server's command line, with `{port}`; None for an external server. settings: the engine's settings in it.
+        engine_version: the version in the engine's environment, for a server that does not report its own.
+        afterwards: a command that removes what does not end with the process, such as a container.
+        environment: variables that are set for it, without secrets.
+        plan: its memory; None where the model's shape is not known.
     """
 
     deployment: str

@@ -27,7 +27,7 @@ class PackIndex:
     Attributes:
         format: of the pack. title: the study's. packed: when (UTC, ISO). commit: of the sources that packed it; None where that is
             not known. protocol: of the measurement.
-        runs: digest of each run in it by `deployment/run`. missing: the study's runs that are not.
+        runs: digest of each run in it by `deployment/run`. missing: runs of the study that are not in it.
         files: SHA-256 of each file in it by its name; all but this one.
     """
 

@@ -1,4 +1,4 @@
-"""The tables of docs/metrics.md that tell the summary's columns, from their catalogue."""
+"""The tables of docs/reference/metrics.md that list the summary's columns, from their catalogue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def with_tables(text: str) -> str:
     """
     found = [match[2] for match in _MARKED.finditer(text)]
     if sorted(found) != sorted([*SECTIONS, "compared"]):
-        raise ValueError(f"the sections of columns.toml are {', '.join(SECTIONS)}; docs/metrics.md has {', '.join(found)}")
+        raise ValueError(
+            f"the sections of columns.toml are {', '.join(SECTIONS)}; docs/reference/metrics.md has {', '.join(found)}"
+        )
     return _MARKED.sub(lambda match: f"{match[1]}\n{chr(10).join(_table(match[2]))}\n\n{match[3]}", text)
 
 
@@ -33,7 +35,7 @@ def _table(section: str) -> Iterator[str]:
         for name, metric in METRICS.items():
             yield f"| {metric.title} | `{name}` | {metric.better} |"
         return
-    yield "| column | what it is | unit | from |"
+    yield "| column | definition | unit | source |"
     yield "|---|---|---|---|"
     for name, columns in SECTIONS[section].rows.items():
         column = columns[0]

@@ -23,10 +23,10 @@ class RequestRecord:
         index: number of the request in its run. after: index of the turn before it in its conversation.
         outcome: `ok`; `http_error`: a status other than 200; `stream_error`: an error inside a stream that began with 200;
             `truncated`: the answer ended before its last event; `disconnect`; `timeout`.
-        error: the server's words, where it said why; else the system's, where the connection failed.
+        error: the server's message, or the system's where the connection failed. status: the HTTP status.
         prompt_asked, output_asked: tokens of the prompt as sent, and tokens asked for.
-        prompt_tokens, completion_tokens: as the server counted them (`usage`); cached_tokens: of the prompt's, those it had in its
-            prefix cache, where it says so.
+        prompt_tokens, completion_tokens: as the server counted them (`usage`).
+        cached_tokens: prompt tokens that its prefix cache served, where it reports them.
         scheduled_s, sent_s, headers_s, first_byte_s, first_token_s, first_output_s, last_token_s, end_s: the stamps;
             `first_output_s` is that of the first token that is not reasoning.
         ttft_s: first chunk that carries a token − sent; None without streaming. e2e_s: last token chunk − sent.

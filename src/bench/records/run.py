@@ -85,8 +85,11 @@ class Client:
 
 @dataclass(frozen=True, kw_only=True)
 class Prefix:
-    """Tokens of the prompt that was sent ahead, and prompt tokens that the server's prefix cache should serve; None where that depends
-    on which of several engines a request comes to.
+    """What the server's prefix cache is expected to serve.
+
+    Attributes:
+        primed_tokens: tokens of the prompt that was sent ahead. expected_tokens: prompt tokens that the cache should serve; None where
+            that depends on which of several engines a request comes to.
     """
 
     primed_tokens: int | None = None
@@ -99,7 +102,7 @@ class Host:
 
     Attributes:
         busy_share: not idle. steal_share: taken by another tenant of the machine. other_share: used by processes that are neither the
-            session nor descend from it; None where the server's own cannot be told from others'.
+            session nor descend from it; None where the server's own cannot be distinguished from others'.
     """
 
     busy_share: float | None = None
@@ -112,7 +115,7 @@ class SessionHeader:
     """What the records of one start of a server share.
 
     Attributes:
-        protocol: of the measurement. deployment_digest: of the deployment's definition. engine_version: as the server says it.
+        protocol: of the measurement. deployment_digest: of the deployment's definition. engine_version: as the server reports it.
         device: name of what the server runs on; None for one that was not started here. commit: of the sources that measured.
         environment: the user's variables that reached the server, as recorded. environment_digest: of those that must be alike.
     """

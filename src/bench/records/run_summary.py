@@ -1,4 +1,4 @@
-"""`summary.json`: one run's figures, from which the summary table has its row."""
+"""`summary.json`: one run's numbers, from which the summary table has its row."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from bench.records.files import read_typed, typed
 
 __all__ = ["NO_COLUMNS", "RunSummary", "read_run_summary", "write_run_summary"]
 
-NO_COLUMNS = ("metrics_missing", "counters_fell", "scrape_gaps")  # of its figures: what the table has no column for
+NO_COLUMNS = ("metrics_missing", "counters_fell", "scrape_gaps")  # of its entries: what the table has no column for
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """One run's figures, and by name those that say whose they are and where the rest of it lies.
+    """One run's numbers, and by name those that identify the run.
 
     Attributes:
-        deployment, run: its names. digest: of its definition. level: in the unit of its axis. repeat: from 1.
+        deployment: key of the deployment. run: name of the run. digest: of its definition. level: in the unit of its axis.
+        repeat: from 1.
         scrape_endpoint: that of its engine's metrics. gpu_count_seen: GPUs that reported anything.
-        metrics_missing: our metrics that the server should tell and did not. counters_fell: those that lost what they counted.
+        metrics_missing: metrics that the server should report and did not. counters_fell: counters that lost what they had counted.
         scrape_gaps: of each endpoint beside the engine's, the longest time without a sample (s).
-        figures: all of them, these too, by the columns of the catalogue (`bench.records.columns`), in the order of the file.
+        figures: all numbers, these too, by the columns of the catalogue (`bench.records.columns`), in the order of the file.
     """
 
     deployment: str | None = None
@@ -41,7 +42,7 @@ class RunSummary:
 
     @classmethod
     def of(cls, figures: Mapping[str, Any]) -> RunSummary:
-        """The summary that has these figures.
+        """The summary that has these entries.
 
         Raises:
             ValueError: it names the one that is not what its field declares.
@@ -50,7 +51,7 @@ class RunSummary:
 
 
 def write_run_summary(summary: RunSummary, path: Path) -> None:
-    """Write the figures in their order."""
+    """Write the entries in their order."""
     path.write_text(json.dumps(summary.figures, indent=2) + "\n", encoding="utf-8")
 
 

@@ -22,13 +22,13 @@ def summary_table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     """The table of `rows`, each a run's values by column: what a row lacks is null.
 
     Raises:
-        BenchError: a row has what is no column, or a fraction where the catalogue has a whole number.
+        BenchError: a row has a key without a column, or a fraction where the catalogue has a whole number.
     """
     names = dict.fromkeys(name for row in rows for name in row)
     if unknown := [name for name in names if name not in COLUMNS and family_of(name) is None]:
         raise BenchError(
             f"{', '.join(unknown)}: no column of the summary table. Add a row for each to src/bench/records/columns.toml, and run "
-            "`bench config`, which renews the tables of docs/metrics.md."
+            "`bench config`, which renews the tables of docs/reference/metrics.md."
         )
     for row in rows:
         for name in _INTEGERS:
@@ -48,7 +48,7 @@ def read_summary(path: Path) -> pl.DataFrame:
     """The table in a file, completed: the one place that knows what older versions wrote.
 
     Raises:
-        BenchError: it is no table, or one that is too old.
+        BenchError: it is not a table, or one that is too old.
     """
     remedy = "Make it again from its runs, with `make figures` or `bench figures`."
     try:
@@ -63,7 +63,7 @@ def read_summary(path: Path) -> pl.DataFrame:
 
 
 def _counted() -> pl.Expr:
-    """GPUs of an instance where no column tells them: those of tensor parallelism stand for them, unless the run saw others."""
+    """GPUs of an instance where no column has them: those of tensor parallelism stand for them, unless the run saw others."""
     shared = pl.col("tensor_parallel")
     seen = pl.col("gpu_count_seen")
     return pl.when(pl.col("device") == "cpu").then(0).when(seen.is_null() | (seen == shared)).then(shared)

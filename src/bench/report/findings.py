@@ -41,9 +41,9 @@ class Curve:
         point: row of `operating_points`; None without SLOs. saturation: row of `saturation`; None where no run can be trusted.
         limit: why it carries no more; None without SLOs. fleet: of `sized`; None without a peak, or where no load meets the SLOs.
         knee: row of `knees`. there: means at the operating point of `ttft_p50_s`, `ttft_p99_s`, its bound (null unless each run has
-            one), `requests` of a run, `runs`, `profit_per_h` (USD), and `client_cpu_share` (of a core). burst: whether its arrivals are
-            bursts. gpu: what a GPU of the fleet is called: a machine, where the engine runs on a CPU. measured: the operating point,
-            for Little's law.
+            one), judged `requests` and their `runs`, `profit_per_h` (USD), and `client_cpu_share` (of a core). burst: whether its
+            arrivals are bursts. gpu: what a GPU of the fleet is called: a machine, where the engine runs on a CPU. measured: the
+            operating point, for Little's law.
     """
 
     deployment: str
@@ -80,7 +80,7 @@ class Curve:
         assert self.limit
         assert self.point
         found = self.point["kind"] == "found" and self.limit.cause != "refusals"
-        return causes.why(self.limit) + (f" It misses {capacity.missed(self.point)}." if found else "")
+        return (causes.why(self.limit) + (f" It misses {capacity.missed(self.point)}." if found else "")).strip()
 
     @property
     def remedy(self) -> str:
@@ -103,7 +103,7 @@ class Findings:
     """Everything that the report concludes.
 
     Attributes:
-        bands: each run, by `deployment/run`, on each monitoring band that it tells something of; band_names: the bands that any
+        bands: each run, by `deployment/run`, on each monitoring band of which it shows something; band_names: the bands that any
         run is on. economics: rows of `best_points`. recovery: summary rows of runs with a step in their load.
     """
 
@@ -192,7 +192,7 @@ def _there(rows: pl.DataFrame, point: Mapping[str, Any] | None) -> dict[str, flo
     Args:
         rows: of `economics`, of the curve.
     """
-    columns = ("ttft_p50_s", "ttft_p99_s", "ttft_p99_bound_s", "requests", "profit_per_h", "client_cpu_share")
+    columns = ("ttft_p50_s", "ttft_p99_s", "ttft_p99_bound_s", "profit_per_h", "client_cpu_share")
     at = rows.filter(pl.col("valid") & pl.col("level").is_in([point["operate_at"] if point else None]))
     steady = point is not None and point["basis"] == "steady"
     means: dict[str, Any] = {}
@@ -200,4 +200,4 @@ def _there(rows: pl.DataFrame, point: Mapping[str, Any] | None) -> dict[str, flo
         source = f"steady_{column}" if steady and column.startswith("ttft") else column
         values = at[source]
         means[column] = None if column.endswith("bound_s") and values.null_count() else values.mean()
-    return {**means, "runs": at.height}
+    return {**means, "requests": at["judged"].list.len().sum(), "runs": at.height}

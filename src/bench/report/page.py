@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -12,11 +13,12 @@ from typing import Any
 import jinja2
 import polars as pl
 import vl_convert
+from markupsafe import Markup, escape
 
 from bench import __version__
 from bench.analysis import Comparison, Prices, invalid, repeats, sight
+from bench.commit import labelled
 from bench.figures import Results
-from bench.figures.registry import load_figure
 from bench.figures.save import KINDS
 from bench.figures.theme import with_curve
 from bench.models import Geometry
@@ -24,9 +26,11 @@ from bench.parse import tail_text
 from bench.records.columns import METRICS
 from bench.records.deployment import read_facts
 from bench.report import provenance
+from bench.report.answers import answers
 from bench.report.findings import Findings, findings
 from bench.study import Deployment
-from bench.words import advice, comparison, predictions, regions
+from bench.study.config import Thresholds
+from bench.words import advice, comparison, predictions, regions, trust
 from bench.words.bands import BANDS
 from bench.words.verdicts import PARTS
 
@@ -34,6 +38,7 @@ __all__ = ["write_manifest", "write_report"]
 
 # In the page's order: each is a file in templates/sections, which sets its `title` and may come out empty where it does not apply.
 _SECTIONS = (
+    "answers",
     "verdicts",
     "operating",
     "figures",
@@ -65,6 +70,7 @@ def write_report(
     of_study: int | None = None,
     geometries: Mapping[str, Geometry] | None = None,
     settings: Mapping[str, Deployment] | None = None,
+    thresholds: Thresholds | None = None,
 ) -> None:
     """Write the page: what was found, the figures (interactive, without a network), every run, and where it ran.
 
@@ -72,20 +78,25 @@ def write_report(
         summary: where its findings go in short, as Markdown for a pull request. geometries, settings: of each deployment, for the
             ceilings of its speed.
         specs: the figures' Vega-Lite files, named after their figures. facts: `deployment.json` of each deployment.
-        commit: of the sources that draw it, as `commit_of` tells it. of_study: how many runs the whole study has.
+        commit: of the sources that draw it, as `commit_of` reports it. of_study: how many runs the whole study has.
+        thresholds: by which validity was judged; None for the defaults.
     """
     runs = results.runs.sort("deployment", "workload", "level", "repeat", maintain_order=True)
     known = [read_facts(path) for path in facts]
     found = findings(results, geometries or {}, settings or {})
     context: dict[str, Any] = {
         "title": title,
+        "answers": answers(results, found.curves),
+        "trust": trust.first_line(runs),
+        "any_valid": bool(runs["valid"].any()),
+        "thresholds": trust.changed_thresholds(thresholds or Thresholds()),
         "version": __version__,
         "commit": commit,
         "overview": provenance.overview(runs, known),
         "figures": [_figure(spec) for spec in specs],
         "curves": _json(_curves(results)),
         "families": dict(runs.select("workload", "family").unique().iter_rows()),
-        "saturation": [_saturates(row) for row in results.saturation.iter_rows(named=True)],
+        "saturation": [_saturates(row) for row in _laddered(results).iter_rows(named=True)],
         "comparisons": {name: _compared(each) for name, each in results.comparisons.items()},
         "baseline": next(iter(results.runs.filter("baseline")["deployment"]), None),
         "replicas": results.runs.filter("replica")["deployment"].unique(maintain_order=True).to_list(),
@@ -96,6 +107,7 @@ def write_report(
         "runs": runs.to_dicts(),
         "of_study": of_study if of_study and of_study > runs.height else None,
         "invalid": runs.filter(invalid()).to_dicts(),
+        "invalid_why": trust.alike(reason for reasons in runs["reasons"] for reason in reasons),
         "parts": PARTS,
         "failing": runs.filter(pl.col("failures").is_not_null()).to_dicts(),
         "facts": provenance.deployments(known, runs),
@@ -114,6 +126,14 @@ def write_report(
     page.write_text(_render(context, _bundle(page.parent)), encoding="utf-8")
     if summary is not None:
         summary.write_text(_markdown(context), encoding="utf-8")
+
+
+def _laddered(results: Results) -> pl.DataFrame:
+    """The rows of `saturation`, without workloads of swept lengths at a single load: they saturate nowhere."""
+    swept = results.runs.filter(
+        (pl.col("workload") != pl.col("family")) & (pl.col("level").n_unique().over("deployment", "workload") == 1)
+    )
+    return results.saturation.join(swept, on=["deployment", "workload"], how="anti", maintain_order="left")
 
 
 def _saturates(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,6 +166,7 @@ def _predicted(found: Findings) -> list[dict[str, Any]]:
 def _markdown(context: Mapping[str, Any]) -> str:
     """The findings in short."""
     environment = jinja2.Environment(loader=jinja2.PackageLoader("bench.report"), trim_blocks=True, lstrip_blocks=True)  # noqa: S701
+    environment.filters["labelled"] = labelled
     environment.filters["cell"] = lambda value, shape: "–" if value is None else shape % value
     return environment.get_template("summary.md.j2").render(**context)
 
@@ -165,6 +186,8 @@ def _render(context: Mapping[str, Any], bundle: str) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("bench.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["prose"] = _prose
+    environment.filters["labelled"] = labelled
     sections = []
     for name in _SECTIONS:
         section: Any = environment.get_template(f"sections/{name}.html.j2").make_module(dict(context))
@@ -180,12 +203,15 @@ def _render(context: Mapping[str, Any], bundle: str) -> str:
     )
 
 
+def _prose(text: str) -> Markup:
+    """A sentence with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped just before
+
+
 def _figure(spec: Path) -> dict[str, Any]:
-    """A figure's `name`, `title`, `question` and `reading`, its `note` about invalid runs, and its `spec` for a script element."""
-    drawn = load_figure(spec.stem)
+    """A figure's `name`, its texts (`title`, `question`, `reading`, `note`), and its `spec` for a script element."""
     content = json.loads(spec.read_text())
-    texts = {key: getattr(drawn, key) for key in ("name", "title", "question", "reading")}
-    return {**texts, "note": " ".join(content["title"].get("subtitle", [])[1:]), "spec": _json(content)}
+    return {"name": spec.stem, **content.pop("usermeta"), "spec": _json(content)}
 
 
 def _curves(results: Results) -> dict[str, Any]:
@@ -206,12 +232,13 @@ def _json(content: Any) -> str:
 
 
 def write_manifest(manifest: Path, *, figures: Sequence[Path], page: Path, results: Results) -> None:
-    """Write the list of all figures: each file with its checksum, and the runs that they were drawn from.
+    """Write the list of all figures: each file with its checksum, each figure's texts, and the runs that they were drawn from.
 
     Figures beside them that the list does not have are another study's, and go.
     """
     content: dict[str, Any] = {
         "figures": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in figures},
+        "texts": {path.stem: json.loads(path.read_text())["usermeta"] for path in figures if path.suffix == ".json"},
         "page": {page.name: hashlib.sha256(page.read_bytes()).hexdigest()},
         "runs": dict(results.runs.select(pl.format("{}/{}", "deployment", "run"), "digest").iter_rows()),
     }

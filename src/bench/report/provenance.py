@@ -20,7 +20,7 @@ _LENGTHS = {"prompt_tokens": "prompt", "output_tokens": "output"}
 
 def overview(runs: pl.DataFrame, facts: Sequence[DeploymentFacts]) -> dict[str, Any]:
     """What a page says at its top: `models`, `engines` (with their versions), `hardware`, and when the first and the last run
-    `started` (UTC; None where the runs do not tell it); `commits`, of the sources that
+    `started` (UTC; None where the runs do not record it); `commits`, of the sources that
     measured; `random_weights`, whether a server was given no others.
 
     Args:
@@ -42,7 +42,7 @@ def overview(runs: pl.DataFrame, facts: Sequence[DeploymentFacts]) -> dict[str, 
 def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[dict[str, Any]]:
     """The facts of each deployment, with what was locked in it.
 
-    `dtype`, `kv_dtype` and `max_model_len` as its settings and its cache configuration tell them, `model`, `engine`, `gpus` and
+    `dtype`, `kv_dtype` and `max_model_len` as its settings and its cache configuration report them, `model`, `engine`, `gpus` and
     `parallel` (tensor × pipeline × data) as the runs do, and `shell`: its command line with its environment, as a shell takes it. Of
     variables that are not known to be harmless only the name is there. `exported`: names of the user's own that reached the server.
 

@@ -13,6 +13,8 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from bench.errors import BenchError, shown
 from bench.records.checksums import checksum, files_of, record_digest, whole
 from bench.records.files import UNREADABLE
@@ -21,6 +23,8 @@ from bench.store.pack import STUDY, Packed, packed_facts
 from bench.store.state import facts_key
 from bench.store.store import Store
 from bench.study import DeploymentSpec, Paths, Plan, load_file
+from bench.study.renamed import with_new_names
+from bench.yaml_file import read_yaml
 
 __all__ = ["unpack"]
 
@@ -34,7 +38,7 @@ _MEMBER = re.compile(
 _TOO_LARGE = (
     f"it would grow more than {_MOST_RATIO} times, beyond {_MOST_BYTES // 2**30} GiB, or to more than {_MOST_FILES:,} files"
 )
-# What reading a file of ours that is none may raise.
+# What reading a file may raise that is not one of ours.
 _ODD = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _BESIDE = (INDEX, STUDY, "engines", "logs")  # what has no place among the results: `engines` would say that one is built here
 
@@ -45,7 +49,7 @@ def unpack(file: Path, store: Store) -> Packed:
     They go through the store, as a session's do: there is nothing left to measure of them, whatever asks for them.
 
     Raises:
-        BenchError: it is no pack, or not whole; these sources define its runs otherwise; or a deployment of the same name, in another
+        BenchError: it is not a whole pack; these sources define its runs otherwise; or a deployment of the same name, in another
             measurement, is here. Nothing is changed then.
     """
     if not file.exists():  # before a folder is made for what it does not hold
@@ -79,7 +83,7 @@ def unpack(file: Path, store: Store) -> Packed:
 def _extract(file: Path, folder: Path) -> PackIndex:
     """Unpack a tar file whose every member its index names, with its digest; the index.
 
-    Member by member: what is no plain file, comes twice, or has a name that `pack` does not give, is never written; nor is more than
+    Member by member: what is not a plain file, comes twice, or has a name that `pack` does not give, is never written; nor is more than
     a pack of this size can hold.
     """
     found: dict[str, str] = {}
@@ -101,8 +105,8 @@ def _extract(file: Path, folder: Path) -> PackIndex:
     except OtherFormat as error:
         raise BenchError(f"{file}: {error}; unpack it with the version that packed it.") from None
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, *_ODD) as error:
-        told = str(error).partition("\n")[0][:200]
-        raise BenchError(f"{file}: no pack, or not whole ({told}); `bench pack` writes such files. Copy it again.") from None
+        reason = str(error).partition("\n")[0][:200]
+        raise BenchError(f"{file}: not a whole pack ({reason}); `bench pack` writes such files. Copy it again.") from None
     except OSError as error:
         raise BenchError(f"{file}: cannot be unpacked: {error.strerror or error}.") from None
     found.pop(INDEX)
@@ -134,17 +138,29 @@ def _refuse_member(member: tarfile.TarInfo, found: Mapping[str, str], room: int)
         ValueError: it names the member.
     """
     if not member.isreg() or member.issparse() or member.size < 0 or not _MEMBER.fullmatch(member.name):
-        raise ValueError(f"{shown(member.name)} is no file of a pack")
+        raise ValueError(f"{shown(member.name)} is not a file of a pack")
     if member.name in found:
         raise ValueError(f"{shown(member.name)} is in it twice")
     if member.size > room or len(found) >= _MOST_FILES:
         raise ValueError(_TOO_LARGE)
 
 
+def _rename_keys(study: Path) -> None:
+    """Bring the study of an older pack up to date; anything else is left for `load_file` to refuse."""
+    content = read_yaml(study)
+    try:
+        renamed = with_new_names(content)
+    except (TypeError, AttributeError):
+        return
+    if renamed != content:
+        study.write_text(yaml.safe_dump(renamed, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
 def _plan_of(folder: Path, index: PackIndex, file: Path) -> Plan:
     """The plan of the pack's study, if these sources define its runs as those did that measured, and each of them is there."""
     elsewhere = f"Unpack it in a clone of the commit that packed it, {index.commit or 'which is unknown'}."
     try:
+        _rename_keys(folder / STUDY)
         plan = Plan.of(load_file(folder / STUDY))
     except BenchError as error:
         raise BenchError(f"{file}: these sources do not take its study:\n{error}\n{elsewhere}") from None

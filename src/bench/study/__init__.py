@@ -1,5 +1,6 @@
 """A configuration file becomes a list of runs, each with a name, a path and a digest."""
 
+from bench.study.begin import TEMPLATES, begin
 from bench.study.config import Config, Deployment, Engine
 from bench.study.decision import Decision
 from bench.study.paths import Paths
@@ -10,6 +11,7 @@ from bench.study.specs import DeploymentSpec, RunSpec
 from bench.study.workload import Workload
 
 __all__ = [
+    "TEMPLATES",
     "Config",
     "Decision",
     "Deployment",
@@ -20,6 +22,7 @@ __all__ = [
     "RunSpec",
     "Slo",
     "Workload",
+    "begin",
     "load_config",
     "load_file",
     "load_workload",

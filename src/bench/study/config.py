@@ -23,6 +23,7 @@ from bench.fields import Count, Size, Strict
 from bench.models import Model
 from bench.records.environment import is_secret
 from bench.study.decision import Decision
+from bench.study.renamed import refuse_renamed
 from bench.study.workload import Workload
 
 __all__ = [
@@ -78,32 +79,44 @@ class Engine(Strict):
     """Where the server comes from: a pinned environment, a command on PATH, a container image, or a running endpoint."""
 
     source: Literal["lock", "command", "container", "external"] = Field(
-        description="`lock`: build an environment from `locks`; `command`: use `command`; `container`: run `image`; "
-        "`external`: measure the server at `base_url`, which is never started or stopped."
+        description="`lock`: build an environment from `locks`. `command`: run `command`. `container`: run `image`. "
+        "`external`: measure the running server at `base_url`, which is never started or stopped."
     )
     kind: Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(MANAGED)})] = Field(
         default="vllm",
-        description=f"Which engine it is: {' or '.join(f'`{name}`' for name in MANAGED)}. One that is `external` shows it by its "
-        "metrics.",
+        description=f"Which engine is started: {' or '.join(f'`{name}`' for name in MANAGED)}. An `external` one is recognised "
+        "by its metrics.",
     )
-    device: Literal["cpu", "cuda"] = Field(default="cpu", description="What the engine's build runs on.")
+    backend: Literal["cpu", "cuda"] = Field(
+        default="cpu",
+        serialization_alias="device",  # its name in digests and records, which outlive a renaming
+        description="What the engine computes on.",
+    )
     locks: list[str] = Field(
         default_factory=list,
-        description="Requirement files with hashes, installed one after the other (paths from the project's root).",
+        description="Requirement files with hashes, installed in this order; paths start at the project's root.",
     )
     index: str | None = Field(
         default=None,
-        description="Further package index for the last lock, tried after the default ones (torch's CPU wheels are not on PyPI).",
+        description="A further package index for the last lock, asked after the default ones; PyTorch's CPU wheels are "
+        "not on PyPI.",
     )
-    python: str = Field(default="python3", description="Interpreter of the environment.")
+    python: str = Field(default="python3", description="Python interpreter from which the environment is made.")
     command: list[str] | None = Field(
-        default=None, description="The server's command, such as `[vllm, serve]`; its flags are appended."
+        default=None, description="The server's command, such as `[vllm, serve]`; flags are appended."
     )
-    image: str | None = Field(default=None, description="Container image, with a digest or a tag.")
-    runtime: Literal["docker", "podman", "apptainer"] = Field(default="docker", description="What runs `image`.")
+    image: str | None = Field(default=None, description="Container image with its tag or digest.")
+    runtime: Literal["docker", "podman", "apptainer"] = Field(default="docker", description="Program that runs `image`.")
     base_url: Annotated[str, AfterValidator(_address)] | None = Field(
-        default=None, description="Address of a running server, such as `http://127.0.0.1:8000`."
+        default=None,
+        description="Address of the running server, such as `http://127.0.0.1:8000`. An API key is read from the "
+        "variable OPENAI_API_KEY.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _was_device(cls, content: Any) -> Any:
+        return refuse_renamed(content, "device", "backend")
 
     @model_validator(mode="after")
     def _fields_of_source(self) -> Engine:
@@ -123,56 +136,61 @@ class Deployment(Strict):
     model: Name = Field(description="Key of `models`.")
     engine: Name = Field(description="Key of `engines`.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto", description="Type of weights and activations; `auto` is float32 on a CPU and bfloat16 on a GPU."
+        default="auto", description="Type of weights and activations; `auto`: float32 on a CPU, bfloat16 on a GPU."
     )
     kv_cache_dtype: Literal["auto", "fp8"] = Field(
-        default="auto", description="Type of the KV cache; `auto` is that of the weights."
+        default="auto", description="Type of the KV cache; `auto`: that of the weights."
     )
     kv_cache_memory: Size | None = Field(
         default=None,
-        description="Bytes of KV cache on each device, such as `64MiB`. Required on a CPU; on a GPU, without it, the engine "
-        "takes what `gpu_memory_utilization` leaves.",
+        description="Memory for the KV cache of each GPU or CPU worker, such as `64MiB`. Required on a CPU; on a GPU it "
+        "defaults to what `gpu_memory_utilization` leaves.",
     )
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.9, description="Share of a GPU's memory that the engine may take."
+        default=0.9, description="Share of a GPU's memory that the engine may use (0–1)."
     )
     block_size: Count | None = Field(
         default=None,
-        description="Tokens in a KV block; default 32 on a CPU (vLLM refuses 16 there, and takes nothing else for latent attention), "
-        "16 on a GPU.",
+        description="Tokens in a block of the KV cache. vLLM's default is 16 on a GPU and 32 on a CPU (16 there for "
+        "latent attention); llama.cpp has no blocks.",
     )
     max_num_seqs: Count = Field(
-        default=256, description="Most sequences in one step; keep it above the highest concurrency, or it is the limit."
+        default=256,
+        description="Most sequences in one step. Keep it above the highest concurrency, or it is the limit. llama.cpp "
+        "divides `kv_cache_memory` into as many slots, so more sequences have shorter ones.",
     )
     tensor_parallel: Count = Field(
         default=1,
-        description="Devices that share each layer. An instance takes `tensor_parallel` × `pipeline_parallel` × `data_parallel` GPUs. "
-        "Of an `external` engine, giving one of the three, even as 1, says how many it has; otherwise they are unknown.",
+        description="GPUs, or CPU workers, that share each layer. An instance takes `tensor_parallel` × "
+        "`pipeline_parallel` × `data_parallel` of them. For an `external` server give at least one of the three, even "
+        "as 1, where its GPUs are known.",
     )
     pipeline_parallel: Count = Field(
-        default=1, description="Stages over which the layers are dealt out, each of `tensor_parallel` devices."
+        default=1, description="Stages that share the layers, each of `tensor_parallel` GPUs or CPU workers."
     )
     data_parallel: Count = Field(
         default=1,
-        description="Engines behind the one endpoint, each with the whole model (but for experts, which they share) and a KV cache of "
-        "its own; a request lives in one of them.",
+        description="Engines behind one endpoint, each with its own KV cache and the whole model; experts are shared.",
     )
-    prefix_caching: bool = Field(default=False, description="Whether the engine may reuse the KV of equal prompt prefixes.")
+    prefix_caching: bool = Field(default=False, description="Whether equal prompt prefixes share their KV cache.")
     cores: Count = Field(
         default=1,
-        description="CPU engines: cores pinned to each worker; the rest stay with the API server and the client.",
+        description="CPU engines: cores pinned to each worker. The others serve the API and the client.",
     )
     served_name: str | None = Field(
-        default=None, description="Model name in requests; default: the deployment's name. For `external`: as served there."
+        default=None,
+        description="The model's name in requests; default: the deployment's name. For an `external` server: an `id` of "
+        "its /v1/models.",
     )
     flags: dict[str, str | int | float | bool] = Field(
         default_factory=dict,
-        description="Further server flags by name without dashes, such as `enable-chunked-prefill: true`; `false` writes `--no-…`.",
+        description="Further flags of the server, without dashes, such as `enable-chunked-prefill: true`; `false` "
+        "becomes `--no-…`.",
     )
     environment: dict[str, str] = Field(
         default_factory=dict,
-        description="Environment variables of the server. The value of a name that looks like a secret (`…_KEY`, `…_TOKEN`, "
-        "`…SECRET…`, `…PASSWORD…`) is recorded and packed nowhere; better, export it.",
+        description="Variables of the server's environment. Values of names such as `…_KEY`, `…_TOKEN`, `…SECRET…` and "
+        "`…PASSWORD…` are not recorded; better, export those variables.",
     )
 
     @model_validator(mode="after")
@@ -214,31 +232,31 @@ InFlight = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class Ladder(Strict):
-    """One deployment under one workload, at rising load. Its levels stand under the key that the workload's arrival has."""
+    """One deployment under one workload, at rising load. The workload's arrival decides which of the three keys holds the levels."""
 
     deployment: Name = Field(description="Key of `deployments`.")
     workload: Name = Field(description="Key of `workloads`.")
     concurrency: Annotated[list[InFlight], BeforeValidator(_levels)] | None = Field(
         default=None,
-        description="Levels of `burst` and `closed`: requests in flight (with `turns`, conversations), 1 or more each.",
+        description="Levels for `burst` and `closed`: requests in flight; with `turns`, conversations.",
     )
     request_rate: Annotated[list[Positive], BeforeValidator(_levels)] | None = Field(
         default=None,
-        description="Levels of `constant`, `poisson` and `gamma`: requests a second (with `turns`, conversations a second).",
+        description="Levels for `constant`, `poisson` and `gamma`: requests/s; with `turns`, conversations/s.",
     )
     time_scale: Annotated[list[Positive], BeforeValidator(_levels)] | None = Field(
-        default=None, description="Levels of `trace`: 1 replays it as recorded, 2 twice as fast."
+        default=None, description="Levels for `trace`: 1 replays it as recorded, 2 twice as fast."
     )
     prompt_tokens: Annotated[list[Count], BeforeValidator(_levels)] | None = Field(
         default=None,
-        description="Prompt lengths, each of which is measured at each level; the workload's own does not count then.",
+        description="Prompt lengths (tokens) to measure at each level, in place of the workload's own.",
     )
     output_tokens: Annotated[list[Count], BeforeValidator(_levels)] | None = Field(
-        default=None, description="Output lengths, likewise; with `prompt_tokens`, each with each."
+        default=None, description="Output lengths (tokens) likewise; with `prompt_tokens`, every pair."
     )
     repeats: Count = Field(
         default=1,
-        description="Runs of each level. The n-th of each are a round: all levels of all ladders of the deployment, in an order drawn "
+        description="Runs of each level. Repeat n of every level of the deployment forms round n; its order is drawn "
         "from the seed.",
     )
 
@@ -280,80 +298,83 @@ class Ladder(Strict):
 
 
 class Measurement(Strict):
-    """How a session measures. Only `seed` is part of what a run is; a change of the rest re-measures nothing."""
+    """How a session measures. A change of `seed` measures everything again; a change of another key, nothing."""
 
     scrape_interval_s: Annotated[float, Field(ge=0.01, le=60)] = Field(
-        default=0.2, description="Time between two scrapes of /metrics (s), from 0.01 to 60."
+        default=0.2, description="Time between two scrapes of /metrics (s), 0.01 to 60."
     )
     ready_timeout_s: Annotated[float, Field(gt=0)] = Field(
-        default=900.0, description="Longest wait for a server to be ready (s)."
+        default=900.0, description="Longest wait for the server to be ready (s)."
     )
     request_timeout_s: Annotated[float, Field(gt=0)] = Field(
-        default=600.0, description="A request without its end after this time is recorded as `timeout` (s)."
+        default=600.0, description="Longest time of a request (s); after it, its outcome is `timeout`."
     )
     warmup_requests: Annotated[int, Field(ge=0)] = Field(
         default=21,
-        description="Most requests one after another before the first run, of its prompts' length, in threes until the TTFT of three "
-        "in a row lies within `warmup_spread`; then four at once. Recorded, and kept out of every result. "
-        "0: none; 1 and 2 are taken as 3.",
+        description="Most warm-up requests before the first run: one after another, until the TTFTs of three in a row lie "
+        "within `warmup_spread`; then four at once. Rounded down to a multiple of 3, at least 3; 0: none. They count in no "
+        "result.",
     )
     warmup_spread: Annotated[float, Field(gt=0)] = Field(
-        default=0.25, description="Widest span of three TTFTs in a row, as a share of their median, that counts as stable."
+        default=0.25, description="Largest range of three TTFTs in a row that ends the warm-up, as a share of their median."
     )
     reference_requests: Annotated[int, Field(ge=0)] = Field(
         default=8,
-        description="Requests of the reference load before each round, at most four in flight, with at most 256 prompt and 32 output "
-        "tokens; sent five times. It is the same before every round, so it shows how fast the machine is then. Kept out of every "
-        "result. 0: none.",
+        description="Requests of the reference load, sent five times before each round; 0: none. It is always the same "
+        "(at most 4 in flight, 256 prompt and 32 output tokens) and so shows changes of the machine's speed. It counts "
+        "in no result.",
     )
     telemetry: dict[Name, str] = Field(
         default_factory=dict,
-        description="Further Prometheus endpoints by name, such as `dcgm: http://127.0.0.1:9400/metrics`, scraped beside the engine's; "
-        "`nvml:0,1` are GPUs of this machine. Those of a server that is started here are scraped without being named.",
+        description="Further Prometheus endpoints by name, such as `dcgm: http://127.0.0.1:9400/metrics`; `nvml:0,1` "
+        "reads GPUs 0 and 1 of this machine. The GPUs of a server that is started here are read in any case.",
     )
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] = Field(
-        default=0, description="Seed of the prompts; a run's prompts follow from it and the run's digest."
+        default=0, description="Seed of the prompts, together with a run's digest."
     )
 
 
 class Thresholds(Strict):
-    """When a part of a run cannot be trusted: it is drawn as invalid wherever that part counts, and listed with its reason."""
+    """Limits beyond which a part of a run is invalid: it is drawn so wherever that part counts, and listed with its reason."""
 
-    loop_lag_p99_s: Seconds = Field(default=0.05, description="P99 delay of the client's event loop (s).")
+    loop_lag_p99_s: Seconds = Field(default=0.05, description="Largest P99 delay of the client's event loop (s).")
     loop_lag_max_s: Seconds = Field(
-        default=0.25, description="Longest delay of the client's event loop (s); a stall bunches the stamps behind it."
+        default=0.25, description="Largest delay of the client's event loop (s); after a longer one, time stamps bunch."
     )
-    send_spread_s: Seconds = Field(default=0.1, description="Burst: time between the first and the last request sent (s).")
-    scrape_gap_s: Seconds = Field(default=2.0, description="Longest time without a sample during the load (s).")
+    send_spread_s: Seconds = Field(
+        default=0.1, description="Burst: longest time between the first and the last request sent (s)."
+    )
+    scrape_gap_s: Seconds = Field(default=2.0, description="Longest time without a scrape during the load (s).")
     scrape_share: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.25, description="Smallest share of the scrapes due during the load that must have come (0–1)."
+        default=0.25, description="Smallest share of the due scrapes that arrive during the load (0–1)."
     )
     schedule_delay_p99_s: Seconds = Field(
-        default=0.05, description="Open loop: P99 of the time by which a request left after it was due (s)."
+        default=0.05, description="Open loop: largest P99 of the time by which requests leave late (s)."
     )
     client_cpu_share: Annotated[float, Field(ge=0)] = Field(
         default=0.95,
-        description="CPU time of the busiest load process, as a share of the run's time; beyond it the client is the limit.",
+        description="Largest CPU time of a load process, as a share of the run's time (0–1); beyond it the client is "
+        "the limit.",
     )
     other_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.15,
-        description="Largest share of the time of the cores that we may use which went to processes other than the server and its load "
-        "(0–1); told where the server is started here.",
+        description="Largest share of the machine's CPU time used by anything but the server and its load (0–1); known "
+        "where the server is started here.",
     )
     drift: Annotated[float, Field(ge=0)] = Field(
         default=0.1,
-        description="Share by which a round's reference load must be slower or faster than those of the deployment's other rounds to "
-        "count as drift of the machine; where its own noise may explain more, more.",
+        description="Largest difference between a round's reference load and those of the other rounds, as a share of "
+        "theirs; more where their own noise is larger.",
     )
-    clock_skew_s: Seconds = Field(default=0.001, description="Largest difference between the clocks of our processes (s).")
+    clock_skew_s: Seconds = Field(default=0.001, description="Largest difference between the clocks of the load processes (s).")
     prefix_hit_error: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.05,
-        description="Largest difference between the prefix cache's hit rate and the one that the workload implies (0–1).",
+        description="Largest difference between the measured hit rate of the prefix cache and the workload's (0–1).",
     )
     in_flight_error: Annotated[float, Field(ge=0)] = Field(
         default=0.25,
-        description="Largest difference between the requests in flight as the client and as the server counted them (running + "
-        "waiting), as a share of the client's: of the server's mean above it, and at half of the scrapes below it.",
+        description="Largest difference between the requests in flight as the server (running + waiting) and as the client "
+        "counts them, as a share of the client's. Too many: by the server's mean. Too few: at half of the scrapes.",
     )
 
     @model_validator(mode="before")
@@ -361,8 +382,8 @@ class Thresholds(Strict):
     def _failures_are_results(cls, content: Any) -> Any:
         if isinstance(content, dict) and "failed_share" in content:
             raise ValueError(
-                "failed_share is no threshold any more: failed requests are the server's answer to its load, and make no run "
-                "invalid. Remove it; decision.failed_share is the share that may fail at a load that is to be called carried"
+                "failed_share is no longer a threshold: failed requests are a result and make no run invalid. Remove it; "
+                "decision.failed_share is the largest share of failures at a load that still counts as carried"
             )
         return content
 
@@ -370,17 +391,17 @@ class Thresholds(Strict):
 class Study(Strict):
     """What is measured: a list of ladders under a name."""
 
-    title: str = Field(description="One line: what the study asks; the report's heading.")
-    ladders: list[Ladder] = Field(description="The measurements, one ladder each.", min_length=1)
+    title: str = Field(description="The study's question in one line; the report's heading.")
+    ladders: list[Ladder] = Field(description="What is measured, one ladder each.", min_length=1)
     baseline: Name | None = Field(
         default=None,
-        description="Deployment with which each other one is compared, at the workloads and levels that they share: difference, "
-        "interval and verdict, in the report and the figure `comparison`.",
+        description="Deployment with which every other is compared at the loads they share, in the report and the "
+        "figure `comparison`.",
     )
     sessions: Count = Field(
         default=1,
-        description="Server starts of each deployment; its rounds are dealt to them in turn, and those of all deployments alternate: "
-        "forwards, then backwards. Starts differ, so a comparison needs several. Each ladder has as many `repeats`, or more.",
+        description="Server starts of each deployment; its rounds are dealt to them in turn. Starts differ, so a "
+        "comparison needs several. Each ladder needs as many `repeats` or more.",
     )
     whole_node: bool | None = Field(
         default=None,
@@ -409,11 +430,11 @@ class Config(Strict):
     decision: Decision = Field(default=Decision(), description="What is to be decided from the runs.")
     hardware: dict[Name, dict[str, Any]] = Field(
         default_factory=dict,
-        description="Devices of your own: entries like those of `src/bench/published/hardware.yaml`, which override it key by key or "
-        "add to it.",
+        description="GPUs of your own: entries like those of `src/bench/published/hardware.yaml`, which they extend or "
+        "override key by key.",
     )
     select: str | list[str] = Field(
         default="*",
-        description="Only runs whose `deployment/run` matches this shell pattern, or one of these; `--config select='*c0020*'` sets it "
-        "for one call.",
+        description="Shell patterns of `deployment/run`: only runs that match one are measured and drawn. For one call: "
+        "`--config select='*c0020*'`.",
     )

@@ -1,17 +1,16 @@
-"""What is to be decided from the runs: the SLOs, the peak, and what things cost. None of it changes what is measured, but for the
-percentiles of the SLOs where a workload has `num_requests: auto`.
-"""
+"""What is decided from the runs: the SLOs, the peak and the prices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from bench.errors import BenchError
 from bench.fields import Strict
 from bench.records.latencies import LATENCIES, PERCENTILES
+from bench.study.renamed import refuse_renamed
 from bench.study.slo import Slo, parse_slo
 
 __all__ = ["Decision"]
@@ -38,43 +37,50 @@ def _one_of(names: Iterable[str]) -> str:
 
 
 class Decision(Strict):
-    """What is to be decided from the runs. A change of it draws and reports anew, and measures nothing again, but for
-    other percentiles where a workload has `num_requests: auto`.
+    """What is decided from the runs. A change measures nothing again, except other percentiles in `slo` where a workload has
+    `num_requests: auto`.
     """
 
     slo: Annotated[list[Annotated[str, AfterValidator(_slo)]], BeforeValidator(_listed)] = Field(
         default_factory=list,
         description="Limits that an instance has to meet, all of them, such as `[ttft_p99=1s, tpot_p95=50ms]`: "
-        f"{_one_of(LATENCIES)}, at {_one_of(PERCENTILES)}. They give `C_max`, usable requests/s, goodput and the fleet.",
+        f"{_one_of(LATENCIES)}, at {_one_of(PERCENTILES)}. C_max, usable requests/s, goodput and the fleet follow from them.",
     )
     failed_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.01,
-        description="Largest share of requests that may fail at a load that is to be called carried (0–1). At 0, none of those "
-        "sent may.",
+        description="Largest share of requests that may fail at a load that counts as carried (0–1).",
     )
-    peak_rps: _Positive | None = Field(
-        default=None, description="Requests/s of the busiest moment, for which the fleet is sized."
-    )
+    peak_rps: _Positive | None = Field(default=None, description="Requests/s at the busiest moment; the fleet is sized for it.")
     safety: Annotated[float, Field(ge=1)] = Field(
         default=1.3,
-        description="GPUs of the fleet, as a multiple of what the peak takes: 1.2 for a load that is known, 1.5 for a new one.",
+        description="Spare capacity of the fleet, as a multiple of what the peak needs: 1.2 for a known load, 1.5 for a "
+        "new one.",
     )
-    device: str | None = Field(
+    accelerator: str | None = Field(
         default=None,
-        description="Device of `src/bench/published/hardware.yaml` or `hardware` that the runs were on: its price, power and ceilings.",
+        description="The GPU that the runs were on, by its name in `bench plan` or under `hardware`: its price, power "
+        "and ceilings.",
     )
     price_per_hour: _Positive | None = Field(
         default=None,
-        description="USD an hour of one GPU, in place of the device's; of the whole machine where the engine runs on a CPU.",
+        description="Price of one GPU (USD/h), in place of the accelerator's; for a CPU engine, of the whole machine.",
     )
     energy_price_per_kwh: _Amount = Field(
-        default=0.0, description="USD a kWh, where energy is not in the price: on measured power, or else the device's."
+        default=0.0,
+        description="Price of energy (USD/kWh) where it is not in `price_per_hour`; 0: it is. Power is the measured "
+        "one, or else the accelerator's.",
     )
-    cost_per_million_requests: _Amount = Field(default=0.0, description="USD for whatever else a request costs, times 10⁶.")
+    cost_per_million_requests: _Amount = Field(default=0.0, description="Further cost of 10⁶ requests (USD).")
     price_per_million_tokens: _Positive | None = Field(
         default=None,
-        description="USD that 10⁶ output tokens sell for, or cost at an API: revenue, profit and the break-even point.",
+        description="Price of 10⁶ output tokens (USD), sold or bought at an API: gives revenue, profit and the "
+        "break-even point.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _was_device(cls, content: Any) -> Any:
+        return refuse_renamed(content, "device", "accelerator")
 
     @property
     def slos(self) -> list[Slo]:

@@ -34,22 +34,23 @@ class LengthDistribution(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
     distribution: Literal["fixed", "uniform", "normal", "lognormal", "empirical"] = Field(
-        description="`fixed` (tokens), `uniform` (min to max), `normal` (mean, sd), `lognormal` (median, sigma) or `empirical` (file)."
+        description="`fixed` (tokens), `uniform` (min to max), `normal` (mean, sd), `lognormal` (median, sigma) or "
+        "`empirical` (file)."
     )
     tokens: Tokens | None = Field(default=None, description="`fixed`: the length.")
     mean: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="`normal`: its mean, before the ends are cut off."
+        default=None, description="`normal`: mean, before draws beyond `min` and `max` are repeated."
     )
-    sd: Annotated[float, Field(ge=0)] | None = Field(default=None, description="`normal`: its standard deviation.")
-    median: Annotated[float, Field(gt=0)] | None = Field(default=None, description="`lognormal`: its median.")
+    sd: Annotated[float, Field(ge=0)] | None = Field(default=None, description="`normal`: standard deviation, likewise.")
+    median: Annotated[float, Field(gt=0)] | None = Field(default=None, description="`lognormal`: median.")
     sigma: Annotated[float, Field(ge=0)] | None = Field(
         default=None, description="`lognormal`: standard deviation of the logarithm; P99 = median × e^(2.33 × sigma)."
     )
     file: str | None = Field(
-        default=None, description="`empirical`: a text file, one length a line; each is drawn as often as it stands there."
+        default=None, description="`empirical`: a text file with one length a line; each line is equally likely."
     )
-    min: Tokens = Field(default=1, description="Shortest; a draw below it is drawn again.")
-    max: Tokens | None = Field(default=None, description="Longest; a draw beyond it is drawn again. It bounds the KV cache.")
+    min: Tokens = Field(default=1, description="Shortest length; a draw below it is repeated.")
+    max: Tokens | None = Field(default=None, description="Longest length; a draw above it is repeated.")
 
     @model_validator(mode="after")
     def _keys_of_distribution(self) -> LengthDistribution:

@@ -13,7 +13,8 @@ from typing import Any
 
 from bench.errors import BenchError, shown
 from bench.models.fingerprint import fingerprint
-from bench.published import Device, device_named, devices
+from bench.published import Accelerator, accelerator_named, accelerators
+from bench.shipped import located
 from bench.study.config import Config, Ladder, Measurement
 from bench.study.paths import Paths
 from bench.study.precision import with_requests
@@ -129,10 +130,10 @@ class Plan:
         ]
 
     @cached_property
-    def device(self) -> Device | None:
+    def device(self) -> Accelerator | None:
         """The device that the study's decision names, with the study's own facts."""
-        name = self.config.decision.device
-        return None if name is None else device_named(name, devices(self.config.hardware))
+        name = self.config.decision.accelerator
+        return None if name is None else accelerator_named(name, accelerators(self.config.hardware))
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -143,7 +144,7 @@ class Plan:
                 "baseline": run.deployment.name == self.config.study.baseline,
                 "model": run.deployment.deployment.model,
                 "engine": run.deployment.deployment.engine,
-                "device": run.deployment.engine.device,
+                "device": run.deployment.engine.backend,
                 "tensor_parallel": run.deployment.deployment.tensor_parallel,
                 "workload": run.workload_name,
                 "family": run.family,
@@ -204,7 +205,7 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
     locks = {}
     for i, lock in enumerate(engine.locks):
         try:
-            locks[lock] = hashlib.sha256((root / lock).read_bytes()).hexdigest()
+            locks[lock] = hashlib.sha256(located(root / lock).read_bytes()).hexdigest()
         except (OSError, ValueError) as error:  # ValueError: a null character
             raise BenchError(
                 f"engines.{deployment.engine}.locks[{i}] is {shown(lock)}: {_unreadable(error)}. Paths start at the project's root."

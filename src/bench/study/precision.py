@@ -1,4 +1,4 @@
-"""How many requests a level takes for the percentiles that the SLOs name, before anything is measured."""
+"""How many requests a level needs for the percentiles of the SLOs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 __all__ = ["requests_for", "thin_levels", "with_requests"]
 
 _CONFIDENCE = 0.95  # two-sided, as the interval of C_max has it
-_WINDOW = 0.6  # of a run's requests, about, lie in its steady window
+_WINDOW = 0.6  # of a run's requests lie in its steady window, roughly
 _SPREAD = 1.5  # requests that resemble their neighbours count as fewer
-_TURNOVERS = 5  # times that a closed loop replaces what it holds: a ramp, and a window of several latencies
-_UNSURE = 100  # requests, where no SLO says how many
+_TURNOVERS = 5  # times that a closed loop replaces its requests in flight: a ramp, and a window of several latencies
+_UNSURE = 100  # requests, where there is no SLO
 
 
 def requests_for(slos: Sequence[Slo]) -> int | None:
-    """Requests of a level that show, at 95 % confidence, that the strictest percentile is met, if not one exceeds it.
+    """The fewest requests that can show, at 95 % confidence, that the strictest percentile is met; None without SLOs.
 
-    n with shareⁿ ≤ 2.5 %, the upper end of Clopper and Pearson's interval at no miss: 6 for a P50, 36 for a P90, 72 for a P95, 368 for
-    a P99. Near the limit it takes several times as many. None without SLOs.
+    n with shareⁿ ≤ 2.5 %, the upper end of Clopper and Pearson's interval where no request misses its limit: 6 for a P50, 36 for a P90,
+    72 for a P95, 368 for a P99. A level near the limit needs several times as many.
     """
     if not slos:
         return None
@@ -34,7 +34,7 @@ def requests_for(slos: Sequence[Slo]) -> int | None:
 
 
 def with_requests(workload: Workload, level: float, repeats: int, slos: Sequence[Slo]) -> Workload:
-    """The workload with as many requests as the SLOs take at this level over all repeats, where it says `num_requests: auto`."""
+    """The workload with a number in place of `num_requests: auto`: what the SLOs need at this level, divided by its repeats."""
     if workload.num_requests != "auto":
         return workload
     each = math.ceil(_SPREAD * _clustered(workload) * (requests_for(slos) or _UNSURE) / _WINDOW / repeats)
@@ -43,7 +43,7 @@ def with_requests(workload: Workload, level: float, repeats: int, slos: Sequence
 
 
 def _clustered(workload: Workload) -> float:
-    """How many requests of bursty arrivals tell as much as one of Poisson's: the gaps' variance ÷ mean² (1 ÷ the gamma's shape).
+    """How many requests of bursty arrivals are worth one of Poisson's: the gaps' variance ÷ mean² (1 ÷ the gamma's shape).
 
     Source: Whitt, Planning queueing simulations (Management Science 35, 1989): the run that a queue's mean takes is proportional to it.
     """
@@ -51,31 +51,36 @@ def _clustered(workload: Workload) -> float:
 
 
 def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
-    """What to know before measuring: a line for each workload of which a level has too few requests for the SLOs' percentiles.
+    """A line for each workload that has levels with too few requests for the SLOs' percentiles, to be read before measuring.
 
     Bursts are left out: no rate is read off them.
     """
     needed = requests_for(slos)
     if needed is None:
         return []
-    counts: dict[tuple[str, str, float], float] = {}
-    takes: dict[str, float] = {}
+    strictest = max(slos, key=lambda slo: slo.share)
+    counts: dict[str, dict[tuple[str, float], float]] = {}
+    needs: dict[str, float] = {}
     for run in runs:
         if run.workload.arrival in ("burst", "trace"):
             continue
-        key = (run.deployment.name, run.workload_name, run.level)
-        counts[key] = counts.get(key, 0.0) + _requests(run.workload, run.level)
-        takes[run.workload_name] = needed * _clustered(run.workload) / _WINDOW
-    lines = {}
-    strictest = max(slos, key=lambda slo: slo.share)
-    for (deployment, workload, level), count in counts.items():
-        if count < takes[workload] and workload not in lines:
-            lines[workload] = (
-                f"{deployment}, {workload} at {level:g}: {count:.0f} requests over all repeats are too few for {strictest.name}, whose "
-                f"limit takes {math.ceil(takes[workload]):,} to be surely met: C_max will lack its lower end. Raise num_requests, "
-                "duration_s or repeats, or write `num_requests: auto`."
+        levels, level = counts.setdefault(run.workload_name, {}), (run.deployment.name, run.level)
+        levels[level] = levels.get(level, 0.0) + _requests(run.workload, run.level)
+        needs[run.workload_name] = needed * _clustered(run.workload) / _WINDOW
+    lines = []
+    for workload, levels in counts.items():
+        thin: dict[tuple[str, int], list[str]] = {}
+        for (deployment, value), count in levels.items():
+            if count < needs[workload]:
+                thin.setdefault((deployment, int(count)), []).append(f"{value:g}")
+        if thin:
+            has = "; ".join(f"{deployment} at {', '.join(values)}: {count:,}" for (deployment, count), values in thin.items())
+            lines.append(
+                f"{workload}: too few requests to show that {strictest.name} is met, so C_max will have no lower bound. A level needs "
+                f"{math.ceil(needs[workload]):,} over all repeats; {has}. Raise num_requests, duration_s or repeats, or write "
+                "`num_requests: auto`."
             )
-    return list(lines.values())
+    return lines
 
 
 def _requests(workload: Workload, level: float) -> float:

@@ -1,4 +1,4 @@
-"""Read a configuration, and refuse it with the key, the value and the mend before any job starts."""
+"""Read a configuration; refuse a wrong one, with its key, its value and the fix, before any job starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from bench.engines import managed
 from bench.errors import BenchError, shown
 from bench.models import Model, Parallel, geometry_of_model, parallel_problem
-from bench.published import device_named, devices
+from bench.published import accelerator_named, accelerators
 from bench.study.config import Config, Deployment, Engine, Ladder
 from bench.study.plan import longest_request, swept
 from bench.study.workload import Workload
@@ -191,16 +191,16 @@ def _baseline(name: str | None, config: Config, asked: Iterable[tuple[str, str, 
 
 
 def _hardware(config: Config) -> typing.Iterator[str]:
-    """Devices that are wrong, or that `decision` means and nobody knows."""
+    """Faults of `hardware`, and a `decision.accelerator` that is unknown."""
     try:
-        known = devices(config.hardware)
-        if config.decision.device is not None:
-            device_named(config.decision.device, known)
+        known = accelerators(config.hardware)
+        if config.decision.accelerator is not None:
+            accelerator_named(config.decision.accelerator, known)
             engines = [config.engines[each.engine] for each in config.deployments.values() if each.engine in config.engines]
-            if engines and all(engine.device == "cpu" for engine in engines):
+            if engines and all(engine.backend == "cpu" for engine in engines):
                 yield (
-                    f"decision.device is {config.decision.device!r}, but every engine of this study runs on a CPU: a GPU's price and "
-                    "ceilings are not theirs. Give price_per_hour, of the machine, in its place."
+                    f"decision.accelerator is {config.decision.accelerator!r}, but every engine of this study runs on a CPU. "
+                    "Remove it, and give the machine's price_per_hour instead."
                 )
     except BenchError as error:
         yield str(error)
@@ -225,7 +225,7 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
                     yield _one_file(f"deployments.{name}", deployment.model, model.path)
                 elif refused:
                     yield f"deployments.{name}.{refused}."
-        if engine and engine.device == "cpu" and engine.source != "external" and deployment.kv_cache_memory is None:
+        if engine and engine.backend == "cpu" and engine.source != "external" and deployment.kv_cache_memory is None:
             yield (
                 f"deployments.{name}.kv_cache_memory is missing. On a CPU nothing else bounds the KV cache; "
                 "say how much it gets, such as 64MiB."
@@ -233,7 +233,7 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
 
 
 def _one_file(where: str, model: str, path: str) -> str:
-    """A GGUF file as a model: nothing says its shape to the memory plan, or its tokenizer to the prompts."""
+    """A GGUF file as a model: the memory plan cannot read its shape, nor the prompts its tokenizer."""
     return (
         f"models.{model}.path is {shown(path)}, a GGUF file, and no engine is started here with one. Give the folder of a checkpoint "
         "with its config.json, for vLLM; or architecture or catalogue in place of path, for llama.cpp with random weights. To measure "
@@ -242,15 +242,18 @@ def _one_file(where: str, model: str, path: str) -> str:
 
 
 def _planned(where: str, deployment: Deployment, engine: Engine) -> typing.Iterator[str]:
-    """Flags that would change behind our back what memory, GPUs and costs are computed from."""
+    """Flags that the deployment's own keys stand for, and from which memory, GPUs and costs are computed."""
     for flag in deployment.flags:
-        key = managed(engine.kind).planned_by.get(flag.lstrip("-").replace("_", "-"))
-        if key is not None:
-            yield f"{where}.flags: the flag {flag} decides what is planned and paid for; give the key {key} in its place."
+        plain = flag.lstrip("-").replace("_", "-")
+        key = managed(engine.kind).planned_by.get(plain)
+        if plain == "port":
+            yield f"{where}.flags.{flag}: every server gets a free port of its own when it starts. Remove the flag."
+        elif key is not None:
+            yield f"{where}.flags: the flag {flag} decides the planned memory, GPUs and costs; give the key {key} instead."
 
 
 def _undealt(where: str, deployment: Deployment, model: Model) -> typing.Iterator[str]:
-    """Devices over which a model whose shape is stated here cannot be dealt out; vLLM would refuse them minutes later."""
+    """Parallelism that does not divide a model; vLLM would refuse it minutes later."""
     parallel = Parallel(deployment.tensor_parallel, deployment.pipeline_parallel, deployment.data_parallel)
     if parallel.tensor == parallel.pipeline == 1:
         return

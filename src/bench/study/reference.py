@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from bench.fields import parse_size
 from bench.models import Architecture, Model
-from bench.published import Device
+from bench.published import Accelerator
 from bench.study import config, workload
 from bench.study.lengths import LengthDistribution
 
@@ -27,18 +27,19 @@ _INTRODUCTION = """\
 
 `config/config.yaml` is the default study; `--configfile FILE` (or `make figures CONFIG=FILE`) runs another, which stands
 alone. A configuration is checked as a whole before any job starts; what is refused is named with its key, its value and
-the mend. For completion and checks in an editor, put this on a file's first line:
+how to fix it. For completion and checks in an editor, put this on a file's first line:
 
     # yaml-language-server: $schema=../workflow/schemas/config.schema.json
 
-Three files are there to be copied and changed where a comment says CHANGE:
+Three files are templates: copy one, and change the lines with a comment CHANGE:
 
 - `config/templates/sizing.yaml`: how many GPUs a peak of Poisson traffic takes
 - `config/templates/running-server.yaml`: a quick check of a server that runs already
 - `config/templates/two-settings.yaml`: whether one setting of a server is better than another
 
-Whole studies are in `config/studies` (README.md has a table of them). The published models and GPUs that a configuration names by
-`catalogue` and `device` are part of the package, each number with its source: `src/bench/published/models.yaml` and `hardware.yaml`.
+Whole studies are in `config/studies`; docs/gallery.md has a table of them. The published models and GPUs that a configuration names by
+`catalogue` and `accelerator` are part of the package, each number with its source: `src/bench/published/models.yaml` and
+`hardware.yaml`.
 
 Sizes are bytes or texts such as `64MiB`. Names (of models, engines, deployments, workloads) are lower case letters, digits,
 `.` and `-`.
@@ -60,7 +61,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`measurement`", config.Measurement),
     ("`thresholds`", config.Thresholds),
     ("`decision`", config.Decision),
-    ("`hardware.NAME`", Device),
+    ("`hardware.NAME`", Accelerator),
 )
 
 

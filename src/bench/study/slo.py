@@ -66,7 +66,7 @@ def parse_slo(text: str) -> Slo:
     match = re.fullmatch(_SLO, text.strip().lower())
     if match is None or not 0 < float(match[3]) < 1e6:
         raise BenchError(
-            f"{text!r} is no SLO: name {', '.join(LATENCIES)}, one of {', '.join(PERCENTILES)} and a limit in s or ms, "
+            f"{text!r} is not an SLO: give {', '.join(LATENCIES)}, one of {', '.join(PERCENTILES)} and a limit in s or ms, "
             "as in ttft_p99=2s or tpot_p95=50ms."
         )
     return Slo(match[1], match[2], float(match[3]) * _UNITS[match[4]])

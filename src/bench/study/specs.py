@@ -59,10 +59,10 @@ class DeploymentSpec:
         """GPUs of one instance, the number that everything else uses: tensor × pipeline × data parallelism.
 
         0 where the engine runs on a CPU. None where the server is external and nothing is said of it: its deployment gives none of the
-        three, and its engine no `device: cpu`.
+        three, and its engine no `backend: cpu`.
         """
         external, d = self.engine.source == "external", self.deployment
-        if self.engine.device == "cpu" and (not external or "device" in self.engine.model_fields_set):
+        if self.engine.backend == "cpu" and (not external or "backend" in self.engine.model_fields_set):
             return 0
         given = d.model_fields_set & {"tensor_parallel", "pipeline_parallel", "data_parallel"}
         return None if external and not given else d.workers
@@ -78,7 +78,7 @@ class DeploymentSpec:
         return {
             "deployment": {**deployment, **({"environment": redacted(own)} if (own := self.deployment.environment) else {})},
             "model": self.model.model_dump(mode="json", exclude_defaults=True, exclude={"fingerprint"}),
-            "engine": self.engine.model_dump(mode="json", exclude_defaults=True, exclude={"index", "python"}),
+            "engine": self.engine.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"index", "python"}),
             "locks": dict(self.locks),
             **({"checkpoint": self.checkpoint} if self.checkpoint else {}),
         }

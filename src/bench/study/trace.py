@@ -62,7 +62,7 @@ def read_trace(path: str) -> tuple[TraceRequest, ...]:
     Columns: `arrival_s` (s, from any zero), `prompt_tokens`, `output_tokens`; or all three as Mooncake or Azure publish them.
 
     Raises:
-        BenchError: the file is missing or broken, lacks a column, or a row is no request.
+        BenchError: the file is missing or broken, lacks a column, or a row is not a request.
     """
     file = Path(path)
     try:
@@ -74,7 +74,7 @@ def read_trace(path: str) -> tuple[TraceRequest, ...]:
     except (ValueError, csv.Error, RecursionError) as error:
         raise BenchError(f"{path}: cannot be read as {file.suffix.lstrip('.') or 'csv'}: {error}.") from None
     if not rows:
-        raise BenchError(f"{path}: holds no request.")
+        raise BenchError(f"{path}: holds no requests.")
     form = next((x for x in _FORMATS if {x.arrival, x.prompt, x.output} <= rows[0].keys()), None)
     if form is None:
         known = "; or ".join(f"{x.arrival} ({x.unit}), {x.prompt}, {x.output}" for x in _FORMATS)
@@ -88,10 +88,11 @@ def read_trace(path: str) -> tuple[TraceRequest, ...]:
                 raise ValueError
         except (TypeError, ValueError, OverflowError):
             raise BenchError(
-                f"{path}: request {number} is no request: {arrival!r} ({form.unit}), {prompt!r}, {output!r}."
+                f"{path}: row {number} is invalid: {form.arrival} {arrival!r} ({form.unit}), {form.prompt} {prompt!r}, "
+                f"{form.output} {output!r}."
             ) from None
         if request.prompt_tokens < 1 or request.output_tokens < 1:
-            raise BenchError(f"{path}: request {number} has a length of {prompt} and {output} tokens; both must be 1 or more.")
+            raise BenchError(f"{path}: row {number} has {prompt} prompt and {output} output tokens; both must be 1 or more.")
         requests.append(request)
     requests.sort(key=lambda request: request.arrival_s)
     zero = requests[0].arrival_s
@@ -106,7 +107,7 @@ def _csv(file: Path) -> list[dict[str, Any]]:
 def _jsonl(file: Path) -> list[dict[str, Any]]:
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
-        raise ValueError("a line is no JSON object")
+        raise ValueError("a line is not a JSON object")
     return rows
 
 

@@ -23,15 +23,15 @@ _AXES = {"burst": "concurrency", "closed": "concurrency", "trace": "time_scale",
 
 
 class Step(Strict):
-    """A sudden load on top of an open loop's rate, and the time after it in which the server may recover."""
+    """A sudden change of an open loop's rate; afterwards the server may recover."""
 
     factor: Annotated[float, Field(gt=0)] = Field(description="Rate during the step, as a multiple of the level.")
-    start_s: Annotated[float, Field(ge=0)] = Field(description="When it begins (s since the run's start).")
-    duration_s: Annotated[float, Field(gt=0)] = Field(description="How long it lasts (s).")
+    start_s: Annotated[float, Field(ge=0)] = Field(description="Start of the step (s since the run's start).")
+    duration_s: Annotated[float, Field(gt=0)] = Field(description="Length of the step (s).")
 
 
 class Ramp(Strict):
-    """A rate that rises or falls in a line over an open loop's `duration_s`."""
+    """A rate that changes linearly over an open loop's `duration_s`."""
 
     start_factor: Annotated[float, Field(ge=0)] = Field(
         default=0.0, description="Rate at the start, as a multiple of the level."
@@ -40,79 +40,75 @@ class Ramp(Strict):
 
 
 class Turns(Strict):
-    """Conversations: each request but the first follows the end of the one before it, and its prompt holds all that was said.
+    """Conversations: each request after the first follows the previous answer, and its prompt holds the whole history.
 
-    The answers in a prompt's history are drawn from the seed, as long as they were asked for; what the server really said stays out,
-    so that the same prompts go to every server.
+    Answers in the history are drawn from the seed, at the length asked for, so that every server gets the same prompts.
     """
 
-    count: Annotated[int, Field(ge=2)] = Field(description="Requests of a conversation.")
-    new_tokens: Length = Field(description="Tokens that each turn after the first adds to the history.")
-    think_s: Annotated[float, Field(ge=0)] = Field(
-        default=0.0, description="Time between an answer's end and the next turn (s)."
-    )
+    count: Annotated[int, Field(ge=2)] = Field(description="Requests in a conversation.")
+    new_tokens: Length = Field(description="Tokens that each turn after the first adds to the prompt.")
+    think_s: Annotated[float, Field(ge=0)] = Field(default=0.0, description="Pause between an answer and the next turn (s).")
 
 
 class Workload(Strict):
-    """The requests of a run, without their load: that is the ladder's axis."""
+    """What a run sends. How much of it is in flight, or how often it is sent, is the ladder's level."""
 
     archetype: Literal["chat", "rag", "code", "completion", "agentic"] | None = Field(
         default=None,
-        description="A preset that fills the keys below that are not given; its numbers and their sources stand in "
+        description="A preset for the keys below; keys that are given override it. Numbers and sources: "
         "`src/bench/published/archetypes.py`.",
     )
     arrival: Arrival = Field(
-        description="When requests are sent. `burst`: all at once, as many as the level. `closed`: the level is held in flight, each "
-        "answer lets the next request go, until `num_requests` are done; several load processes each hold their part of it until "
-        "their own share is sent. With `turns`, the level is conversations, some of which may be thinking. "
-        "Open loops send at the level's rate and never wait for an answer: "
+        description="When requests are sent. `burst`: as many as the level, all at once. `closed`: the level is held in "
+        "flight until "
+        "`num_requests` are done. Open loops send at the level's rate and never wait for an answer: "
         + ", ".join(f"`{name}` ({gaps.meaning})" for name, gaps in GAPS.items())
-        + ". "
-        "`trace`: as recorded in the file.",
+        + ". `trace`: as recorded in the file. With `turns`, the level counts conversations.",
     )
     prompt_tokens: Length | None = Field(
         default=None,
-        description="Prompt length (tokens), exact: a number, or a distribution. Not with `trace`, which has its own.",
+        description="Exact prompt length (tokens), as a number or a distribution; a `trace` has its own.",
     )
     output_tokens: Length | None = Field(
-        default=None, description="Output length (tokens), exact: `ignore_eos` is set. A number, or a distribution."
+        default=None,
+        description="Exact output length (tokens; `ignore_eos` is set), as a number or a distribution; a `trace` has its own.",
     )
     num_requests: Count | Literal["auto"] | None = Field(
         default=None,
-        description="Requests of a closed loop (at least the highest level), or of an open one without `duration_s`; with `turns`, "
-        "conversations. A burst sends its level. `auto`: as many as the percentiles of `decision.slo` take over all repeats of a "
-        "level, more where arrivals come in bursts, and five times what a closed loop holds.",
+        description="Requests of a closed loop, at least its highest level, or of an open loop without `duration_s`; "
+        "with `turns`, conversations. `auto`: as many as the percentiles of `decision.slo` need over all repeats of a "
+        "level, and at least five times the level of a closed loop.",
     )
     duration_s: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="Open loop: how long requests are sent (s), instead of `num_requests`."
+        default=None, description="Open loop: how long requests are sent (s), in place of `num_requests`."
     )
     burstiness: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
-        description="`gamma`: shape of the gaps' distribution, as in vLLM's benchmark; 1 is Poisson, below it arrivals come in bursts.",
+        description="`gamma`: shape of the gaps' distribution, as in vLLM's benchmark; 1 is Poisson, less is burstier.",
     )
-    step: Step | None = Field(default=None, description="Open loop: more load for a while.")
-    ramp: Ramp | None = Field(default=None, description="Open loop with `duration_s`: a rate that changes in a line.")
+    step: Step | None = Field(default=None, description="Open loop: a higher or lower rate for some time.")
+    ramp: Ramp | None = Field(default=None, description="Open loop with `duration_s`: a rate that changes linearly.")
     trace: str | None = Field(
         default=None,
-        description="`trace`: CSV, JSONL or Parquet (path from the project's root) with `arrival_s` (s), `prompt_tokens`, "
-        "`output_tokens`; or as Mooncake publishes them, `timestamp` (ms), `input_length`, `output_length`; or as Azure does, "
+        description="`trace`: a CSV, JSONL or Parquet file, its path from the project's root. Columns: `arrival_s` (s), "
+        "`prompt_tokens`, `output_tokens`; or Mooncake's `timestamp` (ms), `input_length`, `output_length`; or Azure's "
         "`TIMESTAMP` (date and time), `ContextTokens`, `GeneratedTokens`.",
     )
     endpoint: Literal["completions", "chat"] = Field(
         default="completions",
-        description="`completions`: prompts as token ids to /v1/completions. `chat`: prompts as text to /v1/chat/completions, as long "
-        "as the server's /tokenize says.",
+        description="`completions`: prompts as token ids, to /v1/completions. `chat`: prompts as text, to "
+        "/v1/chat/completions; the server's /tokenize gives their lengths.",
     )
-    stream: bool = Field(default=True, description="Whether tokens come as they are made; without it there is no TTFT.")
+    stream: bool = Field(default=True, description="Whether answers are streamed; without streaming there is no TTFT.")
     cache: Literal["unique", "shared", "repeated"] = Field(
         default="unique",
-        description="What a prefix cache can reuse within a run. `unique`: nothing; `shared`: prompts begin alike (`shared_prefix`); "
-        "`repeated`: all prompts are one. What is reusable is sent once before the run.",
+        description="What a prefix cache can reuse within a run. `unique`: nothing. `shared`: a common beginning "
+        "(`shared_prefix`). `repeated`: one prompt for all. What can be reused is sent once before the run.",
     )
     shared_prefix: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        default=None, description="`cache: shared`: share of each prompt that is the same in all (0–1)."
+        default=None, description="`cache: shared`: share of each prompt that all have in common (0–1)."
     )
-    turns: Turns | None = Field(default=None, description="Conversations of several requests.")
+    turns: Turns | None = Field(default=None, description="Conversations of several requests each.")
 
     @model_validator(mode="before")
     @classmethod
@@ -153,7 +149,8 @@ class Workload(Strict):
             (self.turns is not None and self.arrival == "trace", "turns do not go with a trace, each of whose requests stands alone"),
             (self.turns is not None and self.cache == "repeated", "turns do not go with cache repeated; their prompts grow"),
             (self.turns is not None and self.endpoint == "chat",
-             "turns go with endpoint completions only: each request of a chat is one user message, not a conversation with the "
+             "turns go with endpoint completions only: each request of a chat is one user message, not a conversation "
+             "with the "
              "server's own tokens between its turns; remove endpoint chat, or turns (an archetype's with `turns: null`)"),
         )  # fmt: skip
         for wrong, message in rules:

@@ -1,4 +1,4 @@
-"""The server's own account of itself: what it exposes, scraped beside the load; and what the GPUs under it tell."""
+"""The server's own account of itself: what it exposes, scraped beside the load; and what the GPUs under it report."""
 
 from bench.telemetry.catalogue import COUNTERS, GAUGES, HISTOGRAMS, SHARES, Catalogue, exposition_names, find_catalogue
 from bench.telemetry.devices import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml

@@ -36,7 +36,7 @@ class Catalogue:
         engine: which one it is, with its version where that is known; None where it exposes nothing of any that we know.
         kind: likewise, as `bench.engines` has it.
         names: by our metric the name under which it is exposed; of a histogram, without `_sum` and `_count`.
-        facts: likewise of what it says of itself, its KV cache above all.
+        facts: likewise of what it reports of itself, its KV cache above all.
         zero: metrics that are not exposed yet because there was nothing to count.
         missing: of each metric that should be exposed and is not, a few words that name it.
     """
@@ -56,11 +56,11 @@ class Catalogue:
 def find_catalogue(exposed: Collection[str], version: str | None = None) -> Catalogue:
     """What the server calls our metrics whose exposition has samples of the names `exposed`.
 
-    A metric has the newest of its names that is there. One that has none is null and no fault where the engine does not tell it, in
-    general or at its version; else it is missing. Of an unknown version the newest names are expected.
+    A metric has the newest of its names that is there. One that has none is null where the engine does not expose it, in general or
+    at its version; else it is missing. Of an unknown version the newest names are expected.
 
     Args:
-        version: the engine's, as it says itself.
+        version: the engine's, as it reports it.
     """
     present = set(exposed)
     counts = {engine: sum(name.startswith(engine.prefix) for name in present) for engine in ENGINES}
@@ -135,7 +135,7 @@ def _family(name: str) -> str:
 
 
 def _alike(expected: Iterable[str], others: Collection[str], prefix: str) -> str:
-    """What the exposition has under a name that looks alike and is no other metric of ours."""
+    """What the exposition has under a name that looks alike and is not another metric of ours."""
     stems = {name.removeprefix(prefix): name for name in others}
     near = [
         stems[stem] for name in expected for stem in get_close_matches(_family(name).removeprefix(prefix), stems, cutoff=_ALIKE)

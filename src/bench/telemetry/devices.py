@@ -1,9 +1,9 @@
-"""What a GPU tells of itself, by the names of NVIDIA's DCGM exporter: from ours to the exposition's, and the factor between the units.
+"""What a GPU reports, by the names of NVIDIA's DCGM exporter: from ours to the exposition's, and the factor between the units.
 
 Our own look at NVML (`bench.telemetry.nvml`) is written under the first name of each, so that both are read by the same code.
 
 Source: the exporter's `etc/default-counters.csv`, up to 4.8; 4.9 renamed its metrics and changed their units (MHz to Hz, mJ to J,
-percent to a ratio, MiB to bytes: its release notes, and DCGM 4.7's field identifiers). What NVML tells: its API reference.
+percent to a ratio, MiB to bytes: its release notes, and DCGM 4.7's field identifiers). What NVML reports: its API reference.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ DEVICE_METRICS = {
 }
 # The exposition's: (ours, the factor). The reference parser ends a counter's name in `_total`, whether the exporter did or not.
 DEVICE_NAMES = {
-    told: (ours, factor) for ours, names in DEVICE_METRICS.items() for name, factor in names for told in (name, f"{name}_total")
+    each: (ours, factor) for ours, names in DEVICE_METRICS.items() for name, factor in names for each in (name, f"{name}_total")
 }
-# From here on a number is DCGM's way to say that it has none: DCGM_FP64_BLANK, and DCGM_INT64_BLANK beyond it (dcgm_structs.h).
+# From here on a number stands for none in DCGM: DCGM_FP64_BLANK, and DCGM_INT64_BLANK beyond it (dcgm_structs.h).
 NO_VALUE = 2.0**47
 
 
 def is_nvml(endpoint: str) -> bool:
-    """Whether an endpoint is this machine's own GPUs, as NVML tells them, and no address."""
+    """Whether an endpoint means this machine's own GPUs, as NVML reports them, and not an address."""
     return endpoint.startswith("nvml:")

@@ -22,7 +22,7 @@ _COUNTERS = ("gpu_energy_j",)
 
 
 class NvmlError(Exception):
-    """NVML cannot be used here, or has no such GPU; the message says which."""
+    """NVML cannot be used here, or has no such GPU; the message names it."""
 
 
 def nvml_endpoint(gpus: Sequence[str]) -> str:
@@ -58,19 +58,19 @@ class GpuReader:
         self._gpus: list[_Gpu] = []
 
     def read(self) -> bytes:
-        """What the GPUs tell now, as an exposition. What one does not tell is left out, never 0.
+        """What the GPUs report now, as an exposition. What one does not report is left out, never 0.
 
         Raises:
-            NvmlError: NVML cannot be loaded, there is no such GPU, or one of them tells nothing at all.
+            NvmlError: NVML cannot be loaded, there is no such GPU, or one of them reports nothing at all.
         """
         if not self._gpus:
             self._nvml = self._nvml or _load()
             self._gpus = _find(self._nvml, self._wanted)
-        told = [(gpu, _look(self._nvml, gpu)) for gpu in self._gpus]
+        looked = [(gpu, _look(self._nvml, gpu)) for gpu in self._gpus]
         lines = []
         for ours, ((name, _), *_) in DEVICE_METRICS.items():
             lines.append(f"# TYPE {name} {'counter' if ours in _COUNTERS else 'gauge'}\n")
-            lines += [f"{name}{{{gpu.labels}}} {values[ours]!r}\n" for gpu, values in told if ours in values]
+            lines += [f"{name}{{{gpu.labels}}} {values[ours]!r}\n" for gpu, values in looked if ours in values]
         return "".join(lines).encode()
 
 
@@ -147,17 +147,17 @@ def _escaped(text: str) -> str:
 
 
 def _look(nvml: Any, gpu: _Gpu) -> dict[str, float]:
-    """What one GPU tells, by our names, in the units of the exposition."""
-    told: dict[str, float] = {}
+    """What one GPU reports, by our names, in the units of the exposition."""
+    reported: dict[str, float] = {}
     refusal: Exception | None = None
     for look in _LOOKS:
         try:
-            told |= look(nvml, gpu.handle)
-        except nvml.NVMLError as error:  # this GPU, driver or instance does not tell it
+            reported |= look(nvml, gpu.handle)
+        except nvml.NVMLError as error:  # this GPU, driver or instance does not report it
             refusal = error
-    if not told:
-        raise NvmlError(f"{gpu.uuid} tells nothing: {refusal}")
-    return told
+    if not reported:
+        raise NvmlError(f"{gpu.uuid} reports nothing: {refusal}")
+    return reported
 
 
 def _utilisation(nvml: Any, handle: Any) -> dict[str, float]:
@@ -166,7 +166,7 @@ def _utilisation(nvml: Any, handle: Any) -> dict[str, float]:
 
 
 def _memory(nvml: Any, handle: Any) -> dict[str, float]:
-    """In MiB. The second version tells apart what the driver reserves, as DCGM and nvidia-smi do; drivers before 510 lack it."""
+    """In MiB. The second version separates what the driver reserves, as DCGM and nvidia-smi do; drivers before 510 lack it."""
     try:
         memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
     except nvml.NVMLError:

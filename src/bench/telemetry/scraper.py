@@ -37,12 +37,13 @@ _SCRAPE_S = _CONNECT_S + _READ_S + 1
 # A scrape that is under way when the end comes, and the last one after it.
 _END_S = 2 * _SCRAPE_S
 _LOOK_S = 0.5  # how often the end is looked for while no scrape comes
+_FLUSH_S = 1.0  # what was scraped is in the file by then
 
 _Line = dict[str, Any]
 
 
 def scrape(urls: Sequence[str], interval_s: float, output: Path, *, ended: threading.Event, ready: Callable[[], None]) -> int:
-    """Scrape every endpoint at start + k × interval until told to end; a slot that has passed is left out, never shifted.
+    """Scrape every endpoint at start + k × interval until `ended` is set; a slot that has passed is left out, never shifted.
 
     Each scrape is one JSON line of the gzip file `output`: `slot`, `endpoint`, `due`, `sent` and `received` (s, CLOCK_MONOTONIC), and
     `text` or `error`. Endpoints share the slots and nothing else: a number that one lacks is a slot that it missed. The first
@@ -61,11 +62,14 @@ def scrape(urls: Sequence[str], interval_s: float, output: Path, *, ended: threa
     for url in urls:
         # A daemon: an answer that trickles in for ever must not keep the process.
         threading.Thread(target=_follow, args=(url, start, interval_s, ended, lines), daemon=True).start()
-    kept = 0
+    kept, flushed = 0, start
     with gzip.open(output, "wt", compresslevel=1, encoding="utf-8") as file:
         for line in _arrivals(lines, urls, ended, ready):
             file.write(json.dumps(line) + "\n")
             kept += "text" in line
+            if (now := time.monotonic()) - flushed >= _FLUSH_S:  # for `bench watch`, and for what is left of a killed session
+                file.flush()
+                flushed = now
     return kept
 
 
@@ -81,7 +85,7 @@ def _follow(url: str, start: float, interval_s: float, ended: threading.Event, l
         try:
             content = read()
             line["received"] = time.monotonic()
-            # Expositions are UTF-8, whatever a header says or leaves to be guessed.
+            # Expositions are UTF-8, whatever a header declares or omits.
             line["text"] = content.decode("utf-8", "replace")
         except (requests.RequestException, NvmlError) as error:
             line["received"] = time.monotonic()
@@ -109,7 +113,7 @@ def _requests(url: str) -> Callable[[], bytes]:
 def _looks(url: str) -> Callable[[], bytes]:
     """One look at this machine's GPUs after another."""
     reader = GpuReader(url)
-    with contextlib.suppress(NvmlError):  # which the first slot will tell
+    with contextlib.suppress(NvmlError):  # which the first slot will report
         reader.read()  # NVML loads at the first look, and no sample's time should hold that
     return reader.read
 
@@ -157,7 +161,7 @@ def scraping(urls: Sequence[str], interval_s: float, output: Path) -> Iterator[N
     try:
         if not process.stdout.readline():
             raise BenchError(
-                f"the scraper ended before its first scrape; what it said stands above, if anything: {' '.join(command)}"
+                f"the scraper ended before its first scrape; its own message, if any, is above: {' '.join(command)}"
             )
         yield
     finally:

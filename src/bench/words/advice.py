@@ -71,15 +71,15 @@ def sentence(advice: Advice) -> str:
             )
         case SecondDevice() as found:
             return (
-                f"Devices were bought for their memory: at {found.level:g} requests of {found.workload}, {found.many} of them give "
-                f"{found.gain:.2g} times the throughput of {found.few}, whose KV cache is full there. Pooled memory would do."
+                f"More devices bought memory, not speed: at {found.level:g} requests of {found.workload}, {found.many} of them give "
+                f"{found.gain:.2g} times the throughput of {found.few}, whose KV cache is full there. Pooled memory would do the same."
             )
         case Stalls() as found:
             return (
                 f"On {found.deployment} ({found.workload}, {found.level:g}) one gap between tokens in a hundred is "
                 f"{found.p99_s / found.p50_s:.2g} times the median ({1000 * found.p99_s:.3g} against {1000 * found.p50_s:.3g} ms) "
-                "while nothing waits: prompts of other requests are computed in between. Prefill and decode on devices of their own "
-                "would not meet."
+                "while nothing waits: prompts of other requests are computed in between. Prefill and decode on accelerators of "
+                "their own would not disturb each other."
             )
         case Eviction() as found:
             (low, high), (first, last) = found.levels, found.hit_rates

@@ -17,6 +17,7 @@ __all__ = [
     "low_needs",
     "missed",
     "misses",
+    "rate",
     "rests_on",
     "unsettled_at",
     "unsettled_text",
@@ -112,8 +113,8 @@ def low_needs(point: Point) -> str | None:
             )
         case "rounds":
             return (
-                f"{point['c_max']:g} is too near its limit to be sure of: more rounds, or levels below it, would raise the lower "
-                "end."
+                f"{point['c_max']:g} is too near its limit to be sure of: more rounds{_lower(point)} would "
+                f"{'establish' if point['low'] is None else 'raise'} the lower end."
             )
         case "requests":
             return (
@@ -121,6 +122,13 @@ def low_needs(point: Point) -> str | None:
                 "lower end would be there."
             )
     return None
+
+
+def _lower(point: Point) -> str:
+    """Which lower levels would help; empty where there can be none."""
+    if point["low"] is not None:
+        return f", or levels between {point['low']:g} and {point['c_max']:g},"
+    return "" if point["axis"] == "concurrency" and point["c_max"] <= 1 else " or a lower level"
 
 
 def high_needs(point: Point) -> str | None:
@@ -150,10 +158,14 @@ def carries(point: Point, *, burst: bool) -> str:
             return f"No measured load meets the SLOs: at {at}, the lowest, it misses {missed(point)}."
     if burst:
         return f"A burst of {load_text(point['c_max'], point['unit'])} meets the SLOs: C_max is {c_max(point)}."
-    at = load_text(point["operate_at"], point["unit"])
-    rate = f"Carries {point['usable_rps']:.3g} requests/s at {at} ({_between(point['usable_low'], point['usable_high'])})"
     more = ", and carries no more" if point["operate_at"] < point["c_max"] else ""
-    return f"{rate}. C_max is {c_max(point)}{more}."
+    return f"{rate(point)}. C_max is {c_max(point)}{more}."
+
+
+def rate(point: Point) -> str:
+    """What a load that goes on carries at its operating point."""
+    at = load_text(point["operate_at"], point["unit"])
+    return f"Carries {point['usable_rps']:.3g} requests/s at {at} ({_between(point['usable_low'], point['usable_high'])})"
 
 
 def _between(low: float | None, high: float | None) -> str:
@@ -174,14 +186,16 @@ def rests_on(point: Point, *, burst: bool) -> str:
     runs = int(point["runs"])
     requests = f"{point['requests']:,.0f} request{'' if point['requests'] == 1 else 's'}"
     rests = f"C_max rests on {requests} in {count_text(runs, 'run')}."
-    alone = "A burst says nothing of a load that goes on: measure arrivals of a closed or open loop for requests/s and a fleet."
+    alone = (
+        "A burst does not show what a continuous load would do: measure a closed or an open loop for requests/s and a fleet."
+    )
     return " ".join(filter(None, (rests, low_needs(point), high_needs(point), alone if burst else "")))
 
 
 def full_cache(saturation: Mapping[str, Any] | None) -> str:
     """Without SLOs: where a curve saturates. Args: saturation: its row; None where no run can be trusted."""
     if saturation is None:
-        return "No run of which the server's counts can be trusted."
+        return "No run has server counts that can be trusted."
     measured, peak = saturation["measured"], saturation["peak_at"]
     unfilled = "No load filled its KV cache" if saturation["cache_known"] else "Whether its KV cache was ever full is not known"
     full = f"Its KV cache is full from {measured:g} on" if measured is not None else unfilled

@@ -49,7 +49,7 @@ def _why(limit: Bottleneck, found: Evidence) -> str:  # noqa: PLR0912 - a senten
         case HighestLevel():
             return f"No measured load misses: {found.level:g} is the highest level."
         case Silent():
-            text = "the server does not tell its queue and its KV usage"
+            text = "the server reports neither its queue nor its KV usage"
             return f"{_at(found.at)} {text}." if found.at.burst else f"{_at(found.at)} it misses; {text}, so why is not known."
         case Failures():
             most = f", with {found.in_flight:.3g} in flight in the mean" if found.in_flight is not None else ""
@@ -61,7 +61,7 @@ def _why(limit: Bottleneck, found: Evidence) -> str:  # noqa: PLR0912 - a senten
         case Prompts():
             return f"{_at(found.at)} prompts wait for one another's arithmetic."
         case SlowAnswers():
-            return f"{_at(found.at)} answers take too long; a burst does not tell why."
+            return f"{_at(found.at)} answers take too long; a burst does not show why."
         case Preemptions():
             return (
                 f"{_at(found.at)} the KV cache is full: {found.per_request:.2g} preemptions a request throw work away that is done "
@@ -91,7 +91,7 @@ def _why(limit: Bottleneck, found: Evidence) -> str:  # noqa: PLR0912 - a senten
 
 def _steps(limit: Bottleneck, found: Steps) -> str:
     if found.prefill_share is None:
-        return "it takes too long; the engine's steps cannot be told apart"
+        return "it takes too long; the engine's steps cannot be separated"
     prompts = f"prompts take {found.prefill_share:.0%} of the time of the engine's steps"
     if limit.cause == "prefill":
         return f"requests wait for the arithmetic of prompts: {prompts}"
@@ -145,9 +145,12 @@ def remedy(limit: Bottleneck) -> str:
         case "none":
             return "Measure higher levels to find the limit."
         case "refusals":
-            return "Raise what the server or the gateway before it admits, or send no more than that."
+            return "Raise the limit of the server or of the gateway in front of it, or send less."
         case "interference":
-            return "Prefill and decode on devices of their own, or smaller chunks of prompts in a step (vLLM's max-num-batched-tokens)."
+            return (
+                "Separate prefill from decode, each on accelerators of its own, or compute smaller chunks of prompts in a step (vLLM's "
+                "max-num-batched-tokens)."
+            )
         case "prefill":
             return _FASTER_PREFILL
         case "decode":

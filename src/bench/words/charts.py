@@ -1,8 +1,27 @@
-"""Notes on charts."""
+"""Titles that state what a chart shows, and notes on charts."""
 
 from __future__ import annotations
 
-__all__ = ["invalid_note", "widest_spread"]
+from collections.abc import Sequence
+
+import polars as pl
+
+from bench.words.loads import count_text
+
+__all__ = [
+    "efficiency_title",
+    "fleet_title",
+    "invalid_note",
+    "pairs_note",
+    "prediction_title",
+    "saturation_title",
+    "streaming_title",
+    "throughput_title",
+    "whole_runs_note",
+    "widest_spread",
+]
+
+_NAMED = 5  # loads in a title
 
 
 def invalid_note(marks: str, invalid: int, runs: int) -> str:
@@ -12,6 +31,99 @@ def invalid_note(marks: str, invalid: int, runs: int) -> str:
     return f"{marks}: {invalid} of {runs} runs, which are invalid for it; the report and summary.csv say why."
 
 
+def pairs_note(left_out: int) -> str:
+    """How many pairs are not compared because a run of theirs is invalid; empty where all are."""
+    return f"Pairs that are not compared for that: {left_out}." if left_out else ""
+
+
+def whole_runs_note(runs: int, *, marks: str) -> str:
+    """How whole runs on curves of steady windows are drawn; empty where there are none. Args: marks: such as `Hollow`."""
+    return f"{marks}: {count_text(runs, 'whole run')}, ramp and drain included, among steady windows." if runs else ""
+
+
+def saturation_title(saturation: pl.DataFrame) -> str | None:
+    """At which loads the KV cache is full, and whether geometry predicted them; None where a few words cannot say it.
+
+    Of several workloads of a deployment the one counts whose levels leave the least room between full and not full.
+
+    Args:
+        saturation: rows of `bench.analysis.saturation`.
+    """
+    counted = saturation.filter(pl.col("axis") == "concurrency")
+    if counted.is_empty() or not counted["cache_known"].all():
+        return None
+    full = counted.drop_nulls("measured")
+    if full.is_empty():
+        return "No valid run fills the KV cache"
+    room = pl.col("below").fill_null(0) / pl.col("measured")
+    finest = full.with_columns(room=room).filter(pl.col("room") == pl.col("room").max().over("deployment"))
+    finest = finest.unique("deployment", keep="first", maintain_order=True)
+    if finest.height < counted["deployment"].n_unique() or finest.height > _NAMED:
+        return None
+    levels = finest["measured"].to_list()
+    start = f"The KV cache is full at {_listed(levels)} request{'' if set(levels) == {1} else 's'} in flight"
+    if finest["levels_apart"].is_null().any():
+        return start
+    if (finest["levels_apart"] == 0).all():
+        return f"{start}, as predicted"
+    return f"{start}; predicted: {_listed(finest['predicted'].to_list())}"
+
+
+def efficiency_title(devices: str, shares: Sequence[float]) -> str:
+    """What several devices bring at the measured loads. Args: devices: such as `TP=2`. shares: of as many single ones (0–1)."""
+    low, high = (f"{100 * end:.0f}" for end in (min(shares), max(shares)))
+    return f"{devices} brings {low if low == high else f'{low} to {high}'} % of what as many single devices would"
+
+
+def fleet_title(peak: float, instances: Sequence[int]) -> str | None:
+    """How many instances of each curve a peak takes; None of too many curves. Args: peak: requests/s."""
+    if len(instances) > _NAMED:
+        return None
+    one = "" if set(instances) == {1} else "s"
+    return f"A peak of {peak:,g} requests/s takes {_listed(instances)} instance{one}"
+
+
+def throughput_title(saturation: pl.DataFrame, unit: str) -> str | None:
+    """At which loads throughput saturates; None where it is not known of every curve, or of too many.
+
+    Args:
+        saturation: as `saturation_title` takes it. unit: of the load, such as `requests in flight`.
+    """
+    levels = saturation["saturation_at"].to_list()
+    if not levels or None in levels or len(levels) > _NAMED:
+        return None
+    return f"Throughput saturates at {_listed(levels)} {unit}"
+
+
+def streaming_title(first_s: float, whole_s: float) -> str:
+    """How much sooner there is something to read. Args: first_s: with streaming. whole_s: without."""
+    return f"With streaming there is something to read after {first_s:.3g} s, without after {whole_s:.3g} s"
+
+
+def prediction_title(saturation: pl.DataFrame) -> str | None:
+    """On how many curves the KV cache is full at the level that geometry predicts; None where no curve has both.
+
+    Args:
+        saturation: as `saturation_title` takes it.
+    """
+    apart = saturation["levels_apart"].drop_nulls()
+    if apart.is_empty():
+        return None
+    met = int((apart == 0).sum())
+    if met == 0:
+        return "The KV cache is full at other levels than geometry predicts"
+    share = f"{met} of {len(apart)} curves" if met < len(apart) or met > 1 else "the one curve that shows it"
+    return f"The KV cache is full at the level that geometry predicts on {share}"
+
+
 def widest_spread(low: float, high: float, level: float) -> str:
     """How far the GPUs of one instance are apart. Args: low, high: their utilisation (0–1)."""
     return f"widest spread {100 * (high - low):.0f} points, at {level:g}"
+
+
+def _listed(numbers: Sequence[float]) -> str:
+    """Several numbers, such as `16, 64 and 64`; one, where all are the same."""
+    *first, last = (f"{number:,.0f}" if number >= 100 else f"{number:.3g}" for number in numbers)
+    if set(first) == {last}:
+        return last
+    return f"{', '.join(first)} and {last}" if first else last

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import polars as pl
 
 from bench.analysis.validity import invalid
+from bench.shipped import BENCH
+from bench.words.trust import alike
 
 __all__ = ["closing_lines"]
 
 _REASONS = 5  # named at most
 _REMEDY = (
-    "Most often something else ran on this machine. `.venv/bin/bench discard --invalid` (with `--configfile FILE`, where the study is "
-    "not config/config.yaml) and the same make once more measure them again."
+    f"Most often something else ran on this machine. `{BENCH} discard --invalid`, and then the same command as now, measure "
+    "them again."
 )
 
 
@@ -33,14 +33,14 @@ def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
     if runs.height and not runs["valid"].any():
         what = "No latency and no throughput" if runs["counts_valid"].any() else "Nothing"
         lines.append(f"{what} to show: 0 of {runs.height} runs are valid. The report and the figures are kept, and mark them.")
-        counts = Counter(reason for reasons in runs["reasons"] for reason in reasons)
-        lines += [f"    {reason} ({count} of {runs.height} runs)" for reason, count in counts.most_common(_REASONS)]
-        if len(counts) > _REASONS:
-            lines.append(f"    and {len(counts) - _REASONS} more reasons: `.venv/bin/bench runs`")
+        found = alike(reason for reasons in runs["reasons"] for reason in reasons)
+        lines += [f"    {reason} ({count} of {runs.height} runs)" for reason, count in found[:_REASONS]]
+        if len(found) > _REASONS:
+            lines.append(f"    and {len(found) - _REASONS} more reasons: `{BENCH} runs`")
         lines.append(_REMEDY)
     elif rejected.height:
         lines.append(
-            f"{rejected.height} of {runs.height} runs are invalid ({_parts(rejected)}): the report and `.venv/bin/bench runs` say "
+            f"{rejected.height} of {runs.height} runs are invalid ({_parts(rejected)}): the report and `{BENCH} runs` say "
             f"why. {_REMEDY}"
         )
     failing = runs.filter(pl.col("failures").is_not_null())

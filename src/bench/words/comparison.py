@@ -161,7 +161,7 @@ def _value(value: Any) -> str:
 
 
 def sight_text(sight: Sight | None) -> str | None:
-    """What a comparison could have seen, and what half of that would take; None where nothing tells."""
+    """What a comparison could have seen, and what half of that would take; None where nothing shows it."""
     if sight is None:
         return None
     number = "more than 100 sessions" if sight.sessions is None else f"about {sight.sessions} sessions"
@@ -216,7 +216,7 @@ def blind_spots(found: Comparison, percent: float) -> list[str]:
 def overlooked(row: Row, percent: float) -> str:
     """Why a regression of `percent` could have been overlooked, and what it would take. Args: row: of `blind`."""
     if row["could_see"] is None:
-        return "nothing tells how far runs differ by chance; measure 4 sessions of each side"
+        return "nothing shows how far runs differ by chance; measure 4 sessions of each side"
     takes = "more than 100 sessions" if row["sessions"] is None else f"{row['sessions']} sessions"
     return (
         f"a regression of {percent:g} % over all levels could be overlooked; this comparison sees "

@@ -21,4 +21,4 @@ def model_score(row: Mapping[str, Any]) -> str:
 
 def together(pairs: Sequence[tuple[str, str]]) -> str:
     """Which factors go together. Args: pairs: of `bench.analysis.factors.confounded`."""
-    return f"not to be told apart: {'; '.join(f'{one} and {other}' for one, other in pairs)}"
+    return f"cannot be separated: {'; '.join(f'{one} and {other}' for one, other in pairs)}"

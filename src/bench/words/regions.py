@@ -40,7 +40,7 @@ def _why(row: Row, name: Name) -> str:
     if why == "few":
         return f"too few levels with a valid run: {row['levels']} of the {FEWEST_LEVELS} that are needed"
     if why == "noise":
-        return f"with a noise of {100 * row['noise']:.0f} % a run the levels do not tell {_HIDDEN[name]}"
+        return f"with a noise of {100 * row['noise']:.0f} % a run the levels do not show {_HIDDEN[name]}"
     if why == "disorder":
         fell, back = row[f"{name}_fell_at"], row[f"{name}_back_at"]
         if name == "equilibrium":

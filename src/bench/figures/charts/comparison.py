@@ -11,6 +11,7 @@ from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import AXIS_TITLES, PALETTE, nothing_to_show
 from bench.records.columns import METRICS
+from bench.words.charts import pairs_note
 from bench.words.comparison import sure_sentences, unlike_failures
 
 _OVERALL = "all"
@@ -33,8 +34,9 @@ _VERDICTS = {
     " middle: thirds of the ladder; small: each load. Triangles are sure: without any difference, 95 comparisons in 100 have none. "
     "Intervals know what sessions differ by where there are four or more, and assume 10 % otherwise; those that are cut at the frame "
     "go on. Loads at which one side fails more requests are missing: above each strip is which, and what the marks say in words.",
-    invalid="Left out",
+    invalid="Left out, with their counterparts",
     by_axis=False,
+    note=lambda results: pairs_note(_left_out(results.study)),
 )
 def comparison(results: Results) -> alt.VConcatChart | alt.LayerChart:
     """Differences in percent with their intervals: a panel a metric, a row a load, one such strip a deployment and kind of load.
@@ -50,6 +52,14 @@ def comparison(results: Results) -> alt.VConcatChart | alt.LayerChart:
     if not strips:
         return nothing_to_show("no deployment has valid runs of a load that the baseline has too")
     return alt.vconcat(*strips, spacing=24)
+
+
+def _left_out(runs: pl.DataFrame) -> int:
+    """Pairs of a baseline's run and its counterpart, of which one or both are invalid."""
+    baseline, others = (runs.filter(side) for side in (pl.col("baseline"), ~pl.col("baseline")))
+    pair = ("workload", "axis", "level", "session", "repeat")
+    pairs = others.join(baseline.select(*pair, ours="valid"), on=pair, nulls_equal=True)
+    return pairs.filter(~pl.col("valid") | ~pl.col("ours")).height
 
 
 def _strip(results: Results, name: str, found: Comparison, axis: str) -> alt.HConcatChart:

@@ -10,7 +10,7 @@ from bench.analysis.economics import lasting
 from bench.figures.conditions import wanted
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import PALETTE, PANELS_A_ROW, curve_column, level_axis, nothing_to_show, with_curve
+from bench.figures.theme import NEUTRAL, PALETTE, PANELS_A_ROW, curve_column, level_axis, nothing_to_show, with_curve
 
 _LINES = {"revenue_per_h": "revenue", "cost_per_h": "cost", "profit_per_h": "profit"}
 _DASHES = {"revenue": [1, 0], "cost": [6, 3], "profit": [2, 2]}
@@ -28,7 +28,7 @@ _DASHES = {"revenue": [1, 0], "cost": [6, 3], "profit": [2, 2]}
     "cost stays. Prices are those of the study's decision. Each panel has a scale of its own.",
     invalid="Left out",
     uses=(
-        *("slo", "failed_share", "device", "price_per_hour", "energy_price_per_kwh"),
+        *("slo", "failed_share", "accelerator", "price_per_hour", "energy_price_per_kwh"),
         *("cost_per_million_requests", "price_per_million_tokens"),
     ),
 )
@@ -67,17 +67,17 @@ def economics_chart(results: Results) -> alt.FacetChart | alt.LayerChart:
     )
     dashes = list(_DASHES.values())
     dash = alt.StrokeDash("line:N", title=None, sort=names, legend=strokes, scale=alt.Scale(domain=names, range=dashes))
-    told = ["curve:N", "line:N", "level:Q", alt.Tooltip("usd:Q", title="USD an hour", format=".4f")]
+    tooltip = ["curve:N", "line:N", "level:Q", alt.Tooltip("usd:Q", title="USD an hour", format=".4f")]
     base = alt.Chart(rows)
     plain = base.transform_filter("datum.best === false")
     chart: alt.FacetChart = (
         alt.layer(
-            base.transform_filter("datum.line == 'operated'").mark_rule(strokeDash=[5, 4], color="#777777").encode(x=x),
+            base.transform_filter("datum.line == 'operated'").mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(x=x),
             plain.mark_line().encode(x=x, y=y, color=colour, strokeDash=dash),
-            plain.mark_point(filled=True, size=35, opacity=1).encode(x=x, y=y, color=colour, tooltip=told),
+            plain.mark_point(filled=True, size=35, opacity=1).encode(x=x, y=y, color=colour, tooltip=tooltip),
             base.transform_filter("datum.best")
             .mark_point(shape="diamond", fill="white", size=130, strokeWidth=2, opacity=1)
-            .encode(x=x, y=y, color=colour, tooltip=told),
+            .encode(x=x, y=y, color=colour, tooltip=tooltip),
         )
         .properties(width=280, height=260)
         .facet(facet=alt.Facet("curve:N", title=None, sort=curve_column(results)), columns=PANELS_A_ROW)

@@ -23,11 +23,11 @@ _WIDTH = 330
     applies=crossed_factors,
     order=180,
     title="What decides each metric",
-    question="How much worse is a metric told when one factor is shuffled?",
+    question="How much worse is a metric predicted when one factor is shuffled?",
     reading="Permutation importance: R² of gradient-boosted trees on configurations that they have not seen, less R² with the "
     "factor shuffled. Above 1 the shuffled factor leads further astray than the mean would. Bars: means; lines: 2.5 % to "
     "97.5 % of twenty shuffles in each of two rounds; a factor whose line reaches 0 or lies below it has no effect that shows. "
-    "The R² in a panel's title is the model's; below 0.5 no importance is told. Normalised latency, throughput's inverse, has "
+    "The R² in a panel's title is the model's; below 0.5 no importance is given. Normalised latency, throughput's inverse, has "
     "throughput's importances.",
     invalid="Left out",
     by_axis=False,
@@ -48,8 +48,8 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
             f"{table.height} configurations have valid runs; {FEWEST_CELLS} in which a metric is known are the fewest of which folds "
             "can be held out"
         )
-    told = rows.drop_nulls("importance")
-    low, high = (value or 0.0 for value in told.select(pl.min("low"), pl.max("high")).row(0))
+    known = rows.drop_nulls("importance")
+    low, high = (value or 0.0 for value in known.select(pl.min("low"), pl.max("high")).row(0))
     x = alt.X(
         "importance:Q",
         title=_TITLE,

@@ -8,7 +8,7 @@ from bench.figures.conditions import crossed_factors
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import PALETTE, nothing_to_show
+from bench.figures.theme import PALETTE, nothing_to_show, shapes
 
 _WIDTH, _HEIGHT = 190, 140
 _UNITS = {"batch size": "batch size (requests)", "input length": "input (tokens)", "output length": "output (tokens)"}
@@ -46,7 +46,15 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
         "model:N",
         title="model",
         sort=models,
+        legend=alt.Legend(symbolOpacity=1),
         scale=alt.Scale(domain=models, range=[PALETTE[i % len(PALETTE)] for i in range(len(models))]),
+    )
+    shape = alt.Shape(
+        "model:N",
+        title="model",
+        sort=models,
+        legend=alt.Legend(symbolOpacity=1),
+        scale=alt.Scale(domain=models, range=shapes(len(models))),
     )
     panels = []
     for metric in METRICS.values():
@@ -57,7 +65,7 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
         scale = alt.Scale(type="log", domain=[0.9 * min(ends), 1.1 * max(ends)], nice=False)
         for column, (name, part) in enumerate(parts.items()):
             title = None if column else metric  # named once a row
-            panels.append(_panel(part, FACTORS[name], title, scale, colour) if len(part) else _empty())
+            panels.append(_panel(part, FACTORS[name], title, scale, colour, shape) if len(part) else _empty())
     return alt.ConcatChart(concat=panels, columns=len(shown))
 
 
@@ -65,7 +73,9 @@ def _empty() -> alt.LayerChart:
     return nothing_to_show("incomplete").properties(width=_WIDTH, height=_HEIGHT)
 
 
-def _panel(rows: pl.DataFrame, factor: str, title: str | None, scale: alt.Scale, colour: alt.Color) -> alt.LayerChart:
+def _panel(
+    rows: pl.DataFrame, factor: str, title: str | None, scale: alt.Scale, colour: alt.Color, shape: alt.Shape
+) -> alt.LayerChart:
     x = alt.X(
         "value:Q",
         title=_UNITS.get(factor, factor),
@@ -81,6 +91,7 @@ def _panel(rows: pl.DataFrame, factor: str, title: str | None, scale: alt.Scale,
     return alt.LayerChart(
         layer=[
             base.mark_area(opacity=0.25).encode(x=x, y=low, y2="high:Q", color=colour),
-            base.mark_line(point=True).encode(x=x, y=mean, color=colour, tooltip=tooltip),
+            base.mark_line().encode(x=x, y=mean, color=colour),
+            base.mark_point(filled=True, size=35, opacity=1).encode(x=x, y=mean, color=colour, shape=shape, tooltip=tooltip),
         ]
     ).properties(width=_WIDTH, height=_HEIGHT)

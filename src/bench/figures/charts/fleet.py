@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import altair as alt
 import polars as pl
@@ -13,8 +14,9 @@ from bench.analysis.sizing import Fleet, OperatingPoint, fleet
 from bench.figures.conditions import wanted
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import HEIGHT, curve_colour, nothing_to_show, with_curve
+from bench.figures.theme import HEIGHT, NEUTRAL, curve_colour, curve_shape, nothing_to_show, with_curve
 from bench.study import Slo
+from bench.words.charts import fleet_title
 
 _WIDTH = 380
 _RATE, _MACHINES = "usable requests/s of an instance", "GPUs, or machines with a CPU engine"
@@ -23,12 +25,28 @@ _FLEET = {"deployment": pl.String, "workload": pl.String, "peak": pl.Float64, "i
           "fewest": pl.Int64, "most": pl.Int64}  # fmt: skip
 
 
+def _lasting(results: Results) -> Results:
+    """Without bursts, which size no fleet."""
+    return replace(results, runs=results.runs.filter(pl.col("arrival") != "burst"), whole=results.study)
+
+
+def _finding(results: Results) -> str | None:
+    """How many instances the planned peak takes, where every curve of a load that goes on knows it."""
+    results, peak = _lasting(results), results.decision.peak_rps
+    if peak is None or not results.decision.slo:
+        return None
+    points = [point for _, point in _operating(results)]
+    if not points or len(points) < results.points.height:
+        return None
+    return fleet_title(peak, [_fleet(point, point.usable_rps, peak, results.decision.safety).instances for point in points])
+
+
 @figure(
     "fleet",
     applies=wanted("slo"),
     order=20,
     title="What one instance carries, and how many a peak takes",
-    question="How do capacity and fleet change if the SLO or the peak turns out to be another one?",
+    question="How do capacity and fleet change with another SLO or another peak?",
     reading="Left, a panel an SLO: requests/s of one instance, were this SLO's limit another one; each step is a measured level, a bar "
     "its 95 % range, dashed the limit as it is. Right: GPUs (machines, of a CPU engine) for the SLOs as they are: peak ÷ usable "
     "requests/s, rounded up, × safety, rounded up, × GPUs of an instance; shaded, the 95 % range; dashed, the planned peak. Without "
@@ -36,6 +54,7 @@ _FLEET = {"deployment": pl.String, "workload": pl.String, "peak": pl.Float64, "i
     invalid="Left out",
     by_axis=False,
     uses=("slo", "failed_share", "peak_rps", "safety"),
+    finding=_finding,
 )
 def fleet_chart(results: Results) -> alt.HConcatChart | alt.LayerChart:
     """Usable requests/s against each SLO's limit, and GPUs against the peak, a line a curve.
@@ -44,7 +63,7 @@ def fleet_chart(results: Results) -> alt.HConcatChart | alt.LayerChart:
         results: `runs` as `operating_points` takes them; `decision` with its SLOs.
     """
     decision = results.decision
-    results = replace(results, runs=results.runs.filter(pl.col("arrival") != "burst"), whole=results.study)
+    results = _lasting(results)
     if not decision.slo:
         return nothing_to_show("the study's `decision` names no SLO")
     if results.points["usable_rps"].null_count() == len(results.points):
@@ -75,13 +94,15 @@ def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
     found = pl.struct("c_max", "usable_rps", "usable_low", "usable_high")
     another = found.ne_missing(found.shift().over("curve"))
     rows = rows.filter(another | pl.col("limit_s").is_in([slo.limit_s, last]))
-    told = ["curve:N", alt.Tooltip("limit_s:Q", title="limit (s)", format=".3g"), alt.Tooltip("c_max:Q", title="C_max"),
+    tooltip = ["curve:N", alt.Tooltip("limit_s:Q", title="limit (s)", format=".3g"), alt.Tooltip("c_max:Q", title="C_max"),
             alt.Tooltip("usable_rps:Q", title="usable requests/s", format=".3g"),
             *(alt.Tooltip(f"usable_{end}:Q", title=f"{end} end", format=".3g") for end in ("low", "high"))]  # fmt: skip
     base = alt.Chart(rows.select("curve", "limit_s", "c_max", "usable_rps", "usable_low", "usable_high"))
-    now = alt.Chart(pl.DataFrame({"limit_s": [slo.limit_s]})).mark_rule(strokeDash=[5, 4], color="#777777").encode(x=x)
+    now = alt.Chart(pl.DataFrame({"limit_s": [slo.limit_s]})).mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(x=x)
     lines = base.mark_line(interpolate="step-after").encode(x=x, y=y, color=curve_colour(results))
-    dots = base.mark_point(filled=True, size=25, opacity=1).encode(x=x, y=y, color=curve_colour(results), tooltip=told)
+    dots = base.mark_point(filled=True, size=35, opacity=1).encode(
+        x=x, y=y, color=curve_colour(results), shape=curve_shape(results), tooltip=tooltip
+    )
     known = alt.Chart(rows.drop_nulls(["usable_low", "usable_high"]).select("curve", "limit_s", "usable_low", "usable_high"))
     bars = known.mark_rule(opacity=0.5).encode(
         x=x, y=alt.Y("usable_low:Q", title=_RATE), y2="usable_high:Q", color=curve_colour(results)
@@ -90,12 +111,8 @@ def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
 
 
 def _by_peak(results: Results, planned: float) -> alt.LayerChart:
-    first = {(row["deployment"], row["workload"]): row for row in reversed(results.runs.to_dicts())}
     rows = []
-    for row in results.points.iter_rows(named=True):
-        point = OperatingPoint.of(row, first[row["deployment"], row["workload"]])
-        if point is None:
-            continue
+    for row, point in _operating(results):
         known = point.usable_low and point.usable_high
         for peak in _peaks(point, planned):
             at = _fleet(point, point.usable_rps, peak, results.decision.safety)
@@ -108,15 +125,27 @@ def _by_peak(results: Results, planned: float) -> alt.LayerChart:
     base = alt.Chart(frame.select("curve", "peak", "gpus", "instances", "fewest", "most"))
     x = alt.X("peak:Q", title="peak (requests/s)")
     y = alt.Y("gpus:Q", title=_MACHINES)
-    now = alt.Chart(pl.DataFrame({"peak": [planned]})).mark_rule(strokeDash=[5, 4], color="#777777").encode(x=x)
+    now = alt.Chart(pl.DataFrame({"peak": [planned]})).mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(x=x)
     lines = base.mark_line(interpolate="step-before").encode(x=x, y=y, color=curve_colour(results))
-    told = ["curve:N", "peak:Q", "instances:Q", "gpus:Q", "fewest:Q", "most:Q"]
-    hover = base.mark_point(size=25, opacity=0).encode(x=x, y=y, tooltip=told)
+    dots = (
+        base.transform_filter(f"datum.peak == {planned}")
+        .mark_point(filled=True, size=45, opacity=1)
+        .encode(x=x, y=y, color=curve_colour(results), shape=curve_shape(results))
+    )
+    tooltip = ["curve:N", "peak:Q", "instances:Q", "gpus:Q", "fewest:Q", "most:Q"]
+    hover = base.mark_point(size=25, opacity=0).encode(x=x, y=y, tooltip=tooltip)
     ranges = alt.Chart(frame.drop_nulls(["fewest", "most"]).select("curve", "peak", "fewest", "most"))
     shade = ranges.mark_area(interpolate="step-before", opacity=0.15).encode(
         x=x, y=alt.Y("fewest:Q", title=_MACHINES), y2="most:Q", color=curve_colour(results)
     )
-    return alt.LayerChart(layer=[now, shade, lines, hover]).properties(width=_WIDTH, height=HEIGHT)
+    return alt.LayerChart(layer=[now, shade, lines, dots, hover]).properties(width=_WIDTH, height=HEIGHT)
+
+
+def _operating(results: Results) -> list[tuple[dict[str, Any], OperatingPoint]]:
+    """The rows of `points` at which an instance can be operated, with what it then carries."""
+    first = {(row["deployment"], row["workload"]): row for row in reversed(results.runs.to_dicts())}
+    found = [(row, OperatingPoint.of(row, first[row["deployment"], row["workload"]])) for row in results.points.to_dicts()]
+    return [(row, point) for row, point in found if point is not None]
 
 
 def _peaks(point: OperatingPoint, planned: float) -> list[float]:

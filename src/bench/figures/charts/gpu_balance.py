@@ -6,7 +6,7 @@ import polars as pl
 from bench.figures.conditions import on_gpus
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import PALETTE, PANELS_A_ROW, curve_column, level_axis, nothing_to_show, points, with_curve
+from bench.figures.theme import PALETTE, PANELS_A_ROW, curve_column, level_axis, nothing_to_show, points, shapes, with_curve
 from bench.words.charts import widest_spread
 
 _SERIES = "gpu_utilisation/"
@@ -36,11 +36,12 @@ def gpu_balance(results: Results) -> alt.ConcatChart | alt.LayerChart:
     order = sorted(rows["gpu"].unique(), key=lambda name: (len(name), name))
     colours = [_COLOURS[i % len(_COLOURS)] for i in range(len(order))]
     colour = alt.Color("gpu:N", title="GPU", sort=order, scale=alt.Scale(domain=order, range=colours))
+    shape = alt.Shape("gpu:N", title="GPU", sort=order, scale=alt.Scale(domain=order, range=shapes(len(order))))
     # Lines that lie on one another still show.
     widths = {name: 4 - 2.5 * i / max(1, len(order) - 1) for i, name in enumerate(order)}
     rows = rows.with_columns(width=pl.col("gpu").replace_strict(widths, return_dtype=pl.Float64))
     curves = [curve for curve in curve_column(results) if curve in rows["curve"]]
-    panels = [_panel(results, curve, rows.filter(pl.col("curve") == curve), colour) for curve in curves]
+    panels = [_panel(results, curve, rows.filter(pl.col("curve") == curve), colour, shape) for curve in curves]
     return alt.concat(*panels, columns=PANELS_A_ROW)
 
 
@@ -57,7 +58,7 @@ def _means(results: Results) -> pl.DataFrame:
     )
 
 
-def _panel(results: Results, curve: str, rows: pl.DataFrame, colour: alt.Color) -> alt.LayerChart:
+def _panel(results: Results, curve: str, rows: pl.DataFrame, colour: alt.Color, shape: alt.Shape) -> alt.LayerChart:
     medians = rows.filter("valid").group_by("gpu", "width", "level", maintain_order=True).agg(pl.col("share").median())
     several = medians.filter(pl.len().over("level") > 1)
     spread = several.group_by("level").agg(low=pl.col("share").min(), high=pl.col("share").max()).sort("level")
@@ -72,7 +73,7 @@ def _panel(results: Results, curve: str, rows: pl.DataFrame, colour: alt.Color) 
         layer=[
             alt.Chart(spread).mark_rule(strokeWidth=12, color="#cccccc").encode(x=x, **ends),
             alt.Chart(medians).mark_line().encode(x=x, y=y, color=colour, strokeWidth=width),
-            points(alt.Chart(rows), y, x, colour, tooltip=tooltip),
+            points(alt.Chart(rows), y, x, colour, shape=shape, tooltip=tooltip),
         ]
     ).properties(
         width=280,

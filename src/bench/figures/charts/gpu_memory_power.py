@@ -9,6 +9,7 @@ from bench.figures.results import Results
 from bench.figures.theme import (
     HEIGHT,
     curve_colour,
+    curve_shape,
     curve_size,
     level_axis,
     median_lines,
@@ -41,10 +42,10 @@ def gpu_memory_power(results: Results) -> alt.HConcatChart | alt.LayerChart:
         results: `runs` with `level`, `gpu_memory_peak_bytes`, `gpu_power_mean_w`, `tokens_per_joule` and `valid`.
     """
     runs = with_curve(results, results.runs).with_columns(gpu_memory_gib=pl.col("gpu_memory_peak_bytes") / 2**30)
-    told = [column for column in _PANELS if runs[column].is_not_null().any()]
-    if not told:
+    known = [column for column in _PANELS if runs[column].is_not_null().any()]
+    if not known:
         return nothing_to_show("no run has the memory, the power or the energy of its GPUs")
-    return alt.hconcat(*(_panel(results, runs, column) for column in told))
+    return alt.hconcat(*(_panel(results, runs, column) for column in known))
 
 
 def _panel(results: Results, runs: pl.DataFrame, column: str) -> alt.LayerChart:
@@ -57,6 +58,6 @@ def _panel(results: Results, runs: pl.DataFrame, column: str) -> alt.LayerChart:
     return alt.LayerChart(
         layer=[
             median_lines(shown, column, x, y, colour),
-            points(base, y, x, colour, size=curve_size(), tooltip=tooltip),
+            points(base, y, x, colour, shape=curve_shape(results), size=curve_size(), tooltip=tooltip),
         ]
     ).properties(width=290, height=HEIGHT, title=alt.TitleParams(title, fontSize=13, fontWeight="normal", anchor="start"))

@@ -8,6 +8,7 @@ from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
     curve_colour,
+    curve_shape,
     curve_size,
     layered,
     level_axis,
@@ -16,6 +17,7 @@ from bench.figures.theme import (
     predicted_rules,
     with_curve,
 )
+from bench.words.charts import saturation_title
 
 
 @figure(
@@ -24,10 +26,12 @@ from bench.figures.theme import (
     order=30,
     title="KV-cache usage against load",
     question="At what load does the KV cache run out, and was that to be expected?",
-    reading="Peak usage of each run; where each request holds a slot, the share of slots at work. Dashed: the saturation that geometry "
-    "predicts, KV tokens ÷ tokens a request. Where a curve reaches the top at its dashed line, geometry set the limit. An engine may "
-    "keep a block for itself; then the level at the line is the first that does not fit whole.",
+    reading="Peak usage of each run; where each request holds a slot, the share of slots at work. Dashed: the saturation that "
+    "geometry predicts, KV tokens ÷ tokens a request, in the curve's colour, or grey where several share it. Where a curve "
+    "reaches the top at its dashed line, geometry set the limit. An engine may keep a block for itself; then the level at the "
+    "line is the first that does not fit whole.",
     judged="counts_valid",
+    finding=lambda results: saturation_title(results.saturation),
 )
 def kv_saturation(results: Results) -> alt.LayerChart:
     """Peak KV-cache usage of each run, one line a curve through its levels' medians, with the prediction as a rule.
@@ -48,6 +52,7 @@ def kv_saturation(results: Results) -> alt.LayerChart:
             y,
             x,
             colour,
+            shape=curve_shape(results),
             size=curve_size(),
             tooltip=["run:N", "level:Q", alt.Tooltip("kv_usage_peak:Q", format=".1%")],
         ),

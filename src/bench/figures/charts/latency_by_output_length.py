@@ -4,9 +4,16 @@ import altair as alt
 import polars as pl
 
 from bench.figures.conditions import lengths
-from bench.figures.lengths import fitted, length_chart, swept
+from bench.figures.lengths import fitted, length_chart, length_title, swept
 from bench.figures.registry import figure
 from bench.figures.results import Results
+
+_MS = pl.col("e2e_p50_s") * 1000
+
+
+def _finding(results: Results) -> str | None:
+    runs = swept(results, "output_fixed").with_columns(milliseconds=_MS)
+    return length_title(runs, "output_fixed", "milliseconds", of="output token", latency="E2E latency")
 
 
 @figure(
@@ -15,10 +22,12 @@ from bench.figures.results import Results
     order=150,
     title="Latency and speed against output length",
     question="How long does an answer take, and does it come more slowly as it grows?",
-    reading="Left, E2E latency: the slope of the line (least squares, ± half of its 95 % interval) is what an output token costs; "
-    "where a parabola fits better than chance would, it says by how much the points bend. Right, 1 / TPOT, the speed at "
+    reading="Left, E2E latency with the least-squares fit named below it, each number ± half of its 95 % interval: the slope of a line "
+    "is what an output token costs; a parabola is drawn where its quadratic term surely differs from 0. Right, 1 / TPOT, the speed at "
     "which the tokens after the first one come: where it falls with length, each step reads a KV cache that grows.",
     by_axis=False,
+    finding=_finding,
+    shown=lambda results: swept(results, "output_fixed"),
 )
 def latency_by_output_length(results: Results) -> alt.HConcatChart:
     """Median E2E latency, and output tokens a second after the first, over output length.
@@ -26,19 +35,19 @@ def latency_by_output_length(results: Results) -> alt.HConcatChart:
     Args:
         results: `runs` with `output_fixed` (tokens), `e2e_p50_s`, `tpot_p50_s` (s), `family` and `valid`.
     """
-    runs = swept(results, "output_fixed").with_columns(milliseconds=pl.col("e2e_p50_s") * 1000, speed=1 / pl.col("tpot_p50_s"))
+    runs = swept(results, "output_fixed").with_columns(milliseconds=_MS, speed=1 / pl.col("tpot_p50_s"))
     x = ("output_fixed", "output length (tokens)")
     latency = length_chart(
-        fitted(runs, "output_fixed", "milliseconds", "{intercept} ms + {slope} ms a token"),
+        fitted(runs, "output_fixed", "milliseconds"),
         x=x,
         y=("milliseconds", "E2E latency, median (ms)"),
         legend="E2E =",
     )
     speed = length_chart(
-        fitted(runs, "output_fixed", "speed", None),
+        runs.drop_nulls("speed").with_columns(fit=pl.lit(None, dtype=pl.Float64)),
         x=x,
         y=("speed", "decode speed of a request (tokens/s)"),
         legend=None,
     )
-    chart: alt.HConcatChart = alt.HConcatChart(hconcat=[latency, speed]).resolve_scale(color="independent")
+    chart: alt.HConcatChart = alt.HConcatChart(hconcat=[latency, speed]).resolve_scale(color="independent", shape="independent")
     return chart

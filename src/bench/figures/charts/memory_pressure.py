@@ -35,7 +35,12 @@ def memory_pressure(results: Results) -> alt.ConcatChart:
         run = runs.filter(pl.col("curve") == curve).sort("level", -pl.col("repeat")).row(-1, named=True)
         rows = results.timeseries.filter((pl.col("deployment") == run["deployment"]) & (pl.col("run") == run["run"]))
         end = float(run["duration_s"] or 1.0)
-        x = alt.X("elapsed_s:Q", title="time since the run's start (s)", scale=alt.Scale(domain=[0, end], nice=False))
+        x = alt.X(
+            "elapsed_s:Q",
+            title="time since the run's start (s)",
+            scale=alt.Scale(domain=[0, end], nice=False),
+            axis=alt.Axis(tickCount=6),
+        )
         rows = rows.with_columns(curve=pl.lit(curve))
         counts = rows.filter(pl.col("series").is_in(list(_COUNTS))).select("curve", "series", "elapsed_s", "value")
         usage = rows.filter(pl.col("series") == "kv_usage").select("curve", "elapsed_s", "value")

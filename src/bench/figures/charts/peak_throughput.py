@@ -4,6 +4,7 @@ import altair as alt
 import polars as pl
 
 from bench.analysis import regions, repeats
+from bench.analysis.windows import OF_WINDOWS
 from bench.figures.conditions import levels
 from bench.figures.regions import point_layers, region_bands, region_colour, turning_points
 from bench.figures.registry import figure
@@ -12,12 +13,16 @@ from bench.figures.theme import (
     HEIGHT,
     curve_colour,
     curve_column,
+    curve_shape,
     curve_size,
     level_axis,
     median_lines,
     points,
     predicted_rules,
+    saturation_finding,
+    whole_note,
     with_curve,
+    with_whole,
 )
 
 _PANELS = {
@@ -33,11 +38,13 @@ _STRIP = 15  # height of a curve's regions
     order=40,
     title="Throughput against load",
     question="Where does more load stop buying more tokens, and where does it cost some?",
-    reading="Left, the study's measure: the most output tokens in any second of a run. Right, the run's mean, which also pays for "
-    "queueing, preemption and the last requests that run alone. Strips, a curve each: regions A (proportional), B (more load still "
-    "buys more), C (it falls); blank where nothing is sure. Diamonds: where they meet, with their 95 % interval along the load. "
-    "Dashed: predicted KV saturation. Bars, where a level has two valid repeats or more: the 95 % interval of their mean (Student's "
-    "t: wide for two); one that leaves the frame is cut there.",
+    reading="Left, the study's measure: the most output tokens in any second of a run. Right, the run's mean, which also pays "
+    "for queueing, preemption and the last requests that run alone. Strips, a curve each: regions A (proportional), B (more "
+    "load still buys more), C (it falls); blank where nothing is sure. Diamonds: where they meet, with their 95 % interval "
+    "along the load. Dashed: predicted KV saturation, grey where curves share it. Bars, where a level has two valid repeats or "
+    "more: the 95 % interval of their mean (Student's t: wide for two); one that leaves the frame is cut there.",
+    finding=saturation_finding,
+    note=whole_note,
 )
 def peak_throughput(results: Results) -> alt.HConcatChart:
     """Peak and mean output tokens a second of each run, one line a curve through its levels' medians, below the curves' regions.
@@ -51,9 +58,10 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
     panels = []
     for column, title in _PANELS.items():
         found = regions(results.runs, column)
+        marked = with_whole(results, runs) if column in OF_WINDOWS else runs.with_columns(whole=pl.lit(False))
         y = alt.Y(f"{column}:Q", title="output tokens/s", scale=alt.Scale(domain=[0, 1.05 * float(highest)]))  # type: ignore[arg-type]
         intervals = alt.Chart(with_curve(results, repeats(results.runs, column).filter(pl.col("n") > 1)))
-        base = alt.Chart(runs.select("curve", "curve_size", "level", column, "valid", "run"))
+        base = alt.Chart(marked.select("curve", "curve_size", "level", column, "valid", "whole", "run"))
         panel = alt.layer(
             predicted_rules(runs, x, colour),
             median_lines(runs, column, x, y, colour),
@@ -65,6 +73,7 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
                 y,
                 x,
                 colour,
+                shape=curve_shape(results),
                 size=curve_size(),
                 tooltip=["run:N", "level:Q", alt.Tooltip(f"{column}:Q", format=".0f")],
             ),

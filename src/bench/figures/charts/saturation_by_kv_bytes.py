@@ -6,7 +6,8 @@ import polars as pl
 from bench.figures.conditions import levels
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import AXIS_TITLES, HEIGHT, curve_colour, curve_size, curve_width, with_curve
+from bench.figures.theme import AXIS_TITLES, HEIGHT, curve_colour, curve_shape, curve_size, curve_width, with_curve
+from bench.words.charts import prediction_title
 from bench.words.regions import turning_point
 
 
@@ -17,10 +18,11 @@ from bench.words.regions import turning_point
     title="What decides where a server saturates",
     question="Is it the model's size, or the bytes that a token holds in the KV cache?",
     reading="The load at which the cache is full, against KV bytes a token (left) and against parameters (right). Filled: the "
-    "lowest level measured that filled the cache, with a bar down to the highest that did not. Diamonds: predicted from geometry. "
-    "Squares, beside them: where throughput turned out to saturate, with its 95 % interval, of curves in which it was found.",
+    "lowest level measured that filled the cache, with a bar down to the highest that did not. Hollow, larger: predicted from "
+    "geometry. Ticks, beside them: where throughput turned out to saturate, with its 95 % interval, of curves in which it was found.",
     invalid="Left out",
     judged="counts_valid",
+    finding=lambda results: prediction_title(results.saturation),
 )
 def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
     """Measured and predicted saturation of each curve over KV bytes a token, and over parameters.
@@ -36,7 +38,7 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
         text=pl.Series(texts, dtype=pl.String),
     )
     rows = with_curve(results, found)
-    colour = curve_colour(results)
+    colour, shape = curve_colour(results), curve_shape(results)
     shown = ("measured", "predicted", "saturation_at", "saturation_high")
     highest = max([v for c in shown for v in rows[c].drop_nulls()], default=1)
     load = f"saturation: {AXIS_TITLES[results.axis]}"
@@ -60,16 +62,21 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
                     x=x,
                     y=y,
                     color=colour,
+                    shape=shape,
                     size=curve_size(),
                     tooltip=["curve:N", "measured:Q", alt.Tooltip("predicted:Q", format=".1f"), "below:Q"],
                 ),
-                base.mark_point(shape="diamond", size=190, strokeWidth=1.5).encode(
-                    x=x, y="predicted:Q", color=colour, tooltip=["curve:N", alt.Tooltip("predicted:Q", format=".1f")]
+                base.mark_point(size=260, strokeWidth=1.5).encode(
+                    x=x,
+                    y="predicted:Q",
+                    color=colour,
+                    shape=shape,
+                    tooltip=["curve:N", alt.Tooltip("predicted:Q", format=".1f")],
                 ),
                 curve.mark_rule(strokeWidth=1.2).encode(
                     x=beside, y=alt.Y("saturation_low:Q", title=load), y2="saturation_high:Q", color=colour
                 ),
-                curve.mark_point(shape="square", fill="white", size=60, strokeWidth=1.5, opacity=1).encode(
+                curve.mark_tick(size=10, thickness=3, orient="horizontal", opacity=1).encode(
                     x=beside,
                     y=alt.Y("saturation_at:Q", title=load),
                     color=colour,

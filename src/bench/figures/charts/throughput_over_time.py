@@ -33,9 +33,8 @@ def throughput_over_time(results: Results) -> alt.FacetChart:
         .filter(pl.col("repeat") == pl.col("repeat").min().over("curve", "level"))
         .select("curve", "level", "elapsed_s", "value", "valid")
     )
-    low, high = rows["level"].min() or 1.0, rows["level"].max() or 1.0
-    wide = float(high) > 20 * float(low)  # type: ignore[arg-type]
-    scale = alt.Scale(scheme="viridis", reverse=True, type="log" if wide else "linear")
+    # Ordinal, so that the legend has the measured levels and no others; viridis darkens with the load, in print too.
+    scale = alt.Scale(scheme="viridis", reverse=True)
     chart: alt.FacetChart = (
         alt.Chart(rows)
         .mark_line(strokeWidth=1.6, point=alt.OverlayMarkDef(size=12))
@@ -43,7 +42,7 @@ def throughput_over_time(results: Results) -> alt.FacetChart:
             x=alt.X("elapsed_s:Q", title="time since the run's start (s)"),
             y=alt.Y("value:Q", title="output tokens/s"),
             detail="level:Q",
-            color=alt.Color("level:Q", title=results.axis.replace("_", " "), scale=scale),
+            color=alt.Color("level:O", title=results.axis.replace("_", " "), scale=scale, legend=alt.Legend(format="~g")),
             strokeDash=alt.StrokeDash(
                 "valid:N", title="valid", legend=None, scale=alt.Scale(domain=[True, False], range=[[1, 0], [3, 3]])
             ),

@@ -6,7 +6,8 @@ import polars as pl
 from bench.figures.conditions import levels
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import PANELS_A_ROW, curve_colour, curve_column, level_axis, with_curve
+from bench.figures.theme import NEUTRAL, PANELS_A_ROW, curve_colour, curve_column, level_axis, with_curve, with_whole
+from bench.words.charts import whole_runs_note
 
 _MEASURES = {"ttft_mean_s": "mean", "ttft_p50_s": "P50", "ttft_p99_s": "P99"}
 _DASHES = {"mean": [1, 0], "P50": [6, 3], "P99": [2, 2]}
@@ -32,6 +33,7 @@ _SHAPES = {
     "requests, the slowest of them). A filled P99 has a whisker up to the value that the true one does not exceed, at 99 % "
     "confidence. Grey, dashed: the limits of the study's SLOs. Each panel has a scale of its own.",
     uses=("slo",),
+    note=lambda results: whole_runs_note(results.whole_runs.height, marks="In grey squares"),
 )
 def ttft(results: Results) -> alt.FacetChart:
     """Mean, P50 and P99 of TTFT at each level (medians over repeats), a panel a curve; hollow where a P99 has no bound.
@@ -40,7 +42,7 @@ def ttft(results: Results) -> alt.FacetChart:
         results: `runs` with `level`, `ttft_mean_s`, `ttft_p50_s`, `ttft_p99_s`, `ttft_p99_bound_s` (s), `ttft_n` and `valid`.
     """
     runs = with_curve(results, results.runs)
-    kept = ["curve", "level", "valid", "ttft_n", "ttft_p99_bound_s"]
+    kept = ["deployment", "run", "curve", "level", "valid", "ttft_n", "ttft_p99_bound_s"]
     measure, bound = pl.col("measure"), pl.col("bound")
     p99 = measure == "P99"
     long = (
@@ -53,6 +55,7 @@ def ttft(results: Results) -> alt.FacetChart:
         )
         .drop("ttft_p99_bound_s")
     )
+    long = with_whole(results, long).drop("deployment", "run")
     x = level_axis(results)
     y = alt.Y("seconds:Q", title="TTFT (s)")
     # The same measure has the same dash and shape in each panel; the colour says again which curve it is.
@@ -67,6 +70,11 @@ def ttft(results: Results) -> alt.FacetChart:
     )
     colour = curve_colour(results).legend(None)
     valid = alt.Chart(long).transform_filter("datum.valid")
+    whole = (
+        valid.transform_filter("datum.whole")
+        .mark_point(shape="square", size=190, strokeWidth=1.2, color=NEUTRAL, opacity=1)
+        .encode(x=x, y=y)
+    )
     line = (
         valid.transform_aggregate(seconds="median(seconds)", groupby=["curve", "level", "measure"])
         .mark_line()
@@ -107,7 +115,7 @@ def ttft(results: Results) -> alt.FacetChart:
         if slo.metric == "ttft"
     ]
     chart: alt.FacetChart = (
-        alt.layer(*limits, line, whiskers, ground, dots, crosses)
+        alt.layer(*limits, line, whiskers, ground, dots, crosses, whole)
         .properties(width=280, height=260)
         .facet(facet=alt.Facet("curve:N", title=None, sort=curve_column(results)), columns=PANELS_A_ROW)
         .resolve_scale(y="independent")

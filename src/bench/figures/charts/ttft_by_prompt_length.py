@@ -4,9 +4,16 @@ import altair as alt
 import polars as pl
 
 from bench.figures.conditions import lengths
-from bench.figures.lengths import fitted, length_chart, swept
+from bench.figures.lengths import fitted, length_chart, length_title, swept
 from bench.figures.registry import figure
 from bench.figures.results import Results
+
+_MS = pl.col("ttft_p50_s") * 1000
+
+
+def _finding(results: Results) -> str | None:
+    runs = swept(results, "prompt_fixed").with_columns(milliseconds=_MS)
+    return length_title(runs, "prompt_fixed", "milliseconds", of="prompt token", latency="TTFT")
 
 
 @figure(
@@ -14,22 +21,24 @@ from bench.figures.results import Results
     applies=lengths("prompt_fixed"),
     order=140,
     title="Time to first token against prompt length",
-    question="What does a prompt token cost before the answer begins, and what costs the request that has none?",
-    reading="Median TTFT of each run. The line is least squares: its slope is what a prompt token costs in prefill, its intercept "
-    "what every request pays whatever its length, each ± half of its 95 % interval. Where a parabola fits better than "
-    "chance would, it says by how much the points bend: attention grows with the square of the length, and a line through "
-    "points that bend upwards tells too low an intercept.",
+    question="What does a prompt token cost before the answer begins, and what does every request pay?",
+    reading="Median TTFT of each run, and the least-squares fit named below it, each number ± half of its 95 % interval. Of a line, "
+    "the slope is what a prompt token costs in prefill, the intercept what every request pays whatever its length. A parabola is drawn "
+    "where its quadratic term surely differs from 0, as attention grows with the square of the length; a line through such points "
+    "would have too low an intercept, even a negative one.",
     by_axis=False,
+    finding=_finding,
+    shown=lambda results: swept(results, "prompt_fixed"),
 )
 def ttft_by_prompt_length(results: Results) -> alt.LayerChart:
-    """Median TTFT over prompt length, a line a deployment.
+    """Median TTFT over prompt length, a fit a deployment.
 
     Args:
         results: `runs` with `prompt_fixed` (tokens), `ttft_p50_s` (s), `family` and `valid`.
     """
-    runs = swept(results, "prompt_fixed").with_columns(milliseconds=pl.col("ttft_p50_s") * 1000)
+    runs = swept(results, "prompt_fixed").with_columns(milliseconds=_MS)
     return length_chart(
-        fitted(runs, "prompt_fixed", "milliseconds", "{intercept} ms + {slope} ms a token"),
+        fitted(runs, "prompt_fixed", "milliseconds"),
         x=("prompt_fixed", "prompt length (tokens)"),
         y=("milliseconds", "TTFT, median (ms)"),
         legend="TTFT =",

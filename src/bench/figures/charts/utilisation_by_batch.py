@@ -8,7 +8,9 @@ from bench.figures.conditions import crossed_factors
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import PALETTE, nothing_to_show
+from bench.figures.theme import nothing_to_show
+
+_SHADES = ["#a6cee3", "#5fa2ce", "#1f6fb2", "#0b3c6f"]
 
 
 @figure(
@@ -29,6 +31,11 @@ def utilisation_by_batch(results: Results) -> alt.TopLevelMixin:
         results: `runs` with `gpu_utilisation_mean` or `host_busy_share` (0–1), `level`, `tensor_parallel` and `model`.
     """
     return by_family(results, _drawn)
+
+
+def _shades(count: int) -> list[str]:
+    """From pale to dark, so that print keeps their order."""
+    return [_SHADES[round(i * (len(_SHADES) - 1) / max(1, count - 1))] for i in range(count)]
 
 
 def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
@@ -57,7 +64,7 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
             "tensor_parallel:O",
             title="devices",
             sort=counts,
-            scale=alt.Scale(domain=counts, range=[PALETTE[i % len(PALETTE)] for i in range(len(counts))]),
+            scale=alt.Scale(domain=counts, range=_shades(len(counts))),
         ),
         tooltip=[
             *("model:N", "level:Q", "tensor_parallel:O"),

@@ -34,11 +34,11 @@ function withoutHidden(spec, shown) {
   const emptied = new Map(); // of data sets with rows of curves: whether no such row is left
   const gone = new Map(); // field → names that only hidden rows have
   for (const [name, rows] of Object.entries(spec.datasets)) {
-    const told = rows.map(shown);
-    if (told.every((each) => each === undefined)) continue;
-    const kept = rows.filter((_, i) => told[i] !== false);
-    emptied.set(name, !told.includes(true));
-    for (const row of rows.filter((_, i) => told[i] === false))
+    const shows = rows.map(shown);
+    if (shows.every((each) => each === undefined)) continue;
+    const kept = rows.filter((_, i) => shows[i] !== false);
+    emptied.set(name, !shows.includes(true));
+    for (const row of rows.filter((_, i) => shows[i] === false))
       for (const [field, value] of Object.entries(row))
         if (typeof value === "string") gone.set(field, (gone.get(field) ?? new Set()).add(value));
     spec.datasets[name] = kept;
@@ -156,7 +156,7 @@ function widened(spec, factor) {
   }
 }
 
-/** Invisible points under lines and areas that have something to tell: else they would tell their first row everywhere. */
+/** Invisible points under lines and areas that have a tooltip: else they would show their first row everywhere. */
 function hoverable(view) {
   for (const object of objectsIn(view)) {
     const type = object.mark?.type;
@@ -229,8 +229,8 @@ function fitted(spec, room, factor) {
 
 /** Whether a legend stands at the right: there is one, and none was put below. */
 function legendBeside(chart) {
-  const told = [...encodingsIn(chart)].filter(([channel, { legend, scale }]) => ["color", "shape"].includes(channel) && legend !== null && scale !== null);
-  return told.length > 0 && !told.some(([, { legend }]) => legend?.orient === "bottom");
+  const shows = [...encodingsIn(chart)].filter(([channel, { legend, scale }]) => ["color", "shape"].includes(channel) && legend !== null && scale !== null);
+  return shows.length > 0 && !shows.some(([, { legend }]) => legend?.orient === "bottom");
 }
 
 /** How far panels may be narrowed and widened. */

@@ -173,9 +173,9 @@
     const groups = { deployment: "Deployments", family: "Workloads" };
     const several = Object.keys(names).filter((kind) => names[kind].length > 1);
     if (!several.length) return;
-    const told = box.querySelector("span");
-    const tell = () => {
-      told.textContent = several
+    const summaryText = box.querySelector("span");
+    const updateSummary = () => {
+      summaryText.textContent = several
         .map((kind) => `${names[kind].length - hidden[kind].size} of ${names[kind].length} ${groups[kind].toLowerCase()}`)
         .join(", ");
     };
@@ -192,7 +192,7 @@
           hidden[kind][on ? "delete" : "add"](check.value);
         }
         apply();
-        tell();
+        updateSummary();
       };
       const all = (on) => hide(checks.map(([check]) => [check, on]));
       box.append(
@@ -204,7 +204,7 @@
         ),
       );
     }
-    tell();
+    updateSummary();
     box.hidden = false;
   }
 

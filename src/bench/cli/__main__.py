@@ -1,0 +1,7 @@
+"""`python -m bench.cli`: the `bench` command."""
+
+import sys
+
+from bench.cli import main
+
+sys.exit(main())

@@ -1,0 +1,28 @@
+"""Defaults and choices that the help shows.
+
+They are those of the study's models, copied because reading them there would cost `bench --help` half a second; a test compares them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+__all__ = [
+    "GPU_MEMORY_UTILIZATION",
+    "MAX_NUM_SEQS",
+    "TENSOR_PARALLEL",
+    "Archetype",
+    "Arrival",
+    "KvDtype",
+    "WeightDtype",
+]
+
+GPU_MEMORY_UTILIZATION = 0.9
+TENSOR_PARALLEL = 1
+MAX_NUM_SEQS = 256
+
+# In the order of `bench.study`: equal Literals are one object, so that another order here would also be the configuration's.
+Archetype = Literal["chat", "rag", "code", "completion", "agentic"]
+Arrival = Literal["constant", "poisson", "gamma"]
+WeightDtype = Literal["bfloat16", "float16", "float32", "fp8", "int8", "int4"]
+KvDtype = Literal["float32", "bfloat16", "float16", "fp8"]

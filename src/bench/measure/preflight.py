@@ -1,0 +1,136 @@
+"""What would stop a session, looked for before anything is built or started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+from bench.engine import core_groups, gpu_names, refuse_unfit, refuse_unlike, refuse_unready
+from bench.engines import managed
+from bench.errors import BenchError
+from bench.fields import shown_size
+from bench.measure.comparable import hardware_of, refuse_other_hardware
+from bench.models import Geometry, Model, config_of, geometry_at, geometry_of_model
+from bench.models.gguf import gguf_tensors
+from bench.models.hub import refuse_unfetchable
+from bench.records.checksums import record_digest
+from bench.store import Store, facts_key, run_states
+from bench.study import DeploymentSpec, Paths, Plan
+from bench.telemetry import nvml_endpoint, nvml_problem
+
+__all__ = ["faults"]
+
+_MOST_PLACES = 5
+
+
+def faults(plan: Plan, sessions: Iterable[tuple[str, int]], store: Store) -> list[str]:
+    """Every reason why one of `sessions` (deployment, number) could not measure on this machine, in words.
+
+    A session whose runs are all measured starts no server, and nothing is looked at for it.
+    """
+    states = run_states(plan, store, ())
+    unmeasured = {(run.deployment.name, plan.place_of(run).session) for run, state in states if state != "measured"}
+    starting = [each for each in sessions if each in unmeasured or not _has_facts(plan, *each, store)]
+    specs = [plan.deployments[name] for name in dict.fromkeys(name for name, _ in starting)]
+    places: dict[str, dict[str, None]] = {}  # of each fault: deployments share engines, models and the machine
+    for fault in (_fault(check) for spec in specs for check in _checks(plan, spec, store)):
+        if fault:
+            place, _, what = fault.partition(": ")
+            places.setdefault(what, {})[place] = None
+    return [f"{_listed(list(where))}: {what}" for what, where in places.items()]
+
+
+def _listed(places: list[str]) -> str:
+    return ", ".join(places[:_MOST_PLACES]) + (f" and {more} more" if (more := len(places) - _MOST_PLACES) > 0 else "")
+
+
+def _fault(check: Callable[[], None]) -> str | None:
+    try:
+        check()
+    except BenchError as error:
+        return str(error)
+    return None
+
+
+def _has_facts(plan: Plan, deployment: str, session: int, store: Store) -> bool:
+    spec = plan.deployments[deployment]
+    return store.holds(facts_key(spec, session)) or record_digest(Paths.facts(deployment, session)) == spec.digest
+
+
+def _checks(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[Callable[[], None]]:
+    if spec.engine.source == "external":
+        for endpoint in sorted({run.workload.endpoint for run in plan.runs_of(spec.name)}):
+            yield partial(refuse_unlike, spec, endpoint)
+        return
+    yield partial(refuse_unready, spec.deployment.engine, spec.engine)
+    yield partial(_refuse_cores if spec.engine.backend == "cpu" else _refuse_gpus, spec)
+    if spec.model.hub:
+        yield partial(refuse_unfetchable, spec.deployment.model, spec.model)
+    yield partial(_refuse_unfit, spec, plan.longest_request(spec.name))
+    if managed(spec.engine.kind).gguf and spec.model.synthetic:
+        yield partial(_refuse_full_disk, spec)
+    yield lambda: refuse_other_hardware(plan, spec, store, hardware_of(spec))
+
+
+def _refuse_cores(spec: DeploymentSpec) -> None:
+    try:
+        core_groups(spec.deployment.cores, spec.deployment.workers)
+    except BenchError as error:
+        raise BenchError(f"deployments.{spec.name}: {error}") from None
+
+
+def _refuse_gpus(spec: DeploymentSpec) -> None:
+    """Look for as many GPUs as the server takes."""
+    d, needed = spec.deployment, spec.gpus or 0
+    environment = {**os.environ, **d.environment}
+    names = gpu_names(spec, environment)
+    where = f"deployments.{spec.name}: needs {needed} GPU{'s' if needed > 1 else ''}"
+    if len(names) < needed:
+        raise BenchError(
+            f"{where}, and CUDA_VISIBLE_DEVICES={environment['CUDA_VISIBLE_DEVICES']} shows {len(names)}. Show more, or lower "
+            "tensor_parallel, pipeline_parallel or data_parallel."
+        )
+    if problem := nvml_problem(nvml_endpoint(names)):
+        raise BenchError(
+            f"{where}, and {problem}. Measure on a machine that has them"
+            + (", or lower tensor_parallel, pipeline_parallel or data_parallel." if needed > 1 else ".")
+            + " config/studies/quick.yaml needs none."
+        )
+
+
+def _refuse_unfit(spec: DeploymentSpec, longest: int) -> None:
+    """Weigh the model where its shape is known without a download."""
+    geometry = _geometry(spec.deployment.model, spec.model)
+    if geometry is not None:
+        folder = Path(spec.model.path) if spec.model.path else None
+        weights = sum(file.stat().st_size for file in folder.glob("*.safetensors")) if folder else 0
+        refuse_unfit(spec, geometry, longest, weights or None)
+
+
+def _geometry(name: str, model: Model) -> Geometry | None:
+    if stated := geometry_of_model(model):
+        return stated
+    if model.path is None:
+        return None
+    try:
+        return geometry_at(Path(model.path))
+    except BenchError as error:
+        raise BenchError(f"models.{name}.path: {error}") from None
+
+
+def _refuse_full_disk(spec: DeploymentSpec) -> None:
+    """Compare the weights that are going to be written with the room for them."""
+    model, dtype = spec.model, managed(spec.engine.kind).dtype(spec)
+    folder = Path(Paths.CHECKPOINT.format(model=spec.deployment.model)).parent
+    if any(folder.glob(f"*-{dtype}-*.gguf")):
+        return
+    config = config_of(model.architecture) if model.architecture else dict(model.config or {})
+    size, free = sum(tensor.size for tensor in gguf_tensors(config, dtype)), shutil.disk_usage(Path()).free
+    if size > free:
+        raise BenchError(
+            f"models.{spec.deployment.model}: its random weights take {shown_size(size)} in {folder}, and the disk has "
+            f"{shown_size(free)} free. Make room, or choose a smaller model or dtype."
+        )

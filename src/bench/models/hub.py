@@ -1,0 +1,65 @@
+"""A checkpoint on the Hugging Face hub, before it is fetched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from fnmatch import fnmatch
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.fields import shown_size
+from bench.models.model import Model
+
+__all__ = ["FILES", "refuse_unfetchable"]
+
+FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+
+
+def refuse_unfetchable(name: str, model: Model) -> None:
+    """Ask the hub whether this user may have the checkpoint, and the disk whether it has room; nothing where it is here already.
+
+    Raises:
+        BenchError: the hub does not answer, does not have it, or does not give it to this user; or the disk is too small.
+    """
+    # The workflow reads configurations without it.
+    from huggingface_hub import HfApi, constants, snapshot_download  # noqa: PLC0415
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
+
+    assert model.hub is not None
+    try:
+        snapshot_download(model.hub, revision=model.revision, allow_patterns=FILES, local_files_only=True)
+        return
+    except LocalEntryNotFoundError:
+        pass
+    where, api = f"models.{name}.hub", HfApi()
+    try:
+        info = api.model_info(model.hub, revision=model.revision, files_metadata=True, timeout=20)
+        if info.gated:
+            api.auth_check(model.hub)
+    except GatedRepoError:
+        token = "The account of HF_TOKEN does not have it" if os.environ.get("HF_TOKEN") else "HF_TOKEN is not set"
+        raise BenchError(
+            f"{where}: {model.hub} is given to those alone who accepted its terms. {token}. Accept them at "
+            f"{constants.ENDPOINT}/{model.hub}, and export a token of that account as HF_TOKEN."
+        ) from None
+    except HfHubHTTPError as error:
+        raise BenchError(
+            f"{where}: the hub does not give {model.hub} at {model.revision}: {str(error).strip().splitlines()[-1]} Check the id, the "
+            "revision and HF_TOKEN; or give `path`."
+        ) from None
+    except Exception as error:  # whatever its transport raises
+        raise BenchError(
+            f"{where}: the hub at {constants.ENDPOINT} does not answer ({type(error).__name__}), and {model.hub} at {model.revision} "
+            "is not on this machine. Check the network, or give `path`."
+        ) from None
+    files = [file for file in info.siblings or () if any(fnmatch(file.rfilename, pattern) for pattern in FILES)]
+    size = sum(file.size or 0 for file in files)
+    cache = Path(constants.HF_HUB_CACHE)
+    folder = next(place for place in (cache, *cache.parents) if place.exists())
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise BenchError(
+            f"{where}: {model.hub} takes {shown_size(size)}, and {cache} has {shown_size(free)} free. Make room, or set HF_HOME to a "
+            "folder on another disk."
+        )

@@ -1,0 +1,111 @@
+"""`progress.json`: how far a session is. It rewrites this small file between runs, never during one; `bench watch` reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.records.files import read_typed
+
+__all__ = ["FinishedRun", "RunUnderWay", "SessionProgress", "read_progress"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunUnderWay:
+    """The run that is being measured.
+
+    Attributes:
+        run: its name. number: among the session's runs, from 1. workload, axis, level, round: its load and place.
+        requests, output_tokens: what it asks for. since: Unix time at which its preparation began.
+        expected_s: about how long it takes; None where nothing tells yet.
+        folder: where its files grow, from the folder of this record.
+    """
+
+    run: str
+    number: int
+    workload: str
+    axis: str
+    level: float
+    round: int
+    requests: int
+    output_tokens: int
+    since: float
+    expected_s: float | None
+    folder: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedRun:
+    """A run that this session measured.
+
+    Attributes:
+        run, workload, axis, level, round: which one. folder: where its files lie, from the folder of this record.
+        tokens_per_s: output tokens. ttft_p50_s: by the client's clock; None where no request had a first token.
+        requests, failed: how many were sent, and how many of them failed.
+    """
+
+    run: str
+    workload: str
+    axis: str
+    level: float
+    round: int
+    folder: str
+    tokens_per_s: float
+    ttft_p50_s: float | None
+    duration_s: float
+    requests: int
+    failed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionProgress:
+    """A session. Times are Unix times by the clock of `host`.
+
+    Attributes:
+        study: the study's title. deployment, engine, session: whose session it is, and its number; sessions: how many the study has.
+        place: which of them it is, from 1. host, pid, process_started: the process that measures.
+        state: `starting` (its server), `warming up`, `reference load`, `measuring` (`run`), `between runs`, `finished`, `failed` or
+            `ended` (by a signal). detail: the server's log while it starts, why it failed. since: when the state began.
+        began: when the session did. written: when this was written.
+        runs: how many it measures. study_runs, study_done: of the whole study, when this session began.
+        left_s: about how long the rest of the session takes after `written`; study_left_s: of the study; None: not known yet.
+        thresholds: those of the study, by which runs are judged.
+    """
+
+    study: str
+    deployment: str
+    engine: str
+    session: int
+    place: int
+    sessions: int
+    host: str
+    pid: int
+    process_started: float
+    state: str
+    since: float
+    began: float
+    written: float
+    runs: int
+    study_runs: int
+    study_done: int
+    detail: str = ""
+    run: RunUnderWay | None = None
+    finished: tuple[FinishedRun, ...] = ()
+    left_s: float | None = None
+    study_left_s: float | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def over(self) -> bool:
+        """Whether the session has come to an end."""
+        return self.state in ("finished", "failed", "ended")
+
+
+def read_progress(path: Path) -> SessionProgress:
+    """The record in `path`.
+
+    Raises:
+        BenchError: there is none that can be read.
+    """
+    return read_typed(SessionProgress, path, "The session that wrote it is of another version, or the file is damaged.")

@@ -1,0 +1,139 @@
+"""Begin a study in a folder of its own: `bench init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.shipped import ROOT
+
+__all__ = ["TEMPLATES", "begin"]
+
+#: What a study can begin with, by the name of the template: the shipped file that it copies.
+TEMPLATES = {
+    "quick": "config/studies/quick.yaml",
+    "sizing": "config/templates/sizing.yaml",
+    "running-server": "config/templates/running-server.yaml",
+    "two-settings": "config/templates/two-settings.yaml",
+}
+
+_SNAKEFILE = """\
+# The workflow is Saturate's own, from the installed package: an upgrade of the package upgrades it.
+from bench.shipped import SNAKEFILE
+
+# A file given with --configfile stands alone: config/config.yaml is not mixed into it.
+if "study" not in config:
+
+    configfile: "config/config.yaml"
+
+
+module saturate:
+    snakefile:
+        SNAKEFILE
+    config:
+        config
+
+
+use rule * from saturate
+"""
+
+_README = """\
+# A study with Saturate
+
+    snakemake --cores 1 results/figures/all    # measures, then draws results/report.html and results/figures/
+    bench runs                                 # lists every run and its state
+
+`config/config.yaml` defines the study; `config/README.md` explains each key. After an edit, the first command measures only
+the runs that are missing, and `snakemake -n` shows what it would do. `bench --help` lists the commands that compare, size and pack.
+
+Both commands come with the Python package `saturate-bench`. With uv and without installing it, put `uvx --from saturate-bench`, or
+`uvx --from` and the file of a wheel, before each.
+"""
+
+_GITIGNORE = """\
+/results/
+/logs/
+/.snakemake/
+/.snakemake.lock
+"""
+
+# What the templates say of a clone, as it is in a study's own folder.
+_IN_OWN_FOLDER = {
+    "Copy this file, change what CHANGE stands at, then: make figures CONFIG=your-copy.yaml": (
+        "Change what CHANGE stands at, then: snakemake --cores 1 results/figures/all"
+    ),
+    "start from config/studies/quick.yaml": "begin with `bench init FOLDER --template quick`",
+}
+
+# What may be in the folder already: a study's files and results.
+_STUDY = {
+    "Snakefile",
+    "config",
+    "profiles",
+    "README.md",
+    ".gitignore",
+    "results",
+    "logs",
+    ".snakemake",
+    ".snakemake.lock",
+    ".git",
+}
+
+
+def begin(folder: Path, template: str = "quick") -> tuple[list[str], list[str]]:
+    """Write the files of a study into `folder`.
+
+    Args:
+        folder: it is new, empty, or a study of which some files are missing.
+        template: key of TEMPLATES.
+
+    Returns:
+        Paths below `folder`: the files written, and those that were there and are left as they are.
+
+    Raises:
+        BenchError: `folder` holds something else, or cannot be written.
+    """
+    files = _files(template)
+    try:
+        _refuse_other(folder)
+        kept = [name for name in files if (folder / name).exists()]
+        written = [name for name in files if name not in kept]
+        for name in written:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(files[name], encoding="utf-8")
+    except OSError as error:
+        raise BenchError(f"{error.filename or folder}: {error.strerror or error}. Name a folder that can be written.") from None
+    return written, kept
+
+
+def _files(template: str) -> dict[str, str]:
+    """The text of each file, by its path."""
+    config = _shipped(TEMPLATES[template])
+    for clone, own in _IN_OWN_FOLDER.items():
+        config = config.replace(clone, own)
+    same = ("config/README.md", "profiles/default/config.yaml", "profiles/slurm/config.yaml")
+    return {
+        "Snakefile": _SNAKEFILE,
+        "config/config.yaml": config,
+        **{name: _shipped(name) for name in same},
+        "README.md": _README,
+        ".gitignore": _GITIGNORE,
+    }
+
+
+def _shipped(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def _refuse_other(folder: Path) -> None:
+    """Refuse a folder that is not empty and no study."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise BenchError(f"{folder} is a file. Name a new or an empty folder.")
+    if other := sorted(path.name for path in folder.iterdir() if path.name not in _STUDY):
+        more = f" and {len(other) - 1} more" if len(other) > 1 else ""
+        raise BenchError(f"{folder} is not empty: it has {other[0]}{more}. Name a new or an empty folder.")
+    snakefile = folder / "Snakefile"
+    if snakefile.exists() and "saturate" not in snakefile.read_text(encoding="utf-8", errors="replace"):
+        raise BenchError(f"{snakefile} is the workflow of another project. Name a new or an empty folder.")

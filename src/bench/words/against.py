@@ -1,0 +1,71 @@
+"""What differs from the baseline, in words for the first screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bench.analysis import Comparison, sight
+from bench.records.columns import METRICS
+from bench.words.answer import AGAIN, Answer, listed
+from bench.words.comparison import percent_text, sentences, sight_text
+
+__all__ = ["answer"]
+
+
+def answer(baseline: str, found: Mapping[str, Comparison]) -> Answer:
+    """What each deployment changes against the baseline, metric by metric."""
+    others = {name: each for name, each in found.items() if not each.replica}
+    replicas = [name for name, each in found.items() if each.replica]
+    compared = {name: each for name, each in others.items() if each.overall.height}
+    again = f"{baseline} was measured again as {listed(replicas)}, which shows how far its sessions differ."
+    sights = [f"The comparison with {name} {text}" for name, each in compared.items() if (text := sight_text(sight(each)))]
+    return Answer(
+        name="comparison",
+        question=f"What is better or worse than {baseline}?",
+        lines=tuple(line for name, each in others.items() for line in _lines(name, each)),
+        sure=(*(_pairs(name, each) for name, each in others.items()), *sights, *([again] if replicas else [])),
+        do=tuple(_do(name, baseline, each) for name, each in others.items()),
+    )
+
+
+def _lines(name: str, found: Comparison) -> list[str]:
+    lines = []
+    worse = found.failures.filter(verdict="worse")["level"].to_list()
+    if worse:
+        lines.append(f"{name}: more requests fail, at {listed([f'{level:g}' for level in worse])}.")
+    if found.overall.is_empty():
+        return [*lines, f"{name}: not known, no pair of runs under the same load is valid on both sides."]
+    verdicts = found.overall["verdict"].to_list()
+    texts = sentences(found)
+    lines += [f"{name}: {text}." for text, verdict in zip(texts, verdicts, strict=True) if verdict != "no evidence"]
+    rows = found.overall.to_dicts()
+    silent = [row for row in rows if row["verdict"] == "no evidence" and row["low"] is not None]
+    if silent:
+        seen = [f"{METRICS[row['metric']].title} ({percent_text(row['ratio'])})" for row in silent]
+        lines.append(f"{name}: no evidence of a difference in {listed(seen)}.")
+    blind = [row for row in rows if row["verdict"] == "no evidence" and row["low"] is None]
+    if blind:
+        seen = [str(METRICS[row["metric"]].title) for row in blind]
+        lines.append(f"{name}: not known of {listed(seen)}, because nothing shows how far runs differ by chance.")
+    return lines
+
+
+def _pairs(name: str, found: Comparison) -> str:
+    left = sum(found.invalid)
+    of = f", {left} invalid runs left out" if left > 1 else ", 1 invalid run left out" if left else ""
+    return f"{name}: {found.matched} pair{'' if found.matched == 1 else 's'} of valid runs{of}."
+
+
+def _do(name: str, baseline: str, found: Comparison) -> str:
+    if found.overall.is_empty():
+        return f"{name}: {AGAIN[0].lower()}{AGAIN[1:]}"
+    sides = {verdict.split()[0] for verdict in found.overall["verdict"] if verdict != "no evidence"}
+    sides |= {"worse"} if found.failures.filter(verdict="worse").height else set()
+    match sorted(sides):
+        case ["worse"]:
+            return f"Keep {baseline}: {name} is worse in something and visibly better in nothing."
+        case ["better"]:
+            return f"{name} is better in something and visibly worse in nothing: it can replace {baseline}."
+        case []:
+            return f"These runs give no reason to prefer {name} or {baseline}."
+    return f"{name} is better in some and worse in others: decide by the metric and the load that matter to you."

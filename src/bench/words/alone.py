@@ -1,0 +1,45 @@
+"""Runs at one load alone, in words: they show that load, and no limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.words.answer import AGAIN, Answer, shortened
+from bench.words.loads import load_text
+
+__all__ = ["answer", "line"]
+
+Row = Mapping[str, Any]
+
+
+def answer(rows: Sequence[Row], units: Mapping[str, str]) -> Answer:
+    """What runs at a single load show. Args: rows: of the summary table. units: of each axis."""
+    invalid = [row for row in rows if not row["valid"]]
+    return Answer(
+        name="alone",
+        question="What do the loads that were measured alone show?",
+        lines=shortened([line(row, units) for row in rows]),
+        sure=("One load shows neither a limit nor what more load would bring.",),
+        do=(*([AGAIN] if invalid else []), "Measure two levels or more of a workload to learn what an instance carries."),
+    )
+
+
+def line(row: Row, units: Mapping[str, str]) -> str:
+    """One run: its load, and its throughput and latency where they can be trusted."""
+    name = f"{row['deployment']} · {row['workload']}, {load_text(row['level'], units.get(row['axis'], row['axis']))}"
+    if row.get("repeat") and row["repeat"] > 1:
+        name += f" (repeat {row['repeat']})"
+    if not row["valid"]:
+        return f"{name}: not known, the run is invalid."
+    found = [
+        shape.format(row[column])
+        for column, shape in (
+            ("throughput_tokens_per_s", "{:,.3g} output tokens/s"),
+            ("ttft_p50_s", "TTFT P50 {:.3g} s"),
+            ("tpot_p50_s", "TPOT P50 {:.3g} s"),
+            ("e2e_p50_s", "E2E P50 {:.3g} s"),
+        )
+        if row[column] is not None
+    ]
+    return f"{name}: {', '.join(found) or 'nothing was measured'}."

@@ -1,0 +1,65 @@
+"""How many runs can be trusted and by which limits that was judged, in words: the first line of a report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import polars as pl
+
+from bench.analysis.validity import invalid
+from bench.study.config import Thresholds
+
+__all__ = ["alike", "changed_thresholds", "first_line"]
+
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+def first_line(runs: pl.DataFrame) -> str:
+    """How many runs are valid; where none is, that nothing holds, and the most frequent reason."""
+    rejected = runs.filter(invalid())
+    timed = runs["valid"].sum()
+    if not runs.height:
+        return "No run was measured."
+    if not rejected.height:
+        return "The run is valid." if runs.height == 1 else f"All {runs.height} runs are valid."
+    why = alike(reason for reasons in rejected["reasons"] for reason in reasons)
+    often = f" {'Most often' if len(why) > 1 else 'Why'}: {why[0][0]} ({why[0][1]} of {runs.height} runs)." if why else ""
+    if not timed:
+        rest = "only the server's counts hold" if runs["counts_valid"].any() else "nothing below holds"
+        return f"None of the {runs.height} runs is valid, so {rest}.{often}"
+    counts = runs.filter(pl.col("valid") & ~pl.col("counts_valid")).height
+    half = f"; of {counts} more the server's counts cannot be trusted" if counts else ""
+    return f"{timed} of {runs.height} runs are valid{half}. The others decide nothing.{often}"
+
+
+def alike(reasons: Iterable[str]) -> list[tuple[str, int]]:
+    """Reasons with how often each occurs, the most frequent first; those that differ in numbers alone are one, with their ranges."""
+    groups: dict[str, list[str]] = {}
+    for reason in reasons:
+        groups.setdefault(_NUMBER.sub("#", reason), []).append(reason)
+    ranked = sorted(groups.values(), key=len, reverse=True)
+    return [(_ranges(found), len(found)) for found in ranked]
+
+
+def _ranges(reasons: list[str]) -> str:
+    """One text for reasons that differ in numbers alone: `12 % to 40 %` where one had 12 and another 40."""
+    numbers = [_NUMBER.findall(reason) for reason in reasons]
+    texts = iter([_range(column) for column in zip(*numbers, strict=True)])
+    return _NUMBER.sub(lambda _: next(texts), reasons[0])
+
+
+def _range(numbers: tuple[str, ...]) -> str:
+    low, high = (pick(numbers, key=lambda text: float(text.replace(",", ""))) for pick in (min, max))
+    return low if low == high else f"{low}–{high}"
+
+
+def changed_thresholds(thresholds: Thresholds) -> str:
+    """Which limits of validity differ from the defaults; empty where none does."""
+    usual = Thresholds()
+    changed = [
+        f"`{name}` {getattr(thresholds, name):g} in place of {getattr(usual, name):g}"
+        for name in Thresholds.model_fields
+        if getattr(thresholds, name) != getattr(usual, name)
+    ]
+    return f"Validity was judged by limits that the study changed: {', '.join(changed)}." if changed else ""

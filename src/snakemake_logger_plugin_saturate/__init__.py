@@ -1,0 +1,179 @@
+"""What a workflow shows: what is being done, in plain words, with the time so far and the time left. Snakemake finds it by its name.
+
+Jobs print their own lines in between. Snakemake's listing of jobs goes to its log file alone; `--dry-run` and `--verbose` show it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter, defaultdict
+from logging import LogRecord
+from pathlib import Path
+from typing import Any
+
+from snakemake.logging import ColorizingTextHandler, DefaultFormatter
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
+
+__all__ = ["LogHandler"]
+
+_EVERY_S = 10.0  # between two lines about jobs that are many and short
+_LAST_LINES = 15  # of a failed job's log
+_STAGES = {
+    "engine": "Preparing the engine {engine}",
+    "checkpoint": "Preparing the model {model}",
+    "deploy": "Planning the launch of {deployment}",
+    "aggregate": "Making the summary table",
+    "figures": "Drawing {drawn} figures",
+    "report": "Writing the report",
+    "manifest": "Listing what was made",
+}
+_MEASURE = "measure_"  # a rule for each session: measure_DEPLOYMENT, and with _NUMBER from its second session on
+# What Snakemake reports of itself. Anything else that it says is shown.
+_ITS_OWN = tuple(
+    """Assuming |Building DAG|Cannot restore|Complete log|Conda env|Config file|Creating|Elapsed|Exiting because a job|Group jobs|
+host: |Job rate limit|Provided |Removing output|Rules claiming|Rules with |Select jobs|Singularity |Storing|Updating|Using |
+Waiting at most""".replace("\n", "").split("|")
+)
+
+
+class LogHandler(LogHandlerBase):
+    """Writes the lines to standard error."""
+
+    def __post_init__(self) -> None:
+        settings = self.common_settings
+        self._stream = sys.stdout if settings.stdout else sys.stderr
+        formatter = DefaultFormatter(settings.quiet, settings.show_failed_logs)
+        self._snakemake = ColorizingTextHandler(nocolor=settings.nocolor, stream=self._stream, formatter=formatter)
+        self._as_snakemake = settings.dryrun or settings.verbose or settings.printshellcmds
+        self._begin = self._said = time.monotonic()
+        self._totals: Counter[str] = Counter()
+        self._begun: Counter[str] = Counter()
+        self._done: Counter[str] = Counter()
+        self._spent_s: defaultdict[str, float] = defaultdict(float)
+        self._jobs: dict[Any, tuple[str, float]] = {}
+        self._latest = ""  # kind of the job that began last
+        self._failed: list[tuple[str, str | None]] = []  # rules with their logs
+
+    @property
+    def writes_to_stream(self) -> bool:
+        return True
+
+    @property
+    def writes_to_file(self) -> bool:
+        return False
+
+    @property
+    def has_filter(self) -> bool:
+        return False
+
+    @property
+    def has_formatter(self) -> bool:
+        return True
+
+    @property
+    def needs_rulegraph(self) -> bool:
+        return False
+
+    def emit(self, record: LogRecord) -> None:
+        """Show a record, if a user has to see it."""
+        if self._as_snakemake:
+            self._snakemake.emit(record)
+            return
+        event = getattr(record, "event", None)
+        try:
+            if event == LogEvent.RUN_INFO:
+                self._totals = _by_kind(getattr(record, "stats", {}))
+            elif event == LogEvent.JOB_INFO:
+                self._begins(vars(record))
+            elif event == LogEvent.JOB_FINISHED:
+                self._ends(vars(record))
+            elif event == LogEvent.JOB_ERROR:
+                self._fails(vars(record))
+            elif event in (None, LogEvent.ERROR):
+                self._remarks(record)
+        except BrokenPipeError:
+            raise
+        except Exception:
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Repeat what failed, with the end of its log: it may stand far above."""
+        failed, self._failed = self._failed, []
+        for rule, log in failed:
+            lines = Path(log).read_text(errors="replace").splitlines() if log and Path(log).is_file() else []
+            self._say(f"Failed: {rule}" + (f", {log} ends with" if lines else ""), "31")
+            for line in lines[-_LAST_LINES:]:
+                print(f"        | {line}", file=self._stream, flush=True)
+        super().close()
+
+    def _begins(self, job: dict[str, Any]) -> None:
+        kind, now = _kind(job["rule_name"]), time.monotonic()
+        self._jobs[job["jobid"]] = kind, now
+        self._begun[kind] += 1
+        if kind != "parse" or self._latest != "parse":
+            self._say(self._stage(job), "1")
+            self._said = now
+        self._latest = kind
+
+    def _stage(self, job: dict[str, Any]) -> str:
+        """What a job does."""
+        rule, kind = job["rule_name"], _kind(job["rule_name"])
+        if kind == _MEASURE:
+            of = f", session {self._begun[kind]} of {self._totals[kind]}" if self._totals[kind] > 1 else ""
+            return f"Measuring {rule.removeprefix(_MEASURE).partition('_')[0]}{of}"
+        if kind == "parse":
+            done, total = self._done[kind], self._totals[kind]
+            return f"Parsing {total} runs" if not done else f"Parsing the other {total - done} of {total} runs"
+        drawn = sum(name.split(" ")[0].endswith(".svg") for name in job["output"])
+        values = {**dict(job["wildcards"] or {}), "drawn": drawn}
+        return _STAGES[kind].format(**values) if kind in _STAGES else rule
+
+    def _ends(self, record: dict[str, Any]) -> None:
+        now = time.monotonic()
+        kind, begun = self._jobs.pop(record["job_id"], ("", now))
+        self._done[kind] += 1
+        self._spent_s[kind] += now - begun
+        done, total = self._done[kind], self._totals[kind]
+        if done >= total or (kind == "parse" and now - self._said < _EVERY_S) or kind not in ("parse", _MEASURE):
+            return
+        what = "sessions measured" if kind == _MEASURE else "runs parsed"
+        left_s = self._spent_s[kind] / done * (total - done)
+        self._say(f"{done} of {total} {what}, about {_text(left_s)} left")
+        self._said = now
+
+    def _fails(self, job: dict[str, Any]) -> None:
+        log = next(iter(job.get("log") or ()), None)
+        self._failed.append((job["rule_name"], log))
+        self._say(f"Failed: {job['rule_name']}" + (f", see {log}" if log else ""), "31")
+
+    def _remarks(self, record: LogRecord) -> None:
+        text = record.getMessage().strip() if record.msg else ""
+        ours = "CalledProcessError" in text and ".snakemake/scripts/" in text  # a job's own words stand above
+        ours = ours or (bool(self._failed) and text.endswith("At least one job did not complete successfully."))
+        hidden = text.startswith(_ITS_OWN) and not (self._failed and text.startswith("Complete log"))
+        if text and text != "None" and not ours and not hidden:
+            self._say(text, {"WARNING": "33", "ERROR": "31", "CRITICAL": "31"}.get(record.levelname))
+
+    def _say(self, text: str, style: str | None = None) -> None:
+        minutes, seconds = divmod(int(time.monotonic() - self._begin), 60)
+        line = f"[{minutes:2}:{seconds:02}] {text}"
+        coloured = style and not self._snakemake.nocolor
+        print(f"\033[{style}m{line}\033[0m" if coloured else line, file=self._stream, flush=True)
+
+
+def _kind(rule: str) -> str:
+    return _MEASURE if rule.startswith(_MEASURE) else rule
+
+
+def _by_kind(stats: dict[str, int]) -> Counter[str]:
+    """How many jobs there are of each kind."""
+    totals: Counter[str] = Counter()
+    for rule, count in stats.items():
+        totals[_kind(rule)] += count
+    return totals
+
+
+def _text(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,190 @@
+"""The command line itself: help, examples, suggestions, completion, plain output, and how little it imports."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from inspect import cleandoc
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import typer.main
+import yaml
+from typer.testing import CliRunner
+
+from bench.cli import app, completion, defaults, main, output
+from bench.models import DTYPE_BYTES, WEIGHTS
+from bench.published import ARCHETYPES, accelerators, catalogue
+from bench.records.columns import METRICS
+from bench.study import Deployment, Paths
+from bench.study.arrivals import GAPS
+from bench.study.last import last_study, remember_study
+from tests.conftest import CONTENT, ROOT
+
+COMMANDS = typer.main.get_command(app).commands
+EXAMPLES = [
+    (name, line)
+    for name, command in COMMANDS.items()
+    for line in re.findall(r"^\[dim\]\$\[/\] (.*)$", command.epilog, re.MULTILINE)
+]
+
+
+def test_every_command_has_two_examples():
+    assert {name: sum(each == name for each, _ in EXAMPLES) >= 2 for name in COMMANDS} == dict.fromkeys(COMMANDS, True)
+
+
+def test_every_command_gives_its_result_as_json():
+    without = {name for name, command in COMMANDS.items() if "json" not in {param.name for param in command.params}}
+    assert without <= {"init"}  # what it makes is a folder
+
+
+@pytest.mark.parametrize(("name", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
+def test_every_example_is_understood(name, line):
+    program, command, *arguments = shlex.split(line.replace(r"\[", "[").partition(" | ")[0])
+    assert (program, command) == ("bench", name)
+    with COMMANDS[name].make_context(name, arguments):
+        pass  # the context parses and converts; it does not run the command
+
+
+@pytest.mark.parametrize("asked", ["-h", "--help"])
+def test_help_has_groups_and_exit_statuses(asked):
+    text = CliRunner().invoke(app, [asked], env={"COLUMNS": "200"}).output
+    for words in ("Plan, before anything is measured", "A study", "One stage", "The project itself", "130 after Ctrl-C"):
+        assert words in text
+    assert "<bool>" not in text
+
+
+def test_help_of_each_command_fits_80_columns():
+    for name in COMMANDS:
+        done = CliRunner().invoke(app, [name, "-h"], env={"COLUMNS": "80"})
+        assert done.exit_code == 0
+        assert max(map(len, done.output.splitlines())) <= 80, name
+        assert cleandoc(COMMANDS[name].help).split(":")[0].split(".")[0].replace("\n", " ")[:40] in done.output
+
+
+def test_help_imports_no_more_than_it_needs():
+    code = "import sys; from bench.cli import main; main(['--help']); print(sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    loaded = set(re.findall(r"'([\w.]+)'", done.stderr))
+    assert "typer" in loaded
+    assert not loaded & {"pydantic", "polars", "numpy", "scipy", "yaml", "requests", "snakemake", "altair"}
+    assert not {name for name in loaded if name.startswith(("bench.study", "bench.models", "bench.published"))}
+
+
+def test_plan_imports_no_more_than_it_needs():
+    code = (
+        "import sys; from bench.cli import main; main(['plan', '--model', 'gpt2']); print(sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    loaded = set(re.findall(r"'([\w.]+)'", done.stderr))
+    assert "bench.models" in loaded
+    assert not loaded & {"polars", "numpy", "scipy", "requests", "altair", "rich", "bench.study"}
+
+
+def test_defaults_are_those_of_the_models():
+    fields = Deployment.model_fields
+    assert fields["gpu_memory_utilization"].default == defaults.GPU_MEMORY_UTILIZATION
+    assert fields["tensor_parallel"].default == defaults.TENSOR_PARALLEL
+    assert fields["max_num_seqs"].default == defaults.MAX_NUM_SEQS
+    assert set(get_args(defaults.Archetype)) == set(ARCHETYPES)
+    assert get_args(defaults.Arrival) == tuple(GAPS)
+    assert get_args(defaults.WeightDtype) == tuple(WEIGHTS)
+    assert get_args(defaults.KvDtype) == tuple(DTYPE_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pln"], "bench: No such command 'pln'. Did you mean 'plan'?"),
+        (["plan", "--mdel", "gpt2"], "bench: No such option: --mdel. Did you mean --model?\nTry 'bench plan --help'.\n"),
+        (["plan", "--device", "h100"], "bench: --device: it is called --accelerator now: write --accelerator h100."),
+        (["plan", "--concurrency", "none"], "bench: --concurrency: 'none' is not a whole number of 1 or more."),
+        (["plan", "--dtype", "fp5"], "bench: --dtype: 'fp5' is not one of bfloat16, float16, float32, fp8, int8, int4."),
+        (["models", "--gpu-memory", "80Gi"], "bench: --gpu-memory 80Gi: a size is"),
+        (["size", "--usable-rps", "1"], "bench: Missing option '--peak-rps'."),
+        (["size", "--peak-rps", "0"], "bench: --peak-rps: '0' is not a number above 0."),
+        (["workload", "--arrival", "bursty"], "bench: --arrival: 'bursty' is not one of 'constant', 'poisson', 'gamma'."),
+    ],
+)
+def test_what_the_parser_refuses_is_status_2_and_names_what_to_do(capsys, arguments, message):
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_dtypes_may_be_written_short(capsys):
+    assert main(["plan", "--model", "gpt2", "--accelerator", "h100", "--dtype", "FP16", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["setting"]["dtype"] == "float16"
+
+
+def test_completion_knows_names(tmp_path, monkeypatch):
+    assert completion.models("") == list(catalogue())
+    assert completion.accelerators("") == list(accelerators())
+    assert completion.accelerators("h100") == ["h100", "h100-nvl"]
+    assert completion.metrics("") == list(METRICS)
+    assert {"ttft", "kv-saturation"} <= set(completion.figures(""))
+    monkeypatch.chdir(tmp_path)
+    assert completion.runs("") == completion.deployments("") == []
+    (tmp_path / "results/runs/a/short_1").mkdir(parents=True)
+    assert (completion.runs("a/"), completion.deployments("")) == (["a/short_1"], ["a"])
+
+
+def test_the_shell_gets_completions():
+    asked = {"_BENCH_COMPLETE": "complete_bash", "COMP_WORDS": "bench plan --accelerator h100", "COMP_CWORD": "3"}
+    done = CliRunner().invoke(app, [], env=asked, prog_name="bench")
+    assert done.output.split() == ["h100", "h100-nvl"]
+
+
+ROWS = [["model", "requests", "attention"], ["a-long-name", "1,000", "GQA"], ["b", "10", "MLA"]]
+
+
+def test_a_table_without_a_terminal_is_plain_and_whole(capsys):
+    output.print_table(ROWS, "<><")
+    assert capsys.readouterr().out == (
+        "model        requests  attention\na-long-name     1,000  GQA\nb                  10  MLA\n"
+    )
+
+
+def test_a_table_on_a_terminal_is_never_cut(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "24")
+    output.print_table(ROWS, "<><")
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, printed.splitlines())) <= 24
+    blocks = [block.split() for block in printed.split("\n\n")]
+    assert blocks == [
+        ["model", "requests", "a-long-name", "1,000", "b", "10"],
+        ["model", "attention", "a-long-name", "GQA", "b", "MLA"],
+    ]
+
+
+@pytest.mark.parametrize("arguments", [["models"], ["plan", "--model", "gpt2", "--accelerator", "h100"], ["-h"]])
+def test_no_colour_without_a_terminal(arguments):
+    done = subprocess.run([sys.executable, "-m", "bench.cli", *arguments], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout and "\x1b" not in done.stdout + done.stderr
+
+
+def test_the_study_measured_last_is_the_one_meant(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["runs"]) == 2
+    assert "config/config.yaml: no such file" in capsys.readouterr().err
+    assert last_study() is None
+    other = Path("mine.yaml")
+    other.write_text(yaml.safe_dump(CONTENT))
+    remember_study(other)
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"Study: {other} (the study measured last here)"
+    assert main(["runs", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == f"Study: {other} (the study measured last here)\n"
+    assert len(json.loads(printed.out)) == 3
+    assert main(["runs", "--configfile", str(other)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"Study: {other}"
+    remember_study(Path("gone.yaml"))
+    assert main(["discard", "*"]) == 2
+    assert "gone.yaml: no such file; it is the study measured last here (results/study.json)" in capsys.readouterr().err
+    Path(Paths.STUDY).write_text("[]")
+    assert main(["pack"]) == 2
+    assert "results/study.json: not readable. Name the study's file with --configfile" in capsys.readouterr().err

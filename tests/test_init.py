@@ -1,0 +1,103 @@
+"""`bench init`, and the workflow as a module of somebody else's."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bench.cli import main
+from bench.cli.commands.init import Template
+from bench.errors import BenchError
+from bench.study import TEMPLATES, Plan, begin, load_file
+from tests.conftest import ROOT
+from tests.test_installed import snakemake
+
+CONFIG = Path("config/config.yaml")
+FILES = {"Snakefile", "README.md", ".gitignore", "config/README.md", "config/config.yaml"} | {
+    f"profiles/{name}/config.yaml" for name in ("default", "slurm")
+}
+
+
+def files(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_each_template_is_a_study_in_a_folder_of_its_own(template, tmp_path, monkeypatch):
+    written, kept = begin(tmp_path / "new/study", template)
+    assert (set(written), kept) == (FILES, [])
+    assert files(tmp_path / "new/study") == FILES
+    monkeypatch.chdir(tmp_path / "new/study")  # the locks that it names are found without a clone
+    plan = Plan.of(load_file(CONFIG))
+    assert plan.digest == Plan.of(load_file(ROOT / TEMPLATES[template]), root=ROOT).digest
+    text = CONFIG.read_text()
+    assert "make figures" not in text and "config/studies" not in text
+
+
+def test_only_missing_files_are_written(tmp_path):
+    begin(tmp_path)
+    (tmp_path / "config/config.yaml").write_text("mine")
+    (tmp_path / "README.md").unlink()
+    (tmp_path / "results").mkdir()
+    written, kept = begin(tmp_path, "sizing")
+    assert (written, set(kept)) == (["README.md"], FILES - {"README.md"})
+    assert (tmp_path / "config/config.yaml").read_text() == "mine"
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    (tmp_path / "thesis.pdf").write_text("")
+    with pytest.raises(BenchError, match=r"is not empty: it has thesis\.pdf and 1 more\. Name a new or an empty folder\."):
+        begin(tmp_path)
+    with pytest.raises(BenchError, match=r"thesis\.tex is a file\. Name a new"):
+        begin(tmp_path / "thesis.tex")
+    with pytest.raises(BenchError, match=r"thesis\.tex/study: Not a directory\. Name a folder that can be written\."):
+        begin(tmp_path / "thesis.tex/study")
+    assert files(tmp_path) == {"thesis.tex", "thesis.pdf"}
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "Snakefile").write_text("rule all:\n    input: 'x'\n")
+    with pytest.raises(BenchError, match=r"Snakefile is the workflow of another project\."):
+        begin(other)
+
+
+def test_the_command_prints_what_it_wrote_and_what_is_next(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "my study", "--template", "running-server"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.removeprefix("wrote my study/") for line in lines if line.startswith("wrote")} == FILES
+    assert lines[-2] == "  cd 'my study'"
+    assert lines[-1].endswith("/bin/snakemake --cores 1 results/figures/all")  # a path, as it is not on PATH
+    assert main(["init", "my study"]) == 0
+    assert "kept  my study/config/config.yaml" in capsys.readouterr().out
+    monkeypatch.setattr("sys.prefix", "/cache/uv/archive-v0/x")  # where uvx runs it
+    assert main(["init", "my study"]) == 0
+    assert " uvx --from " in capsys.readouterr().out.splitlines()[-1]
+    assert set(Template) == set(TEMPLATES)
+
+
+CALLER = """
+configfile: "studies.yaml"
+
+onstart:
+    shell("touch started")
+
+module saturate:
+    snakefile: "{root}/workflow/Snakefile"
+    config: config["llm"]
+
+use rule * from saturate
+"""
+
+
+def test_the_workflow_is_a_module_of_another_one(tmp_path):
+    study = yaml.safe_load((ROOT / "config/studies/quick.yaml").read_text())
+    study["workloads"]["chat"]["num_requests"] = 20
+    (tmp_path / "studies.yaml").write_text(yaml.safe_dump({"llm": study, "other": 1}))
+    (tmp_path / "Snakefile").write_text(CALLER.format(root=ROOT))
+    assert "measure_tiny-mqa" in snakemake(tmp_path, "-n", packages="")
+    said = snakemake(tmp_path, "results/checkpoints/tiny-mha/checkpoint.json", packages="")
+    assert (tmp_path / "started").exists()
+    assert "chat: too few requests to show" in said  # by the workflow's own handler
+    assert (tmp_path / "results/checkpoints/tiny-mha/checkpoint.json").exists()

@@ -1,0 +1,240 @@
+"""What a reader sees at once: titles, legends, axes and marks that state what the data show, in print and in any colours."""
+
+import json
+
+import polars as pl
+import pytest
+
+from bench.analysis.windows import of_windows, whole_runs
+from bench.figures import Results
+from bench.figures.registry import load_figure
+from bench.figures.save import save_figure
+from bench.figures.theme import NEUTRAL, curve_colour, curve_shape
+from bench.study import Decision
+from bench.words.charts import efficiency_title, fleet_title, prediction_title, saturation_title, throughput_title
+from tests.planted import steady_row
+from tests.test_figures import drawn_rows, planted, results
+from tests.test_windows import table
+
+
+def marks_of(spec, kind):
+    """Every layer whose mark is `kind`."""
+    found = []
+    for value in spec.values() if isinstance(spec, dict) else spec:
+        if isinstance(value, dict | list):
+            found += marks_of(value, kind)
+    if isinstance(spec, dict) and isinstance(spec.get("mark"), dict) and spec["mark"]["type"] == kind:
+        found.append(spec)
+    return found
+
+
+def curves(**columns):
+    """Rows of `saturation`, one a deployment unless named."""
+    count = len(next(iter(columns.values())))
+    given = {"deployment": [f"d{i}" for i in range(count)], "axis": ["concurrency"] * count, "cache_known": [True] * count}
+    return pl.DataFrame({**given, "below": [None] * count, **columns})
+
+
+@pytest.mark.parametrize(
+    ("columns", "title"),
+    [
+        (
+            {"measured": [16, 64, 64], "predicted": [16.0, 64.0, 64.0], "levels_apart": [0, 0, 0]},
+            "The KV cache is full at 16, 64 and 64 requests in flight, as predicted",
+        ),
+        (
+            {"measured": [20, 64], "predicted": [15.7, 64.0], "levels_apart": [1, 0]},
+            "The KV cache is full at 20 and 64 requests in flight; predicted: 15.7 and 64",
+        ),
+        (
+            {"measured": [20], "predicted": [None], "levels_apart": [None]},
+            "The KV cache is full at 20 requests in flight",
+        ),
+        ({"measured": [None], "predicted": [16.0], "levels_apart": [None]}, "No valid run fills the KV cache"),
+        ({"measured": [None, 8], "predicted": [16.0, 8.0], "levels_apart": [None, 0]}, None),
+        ({"measured": [16], "predicted": [16.0], "levels_apart": [0], "cache_known": [False]}, None),
+        ({"measured": [16], "predicted": [None], "levels_apart": [None], "axis": ["request_rate"]}, None),
+        ({"measured": [8] * 6, "predicted": [8.0] * 6, "levels_apart": [0] * 6}, None),
+        (  # of two workloads that whose levels are closer together; the other is no reason for doubt
+            {
+                "deployment": ["a", "a", "b", "b"], "measured": [28, 16, 64, None], "below": [14, 15, 60, None],
+                "predicted": [16.0] * 2 + [64.0] * 2, "levels_apart": [0, 0, 0, None],
+            },
+            "The KV cache is full at 16 and 64 requests in flight, as predicted",
+        ),
+    ],
+)  # fmt: skip
+def test_the_title_names_the_loads_that_fill_the_cache(columns, title):
+    assert saturation_title(curves(**columns)) == title
+
+
+def test_a_title_states_no_more_than_the_curves_show():
+    apart = pl.Int64
+    assert prediction_title(pl.DataFrame({"levels_apart": [0, 1, None]})).endswith("predicts on 1 of 2 curves")
+    assert (
+        prediction_title(pl.DataFrame({"levels_apart": [1]})) == "The KV cache is full at other levels than geometry predicts"
+    )
+    assert prediction_title(pl.DataFrame({"levels_apart": [None]}, schema={"levels_apart": apart})) is None
+    assert fleet_title(1000, [93, 60, 1520]) == "A peak of 1,000 requests/s takes 93, 60 and 1,520 instances"
+    assert (fleet_title(2, [1]), fleet_title(2, [1] * 6)) == ("A peak of 2 requests/s takes 1 instance", None)
+    assert efficiency_title("TP=2", [0.55, 1.7]) == "TP=2 brings 55 to 170 % of what as many single devices would"
+    points = pl.DataFrame({"saturation_at": [16.0, 24.0]})
+    assert throughput_title(points, "requests/s") == "Throughput saturates at 16 and 24 requests/s"
+    assert throughput_title(pl.DataFrame({"saturation_at": [16.0, None]}), "requests/s") is None
+
+
+def test_a_figure_takes_the_title_that_its_data_allow(summary, tmp_path):
+    def title(study):
+        return json.loads(save_figure("peak-throughput", study, tmp_path / "peak-throughput")[2].read_text())["title"]["text"]
+
+    found = planted(summary, {1: 10, 2: 20, 4: 40, 8: 60, 12: 75, 16: 60, 24: 50})
+    assert title(found) == "Throughput saturates at 12 requests in flight"
+    assert title(results(summary)) == "Throughput against load"  # three levels
+    rates = found.runs.with_columns(axis=pl.lit("request_rate"), deployment=pl.lit("b"))
+    two = Results(pl.concat([found.runs, rates]), found.timeseries)
+    assert title(two) == "Throughput against load"  # of two kinds of load
+
+
+def rules_of(study, name):
+    spec = load_figure(name).draw(study).to_dict()
+    rule = next(mark for mark in marks_of(spec, "rule") if "condition" in mark["encoding"].get("color", {}))
+    assert rule["encoding"]["color"]["condition"] == {"test": "datum.shared", "value": NEUTRAL}
+    return {row["curve"]: row["shared"] for row in spec["datasets"][rule["data"]["name"]]}
+
+
+@pytest.mark.parametrize("name", ["kv-saturation", "peak-throughput"])
+def test_a_prediction_that_curves_share_has_the_colour_of_none(name, summary):
+    study = results(summary, deployments=("a", "b", "c"), known=False)
+    at = pl.col("deployment").replace_strict({"a": 4.0, "b": 12.0, "c": 12.0})
+    shared = Results(study.runs.with_columns(predicted_saturation=at), study.timeseries)
+    assert rules_of(shared, name) == {"a": False, "b": True, "c": True}
+
+
+def test_curves_differ_in_shape_as_well_as_in_colour(summary):
+    study = results(summary, deployments=tuple("abcdefghijklmn"), known=False)
+    colour, shape = (channel(study).to_dict() for channel in (curve_colour, curve_shape))
+    assert colour["title"] == shape["title"] and colour["scale"]["domain"] == shape["scale"]["domain"]  # or two legends
+    assert len(set(zip(colour["scale"]["range"], shape["scale"]["range"], strict=True))) == 14
+    assert all(one != darker for one, darker in zip(shape["scale"]["range"], shape["scale"]["range"][7:], strict=False))
+    part = Results(study.runs.filter(pl.col("deployment") == "c"), study.timeseries, study.runs)
+    assert curve_shape(part).to_dict()["scale"]["range"] == shape["scale"]["range"][2:3]
+
+
+def test_the_legend_of_loads_has_the_measured_ones(summary):
+    spec = load_figure("throughput-over-time").draw(results(summary, levels=(1, 3, 40))).to_dict()
+    colour = spec["spec"]["encoding"]["color"]
+    assert (colour["type"], {row["level"] for row in drawn_rows(spec, "level")}) == ("ordinal", {1, 3, 40})
+
+
+def test_panels_that_are_compared_have_one_kind_of_axis(summary):
+    wide = results(summary, levels=(1, 4, 8, 64), deployments=("a",), known=False)
+    narrow = results(summary, levels=(4, 6, 8, 12), deployments=("b",), known=False)
+    both = Results(pl.concat([wide.runs, narrow.runs]), pl.concat([wide.timeseries, narrow.timeseries]))
+    for study, kinds in ((both, {"log"}), (narrow, {None})):
+        spec = load_figure("performance-profile").draw(study).to_dict()
+        assert {line["encoding"]["x"]["scale"].get("type") for line in marks_of(spec, "line")} == kinds
+
+
+def mixed(summary):
+    """Two curves, of which one has a level without a steady window."""
+    short = {"steady": False, "steady_why": "short"}
+    speed = {"throughput_tokens_per_s": 1.0, "steady_tokens_per_s": 2.0, "ttft_p50_s": 0.5, "steady_ttft_p50_s": 0.1}
+    rows = [
+        {**steady_row({**summary, "deployment": name, "workload": name, "family": name}, level), **speed, **more}
+        for name in "ab"
+        for level, more in ((1, {}), (2, short if name == "a" else {}), (4, {}), (8, {}))
+    ]
+    return table(*rows)
+
+
+def test_whole_runs_among_windows_are_known_before_and_after(summary):
+    rows = mixed(summary)
+    for frame in (rows, of_windows(rows)[0]):
+        found = whole_runs(frame)
+        assert found.select("deployment", "level").rows() == [("a", 2.0)]
+        assert found.columns == frame.columns
+    assert whole_runs(rows.filter(level=2)).is_empty()  # each curve of one kind
+    burst = rows.with_columns(arrival=pl.lit("burst"), steady_from_s=None, steady_why=None)
+    assert whole_runs(burst).is_empty()
+
+
+@pytest.mark.parametrize(
+    ("name", "marks"), [("peak-throughput", "Hollow"), ("performance-profile", "Hollow"), ("ttft", "In grey squares")]
+)
+def test_whole_runs_among_windows_are_marked(name, marks, summary, tmp_path):
+    study = Results(of_windows(mixed(summary))[0], results(summary).timeseries)
+    spec = json.loads(save_figure(name, study, tmp_path / name)[2].read_text())
+    assert spec["title"]["subtitle"][1] == f"{marks}: 1 whole run, ramp and drain included, among steady windows."
+    rows = [row for row in drawn_rows(spec, "whole") if row["whole"] is True]
+    assert {(row["curve"], row["level"]) for row in rows} == {("a · a", 2)}
+    clean = Results(study.runs.filter(deployment="b"), study.timeseries)
+    assert len(json.loads(save_figure(name, clean, tmp_path / name)[2].read_text())["title"]["subtitle"]) == 1
+
+
+def tensor_parallel(summary, *invalid, counts=(1, 2, 4)):
+    """A model on several numbers of devices at three levels; `invalid` are pairs of devices and level."""
+    study = results(summary, deployments=tuple(f"d{n}" for n in counts), known=False)
+    devices = pl.col("deployment").str.strip_prefix("d").cast(pl.Int64)
+    rows = study.runs.with_columns(model=pl.lit("m"), engine=pl.lit("e"), tensor_parallel=devices)
+    bad = pl.any_horizontal(
+        pl.lit(False), *((pl.col("tensor_parallel") == n) & (pl.col("level") == level) for n, level in invalid)
+    )
+    return Results(rows.with_columns(valid=~bad), study.timeseries)
+
+
+@pytest.mark.parametrize(
+    ("invalid", "shown", "pairs"),
+    [
+        ([], {(n, level) for n in (1, 2, 4) for level in (1, 4, 16)}, 0),
+        ([(4, 16)], {(n, level) for n in (1, 2, 4) for level in (1, 4, 16)} - {(4, 16)}, 1),
+        ([(2, 16), (4, 16)], {(n, level) for n in (1, 2, 4) for level in (1, 4)}, 2),
+        ([(n, 16) for n in (1, 2, 4)], {(n, level) for n in (1, 2, 4) for level in (1, 4)}, 2),
+    ],
+)
+def test_half_of_a_pair_of_devices_is_left_out_and_counted(invalid, shown, pairs, summary, tmp_path):
+    study = tensor_parallel(summary, *invalid)
+    path = save_figure("tensor-parallel", study, tmp_path / "tensor-parallel")[2]
+    spec = json.loads(path.read_text())
+    assert {(int(row["series"][3:]), row["level"]) for row in drawn_rows(spec, "run")} == shown
+    assert (f"Pairs that are not compared for that: {pairs}." in spec["usermeta"]["note"]) == bool(pairs)
+
+
+def test_a_level_that_one_number_of_devices_has_alone_stays(summary):
+    study = tensor_parallel(summary, counts=(1, 2))
+    alone = study.runs.filter((pl.col("tensor_parallel") == 2) | (pl.col("level") < 16))
+    rows = drawn_rows(load_figure("tensor-parallel").draw(Results(alone, study.timeseries)).to_dict(), "run")
+    assert {row["series"] for row in rows if row["level"] == 16} == {"TP=2"}
+
+
+def test_pairs_with_an_invalid_run_are_counted_in_a_comparison(summary, tmp_path):
+    def note(**change):
+        study = results(summary, **change)
+        return json.loads(save_figure("comparison", study, tmp_path / "comparison")[2].read_text())["usermeta"]["note"]
+
+    assert note() == ""
+    study = results(summary)
+    bad = pl.col("deployment").eq("b") & pl.col("level").eq(4)
+    one = Results(study.runs.with_columns(valid=~bad), study.timeseries, None, Decision())
+    save_figure("comparison", one, tmp_path / "comparison")
+    spec = json.loads((tmp_path / "comparison.json").read_text())
+    assert spec["usermeta"]["note"].endswith("Pairs that are not compared for that: 1.")
+    assert "4" not in {row["load"] for row in drawn_rows(spec, "load")}
+
+
+def test_repeats_and_levels_of_streaming_are_not_added_up(summary, tmp_path):
+    """Bars of one place would stand on one another."""
+    study = results(summary, levels=(1, 1, 4), repeat=[1, 2, 1], deployments=("a",), e2e_p50_s=[1.0, 3.0, 5.0])
+    whole = study.runs.with_columns(pl.format("{}_whole", "run").alias("run"), stream=pl.lit(False), workload=pl.lit("whole"))
+    both = Results(pl.concat([study.runs, whole]), study.timeseries)
+    path = save_figure("streaming", both, tmp_path / "streaming")[2]
+    rows = drawn_rows(json.loads(path.read_text()), "seconds")
+    places = [(row["case"], row["answer"], row["measure"]) for row in rows]
+    assert len(places) == len(set(places)) == 8
+    ends = {row["case"]: row["seconds"] for row in rows if row["answer"] == "whole answer"}
+    assert ends == {"a: 32 + 32 tokens at 1": 2.0, "a: 32 + 32 tokens at 4": 5.0}
+    bad = (pl.col("stream") == False) & (pl.col("repeat") == 2)  # noqa: E712
+    half = Results(both.runs.with_columns(valid=~bad), study.timeseries)
+    spec = json.loads(save_figure("streaming", half, tmp_path / "streaming")[2].read_text())
+    assert spec["usermeta"]["note"].endswith("Pairs that are not compared for that: 1.")
+    first = {row["case"]: row["seconds"] for row in drawn_rows(spec, "seconds") if row["answer"] == "whole answer"}
+    assert first["a: 32 + 32 tokens at 1"] == 1.0  # the first repeat alone

@@ -1,0 +1,62 @@
+"""The tutorial's path, as a reader walks it: its own study on a real llama.cpp, a level more and a decision."""
+
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+from tests.project import BIN, LENIENT, Project
+
+pytestmark = pytest.mark.engine
+
+BLOCK = re.compile(r"^```(\w+)(?: title=\"my-study.yaml.*?\")\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """The study's file as the tutorial has it, and what is appended to it."""
+    return [BLOCK.search((ROOT / f"docs/tutorial/{page}.md").read_text())[2] for page in ("own-model", "decision")]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, texts):
+    project = Project(tmp_path_factory.mktemp("tutorial").resolve(), yaml.safe_load(texts[0]))
+    yield project
+    for process in project.processes():
+        process.kill()
+
+
+def measure(project, text):
+    """`make figures CONFIG=my-study.yaml`; the runs that it measured, and the short report."""
+    # A busy machine makes no run invalid here: what is tested is the path.
+    (project.folder / "my-study.yaml").write_text(f"{text}\nthresholds: {LENIENT}\n")
+    before = project.stored()
+    done = subprocess.run(["make", "figures", "CONFIG=my-study.yaml"], cwd=project.folder, capture_output=True, text=True)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    assert "The report: results/report.html" in done.stdout
+    return project.stored() - before, (project.folder / "results/report.md").read_text()
+
+
+def test_the_study_is_measured_and_says_where_the_cache_is_full(project, texts):
+    measured, report = measure(project, texts[0])
+    assert measured == 7
+    assert re.search(r"- mine · burst: the KV cache is full from (8|12) in flight on", report)
+    listed = subprocess.run(
+        [BIN / "bench", "runs", "--configfile", "my-study.yaml"], cwd=project.folder, capture_output=True, text=True
+    )
+    assert "7 runs: 7 measured" in listed.stdout
+
+
+def test_a_level_and_a_decision_measure_that_level_alone(project, texts):
+    grown = texts[0].replace("[1, 4, 8, 12]", "[1, 4, 6, 8, 12]")
+    measured, report = measure(project, grown + texts[1])
+    assert measured == 1
+    assert "how many does a peak of 500 requests/s take?" in report
+    assert "instances for 500/s" in report
+    size = "size results:mine --workload chat --slo ttft_p90=150ms --slo tpot_p90=25ms --peak-rps 800"
+    assert f"bench {size}" in (ROOT / "docs/tutorial/decision.md").read_text()
+    sized = subprocess.run([BIN / "bench", *size.split()], cwd=project.folder, capture_output=True, text=True)
+    # A slow machine carries nothing within these limits; the tutorial says what to do then.
+    assert "instances" in sized.stdout or "no measured load meets the SLOs" in sized.stderr

