@@ -36,13 +36,18 @@ from bench.workflow import announce_workflow, end_jobs_on_sigterm
 announce_workflow(SOURCES)
 
 
+def sessions_to_measure():
+    """The jobs of this workflow that measure, by deployment and session."""
+    measuring = {session_name("measure_", d, n): (d, n) for d, n in PLAN.sessions}
+    jobs = {job.rule.name: job for job in workflow.dag.needrun_jobs()}
+    return {
+        session: jobs[rule] for rule, session in measuring.items() if rule in jobs
+    }
+
+
 def refuse_what_would_fail():
     """Look for what would stop the sessions of this workflow, before any of its jobs runs. On a cluster the nodes are other machines."""
-    wanted = {job.rule.name for job in workflow.dag.needrun_jobs()}
-    sessions = [
-        (d, n) for d, n in PLAN.sessions if session_name("measure_", d, n) in wanted
-    ]
-    if sessions:
+    if sessions := list(sessions_to_measure()):
         from bench.measure.preflight import faults
         from bench.store import Store
 
@@ -242,12 +247,10 @@ def whole_node(deployment):
 def refuse_what_no_partition_takes():
     """End before a job is submitted that would stay pending for ever."""
     known = partitions()
-    for job in workflow.dag.needrun_jobs():
-        if job.rule.name.startswith("measure_"):
-            session = PLAN.session_at(Path(job.output.facts))
-            wanted = job.resources.get("slurm_partition")
-            if reason := refusal(needs(*session), known, wanted):
-                raise WorkflowError(
-                    f"{job.rule.name}: no partition can take this session: {reason}. Nothing was submitted. Name another partition in "
-                    "the profile, or change what the deployment asks for."
-                )
+    for session, job in sessions_to_measure().items():
+        wanted = job.resources.get("slurm_partition")
+        if reason := refusal(needs(*session), known, wanted):
+            raise WorkflowError(
+                f"{job.rule.name}: no partition can take this session: {reason}. Nothing was submitted. Name another partition in the "
+                "profile, or change what the deployment asks for."
+            )
