@@ -367,16 +367,17 @@ def test_another_study_s_launch_is_not_packed(capsys):
 
 @pytest.mark.usefixtures("copy")
 def test_make_packs_what_was_measured_when_a_session_fails():
-    """Two deployments, one of which cannot be deployed: the other is packed, and make says that something failed."""
+    """Two deployments, of which one has a server that ends at once: the other is packed, and make says that something failed."""
     content = yaml.safe_load(CONFIG.read_text())
-    content["deployments"]["d001"]["kv_cache_memory"] = "1MiB"  # not one request
+    content["engines"]["ends"] = {**content["engines"]["none"], "command": ["false"]}
+    content["deployments"]["d001"]["engine"] = "ends"
     CONFIG.write_text(yaml.safe_dump(content))
     Path(".venv").symlink_to(SNAKEMAKE.parent.parent)
     for name in ("requirements.lock", "pyproject.toml"):
         os.utime(name, (0, 0))  # this environment is the tests' own: make must not set it up anew
     done = subprocess.run(["make", "pack"], capture_output=True, text=True)
     assert done.returncode == 2
-    assert "leave" in done.stdout + done.stderr
+    assert "measure_d001" in done.stdout + done.stderr
     assert (
         "results/packs/config.tar.gz: 2 runs; 2 of the study are left out, not measured or damaged, such as d001/"
         in done.stdout
