@@ -1,3 +1,7 @@
+localrules:
+    aggregate,
+
+
 rule aggregate:
     """One row a run with its verdict, and every run's course over time."""
     input:

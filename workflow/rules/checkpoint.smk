@@ -1,3 +1,7 @@
+localrules:
+    checkpoint,
+
+
 rule checkpoint:
     """The model: written from its shape, linked from a folder, or fetched from a hub."""
     output:

@@ -1,3 +1,7 @@
+localrules:
+    deploy,
+
+
 rule deploy:
     """The launch command and the memory plan; refuses what cannot fit, before any server starts."""
     input:

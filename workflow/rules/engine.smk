@@ -1,3 +1,7 @@
+localrules:
+    engine,
+
+
 rule engine:
     """The server's command: its environment built from pinned locks, or found on this machine."""
     input:

@@ -1,3 +1,7 @@
+localrules:
+    figures,
+
+
 rule figures:
     """Every figure of the study, in one process; those that would come out unchanged stay."""
     input:

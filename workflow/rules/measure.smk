@@ -21,7 +21,10 @@ for deployment, session in PLAN.sessions:
         threads: cores_of(deployment)
         resources:
             gpu=gpus_of(deployment),
-            runtime="4h",
+            mem_mb=memory_of(deployment),
+            runtime=minutes_of(deployment, session),
+            # A measurement wants its node for itself; SLURM gives GPUs to one job alone.
+            slurm_extra="--exclusive" if whole_node(deployment) else "",
         params:
             deployment=PLAN.deployments[deployment].digest,
             protocol=PROTOCOL,

@@ -1,3 +1,7 @@
+localrules:
+    parse,
+
+
 rule parse:
     """One run's raw records, as tidy tables and a summary."""
     input:

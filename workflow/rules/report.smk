@@ -1,3 +1,8 @@
+localrules:
+    report,
+    manifest,
+
+
 rule report:
     """The figures and tables on one page that works offline."""
     input:

@@ -403,6 +403,11 @@ class Study(Strict):
         description="Server starts of each deployment; its rounds are dealt to them in turn. Starts differ, so a "
         "comparison needs several. Each ladder needs as many `repeats` or more.",
     )
+    whole_node: bool | None = Field(
+        default=None,
+        description="On a cluster, whether a session gets its node for itself. Default: on where the server computes on the CPU, off "
+        "where it has GPUs of its own.",
+    )
 
     @model_validator(mode="after")
     def _countable(self) -> Study:

@@ -1,0 +1,111 @@
+"""The partitions of a SLURM cluster, and why none of them can take a job."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.cluster.needs import Needs
+from bench.errors import BenchError
+
+__all__ = ["Partition", "partitions", "refusal"]
+
+_COLUMNS = "%R|%a|%l|%c|%m|%G|%T"
+_GONE = ("down", "drain", "fail", "maint", "power", "unk")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """Nodes of a partition that are alike.
+
+    Attributes:
+        name: of the partition. up: whether jobs start there, on nodes that are in service. minutes: the longest job, None for no limit.
+        cores, memory_mb, gpus: of one node. state: of the nodes, as SLURM calls it.
+    """
+
+    name: str
+    up: bool
+    minutes: float | None
+    cores: int
+    memory_mb: int
+    gpus: int
+    state: str
+
+
+def partitions(text: str | None = None) -> list[Partition]:
+    """The partitions, from `sinfo`.
+
+    Args:
+        text: what `sinfo` printed; it is asked without it.
+
+    Raises:
+        BenchError: `sinfo` failed.
+    """
+    if text is None:
+        try:
+            done = subprocess.run(
+                ["sinfo", "--exact", "--noheader", f"--format={_COLUMNS}"], capture_output=True, text=True, timeout=60
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BenchError(f"sinfo failed: {error}. Start the workflow on a login node of the cluster.") from None
+        if done.returncode:
+            raise BenchError(f"sinfo failed: {done.stderr.strip()}. Start the workflow on a login node of the cluster.")
+        text = done.stdout
+    return [_partition(line) for line in text.splitlines() if line.count("|") == 6]
+
+
+def _partition(line: str) -> Partition:
+    name, available, limit, cores, memory, gres, state = line.split("|")
+    return Partition(
+        name=name,
+        up=available == "up" and not state.lower().startswith(_GONE) and not state.endswith("*"),
+        minutes=_minutes(limit),
+        cores=int(cores),
+        memory_mb=int(memory),
+        gpus=sum(int(count) for count in re.findall(r"gpu(?::[^:,()]+)?:(\d+)", gres)),
+        state=state,
+    )
+
+
+def _minutes(limit: str) -> float | None:
+    """`1-02:30:00`, `2:00:00`, `30:00` or `infinite`."""
+    if limit in ("infinite", "n/a"):
+        return None
+    days, _, clock = limit.rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
+    hours, minutes, seconds = [0] * (3 - len(parts)) + parts
+    return int(days or 0) * 1440 + hours * 60 + minutes + seconds / 60
+
+
+def refusal(needs: Needs, known: Sequence[Partition], wanted: str | None = None) -> str | None:
+    """Why no partition can ever take a job; None where one can, when its nodes are free.
+
+    Args:
+        wanted: the only partition that may take it, as the profile names it.
+    """
+    asked = [part for part in known if wanted is None or part.name in wanted.split(",")]
+    if not asked:
+        return f"there is no partition {wanted}; the cluster has {', '.join(sorted({p.name for p in known})) or 'none'}"
+    reasons = [(part, _short(needs, part)) for part in asked]
+    if any(not short for _, short in reasons):
+        return None
+    return "; ".join(dict.fromkeys(f"partition {part.name}: {', '.join(short)}" for part, short in reasons))
+
+
+def _short(needs: Needs, part: Partition) -> list[str]:
+    """What a partition lacks."""
+    if not part.up:
+        return [f"its nodes are {part.state}"]
+    rows = [
+        (needs.cores, part.cores, "{needs} cores needed, a node has {has}"),
+        (needs.memory_mb, part.memory_mb, "{needs} MB of memory needed, a node has {has}"),
+        (needs.gpus, part.gpus, "{needs} GPUs needed, a node has {has}"),
+        (needs.minutes, part.minutes, "{needs} minutes needed, its time limit is {has:g}"),
+    ]
+    return [
+        text.format(needs=needed, has=has)
+        for needed, has, text in rows
+        if needed is not None and has is not None and needed > has
+    ]
