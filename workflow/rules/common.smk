@@ -40,9 +40,7 @@ def sessions_to_measure():
     """The jobs of this workflow that measure, by deployment and session."""
     measuring = {session_name("measure_", d, n): (d, n) for d, n in PLAN.sessions}
     jobs = {job.rule.name: job for job in workflow.dag.needrun_jobs()}
-    return {
-        session: jobs[rule] for rule, session in measuring.items() if rule in jobs
-    }
+    return {session: jobs[rule] for rule, session in measuring.items() if rule in jobs}
 
 
 def refuse_what_would_fail():
