@@ -196,7 +196,7 @@ def test_a_pack_is_unpacked_first(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("h100.tar.gz").write_bytes(b"")
     assert main(["compare", "h100.tar.gz", "h100.tar.gz:a"]) == 2
-    assert "Take it in with `bench unpack h100.tar.gz`" in capsys.readouterr().err
+    assert "bench unpack h100.tar.gz`" in capsys.readouterr().err
 
 
 def test_a_deployment_needs_a_study_to_be_one_of(tmp_path, monkeypatch, capsys):
