@@ -16,6 +16,9 @@ WHEELS ?=
 BIN := .venv/bin
 # Snakemake's own answer to a missing file is a traceback.
 $(foreach file,$(CONFIG),$(if $(wildcard $(file)),,$(error CONFIG=$(file): no such file. There are: $(sort $(wildcard config/config.yaml config/studies/*.yaml config/templates/*.yaml)))))
+# Without CONFIG= a study's file would be a target that is made already, or the default study would run in its place.
+$(if $(filter %.yaml,$(MAKECMDGOALS)),$(error Write: make figures CONFIG=$(firstword $(filter %.yaml,$(MAKECMDGOALS)))))
+$(if $(config),$(error Write CONFIG in capitals: make figures CONFIG=$(config)))
 # With WHEELS every installer, those of the workflow too, finds packages in that folder alone.
 ifneq ($(WHEELS),)
 $(if $(wildcard $(WHEELS)/*.whl),,$(error WHEELS=$(WHEELS): no wheel is there. `bench wheels` fetches them, on a machine with network))

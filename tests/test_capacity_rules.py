@@ -186,7 +186,7 @@ def test_a_share_of_failures_that_is_small_by_chance_is_no_lower_end(summary):
     rows = [steady_row(summary, level, requests=1000, failed=failed) for level, failed in ((4, 0), (8, 9), (16, 300))]
     row = point(rows, [parse_slo("ttft_p95=2s")])
     assert (row["low"], row["c_max"], row["high"]) == (4, 8, 16)
-    assert "requests at 8 (1,000 were measured) would establish" in capacity.low_needs(row)
+    assert "requests at 8 (1,000 were judged) would establish" in capacity.low_needs(row)
 
 
 def test_levels_above_bound_the_failures_of_a_level(summary):
@@ -203,7 +203,7 @@ def test_few_requests_without_a_failure_are_enough_where_nothing_fails_above_eit
     refusing = [steady_row(summary, level, requests=100, failed=failed) for level, failed in ((4, 0), (8, 0), (16, 60))]
     row = point(refusing, slo)
     assert (row["c_max"], row["low"], row["high"]) == (8, None, 16)
-    assert capacity.low_needs(row).startswith(f"{requests_needed(0.01)} requests at 8 (100 were measured) would establish")
+    assert capacity.low_needs(row).startswith(f"{requests_needed(0.01)} requests at 8 (100 were judged) would establish")
 
 
 def test_the_lower_end_of_a_server_that_refuses_ever_more_is_a_load_that_it_carries(summary):
@@ -260,7 +260,7 @@ def test_few_requests_establish_no_lower_end_and_say_how_many_would(summary):
     row = point(curve(summary, [0.1, 0.1, 0.1, 3.0], requests=[60] * 4))
     assert (row["c_max"], row["low"], row["usable_low"]) == (4, None, None)
     needs = requests_needed(0.01)
-    assert capacity.low_needs(row) == f"{needs:,} requests at 4 (60 were measured) would establish it as the lower end."
+    assert capacity.low_needs(row) == f"{needs:,} requests at 4 (60 were judged) would establish it as the lower end."
     assert "the lower end is not established" in capacity.c_max(row)
 
 
@@ -742,11 +742,11 @@ def test_the_lower_end_needs_what_the_hardest_limit_needs(summary):
     both = [*TTFT, parse_slo("ttft_p95=2s")]
     rows = [{**steady_row(summary, 4, requests=60), "repeat": i, "run": f"r{i}"} for i in range(2)]
     row = point(rows, both)
-    assert capacity.low_needs(row).startswith(f"{requests_needed(0.01):,} requests at 4 (120 were measured) would")
+    assert capacity.low_needs(row).startswith(f"{requests_needed(0.01):,} requests at 4 (120 were judged) would")
     # Of a cluster of 15 in 1,000, in ten parts of 100: (13.5² + 9 × 1.5²) ÷ (100 × 0.015 × 0.985) ÷ 9 times as many.
     together = point([steady_row(summary, 4, requests=1000, ttft=[9.0] * 15 + [0.1] * 985)], [parse_slo("ttft_p95=2s")])
     needed = requests_needed(0.05, share=0.015, spread=202.5 / 1.4775 / 9)
-    assert capacity.low_needs(together).startswith(f"{needed:,} requests at 4 (1,000 were measured)")
+    assert capacity.low_needs(together).startswith(f"{needed:,} requests at 4 (1,000 were judged)")
 
 
 def test_a_level_too_near_its_limit_needs_other_levels(summary):

@@ -83,7 +83,7 @@ def test_an_end_that_is_not_established_is_said_to_be_so(summary, least, most, w
 
 
 def test_how_much_was_measured_at_c_max_and_what_would_narrow_it(summary):
-    assert findings(study(summary), {}, {}).curves[0].sure == "400 requests in 1 run were measured there."
+    assert findings(study(summary), {}, {}).curves[0].sure == "400 requests in 1 run were judged there."
     above = {"levels": (1, 2), "ttft_p99_s": [0.1, 0.1]}
     assert findings(study(summary, a=above), {}, {}).curves[0].sure.endswith("Levels above 2 would establish the upper end.")
 

@@ -36,6 +36,15 @@ def test_a_template_gets_as_far_as_its_server(name, begins):
     assert f"rule {begins}:" in result.stdout
 
 
+@pytest.mark.parametrize(
+    "words", [["figures", "config/config.yaml"], ["config/config.yaml"], ["figures", "config=config/config.yaml"]]
+)
+def test_a_study_that_is_named_without_config_is_not_the_default_one(words):
+    result = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert "make figures CONFIG=config/config.yaml" in result.stderr
+
+
 def test_a_study_that_is_none_lists_those_that_are():
     result = subprocess.run(["make", "study", "STUDY=nope"], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode != 0

@@ -81,7 +81,7 @@ def test_a_level_with_too_few_requests_is_named(more, repeats, count):
     lines = thin_levels([run(4.0, **more)] * repeats, [P90])
     assert len(lines) == (count is not None)
     for line in lines:
-        assert line.startswith(f"chat: too few requests to show that {P90.name} is met, so C_max will have no lower bound.")
+        assert line.startswith(f"chat: too few requests to show that {P90.name} is met, so C_max may get no lower bound.")
         assert f"A level needs 60 over all repeats; a at 4: {count}. Raise" in line
 
 

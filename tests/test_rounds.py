@@ -10,6 +10,7 @@ import pytest
 from bench.engine import resolve_launch
 from bench.errors import BenchError
 from bench.load.schedule import schedule
+from bench.measure.rounds import disturbed
 from bench.measure.session import measure
 from bench.parse import parse_run
 from bench.records.files import write_record
@@ -353,6 +354,13 @@ def test_each_session_has_facts_of_its_own_and_a_pack_carries_them(here, content
     assert [path.read_bytes() for path in facts] == contents
     for number in (1, 2):  # no server answers any more, and none is needed
         session(plan, elsewhere, number)
+
+
+@pytest.mark.parametrize(
+    ("share", "words"), [(None, ""), (0.15, ""), (0.5, "; invalid: other processes took 50% of the cores' time")]
+)
+def test_a_run_beside_other_work_is_said_to_be_invalid_at_once(share, words):
+    assert disturbed(share, 0.15) == words
 
 
 @pytest.fixture

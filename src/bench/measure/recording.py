@@ -36,11 +36,14 @@ _DRAIN_LIMIT_S = 60.0
 
 @dataclass(frozen=True)
 class Recording:
-    """What a run left: its requests, its output tokens a second, and how long it took (s)."""
+    """What a run left: its requests, its output tokens a second, how long it took (s), and the share of the cores' time (0–1) that
+    other processes took meanwhile, where that is known.
+    """
 
     requests: list[RequestRecord]
     tokens_per_s: float
     duration_s: float
+    other_share: float | None
 
     @property
     def failed(self) -> int:
@@ -108,7 +111,7 @@ def record_run(
     write_record(record, folder / RECORD)
     tokens = sum(r.completion_tokens or 0 for r in records)
     duration = result.end - result.start
-    return Recording(records, tokens / duration if duration else 0.0, duration)
+    return Recording(records, tokens / duration if duration else 0.0, duration, record.host.other_share)
 
 
 def _expected_tokens(planned: Sequence[PlannedRequest], block_size: int | None, engines: int) -> int | None:

@@ -132,7 +132,18 @@ class Rounds:
                 recorded.tokens_per_s,
                 recorded.duration_s,
             )
-            self.say(line)
+            self.say(line + disturbed(recorded.other_share, self.plan.config.thresholds.other_share))
+
+
+def disturbed(other_share: float | None, limit: float) -> str:
+    """That a run is invalid since other processes were at work, the most frequent reason: whoever reads it now can end them.
+
+    Args:
+        other_share: of the cores' time (0–1); None where it is not known. limit: from which on a run is invalid.
+    """
+    if other_share is None or other_share <= limit:
+        return ""
+    return f"; invalid: other processes took {other_share:.0%} of the cores' time"
 
 
 def load_of(run: RunSpec, launch: Launch, timeout_s: float) -> Load:

@@ -118,8 +118,8 @@ def _measure_missing(
 ) -> None:
     progress.starting(log, len(missing))
     settings, d = plan.measurement, spec.deployment
-    say(f"{spec.name}: starting {spec.deployment.engine} for {len(missing)} runs" if spec.engine.source != "external"
-        else f"{spec.name}: measuring {spec.engine.base_url}, {len(missing)} runs")  # fmt: skip
+    say(f"{spec.name}: starting {spec.deployment.engine} for {_runs(missing)}" if spec.engine.source != "external"
+        else f"{spec.name}: measuring {spec.engine.base_url}, {_runs(missing)}")  # fmt: skip
     refuse_strange_launch(launch)
     on = hardware_of(spec)
     refuse_other_hardware(plan, spec, store, on)
@@ -191,6 +191,10 @@ def _measure_missing(
         )
         rounds.measure(missing)
         say(f"{spec.name}: {progress.clock.share(time.monotonic() - ready)}")
+
+
+def _runs(missing: Sequence[RunSpec]) -> str:
+    return f"{len(missing)} run{'' if len(missing) == 1 else 's'}"
 
 
 def _prefixes(facts: DeploymentFacts, launch: Launch, data_parallel: int) -> dict[str, int | None]:

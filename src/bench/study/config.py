@@ -249,7 +249,8 @@ class Ladder(Strict):
     )
     prompt_tokens: Annotated[list[Count], BeforeValidator(_levels)] | None = Field(
         default=None,
-        description="Prompt lengths (tokens) to measure at each level, in place of the workload's own.",
+        description="Prompt lengths (tokens) to measure at each level, in place of the workload's own, which must be given too. "
+        "For a capacity of each length, write one workload for each.",
     )
     output_tokens: Annotated[list[Count], BeforeValidator(_levels)] | None = Field(
         default=None, description="Output lengths (tokens) likewise; with `prompt_tokens`, every pair."

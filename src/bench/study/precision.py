@@ -76,7 +76,7 @@ def thin_levels(runs: Iterable[RunSpec], slos: Sequence[Slo]) -> list[str]:
         if thin:
             has = "; ".join(f"{deployment} at {', '.join(values)}: {count:,}" for (deployment, count), values in thin.items())
             lines.append(
-                f"{workload}: too few requests to show that {strictest.name} is met, so C_max will have no lower bound. A level needs "
+                f"{workload}: too few requests to show that {strictest.name} is met, so C_max may get no lower bound. A level needs "
                 f"{math.ceil(needs[workload]):,} over all repeats; {has}. Raise num_requests, duration_s or repeats, or write "
                 "`num_requests: auto`."
             )

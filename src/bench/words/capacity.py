@@ -126,7 +126,7 @@ def low_needs(point: Point) -> str | None:
             )
         case "requests":
             return (
-                f"{point['low_needs_requests']:,.0f} requests at {point['c_max']:g} ({point['requests']:,.0f} were measured) would "
+                f"{point['low_needs_requests']:,.0f} requests at {point['c_max']:g} ({point['requests']:,.0f} were judged) would "
                 "establish it as the lower end."
             )
     return None
@@ -193,7 +193,7 @@ def evidence(point: Point) -> str:
         return ""
     runs = int(point["runs"])
     requests = f"{point['requests']:,.0f} request{'' if point['requests'] == 1 else 's'}"
-    measured = f"{requests} in {count_text(runs, 'run')} were measured there."
+    measured = f"{requests} in {count_text(runs, 'run')} were judged there."
     return " ".join(filter(None, (measured, low_needs(point), high_needs(point))))
 
 

@@ -85,7 +85,9 @@ def _in_short(curve: Carries) -> str:
     """What a curve carries and what a peak takes, without C_max; where no rate is known, why."""
     if curve.point is None or curve.burst or curve.point["c_max"] is None:
         return curve.carries
-    return f"{rate(curve.point)}.{_takes(curve)}"
+    at, most = curve.point["operate_at"], curve.point["c_max"]
+    more = f"; up to {most:g} meet the SLOs too, but carry no more" if at < most else ""
+    return f"{rate(curve.point)}{more}.{_takes(curve)}"
 
 
 def _takes(curve: Carries) -> str:

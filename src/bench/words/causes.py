@@ -148,8 +148,8 @@ def remedy(limit: Bottleneck) -> str:
             return "Raise the limit of the server or of the gateway in front of it, or send less."
         case "interference":
             return (
-                "Separate prefill from decode, each on accelerators of its own, or compute smaller chunks of prompts in a step (vLLM's "
-                "max-num-batched-tokens)."
+                "Compute smaller chunks of prompts in a step (vLLM's max-num-batched-tokens, llama.cpp's ubatch-size), or separate "
+                "prefill from decode, each on machines of its own."
             )
         case "prefill":
             return _FASTER_PREFILL
