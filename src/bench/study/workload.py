@@ -111,6 +111,11 @@ class Workload(Strict):
         default=None, description="`cache: shared`: share of each prompt that all have in common (0–1)."
     )
     turns: Turns | None = Field(default=None, description="Conversations of several requests each.")
+    honour_retry_after: bool = Field(
+        default=False,
+        description="Whether a request that is refused with 429 or 503 and `Retry-After` is sent again after that wait. Its TTFT "
+        "counts from the first time. Otherwise it has failed.",
+    )
 
     @model_validator(mode="before")
     @classmethod
