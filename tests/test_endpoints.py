@@ -31,7 +31,7 @@ from bench.study import Plan, Workload, load_config
 from bench.telemetry.scraper import scraping
 from tests import records
 from tests.conftest import ROOT
-from tests.fake_server import fake_server
+from tests.fake_server import fake_server, raw_server
 
 MODELS = json.dumps({"data": [{"id": "a"}]})
 GOLDEN = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
@@ -51,7 +51,7 @@ def study(content, url, **engine):
     content["engines"]["e"] = {"source": "external", "base_url": url, **engine}
     content["deployments"]["a"] = {"model": "m", "engine": "e"}
     content["study"]["ladders"][0]["concurrency"] = [2]
-    content["measurement"] = {"warmup_requests": 3}
+    content["measurement"] = {"warmup_requests": 3, "reference_requests": 0}
     return content
 
 
@@ -64,7 +64,9 @@ def found(content):
 def session(content):
     """Measure it: the run's summary, and what was said."""
     plan, here, said = Plan.of(load_config(content, source="t")), Path.cwd(), []
-    write_record(resolve_launch(plan.deployments["a"], records.engine(source="external", command=None), None), here / "launch.json")
+    write_record(
+        resolve_launch(plan.deployments["a"], records.engine(source="external", command=None), None), here / "launch.json"
+    )
     (run,) = plan.runs
     launch, facts, store = here / "launch.json", here / "a/deployment.json", Store(here / "store")
     measure(plan, "a", [run], launch=launch, facts=facts, store=store, say=said.append)
@@ -117,7 +119,11 @@ def certificates(tmp_path_factory):
     key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
     openssl(f"req -x509 {key} -subj /CN=authority -addext keyUsage=critical,keyCertSign -keyout ca.key -out ca.pem")
     contexts = {}
-    for name, host, days in (("right", "IP:127.0.0.1", 2), ("elsewhere", "DNS:gateway.example", 2), ("expired", "IP:127.0.0.1", 0)):
+    for name, host, days in (
+        ("right", "IP:127.0.0.1", 2),
+        ("elsewhere", "DNS:gateway.example", 2),
+        ("expired", "IP:127.0.0.1", 0),
+    ):
         (folder / "ext").write_text(f"subjectAltName={host}\nauthorityKeyIdentifier=keyid\n")
         openssl(f"req {key} -subj /CN={name} -keyout {name}.key -out {name}.csr")
         sign = "-CA ca.pem -CAkey ca.key -CAcreateserial -extfile ext"
@@ -162,13 +168,20 @@ def test_a_certificate_that_is_not_accepted_is_named(content, certificates, monk
 
 
 def test_a_server_without_tls_and_a_variable_that_names_nothing(content, monkeypatch):
-    with fake_server(pages=PAGES) as server:
-        (fault,) = found(study(content, server.base_url.replace("http:", "https:")))
+    def plain(connection):
+        connection.recv(1024)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+
+    with raw_server(plain) as port:
+        url = f"https://127.0.0.1:{port}"
+        (fault,) = found(study(content, url))
+        with pytest.raises(BenchError, match=r"it does not speak TLS"):
+            send(None, target=Target(url, "m"))
         assert "it does not speak TLS; does its address begin with http://?" in fault
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", "nowhere.pem")
         (fault,) = found(content)
         with pytest.raises(BenchError, match=r"REQUESTS_CA_BUNDLE is nowhere\.pem: no such file"):
-            send(server, target=Target(server.base_url.replace("http:", "https:"), "m"))
+            send(None, target=Target(url, "m"))
     assert "(REQUESTS_CA_BUNDLE is nowhere.pem: no such file)" in fault
 
 
@@ -214,7 +227,7 @@ def test_the_command_sends_headers_of_the_environment(keys, tmp_path, capsys):
     assert SECRET.encode() not in everywhere(tmp_path)
 
 
-def test_a_key_goes_where_it_went_and_headers_come_beside_it(monkeypatch):
+def test_a_key_goes_where_it_went_and_headers_come_beside_it():
     with fake_server() as server:
         send(server, 1, target=Target(server.base_url, "m", "key"))
         send(server, 1, target=Target(server.base_url, "m"))
@@ -264,7 +277,8 @@ def test_headers_that_cannot_be_are_refused(content, headers, message):
     assert SECRET not in str(refused.value)
 
 
-def test_what_a_server_repeats_of_a_key_is_left_out(content, keys):
+@pytest.mark.usefixtures("keys")
+def test_what_a_server_repeats_of_a_key_is_left_out(content):
     with fake_server(keys={"x-api-key": "another"}, pages=PAGES) as server:
         (fault,) = found(study(content, server.base_url, headers=KEYS))
         target = Target(server.base_url, "m", headers={"X-Api-Key": SECRET})
@@ -275,7 +289,8 @@ def test_what_a_server_repeats_of_a_key_is_left_out(content, keys):
     assert SECRET not in fault + record.error + repr(target)
 
 
-def test_headers_are_not_sent_on_to_another_server(content, keys):
+@pytest.mark.usefixtures("keys")
+def test_headers_are_not_sent_on_to_another_server(content):
     with fake_server() as other, fake_server() as server:
         server.statuses["/v1/models"] = (307, {"Location": f"{other.base_url}/v1/models"})
         assert get(f"{server.base_url}/v1/models", headers={"X-Api-Key": SECRET}).status_code == 307
@@ -360,7 +375,13 @@ def test_a_refusal_is_a_failed_request_with_what_it_says():
     soon = datetime.now(UTC)
     answers = [
         (429, {"Retry-After": "7"}),
-        (503, {"Retry-After": format_datetime(soon + timedelta(seconds=90), usegmt=True), "Date": format_datetime(soon, usegmt=True)}),
+        (
+            503,
+            {
+                "Retry-After": format_datetime(soon + timedelta(seconds=90), usegmt=True),
+                "Date": format_datetime(soon, usegmt=True),
+            },
+        ),
         (429, {"Retry-After": format_datetime(soon - timedelta(seconds=90), usegmt=True)}),
         (429, {"Retry-After": "soon"}),
         (503, {}),
@@ -402,7 +423,10 @@ def test_a_wait_that_is_longer_than_a_request_may_take_is_not_begun():
         begin = time.monotonic()
         given = send(server, 1, "closed", num_requests=2, timeout_s=5, honour_retry_after=True)
     assert time.monotonic() - begin < 5
-    assert [(r.outcome, r.status, r.attempts, r.retry_after_s) for r in given] == [("http_error", 429, 1, 60.0), ("ok", 200, 1, None)]
+    assert [(r.outcome, r.status, r.attempts, r.retry_after_s) for r in given] == [
+        ("http_error", 429, 1, 60.0),
+        ("ok", 200, 1, None),
+    ]
 
 
 def test_refusals_without_a_wait_or_of_another_kind_are_not_sent_again():
@@ -413,7 +437,7 @@ def test_refusals_without_a_wait_or_of_another_kind_are_not_sent_again():
 
 
 def test_a_server_that_says_at_once_is_not_asked_as_fast_as_it_answers():
-    with fake_server(refuse=lambda n: (429, {"Retry-After": "0"})) as server:
+    with fake_server(refuse=lambda _: (429, {"Retry-After": "0"})) as server:
         (record,) = send(server, 1, timeout_s=1.0, honour_retry_after=True)
     assert (record.outcome, record.status, record.retry_after_s) == ("http_error", 429, 0.0)
     assert 2 <= record.attempts <= 11
@@ -456,12 +480,14 @@ def test_a_run_whose_requests_waited_is_marked_and_says_so(content, capsys):
     run = next(Path("results/runs").rglob("run.json")).parent
     assert {r.attempts for r in read_requests(run / "requests.jsonl")} == {1, 2}
     assert main(["parse", str(run)]) == 0
-    assert "sent again           1 of 2 requests were refused and sent again, after waits of up to 1 s" in capsys.readouterr().out
+    assert (
+        "sent again           1 of 2 requests were refused and sent again, after waits of up to 1 s" in capsys.readouterr().out
+    )
 
 
 def test_a_warm_up_that_meets_a_rate_limit_says_how_to_go_on(content):
     with (
-        fake_server(pages=PAGES, refuse=lambda n: (429, {"Retry-After": "1"})) as server,
+        fake_server(pages=PAGES, refuse=lambda _: (429, {"Retry-After": "1"})) as server,
         pytest.raises(BenchError, match=r"http_error 429\. Raise the endpoint's rate limit, or let workloads\.short wait"),
     ):
         session(study(content, server.base_url))
@@ -472,7 +498,7 @@ def test_a_warm_up_that_meets_a_rate_limit_says_how_to_go_on(content):
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_server_that_is_busy_is_not_taken_for_one_without_the_model(content, status):
-    with fake_server(pages={"/v1/models": json.dumps({"data": [{"id": "other"}]})}, refuse=lambda n: (status, {})) as server:
+    with fake_server(pages={"/v1/models": json.dumps({"data": [{"id": "other"}]})}, refuse=lambda _: (status, {})) as server:
         assert found(study(content, server.base_url)) == []
         assert len(server.arrivals) == 1
 
@@ -483,7 +509,8 @@ def test_a_list_of_models_that_is_not_given_now_or_at_all(content):
         assert fault.endswith("/v1/models answers 429 with Retry-After: 20. Try again later.")
         server.statuses["/v1/models"] = (404, {})
         assert found(content) == []
-        result, _ = session(content)
-        assert result["ok"] == 2
         server.behaviour = "http_error"
         assert "404 without a list of models, so this is not an OpenAI-compatible server" in found(content)[0]
+        server.behaviour = "ok"
+        result, _ = session(content)
+    assert result["ok"] == 2

@@ -70,7 +70,9 @@ def direct_session(headers: Mapping[str, str] | None = None) -> requests.Session
     return session
 
 
-def get(url: str, *, key: str | None = None, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0) -> requests.Response:
+def get(
+    url: str, *, key: str | None = None, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0
+) -> requests.Response:
     """GET `url`, with an API key where one is given. No header of `headers`, which may be a secret, follows a redirection.
 
     Raises:

@@ -53,7 +53,9 @@ def headers_of(options: Iterable[str]) -> dict[str, str]:
     try:
         return filled_headers(checked_headers(headers), where="--header")
     except ValueError as error:
-        raise BenchError(f"--header: {error}. Quote it in single quotes, so that the shell leaves the variable's name alone.") from None
+        raise BenchError(
+            f"--header: {error}. Quote it in single quotes, so that the shell leaves the variable's name alone."
+        ) from None
 
 
 def refuse_missing_gpus(endpoints: Iterable[str], *, option: str) -> None:

@@ -14,7 +14,7 @@ import requests
 from bench.cli.common import headers_of, refuse_missing_gpus
 from bench.cli.output import print_json
 from bench.errors import BenchError
-from bench.http import get
+from bench.http import get, problem
 from bench.parse.exposition import ExpositionError, reference_samples
 from bench.telemetry import is_nvml
 from bench.telemetry.scraper import scrape
@@ -31,6 +31,8 @@ def _fault(url: str, headers: Mapping[str, str]) -> str | None:
         return None if reference_samples(answer.text) else "there is no sample in it"
     except requests.HTTPError as error:
         return str(error)
+    except requests.exceptions.SSLError as error:
+        return problem(error)
     except requests.RequestException:
         return None
     except ExpositionError as error:

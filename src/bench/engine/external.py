@@ -41,7 +41,9 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
     try:
         answer = get(f"{base}/v1/models", key=key, headers=headers)
     except requests.RequestException as error:
-        raise BenchError(f"{where}: no server answers at {base} ({problem(error)}). Start it, or correct the address.") from None
+        raise BenchError(
+            f"{where}: no server answers at {base} ({problem(error)}). Start it, or correct the address."
+        ) from None
     if answer.history or answer.is_redirect:
         raise BenchError(
             f"{where}: {base} sends its clients on to {answer.headers.get('Location') or answer.url}, and the load is sent nowhere "

@@ -99,7 +99,9 @@ def _refuse_no_metrics(spec: DeploymentSpec) -> None:
     except requests.RequestException as error:
         raise BenchError(f"{where}: nothing answers at {address} ({problem(error)}). {instead}") from None
     if not answer.ok or find_catalogue(metric_names(answer.text)).engine is None:
-        raise BenchError(f"{where}: {address} answers {answer.status_code} without metrics of an engine that is known. {instead}")
+        raise BenchError(
+            f"{where}: {address} answers {answer.status_code} without metrics of an engine that is known. {instead}"
+        )
 
 
 def _refuse_cores(spec: DeploymentSpec) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from urllib.parse import urlsplit
 
 from bench.errors import BenchError
@@ -15,7 +16,17 @@ _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110's token
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 # How a request is framed, and what its answer has to be, is the client's to say.
-_OURS = ("accept-encoding", "connection", "content-length", "content-type", "expect", "host", "te", "transfer-encoding", "upgrade")
+_OURS = (
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+)
 
 
 def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -30,7 +41,9 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
         if name.lower() in _OURS:
             raise ValueError(f"{name} is set by the client itself")
         if not _VARIABLE.search(value):
-            raise ValueError(f"{name} has a value of its own; export the value, and write its variable, such as {name}: $GATEWAY_KEY")
+            raise ValueError(
+                f"{name} has a value of its own; export the value, and name its variable, such as {name}: $GATEWAY_KEY"
+            )
         if not _VALUE.fullmatch(value):
             raise ValueError(f"{name} has a value that no header can have: it is one line of ASCII, without spaces around it")
     if len({name.lower() for name in headers}) < len(headers):
@@ -48,21 +61,20 @@ def filled_headers(headers: Mapping[str, str], *, where: str) -> dict[str, str]:
         BenchError: a variable is not set, or holds what no header can; the message does not repeat it.
     """
 
-    def value_of(name: str, variable: str) -> str:
-        value = os.environ.get(variable)
-        if not value:
-            raise BenchError(f"{where}.{name}: the variable {variable} is {'empty' if value == '' else 'not set'}. Export it.")
-        if not _VALUE.fullmatch(value):
-            raise BenchError(
-                f"{where}.{name}: the variable {variable} holds what no header can: it must be one line of ASCII, without spaces "
-                "around it."
-            )
-        return value
+    return {name: _VARIABLE.sub(partial(_value, f"{where}.{name}"), template) for name, template in headers.items()}
 
-    return {
-        name: _VARIABLE.sub(lambda found, name=name: value_of(name, found[1] or found[2]), template)  # type: ignore[misc]
-        for name, template in headers.items()
-    }
+
+def _value(where: str, found: re.Match[str]) -> str:
+    """What a variable holds."""
+    variable = found[1] or found[2]
+    value = os.environ.get(variable)
+    if not value:
+        raise BenchError(f"{where}: the variable {variable} is {'empty' if value == '' else 'not set'}. Export it.")
+    if not _VALUE.fullmatch(value):
+        raise BenchError(
+            f"{where}: the variable {variable} holds what no header can: it must be one line of ASCII, without spaces around it."
+        )
+    return value
 
 
 def same_server(one: str, other: str) -> bool:

@@ -15,7 +15,18 @@ __all__ = ["ALIKE", "OPEN", "Ramp", "Step", "Turns", "Workload"]
 
 OPEN = tuple(GAPS)
 # Columns of the summary in which two workloads agree that differ by streaming alone.
-ALIKE = ("deployment", "arrival", "axis", "level", "prompt_fixed", "output_fixed", "endpoint", "cache", "turns")
+ALIKE = (
+    "deployment",
+    "arrival",
+    "axis",
+    "level",
+    "prompt_fixed",
+    "output_fixed",
+    "endpoint",
+    "cache",
+    "turns",
+    "honour_retry_after",
+)
 _SHAPED = tuple(name for name, gaps in GAPS.items() if gaps.shaped)
 if TYPE_CHECKING:
     Arrival = str

@@ -23,7 +23,9 @@ _METRICS = "Metrics of the server"
     "--duration 60",
 )
 def workload(
-    base_url: Annotated[str, typer.Option(metavar="URL", help="The server, such as http://127.0.0.1:8000 or https://gateway/llm.")],
+    base_url: Annotated[
+        str, typer.Option(metavar="URL", help="The server, such as http://127.0.0.1:8000 or https://gateway/llm.")
+    ],
     model: Annotated[str, typer.Option(metavar="NAME", help="The model's name as served.")],
     output_dir: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the run; created if missing.")],
     num_requests: Annotated[
@@ -109,7 +111,9 @@ def workload(
     scrape: Annotated[bool, typer.Option("--scrape", help="Scrape URL/metrics meanwhile.", rich_help_panel=_METRICS)] = False,
     metrics: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="With --scrape, where the server's metrics are, if elsewhere.", rich_help_panel=_METRICS),
+        typer.Option(
+            metavar="URL", help="With --scrape, where the server's metrics are, if elsewhere.", rich_help_panel=_METRICS
+        ),
     ] = None,
     scrape_interval: Annotated[
         float | None,
