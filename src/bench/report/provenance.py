@@ -61,7 +61,8 @@ def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[di
             | {
                 "command": command,
                 "exported": ", ".join(fact.inherited or {}) or None,
-                "scraped": own.is_empty() or any(_known(own, column) for column in ("scrape_endpoint", "scraped", "running_peak")),
+                "scraped": own.is_empty()
+                or any(_known(own, column) for column in ("scrape_endpoint", "scraped", "running_peak")),
                 "model": next(iter(_known(own, "model")), None),
                 "engine": next(iter(_known(own, "engine")), None),
                 "gpus": next(iter(_known(own, "gpus")), None),
