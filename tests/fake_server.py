@@ -34,6 +34,10 @@ class FakeServer:
         counts_text_alone: its /tokenize takes text, as llama.cpp's, not a chat.
         pages: what it answers elsewhere, JSON by path; `{}` where nothing stands, and an empty list of models.
         tls: what it talks TLS with; None: it talks plainly.
+        prefix: the path below which it answers; elsewhere is nothing.
+        refuse: status and headers with which it refuses a completion, by how many came before it; None where it does not.
+        statuses: status and headers that it answers with elsewhere, by path.
+        keys: headers without which it answers 401, and repeats what it was given; requests: path and headers of each.
     """
 
     behaviour: str = "ok"
@@ -55,6 +59,11 @@ class FakeServer:
     metrics_delay_s: float = 0.0
     pages: dict[str, str] = field(default_factory=dict)
     tls: ssl.SSLContext | None = None
+    prefix: str = ""
+    refuse: Callable[[int], tuple[int, dict[str, str]] | None] | None = None
+    statuses: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     @property
     def base_url(self) -> str:
@@ -68,7 +77,14 @@ async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyn
             path = head.split(b" ")[1].decode()
             length = next((int(x.split(b":")[1]) for x in head.split(b"\r\n") if x.lower().startswith(b"content-length")), 0)
             body = json.loads(await reader.readexactly(length)) if length else {}
-            if path in ("/v1/completions", "/v1/chat/completions"):
+            lines = (line.partition(": ") for line in head.decode().split("\r\n")[1:-2])
+            headers = {name.lower(): value for name, _, value in lines}
+            server.requests.append((path, headers))
+            refused = _refusal(server, path, headers)
+            path = path.removeprefix(server.prefix)
+            if refused:
+                writer.write(refused)
+            elif path in ("/v1/completions", "/v1/chat/completions"):
                 await _complete(server, body, arrival, writer)
             elif path == "/tokenize":
                 count = _prompt_tokens(server, {"messages": [body]} if "content" in body else body)
@@ -95,6 +111,23 @@ async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyn
         writer.close()
 
 
+def _refusal(server: FakeServer, path: str, headers: dict[str, str]) -> bytes | None:
+    """The answer to a request that has no business here."""
+    if not path.startswith(server.prefix):
+        return _empty(404, {})
+    if path.removeprefix(server.prefix) in server.statuses:
+        return _empty(*server.statuses[path.removeprefix(server.prefix)])
+    if any(headers.get(name) != value for name, value in server.keys.items()):
+        text = json.dumps({"error": {"message": f"wrong key: {headers}"}}).encode()
+        return b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n" % len(text) + text
+    return None
+
+
+def _empty(status: int, headers: dict[str, str]) -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"HTTP/1.1 {status} No\r\n{lines}content-length: 0\r\n\r\n".encode()
+
+
 def _prompt_tokens(server: FakeServer, body: dict[str, Any]) -> int:
     if "messages" not in body:
         return len(body["prompt"]) + server.prompt_offset
@@ -108,6 +141,9 @@ async def _complete(server: FakeServer, body: dict[str, Any], arrival: float, wr
     server.in_flight += 1
     server.peak = max(server.peak, server.in_flight)
     try:
+        if server.refuse and (refused := server.refuse(len(server.arrivals) - 1)):
+            writer.write(_empty(*refused))
+            return
         if server.behaviour == "busy":
             writer.write(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n")
             return

@@ -287,7 +287,7 @@ LENGTH = ("--prompt-length", 8)
         ((*TRACE, *LENGTH, "--output-length", 3), "--prompt-length and --output-length: a trace has its own lengths"),
         ((*TRACE, "--archetype", "chat"), "t.csv: no such trace"),  # its lengths and turns are the preset's, nobody gave them
         ((*COUNT, "--archetype", "chat", "--endpoint", "chat"), "turns go with endpoint completions only"),
-        ((*COUNT, *LENGTH, "--base-url", "http://h:99999"), "--base-url: 'http://h:99999' is no address: Port out of range"),
+        ((*COUNT, *LENGTH, "--base-url", "http://h:99999"), "--base-url: 'http://h:99999' is no address (Port out of range"),
         ((*COUNT, *LENGTH, "--base-url", "http://a..b"), "--base-url: 'http://a..b' is no address"),
     ],
 )
@@ -317,7 +317,7 @@ def test_options_of_an_open_loop_become_its_workload(monkeypatch):
     ("arguments", "message"),
     [
         (("workload", "--num-requests", 0, "--prompt-length", 1, "--model", "m", "--base-url", "http://x", "--output-dir", "d"), "--num-requests is 0"),
-        (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "x:8000", "--output-dir", "d"), "starts with http://"),
+        (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "x:8000", "--output-dir", "d"), "'x:8000' is no address; write http://"),
         (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", "d"), "does not accept"),
         (("runs", "--configfile", "none.yaml"), "none.yaml: no such file"),
         (("parse", "none"), "run.json: no such file"),

@@ -183,7 +183,7 @@ def test_a_server_that_refuses_every_request_of_warm_up_is_named():
     with (
         fake_server(behaviour="http_error") as server,
         pytest.raises(
-            BenchError, match=r"none of the first 3 requests of warm-up: http_error, no such model\. Check the model"
+            BenchError, match=r"none of the first 3 requests of warm-up: http_error 404, no such model\. Check the model"
         ),
     ):
         warmed(server)

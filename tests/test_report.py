@@ -266,6 +266,18 @@ def test_what_was_locked_is_read_from_the_records(summary):
     assert (sent["arrival"], sent["prompt"], sent["output"], sent["stream"]) == ("burst", "32 to 48", "32", "yes")
 
 
+def test_the_page_says_whose_metrics_were_not_read_and_how_many_requests_waited(tmp_path, summary):
+    measured = results(summary, deployments=("a",))
+    page = drawn(tmp_path, measured)
+    assert "its metrics were not read" not in page.text
+    assert "sent again after its" not in page.text
+    unknown = dict.fromkeys(("running_peak", "waiting_peak", "waiting_standing", "kv_usage_peak", "preemptions", "prefix_hits"))
+    waited = {"honour_retry_after": [True] * 3, "retried": [0, 1, 2], "retry_wait_max_s": [None, 3.0, 5.0]}
+    page = drawn(tmp_path, results({**summary, **unknown}, deployments=("a",), **waited))
+    assert "a: its metrics were not read, so its queue, its KV cache and the causes of its limits are not known." in page.text
+    assert "Of all runs, 3 of 12 requests were refused and sent again, after waits of up to 5 s." in page.text
+
+
 def test_the_page_says_what_measured_when_and_from_which_sources(tmp_path, summary):
     moments = ["2026-01-31T23:10:00.000+00:00", "2026-02-01T00:20:00.000+00:00", "2026-01-31T22:00:30.000+00:00"]
     study = results(summary, started=moments, deployments=("a",))

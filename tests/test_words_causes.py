@@ -38,6 +38,7 @@ SAID = [
     ("unknown", SteadyMeets(4.0, SHORT), "No load that became steady misses. The upper end is not known: at 4 its load did not become steady in "
      "the time that it lasted: send more requests."),
     ("none", HighestLevel(16.0), "No measured load misses: 16 is the highest level."),
+    ("unknown", Silent(HERE, read=False), "At 8 requests in flight it misses; the server's metrics were not read, so why is not known."),
     ("unknown", Silent(HERE), "At 8 requests in flight it misses; the server reports neither its queue nor its KV usage, so why is not known."),
     ("unknown", Silent(BURST), "In a burst of 8 the server reports neither its queue nor its KV usage."),
     ("refusals", Failures(HERE, 1200, 4000, None), "At 8 requests in flight the server refuses or fails 1,200 of 4,000 requests."),

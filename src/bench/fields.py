@@ -1,13 +1,14 @@
-"""Types of the fields that configuration files have in common: strict models, counts and sizes."""
+"""Types of the fields that configuration files have in common: strict models, counts, sizes and addresses."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-__all__ = ["Count", "Size", "Strict", "parse_size", "shown_size"]
+__all__ = ["Count", "Size", "Strict", "checked_address", "parse_size", "shown_size"]
 
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _MOST_BYTES = 2**50
@@ -56,3 +57,23 @@ Size = Annotated[
     Field(gt=0),
     WithJsonSchema({"type": ["string", "integer"], "examples": ["64MiB", "1.5GiB"]}),
 ]
+
+
+def checked_address(value: str) -> str:
+    """`value`, if it is an address of a server.
+
+    Raises:
+        ValueError: it is not `http(s)://host[:port][/path]`.
+    """
+    try:
+        url = urlsplit(value)
+        host, _ = url.hostname or "", url.port  # a port beyond 65535 raises
+        host.encode("idna")  # as looking it up does: an empty or overlong part raises
+    except ValueError as error:
+        raise ValueError(f"no address ({error}); write http://HOST:PORT, such as http://127.0.0.1:8000") from None
+    if url.username is not None or url.password is not None:
+        raise ValueError("an address that holds a user or a password; give a key in OPENAI_API_KEY instead")
+    odd = url.query or url.fragment or re.search(r"[^\x21-\x7e]|[<>\"{}|\\^`]", value)
+    if url.scheme not in ("http", "https") or not host or odd:
+        raise ValueError("no address; write http://HOST:PORT, such as http://127.0.0.1:8000, with a path at most")
+    return value

@@ -2,39 +2,144 @@
 
 from __future__ import annotations
 
+import os
+import ssl
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import requests
+from requests.adapters import HTTPAdapter
 
-__all__ = ["direct_session", "get", "post"]
+__all__ = ["api_root", "direct_session", "get", "post", "problem", "tls_context"]
+
+# Files of authorities that are trusted beside the system's: OpenSSL's variable, and that of `requests`.
+_AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+# OpenSSL's numbers of what can be wrong with a certificate (X509_V_ERR_…).
+_EXPIRED, _NOT_YET, _STRANGERS, _ANOTHER_HOST = 10, 9, {2, 18, 19, 20, 21}, {62, 64}
 
 
-def direct_session() -> requests.Session:
-    """A session that ignores HTTP_PROXY and its like."""
+def api_root(address: str) -> str:
+    """What an address has before `/v1`, whether it was given with it or not."""
+    return address.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def tls_context() -> ssl.SSLContext:
+    """What servers' certificates are verified with: the system's authorities, and those of SSL_CERT_FILE and REQUESTS_CA_BUNDLE.
+
+    Raises:
+        requests.exceptions.SSLError: a variable names no file of certificates.
+    """
+    return _context(*map(os.environ.get, (*_AUTHORITIES, "SSL_CERT_DIR")))
+
+
+@cache
+def _context(*given: str | None) -> ssl.SSLContext:
+    """Args: given: the variables' values, since another value is another context."""
+    context = ssl.create_default_context()  # which heeds OpenSSL's variables, and ignores a file that is not there
+    for name, path in zip(_AUTHORITIES, given, strict=False):
+        if path:
+            try:
+                context.load_verify_locations(**{"capath" if Path(path).is_dir() else "cafile": path})
+            except OSError as error:
+                why = "no such file" if isinstance(error, FileNotFoundError) else "no file of certificates that can be read"
+                raise requests.exceptions.SSLError(f"{name} is {path}: {why}") from None
+    return context
+
+
+class _Verifying(HTTPAdapter):
+    """Connections that are verified as those of the load are, not with the authorities that `requests` brings along."""
+
+    def build_connection_pool_key_attributes(self, request: requests.PreparedRequest, verify: Any, cert: Any = None) -> Any:
+        host, pool = super().build_connection_pool_key_attributes(request, verify, cert)
+        if host["scheme"] == "https":
+            pool["ssl_context"] = tls_context()
+        return host, pool
+
+    def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
+        """The context knows the authorities."""
+
+
+def direct_session(headers: Mapping[str, str] | None = None) -> requests.Session:
+    """A session that ignores HTTP_PROXY and its like, and sends `headers` with each request."""
     session = requests.Session()
     session.trust_env = False
+    session.mount("https://", _Verifying())
+    session.headers.update(headers or {})
     return session
 
 
-def get(url: str, *, key: str | None = None, timeout_s: float = 5.0) -> requests.Response:
-    """GET `url`, with an API key where one is given.
+def get(
+    url: str, *, key: str | None = None, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0
+) -> requests.Response:
+    """GET `url`, with an API key where one is given. No header of `headers`, which may be a secret, follows a redirection.
 
     Raises:
         requests.RequestException: no answer.
     """
-    with direct_session() as session:
-        return session.get(url, headers=_authorized(key), timeout=timeout_s)
+    with direct_session(_headers(key, headers)) as session:
+        return session.get(url, timeout=timeout_s, allow_redirects=not headers)
 
 
-def post(url: str, content: dict[str, Any], *, key: str | None = None, timeout_s: float = 30.0) -> requests.Response:
-    """POST `content` as JSON to `url`, with an API key where one is given.
+def post(
+    url: str,
+    content: dict[str, Any],
+    *,
+    key: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float = 30.0,
+) -> requests.Response:
+    """POST `content` as JSON to `url`, likewise.
 
     Raises:
         requests.RequestException: no answer.
     """
-    with direct_session() as session:
-        return session.post(url, json=content, headers=_authorized(key), timeout=timeout_s)
+    with direct_session(_headers(key, headers)) as session:
+        return session.post(url, json=content, timeout=timeout_s, allow_redirects=not headers)
 
 
-def _authorized(key: str | None) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"} if key else {}
+def _headers(key: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
+    return {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
+
+
+def problem(error: OSError) -> str:
+    """Why no server answered, in words for its user."""
+    verification = _cause(error, ssl.SSLCertVerificationError)
+    if verification is not None:
+        return _certificate_problem(verification)
+    match error:
+        case requests.exceptions.SSLError() | ssl.SSLError():
+            named = str(error).startswith(_AUTHORITIES)
+            return str(error) if named else "it does not speak TLS; does its address begin with http://?"
+        case requests.exceptions.Timeout():
+            return "no answer within 5 s"
+        case requests.exceptions.ConnectionError():
+            return "connection refused, or no such host"
+        case requests.RequestException():
+            return type(error).__name__
+    return error.strerror or str(error)
+
+
+def _certificate_problem(error: ssl.SSLCertVerificationError) -> str:
+    code = error.verify_code
+    if code in _STRANGERS:
+        return (
+            f"its certificate is signed by an authority that is not trusted here ({error.verify_message}); "
+            "name the authority's file in SSL_CERT_FILE"
+        )
+    if code in _ANOTHER_HOST:
+        return f"its certificate is for another host: {error.verify_message.rstrip('.')}"
+    if code in (_EXPIRED, _NOT_YET):
+        return f"its certificate {'has expired' if code == _EXPIRED else 'is not valid yet; is the clock right?'}"
+    return f"its certificate is not accepted: {error.verify_message}"
+
+
+def _cause(error: BaseException | None, kind: type[ssl.SSLCertVerificationError]) -> ssl.SSLCertVerificationError | None:
+    """The error of this kind that `error` is, or wraps: urllib3 and requests keep it as an argument, a reason or a context."""
+    while error is not None:
+        if isinstance(error, kind):
+            return error
+        inner = [getattr(error, "reason", None), *error.args, error.__cause__, error.__context__]
+        error = next((each for each in inner if isinstance(each, BaseException)), None)
+    return None

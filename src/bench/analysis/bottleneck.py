@@ -90,7 +90,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
     if found := _refusals(missing, point, slos, at):
         return found
     if not _telemetry(missing):
-        return Bottleneck("unknown", Silent(at), _names(missing))
+        return Bottleneck("unknown", Silent(at, _read(missing)), _names(missing))
     watched = valid.filter(pl.col("steady_queued_share").is_not_null() & pl.col("telemetry_valid"))
     beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"]).sort("level")
     pushed = beyond.filter(pl.col("level") == pl.col("level").max())
@@ -152,7 +152,7 @@ def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Sl
     if found := _refusals(missing, point, slos, at):
         return found
     if missing["saturated"].null_count() or waiting is None:
-        return Bottleneck("unknown", Silent(at), names)
+        return Bottleneck("unknown", Silent(at, _read(missing)), names)
     if missing["saturated"].any() and not _has_slots(missing):
         return Bottleneck("kv", FullCache(at, _request_bytes(missing)), names)
     slots, running = _slots(missing), mean_of(missing, "running_peak")
@@ -166,6 +166,11 @@ def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Sl
 def _telemetry(runs: pl.DataFrame) -> bool:
     known = all(mean_of(runs, column) is not None for column in ("steady_queued_share", "steady_kv_usage"))
     return known and bool(runs["telemetry_valid"].all())
+
+
+def _read(runs: pl.DataFrame) -> bool:
+    """Whether the server's metrics were scraped at all."""
+    return runs["scrape_endpoint"].null_count() < len(runs)
 
 
 def _between_tokens(runs: pl.DataFrame, there: ServerLoad, alone: ServerLoad, at: At) -> Bottleneck:

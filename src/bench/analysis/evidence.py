@@ -67,9 +67,10 @@ class HighestLevel:
 
 @dataclass(frozen=True)
 class Silent:
-    """The server reports neither its queue nor its KV usage."""
+    """The server reports neither its queue nor its KV usage; or its metrics were not `read`."""
 
     at: At
+    read: bool = True
 
 
 @dataclass(frozen=True)

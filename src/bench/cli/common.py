@@ -9,7 +9,7 @@ from bench.errors import BenchError
 from bench.published import Accelerator, accelerators
 from bench.yaml_file import read_yaml
 
-__all__ = ["known_accelerators", "refuse_missing_gpus", "refuse_wrong_share"]
+__all__ = ["headers_of", "known_accelerators", "refuse_missing_gpus", "refuse_wrong_share"]
 
 
 def known_accelerators(hardware: Path | None) -> dict[str, Accelerator]:
@@ -34,6 +34,28 @@ def refuse_wrong_share(share: float) -> None:
     """
     if not 0 < share <= 1:
         raise BenchError(f"--gpu-memory-utilization is {share:g}; it is a share, above 0 and at most 1.")
+
+
+def headers_of(options: Iterable[str]) -> dict[str, str]:
+    """The headers that `--header 'Name: $VARIABLE'` names, with the variables' values.
+
+    Raises:
+        BenchError: one is no header, holds a value of its own, or names a variable that is not set.
+    """
+    from bench.study.headers import checked_headers, filled_headers  # noqa: PLC0415 - few commands send any
+
+    headers = {}
+    for option in options:
+        name, colon, value = option.partition(":")
+        if not colon or name.strip() in headers:
+            raise BenchError("--header: each is of another name, such as --header 'X-Api-Key: $GATEWAY_KEY'.")
+        headers[name.strip()] = value.strip()
+    try:
+        return filled_headers(checked_headers(headers), where="--header")
+    except ValueError as error:
+        raise BenchError(
+            f"--header: {error}. Quote it in single quotes, so that the shell leaves the variable's name alone."
+        ) from None
 
 
 def refuse_missing_gpus(endpoints: Iterable[str], *, option: str) -> None:

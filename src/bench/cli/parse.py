@@ -9,7 +9,7 @@ from bench.analysis import verdict
 from bench.cli.output import print_json
 from bench.parse import parse_run, tail_text
 from bench.study.config import Thresholds
-from bench.words.verdicts import failures, reason_text
+from bench.words.verdicts import failures, reason_text, retries
 
 __all__ = ["run"]
 
@@ -43,6 +43,8 @@ def run(folder: Path, *, json: bool) -> None:
             print(f"  {label:<20} {tail_text(value, bound) if key == 'ttft_p99_s' else f'{value:.4g}'} {unit}")
     if judged.failed:
         print(f"  {'failed':<20} {failures(judged)}")
+    if again := retries(summary):
+        print(f"  {'sent again':<20} {again}")
     for what, valid in (("latency, throughput", judged.valid), ("the server's counts", judged.counts_valid)):
         print(f"  {what:<20} {'valid' if valid else 'invalid'}")
     for reason in judged.found:

@@ -6,15 +6,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import requests
 
-from bench.cli.common import refuse_missing_gpus
+from bench.cli.common import headers_of, refuse_missing_gpus
 from bench.cli.output import print_json
 from bench.errors import BenchError
-from bench.http import get
+from bench.http import get, problem
 from bench.parse.exposition import ExpositionError, reference_samples
 from bench.telemetry import is_nvml
 from bench.telemetry.scraper import scrape
@@ -22,26 +22,30 @@ from bench.telemetry.scraper import scrape
 __all__ = ["run"]
 
 
-def _fault(url: str) -> str | None:
+def _fault(url: str, headers: Mapping[str, str]) -> str | None:
     """What is wrong with an endpoint's answer; None where it is an exposition, or where there is no answer yet."""
 
     try:
-        answer = get(url)
+        answer = get(url, headers=headers)
         answer.raise_for_status()
         return None if reference_samples(answer.text) else "there is no sample in it"
     except requests.HTTPError as error:
         return str(error)
+    except requests.exceptions.SSLError as error:
+        return problem(error)
     except requests.RequestException:
         return None
     except ExpositionError as error:
         return str(error)
 
 
-def run(urls: Sequence[str], output_dir: Path, interval: float, duration: float | None, *, json: bool) -> None:
-
+def run(
+    urls: Sequence[str], output_dir: Path, interval: float, duration: float | None, headers: Sequence[str], *, json: bool
+) -> None:
     refuse_missing_gpus(urls, option="--url")
+    own = headers_of(headers)
     for url in dict.fromkeys(urls):
-        if not is_nvml(url) and (fault := _fault(url)):
+        if not is_nvml(url) and (fault := _fault(url, own)):
             print(f"warning: {url} gives no Prometheus exposition: {fault}", file=sys.stderr)
     output_dir.mkdir(parents=True, exist_ok=True)
     output = output_dir / "telemetry.jsonl.gz"
@@ -57,7 +61,7 @@ def run(urls: Sequence[str], output_dir: Path, interval: float, duration: float 
     def ready() -> None:
         print(f"scraping every {interval:g} s into {output}", file=sys.stderr)
 
-    kept = scrape(urls, interval, output, ended=ended, ready=ready)
+    kept = scrape(urls, interval, output, ended=ended, ready=ready, headers=dict.fromkeys(urls, own))
     if not kept:
         raise BenchError(f"{', '.join(urls)}: no scrape succeeded; the errors are in {output}.")
     if json:

@@ -13,11 +13,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from bench.cli.common import refuse_missing_gpus
+from bench.cli.common import headers_of, refuse_missing_gpus
 from bench.cli.output import print_json, progress
 from bench.commit import commit_of
 from bench.engine import server_info
 from bench.errors import BenchError
+from bench.fields import checked_address
+from bench.http import api_root
 from bench.load.client import Load
 from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
@@ -25,6 +27,7 @@ from bench.measure.recording import Recording, record_run
 from bench.records.run import RunHeader
 from bench.study import Workload, load_workload
 from bench.study.arrivals import GAPS
+from bench.study.headers import same_server
 from bench.study.specs import PROTOCOL, digest, load_label
 
 __all__ = ["run"]
@@ -54,6 +57,7 @@ def _workload(options: SimpleNamespace) -> tuple[dict[str, Any], float]:
             raise BenchError(message)
     prompt, output = options.prompt_length, options.output_length or (None if options.archetype or options.trace else 128)
     content: dict[str, Any] = {"endpoint": options.endpoint, "stream": not options.no_stream}
+    content |= {"honour_retry_after": True} if options.honour_retry_after else {}
     if options.shared_prefix is not None:
         content |= {"cache": "shared", "shared_prefix": options.shared_prefix}
     for key, value in (("archetype", options.archetype), ("prompt_tokens", prompt), ("output_tokens", output)):
@@ -135,11 +139,12 @@ def run(options: SimpleNamespace) -> None:
     long = f", over {seconds:.0f} s or more" if seconds >= 1 else ""
     print(f"sending {len(planned)} requests to {target.base_url}{long}", file=sys.stderr, flush=True)
     definition = _definition(options, workload, level, seed)
+    allowed = target.headers if same_server(options.metrics or target.base_url, target.base_url) else {}
     header = RunHeader(
         digest=digest([target.base_url, definition]),
         protocol=PROTOCOL,
         # Which metrics a server exposes depends on its version.
-        engine_version=server_info(target.base_url).get("version") if interval else None,
+        engine_version=_version(options.metrics, target, allowed) if interval else None,
         commit=commit_of(),
         round=1,
         definition=definition,
@@ -150,7 +155,14 @@ def run(options: SimpleNamespace) -> None:
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=output) as aside:
         with progress(f"{len(planned)} requests", seconds or None):
             recording = record_run(
-                target, load, Path(aside), header=header, scrape_interval_s=interval, endpoints=options.scrape_also
+                target,
+                load,
+                Path(aside),
+                header=header,
+                scrape_interval_s=interval,
+                metrics=options.metrics,
+                metrics_headers=allowed,
+                endpoints=options.scrape_also,
             )
         _put_in_place(Path(aside), output)
     outcomes: Counter[str] = Counter(record.outcome for record in recording.requests)
@@ -182,11 +194,17 @@ def _target(options: SimpleNamespace) -> Target:
             raise BenchError(f"--{key.replace('_', '-')} is {value}; it must be a number above 0.")
     if options.vocabulary < 16:
         raise BenchError(f"--vocabulary is {options.vocabulary}; prompts need 16 ids or more.")
-    base_url = options.base_url.rstrip("/").removesuffix("/v1")
+    headers = headers_of(options.header)
     try:
-        return Target(base_url, options.model, os.environ.get("OPENAI_API_KEY", "none"))
+        return Target(api_root(options.base_url), options.model, os.environ.get("OPENAI_API_KEY", "none"), headers)
     except BenchError as error:
         raise BenchError(f"--base-url: {error}") from None
+
+
+def _version(metrics: str | None, target: Target, allowed: Mapping[str, str]) -> str | None:
+    """The engine's version; behind a gateway, what exposes the metrics is the engine itself."""
+    info = server_info(metrics.removesuffix("/metrics"), allowed) if metrics else {}
+    return (info or server_info(target.base_url, target.headers)).get("version")
 
 
 def _scrape_interval(options: SimpleNamespace) -> float | None:
@@ -195,9 +213,15 @@ def _scrape_interval(options: SimpleNamespace) -> float | None:
     Raises:
         BenchError: an option asks how to scrape, and none that it be done; or there is no such GPU.
     """
-    for option, given in (("scrape-also", options.scrape_also), ("scrape-interval", options.scrape_interval)):
+    for option in ("scrape-also", "scrape-interval", "metrics"):
+        given = getattr(options, option.replace("-", "_"))
         if given and not options.scrape:
             raise BenchError(f"--{option}: without --scrape nothing is scraped. Add it, or leave this out.")
+    if options.metrics:
+        try:
+            checked_address(options.metrics)
+        except ValueError as error:
+            raise BenchError(f"--metrics is {error}.") from None
     refuse_missing_gpus(options.scrape_also, option="--scrape-also")
     return options.scrape_interval or _SCRAPE_INTERVAL_S if options.scrape else None
 

@@ -8,10 +8,16 @@ from typing import Any
 import requests
 
 from bench.errors import BenchError, shown
-from bench.http import get, post
+from bench.http import api_root, get, post, problem
+from bench.records.environment import without_secrets
 from bench.study import DeploymentSpec
+from bench.study.headers import filled_headers
 
 __all__ = ["refuse_unlike"]
+
+_UNAUTHORIZED = (401, 403)
+_BUSY = (429, 503)  # asked too much, or still loading: an answer that decides nothing
+_NO_LIST = (404, 405, 501)  # of /v1/models, at a gateway that passes on nothing but requests
 
 
 def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
@@ -21,47 +27,66 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
         endpoint: of the deployment's requests, `completions` or `chat`.
 
     Raises:
-        BenchError: nothing answers at its address, what answers has no OpenAI API, or it does not serve the deployment's model.
+        BenchError: a variable of its headers is not set, nothing answers at its address, what answers has no OpenAI API, or it does not
+            serve the deployment's model.
     """
-    base, key = str(spec.engine.base_url).rstrip("/").removesuffix("/v1"), os.environ.get("OPENAI_API_KEY")
-    where = f"engines.{spec.deployment.engine}.base_url"
+    base, key = api_root(str(spec.engine.base_url)), os.environ.get("OPENAI_API_KEY")
+    engine = f"engines.{spec.deployment.engine}"
+    headers = filled_headers(spec.engine.headers, where=f"{engine}.headers")
+    where = f"{engine}.base_url"
+    unauthorized = (
+        f"it wants an API key{', and another one' if key or headers else ''}. Export it as OPENAI_API_KEY. Where it goes into another "
+        f"header, name that and its variable in {engine}.headers."
+    )
     try:
-        answer = get(f"{base}/v1/models", key=key)
+        answer = get(f"{base}/v1/models", key=key, headers=headers)
     except requests.RequestException as error:
         raise BenchError(
-            f"{where}: no server answers at {base} ({_reason(error)}). Start it, or correct the address."
+            f"{where}: no server answers at {base} ({problem(error)}). Start it, or correct the address."
         ) from None
-    if answer.status_code in (401, 403):
+    if answer.history or answer.is_redirect:
         raise BenchError(
-            f"{where}: {base} answers {answer.status_code}: it wants an API key{', and another one' if key else ''}. "
-            "Export it as OPENAI_API_KEY."
+            f"{where}: {base} sends its clients on to {answer.headers.get('Location') or answer.url}, and the load is sent nowhere "
+            "else. Give the address at which it answers itself."
         )
+    if answer.status_code in _UNAUTHORIZED:
+        raise BenchError(f"{where}: {base} answers {answer.status_code}: {unauthorized}")
+    if answer.status_code in _BUSY:
+        raise BenchError(f"{where}: {base}/v1/models answers {answer.status_code}{_until(answer)}. Try again later.")
     names = _models(answer)
-    if names is None:
-        raise BenchError(
-            f"{where}: {base}/v1/models answers {answer.status_code} without a list of models, so this is not an OpenAI-compatible "
-            "server. Give the address of one, without /v1/..."
-        )
-    if spec.served_name in names:
+    if names is None and answer.status_code not in _NO_LIST:
+        raise BenchError(_unlike(where, base, answer))
+    if spec.served_name in (names or ()):
         return
-    # Some servers list one name and take any: the answer to a request decides.
-    said = _refusal(base, spec.served_name, endpoint, key)
-    if said is not None:
-        raise BenchError(
-            f"deployments.{spec.name}.served_name: {base} does not serve {spec.served_name!r} ({said}). It lists "
-            f"{', '.join(names[:10]) or 'no model'}. Write the name of one of its models."
-        )
+    # Some servers list one name and take any, or list none: the answer to a request decides.
+    try:
+        refusal = _refusal(base, spec.served_name, endpoint, key, headers)
+    except requests.RequestException as error:
+        raise BenchError(f"{where}: {base} does not answer a request ({problem(error)}).") from None
+    if refusal is None or refusal.status_code in _BUSY:
+        return
+    said = without_secrets(f"{refusal.status_code} {shown(refusal.text.strip(), 200)}", (key or "", *headers.values()))
+    if refusal.status_code in _UNAUTHORIZED:
+        raise BenchError(f"{where}: {base} answers {said}: {unauthorized}")
+    if names is None:
+        raise BenchError(f"{_unlike(where, base, answer)} A request for {spec.served_name!r} is answered with {said}.")
+    raise BenchError(
+        f"deployments.{spec.name}.served_name: {base} does not serve {spec.served_name!r} ({said}). It lists "
+        f"{', '.join(names[:10]) or 'no model'}. Write the name of one of its models."
+    )
 
 
-def _reason(error: requests.RequestException) -> str:
-    match error:
-        case requests.exceptions.SSLError():
-            return "its certificate is not accepted, or it does not speak TLS"
-        case requests.exceptions.Timeout():
-            return "no answer within 5 s"
-        case requests.exceptions.ConnectionError():
-            return "connection refused, or no such host"
-    return type(error).__name__
+def _unlike(where: str, base: str, answer: requests.Response) -> str:
+    return (
+        f"{where}: {base}/v1/models answers {answer.status_code} without a list of models, so this is not an OpenAI-compatible "
+        "server. Give the address of one, without /v1/..."
+    )
+
+
+def _until(answer: requests.Response) -> str:
+    """What a refusal says of when to come back."""
+    after = answer.headers.get("Retry-After")
+    return f" with Retry-After: {after[:40]}" if after else ""
 
 
 def _models(answer: requests.Response) -> list[str] | None:
@@ -73,15 +98,13 @@ def _models(answer: requests.Response) -> list[str] | None:
         return None
 
 
-def _refusal(base: str, model: str, endpoint: str, key: str | None) -> str | None:
-    """How the server refuses a request for one token of `model`; None where it does not, or is too busy to answer in time."""
+def _refusal(base: str, model: str, endpoint: str, key: str | None, headers: dict[str, str]) -> requests.Response | None:
+    """The answer to a request for one token of `model`, if it refuses that; None where the server is too busy to answer in time."""
     content: dict[str, Any] = {"model": model, "max_tokens": 1, "stream": False}
     content |= {"messages": [{"role": "user", "content": "a"}]} if endpoint == "chat" else {"prompt": "a"}
     path = "chat/completions" if endpoint == "chat" else "completions"
     try:
-        answer = post(f"{base}/v1/{path}", content, key=key)
+        answer = post(f"{base}/v1/{path}", content, key=key, headers=headers)
     except requests.exceptions.Timeout:
         return None
-    except requests.RequestException as error:
-        return _reason(error)
-    return None if answer.ok else f"{answer.status_code} {shown(answer.text.strip(), 200)}"
+    return None if answer.ok else answer

@@ -64,12 +64,12 @@ def gather_facts(
     )
 
 
-def server_info(base_url: str) -> dict[str, Any]:
+def server_info(base_url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
     """What a server reports of itself, its `version` at least; empty where it reports nothing. Each engine has its own path."""
 
     def ask(path: str) -> Any:
         try:
-            return get(f"{base_url}/{path}").json()
+            return get(f"{base_url}/{path}", headers=headers).json()
         except (requests.RequestException, ValueError):
             return None
 

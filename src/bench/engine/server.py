@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -17,7 +17,7 @@ import requests
 from bench.engine import guard
 from bench.engines import managed
 from bench.errors import BenchError
-from bench.http import get
+from bench.http import api_root, get
 from bench.records.environment import redacted_command
 from bench.records.launch import Launch
 
@@ -41,6 +41,7 @@ class Server:
         log: file that takes the server's output.
         ready_timeout_s: longest wait for readiness.
         say: takes progress lines.
+        headers: sent to an external one with each request.
 
     Attributes:
         base_url: where it answers. argv, environment: as started. ready_s: seconds from start to readiness.
@@ -55,7 +56,9 @@ class Server:
         log: Path,
         ready_timeout_s: float,
         say: Callable[[str], None],
+        headers: Mapping[str, str] | None = None,
     ) -> None:
+        self._headers = headers
         self._log, self._ready_timeout_s, self._say = log, ready_timeout_s, say
         self._guard: subprocess.Popen[bytes] | None = None
         self.managed = launch.argv is not None
@@ -77,7 +80,7 @@ class Server:
                 f"{launch.deployment}: its launch names neither a command nor an address. Resolve the deployment again."
             )
         else:
-            self.base_url = launch.base_url.rstrip("/").removesuffix("/v1")
+            self.base_url = api_root(launch.base_url)
 
     def __enter__(self) -> Server:
         try:
@@ -134,11 +137,14 @@ class Server:
 
     def answers(self) -> bool:
         """Whether the server is ready to serve."""
-        path = self._health if self.managed else "/v1/models"
         try:
-            return get(self.base_url + path, key=None if self.managed else os.environ.get("OPENAI_API_KEY")).status_code < 400
+            if self.managed:
+                return get(self.base_url + self._health).status_code < 400
+            status = get(f"{self.base_url}/v1/models", key=os.environ.get("OPENAI_API_KEY"), headers=self._headers).status_code
         except requests.RequestException:
             return False
+        # A gateway may have no list of models, or limit how often it is asked; what it does not forgive is a wrong key.
+        return status < 500 and status not in (401, 403)
 
     def last_words(self) -> str:
         """The end of its log, for an error message."""

@@ -10,15 +10,18 @@ import gc
 import os
 import pickle
 import resource
-import ssl
 import struct
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from bench.load.assignment import Assignment, Report
 from bench.load.connection import Address
 from bench.load.loop import Loop, ParentGone
 from bench.load.records import record_of
+
+if TYPE_CHECKING:
+    import ssl
 
 
 def main() -> None:
@@ -32,16 +35,37 @@ def main() -> None:
     except ParentGone:
         sys.exit(1)
     except OSError as error:
-        pickle.dump(f"{error.strerror or error}", out)
+        pickle.dump(_problem(error, assignment), out)
         out.flush()
+
+
+def _problem(error: OSError, assignment: Assignment) -> str:
+    """Why it cannot go on."""
+    if not assignment.tls:
+        return error.strerror or str(error)
+    from bench.http import problem  # noqa: PLC0415 - `requests` takes long to import, and plain HTTP needs nothing of it
+
+    return problem(error)
+
+
+def _tls() -> ssl.SSLContext:
+    from bench.http import tls_context  # noqa: PLC0415 - likewise
+
+    return tls_context()
 
 
 def _send(assignment: Assignment, into, out) -> None:  # type: ignore[no-untyped-def]
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    tls = ssl.create_default_context() if assignment.tls else None
+    tls = _tls() if assignment.tls else None
     address = Address(assignment.host, assignment.port, tls)
-    loop = Loop(address, timeout_s=assignment.timeout_s, spare=assignment.spare, watched=into.fileno())
+    loop = Loop(
+        address,
+        timeout_s=assignment.timeout_s,
+        spare=assignment.spare,
+        honour_retry_after=assignment.honour_retry_after,
+        watched=into.fileno(),
+    )
     loop.open(assignment.connections)
     pickle.dump(None, out)
     out.flush()

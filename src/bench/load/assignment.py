@@ -17,6 +17,7 @@ class Assignment:
     Attributes:
         host, port, tls: the server. connections: to open before the run. spare: to keep open beyond those in use.
         in_flight: of the exchanges without a moment of their own, how many are held in flight.
+        honour_retry_after: whether a refused request is sent again when its answer says.
     """
 
     host: str
@@ -27,6 +28,7 @@ class Assignment:
     spare: int
     in_flight: int
     timeout_s: float
+    honour_retry_after: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -154,10 +154,10 @@ def _waiting(
     assignments = _assignments(target, load, planned, exchanges)
     with ExitStack() as stack:
         processes = [stack.enter_context(_Process(target, assignment)) for assignment in assignments]
-        yield lambda: _run(processes, planned)
+        yield lambda: _run(target, processes, planned)
 
 
-def _run(processes: Sequence[_Process], planned: list[PlannedRequest]) -> LoadResult:
+def _run(target: Target, processes: Sequence[_Process], planned: list[PlannedRequest]) -> LoadResult:
     for process in processes:
         process.assign()
     for process in processes:
@@ -168,6 +168,7 @@ def _run(processes: Sequence[_Process], planned: list[PlannedRequest]) -> LoadRe
         process.start(start)
     reports = [process.report() for process in processes]
     records = sorted((record for report in reports for record in report.records), key=lambda record: record.index)
+    records = [replace(r, error=target.without_secrets(r.error)) if r.error else r for r in records]
     facts = [
         ProcessFacts(report.lags, report.cpu_s, report.reads, skew, report.realtime)
         for report, skew in zip(reports, skews, strict=True)
@@ -208,6 +209,7 @@ def _assignments(
                 spare=spare,
                 in_flight=held if closed else 0,
                 timeout_s=load.timeout_s,
+                honour_retry_after=load.workload.honour_retry_after,
             )
         )
     return assignments

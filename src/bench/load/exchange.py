@@ -21,6 +21,8 @@ class Exchange:
         streamed: whether the answer comes in chunks, each with its tokens.
         scheduled: when it was due; sent: just before its bytes went to a connected socket, the last time that they did.
         resent: how often they went again, as the server was closing the connection that carried them before.
+        first_sent: of a request that was refused and sent again, the first time. attempts: how often it was sent, but for `resent`.
+        waited_s: for how long it was held back between them, together.
         end: when its last byte was in, or it failed.
         times, reads: arrival of each read and its bytes, in order; the response's head is in the first.
         failure: `disconnect` or `timeout`, where the exchange did not end by itself. error: the system's message about its connection.
@@ -42,3 +44,6 @@ class Exchange:
     failure: str | None = None
     error: str | None = None
     resent: int = 0
+    first_sent: float | None = None
+    attempts: int = 1
+    waited_s: float = 0.0

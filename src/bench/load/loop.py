@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from bench.load.connection import READ_SIZE, UNREADABLE, Address, Connection
 from bench.load.exchange import Exchange
+from bench.load.records import asked_wait
 from bench.load.timer import Timer
 
 __all__ = ["Loop", "ParentGone"]
@@ -49,14 +50,25 @@ class Loop:
     Args:
         address: the server. timeout_s: an exchange without its end so long after it was sent (the last time) fails as `timeout`.
         spare: connections to keep open and idle while requests remain to be sent, so that few wait for their own.
+        honour_retry_after: whether a request that is refused is sent again after the wait that the answer asks for, unless that
+            would end later than `timeout_s` after it was sent first.
         watched: a descriptor whose end means that nobody waits for the result.
 
     Attributes:
         lags: how late each tick of a 10 ms timer was served (s): what a read's stamp can be late.
     """
 
-    def __init__(self, address: Address, *, timeout_s: float, spare: int = 0, watched: int | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        *,
+        timeout_s: float,
+        spare: int = 0,
+        honour_retry_after: bool = False,
+        watched: int | None = None,
+    ) -> None:
         self._address, self._timeout_s, self._spare = address, timeout_s, spare
+        self._honours = honour_retry_after
         self._epoll = select.epoll()
         self._table: dict[int, Connection] = {}
         # Of those connections the ones in the middle of a streamed answer, with all that a read needs.
@@ -215,7 +227,8 @@ class Loop:
             if not due or due[0][0] > now():
                 break
             moment, _, exchange = heapq.heappop(due)
-            exchange.scheduled = moment
+            if exchange.first_sent is None:
+                exchange.scheduled = moment
             self._send(exchange)
         self._arm()
 
@@ -276,7 +289,23 @@ class Loop:
                     self._homeless.popleft()
                 else:
                     self._connect()
-        self._ended(exchange, arrival)
+        if not (self._honours and failure is None and self._put_off(exchange, arrival)):
+            self._ended(exchange, arrival)
+
+    def _put_off(self, exchange: Exchange, moment: float) -> bool:
+        """Send a refused exchange again when its answer says; whether it is to be. To its user it is one request all the while."""
+        wait = asked_wait(exchange)
+        first = exchange.sent if exchange.first_sent is None else exchange.first_sent
+        if wait is None or first is None or moment + wait > first + self._timeout_s:
+            return False
+        exchange.first_sent, exchange.end = first, None
+        exchange.attempts += 1
+        exchange.waited_s += wait
+        exchange.times, exchange.reads = [], []
+        self._to_send += 1
+        heapq.heappush(self._due, (moment + wait, next(self._count), exchange))
+        self._arm()
+        return True
 
     def _ended(self, exchange: Exchange, moment: float) -> None:
         """What an end lets go: the next turn of its conversation, or the next in the queue."""
@@ -371,10 +400,9 @@ class Loop:
         # One sample each ring: a stall of a second weighs as the hundred ticks that it swallowed.
         self.lags.extend(moment - self._next_tick - i * _TICK_S for i in range(rings))
         self._next_tick += rings * _TICK_S
-        # A connection that carries something else has seen the exchange end, or be sent again, which counts anew.
-        while self._sent and (self._sent[0][2].exchange is not self._sent[0][1] or self._sent[0][0] < moment):
-            _, exchange, connection = self._sent.popleft()
-            if connection.exchange is exchange:
+        while self._sent and (self._over(*self._sent[0]) or self._sent[0][0] < moment):
+            deadline, exchange, connection = self._sent.popleft()
+            if not self._over(deadline, exchange, connection):
                 self._end(connection, exchange, "timeout", moment)
         while self._homeless and (self._homeless[0].scheduled or moment) + self._timeout_s < moment:
             self._fail(self._homeless.popleft(), TimeoutError(f"no connection within {self._timeout_s:g} s"))
@@ -385,6 +413,10 @@ class Loop:
             wanted = min(self._spare, self._to_send) - len(self._idle) - len(self._opening)
             for _ in range(min(wanted, _CONNECTING - len(self._opening))):
                 self._connect()
+
+    def _over(self, deadline: float, exchange: Exchange, connection: Connection) -> bool:
+        """Whether that sending of an exchange has ended: its connection carries something else, or the same sent again."""
+        return connection.exchange is not exchange or exchange.sent is None or exchange.sent + self._timeout_s != deadline
 
     def close(self) -> None:
         """Close every connection."""

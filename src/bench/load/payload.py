@@ -97,7 +97,8 @@ def _template(target: Target, workload: Workload) -> tuple[bytes, dict[str, Any]
     except Exception as error:
         if not hasattr(catch, "request"):
             raise BenchError(
-                f"the openai SDK would not build a request: {error!r}. Check the model's name and OPENAI_API_KEY."
+                f"the openai SDK would not build a request: {target.without_secrets(repr(error))}. Check the model's name and "
+                "OPENAI_API_KEY."
             ) from None
     request = catch.request
     body: dict[str, Any] = json.loads(request.content)
@@ -106,10 +107,14 @@ def _template(target: Target, workload: Workload) -> tuple[bytes, dict[str, Any]
             "the openai SDK writes JSON otherwise than expected; Saturate needs the pinned version (requirements.lock)."
         )
     lines = [request.method.encode() + b" " + request.url.raw_path.replace(b"%", b"%%") + b" HTTP/1.1"]
+    # Compressed answers would be stamped as their compressor flushes them.
+    left_out = {b"accept-encoding", *(name.lower().encode() for name in target.headers)}
+    if target.headers and target.api_key == Target.api_key:
+        left_out.add(b"authorization")  # a gateway that takes another header may refuse a key that is none
     for name, value in request.headers.raw:
-        # Compressed answers would be stamped as their compressor flushes them.
-        if name.lower() != b"accept-encoding":
+        if name.lower() not in left_out:
             lines.append(name + b": " + (b"%d" if name.lower() == b"content-length" else value.replace(b"%", b"%%")))
+    lines += [f"{name}: {value}".encode().replace(b"%", b"%%") for name, value in target.headers.items()]
     return b"\r\n".join(lines) + b"\r\n\r\n", body
 
 
@@ -123,23 +128,27 @@ class _Units:
     LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
     def __init__(self, target: Target) -> None:
-        few, many = (self._ask(target, n) for n in (8, 72))
+        self._target = target
+        few, many = (self._ask(n) for n in (8, 72))
         each = (many - few) // 64 if few else 0
         # A count that does not grow with the text counts nothing.
         self._each, self._template = (each, few - 8 * each) if each > 0 else (1, 0)
 
-    def _ask(self, target: Target, count: int) -> int:
+    def _ask(self, count: int) -> int:
         """Tokens of a chat with a text of `count` letters; 0 where the server does not count them."""
-        chat = {"model": target.model, "messages": [{"role": "user", "content": self.text([FIRST_ID] * count)}]}
+        chat = {"model": self._target.model, "messages": [{"role": "user", "content": self.text([FIRST_ID] * count)}]}
         try:
-            answer = post(f"{target.base_url}/tokenize", chat).json()
+            answer = self._post("tokenize", chat)
             if "count" in answer:
                 return int(answer["count"])
             # llama.cpp counts tokens of text alone, and has its template applied elsewhere.
-            text = post(f"{target.base_url}/apply-template", chat).json()["prompt"]
-            return len(post(f"{target.base_url}/tokenize", {"content": text, "parse_special": True}).json()["tokens"])
+            text = self._post("apply-template", chat)["prompt"]
+            return len(self._post("tokenize", {"content": text, "parse_special": True})["tokens"])
         except (requests.RequestException, ValueError, KeyError, TypeError):
             return 0
+
+    def _post(self, path: str, content: dict[str, Any]) -> Any:
+        return post(f"{self._target.base_url}/{path}", content, headers=self._target.headers).json()
 
     def count(self, tokens: int) -> tuple[int, int]:
         """Letters of a chat of so many tokens, one at least, and full stops to add where a letter takes several."""

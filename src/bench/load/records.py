@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
 import httptools
@@ -13,9 +16,12 @@ from bench.load.connection import UNREADABLE
 from bench.load.exchange import Exchange
 from bench.records.request import Outcome, RequestRecord
 
-__all__ = ["record_of"]
+__all__ = ["asked_wait", "record_of"]
 
 # Keys of a chat delta that carry what the model generated: an answer, its reasoning, or a call of a tool.
+_REFUSALS = (429, 503)
+_LONGEST_WAIT_S = 10**9
+_SHORTEST_WAIT_S = 0.1  # whoever answers `Retry-After: 0` each time is not to be asked as fast as the network allows
 _OUTPUT, _REASONING = ("content", "tool_calls", "refusal"), ("reasoning_content", "reasoning")
 
 
@@ -41,7 +47,7 @@ def record_of(exchange: Exchange, start: float) -> RequestRecord:
         outcome = "disconnect"
     else:
         outcome = "ok" if answer.complete and response.complete else "truncated"
-    sent = exchange.sent
+    sent = exchange.sent if exchange.first_sent is None else exchange.first_sent
     first = answer.tokens[0] if answer.tokens and exchange.streamed else None
     last = answer.tokens[-1] if answer.tokens else None
     usage = answer.usage
@@ -68,7 +74,19 @@ def record_of(exchange: Exchange, start: float) -> RequestRecord:
         e2e_s=None if last is None or sent is None else round(last - sent, 6),
         token_times_s=[round(t - start, 6) for t in answer.tokens],
         resent=exchange.resent,
+        retry_after_s=response.retry_after_s,
+        attempts=exchange.attempts,
+        waited_s=round(exchange.waited_s, 6),
     )
+
+
+def asked_wait(exchange: Exchange) -> float | None:
+    """For how long its answer asks to wait before the request is sent again (s); None where it does not, or is no 429 or 503."""
+    if exchange.reads and exchange.reads[0][9:12] == b"200":  # nearly all are, and a look at all of it takes long
+        return None
+    response = _Response(exchange)
+    wait = response.retry_after_s if response.status in _REFUSALS else None
+    return None if wait is None else max(wait, _SHORTEST_WAIT_S)
 
 
 class _Response:
@@ -83,6 +101,7 @@ class _Response:
         self.pieces: list[tuple[float, bytes]] = []
         self.encoding = b"identity"
         self.complete = False
+        self._retry_after = self._date = ""
         self._parser = httptools.HttpResponseParser(self)
         for self._time, read in zip(exchange.times, exchange.reads, strict=True):
             try:
@@ -99,6 +118,10 @@ class _Response:
         self._framed = self._framed or name in (b"content-length", b"transfer-encoding")
         if name == b"content-encoding":
             self.encoding = value.lower()
+        elif name == b"retry-after":
+            self._retry_after = value.decode("latin-1").strip()
+        elif name == b"date":
+            self._date = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -112,9 +135,32 @@ class _Response:
         self.complete = self.status is not None
 
     @property
+    def retry_after_s(self) -> float | None:
+        """Seconds from the answer to the moment of its Retry-After; None where it has none, or one that cannot be read.
+
+        A date is counted from the answer's own, which no difference between the two clocks touches.
+        """
+        if self._retry_after.isascii() and self._retry_after.isdigit():
+            return float(min(int(self._retry_after[:12]), _LONGEST_WAIT_S))
+        moment = _moment(self._retry_after)
+        if moment is None or self.headers is None:
+            return None
+        arrived = datetime.fromtimestamp(time.time() - (time.monotonic() - self.headers), UTC)
+        return max(0.0, round((moment - (_moment(self._date) or arrived)).total_seconds(), 3))
+
+    @property
     def body(self) -> bytes:
         """All of it."""
         return b"".join(piece for _, piece in self.pieces)
+
+
+def _moment(text: str) -> datetime | None:
+    """A date of an HTTP header."""
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 class _Usage(NamedTuple):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from bench.errors import BenchError
+from bench.fields import checked_address
+from bench.records.environment import without_secrets, without_user
 
 __all__ = ["Target"]
 
@@ -14,20 +16,25 @@ __all__ = ["Target"]
 class Target:
     """An OpenAI-compatible server: `base_url` without `/v1`, and the name under which it serves the model.
 
+    Attributes:
+        api_key: sent to `/v1` as `Authorization: Bearer …`. headers: sent with each request; an `Authorization` among them replaces
+            the key. Their values are secrets.
+
     Raises:
         BenchError: `base_url` is no address.
     """
 
     base_url: str
     model: str
-    api_key: str = "none"
+    api_key: str = field(default="none", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         try:
-            url = urlsplit(self.base_url)
-            host, _ = url.hostname or "", url.port  # a port beyond 65535 raises
-            host.encode("idna")  # as looking it up does: an empty or overlong part raises
+            checked_address(self.base_url)
         except ValueError as error:
-            raise BenchError(f"{self.base_url!r} is no address: {error}. One is like http://127.0.0.1:8000.") from None
-        if url.scheme not in ("http", "https") or not host:
-            raise BenchError(f"{self.base_url!r} is no address: it starts with http:// or https:// and a host's name.")
+            raise BenchError(f"{without_user(self.base_url)!r} is {error}.") from None
+
+    def without_secrets(self, text: str) -> str:
+        """A server's words without the key and the headers' values."""
+        return without_secrets(text, (self.api_key, *self.headers.values()))

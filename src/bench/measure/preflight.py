@@ -9,18 +9,23 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
+import requests
+
 from bench.engine import core_groups, gpu_names, refuse_unfit, refuse_unlike, refuse_unready
 from bench.engines import managed
 from bench.errors import BenchError
 from bench.fields import shown_size
+from bench.http import get, problem
 from bench.measure.comparable import hardware_of, refuse_other_hardware
+from bench.measure.metrics import metric_names
 from bench.models import Geometry, Model, config_of, geometry_at, geometry_of_model
 from bench.models.gguf import gguf_tensors
 from bench.models.hub import refuse_unfetchable
 from bench.records.checksums import record_digest
 from bench.store import Store, facts_key, run_states
 from bench.study import DeploymentSpec, Paths, Plan
-from bench.telemetry import gpus_missing, nvml_endpoint, nvml_problem
+from bench.study.headers import filled_headers, same_server
+from bench.telemetry import find_catalogue, gpus_missing, nvml_endpoint, nvml_problem
 
 __all__ = ["faults"]
 
@@ -68,6 +73,8 @@ def _checks(plan: Plan, spec: DeploymentSpec, store: Store, preparing: Container
     if spec.engine.source == "external":
         for endpoint in sorted({run.workload.endpoint for run in plan.runs_of(spec.name)}):
             yield partial(refuse_unlike, spec, endpoint)
+        if spec.engine.metrics not in (None, "none"):
+            yield partial(_refuse_no_metrics, spec)
         return
     engine = spec.deployment.engine
     record = Path(Paths.ENGINE.format(engine=engine))
@@ -79,6 +86,22 @@ def _checks(plan: Plan, spec: DeploymentSpec, store: Store, preparing: Container
     if managed(spec.engine.kind).gguf and spec.model.synthetic:
         yield partial(_refuse_full_disk, spec)
     yield lambda: refuse_other_hardware(plan, spec, store, hardware_of(spec))
+
+
+def _refuse_no_metrics(spec: DeploymentSpec) -> None:
+    """Look whether the metrics are where the study says."""
+    engine, address = spec.engine, str(spec.engine.metrics)
+    where = f"engines.{spec.deployment.engine}.metrics"
+    instead = "Correct the address; `metrics: none` measures without, and causes and KV cache stay unknown."
+    headers = filled_headers(engine.headers, where=f"engines.{spec.deployment.engine}.headers")
+    try:
+        answer = get(address, headers=headers if same_server(address, str(engine.base_url)) else None)
+    except requests.RequestException as error:
+        raise BenchError(f"{where}: nothing answers at {address} ({problem(error)}). {instead}") from None
+    if not answer.ok or find_catalogue(metric_names(answer.text)).engine is None:
+        raise BenchError(
+            f"{where}: {address} answers {answer.status_code} without metrics of an engine that is known. {instead}"
+        )
 
 
 def _refuse_cores(spec: DeploymentSpec) -> None:

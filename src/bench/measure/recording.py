@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -58,6 +58,8 @@ def record_run(
     *,
     header: RunHeader,
     scrape_interval_s: float | None,
+    metrics: str | None = None,
+    metrics_headers: Mapping[str, str] | None = None,
     endpoints: Sequence[str] = (),
     prefix_block_size: int | None = None,
     engines: int = 1,
@@ -68,7 +70,8 @@ def record_run(
     Args:
         folder: an existing folder.
         header: what is known of the run beforehand.
-        scrape_interval_s: None leaves the telemetry out (a server without /metrics). endpoints: further ones beside the server's.
+        scrape_interval_s: None leaves the telemetry out (a server without /metrics). metrics: where the server's are; None: at
+            `/metrics`. metrics_headers: sent there. endpoints: further ones beside it.
         prefix_block_size: tokens in a block of the server's prefix cache; None where it is off or unknown.
         engines: behind the endpoint, each with a prefix cache of its own.
         descends: whether the server's processes descend from this one.
@@ -80,17 +83,18 @@ def record_run(
     primer = prepared.prime()
     started = datetime.now(UTC)
     host = HostWatch(whole=descends)
-    metrics = None if scrape_interval_s is None else f"{target.base_url}/metrics"
+    metrics = None if scrape_interval_s is None else metrics or f"{target.base_url}/metrics"
     drain_s = 0.0
     with ExitStack() as stack:
         send = stack.enter_context(prepared.waiting())  # its processes start while the scraper does
         if metrics and scrape_interval_s is not None:
-            stack.enter_context(scraping([metrics, *endpoints], scrape_interval_s, folder / TELEMETRY))
+            own = {metrics: metrics_headers or {}}
+            stack.enter_context(scraping([metrics, *endpoints], scrape_interval_s, folder / TELEMETRY, headers=own))
         result = send()
         records = result.records
         write_requests(records, folder / REQUESTS)  # before anything else can fail
         if metrics:
-            drain_s = _drain(metrics, result.end)
+            drain_s = _drain(metrics, metrics_headers, result.end)
     record = RunRecord(
         **vars(header),
         started=started.isoformat(timespec="milliseconds"),
@@ -120,7 +124,7 @@ def _expected_tokens(planned: Sequence[PlannedRequest], block_size: int | None, 
     return None if expected and engines > 1 else expected
 
 
-def _drain(metrics_url: str, end: float) -> float:
+def _drain(metrics_url: str, headers: Mapping[str, str] | None, end: float) -> float:
     """Wait until the server reports nothing running or waiting; returns the seconds since the load's `end`.
 
     Gauges may go stale after many cancellations, so the wait has a limit.
@@ -128,7 +132,7 @@ def _drain(metrics_url: str, end: float) -> float:
     begin = time.monotonic()
     while time.monotonic() - begin < _DRAIN_LIMIT_S:
         try:
-            text = get(metrics_url).text
+            text = get(metrics_url, headers=headers).text
         except requests.RequestException:
             break  # the session finds out whether the server lives
         values = metric_values(text, exposition_names(["running", "waiting"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from bench.records.launch import Launch, read_launch
 from bench.records.run import SessionHeader
 from bench.store import Store, facts_key
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
+from bench.study.headers import filled_headers, same_server
 from bench.study.plan import PROTOCOL
 from bench.telemetry import find_catalogue
 
@@ -118,6 +119,7 @@ def _measure_missing(
 ) -> None:
     progress.starting(log, len(missing))
     settings, d = plan.measurement, spec.deployment
+    headers = filled_headers(spec.engine.headers, where=f"engines.{d.engine}.headers")
     say(f"{spec.name}: starting {spec.deployment.engine} for {_runs(missing)}" if spec.engine.source != "external"
         else f"{spec.name}: measuring {spec.engine.base_url}, {_runs(missing)}")  # fmt: skip
     refuse_strange_launch(launch)
@@ -131,6 +133,7 @@ def _measure_missing(
         log=log,
         ready_timeout_s=settings.ready_timeout_s,
         say=lambda text: say(f"{spec.name}: {text}"),
+        headers=headers,
     )
     environment = inherited(spec, server.environment, os.environ)
     refuse_another_environment(plan, spec, store, environment)
@@ -138,7 +141,7 @@ def _measure_missing(
         say(f"{spec.name}: ready after {server.ready_s:.0f} s at {server.base_url}")
         ready = time.monotonic()
         progress.state("warming up")
-        target = Target(server.base_url, spec.served_name, os.environ.get("OPENAI_API_KEY", "none"))
+        target = Target(server.base_url, spec.served_name, os.environ.get("OPENAI_API_KEY", "none"), headers)
         with blaming(server):
             warmup = warm_up(target, missing, settings, launch)
         if warmup.stable is False:
@@ -147,7 +150,12 @@ def _measure_missing(
                 "the first runs may show it"
             )
         refuse_dead(server)
-        info, exposition = server_info(server.base_url), _exposition(server)
+        metrics = _metrics_address(spec, server)
+        allowed = headers if metrics and same_server(metrics, server.base_url) else {}
+        exposition = _exposition(metrics, allowed) if metrics else ""
+        # Behind a gateway, what exposes the metrics is the engine itself.
+        info = server_info(metrics.removesuffix("/metrics"), allowed) if metrics and spec.engine.metrics else {}
+        info = info or server_info(server.base_url, headers)
         facts = gather_facts(
             spec,
             launch,
@@ -159,7 +167,7 @@ def _measure_missing(
             warmup=warmup,
         )
         served = any(ttft is not None for ttft in warmup.ttft_s)
-        scraped = _worth_scraping(server, exposition, facts.engine_version, served, say)
+        scraped = metrics is not None and _worth_scraping(spec, metrics, exposition, facts.engine_version, served, say)
         endpoints = further_endpoints(spec, server, settings.telemetry.values(), lambda text: say(f"{spec.name}: {text}"))
         refuse_another_version(plan, spec, store, facts.engine_version)
         with store.adding(key) as folder:
@@ -181,6 +189,8 @@ def _measure_missing(
             ),
             recording={
                 "scrape_interval_s": settings.scrape_interval_s if scraped else None,
+                "metrics": metrics,
+                "metrics_headers": allowed,
                 "endpoints": endpoints,
                 **_prefixes(facts, launch, d.data_parallel),
                 "descends": _descends(spec),
@@ -211,18 +221,27 @@ def _descends(spec: DeploymentSpec) -> bool:
     return engine.source in ("lock", "command") or (engine.source == "container" and engine.runtime == "apptainer")
 
 
-def _exposition(server: Server) -> str:
+def _metrics_address(spec: DeploymentSpec, server: Server) -> str | None:
+    """Where the server's metrics are; None where the study says that they cannot be read."""
+    if spec.engine.metrics == "none":
+        return None
+    return spec.engine.metrics or f"{server.base_url}/metrics"
+
+
+def _exposition(metrics: str, headers: Mapping[str, str]) -> str:
     """What the server exposes; empty where it exposes nothing."""
     try:
-        answer = get(f"{server.base_url}/metrics")
+        answer = get(metrics, headers=headers)
     except requests.RequestException:
         return ""
     return answer.text if answer.ok else ""
 
 
-def _worth_scraping(server: Server, exposition: str, version: str | None, served: bool, say: Callable[[str], None]) -> bool:
+def _worth_scraping(
+    spec: DeploymentSpec, metrics: str, exposition: str, version: str | None, served: bool, say: Callable[[str], None]
+) -> bool:
     """Whether the server is to be scraped: it exposes what one of its engine and version should. False for an external one that
-    exposes nothing we know.
+    exposes nothing we know, unless the study says where its metrics are.
 
     Args:
         served: whether it answered a request yet. Some engines expose a metric only when there is something to tell.
@@ -231,9 +250,9 @@ def _worth_scraping(server: Server, exposition: str, version: str | None, served
         BenchError: it names the metrics that are missing, before any run is spent on them.
     """
     found = find_catalogue(metric_names(exposition), version)
-    lacking = f"{server.base_url}/metrics lacks {'; '.join(found.missing)}"
-    if found.engine is None and not server.managed:
-        say(f"{lacking}; measuring without telemetry")
+    lacking = f"{metrics} lacks {'; '.join(found.missing)}"
+    if found.engine is None and spec.engine.source == "external" and spec.engine.metrics is None:
+        say(f"{lacking}; measuring without telemetry: causes and KV cache stay unknown")
         return False
     if found.missing and (served or found.engine is None):
         raise BenchError(f"{lacking}. A metric that has another name there needs a line in src/bench/engines.")

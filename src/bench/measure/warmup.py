@@ -12,6 +12,7 @@ from bench.load.target import Target
 from bench.measure.rounds import load_of
 from bench.records.deployment import Warmup
 from bench.records.launch import Launch
+from bench.records.request import RequestRecord
 from bench.study import RunSpec, Workload
 from bench.study.config import Measurement
 
@@ -43,6 +44,7 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
                 "num_requests": count if arrival == "closed" else None,
                 "endpoint": first.workload.endpoint,
                 "stream": first.workload.stream,
+                "honour_retry_after": first.workload.honour_retry_after,
             }
         )
         load = replace(
@@ -52,9 +54,9 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
         if not ttfts and all(record.outcome != "ok" for record in records):
             reason = records[0].error
             raise BenchError(
-                f"{target.base_url} answered none of the first {count} requests of warm-up: {records[0].outcome}"
-                + (f", {reason.rstrip('.')}" if reason else "")
-                + f". Check the model's name ({target.model!r}), OPENAI_API_KEY, and the lengths of {missing[0].workload_name}."
+                f"{target.base_url} answered none of the first {count} requests of warm-up: {_failure(records[0])}"
+                + (f", {reason.rstrip('.')}. " if reason else ". ")
+                + _advice(records[0], target, missing[0])
             )
         return [(r.e2e_s if r.ttft_s is None else r.ttft_s) if r.outcome == "ok" else None for r in records]
 
@@ -64,3 +66,13 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
         known = sorted(value for value in latest if value is not None)
         stable = len(known) == 3 and known[2] - known[0] <= settings.warmup_spread * known[1]
     return Warmup(ttft_s=(*ttfts, *send("burst", AT_ONCE)), stable=stable)
+
+
+def _failure(record: RequestRecord) -> str:
+    return record.outcome + (f" {record.status}" if record.outcome == "http_error" else "")
+
+
+def _advice(record: RequestRecord, target: Target, run: RunSpec) -> str:
+    if record.status == 429:
+        return f"Raise the endpoint's rate limit, or let workloads.{run.family} wait as it asks (honour_retry_after: true)."
+    return f"Check the model's name ({target.model!r}), OPENAI_API_KEY, and the lengths of {run.workload_name}."

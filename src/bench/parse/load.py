@@ -64,7 +64,8 @@ def load_figures(
 
     Returns:
         `offered_rate`, `achieved_rate` (requests/s; gaps between first and last due, and sent), `in_flight_peak` (requests, at the
-        client), those of `in_flight_figures`,
+        client), `retried` (requests that were refused and sent again) and `retry_wait_max_s` (longest time that one was held back),
+        those of `in_flight_figures`,
         `waiting_standing`, `kv_usage_queued` (of the requests that wait once the load stands, see `_queue`),
         `prefix_hit_rate` (share of prompt tokens that came from the cache, by the server's counters) and `prefix_hit_rate_expected`
         (None where several engines have a cache each).
@@ -73,12 +74,15 @@ def load_figures(
     asked = requests["prompt_asked"].sum() or 0
     hits, queries = counters["prefix_hits"], counters["prefix_queries"]
     implied = record.prefix.expected_tokens
+    retries, counted = _retries(record, requests), in_flight_figures(requests, telemetry, window)
     return {
         "offered_rate": _rate(requests["scheduled_s"].drop_nulls()),
         "achieved_rate": _rate(sent),
         "in_flight_peak": _peak(sent, ends),
+        **retries,
         **_queue(sent, ends, telemetry),
-        **in_flight_figures(requests, telemetry, window),
+        # To its user a request that is held back is in flight, and the server has none of it.
+        **(dict.fromkeys(counted) if retries["retried"] else counted),
         "prefix_hit_rate": hits / queries if queries and hits is not None else None,
         **_recovery(record.definition.get("step"), requests),
         "prefix_hit_rate_expected": None if implied is None else implied / asked if asked else 0.0,
@@ -92,6 +96,14 @@ def _recovery(step: Mapping[str, float] | None, requests: pl.DataFrame) -> dict[
     from_due = requests.with_columns(ttft_s=pl.col("first_token_s") - pl.col("scheduled_s"))
     found = recovery(from_due, step_start_s=step["start_s"], step_end_s=step["start_s"] + step["duration_s"])
     return {"recovered": found.recovered, "recovery_s": found.recovery_s}
+
+
+def _retries(record: RunRecord, requests: pl.DataFrame) -> dict[str, float | None]:
+    """Nulls where the workload sends nothing again."""
+    if not record.definition.get("honour_retry_after"):
+        return {"retried": None, "retry_wait_max_s": None}
+    waits = requests.filter(pl.col("attempts") > 1)["waited_s"]
+    return {"retried": len(waits), "retry_wait_max_s": waits.max()}  # type: ignore[dict-item]
 
 
 def _rate(moments: pl.Series) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "REDACTED",
@@ -17,6 +17,7 @@ __all__ = [
     "redacted_command",
     "redacted_text",
     "shown_settings",
+    "without_secrets",
     "without_user",
 ]
 
@@ -105,6 +106,15 @@ def environment_text(record: Mapping[str, str] | None) -> str | None:
     if record is None:
         return None
     return ", ".join(f"{name}={value}" for name, value in counted(record).items()) or "none exported"
+
+
+def without_secrets(text: str, values: Iterable[str]) -> str:
+    """A server's words, with `…` in place of each of `values`, for one that repeats the key that it refuses."""
+    # Of `Bearer KEY` a server repeats the key alone.
+    for secret in sorted({part for value in values for part in (value, *value.split())}, key=len, reverse=True):
+        if len(secret) >= _SHORTEST:
+            text = text.replace(secret, "…")
+    return text
 
 
 def without_user(address: str) -> str:

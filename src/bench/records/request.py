@@ -33,6 +33,9 @@ class RequestRecord:
         token_times_s: arrival of each chunk that carries tokens.
         resent: how often it was sent again, as the server closed a connection that it had answered on before while the request was on
             its way; `sent_s` is the last time.
+        retry_after_s: for how long the answer asked to wait before another try (`Retry-After`, seconds or a date). attempts: how often
+            it was sent, where the workload honours that; `sent_s` is the first time then, and the answer is the last one. waited_s: for
+            how long it was held back between them, together.
     """
 
     index: int
@@ -57,6 +60,9 @@ class RequestRecord:
     e2e_s: float | None
     token_times_s: list[float]
     resent: int = 0
+    retry_after_s: float | None = None
+    attempts: int = 1
+    waited_s: float = 0.0
 
 
 def write_requests(records: Iterable[RequestRecord], path: Path) -> None:

@@ -10,6 +10,7 @@ import polars as pl
 
 from bench.records.deployment import DeploymentFacts
 from bench.records.environment import redacted_command, shown_settings
+from bench.words.verdicts import retries
 
 __all__ = ["deployments", "overview", "workloads"]
 
@@ -45,6 +46,7 @@ def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[di
     `dtype`, `kv_dtype` and `max_model_len` as its settings and its cache configuration report them, `model`, `engine`, `gpus` and
     `parallel` (tensor × pipeline × data) as the runs do, and `shell`: its command line with its environment, as a shell takes it. Of
     variables that are not known to be harmless only the name is there. `exported`: names of the user's own that reached the server.
+    `scraped`: whether its metrics were read.
 
     Args:
         runs: rows of the summary table.
@@ -59,6 +61,8 @@ def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[di
             | {
                 "command": command,
                 "exported": ", ".join(fact.inherited or {}) or None,
+                "scraped": own.is_empty()
+                or any(_known(own, column) for column in ("scrape_endpoint", "scraped", "running_peak")),
                 "model": next(iter(_known(own, "model")), None),
                 "engine": next(iter(_known(own, "engine")), None),
                 "gpus": next(iter(_known(own, "gpus")), None),
@@ -76,7 +80,8 @@ def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[di
 
 def workloads(runs: pl.DataFrame) -> list[dict[str, Any]]:
     """What each family of workloads sent: `family`, `arrival`, `endpoint`, `stream`, `cache`, `turns`, `seed` as a text of all values,
-    `prompt` and `output` (tokens, the mean of a run's requests) as one number or a range, and its `deployments`.
+    `prompt` and `output` (tokens, the mean of a run's requests) as one number or a range, its `deployments`, and `retries`: how many
+    requests were refused and sent again, None where none is.
 
     Args:
         runs: rows of the summary table.
@@ -87,9 +92,18 @@ def workloads(runs: pl.DataFrame) -> list[dict[str, Any]]:
             "deployments": family["deployment"].unique(maintain_order=True).to_list(),
             **{key: ", ".join(map(_word, _known(family, key))) or "–" for key in _SENT},
             **{name: _range(_known(family, key)) for key, name in _LENGTHS.items()},
+            "retries": _retries(family),
         }
         for family in runs.partition_by("family", maintain_order=True)
     ]
+
+
+def _retries(family: pl.DataFrame) -> str | None:
+    """What became of requests that were refused, where they were sent again; None where they were not."""
+    if not _known(family, "honour_retry_after"):
+        return None
+    sums = family.select(pl.col("retried", "requests").sum(), pl.col("retry_wait_max_s").max())
+    return retries(sums.to_dicts()[0]) or "none was refused"
 
 
 def _span(first: str, last: str) -> str:

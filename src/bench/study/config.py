@@ -5,9 +5,7 @@ The field descriptions are the reference: `config/README.md` and the JSON schema
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -19,10 +17,11 @@ from pydantic import (
 )
 
 from bench.engines import MANAGED
-from bench.fields import Count, Size, Strict
+from bench.fields import Count, Size, Strict, checked_address
 from bench.models import Model
 from bench.records.environment import is_secret
 from bench.study.decision import Decision
+from bench.study.headers import checked_headers
 from bench.study.renamed import refuse_renamed
 from bench.study.workload import Workload
 
@@ -40,24 +39,12 @@ __all__ = [
 _MOST_RUNS = 100_000
 
 
-def _address(value: str) -> str:
-    """`value`, if it is an address of a server.
+Address = Annotated[str, AfterValidator(checked_address)]
 
-    Raises:
-        ValueError: it is not `http(s)://host[:port][/path]`.
-    """
-    try:
-        url = urlsplit(value)
-        host, _ = url.hostname or "", url.port  # a port beyond 65535 raises
-        host.encode("idna")  # as looking it up does: an empty or overlong part raises
-    except ValueError as error:
-        raise ValueError(f"no address ({error}); write http://HOST:PORT, such as http://127.0.0.1:8000") from None
-    if url.username is not None or url.password is not None:
-        raise ValueError("an address that holds a user or a password; give a key in OPENAI_API_KEY instead")
-    odd = url.query or url.fragment or re.search(r"[^\x21-\x7e]|[<>\"{}|\\^`]", value)
-    if url.scheme not in ("http", "https") or not host or odd:
-        raise ValueError("no address; write http://HOST:PORT, such as http://127.0.0.1:8000, with a path at most")
-    return value
+
+def _address_or_none(value: str) -> str:
+    """`value`, if it is an address or the word `none`."""
+    return value if value == "none" else checked_address(value)
 
 
 # Names become folders, wildcards and `_`-separated parts of a run's name: hence no underscore, no slash, no upper case.
@@ -107,10 +94,20 @@ class Engine(Strict):
     )
     image: str | None = Field(default=None, description="Container image with its tag or digest.")
     runtime: Literal["docker", "podman", "apptainer"] = Field(default="docker", description="Program that runs `image`.")
-    base_url: Annotated[str, AfterValidator(_address)] | None = Field(
+    base_url: Address | None = Field(
         default=None,
-        description="Address of the running server, such as `http://127.0.0.1:8000`. An API key is read from the "
-        "variable OPENAI_API_KEY.",
+        description="Address of the running server, such as `http://127.0.0.1:8000` or `https://gateway/llm`, with or without "
+        "`/v1`. An API key is read from the variable OPENAI_API_KEY.",
+    )
+    headers: Annotated[dict[str, str], AfterValidator(checked_headers)] = Field(
+        default_factory=dict,
+        description="Further headers of each request to `base_url`, with environment variables in their values, such as "
+        "`X-Api-Key: $GATEWAY_KEY` or `Authorization: Bearer ${TEAM_KEY}`. The values stand in no file.",
+    )
+    metrics: Annotated[str, AfterValidator(_address_or_none)] | None = Field(
+        default=None,
+        description="Address of the running server's metrics, such as `http://10.0.0.5:8000/metrics`; `none`: they cannot be "
+        "read, and causes and KV cache stay unknown. Default: `/metrics` at `base_url`, if it answers.",
     )
 
     @model_validator(mode="before")
@@ -127,6 +124,9 @@ class Engine(Strict):
                 raise ValueError(f"source {source} needs {key}")
             if source != self.source and given:
                 raise ValueError(f"{key} belongs to source {source}, not to {self.source}")
+        for key in ("headers", "metrics"):
+            if getattr(self, key) and self.source != "external":
+                raise ValueError(f"{key} belongs to source external, not to {self.source}")
         return self
 
 

@@ -157,6 +157,7 @@ class Plan:
                 "endpoint": run.workload.endpoint,
                 "cache": run.workload.cache,
                 "turns": run.workload.turns.count if run.workload.turns else 1,
+                "honour_retry_after": run.workload.honour_retry_after,
                 "slo": bool(self.config.decision.slo),
                 "priced": self.config.decision.price_per_million_tokens is not None,
             }

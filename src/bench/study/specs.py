@@ -22,6 +22,8 @@ __all__ = ["PROTOCOL", "DeploymentSpec", "RunSpec", "digest", "load_label"]
 # tests/test_protocol.py fails when the modules that decide it change and this number does not.
 PROTOCOL = 5
 
+# Of an engine: from where its environment comes, and what lets us in; neither changes what is measured.
+_NO_IDENTITY = {"index", "python", "headers"}
 _AXIS_LETTER = {"request_rate": "q", "time_scale": "x"}
 
 
@@ -78,7 +80,7 @@ class DeploymentSpec:
         return {
             "deployment": {**deployment, **({"environment": redacted(own)} if (own := self.deployment.environment) else {})},
             "model": self.model.model_dump(mode="json", exclude_defaults=True, exclude={"fingerprint"}),
-            "engine": self.engine.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"index", "python"}),
+            "engine": self.engine.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NO_IDENTITY),
             "locks": dict(self.locks),
             **({"checkpoint": self.checkpoint} if self.checkpoint else {}),
         }

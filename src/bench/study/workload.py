@@ -15,7 +15,18 @@ __all__ = ["ALIKE", "OPEN", "Ramp", "Step", "Turns", "Workload"]
 
 OPEN = tuple(GAPS)
 # Columns of the summary in which two workloads agree that differ by streaming alone.
-ALIKE = ("deployment", "arrival", "axis", "level", "prompt_fixed", "output_fixed", "endpoint", "cache", "turns")
+ALIKE = (
+    "deployment",
+    "arrival",
+    "axis",
+    "level",
+    "prompt_fixed",
+    "output_fixed",
+    "endpoint",
+    "cache",
+    "turns",
+    "honour_retry_after",
+)
 _SHAPED = tuple(name for name, gaps in GAPS.items() if gaps.shaped)
 if TYPE_CHECKING:
     Arrival = str
@@ -111,6 +122,11 @@ class Workload(Strict):
         default=None, description="`cache: shared`: share of each prompt that all have in common (0–1)."
     )
     turns: Turns | None = Field(default=None, description="Conversations of several requests each.")
+    honour_retry_after: bool = Field(
+        default=False,
+        description="Whether a request that is refused with 429 or 503 and `Retry-After` is sent again after that wait. Its TTFT "
+        "counts from the first time. Otherwise it has failed.",
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -39,10 +39,20 @@ _END_S = 2 * _SCRAPE_S
 _LOOK_S = 0.5  # how often the end is looked for while no scrape comes
 _FLUSH_S = 1.0  # what was scraped is in the file by then
 
+_HEADERS = "BENCH_SCRAPE_HEADERS"  # variable of the process that `scraping` starts
+
 _Line = dict[str, Any]
 
 
-def scrape(urls: Sequence[str], interval_s: float, output: Path, *, ended: threading.Event, ready: Callable[[], None]) -> int:
+def scrape(
+    urls: Sequence[str],
+    interval_s: float,
+    output: Path,
+    *,
+    ended: threading.Event,
+    ready: Callable[[], None],
+    headers: Mapping[str, Mapping[str, str]] | None = None,
+) -> int:
     """Scrape every endpoint at start + k × interval until `ended` is set; a slot that has passed is left out, never shifted.
 
     Each scrape is one JSON line of the gzip file `output`: `slot`, `endpoint`, `due`, `sent` and `received` (s, CLOCK_MONOTONIC), and
@@ -51,7 +61,8 @@ def scrape(urls: Sequence[str], interval_s: float, output: Path, *, ended: threa
     slot's number and with `last`, so that nothing is missed.
 
     Args:
-        ended: set from elsewhere to end it. ready: called after the first scrape of every endpoint.
+        ended: set from elsewhere to end it. ready: called after the first scrape of every endpoint. headers: of the requests to an
+            endpoint, by its URL.
 
     Returns:
         The number of scrapes that succeeded.
@@ -61,7 +72,8 @@ def scrape(urls: Sequence[str], interval_s: float, output: Path, *, ended: threa
     start = time.monotonic()
     for url in urls:
         # A daemon: an answer that trickles in for ever must not keep the process.
-        threading.Thread(target=_follow, args=(url, start, interval_s, ended, lines), daemon=True).start()
+        own = (headers or {}).get(url, {})
+        threading.Thread(target=_follow, args=(url, own, start, interval_s, ended, lines), daemon=True).start()
     kept, flushed = 0, start
     with gzip.open(output, "wt", compresslevel=1, encoding="utf-8") as file:
         for line in _arrivals(lines, urls, ended, ready):
@@ -73,9 +85,16 @@ def scrape(urls: Sequence[str], interval_s: float, output: Path, *, ended: threa
     return kept
 
 
-def _follow(url: str, start: float, interval_s: float, ended: threading.Event, lines: SimpleQueue[_Line]) -> None:
+def _follow(
+    url: str,
+    headers: Mapping[str, str],
+    start: float,
+    interval_s: float,
+    ended: threading.Event,
+    lines: SimpleQueue[_Line],
+) -> None:
     """Scrape one endpoint on its schedule, and once more after the end."""
-    read = _looks(url) if is_nvml(url) else _requests(url)
+    read = _looks(url) if is_nvml(url) else _requests(url, headers)
     slot, last = 0, False
     while not last:
         due = start + slot * interval_s
@@ -96,14 +115,14 @@ def _follow(url: str, start: float, interval_s: float, ended: threading.Event, l
         slot = max(slot + 1, int((time.monotonic() - start) / interval_s) + 1)
 
 
-def _requests(url: str) -> Callable[[], bytes]:
+def _requests(url: str, headers: Mapping[str, str]) -> Callable[[], bytes]:
     """One request for an exposition after another."""
-    session = direct_session()
+    session = direct_session(headers)
     # On the engine's own machine, compressing would cost the server's event loop more than the wire saves.
     session.headers["Accept-Encoding"] = "identity"
 
     def read() -> bytes:
-        answer = session.get(url, timeout=(_CONNECT_S, _READ_S))
+        answer = session.get(url, timeout=(_CONNECT_S, _READ_S), allow_redirects=not headers)
         answer.raise_for_status()
         return answer.content
 
@@ -147,15 +166,19 @@ def _arrivals(
 
 
 @contextlib.contextmanager
-def scraping(urls: Sequence[str], interval_s: float, output: Path) -> Iterator[None]:
+def scraping(
+    urls: Sequence[str], interval_s: float, output: Path, *, headers: Mapping[str, Mapping[str, str]] | None = None
+) -> Iterator[None]:
     """Scrape in another process while the context is open; entered after the first scrape of every endpoint, left after a last one.
 
     Args:
-        urls: the engine's endpoint, then further ones; `nvml:` and what follows it are this machine's GPUs.
+        urls: the engine's endpoint, then further ones; `nvml:` and what follows it are this machine's GPUs. headers: as in `scrape`.
     """
     # -P: nothing is imported from the working directory.
     command = [sys.executable, "-P", "-m", "bench.telemetry", str(interval_s), str(output), *urls]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    # Not among the arguments, which every user of the machine can list.
+    environment = {**os.environ, _HEADERS: json.dumps({url: dict(own) for url, own in (headers or {}).items()})}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
     assert process.stdin
     assert process.stdout
     try:
@@ -188,4 +211,5 @@ def main(interval: str, output: str, *urls: str) -> None:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the session's to handle; it closes the pipe
     threading.Thread(target=wait_for_the_parent, daemon=True).start()
-    scrape(urls, float(interval), Path(output), ended=ended, ready=lambda: print("ready", flush=True))
+    headers = json.loads(os.environ.get(_HEADERS, "{}"))
+    scrape(urls, float(interval), Path(output), ended=ended, ready=lambda: print("ready", flush=True), headers=headers)

@@ -49,6 +49,8 @@ def _why(limit: Bottleneck, found: Evidence) -> str:  # noqa: PLR0912 - a senten
         case HighestLevel():
             return f"No measured load misses: {found.level:g} is the highest level."
         case Silent():
+            if not found.read:
+                return f"{_at(found.at)} it misses; the server's metrics were not read, so why is not known."
             text = "the server reports neither its queue nor its KV usage"
             return f"{_at(found.at)} {text}." if found.at.burst else f"{_at(found.at)} it misses; {text}, so why is not known."
         case Failures():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from bench.analysis.validity import Check, Part, Reason, Verdict
 from bench.drift import Drift, RoundPart
 from bench.words.loads import count_text
 
-__all__ = ["PARTS", "failures", "reason_text"]
+__all__ = ["PARTS", "failures", "reason_text", "retries"]
 
 PARTS: dict[Part, str] = {
     "load": "the load was not the one asked for",
@@ -64,6 +65,16 @@ def reason_text(reason: Reason) -> str:
 def failures(found: Verdict) -> str | None:
     """How many requests failed, and how; None where none did."""
     return f"{found.failed} of {found.requests} requests failed{_listed(found.outcomes)}" if found.failed else None
+
+
+def retries(run: Mapping[str, Any]) -> str | None:
+    """How many requests were sent again after they were refused, and how long that took; None where none was."""
+    if not run.get("retried"):
+        return None
+    return (
+        f"{run['retried']} of {count_text(run['requests'], 'request')} were refused and sent again, after waits of up to "
+        f"{run['retry_wait_max_s']:.3g} s"
+    )
 
 
 def _listed(kinds: Mapping[str, int]) -> str:

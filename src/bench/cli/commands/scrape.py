@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.commands.shared import ONE_STAGE, Json, command, positive
+from bench.cli.commands.shared import ONE_STAGE, Header, Json, command, positive
 
 
 @command(
@@ -27,6 +27,7 @@ def scrape(
     duration: Annotated[
         float | None, typer.Option(metavar="SECONDS", parser=positive, help="When to end.", show_default="when stopped")
     ] = None,
+    header: Header = None,
     json: Json = False,
 ) -> None:
     """Scrape Prometheus endpoints into a file.
@@ -36,4 +37,4 @@ def scrape(
     """
     from bench.cli.scrape import run
 
-    run(url, output_dir, interval, duration, json=json)
+    run(url, output_dir, interval, duration, header or [], json=json)

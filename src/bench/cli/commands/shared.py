@@ -22,6 +22,7 @@ __all__ = [
     "FormerDevice",
     "GpuMemoryUtilization",
     "Hardware",
+    "Header",
     "Json",
     "MaxNumSeqs",
     "Select",
@@ -140,6 +141,14 @@ def _former(value: str | None) -> None:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Header = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME:VALUE",
+        help="A header of each request to URL, with an environment variable in its value: 'X-Api-Key: $GATEWAY_KEY'. In single "
+        "quotes. Repeatable.",
+    ),
+]
 Configfile = Annotated[
     Path | None,
     typer.Option(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from bench.cli import defaults
-from bench.cli.commands.shared import ONE_STAGE, Json, command
+from bench.cli.commands.shared import ONE_STAGE, Header, Json, command
 
 _LOAD = "Load"
 _REQUESTS = "Requests"
@@ -23,7 +23,9 @@ _METRICS = "Metrics of the server"
     "--duration 60",
 )
 def workload(
-    base_url: Annotated[str, typer.Option(metavar="URL", help="The server, such as http://127.0.0.1:8000.")],
+    base_url: Annotated[
+        str, typer.Option(metavar="URL", help="The server, such as http://127.0.0.1:8000 or https://gateway/llm.")
+    ],
     model: Annotated[str, typer.Option(metavar="NAME", help="The model's name as served.")],
     output_dir: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the run; created if missing.")],
     num_requests: Annotated[
@@ -98,7 +100,21 @@ def workload(
             rich_help_panel=_REQUESTS,
         ),
     ] = None,
+    honour_retry_after: Annotated[
+        bool,
+        typer.Option(
+            "--honour-retry-after",
+            help="Send what is refused with 429 or 503 again after its Retry-After; TTFT counts from the first time.",
+            rich_help_panel=_REQUESTS,
+        ),
+    ] = False,
     scrape: Annotated[bool, typer.Option("--scrape", help="Scrape URL/metrics meanwhile.", rich_help_panel=_METRICS)] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="With --scrape, where the server's metrics are, if elsewhere.", rich_help_panel=_METRICS
+        ),
+    ] = None,
     scrape_interval: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="Time between scrapes.", show_default="0.2", rich_help_panel=_METRICS),
@@ -111,6 +127,7 @@ def workload(
             rich_help_panel=_METRICS,
         ),
     ] = None,
+    header: Header = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="When to give up a request.")] = 600.0,
     processes: Annotated[
         int | None, typer.Option(metavar="N", help="Load processes.", show_default="as many as the streams need")
@@ -124,7 +141,7 @@ def workload(
     --concurrency, --request-rate or --trace, all requests leave at once. The API key is read from OPENAI_API_KEY.
     """
     options = SimpleNamespace(**locals())
-    options.scrape_also = scrape_also or []
+    options.scrape_also, options.header = scrape_also or [], header or []
     from bench.cli.workload import run
 
     run(options)

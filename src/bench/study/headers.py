@@ -1,0 +1,87 @@
+"""Headers of requests, whose values stand in environment variables: a study names the variables and holds no value."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from functools import partial
+from urllib.parse import urlsplit
+
+from bench.errors import BenchError
+
+__all__ = ["checked_headers", "filled_headers", "same_server"]
+
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110's token
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+# How a request is framed, and what its answer has to be, is the client's to say.
+_OURS = (
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+)
+
+
+def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """`headers`, if each is one that a request may have, with a value such as `$NAME` or `Bearer ${NAME}`.
+
+    Raises:
+        ValueError: one is not; the message does not repeat its value.
+    """
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no header's name")
+        if name.lower() in _OURS:
+            raise ValueError(f"{name} is set by the client itself")
+        if not _VARIABLE.search(value):
+            raise ValueError(
+                f"{name} has a value of its own; export the value, and name its variable, such as {name}: $GATEWAY_KEY"
+            )
+        if not _VALUE.fullmatch(value):
+            raise ValueError(f"{name} has a value that no header can have: it is one line of ASCII, without spaces around it")
+    if len({name.lower() for name in headers}) < len(headers):
+        raise ValueError("a header stands twice; upper and lower case make no difference")
+    return dict(headers)
+
+
+def filled_headers(headers: Mapping[str, str], *, where: str) -> dict[str, str]:
+    """The headers with the variables' values in place of their names.
+
+    Args:
+        where: what the message of an error begins with.
+
+    Raises:
+        BenchError: a variable is not set, or holds what no header can; the message does not repeat it.
+    """
+
+    return {name: _VARIABLE.sub(partial(_value, f"{where}.{name}"), template) for name, template in headers.items()}
+
+
+def _value(where: str, found: re.Match[str]) -> str:
+    """What a variable holds."""
+    variable = found[1] or found[2]
+    value = os.environ.get(variable)
+    if not value:
+        raise BenchError(f"{where}: the variable {variable} is {'empty' if value == '' else 'not set'}. Export it.")
+    if not _VALUE.fullmatch(value):
+        raise BenchError(
+            f"{where}: the variable {variable} holds what no header can: it must be one line of ASCII, without spaces around it."
+        )
+    return value
+
+
+def same_server(one: str, other: str) -> bool:
+    """Whether two addresses have scheme, host and port in common: headers for the one may go to the other."""
+    return _origin(one) == _origin(other)
+
+
+def _origin(address: str) -> tuple[str, str | None, int | None]:
+    url = urlsplit(address)
+    return url.scheme, url.hostname, url.port or {"http": 80, "https": 443}.get(url.scheme)
