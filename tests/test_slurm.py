@@ -131,8 +131,8 @@ def project(tmp_path_factory):
     """Two deployments of a real engine. A session of either takes a while, so that there is a middle."""
     project = Project(tmp_path_factory.mktemp("project").resolve(), CONFIG)
     project.config["study"]["ladders"] = [
-        {"deployment": "one", "workload": "steady", "request_rate": [4], "repeats": 12},
-        {"deployment": "two", "workload": "steady", "request_rate": [10], "repeats": 6},
+        {"deployment": "one", "workload": "steady", "request_rate": [4], "repeats": 10},
+        {"deployment": "two", "workload": "steady", "request_rate": [10], "repeats": 8},
     ]
     project.config["deployments"]["two"] = project.config["deployments"]["one"] | {"max_num_seqs": 2}
     project.config["workloads"] = {"steady": STEADY}
@@ -183,12 +183,12 @@ def running(project, cluster):
 def measured(project, deployment):
     """When each run of a deployment in the store was measured, by its digest."""
     records = (json.loads(path.read_text()) for path in project.folder.glob("results/.store/*/run.json"))
-    return {record["digest"]: record["clock_start_s"] for record in records if record["deployment"] == deployment}
+    return {record["digest"]: record["clock_start_s"] for record in records if record["definition"]["deployment"] == deployment}
 
 
 @pytest.mark.engine
 def test_a_study_survives_all_that_may_end_its_jobs(project, cluster):
-    """One session reaches its time limit and is preempted; the other is cancelled, loses its node, and has it drained."""
+    """One session reaches its time limit. The other is cancelled, loses its node, is preempted, and ends on a node that is drained."""
     kept = {}
 
     def session(deployment, attempt=1):
@@ -199,30 +199,30 @@ def test_a_study_survives_all_that_may_end_its_jobs(project, cluster):
 
     def runs(deployment):
         """Wait for one run more than there were; from now on none of them may be measured again."""
-        until(lambda: len(measured(project, deployment)) > len(kept.get(deployment, ())), f"further run of {deployment}", 90)
+        known = len(kept.get(deployment, ()))
+        until(lambda: len(measured(project, deployment)) > known, f"further run of {deployment}", workflow)
         kept[deployment] = measured(project, deployment)
 
     with running(project, cluster) as workflow:
-        one, _ = session("one")
-        runs("one")
-        cluster.update(f"JobId={one}", f"EndTime={time.strftime('%FT%T', time.localtime(time.time() + 1))}")
         runs("two")
         cluster.ask("scancel", session("two")[0])
+        runs("one")
+        soon = time.strftime("%FT%T", time.localtime(time.time() + 1))
+        cluster.update(f"JobId={session('one')[0]}", f"EndTime={soon}")  # SLURM looks every 30 s
         _, node = session("two", 2)
         runs("two")
         cluster.update(f"NodeName={node}", "State=DOWN", "Reason=test")
         until(lambda: cluster.states("measure_two")[1:2] == ["NODE_FAIL"], "lost node", workflow)
         cluster.update(f"NodeName={node}", "State=RESUME")
-        _, drained = session("two", 3)
-        cluster.update(f"NodeName={drained}", "State=DRAIN", "Reason=test")
-        _, node = session("one", 2)
-        runs("one")
+        _, node = session("two", 3)
+        runs("two")
         cluster.ask("sbatch", "--partition=urgent", f"--nodelist={node}", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
-        session("one", 3)
-        cluster.update(f"NodeName={drained}", "State=RESUME")
+        _, node = session("two", 4)
+        cluster.update(f"NodeName={node}", "State=DRAIN", "Reason=test")
         assert workflow.wait(timeout=300) == 0, project.said()[-6000:]
-    assert cluster.states("measure_one") == ["TIMEOUT", "PREEMPTED", "COMPLETED"]
-    assert cluster.states("measure_two") == ["CANCELLED", "NODE_FAIL", "COMPLETED"]
+    cluster.update(f"NodeName={node}", "State=RESUME")
+    assert cluster.states("measure_one") == ["TIMEOUT", "COMPLETED"]
+    assert cluster.states("measure_two") == ["CANCELLED", "NODE_FAIL", "PREEMPTED", "COMPLETED"]
     for deployment, before in kept.items():
         after = measured(project, deployment)
         assert {digest: after[digest] for digest in before} == before  # what was finished was not measured again
