@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
-ACCOUNTING = ("mariadbd", "slurmdbd")
+ACCOUNTING = ("mariadb-install-db", "mariadbd", "slurmdbd")
 COMMANDS = ("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
 NODES = ("alpha", "beta")
 
@@ -52,7 +52,10 @@ class Cluster:
     def _configuration(self) -> str:
         host = socket.gethostname().partition(".")[0]
         self._database, accounts, controller, *ports = _free_ports(3 + len(NODES))
-        storage = f"slurmdbd\nAccountingStorageHost=127.0.0.1\nAccountingStoragePort={accounts}" if self._accounting else "none"
+        storage = "none"
+        if self._accounting:
+            storage = f"slurmdbd\nAccountingStorageHost=127.0.0.1\nAccountingStoragePort={accounts}"
+            storage += f"\nAccountingStoragePass={self.folder}/munge.sock\nAccountingStoreFlags=job_comment"
         (self.folder / "slurmdbd.conf").write_text(f"""
 AuthType=auth/munge
 AuthInfo=socket={self.folder}/munge.sock
@@ -117,14 +120,19 @@ PartitionName=urgent Nodes=ALL MaxTime=20 PriorityTier=10 PreemptMode=OFF State=
         until(lambda: "is UP" in self.ask("scontrol", "ping"), "slurmctld")
         for node in NODES:
             self._spawn("slurmd", "-D", "-N", node, "-f", f"{self.folder}/slurm.conf")
-        until(lambda: self.ask("sinfo", "--noheader", "--Node", "--partition=main", "--format=%T").split() == ["idle"] * 2, "slurmd")
+        until(
+            lambda: self.ask("sinfo", "--noheader", "--Node", "--partition=main", "--format=%T").split() == ["idle"] * 2,
+            "slurmd",
+        )
 
     def _start_accounting(self) -> None:
         data = self.folder / "database"
-        data.mkdir()
+        user = f"--user={getpass.getuser()}"
+        install = [_found("mariadb-install-db"), "--no-defaults", f"--datadir={data}", "--skip-test-db", user]
+        subprocess.run(install, check=True, capture_output=True, timeout=60)
         self._spawn(
             "mariadbd", "--no-defaults", f"--datadir={data}", f"--socket={data}/socket", f"--pid-file={data}/pid", "--skip-grant-tables",
-            "--bind-address=127.0.0.1", f"--port={self._database}", f"--user={getpass.getuser()}",
+            "--bind-address=127.0.0.1", f"--port={self._database}", user,
         )  # fmt: skip
         until((data / "socket").exists, "mariadbd")
         self._spawn("slurmdbd", "-D")

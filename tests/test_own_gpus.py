@@ -7,7 +7,6 @@ from contextlib import ExitStack
 import pytest
 
 from bench.measure.own_gpus import own_gpus
-from tests.project import Project
 from tests.test_nvml import GPUS, cuda_spec, planted, without_nvml  # noqa: F401 - fixtures
 
 FOUR = [{**GPUS[0], "uuid": f"GPU-{i}"} for i in range(4)]

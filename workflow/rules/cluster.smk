@@ -71,8 +71,10 @@ def placed(deployment, session):
     def slurm_partition(wildcards):
         if not on_slurm() or workflow.executor_settings.partition_config:
             return None
-        kind = GIVEN.get("gpu_model") or type_of(deployment)
-        return partition_for(needs(deployment, session, gpu_type=kind), known_partitions())
+        kind = None if "gpu_model" in GIVEN else type_of(deployment)
+        return partition_for(
+            needs(deployment, session, gpu_type=kind), known_partitions()
+        )
 
     found = {"gpu_model": gpu_model, "slurm_partition": slurm_partition}
     return {name: value for name, value in found.items() if name not in GIVEN}
@@ -84,7 +86,9 @@ def refuse_what_no_partition_takes():
     for (deployment, session), job in sessions_to_measure().items():
         wanted, kind = map(job.resources.get, ("slurm_partition", "gpu_model"))
         asked = needs(deployment, session, gpu_type=kind)
-        if reason := refusal(asked, known_partitions(), wanted) or unclear(deployment, kind):
+        if reason := refusal(asked, known_partitions(), wanted) or unclear(
+            deployment, kind
+        ):
             refused.append(f"{job.rule.name}: {reason}")
     if refused:
         raise WorkflowError(
@@ -130,8 +134,11 @@ def submit_preempted_again():
 
     async def query(*arguments):
         states, seconds = await asked(*arguments)
-        failed = {"PREEMPTED": "CANCELLED"}
-        return states and {job: failed.get(state, state) for job, state in states.items()}, seconds
+        taken = {"PREEMPTED": "CANCELLED"}
+        return (
+            states and {job: taken.get(state, state) for job, state in states.items()},
+            seconds,
+        )
 
     plugin.query_job_status = query
 

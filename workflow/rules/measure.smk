@@ -20,13 +20,13 @@ for deployment, session in PLAN.sessions:
             "../envs/bench.yaml"
         threads: cores_of(deployment)
         resources:
+            **placed(deployment, session),
             nodes=1,
             gpu=gpus_of(deployment),
             mem_mb=memory_of(deployment),
             runtime=minutes_of(deployment, session),
             # A measurement wants its node for itself; SLURM gives GPUs to one job alone.
             slurm_extra="--exclusive" if whole_node(deployment) else "",
-            **placed(deployment, session),
         params:
             deployment=PLAN.deployments[deployment].digest,
             protocol=PROTOCOL,

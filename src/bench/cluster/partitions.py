@@ -23,7 +23,7 @@ class Partition:
     Attributes:
         name: of the partition. default: whether a job that names none goes there.
         up: whether jobs start there, on nodes that are in service. minutes: the longest job, None for no limit.
-        cores, memory_mb, gpus: of one node. gpu_types: those of its GPUs that have a type, by it. state: of the nodes, as SLURM calls it.
+        cores, memory_mb, gpus: of one node. gpu_types: how many of its GPUs are of each type. state: of the nodes, as SLURM calls it.
     """
 
     name: str

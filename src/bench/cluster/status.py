@@ -36,7 +36,13 @@ def left_jobs(folder: Path, text: str | None = None) -> dict[str, str]:
         text: what `squeue` printed; it is asked without it.
     """
     if text is None:
-        asked = ["squeue", f"--user={getpass.getuser()}", "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED", "--noheader", "--format=%i|%k|%Z"]
+        asked = [
+            "squeue",
+            f"--user={getpass.getuser()}",
+            "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED",
+            "--noheader",
+            "--format=%i|%k|%Z",
+        ]
         text = subprocess.run(asked, capture_output=True, text=True, timeout=60).stdout
     jobs = [line.split("|", 2) for line in text.splitlines() if line.count("|") >= 2]
     return {job: rule.removeprefix("rule_") for job, rule, place in jobs if rule.startswith("rule_") and Path(place) == folder}

@@ -27,9 +27,9 @@ def own_gpus(
 ) -> Iterator[None]:
     """Set CUDA_VISIBLE_DEVICES to GPUs that no other session of this machine has, and keep them until the end.
 
-    It waits until as many as the server takes are free, among those that `environment` shows. A GPU is kept by a lock on a file with its
-    UUID, which the kernel releases however this process ends. Nothing is done where no server is started here, where SLURM gives jobs
-    their GPUs, and where NVML cannot be used.
+    It waits until as many as the server takes are free, among those that `environment` shows. A GPU is kept by a lock on a file named
+    after its UUID, which the kernel releases however this process ends. Nothing is done where no server is started here, where SLURM
+    gives jobs their GPUs, and where NVML cannot be used.
 
     Args:
         environment: of this process, which the server inherits. say: takes a line when it has to wait.
