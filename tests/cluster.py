@@ -97,6 +97,7 @@ MpiDefault=none
 GresTypes=gpu
 ReturnToService=2
 KillWait=3
+MinJobAge=3600
 SchedulerParameters=sched_interval=1
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
@@ -189,7 +190,7 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def until(happens, what: str, workflow: subprocess.Popen | None = None, within: float = 90) -> None:
+def until(happens, what: str, workflow: subprocess.Popen | None = None, within: float = 180) -> None:
     """Wait for what is to happen while a workflow runs; `what` stands in the failure."""
     end = time.monotonic() + within
     while not happens():

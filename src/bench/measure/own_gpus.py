@@ -70,7 +70,7 @@ def _take(
     waiting = False
     while True:
         with ExitStack() as taken:
-            names = []
+            names: list[str] = []
             for name, uuid in known:
                 if len(names) < count and _locked(folder / f"{uuid}.lock", taken):
                     names.append(name)
