@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import polars as pl
 import pytest
 
-from bench.cluster import Needs, gpu_types, partition_for, partitions, refusal
+from bench.cluster import Needs, gpu_types, left_jobs, partition_for, partitions, refusal
 from bench.published import accelerators
 from tests.cluster import ACCOUNTING, Cluster, missing, until
 from tests.project import Project
@@ -93,6 +93,11 @@ def test_the_cluster_s_name_of_an_accelerator(accelerator, gres, types):
     assert gpu_types(accelerator, known, accelerators()) == types
 
 
+def test_jobs_of_an_earlier_workflow_are_those_of_this_folder(tmp_path):
+    told = f"7|rule_measure_one|{tmp_path}\n8|rule_measure_one|{tmp_path}-2\n9|(null)|{tmp_path}\n"
+    assert left_jobs(tmp_path, told) == {"7": "measure_one"}
+
+
 # What follows needs SLURM's programs, and an account that may start them.
 ABSENT = missing()
 
@@ -135,7 +140,7 @@ def project(tmp_path_factory):
     """Two deployments of a real engine. The sessions take a while, so that there is a middle; that of `one` more than 30 s."""
     project = Project(tmp_path_factory.mktemp("project").resolve(), CONFIG)
     project.config["study"]["ladders"] = [
-        {"deployment": "one", "workload": "steady", "request_rate": [1.25], "repeats": 5},
+        {"deployment": "one", "workload": "steady", "request_rate": [2.5], "repeats": 7},
         {"deployment": "two", "workload": "steady", "request_rate": [10], "repeats": 7},
     ]
     project.config["deployments"]["two"] = project.config["deployments"]["one"] | {"max_num_seqs": 2}
@@ -232,7 +237,7 @@ def test_a_study_survives_all_that_may_end_its_jobs(project, cluster):
         assert {digest: after[digest] for digest in before} == before  # what was finished was not measured again
     assert project.servers("llama") == []
     summary = pl.read_parquet(project.folder / "results/summary.parquet")
-    assert summary["ok"].to_list() == [10] * 12
+    assert summary["ok"].to_list() == [10] * 14
     assert json.loads((project.folder / "results/figures/all").read_text())["figures"]
 
 
