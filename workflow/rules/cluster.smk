@@ -92,8 +92,9 @@ def refuse_what_no_partition_takes():
             refused.append(f"{job.rule.name}: {reason}")
     if refused:
         raise WorkflowError(
-            "nothing was submitted: no partition can take these sessions. Name another partition in the profile, or change what the "
-            "deployment asks for.\n" + "\n".join(refused)
+            "nothing was submitted: no partition can take these sessions, each of which is one job on one node. Name another partition "
+            "in the profile, or change what the deployment asks for.\n"
+            + "\n".join(refused)
         )
 
 
