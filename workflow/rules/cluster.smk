@@ -102,7 +102,7 @@ def refuse_to_measure_twice():
     """End where jobs of an earlier workflow, which was killed, still measure."""
     sessions = {job.rule.name for job in sessions_to_measure().values()}
     left = left_jobs(Path(workflow.workdir_init))
-    if twice := {job: rule for job, rule in left.items() if rule in sessions}:
+    if twice := {job: name for job, name in left.items() if name in sessions}:
         raise WorkflowError(
             f"nothing was submitted: jobs of an earlier workflow still run or wait here: {', '.join(map(' '.join, twice.items()))}. "
             f"Wait for them, or end them: scancel {' '.join(twice)}"
