@@ -79,6 +79,7 @@ check: .venv/ready
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
+	$(BIN)/bench config --check
 	$(MKDOCS) build --strict --quiet
 
 format: .venv/ready

@@ -82,8 +82,8 @@ def test_an_end_that_is_not_established_is_said_to_be_so(summary, least, most, w
     assert replace(curve, fleet=fleet).at_most == words
 
 
-def test_what_c_max_rests_on_and_what_would_narrow_it(summary):
-    assert findings(study(summary), {}, {}).curves[0].sure == "C_max rests on 400 requests in 1 run."
+def test_how_much_was_measured_at_c_max_and_what_would_narrow_it(summary):
+    assert findings(study(summary), {}, {}).curves[0].sure == "400 requests in 1 run were measured there."
     above = {"levels": (1, 2), "ttft_p99_s": [0.1, 0.1]}
     assert findings(study(summary, a=above), {}, {}).curves[0].sure.endswith("Levels above 2 would establish the upper end.")
 
@@ -100,7 +100,7 @@ def test_a_burst_has_no_fleet_and_says_why(summary):
     curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], **FULL, **BURST}
     found = findings(study(summary, a=curve), {}, {}).curves[0]
     assert (found.fleet, found.takes, found.measured) == (None, "", None)
-    assert "A burst does not show what a continuous load would do" in found.sure
+    assert "A burst does not show what a continuous load would do" in findings(study(summary, a=curve), {}, {}).of_bursts
 
 
 def test_nothing_is_claimed_of_a_server_that_tells_nothing(tmp_path, summary):

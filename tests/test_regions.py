@@ -178,12 +178,12 @@ def test_the_saturation_point_of_levels_whose_noise_is_known(throughput, kind, a
 
 
 def test_the_noise_of_a_curve_is_told_in_per_cent():
-    for noise, told in ((0.02, "with a noise of 2 % a run"), (0.6, "with a noise of 60 % a run")):
+    for noise, told in ((0.02, "runs vary by 2 %"), (0.6, "runs vary by 60 %")):
         left = equilibrium(known({1: 10, 2: 20, 4: 40, 8: 64}, noise), whole=True)
         top = saturation_point(known(RISE | {16: 100, 31: 100}, noise))
         assert (left.why, top.why) == ("noise", "noise")
         for name, point in (("equilibrium", left), ("saturation", top)):
-            bound = "" if point.low is None else f"above {point.low:g}: "
+            bound = "" if point.low is None else f"above {point.low:g} ("
             assert turning_point(cell(name, point, noise=noise), name).startswith(bound + told)
 
 
@@ -214,7 +214,7 @@ def test_too_few_levels_are_said():
     assert (
         turning_point(row, "saturation")
         == turning_point(row, "equilibrium")
-        == "too few levels with a valid run: 3 of the 4 that are needed"
+        == "only 3 levels with a valid run, and 4 are needed"
     )
     assert (row["noise"], row["noise_of"], row["levels"]) == (None, None, 3)
 
@@ -223,7 +223,7 @@ def test_invalid_runs_are_kept_out():
     good = exact({1: 10, 2: 20, 4: 40, 8: 60, 12: 100, 16: 70, 20: 70})
     wild = pl.concat([good, good.with_columns(pl.lit(1.0).alias(THROUGHPUT), valid=pl.lit(False), repeat=3 + pl.col("repeat"))])
     assert regions(wild).equals(regions(good))
-    assert saturation_text(told(good.with_columns(valid=pl.lit(False)))).startswith("too few levels with a valid run: 0")
+    assert saturation_text(told(good.with_columns(valid=pl.lit(False)))).startswith("only 0 levels with a valid run")
 
 
 def test_runs_without_throughput_are_kept_out():
@@ -236,15 +236,15 @@ def test_runs_without_throughput_are_kept_out():
 def test_a_curve_that_still_rises_has_its_saturation_above():
     row = told(runs("bend at 16, slope 0.3"))
     assert row["saturation_at"] is None
-    assert saturation_text(row) == f"above {row['saturation_low']:g}: still rising at 96, the highest level"
-    assert equilibrium_text(told(runs("proportional throughout"))) == "above 96: still proportional at 96, the highest level"
+    assert saturation_text(row) == f"above {row['saturation_low']:g} (still rising at 96, the highest level)"
+    assert equilibrium_text(told(runs("proportional throughout"))) == "above 96 (still proportional at 96, the highest level)"
 
 
 def test_a_lowest_level_beyond_the_proportional_part_is_said():
     whole = exact({level: 100 * level / (20 + level) for level in (1, 2, 4, 8, 16, 40, 60, 80, 100)})
     late = whole.filter(pl.col("level") >= 40)
     assert told(whole)["equilibrium_at"] == pytest.approx(6.25, rel=0.1)  # 21 ÷ (20 + N) = 0.8
-    assert equilibrium_text(told(late)) == "at or below 60: no level is surely in the proportional part"
+    assert equilibrium_text(told(late)) == "at or below 60 (no level is surely in the proportional part)"
     # One request a second may well be beyond it, one request may not.
     rates = exact({1: 10, 2: 15, 4: 20, 8: 22})
     assert told(rates)["equilibrium_kind"] == "left"
@@ -252,7 +252,9 @@ def test_a_lowest_level_beyond_the_proportional_part_is_said():
 
 
 def test_a_curve_that_only_falls_has_its_saturation_below():
-    assert saturation_text(told(exact({10: 90, 20: 80, 30: 70, 40: 60}))) == "at or below 20: it falls from the lowest level on"
+    assert (
+        saturation_text(told(exact({10: 90, 20: 80, 30: 70, 40: 60}))) == "at or below 20 (it falls from the lowest level on)"
+    )
 
 
 def test_a_fall_that_comes_back_is_no_single_peak():
@@ -263,10 +265,10 @@ def test_a_fall_that_comes_back_is_no_single_peak():
 
 def test_noise_that_hides_the_points_is_said():
     row = told(runs("three lines, peak at 48", levels=6, repeats=1, noise=0.1))
-    assert "with a noise of " in saturation_text(row)
-    assert saturation_text(row).endswith("a run the levels do not show whether it still rises, is flat or falls")
+    assert "runs vary by " in saturation_text(row)
+    assert saturation_text(row).endswith("which hides whether it still rises, is flat or falls)")
     wild = exact({1: 10, 2: 20, 4: 36, 8: 50}, wobble=0.4)
-    assert equilibrium_text(told(wild)).endswith("a run the levels do not show where growth stops being proportional")
+    assert "which hides where growth stops being proportional" in equilibrium_text(told(wild))
 
 
 def test_noise_comes_from_repeats_without_what_a_repeat_has_in_common():
@@ -331,13 +333,13 @@ def cell(name, point, **row):
         ("equilibrium", Point("left", 3.3127, 2.0, 4.0), "3.31 (2 to 4)"),
         ("saturation", Point("peak", 4.0, None, 8.0), "4 (below 8), then it falls"),
         ("saturation", Point("flat", 1.0), "1 (no bounds), then flat: no fall seen"),
-        ("equilibrium", Point("below", high=8.0), "at or below 8: no level is surely in the proportional part"),
-        ("saturation", Point("above", low=8.0), "above 8: still rising at 96, the highest level"),
+        ("equilibrium", Point("below", high=8.0), "at or below 8 (no level is surely in the proportional part)"),
+        ("saturation", Point("above", low=8.0), "above 8 (still rising at 96, the highest level)"),
         ("saturation", Point("unknown", low=8.0, why="noise"),
-         "above 8: with a noise of 2 % a run the levels do not show whether it still rises, is flat or falls"),
+         "above 8 (runs vary by 2 %, which hides whether it still rises, is flat or falls)"),
         ("saturation", Point("unknown", why="disorder", fell_at=25.0, back_at=30.0),
          "throughput has fallen at 25 and is higher again beyond 30: no single peak"),
-        ("equilibrium", Point("unknown", why="few"), "too few levels with a valid run: 9 of the 4 that are needed"),
+        ("equilibrium", Point("unknown", why="few"), "only 9 levels with a valid run, and 4 are needed"),
     ],
 )  # fmt: skip
 def test_a_point_in_words(name, point, words):

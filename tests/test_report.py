@@ -248,7 +248,10 @@ def test_the_report_names_what_could_not_be_compared(tmp_path, summary):
 
 
 def test_the_report_tells_the_points_or_why_there_are_none(tmp_path, summary):
-    for throughput, words in ((PEAK, "12 (8 to 16), then it falls"), ({1: 1, 2: 2}, "2 of the 4 that are needed")):
+    for throughput, words in (
+        (PEAK, "12 (8 to 16), then it falls"),
+        ({1: 1, 2: 2}, "only 2 levels with a valid run, and 4 are needed"),
+    ):
         assert words in drawn(tmp_path, planted(summary, throughput)).text
 
 

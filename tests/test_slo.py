@@ -78,6 +78,13 @@ def test_goodput_counts_requests_that_met_every_limit():
     assert of({"duration_s": 2.0}, FOUR, []) == (None, None)
 
 
+def test_a_latency_that_no_answer_has_judges_nothing():
+    """Answers that are not streamed have no TTFT; one of a single token beside others has no TPOT, and misses no limit of it."""
+    some = pl.Series([0.01, None, 0.9, None])
+    assert of({"duration_s": 2.0}, FOUR.with_columns(ttft_s=pl.lit(None, pl.Float64)), BOTH) == (None, None)
+    assert of({"duration_s": 2.0}, FOUR.with_columns(tpot_s=some), BOTH[1:]) == (1.0, 0.5)
+
+
 def test_goodput_of_a_load_that_goes_on_is_that_of_its_steady_window():
     """Of the two that were sent in it one met the limits: half of 3 requests/s."""
     window = {"duration_s": 2.0, "steady_from_s": 0.5, "steady_judged_until_s": 2.5, "steady_offered_rate": 3.0}

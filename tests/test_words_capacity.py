@@ -5,7 +5,7 @@ import pytest
 from bench.analysis import operating_points
 from bench.analysis.judging import Miss, Unsettled
 from bench.study import Slo, parse_slo
-from bench.words.capacity import carries, full_cache, misses, rests_on, unsettled_text, with_texts
+from bench.words.capacity import carries, evidence, full_cache, misses, unsettled_text, with_texts
 from bench.words.loads import loads_text
 from tests.planted import frame, short_row, steady_row
 
@@ -26,7 +26,7 @@ def written(rows):
             Miss("tpot_p90_s", 0.025, 0.0243, 3 / 46, 3, 46),
             "TPOT P90 ≤ 25 ms (6.5% of the requests fail or take longer: too few requests to rely on it)",
         ),
-        (Miss("tpot_p50_s", 0.05, 0.0501), "TPOT P50 ≤ 50 ms (0.0501 s)"),
+        (Miss("tpot_p50_s", 0.05, 0.0501), "TPOT P50 ≤ 50 ms (50.1 ms)"),
         (Miss("failed", share=0.5, misses=2, requests=4), "the limit on failures (2 of 4 requests fail)"),
         (Miss("growth", growth=0.34), "steadiness (requests pile up: 34% of those that come stay)"),
     ],
@@ -60,8 +60,8 @@ def test_an_end_that_is_not_known_is_said_to_be_so(low, high, text):
     assert carries(point, burst=False) == f"Carries 8 requests/s at 8 requests in flight {text}"
 
 
-def test_where_there_is_no_c_max_it_rests_on_nothing():
-    assert rests_on({**NOTHING, "c_max": None}, burst=True) == ""
+def test_where_there_is_no_c_max_there_is_no_evidence():
+    assert evidence({**NOTHING, "c_max": None}) == ""
 
 
 def test_without_slos_it_is_said_where_the_cache_is_full():

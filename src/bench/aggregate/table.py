@@ -17,6 +17,7 @@ from bench.errors import BenchError
 from bench.parse import DEVICE_SERIES, device_samples, gauges, throughput_series
 from bench.records.columns import columns_of
 from bench.records.deployment import DeploymentFacts, read_facts
+from bench.records.latencies import LATENCIES
 from bench.records.launch import Launch, read_launch
 from bench.records.run_summary import NO_COLUMNS, read_run_summary
 from bench.records.summary import summary_table
@@ -28,7 +29,7 @@ from bench.words.verdicts import failures, reason_text
 __all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame", "verdict_columns"]
 
 BIN_S = 0.5
-_LATENCIES = ["sent_s", "outcome", "ttft_s", "tpot_s", "e2e_s"]
+_JUDGED = ["sent_s", "outcome", *(f"{name}_s" for name in LATENCIES)]
 _COURSE = {"elapsed_s": pl.Float64, "value": pl.Float64}
 _TIMESERIES_SCHEMA = {
     "deployment": pl.String,
@@ -77,7 +78,7 @@ def aggregate(
                 f"{key} was measured under another definition than the configuration gives it now. Forget it with "
                 f"`bench discard '{key}'`, and it is measured again."
             )
-        requests = pl.read_parquet(path.parent / "requests.parquet", columns=_LATENCIES)
+        requests = pl.read_parquet(path.parent / "requests.parquet", columns=_JUDGED)
         summaries.append({**run.figures, **goodput(run.figures, judged_requests(run.figures, requests), slos)})
     frame = summary_frame(summaries, by_deployment, known, thresholds, baseline, replicas)
     summary.parent.mkdir(parents=True, exist_ok=True)

@@ -117,6 +117,12 @@ def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFram
             row["deployment"]: row["usable_rps"] for row in points.filter(pl.col("workload") == a["workload"]).to_dicts()
         }
         ours, theirs = (carried.get(row["deployment"]) for row in (a, b))
+        same_bytes = known.filter(
+            (pl.col("workload") == a["workload"])
+            & (pl.col("kv_bytes_per_token") == a["kv_bytes_per_token"])
+            & (pl.col("measured") == a["measured"])
+            & ~pl.col("parameters").is_between(a["parameters"] / _LARGER, a["parameters"] * _LARGER)
+        )["deployment"].to_list()
         yield Advice(
             KvBytes(
                 a["deployment"],
@@ -126,6 +132,7 @@ def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFram
                 token_bytes=(a["kv_bytes_per_token"], b["kv_bytes_per_token"]),
                 kv_bytes=memory[a["deployment"]][0],
                 rps=(ours, theirs) if ours and theirs else None,
+                same_bytes=next((name for name in same_bytes if alike(name, a["deployment"])), None),
             ),
             _names(pl.concat([_of(valid, row, row["below"], row["measured"]) for row in (a, b)])),
         )

@@ -54,8 +54,8 @@ def goodput(run: Mapping[str, Any], requests: pl.DataFrame, slos: Sequence[Slo])
         run: its summary. requests: `judged_requests`; those without a window, of the whole run.
 
     Returns:
-        Both numbers are null without SLOs or requests. `judged` has of each request whether it was answered (`ok`) and its latencies
-        (s), as `JUDGED_FIELDS`.
+        Both numbers are null without SLOs or requests, and where no answer has a latency that is limited. `judged` has of each
+        request whether it was answered (`ok`) and its latencies (s), as `JUDGED_FIELDS`.
     """
     latencies = requests.select(
         pl.struct(
@@ -63,7 +63,9 @@ def goodput(run: Mapping[str, Any], requests: pl.DataFrame, slos: Sequence[Slo])
             *(pl.col(f"{metric}_s").cast(pl.Float64).alias(metric) for metric in LATENCIES),
         ).alias("judged")
     )["judged"].to_list()
-    if requests.is_empty() or not slos:
+    answered = requests.filter(pl.col("outcome") == "ok")
+    unjudged = answered.height and any(answered[f"{slo.metric}_s"].is_null().all() for slo in slos)
+    if requests.is_empty() or not slos or unjudged:
         return {"goodput_requests_per_s": None, "slo_share": None, "judged": latencies}
     share = requests.filter(meets(slos)).height / requests.height
     duration = run.get("duration_s")

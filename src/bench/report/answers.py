@@ -11,6 +11,7 @@ import polars as pl
 
 from bench.analysis import decided, device_gains, length_costs, recoveries, streamed_both_ways, streaming_gains, sustained
 from bench.analysis.decisive import crossed
+from bench.analysis.recommendation import KvBytes
 from bench.figures import Results
 from bench.figures.conditions import (
     Rows,
@@ -20,9 +21,9 @@ from bench.figures.conditions import (
     several_device_counts,
     with_and_without_streaming,
 )
-from bench.report.findings import Curve
+from bench.report.findings import Curve, Findings
 from bench.study.workload import ALIKE
-from bench.words import against, alone, carried, decisive, saturates, second_device, token_costs
+from bench.words import advice, against, alone, carried, decisive, saturates, second_device, token_costs
 from bench.words import sustained as sustained_words
 from bench.words.answer import Answer, remedy_once
 from bench.words.loads import UNITS
@@ -34,21 +35,17 @@ _ASKED = ("family", "workload", "model", "engine", "tensor_parallel", "stream", 
 _SWEEPS = (lengths("prompt_fixed"), lengths("output_fixed"))
 
 
-def answers(results: Results, curves: list[Curve]) -> list[Answer]:
-    """What the runs answer, the study's own question first.
-
-    Args:
-        curves: what was found of each curve.
-    """
+def answers(results: Results, findings: Findings) -> list[Answer]:
+    """What the runs answer, the study's own question first."""
     rows = results.runs.select(_ASKED).to_dicts()
-    found = [answer for answer in _answers(results, rows, curves) if answer.lines]
-    if left := _alone(results.runs, curves, found):
+    found = [answer for answer in _answers(results, rows, findings) if answer.lines]
+    if left := _alone(results.runs, findings.curves, found):
         found.append(alone.answer(left, UNITS))
     return remedy_once(found)
 
 
-def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answer]:
-    runs, decision = results.runs, results.decision
+def _answers(results: Results, rows: Rows, findings: Findings) -> Iterator[Answer]:
+    runs, decision, curves = results.runs, results.decision, findings.curves
     judged = [curve for curve in curves if curve.point]
     sized = decision.peak_rps is not None and bool(judged)
     if sized:
@@ -76,7 +73,10 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
     full = [curve.saturation for curve in curves if curve.saturation and curve.saturation["axis"] == "concurrency"]
     compared = against_others or several_device_counts(rows)
     if full and (decision.slo or not compared):  # beside a comparison it is a detail, which the tables have
-        yield saturates.answer(full, several_workloads=results.several_workloads, decided=bool(decision.slo))
+        kv_bytes = [advice.sentence(each) for each in findings.advice if isinstance(each.evidence, KvBytes)]
+        yield saturates.answer(
+            full, several_workloads=results.several_workloads, decided=bool(decision.slo), geometry="".join(kv_bytes)
+        )
 
 
 def _alone(runs: pl.DataFrame, curves: list[Curve], found: list[Answer]) -> list[dict[str, object]]:

@@ -71,8 +71,8 @@ class Curve:
 
     @property
     def sure(self) -> str:
-        """What C_max rests on, and what would narrow it; empty where there is none."""
-        return capacity.rests_on(self.point, burst=self.burst) if self.point else ""
+        """How much was measured at C_max, and what would narrow its bounds; empty where there is none."""
+        return capacity.evidence(self.point) if self.point else ""
 
     @property
     def why(self) -> str:
@@ -114,6 +114,11 @@ class Findings:
     band_names: list[str]
     economics: list[dict[str, Any]]
     recovery: list[dict[str, Any]]
+
+    @property
+    def of_bursts(self) -> str:
+        """What bursts do not show; empty where there are none."""
+        return capacity.BURSTS if any(curve.burst for curve in self.curves) else ""
 
 
 def findings(results: Results, geometries: Mapping[str, Geometry], deployments: Mapping[str, Deployment]) -> Findings:

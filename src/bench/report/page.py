@@ -31,6 +31,7 @@ from bench.report.findings import Findings, findings
 from bench.study import Deployment
 from bench.study.config import Thresholds
 from bench.words import advice, comparison, predictions, regions, trust
+from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
 from bench.words.verdicts import PARTS
 
@@ -84,10 +85,13 @@ def write_report(
     runs = results.runs.sort("deployment", "workload", "level", "repeat", maintain_order=True)
     known = [read_facts(path) for path in facts]
     found = findings(results, geometries or {}, settings or {})
+    answered = answers(results, found)
+    remedied = any(AGAIN in answer.do for answer in answered)
     context: dict[str, Any] = {
         "title": title,
-        "answers": answers(results, found.curves),
+        "answers": answered,
         "trust": trust.first_line(runs),
+        "remedy": "" if remedied else trust.remedy(runs),
         "any_valid": bool(runs["valid"].any()),
         "thresholds": trust.changed_thresholds(thresholds or Thresholds()),
         "version": __version__,

@@ -93,10 +93,12 @@ def sentence(advice: Advice) -> str:
 def _kv_bytes(found: KvBytes) -> str:
     (ours, theirs), (each, other) = found.requests, found.token_bytes
     but = ""
+    if found.same_bytes:
+        but = f" {found.same_bytes}, with other parameters but as many bytes per token, is full at {ours:g} too."
     if found.rps is not None:
-        but = f" Within the SLOs it carries {found.rps[0]:.3g} requests/s against {found.rps[1]:.3g}: look at both."
+        but += f" Within the SLOs it carries {found.rps[0]:.3g} requests/s against {found.rps[1]:.3g}: look at both."
     return (
-        f"How many requests fit is a matter of a model's KV bytes a token, not of its parameters: {found.deployment} has "
+        f"A model's KV bytes per token decide how many requests fit, not its parameters: {found.deployment} has "
         f"{found.parameters:.2g} times the parameters of {found.other}, and its KV cache is full at {ours:g} requests instead of "
         f"{theirs:g}, because a token takes {each:,} bytes instead of {other:,} of the {found.kv_bytes / 2**20:,.4g} MiB that both "
         f"have.{but}"
@@ -104,5 +106,6 @@ def _kv_bytes(found: KvBytes) -> str:
 
 
 def _range(low: float, high: float) -> str:
-    """Whole requests, such as `13 to 14`."""
-    return f"{math.floor(low)}" + (f" to {math.floor(high)}" if math.floor(high) > math.floor(low) else "")
+    """The whole requests between two bounds, such as `13 to 14`; where there is none, the next below."""
+    least, most = math.ceil(low), math.floor(high)
+    return f"{least} to {most}" if least < most else f"{most}"

@@ -10,21 +10,23 @@ from bench.study import Slo
 from bench.words.loads import count_text, load_text
 
 __all__ = [
+    "BURSTS",
     "c_max",
     "carries",
+    "evidence",
     "full_cache",
     "high_needs",
     "low_needs",
     "missed",
     "misses",
     "rate",
-    "rests_on",
     "unsettled_at",
     "unsettled_text",
     "with_texts",
 ]
 
 Point = Mapping[str, Any]
+BURSTS = "A burst does not show what a continuous load would do: measure a closed or an open loop for requests/s and a fleet."
 # Of a point, what only its words are made of.
 _SOURCES = ("unsettled", "low_needs_requests", "high_needs_at", "unsettled_needs_s")
 
@@ -41,7 +43,7 @@ def _miss(miss: Miss) -> str:
         return f"steadiness (requests pile up: {miss.growth:.0%} of those that come stay)"
     slo = _slo(miss)
     if miss.reached_s is not None and miss.reached_s > slo.limit_s:
-        return f"{slo} ({_beyond(miss.reached_s, slo.limit_s)} s)"
+        return f"{slo} ({_reached(miss.reached_s, slo)})"
     assert miss.share is not None
     share = f"{miss.share:.1%} of the requests fail or take longer"
     return f"{slo} ({share}: too few requests to rely on it)" if miss.share <= 1 - slo.share else f"{slo} ({share})"
@@ -50,6 +52,12 @@ def _miss(miss: Miss) -> str:
 def _slo(miss: Miss) -> Slo:
     assert miss.limit_s is not None
     return Slo.of_column(miss.by, miss.limit_s)
+
+
+def _reached(seconds: float, slo: Slo) -> str:
+    """A latency over an SLO's limit in the limit's own unit."""
+    times, unit = (1000, "ms") if slo.limit_s < 1 else (1, "s")
+    return f"{_beyond(times * seconds, times * slo.limit_s)} {unit}"
 
 
 def _beyond(value: float, limit: float) -> str:
@@ -118,8 +126,8 @@ def low_needs(point: Point) -> str | None:
             )
         case "requests":
             return (
-                f"With {point['low_needs_requests']:,.0f} requests at {point['c_max']:g} in place of {point['requests']:,.0f} the "
-                "lower end would be there."
+                f"{point['low_needs_requests']:,.0f} requests at {point['c_max']:g} ({point['requests']:,.0f} were measured) would "
+                "establish it as the lower end."
             )
     return None
 
@@ -179,17 +187,14 @@ def _between(low: float | None, high: float | None) -> str:
     return f"{low:.3g} to {high:.3g} at 95 % confidence"
 
 
-def rests_on(point: Point, *, burst: bool) -> str:
-    """What C_max rests on, and what would narrow it; empty where there is none."""
+def evidence(point: Point) -> str:
+    """How much was measured at C_max, and what would narrow its bounds; empty where there is none."""
     if point["c_max"] is None:
         return ""
     runs = int(point["runs"])
     requests = f"{point['requests']:,.0f} request{'' if point['requests'] == 1 else 's'}"
-    rests = f"C_max rests on {requests} in {count_text(runs, 'run')}."
-    alone = (
-        "A burst does not show what a continuous load would do: measure a closed or an open loop for requests/s and a fleet."
-    )
-    return " ".join(filter(None, (rests, low_needs(point), high_needs(point), alone if burst else "")))
+    measured = f"{requests} in {count_text(runs, 'run')} were measured there."
+    return " ".join(filter(None, (measured, low_needs(point), high_needs(point))))
 
 
 def full_cache(saturation: Mapping[str, Any] | None) -> str:

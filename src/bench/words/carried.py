@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from bench.study import Slo
 from bench.words.answer import AGAIN, Answer, listed, shortened
-from bench.words.capacity import c_max, rate
+from bench.words.capacity import BURSTS, c_max, rate
 from bench.words.fleet import interval
 from bench.words.loads import count_text
 
@@ -40,18 +40,45 @@ def answer(curves: Sequence[Carries], slos: Sequence[Slo], peak_rps: float | Non
     peak = f", and how many does a peak of {peak_rps:g} requests/s take" if peak_rps is not None else ""
     raise_it = [f"{curve.name}, to carry more: {_lower_case(curve.remedy)}" for curve in curves if curve.remedy]
     unknown = any(curve.point and curve.point["kind"] == "unknown" for curve in curves)
-    most = {curve.name: curve.fleet["instances_most"] for curve in curves if curve.fleet}
-    ends = [f"{number:,} of {name}" for name, number in most.items() if number is not None]
-    plan = (
-        [f"To carry the peak at 95 % confidence, plan the upper end: {listed(ends)}, before the safety factor."] if ends else []
-    )
+    ends = [end for curve in curves if (end := _upper_end(curve))]
+    plan = [f"To carry the peak at 95 % confidence, plan {listed(ends)}."] if ends else []
+    bursts = [curve for curve in curves if _meets_as_burst(curve)]
+    others = [curve for curve in curves if curve not in bursts]
     return Answer(
         name="capacity",
         question=f"What load does one instance carry within {listed([str(slo) for slo in slos])}{peak}?",
-        lines=shortened([f"{curve.name}: {_lower_case(_in_short(curve))}" for curve in curves]),
-        sure=shortened([f"{curve.name}: {_bounds(curve)}{curve.sure}" for curve in curves if curve.sure]),
+        lines=(
+            *shortened([f"{curve.name}: {_lower_case(_in_short(curve))}" for curve in others]),
+            *([f"Bursts that meet the SLOs: {listed([_burst(curve) for curve in bursts])}."] if bursts else []),
+        ),
+        sure=(
+            *shortened([f"{curve.name}: {_bounds(curve)}{curve.sure}" for curve in others if curve.sure]),
+            *([BURSTS] if any(curve.burst for curve in curves) else []),
+        ),
         do=(*plan, *shortened(raise_it, 4), *([AGAIN] if unknown else [])),
     )
+
+
+def _meets_as_burst(curve: Carries) -> bool:
+    return curve.burst and curve.point is not None and curve.point["c_max"] is not None
+
+
+def _burst(curve: Carries) -> str:
+    """How many requests at once meet the SLOs, and how many do not."""
+    assert curve.point
+    misses = f" ({curve.point['missed_at']:g} do not)" if curve.point["missed_at"] is not None else ""
+    return f"{curve.point['c_max']:g} requests of {curve.name}{misses}"
+
+
+def _upper_end(curve: Carries) -> str:
+    """What the peak takes where the rate is the lowest that the measurements allow; empty where that is not established."""
+    if curve.fleet is None or curve.fleet["instances_most"] is None:
+        return ""
+    fleet, instances = curve.fleet, f"{curve.fleet['instances_most']:,}"
+    if fleet["gpus_most"] is None:
+        return f"{instances} instances of {curve.name}, times the safety factor {fleet['safety']:g}"
+    bought = count_text(fleet["gpus_most"], curve.gpu)
+    return f"{bought} of {curve.name} ({instances} instances, times the safety factor {fleet['safety']:g})"
 
 
 def _in_short(curve: Carries) -> str:
@@ -76,7 +103,7 @@ def _takes(curve: Carries) -> str:
 
 def _bounds(curve: Carries) -> str:
     assert curve.point
-    return "" if curve.burst else f"C_max, the highest load within the SLOs, is {c_max(curve.point)}. "
+    return f"C_max, the highest load within the SLOs, is {c_max(curve.point)}; "
 
 
 def _lower_case(text: str) -> str:

@@ -31,16 +31,16 @@ def turning_point(row: Row, name: Name) -> str:
     why = _why(row, name)
     if at is not None:
         return f"{at:.3g} ({between or 'no bounds'})" + (f", {why}" if why else "")
-    return f"{'at or below' if kind == 'below' else 'above'} {between.split()[-1]}: {why}" if sides else why
+    return f"{'at or below' if kind == 'below' else 'above'} {between.split()[-1]} ({why})" if sides else why
 
 
 def _why(row: Row, name: Name) -> str:
     """What the curve does there, or what hides the point."""
     kind, why = row[f"{name}_kind"], row[f"{name}_why"]
     if why == "few":
-        return f"too few levels with a valid run: {row['levels']} of the {FEWEST_LEVELS} that are needed"
+        return f"only {row['levels']} level{'' if row['levels'] == 1 else 's'} with a valid run, and {FEWEST_LEVELS} are needed"
     if why == "noise":
-        return f"with a noise of {100 * row['noise']:.0f} % a run the levels do not show {_HIDDEN[name]}"
+        return f"runs vary by {100 * row['noise']:.0f} %, which hides {_HIDDEN[name]}"
     if why == "disorder":
         fell, back = row[f"{name}_fell_at"], row[f"{name}_back_at"]
         if name == "equilibrium":

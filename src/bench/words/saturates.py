@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.words.answer import Answer, shortened
+from bench.words.answer import Answer, listed, shortened
 from bench.words.regions import turning_point
 
 __all__ = ["answer"]
@@ -14,8 +14,13 @@ __all__ = ["answer"]
 Row = Mapping[str, Any]
 
 
-def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool) -> Answer:
-    """Where each curve saturates. Args: rows: of `bench.analysis.saturation`. decided: whether SLOs are given."""
+def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool, geometry: str) -> Answer:
+    """Where each curve saturates.
+
+    Args:
+        rows: of `bench.analysis.saturation`. decided: whether SLOs are given. geometry: that KV bytes and not parameters decide, where
+            the runs show it.
+    """
     do = []
     if not decided:  # within SLOs less may be carried than fits
         do += [text for row in rows if (text := _do(row, several_workloads))]
@@ -23,7 +28,12 @@ def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool) -> An
     return Answer(
         name="concurrency",
         question="At what concurrency does the KV cache fill, and where does throughput peak?",
-        lines=shortened([f"{_name(row, several_workloads)}: {_cache(row)}; {_throughput(row)}." for row in rows]),
+        lines=(
+            *filter(None, [geometry]),
+            *shortened([f"{_name(row, several_workloads)}: {_cache(row)}." for row in rows]),
+            *shortened([f"{_name(row, several_workloads)}: {text}." for row in rows if (text := _throughput(row))]),
+            *_unknown_peaks(rows, several_workloads),
+        ),
         sure=tuple(_sure(rows)),
         do=shortened(do, 5),
     )
@@ -36,31 +46,38 @@ def _name(row: Row, several: bool) -> str:
 def _cache(row: Row) -> str:
     predicted = f"{row['predicted']:.3g} predicted" if row["predicted"] is not None else None
     if row["measured"] is None:
-        seen = "no load filled its KV cache" if row["cache_known"] else "whether its KV cache was ever full is not known"
+        seen = "no load filled the KV cache" if row["cache_known"] else "whether the KV cache was ever full is not known"
         return seen + (f" ({predicted})" if predicted else "")
-    below = f"not at {row['below']:g}" if row["below"] is not None else None
-    notes = ", ".join(filter(None, (below, predicted)))
-    return f"the KV cache is full from {row['measured']:g} in flight on" + (f" ({notes})" if notes else "")
+    below = f", and not at {row['below']:g}" if row["below"] is not None else ""
+    return f"the KV cache is full at {row['measured']:g} in flight{below}" + (f" ({predicted})" if predicted else "")
 
 
-def _throughput(row: Row) -> str:
+def _throughput(row: Row) -> str | None:
+    """Where throughput peaks or stops growing; None where that is not known."""
     text = turning_point(row, "saturation")
     if row["saturation_at"] is not None:
         what = "peaks" if row["saturation_kind"] == "peak" else "stops growing"
         return f"throughput {what} at {text}"
-    return (
-        f"where throughput stops growing: {text}"
-        if row["saturation_kind"] in ("above", "below")
-        else f"where throughput peaks is not known: {text}"
-    )
+    return f"throughput stops growing {text}" if row["saturation_kind"] in ("above", "below") else None
+
+
+def _unknown_peaks(rows: Sequence[Row], several: bool) -> list[str]:
+    """The curves whose peak is not known, with the reason of each in brackets; one line for all."""
+    why = {_name(row, several): turning_point(row, "saturation") for row in rows if _throughput(row) is None}
+    names = [f"{name} ({reason})" for name, reason in why.items()]
+    return [f"Where throughput peaks is not known of {listed(names)}."] if names else []
 
 
 def _sure(rows: Sequence[Row]) -> list[str]:
-    sure = ["In brackets: the levels between which a point lies; nothing is interpolated for the KV cache."]
+    sure = ["Only measured levels count: between the two that are named nothing was measured."]
     apart = [abs(row["levels_apart"]) for row in rows if row["levels_apart"] is not None]
     if any(row["predicted"] is not None for row in rows):
-        met = f"; of {len(apart)} predictions, {sum(each == 0 for each in apart)} hit the measured level" if apart else ""
-        sure.append(f"Predicted is KV tokens ÷ tokens a request{met}.")
+        sure.append("Predicted is KV tokens ÷ tokens per request, each at its full length.")
+    if apart:
+        hit = sum(each == 0 for each in apart)
+        sure.append(
+            f"Of {len(apart)} curves that filled the cache, {hit} did so at the first measured level that the prediction allows."
+        )
     return sure
 
 

@@ -9,8 +9,9 @@ import polars as pl
 
 from bench.analysis.validity import invalid
 from bench.study.config import Thresholds
+from bench.words.answer import AGAIN
 
-__all__ = ["alike", "changed_thresholds", "first_line"]
+__all__ = ["alike", "changed_thresholds", "first_line", "remedy"]
 
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
@@ -24,14 +25,26 @@ def first_line(runs: pl.DataFrame) -> str:
     if not rejected.height:
         return "The run is valid." if runs.height == 1 else f"All {runs.height} runs are valid."
     why = alike(reason for reasons in rejected["reasons"] for reason in reasons)
-    often = f" {'Most often' if len(why) > 1 else 'Why'}: {why[0][0]} ({why[0][1]} of {runs.height} runs)." if why else ""
+    often = (
+        f" Most often: {why[0][0]} ({why[0][1]} of {runs.height} runs)."
+        if len(why) > 1
+        else f" Why: {why[0][0]}."
+        if why
+        else ""
+    )
     if not timed:
         rest = "only the server's counts hold" if runs["counts_valid"].any() else "nothing below holds"
         what = "The only run is invalid" if runs.height == 1 else f"None of the {runs.height} runs is valid"
         return f"{what}, so {rest}.{often}"
     counts = runs.filter(pl.col("valid") & ~pl.col("counts_valid")).height
     half = f"; of {counts} more the server's counts cannot be trusted" if counts else ""
-    return f"{timed} of {runs.height} runs are valid{half}. The others decide nothing.{often}"
+    return f"{timed} of {runs.height} runs are valid{half}. The others are left out.{often}"
+
+
+def remedy(runs: pl.DataFrame) -> str:
+    """How to measure invalid runs again, where that can help: not where the load or the requests were others than asked for."""
+    fleeting = pl.col("faults").list.set_difference(["load", "content"]).list.len() == pl.col("faults").list.len()
+    return AGAIN if runs.filter(invalid() & fleeting).height else ""
 
 
 def alike(reasons: Iterable[str]) -> list[tuple[str, int]]:
