@@ -1,4 +1,4 @@
-"""A SLURM cluster of one node, with GPUs that do not exist, for as long as a test runs."""
+"""A SLURM cluster of two nodes on this machine, with GPUs that do not exist, for as long as a test runs."""
 
 import getpass
 import os
@@ -10,12 +10,14 @@ import time
 from pathlib import Path
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
+ACCOUNTING = ("mariadb-install-db", "mariadbd", "slurmdbd")
 COMMANDS = ("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
+NODES = ("alpha", "beta")
 
 
-def missing() -> list[str]:
+def missing(*further: str) -> list[str]:
     """Programs of SLURM that this machine lacks."""
-    return [name for name in (*DAEMONS, *COMMANDS) if _found(name) is None]
+    return [name for name in (*DAEMONS, *COMMANDS, *further) if _found(name) is None]
 
 
 def _found(name: str) -> str | None:
@@ -23,48 +25,68 @@ def _found(name: str) -> str | None:
 
 
 class Cluster:
-    """One node with 8 cores, 16,000 MB and 4 GPUs, whatever the machine has; `main` allows two hours, `short` 30 minutes.
+    """Two nodes with 8 cores and 16,000 MB, whatever the machine has: `alpha` with 4 GPUs, `beta` with 2 of another type.
 
-    Without accounting, as small clusters are: `sacct` is there and answers nothing.
+    `main` allows two hours; `urgent` takes the nodes from jobs of `main`. It is known by SLURM_CONF alone.
+
+    Args:
+        accounting: whether it keeps accounts, by slurmdbd and MariaDB. Small clusters keep none: `sacct` is there and answers nothing.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.host = socket.gethostname().partition(".")[0]
+    def __init__(self, folder: Path, *, accounting: bool = False) -> None:
+        self.folder, self._accounting = folder, accounting
         self._processes: list[subprocess.Popen] = []
-        for name in ("state", "spool", "log", "bin"):
+        for name in ("state", "log", *(f"spool-{node}" for node in NODES)):
             (folder / name).mkdir(parents=True)
         (folder / "munge.key").write_bytes(os.urandom(1024))
         (folder / "munge.key").chmod(0o400)
         (folder / "slurm.conf").write_text(self._configuration())
-        # A GPU must be a device file; SLURM looks no closer.
-        devices = ("null", "zero", "full", "random")
-        (folder / "gres.conf").write_text("".join(f"Name=gpu Type=h100 File=/dev/{name}\n" for name in devices))
-        for name in COMMANDS:
-            # By a script and not by SLURM_CONF: a job of Snakemake's forgets all variables of that prefix.
-            script = folder / "bin" / name
-            script.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {_found(name)} "$@"\n')
-            script.chmod(0o755)
-        self.environment = {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}"}
+        # A GPU must be a device file, and CUDA_VISIBLE_DEVICES gets the number in its name. SLURM looks no closer.
+        for i in range(4):
+            (folder / f"gpu{i}").symlink_to("/dev/null")
+        (folder / "gres.conf").write_text(
+            f"NodeName=alpha Name=gpu Type=h100 File={folder}/gpu[0-3]\nNodeName=beta Name=gpu Type=a100 File={folder}/gpu[0-1]\n"
+        )
+        self.environment = {**os.environ, "SLURM_CONF": f"{folder}/slurm.conf"}
 
     def _configuration(self) -> str:
-        controller, node = _free_ports(2)
+        host = socket.gethostname().partition(".")[0]
+        self._database, accounts, controller, *ports = _free_ports(3 + len(NODES))
+        storage = "none"
+        if self._accounting:
+            storage = f"slurmdbd\nAccountingStorageHost=127.0.0.1\nAccountingStoragePort={accounts}"
+            storage += f"\nAccountingStoragePass={self.folder}/munge.sock\nAccountingStoreFlags=job_comment"
+        (self.folder / "slurmdbd.conf").write_text(f"""
+AuthType=auth/munge
+AuthInfo=socket={self.folder}/munge.sock
+DbdHost={host}
+DbdAddr=127.0.0.1
+DbdPort={accounts}
+SlurmUser={getpass.getuser()}
+PidFile={self.folder}/slurmdbd.pid
+LogFile={self.folder}/log/slurmdbd.log
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={self._database}
+StorageUser={getpass.getuser()}
+""")
+        (self.folder / "slurmdbd.conf").chmod(0o600)
+        node = f"NodeHostname={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=16000 State=UNKNOWN"
         return f"""
 ClusterName=saturate
-SlurmctldHost={self.host}(127.0.0.1)
+SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}
-SlurmdPort={node}
 AuthType=auth/munge
 AuthInfo=socket={self.folder}/munge.sock
 CredType=cred/munge
 SlurmUser={getpass.getuser()}
 SlurmdUser={getpass.getuser()}
 StateSaveLocation={self.folder}/state
-SlurmdSpoolDir={self.folder}/spool
+SlurmdSpoolDir={self.folder}/spool-%n
 SlurmctldPidFile={self.folder}/slurmctld.pid
-SlurmdPidFile={self.folder}/slurmd.pid
+SlurmdPidFile={self.folder}/slurmd-%n.pid
 SlurmctldLogFile={self.folder}/log/slurmctld.log
-SlurmdLogFile={self.folder}/log/slurmd.log
+SlurmdLogFile={self.folder}/log/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
@@ -74,13 +96,16 @@ SwitchType=switch/none
 MpiDefault=none
 GresTypes=gpu
 ReturnToService=2
-JobRequeue=0
 KillWait=3
+MinJobAge=3600
 SchedulerParameters=sched_interval=1
-AccountingStorageType=accounting_storage/none
-NodeName={self.host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=16000 Gres=gpu:h100:4 State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES MaxTime=2:00:00 State=UP
-PartitionName=short Nodes=ALL MaxTime=20 State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+AccountingStorageType=accounting_storage/{storage}
+NodeName=alpha Port={ports[0]} Gres=gpu:h100:4 {node}
+NodeName=beta Port={ports[1]} Gres=gpu:a100:2 {node}
+PartitionName=main Nodes=ALL Default=YES MaxTime=2:00:00 PriorityTier=1 State=UP
+PartitionName=urgent Nodes=ALL MaxTime=20 PriorityTier=10 PreemptMode=OFF State=UP
 """
 
     def start(self) -> None:
@@ -89,23 +114,60 @@ PartitionName=short Nodes=ALL MaxTime=20 State=UP
             "munged", "--foreground", "--force", f"--socket={sock}", f"--key-file={key}", f"--log-file={log}/munged.log",
             f"--pid-file={self.folder}/munged.pid", f"--seed-file={self.folder}/munged.seed",
         )  # fmt: skip
-        _until(sock.exists, "munged")
+        until(sock.exists, "munged")
+        if self._accounting:
+            self._start_accounting()
         self._spawn("slurmctld", "-D", "-f", f"{self.folder}/slurm.conf")
-        _until(lambda: "is UP" in self.ask("scontrol", "ping"), "slurmctld")
-        self._spawn("slurmd", "-D", "-f", f"{self.folder}/slurm.conf")
-        _until(lambda: "idle" in self.ask("sinfo", "--noheader", "--format=%T"), "slurmd")
+        until(lambda: "is UP" in self.ask("scontrol", "ping"), "slurmctld")
+        for node in NODES:
+            self._spawn("slurmd", "-D", "-N", node, "-f", f"{self.folder}/slurm.conf")
+        until(
+            lambda: self.ask("sinfo", "--noheader", "--Node", "--partition=main", "--format=%T").split() == ["idle"] * 2,
+            "slurmd",
+        )
+
+    def _start_accounting(self) -> None:
+        data = self.folder / "database"
+        user = f"--user={getpass.getuser()}"
+        install = [_found("mariadb-install-db"), "--no-defaults", f"--datadir={data}", "--skip-test-db", user]
+        subprocess.run(install, check=True, capture_output=True, timeout=60)
+        self._spawn(
+            "mariadbd", "--no-defaults", f"--datadir={data}", f"--socket={data}/socket", f"--pid-file={data}/pid", "--skip-grant-tables",
+            "--bind-address=127.0.0.1", f"--port={self._database}", user,
+        )  # fmt: skip
+        until((data / "socket").exists, "mariadbd")
+        self._spawn("slurmdbd", "-D")
+        until(lambda: "saturate" in self.ask("sacctmgr", "--immediate", "add", "cluster", "saturate"), "slurmdbd")
+        self.ask("sacctmgr", "--immediate", "add", "account", "research")
+        self.ask("sacctmgr", "--immediate", "add", "user", getpass.getuser(), "account=research")
 
     def _spawn(self, name: str, *arguments: str) -> None:
-        with (self.folder / f"log/{name}.out").open("w") as out:
-            self._processes.append(subprocess.Popen([_found(name), *arguments], stdout=out, stderr=subprocess.STDOUT))
+        with (self.folder / f"log/{name}.out").open("a") as out:
+            self._processes.append(
+                subprocess.Popen([_found(name), *arguments], stdout=out, stderr=subprocess.STDOUT, env=self.environment)
+            )
 
     def ask(self, command: str, *arguments: str) -> str:
-        return subprocess.run([self.folder / "bin" / command, *arguments], capture_output=True, text=True, timeout=30).stdout
+        return subprocess.run(
+            [_found(command), *arguments], capture_output=True, text=True, timeout=30, env=self.environment
+        ).stdout
 
-    def jobs(self) -> dict[str, str]:
-        """State of each job by its id, the ended ones among them."""
-        lines = self.ask("squeue", "--states=all", "--noheader", "--format=%i|%T").splitlines()
-        return dict(line.split("|") for line in lines)
+    def jobs(self) -> dict[str, tuple[str, str, str]]:
+        """Rule, state and node of each job by its id, in the order in which they were submitted; the ended ones among them."""
+        lines = self.ask("squeue", "--states=all", "--noheader", "--format=%i|%k|%T|%N").splitlines()
+        jobs = {line.split("|")[0]: tuple(line.split("|")[1:]) for line in lines}
+        return {job: jobs[job] for job in sorted(jobs, key=int)}
+
+    def states(self, rule: str) -> list[str]:
+        """How each job of a rule ended, or stands."""
+        return [state for name, state, _ in self.jobs().values() if name == f"rule_{rule}"]
+
+    def last(self, rule: str) -> tuple[str, str]:
+        """A rule's last job, and its node."""
+        return [(job, node) for job, (name, _, node) in self.jobs().items() if name == f"rule_{rule}"][-1]
+
+    def update(self, *what: str) -> None:
+        subprocess.run([_found("scontrol"), "update", *what], check=True, env=self.environment, timeout=30)
 
     def stop(self) -> None:
         self.ask("scancel", f"--user={getpass.getuser()}")
@@ -128,8 +190,10 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _until(happens, what: str, within: float = 60) -> None:
+def until(happens, what: str, workflow: subprocess.Popen | None = None, within: float = 180) -> None:
+    """Wait for what is to happen while a workflow runs; `what` stands in the failure."""
     end = time.monotonic() + within
     while not happens():
-        assert time.monotonic() < end, f"{what} is not there after {within} s"
-        time.sleep(0.1)
+        assert workflow is None or workflow.poll() is None, f"the workflow ended without a {what}"
+        assert time.monotonic() < end, f"no {what} after {within:g} s"
+        time.sleep(0.2)

@@ -108,6 +108,8 @@ def check(words, clone, capsys):
             assert (ROOT / source).is_file()
         case ["snakemake", "--cores", "1", "results/figures/all"]:  # in a folder that `bench init` made: tests/test_init.py
             pass
+        case ["snakemake", "--cores", "all", "--resources", "gpu=4", "results/figures/all"]:  # tests/test_own_gpus.py
+            pass
         case ["snakemake", *_, "--profile", profile, _] | ["snakemake", "--profile", profile, _]:
             assert (ROOT / profile / "config.yaml").is_file()
         case _:

@@ -1,20 +1,22 @@
-"""A study on a SLURM cluster of one node: its jobs, and what may happen to them. The tests build on one another, in this order."""
+"""A study on a SLURM cluster of two nodes: its jobs, and what may happen to them. The tests build on one another, in this order."""
 
 import json
 import subprocess
+import sys
 import time
+from contextlib import contextmanager
 
 import polars as pl
 import pytest
-import yaml
 
-from bench.cluster import Needs, partitions, refusal
-from tests.cluster import Cluster, missing
+from bench.cluster import Needs, gpu_types, left_jobs, partition_for, partitions, refusal
+from bench.published import accelerators
+from tests.cluster import ACCOUNTING, Cluster, missing, until
 from tests.project import Project
 from tests.test_study_grows import CONFIG
 
 SINFO = """\
-cpu|up|1-00:00:00|64|256000|(null)|idle
+cpu*|up|1-00:00:00|64|256000|(null)|idle
 gpu|up|2:30:00|32|512000|gpu:h100:4(S:0-1),gpu:a100:2|mixed
 gpu|up|2:30:00|32|512000|gpu:h100:4|down*
 night|down|infinite|128|1024000|(null)|idle
@@ -28,7 +30,8 @@ def needs(**given):
 def test_partitions_are_read_as_sinfo_prints_them():
     cpu, gpu, down, night = partitions(SINFO)
     assert (cpu.minutes, cpu.cores, cpu.memory_mb, cpu.gpus, cpu.up) == (1440, 64, 256000, 0, True)
-    assert (gpu.minutes, gpu.gpus, gpu.up) == (150, 6, True)
+    assert (cpu.name, cpu.default, gpu.default) == ("cpu", True, False)
+    assert (gpu.minutes, gpu.gpus, gpu.gpu_types, gpu.up) == (150, 6, {"h100": 4, "a100": 2}, True)
     assert (down.up, night.up, night.minutes) == (False, False, None)
 
 
@@ -38,6 +41,8 @@ def test_partitions_are_read_as_sinfo_prints_them():
         ({}, None, None),
         ({"gpus": 6}, None, None),
         ({"gpus": 8}, None, "8 GPUs needed, a node has 6"),
+        ({"gpus": 2, "gpu_type": "a100"}, None, None),
+        ({"gpus": 4, "gpu_type": "a100"}, None, "4 GPUs of type a100 needed, a node has 2"),
         ({"gpus": 2, "minutes": 151}, None, "151 minutes needed, its time limit is 150"),
         ({"cores": 65}, "cpu", "65 cores needed, a node has 64"),
         ({"memory_mb": 256001}, "cpu", "256001 MB of memory needed, a node has 256000"),
@@ -51,8 +56,57 @@ def test_what_no_partition_takes_is_refused(given, partition, reason):
     assert (said is None) if reason is None else reason in said
 
 
+@pytest.mark.parametrize(
+    ("given", "partition"),
+    [
+        ({}, None),  # the default one can
+        ({"gpus": 1}, "gpu"),
+        ({"minutes": 2000}, "long"),
+        ({"cores": 100}, None),  # its nodes are down
+        ({"gpus": 8}, None),  # none can
+    ],
+)
+def test_the_partition_is_one_that_takes_the_session(given, partition):
+    assert partition_for(needs(**given), partitions(SINFO + "long|up|infinite|64|256000|(null)|mixed\n")) == partition
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "gres", "types"),
+    [
+        ("h100", "gpu:h100:4", ["h100"]),
+        ("h100", "gpu:nvidia_h100_80gb_hbm3:8(S:0-1)", ["nvidia_h100_80gb_hbm3"]),
+        ("h100", "gpu:H100_NVL:2", []),  # another one
+        ("h100-nvl", "gpu:H100_NVL:2", ["H100_NVL"]),
+        ("a100-80g", "gpu:a100:4", ["a100"]),
+        ("a100-80g", "gpu:a100_40gb:4,gpu:a100_80gb:4", ["a100_80gb"]),
+        (
+            "a100-80g",
+            "gpu:nvidia_a100_80gb_pcie:4,gpu:nvidia_a100-sxm4-80gb:4",
+            ["nvidia_a100-sxm4-80gb", "nvidia_a100_80gb_pcie"],
+        ),
+        ("l4", "gpu:l40s:4", []),
+        ("h100", "gpu:4", []),
+    ],
+)
+def test_the_cluster_s_name_of_an_accelerator(accelerator, gres, types):
+    known = partitions(f"gpu|up|infinite|32|512000|{gres}|idle\n")
+    assert gpu_types(accelerator, known, accelerators()) == types
+
+
+def test_jobs_of_an_earlier_workflow_are_those_of_this_folder(tmp_path):
+    told = f"7|rule_measure_one|{tmp_path}\n8|rule_measure_one|{tmp_path}-2\n9|(null)|{tmp_path}\n"
+    assert left_jobs(tmp_path, told) == {"7": "measure_one"}
+
+
 # What follows needs SLURM's programs, and an account that may start them.
 ABSENT = missing()
+
+STEADY = {"arrival": "constant", "prompt_tokens": 32, "output_tokens": 8, "num_requests": 10}
+# The plugin asks for the state of jobs ever more rarely, up to every 180 s.
+OFTEN = """
+if "snakemake_executor_plugin_slurm" in sys.modules:
+    sys.modules["snakemake_executor_plugin_slurm"].Executor.next_seconds_between_status_checks = property(lambda _: 1, lambda _, to: None)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +122,31 @@ def cluster(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def with_accounts(tmp_path_factory, cluster):
+    """A second cluster, which keeps accounts; the first one where they cannot be had."""
+    if missing(*ACCOUNTING):
+        yield cluster
+        return
+    other = Cluster(tmp_path_factory.mktemp("accounts"), accounting=True)
+    try:
+        other.start()
+        yield other
+    finally:
+        other.stop()
+
+
+@pytest.fixture(scope="module")
 def project(tmp_path_factory):
+    """Two deployments of a real engine. The sessions take a while, so that there is a middle; that of `one` more than 30 s."""
     project = Project(tmp_path_factory.mktemp("project").resolve(), CONFIG)
-    profile = project.folder / "profiles/slurm/config.yaml"
-    settings = yaml.safe_load(profile.read_text())
-    profile.write_text(
-        yaml.safe_dump({**settings, "slurm-init-seconds-before-status-checks": 2, "seconds-between-status-checks": 2})
-    )
+    project.config["study"]["ladders"] = [
+        {"deployment": "one", "workload": "steady", "request_rate": [2.5], "repeats": 7},
+        {"deployment": "two", "workload": "steady", "request_rate": [10], "repeats": 7},
+    ]
+    project.config["deployments"]["two"] = project.config["deployments"]["one"] | {"max_num_seqs": 2}
+    project.config["workloads"] = {"steady": STEADY}
+    with (project.folder / "Snakefile").open("a") as file:
+        file.write(OFTEN)
     yield project
     for process in project.processes():
         process.kill()
@@ -86,38 +158,25 @@ def command(project, *arguments, target="results/figures/all"):
     return words[:at] + words[at + 2 :]
 
 
-def run(project, cluster, *arguments, status=0):
+def run(project, cluster, *arguments, target="results/figures/all", status=0):
     done = subprocess.run(
-        command(project, *arguments), cwd=project.folder, env=cluster.environment, capture_output=True, text=True, timeout=300
+        command(project, *arguments, target=target),
+        cwd=project.folder,
+        env=cluster.environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     project.output = done.stdout + done.stderr
     assert done.returncode == status, project.output[-6000:]
 
 
-@pytest.mark.engine
-def test_a_study_is_one_job_a_session(project, cluster):
-    run(project, cluster)
-    assert list(cluster.jobs().values()) == ["COMPLETED"]
-    job = cluster.ask("scontrol", "show", "job", *cluster.jobs())
-    assert "OverSubscribe=NO" in job
-    assert "NumCPUs=8" in job  # the whole node
-    assert len(project.records()) == 3
-    summary = pl.read_parquet(project.folder / "results/summary.parquet")
-    assert summary["ok"].sort().to_list() == [2, 6, 12]
-    assert json.loads((project.folder / "results/figures/all").read_text())["figures"]
-
-
-@pytest.mark.engine
-def test_a_session_survives_its_job_and_its_node(project, cluster):
-    """A model is added; its session's job is cancelled, then its node fails: each time the rest is submitted again by itself."""
-    before = project.stored_at()
-    project.config["deployments"]["two"] = project.config["deployments"]["one"] | {"max_num_seqs": 2}
-    project.config["workloads"]["steady"] = {"arrival": "constant", "prompt_tokens": 32, "output_tokens": 8, "num_requests": 30}
-    project.config["study"]["ladders"].append({"deployment": "two", "workload": "steady", "request_rate": [10], "repeats": 8})
-    known = set(cluster.jobs())
+@contextmanager
+def running(project, cluster):
+    """A workflow in the background."""
     with (project.folder / "workflow.out").open("w") as out:
         workflow = subprocess.Popen(
-            command(project, target="results/summary.parquet"),
+            command(project),
             cwd=project.folder,
             env=cluster.environment,
             stdout=out,
@@ -125,40 +184,121 @@ def test_a_session_survives_its_job_and_its_node(project, cluster):
             start_new_session=True,
         )
     try:
-        project.wait_for_stored(len(before) + 1, workflow)
-        cluster.ask("scancel", *running(cluster))
-        project.wait_for_stored(len(before) + 4, workflow)
-        kept = project.stored_at()
-        node = f"NodeName={cluster.host}"
-        cluster.ask("scontrol", "update", node, "State=DOWN", "Reason=test")
-        wait(lambda: not running(cluster))
-        cluster.ask("scontrol", "update", node, "State=RESUME")
-        assert workflow.wait(timeout=300) == 0, project.said()[-6000:]
+        yield workflow
     finally:
         workflow.kill()
-    ended = {job: state for job, state in cluster.jobs().items() if job not in known}
-    assert sorted(ended.values()) == ["CANCELLED", "COMPLETED", "NODE_FAIL"]
-    after = project.stored_at()
-    assert {digest: after[digest] for digest in kept} == kept  # what was finished was not measured again
-    assert len(after) == len(before) + 8
-    assert project.servers("llama") == []
+
+
+def measured(project, deployment):
+    """When each run of a deployment in the store was measured, by its digest."""
+    records = (json.loads(path.read_text()) for path in project.folder.glob("results/.store/*/run.json"))
+    return {record["digest"]: record["clock_start_s"] for record in records if record["definition"]["deployment"] == deployment}
 
 
 @pytest.mark.engine
-def test_a_session_that_no_node_can_hold_is_refused_before_anything_is_submitted(project, cluster):
-    project.config["deployments"]["two"]["cores"] = 7
+def test_a_study_survives_all_that_may_end_its_jobs(project, cluster):
+    """One session reaches its time limit. The other is cancelled, loses its node, is preempted, and ends on a node that is drained."""
+    kept = {}
+
+    def session(deployment, attempt=1):
+        """Job and node of a session, once it runs for the `attempt`-th time."""
+        rule = f"measure_{deployment}"
+        until(lambda: cluster.states(rule)[attempt - 1 :] == ["RUNNING"], f"session {attempt} of {deployment}", workflow)
+        return cluster.last(rule)
+
+    def runs(deployment):
+        """Wait for one run more than there were; from now on none of them may be measured again."""
+        known = len(kept.get(deployment, ()))
+        until(lambda: len(measured(project, deployment)) > known, f"further run of {deployment}", workflow)
+        kept[deployment] = measured(project, deployment)
+
+    with running(project, cluster) as workflow:
+        runs("two")
+        cluster.ask("scancel", session("two")[0])
+        runs("one")
+        soon = time.strftime("%FT%T", time.localtime(time.time() + 1))
+        cluster.update(f"JobId={session('one')[0]}", f"EndTime={soon}")  # SLURM looks every 30 s
+        _, node = session("two", 2)
+        runs("two")
+        cluster.update(f"NodeName={node}", "State=DOWN", "Reason=test")
+        until(lambda: cluster.states("measure_two")[1:2] == ["NODE_FAIL"], "lost node", workflow)
+        cluster.update(f"NodeName={node}", "State=RESUME")
+        _, node = session("two", 3)
+        runs("two")
+        cluster.ask("sbatch", "--partition=urgent", f"--nodelist={node}", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
+        _, node = session("two", 4)
+        cluster.update(f"NodeName={node}", "State=DRAIN", "Reason=test")
+        assert workflow.wait(timeout=300) == 0, project.said()[-6000:]
+    cluster.update(f"NodeName={node}", "State=RESUME")
+    assert cluster.states("measure_one") == ["TIMEOUT", "COMPLETED"]
+    assert cluster.states("measure_two") == ["CANCELLED", "NODE_FAIL", "PREEMPTED", "COMPLETED"]
+    for deployment, before in kept.items():
+        after = measured(project, deployment)
+        assert {digest: after[digest] for digest in before} == before  # what was finished was not measured again
+    assert project.servers("llama") == []
+    summary = pl.read_parquet(project.folder / "results/summary.parquet")
+    assert summary["ok"].to_list() == [10] * 14
+    assert json.loads((project.folder / "results/figures/all").read_text())["figures"]
+
+
+@pytest.mark.engine
+def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_own(project, with_accounts):
+    before = {name: measured(project, name) for name in ("one", "two")}
+    project.config["engines"]["gpu"] = {
+        "source": "command",
+        "command": [sys.executable, "-m", "tests.gpu_server"],
+        "backend": "cuda",
+    }
+    project.config["decision"] = {"accelerator": "h100"}
+    for name in ("three", "four"):
+        project.config["deployments"][name] = {"model": "one", "engine": "gpu", "kv_cache_memory": "1MiB", "tensor_parallel": 2}
+        project.config["study"]["ladders"].append({"deployment": name, "workload": "steady", "request_rate": [10]})
+    account = [] if missing(*ACCOUNTING) else ["--default-resources", "slurm_account=research", "--jobs", "2"]
+    run(project, with_accounts, *account, target="measured")
+    jobs = {name: (state, node) for name, state, node in with_accounts.jobs().values() if name.endswith(("three", "four"))}
+    assert jobs == {f"rule_measure_{name}": ("COMPLETED", "alpha") for name in ("three", "four")}
+    assert {name: measured(project, name) for name in ("one", "two")} == before
+    facts = [
+        json.loads((project.folder / f"results/deployments/{name}/deployment.json").read_text()) for name in ("three", "four")
+    ]
+    assert sorted(each["inherited"]["CUDA_VISIBLE_DEVICES"] for each in facts) == ["0,1", "2,3"]
+
+
+@pytest.mark.engine
+def test_whether_a_cluster_keeps_accounts_is_found_out(cluster, with_accounts):
+    def found(on):
+        asked = [sys.executable, "-c", "from bench.cluster import has_accounting; print(has_accounting())"]
+        return subprocess.run(asked, env=on.environment, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert found(cluster) == "False"
+    if absent := missing(*ACCOUNTING):
+        pytest.skip(f"SLURM's accounting is not installed ({', '.join(absent)}): apt-get install slurmdbd mariadb-server")
+    assert found(with_accounts) == "True"
+    kept = with_accounts.ask("sacct", "--allocations", "--noheader", "--parsable2", "--format=Comment,Account,State")
+    assert sorted(kept.split()) == [f"rule_measure_{name}|research|COMPLETED" for name in ("four", "three")]
+
+
+@pytest.mark.engine
+def test_sessions_that_no_node_can_hold_are_refused_before_anything_is_submitted(project, cluster):
+    deployments, known = project.config["deployments"], cluster.jobs()
+    project.config["deployments"] = {
+        **deployments,
+        "two": {**deployments["two"], "cores": 7},
+        "three": {**deployments["three"], "tensor_parallel": 1, "pipeline_parallel": 2, "data_parallel": 4},
+    }
+    run(project, cluster, status=1)
+    project.config["deployments"] = deployments
+    assert "measure_two: partition main: 9 cores needed, a node has 8" in project.output
+    assert "8 GPUs of type h100 needed, a node has 4" in project.output
+    assert cluster.jobs().keys() <= known.keys()
+
+
+@pytest.mark.engine
+def test_a_session_whose_job_outlived_its_workflow_is_not_started_twice(project, cluster):
+    project.bench("discard", "two/*")
+    cluster.ask("sbatch", "--comment=rule_measure_two", f"--chdir={project.folder}", "--output=/dev/null", "--wrap=sleep 60")
     known = cluster.jobs()
     run(project, cluster, status=1)
-    assert "9 cores needed, a node has 8" in project.output
-    assert cluster.jobs() == known
-
-
-def running(cluster):
-    return [job for job, state in cluster.jobs().items() if state in ("RUNNING", "COMPLETING")]
-
-
-def wait(happens, within=60):
-    end = time.monotonic() + within
-    while not happens():
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    (job,) = [job for job, (name, state, _) in known.items() if name == "rule_measure_two" and state in ("PENDING", "RUNNING")]
+    assert f"scancel {job}" in project.output
+    assert cluster.jobs().keys() <= known.keys()

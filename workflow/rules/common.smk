@@ -21,10 +21,9 @@ except ModuleNotFoundError:
         "Saturate's library is not installed where Snakemake is. Install saturate-bench there, of the version that this workflow has."
     )
 
-from bench.cluster import has_accounting, needs_of, partitions, refusal
+from bench.cluster import needs_of
 from bench.errors import BenchError
 from bench.figures import figures_of
-from bench.records.launch import read_launch
 from bench.shipped import BENCH
 from bench.study import Paths as paths
 from bench.study import Plan, load_config
@@ -79,11 +78,8 @@ onstart:
         # Snakemake's limit of jobs a second is meant for clusters. Here each round of scheduling would bring another one a second later,
         # for ever: more with every job that ends, on the cores that are measured.
         workflow.scheduler.job_rate_limiter = None
-    if hasattr(workflow.executor_settings, "status_command"):
-        if not has_accounting():
-            workflow.executor_settings.no_account = True
-            workflow.executor_settings.status_command = "squeue"
-        refuse_what_no_partition_takes()
+    if on_slurm():
+        prepare_slurm()
 
 
 # Snakemake calls the handler of the main Snakefile alone. As a module, this one follows it.
@@ -210,51 +206,21 @@ def gpus_of(deployment):
     return 0 if spec.engine.source == "external" else spec.gpus
 
 
-def needs(deployment, session=None, launch=None, attempt=1):
+def needs(deployment, session=None, **known):
     """What a session's job needs of a node."""
     runs = [] if session is None else PLAN.runs_of(deployment, session)
     start_s = PLAN.config.measurement.ready_timeout_s
-    spec = PLAN.deployments[deployment]
-    return needs_of(spec, runs, launch, start_s=start_s, attempt=attempt)
+    return needs_of(PLAN.deployments[deployment], runs, start_s=start_s, **known)
 
 
 def cores_of(deployment):
-    """Cores of a session: on this machine all that there are, so that nothing else runs beside a measurement."""
-    return workflow.resource_settings.cores or needs(deployment).cores
+    """Cores of a session: on this machine all that there are, so that nothing else runs beside a measurement.
+
+    With `--resources gpu=N` those that it needs, where it has GPUs: such sessions run side by side, on GPUs of their own.
+    """
+    here, needed = workflow.resource_settings.cores, needs(deployment).cores
+    beside = gpus_of(deployment) and "gpu" in workflow.global_resources
+    return here if here and not beside else needed
 
 
-def memory_of(deployment):
-    """Memory of a session's job (MB), from the memory plan of its launch."""
-
-    def memory(wildcards, input):
-        Path(input.launch).stat()  # not there yet: Snakemake asks again when it is
-        return needs(deployment, launch=read_launch(Path(input.launch))).memory_mb
-
-    return memory
-
-
-def minutes_of(deployment, session):
-    """Wall time of a session's job (minutes), from its runs; more in each attempt."""
-
-    def minutes(wildcards, attempt):
-        return needs(deployment, session, attempt=attempt).minutes
-
-    return minutes
-
-
-def whole_node(deployment):
-    """Whether a session's job gets its node for itself: as the study says, else where the server computes on the CPU."""
-    wish = PLAN.config.study.whole_node
-    return not gpus_of(deployment) if wish is None else wish
-
-
-def refuse_what_no_partition_takes():
-    """End before a job is submitted that would stay pending for ever."""
-    known = partitions()
-    for session, job in sessions_to_measure().items():
-        wanted = job.resources.get("slurm_partition")
-        if reason := refusal(needs(*session), known, wanted):
-            raise WorkflowError(
-                f"{job.rule.name}: no partition can take this session: {reason}. Nothing was submitted. Name another partition in the "
-                "profile, or change what the deployment asks for."
-            )
+include: "cluster.smk"

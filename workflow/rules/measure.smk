@@ -20,6 +20,8 @@ for deployment, session in PLAN.sessions:
             "../envs/bench.yaml"
         threads: cores_of(deployment)
         resources:
+            **placed(deployment, session),
+            nodes=1,
             gpu=gpus_of(deployment),
             mem_mb=memory_of(deployment),
             runtime=minutes_of(deployment, session),

@@ -29,17 +29,24 @@ class Needs:
 
     Attributes:
         cores: of the server and the client. memory_mb: of the node, None before the model is known. gpus: all of the deployment's.
-        minutes: wall time.
+        gpu_type: the cluster's name of the GPUs, None where any will do. minutes: wall time.
     """
 
     cores: int
     memory_mb: int | None
     gpus: int
+    gpu_type: str | None = None
     minutes: int
 
 
 def needs_of(
-    spec: DeploymentSpec, runs: Sequence[RunSpec], launch: Launch | None = None, *, start_s: float = 0.0, attempt: int = 1
+    spec: DeploymentSpec,
+    runs: Sequence[RunSpec],
+    launch: Launch | None = None,
+    *,
+    gpu_type: str | None = None,
+    start_s: float = 0.0,
+    attempt: int = 1,
 ) -> Needs:
     """What a session of `runs` needs.
 
@@ -48,7 +55,7 @@ def needs_of(
     other 120 s; from the second attempt on, a multiple.
 
     Args:
-        launch: with the memory plan; without it, `memory_mb` is None.
+        launch: with the memory plan; without it, `memory_mb` is None. gpu_type: the cluster's name of the GPUs.
         start_s: that the server's start may take. attempt: 1 for the first.
     """
     external = spec.engine.source == "external"
@@ -58,6 +65,7 @@ def needs_of(
         cores=_CLIENT_CORES if external else spec.deployment.cores * spec.deployment.workers + _CLIENT_CORES,
         memory_mb=None if launch is None else math.ceil(_memory_bytes(launch, gpus) / 2**20),
         gpus=gpus,
+        gpu_type=gpu_type,
         minutes=attempt * max(_SHORTEST_MIN, math.ceil(seconds / 60)),
     )
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from bench.cluster.needs import Needs
 from bench.errors import BenchError
 
-__all__ = ["Partition", "partitions", "refusal"]
+__all__ = ["Partition", "partition_for", "partitions", "refusal"]
 
-_COLUMNS = "%R|%a|%l|%c|%m|%G|%T"
+_COLUMNS = "%P|%a|%l|%c|%m|%G|%T"
 _GONE = ("down", "drain", "fail", "maint", "power", "unk")
 
 
@@ -21,16 +21,19 @@ class Partition:
     """Nodes of a partition that are alike.
 
     Attributes:
-        name: of the partition. up: whether jobs start there, on nodes that are in service. minutes: the longest job, None for no limit.
-        cores, memory_mb, gpus: of one node. state: of the nodes, as SLURM calls it.
+        name: of the partition. default: whether a job that names none goes there.
+        up: whether jobs start there, on nodes that are in service. minutes: the longest job, None for no limit.
+        cores, memory_mb, gpus: of one node. gpu_types: how many of its GPUs are of each type. state: of the nodes, as SLURM calls it.
     """
 
     name: str
+    default: bool = False
     up: bool
     minutes: float | None
     cores: int
     memory_mb: int
     gpus: int
+    gpu_types: Mapping[str, int] = field(default_factory=dict)
     state: str
 
 
@@ -58,13 +61,16 @@ def partitions(text: str | None = None) -> list[Partition]:
 
 def _partition(line: str) -> Partition:
     name, available, limit, cores, memory, gres, state = line.split("|")
+    gpus = [(kind, int(count)) for kind, count in re.findall(r"gpu(?::([^:,()]+))?:(\d+)", gres)]
     return Partition(
-        name=name,
+        name=name.removesuffix("*"),
+        default=name.endswith("*"),
         up=available == "up" and not state.lower().startswith(_GONE) and not state.endswith("*"),
         minutes=_minutes(limit),
         cores=int(cores),
         memory_mb=int(memory),
-        gpus=sum(int(count) for count in re.findall(r"gpu(?::[^:,()]+)?:(\d+)", gres)),
+        gpus=sum(count for _, count in gpus),
+        gpu_types={kind: count for kind, count in gpus if kind},
         state=state,
     )
 
@@ -83,7 +89,7 @@ def refusal(needs: Needs, known: Sequence[Partition], wanted: str | None = None)
     """Why no partition can ever take a job; None where one can, when its nodes are free.
 
     Args:
-        wanted: the only partition that may take it, as the profile names it.
+        wanted: the only partitions that may take it, as the profile names them.
     """
     asked = [part for part in known if wanted is None or part.name in wanted.split(",")]
     if not asked:
@@ -94,14 +100,24 @@ def refusal(needs: Needs, known: Sequence[Partition], wanted: str | None = None)
     return "; ".join(dict.fromkeys(f"partition {part.name}: {', '.join(short)}" for part, short in reasons))
 
 
+def partition_for(needs: Needs, known: Sequence[Partition]) -> str | None:
+    """The first partition that can take a job which the default one cannot; None where the default one can, or none at all."""
+    able = [part for part in known if not _short(needs, part)]
+    if any(part.default for part in able):
+        return None
+    return next((part.name for part in able), None)
+
+
 def _short(needs: Needs, part: Partition) -> list[str]:
     """What a partition lacks."""
     if not part.up:
         return [f"its nodes are {part.state}"]
+    gpus = part.gpus if needs.gpu_type is None else part.gpu_types.get(needs.gpu_type, 0)
+    kind = "" if needs.gpu_type is None else f" of type {needs.gpu_type}"
     rows = [
         (needs.cores, part.cores, "{needs} cores needed, a node has {has}"),
         (needs.memory_mb, part.memory_mb, "{needs} MB of memory needed, a node has {has}"),
-        (needs.gpus, part.gpus, "{needs} GPUs needed, a node has {has}"),
+        (needs.gpus, gpus, f"{{needs}} GPUs{kind} needed, a node has {{has}}"),
         (needs.minutes, part.minutes, "{needs} minutes needed, its time limit is {has:g}"),
     ]
     return [

@@ -1,10 +1,12 @@
-"""How the state of a SLURM job can be asked."""
+"""What SLURM knows of jobs: whether it keeps accounts of them, and which of an earlier workflow still run."""
 
 from __future__ import annotations
 
+import getpass
 import subprocess
+from pathlib import Path
 
-__all__ = ["has_accounting"]
+__all__ = ["has_accounting", "left_jobs"]
 
 
 def has_accounting() -> bool:
@@ -25,3 +27,22 @@ def has_accounting() -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
+
+
+def left_jobs(folder: Path, text: str | None = None) -> dict[str, str]:
+    """This user's jobs of an earlier workflow in `folder` that wait or run: the rule of each by its id.
+
+    Args:
+        text: what `squeue` printed; it is asked without it.
+    """
+    if text is None:
+        asked = [
+            "squeue",
+            f"--user={getpass.getuser()}",
+            "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED",
+            "--noheader",
+            "--format=%i|%k|%Z",
+        ]
+        text = subprocess.run(asked, capture_output=True, text=True, timeout=60).stdout
+    jobs = [line.split("|", 2) for line in text.splitlines() if line.count("|") >= 2]
+    return {job: rule.removeprefix("rule_") for job, rule, place in jobs if rule.startswith("rule_") and Path(place) == folder}

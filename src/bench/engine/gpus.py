@@ -10,14 +10,14 @@ from bench.study import DeploymentSpec
 __all__ = ["gpu_names"]
 
 
-def gpu_names(spec: DeploymentSpec, environment: Mapping[str, str]) -> list[str]:
+def gpu_names(spec: DeploymentSpec, environment: Mapping[str, str], *, every: bool = False) -> list[str]:
     """The GPUs of a server that we start, as NVML knows them: indices, or UUIDs where the environment names those.
 
     vLLM takes the first ones that CUDA_VISIBLE_DEVICES shows, or the machine's first ones. An index is taken as NVML counts, by the PCI
     bus; CUDA counts so too with CUDA_DEVICE_ORDER=PCI_BUS_ID, or where the GPUs are alike.
 
     Args:
-        environment: of the server's process.
+        environment: of the server's process. every: all that CUDA_VISIBLE_DEVICES shows, also those that the server leaves.
     """
     count = spec.gpus or 0
     shown = environment.get("CUDA_VISIBLE_DEVICES")
@@ -25,4 +25,4 @@ def gpu_names(spec: DeploymentSpec, environment: Mapping[str, str]) -> list[str]
         return [str(index) for index in range(count)]
     # As in CUDA, what follows an entry that is none is hidden.
     entries = takewhile(lambda entry: entry not in ("", "-1"), (part.strip() for part in shown.split(",")))
-    return list(entries)[:count]
+    return list(entries)[: None if every else count]

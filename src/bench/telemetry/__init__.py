@@ -2,7 +2,7 @@
 
 from bench.telemetry.catalogue import COUNTERS, GAUGES, HISTOGRAMS, SHARES, Catalogue, exposition_names, find_catalogue
 from bench.telemetry.devices import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
-from bench.telemetry.nvml import gpus_missing, nvml_endpoint, nvml_problem
+from bench.telemetry.nvml import NvmlError, gpu_uuids, gpus_missing, nvml_endpoint, nvml_problem
 
 __all__ = [
     "COUNTERS",
@@ -13,8 +13,10 @@ __all__ = [
     "NO_VALUE",
     "SHARES",
     "Catalogue",
+    "NvmlError",
     "exposition_names",
     "find_catalogue",
+    "gpu_uuids",
     "gpus_missing",
     "is_nvml",
     "nvml_endpoint",

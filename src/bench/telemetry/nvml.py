@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.telemetry.devices import DEVICE_METRICS
 
-__all__ = ["GpuReader", "NvmlError", "gpus_missing", "nvml_endpoint", "nvml_problem"]
+__all__ = ["GpuReader", "NvmlError", "gpu_uuids", "gpus_missing", "nvml_endpoint", "nvml_problem"]
 
 _SCHEME = "nvml:"
 _COUNTERS = ("gpu_energy_j",)
@@ -52,6 +52,16 @@ def gpus_missing(endpoint: str) -> str | None:
     except NvmlError:
         return None
     return None
+
+
+def gpu_uuids(gpus: Sequence[str] | None) -> list[tuple[str, str]]:
+    """These GPUs and their UUIDs; for None those of this machine, by index.
+
+    Raises:
+        NvmlError: NVML cannot be used here, or has no such GPU.
+    """
+    found = [] if gpus == [] else _find(_load(), gpus or ())
+    return list(zip(gpus or [str(gpu.index) for gpu in found], [gpu.uuid for gpu in found], strict=True))
 
 
 @dataclass(frozen=True)
