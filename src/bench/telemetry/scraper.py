@@ -25,7 +25,7 @@ from typing import Any
 
 import requests
 
-from bench.errors import BenchError
+from bench.errors import BenchError, disk_error
 from bench.http import direct_session
 from bench.telemetry.devices import is_nvml
 from bench.telemetry.nvml import GpuReader, NvmlError
@@ -188,4 +188,11 @@ def main(interval: str, output: str, *urls: str) -> None:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the session's to handle; it closes the pipe
     threading.Thread(target=wait_for_the_parent, daemon=True).start()
-    scrape(urls, float(interval), Path(output), ended=ended, ready=lambda: print("ready", flush=True))
+    try:
+        scrape(urls, float(interval), Path(output), ended=ended, ready=lambda: print("ready", flush=True))
+    except OSError as error:
+        if (message := disk_error(error)) is None:
+            raise
+        # What was written stays; the run is marked, as the scrapes after it are missing.
+        print(f"the scraper ended: {message}", file=sys.stderr, flush=True)
+        os._exit(1)  # the file's rest cannot be written either
