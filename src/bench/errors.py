@@ -1,6 +1,7 @@
 """The one error that a user is meant to read."""
 
 import errno
+import os
 from typing import Any
 
 __all__ = ["BenchError", "disk_error", "shown"]
@@ -19,8 +20,12 @@ class BenchError(Exception):
     """
 
 
-def disk_error(error: OSError) -> str | None:
+def disk_error(error: Exception) -> str | None:
     """What to do about a file that could not be written; None where `error` is another one."""
+    if not isinstance(error, OSError):
+        # Polars names neither the file nor the reason where a Parquet file finds no room: its own writer failed, of all that may.
+        full = "transport error" in str(error) or "No space left on device" in str(error)
+        return disk_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) if full else None
     number = error.errno
     if number is None and "No space left on device" in str(error):  # libraries in Rust raise an OSError without a number
         number = errno.ENOSPC

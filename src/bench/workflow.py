@@ -89,7 +89,7 @@ def job(log: str | Path) -> Iterator[Callable[[str], None]]:
             say(str(error))
             sys.exit(1)
         except Exception as error:
-            if isinstance(error, OSError) and (message := disk_error(error)):
+            if message := disk_error(error):
                 say(message)
                 sys.exit(1)
             _print(traceback.format_exc(), file)
@@ -112,7 +112,7 @@ def _opened(log: Path) -> Iterator[TextIO]:
 
 
 def _print(text: str, file: TextIO) -> None:
-    with suppress(OSError):
+    with suppress(OSError, RuntimeError):  # a signal's line may come in the midst of another one
         print(text, file=file, flush=True)
 
 

@@ -148,7 +148,7 @@ class Server:
             listening = {
                 each.pid
                 for each in psutil.net_connections("tcp")
-                if each.status == psutil.CONN_LISTEN and each.laddr.port == self._port
+                if each.status == psutil.CONN_LISTEN and each.laddr[1:2] == (self._port,)
             }
             return [f"{psutil.Process(pid).name()} (process {pid})" for pid in listening if pid is not None and pid not in ours]
         except psutil.Error:  # the system does not tell, or a process ended meanwhile

@@ -87,7 +87,9 @@ class Store:
                 if self.folder(digest).stat().st_ino == before:
                     return
             time.sleep(0.01)  # a session of another folder replaces it: files of two measurements must not lie together
-        raise BenchError(f"{self.folder(digest)}: is gone, or replaced all the time. Run again when nothing else uses this store.")
+        raise BenchError(
+            f"{self.folder(digest)}: is gone, or replaced all the time. Run again when nothing else uses this store."
+        )
 
     def discard(self, digest: str) -> None:
         """Forget a measurement; it is there whole, or not at all."""
