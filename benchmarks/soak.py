@@ -250,11 +250,13 @@ class Fault:
     """What can be made to happen.
 
     Attributes:
-        make: makes it. stands: who stood still meanwhile.
+        make: makes it. stands: who stood still meanwhile. latest: when it comes at the latest, as a share of a cycle's usual time;
+            what has to do with a session must come while there is one.
     """
 
     make: Callable[[Soak, random.Random], _Undo | bool]
     stands: tuple[str, ...] = ()
+    latest: float = 0.95
 
 
 def _signal(number: int, *who: str, for_s: float = 0.0) -> Callable[[Soak, random.Random], _Undo | bool]:
@@ -330,15 +332,22 @@ def _second(soak: Soak, _: random.Random) -> _Undo | bool:
     return None
 
 
+_LATEST = {"snakemake": 0.95, "make": 0.95}
+
 FAULTS: dict[str, Fault] = {
-    **{f"{who} killed": Fault(_signal(signal.SIGKILL, who)) for who in _WHO},
-    **{f"{who} terminated": Fault(_signal(signal.SIGTERM, who)) for who in _WHO},
-    **{f"{who} stopped": Fault(_signal(signal.SIGSTOP, who, for_s=_STOP_S), (who,)) for who in ("load", "scraper", "server")},
+    **{f"{who} killed": Fault(_signal(signal.SIGKILL, who), latest=_LATEST.get(who, 0.5)) for who in _WHO},
+    **{f"{who} terminated": Fault(_signal(signal.SIGTERM, who), latest=_LATEST.get(who, 0.5)) for who in _WHO},
+    **{
+        f"{who} stopped": Fault(_signal(signal.SIGSTOP, who, for_s=_STOP_S), (who,), latest=0.5)
+        for who in ("load", "scraper", "server")
+    },
     "all stopped": Fault(
-        _signal(signal.SIGSTOP, "load", "scraper", "server", "session", for_s=_STOP_S), ("load", "scraper", "server")
+        _signal(signal.SIGSTOP, "load", "scraper", "server", "session", for_s=_STOP_S),
+        ("load", "scraper", "server"),
+        latest=0.5,
     ),
     "disk full": Fault(_fill),
-    "run damaged": Fault(_damage),
+    "run damaged": Fault(_damage, latest=0.4),
     "table damaged": Fault(_damage_table),
     "foreign files": Fault(_foreign),
     "second workflow": Fault(_second),
@@ -355,7 +364,7 @@ def cycle(soak: Soak, name: str | None, draw: random.Random, usual_s: float) -> 
     undo: _Undo | bool = None
     stood = (0.0, 0.0)
     if name:
-        moment = begin + draw.uniform(0.05, 0.95) * usual_s
+        moment = begin + draw.uniform(0.05, FAULTS[name].latest) * usual_s
         while workflow.poll() is None:
             time.sleep(0.05)
             if time.monotonic() < moment:
