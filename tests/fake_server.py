@@ -33,7 +33,7 @@ class FakeServer:
         chat_template, tokens_a_letter: how it counts a chat: tokens of its template, and of a letter after a space.
         counts_text_alone: its /tokenize takes text, as llama.cpp's, not a chat.
         pages: what it answers elsewhere, JSON by path; `{}` where nothing stands, and an empty list of models.
-        tls: what it talks TLS with; None: it talks plainly.
+        tls: what it talks TLS with; None: it talks plainly. port: where it listens; 0: where there is room.
         prefix: the path below which it answers; elsewhere is nothing.
         refuse: status and headers with which it refuses a completion, by how many came before it; None where it does not.
         statuses: status and headers that it answers with elsewhere, by path.
@@ -206,7 +206,9 @@ def fake_server(**options: Any) -> Iterator[FakeServer]:
     over = asyncio.Event()
 
     async def serve() -> None:
-        listening = await asyncio.start_server(lambda r, w: _answer(server, r, w), "127.0.0.1", 0, backlog=2048, ssl=server.tls)
+        listening = await asyncio.start_server(
+            lambda r, w: _answer(server, r, w), "127.0.0.1", server.port, backlog=2048, ssl=server.tls
+        )
         server.port = listening.sockets[0].getsockname()[1]
         up.set()
         await over.wait()

@@ -53,7 +53,7 @@ def test_a_cuda_engine_without_a_compiler_is_refused_before_anything_is_installe
 
 
 def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
-    """Two small packages from the project's own lock; the second one is interrupted at first."""
+    """Two small packages from the project's own lock; the second one is interrupted at first: its metadata is there, not all its files."""
     monkeypatch.chdir(tmp_path)
     entries = {entry.split("==")[0]: entry for entry in requirements(ROOT / "requirements.lock")}
     Path("one.lock").write_text(entries["idna"])
@@ -61,10 +61,12 @@ def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     engine, record, said = Engine(source="lock", locks=["one.lock", "two.lock"]), Path("e/engine.json"), []
     install = environment._install
 
-    def interrupted(name, python, part, index):
-        if "sniffio" in part.read_text():
-            raise KeyboardInterrupt
+    def interrupted(name, python, part, index, **_):
         install(name, python, part, index)
+        if "sniffio" in part.read_text():
+            next(Path("e/env").rglob("sniffio/_impl.py")).unlink()
+            next(Path("e/env").rglob("sniffio-*/RECORD")).unlink()
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(environment, "_install", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -75,6 +77,7 @@ def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "_install", install)
     prepare_engine("e", engine, record, said.append)
     assert first.stat().st_mtime_ns == before
+    assert list(Path("e/env").rglob("sniffio/_impl.py"))
     assert "engine e: 2 of 2 packages" in " ".join(said)
     result = json.loads(record.read_text())
     assert {line.split("==")[0] for line in result["freeze"]} >= {"idna", "sniffio"}

@@ -45,7 +45,7 @@ def planted(monkeypatch):
 
 @pytest.mark.usefixtures("planted")
 def test_the_rest_of_what_is_busy_is_of_others():
-    assert HostWatch(whole=True).seen() == Host(busy_share=0.8, steal_share=0.05, other_share=0.45)
+    assert HostWatch(whole=True).seen() == Host(busy_share=0.8, steal_share=0.05, other_share=0.45, clock_step_s=0.0)
 
 
 @pytest.mark.usefixtures("planted")

@@ -1,8 +1,16 @@
 """The one error that a user is meant to read."""
 
+import errno
+import os
 from typing import Any
 
-__all__ = ["BenchError", "shown"]
+__all__ = ["BenchError", "disk_error", "shown"]
+
+_FIXES = {
+    "Make room": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    "Give this user access": (errno.EROFS, errno.EACCES, errno.EPERM),
+    "Move what stands there away": (errno.EISDIR, errno.ENOTDIR, errno.EEXIST),
+}
 
 
 class BenchError(Exception):
@@ -10,6 +18,20 @@ class BenchError(Exception):
 
     The command line prints it without a traceback and exits 2; rules let it end the job.
     """
+
+
+def disk_error(error: Exception) -> str | None:
+    """What to do about a file that could not be written; None where `error` is another one."""
+    if not isinstance(error, OSError):
+        # Polars names neither the file nor the reason where a Parquet file finds no room: its own writer failed, of all that may.
+        full = "transport error" in str(error) or "No space left on device" in str(error)
+        return disk_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) if full else None
+    number = error.errno
+    if number is None and "No space left on device" in str(error):  # libraries in Rust raise an OSError without a number
+        number = errno.ENOSPC
+    fix = next((fix for fix, numbers in _FIXES.items() if number in numbers), None)
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}. {fix} and run again: finished runs are kept." if fix else None
 
 
 def shown(value: Any, most: int = 120) -> str:

@@ -11,14 +11,15 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import indent
 from types import FrameType
+from typing import TextIO
 
 import psutil
 
-from bench.errors import BenchError
+from bench.errors import BenchError, disk_error
 
 __all__ = ["announce_workflow", "end_jobs_on_sigterm", "job"]
 
@@ -62,16 +63,15 @@ def end_jobs_on_sigterm() -> None:
 def job(log: str | Path) -> Iterator[Callable[[str], None]]:
     """A job of the workflow: its lines go to standard error, indented below the workflow's own, and with the time to `log`.
 
-    A BenchError ends the process with status 1 and its message alone; any other error keeps its traceback, in the log too. SIGTERM,
-    Ctrl-C and the end of the workflow end it in order: what it holds open is closed as after an error.
+    A BenchError, or a disk that takes no file, ends the process with status 1 and its message alone; any other error keeps its
+    traceback, in the log too. SIGTERM, Ctrl-C and the end of the workflow end it in order: what it holds open is closed as after an
+    error. A line that cannot be written is lost, and ends nothing.
     """
-    path = Path(log)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
+    with _opened(Path(log)) as file:
 
         def say(text: str) -> None:
-            print(indent(text, _INDENT), file=sys.stderr, flush=True)
-            print(f"{time.strftime('%FT%TZ', time.gmtime())} {text}", file=file, flush=True)
+            _print(indent(text, _INDENT), sys.stderr)
+            _print(f"{time.strftime('%FT%TZ', time.gmtime())} {text}", file)
 
         def end(number: int, _frame: FrameType | None) -> None:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough; the clean-up must not be interrupted
@@ -88,9 +88,32 @@ def job(log: str | Path) -> Iterator[Callable[[str], None]]:
         except BenchError as error:
             say(str(error))
             sys.exit(1)
-        except Exception:
-            file.write(traceback.format_exc())
+        except Exception as error:
+            if message := disk_error(error):
+                say(message)
+                sys.exit(1)
+            _print(traceback.format_exc(), file)
             raise
+
+
+@contextmanager
+def _opened(log: Path) -> Iterator[TextIO]:
+    """The log; where the disk takes none, what goes nowhere."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        file = log.open("w", encoding="utf-8")
+    except OSError:
+        file = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
+    try:
+        yield file
+    finally:
+        with suppress(OSError):  # a full disk refuses the rest at the end, too
+            file.close()
+
+
+def _print(text: str, file: TextIO) -> None:
+    with suppress(OSError, RuntimeError):  # a signal's line may come in the midst of another one
+        print(text, file=file, flush=True)
 
 
 def _watch(pid: int) -> None:

@@ -78,7 +78,14 @@ def aggregate(
                 f"{key} was measured under another definition than the configuration gives it now. Forget it with "
                 f"`bench discard '{key}'`, and it is measured again."
             )
-        requests = pl.read_parquet(path.parent / "requests.parquet", columns=_JUDGED)
+        try:
+            requests = pl.read_parquet(path.parent / "requests.parquet", columns=_JUDGED)
+            pl.read_parquet_schema(path.parent / "telemetry.parquet")  # which is at its end
+        except pl.exceptions.PolarsError as error:
+            raise BenchError(
+                f"{path.parent}: a table of this run is damaged ({str(error).splitlines()[0]}). Remove {path.parent}/*.parquet, and "
+                "the next workflow makes them again."
+            ) from None
         summaries.append({**run.figures, **goodput(run.figures, judged_requests(run.figures, requests), slos)})
     frame = summary_frame(summaries, by_deployment, known, thresholds, baseline, replicas)
     summary.parent.mkdir(parents=True, exist_ok=True)

@@ -32,6 +32,7 @@ Check = Literal[
     "clock_skew",
     "client_cpu",
     "other_processes",
+    "clock_step",
     "drift",
     "scrape_gap",
     "never_scraped",
@@ -43,6 +44,7 @@ Check = Literal[
 ]
 _TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
 _COUNTS: tuple[Part, ...] = ("load", "content", "telemetry")
+_CLOCK_STEP_S = 1.0  # both clocks follow the same corrections; only a suspension or a set time moves one against the other
 _FULL = 0.95  # of the KV cache in use: then hardly a block is left that holds only what was cached
 _OVERLOAD = {"http_408", "http_425", "http_429"}  # the client errors by which servers and proxies shed load
 
@@ -197,6 +199,9 @@ def _client(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
 
 def _machine(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
     yield from _over("machine", "other_processes", run.get("host_other_share"), thresholds.other_share)
+    step = run.get("host_clock_step_s")
+    if step is not None and abs(step) > _CLOCK_STEP_S:
+        yield Reason("machine", "clock_step", step, _CLOCK_STEP_S)
 
 
 def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:

@@ -15,7 +15,7 @@ import typer
 
 import bench
 from bench.cli.commands import app
-from bench.errors import BenchError
+from bench.errors import BenchError, disk_error
 
 __all__ = ["app", "main"]
 
@@ -53,6 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output left; nothing to say
         return 0
+    except OSError as error:
+        if (message := disk_error(error)) is None:
+            raise
+        print(f"bench: {message}", file=sys.stderr)
+        return 2
     return status or 0
 
 

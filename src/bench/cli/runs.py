@@ -76,11 +76,16 @@ def _judged() -> dict[str, Verdict]:
         return {}
     import polars as pl  # noqa: PLC0415 - a list of runs must not cost half a second
 
-    table = pl.scan_parquet(path)
     columns = list(Verdict.__annotations__)
-    if not set(columns) <= set(table.collect_schema().names()):
-        return {}
-    rows = table.select("digest", *columns).collect().iter_rows(named=True)
+    try:
+        table = pl.scan_parquet(path)
+        if not set(columns) <= set(table.collect_schema().names()):
+            return {}
+        rows = table.select("digest", *columns).collect().iter_rows(named=True)
+    except pl.exceptions.PolarsError as error:
+        raise BenchError(
+            f"{path}: damaged ({str(error).splitlines()[0]}). Remove it and {Paths.MANIFEST}; the study's command makes both again."
+        ) from None
     return {row.pop("digest"): cast("Verdict", row) for row in rows}
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from bench.engine import guard
 from bench.engines import managed
 from bench.errors import BenchError
 from bench.records.checksums import checksum
@@ -114,22 +115,25 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
     made_from = f"{interpreter}\n" + "".join(located(lock).read_text() for lock in engine.locks)
     if not made.exists() or made.read_text() != made_from:
         say(f"engine {name}: a new environment in {folder}")
-        _run([interpreter, "-m", "venv", "--clear", str(folder)], name)
+        _run_guarded([interpreter, "-m", "venv", "--clear", str(folder)], name)
         made.write_text(made_from)  # from here on, what is interrupted is gone on with
     begin, done = time.monotonic(), 0
     wanted = [(index, requirements(lock)) for lock, index in indexed_locks(engine)]
     batches = [(index, entries[i : i + _BATCH]) for index, entries in wanted for i in range(0, len(entries), _BATCH)]
     total = sum(len(batch) for _, batch in batches)
+    part = folder / "batch.txt"
+    interrupted = part.read_text() if part.exists() else None
     for index, batch in batches:
-        part = folder / "batch.txt"
-        part.write_text("".join(batch))
-        _install(name, python, part, index)
+        content = "".join(batch)
+        part.write_text(content)
+        # Of a package that was interrupted its metadata may be there, and half of its files: an installer takes it for installed.
+        _install(name, python, part, index, anew=content == interrupted)
         part.unlink()
         done += len(batch)
         say(f"engine {name}: {done} of {total} packages, {time.monotonic() - begin:.0f} s")
     # Once for all: the first server start would pay for it, in three processes at the same time.
     say(f"engine {name}: compiling, {time.monotonic() - begin:.0f} s")
-    subprocess.run([str(python), "-m", "compileall", "-q", "-j", "0", str(folder / "lib")], capture_output=True)
+    _guarded([str(python), "-m", "compileall", "-q", "-j", "0", str(folder / "lib")])
     say(f"engine {name}: ready in {folder}, {time.monotonic() - begin:.0f} s")
     return python
 
@@ -158,16 +162,23 @@ def requirements(lock: Path) -> list[str]:
     return entries
 
 
-def _install(name: str, python: Path, part: Path, index: str | None) -> None:
-    """Install one batch: with uv, which is ten times faster; with pip, which knows the machine's own settings, where that fails."""
+def _install(name: str, python: Path, part: Path, index: str | None, *, anew: bool = False) -> None:
+    """Install one batch: with uv, which is ten times faster; with pip, which knows the machine's own settings, where that fails.
+
+    Args:
+        anew: whether to install also what seems to be installed.
+    """
     pinned = ["--no-deps", "--require-hashes", "-r", str(part)]
     uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python), *pinned]
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pinned]
+    if anew:
+        uv.append("--reinstall")
+        pip.append("--ignore-installed")
     commands = [uv, pip] if index is None else [pip, [*pip, "--extra-index-url", index]]
     for command in commands[:-1]:
-        if subprocess.run(command, capture_output=True, env=_environment()).returncode == 0:
+        if _guarded(command, _environment())[0] == 0:
             return
-    _run(commands[-1], name, environment=_environment())
+    _run_guarded(commands[-1], name, _environment())
 
 
 def _environment() -> dict[str, str]:
@@ -179,12 +190,31 @@ def _environment() -> dict[str, str]:
     return kept
 
 
-def _run(command: Sequence[str], name: str, environment: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if done.returncode:
-        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+def _run(command: Sequence[str], name: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    _refuse_failed(command, name, done.returncode, done.stdout + done.stderr)
+    return done.stdout
+
+
+def _run_guarded(command: Sequence[str], name: str, environment: Mapping[str, str] | None = None) -> None:
+    _refuse_failed(command, name, *_guarded(command, environment))
+
+
+def _guarded(command: Sequence[str], environment: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Run a command that takes a while, so that nothing of it outlives this process; its status and what it printed."""
+    guarded = [sys.executable, str(guard.__file__), "[]", *command]
+    with subprocess.Popen(
+        guarded, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        assert process.stdout
+        output = process.stdout.read()
+        return process.wait(), output
+
+
+def _refuse_failed(command: Sequence[str], name: str, status: int, output: str) -> None:
+    if status:
+        last = "\n".join(output.strip().splitlines()[-15:])
         raise BenchError(
-            f"engine {name}: `{' '.join(command)}` failed with {done.returncode}:\n{last}\n"
+            f"engine {name}: `{' '.join(command)}` failed with {status}:\n{last}\n"
             "What was installed is kept; run again to go on. On Debian, python3-venv may be missing."
         )
-    return done.stdout

@@ -24,6 +24,7 @@ import psutil
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 GRACE_S = 10.0
+SIGNALLED = 128  # the guard's status is this and the number of the signal that ended the command, as a shell's is
 
 
 def _prctl(option: int, value: int) -> None:
@@ -85,7 +86,8 @@ def main(afterwards: list[str], command: list[str]) -> int:
     _end(server.pid)
     if afterwards:
         subprocess.run(afterwards, stdin=subprocess.DEVNULL)
-    return server.returncode if server.returncode is not None else 0
+    status = server.returncode or 0
+    return status if status >= 0 else SIGNALLED - status
 
 
 if __name__ == "__main__":

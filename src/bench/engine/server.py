@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+import psutil
 import requests
 
 from bench.engine import guard
@@ -25,6 +29,10 @@ __all__ = ["NOT_FOR_THE_ENGINE", "Server", "ServerDied", "core_groups"]
 
 # Snakemake sets these to the job's threads for every child; the engine chooses its own.
 NOT_FOR_THE_ENGINE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "PYTHONPATH")
+
+
+_MARK = "SATURATE_SERVER"  # a variable of all that one server is: how its processes are found when its guard is gone
+_END_S = 20.0
 
 
 class ServerDied(BenchError):
@@ -63,6 +71,7 @@ class Server:
         self._guard: subprocess.Popen[bytes] | None = None
         self.managed = launch.argv is not None
         self._health = managed(launch.kind).health
+        self._mark = uuid.uuid4().hex
         self.ready_s = 0.0
         self.argv: list[str] = []
         self.environment: dict[str, str] = {}
@@ -106,7 +115,7 @@ class Server:
                 stdin=subprocess.PIPE,  # the guard ends the server when this end closes
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=inherited | self.environment,
+                env=inherited | self.environment | {_MARK: self._mark},
                 start_new_session=True,  # Ctrl-C reaches the session alone, which ends the server in order
             )
 
@@ -121,7 +130,7 @@ class Server:
         while not self.answers():
             waited = time.monotonic() - begin
             if self.managed and not self.running():
-                raise ServerDied(f"The server ended {waited:.0f} s after its start. {self.last_words()}")
+                raise ServerDied(f"The server {self.ending()} {waited:.0f} s after its start. {self.last_words()}")
             if waited > (self._ready_timeout_s if self.managed else 10):
                 hint = self.last_words() if self.managed else "Check the address; it is not ours to start."
                 raise ServerDied(f"{self.base_url} did not answer within {waited:.0f} s. {hint}")
@@ -129,7 +138,34 @@ class Server:
                 logged = time.monotonic()
                 self._say(f"waiting for the server, {waited:.0f} s so far; its log: {self._log}")
             time.sleep(0.25)
+        if self.managed and (others := self._others()):
+            raise ServerDied(f"Port {self._port} was taken meanwhile, by {', '.join(others)}.")
         self.ready_s = time.monotonic() - begin
+
+    def _others(self) -> list[str]:
+        """Who else listens on the server's port: it would get the requests, or a share of them (vLLM listens with SO_REUSEPORT)."""
+        if self._afterwards or self._guard is None:  # a container's processes are not ours to list
+            return []
+        try:
+            ours = {self._guard.pid, *(process.pid for process in psutil.Process(self._guard.pid).children(recursive=True))}
+            listening = {
+                each.pid
+                for each in psutil.net_connections("tcp")
+                if each.status == psutil.CONN_LISTEN and each.laddr[1:2] == (self._port,)
+            }
+            return [f"{psutil.Process(pid).name()} (process {pid})" for pid in listening if pid is not None and pid not in ours]
+        except psutil.Error:  # the system does not tell, or a process ended meanwhile
+            return []
+
+    def ending(self) -> str:
+        """How its process ended, as a verb."""
+        status = self._guard.poll() if self._guard else None
+        if status is not None and status < 0:
+            return f"lost its guard, which was killed by signal {-status},"
+        number = (status or 0) - guard.SIGNALLED
+        if number in list(signal.Signals):
+            return f"was killed by {signal.Signals(number).name}" + (", often for memory," if number == signal.SIGKILL else "")
+        return "ended"
 
     def running(self) -> bool:
         """Whether the process is alive; an external server is taken to be."""
@@ -166,6 +202,24 @@ class Server:
             self._guard.kill()
             self._guard.wait()
         self._guard = None
+        self._end_orphans()
+
+    def _end_orphans(self) -> None:
+        """End what a guard that was killed has left. The kernel ends the server with it, but not what the server started."""
+        deadline = time.monotonic() + _END_S
+        while (left := list(_marked(self._mark))) and time.monotonic() < deadline:
+            for process in left:
+                with suppress(psutil.Error):
+                    process.kill()
+            time.sleep(0.05)
+
+
+def _marked(mark: str) -> Iterator[psutil.Process]:
+    """Processes that have the mark among their variables."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.environ().get(_MARK) == mark:
+                yield process
 
 
 def _free_port() -> int:

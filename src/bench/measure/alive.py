@@ -30,4 +30,5 @@ def refuse_dead(server: Server) -> None:
         if server.answers():
             return
         time.sleep(0.5)
-    raise ServerDied(f"The server died while it was measured. {server.last_words()}")
+    how = server.ending() if not server.running() else "no longer answered"
+    raise ServerDied(f"The server {how} while it was measured. {server.last_words()}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -26,6 +27,7 @@ class HostWatch:
     def __init__(self, *, whole: bool) -> None:
         self._whole = whole
         self._begin, self._own = _core_times(), _own_s()
+        self._ahead = _wall_ahead_s()
 
     def seen(self) -> Host:
         """Shares of those cores' time since then."""
@@ -38,7 +40,13 @@ class HostWatch:
             busy_share=round(busy / total, 4),
             steal_share=round(spent.get("steal", 0.0) / total, 4),
             other_share=round(others / total, 4) if self._whole else None,
+            clock_step_s=round(_wall_ahead_s() - self._ahead, 3),
         )
+
+
+def _wall_ahead_s() -> float:
+    """By how much the wall clock is ahead of the clock of every stamp, which stands still while the machine is suspended (s)."""
+    return time.time() - time.monotonic()
 
 
 def _core_times() -> dict[str, float]:

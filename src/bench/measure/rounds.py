@@ -122,8 +122,9 @@ class Rounds:
             with self.store.adding(run.digest) as folder, blaming(self.server):
                 self.progress.run_begins(run, folder, place.round)
                 recorded = record_run(self.target, load, folder, header=header, **self.recording)
-                if recorded.failed:
-                    refuse_dead(self.server)  # a dead server's failures are not the run's
+                # A dead server's failures are not the run's; and who answers in its place is another one.
+                if recorded.failed or not self.server.running():
+                    refuse_dead(self.server)
             line = self.progress.run_ended(
                 run,
                 self.store.folder(run.digest),

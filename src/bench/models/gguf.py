@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from bench.errors import BenchError
@@ -96,9 +97,15 @@ def gguf_of(checkpoint: Path, config: Mapping[str, Any], dtype: str) -> Path:
     written = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
     file = checkpoint.with_name(f"{checkpoint.name}-{dtype}-{written}.gguf")
     if not file.exists():
+        for left in file.parent.glob(f".{file.name}.*"):  # by a process that was killed: as large as the model
+            if left.suffix[1:].isdigit() and not psutil.pid_exists(int(left.suffix[1:])):
+                left.unlink(missing_ok=True)
         unfinished = file.with_name(f".{file.name}.{os.getpid()}")
-        write_gguf(config, unfinished, dtype=dtype)
-        unfinished.replace(file)
+        try:
+            write_gguf(config, unfinished, dtype=dtype)
+            unfinished.replace(file)
+        finally:
+            unfinished.unlink(missing_ok=True)  # where the disk is full, it must not stay so
     return file
 
 

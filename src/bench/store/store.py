@@ -11,13 +11,17 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from bench.errors import BenchError
 from bench.records.checksums import files_of, whole
 
 __all__ = ["Store"]
+
+_TRIES = 100
 
 
 class Store:
@@ -49,6 +53,9 @@ class Store:
                 try:
                     folder.rename(self.folder(digest))
                     return
+                except NotADirectoryError:  # no measurement is a file
+                    self.folder(digest).unlink(missing_ok=True)
+                    continue
                 except OSError as error:  # an older one is there, or one that another session added meanwhile
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                         raise
@@ -69,12 +76,20 @@ class Store:
     def place(self, digest: str, folder: Path, last: str) -> None:
         """Put the files of `digest` into `folder`, as links where the file system has them; `last` follows the others."""
         folder.mkdir(parents=True, exist_ok=True)
-        files = sorted(self.folder(digest).iterdir(), key=lambda file: file.name == last)
-        for file in files:
-            target = folder / file.name
-            target.unlink(missing_ok=True)
-            _link(file, target)
-            os.utime(target)  # younger than what the job was given, or the workflow would measure for ever
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError):
+                before = self.folder(digest).stat().st_ino
+                for file in sorted(self.folder(digest).iterdir(), key=lambda file: file.name == last):
+                    target = folder / file.name
+                    target.unlink(missing_ok=True)
+                    _link(file, target)
+                    os.utime(target)  # younger than what the job was given, or the workflow would measure for ever
+                if self.folder(digest).stat().st_ino == before:
+                    return
+            time.sleep(0.01)  # a session of another folder replaces it: files of two measurements must not lie together
+        raise BenchError(
+            f"{self.folder(digest)}: is gone, or replaced all the time. Run again when nothing else uses this store."
+        )
 
     def discard(self, digest: str) -> None:
         """Forget a measurement; it is there whole, or not at all."""

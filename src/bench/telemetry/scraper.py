@@ -23,9 +23,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
-import requests
-
-from bench.errors import BenchError
+from bench.errors import BenchError, disk_error
 from bench.http import direct_session
 from bench.telemetry.devices import is_nvml
 from bench.telemetry.nvml import GpuReader, NvmlError
@@ -106,7 +104,7 @@ def _follow(
             line["received"] = time.monotonic()
             # Expositions are UTF-8, whatever a header declares or omits.
             line["text"] = content.decode("utf-8", "replace")
-        except (requests.RequestException, NvmlError) as error:
+        except Exception as error:  # bytes of somebody else's raise nearly anything; the thread must go on
             line["received"] = time.monotonic()
             line["error"] = str(error)[:300]
         if last:
@@ -212,4 +210,11 @@ def main(interval: str, output: str, *urls: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the session's to handle; it closes the pipe
     threading.Thread(target=wait_for_the_parent, daemon=True).start()
     headers = json.loads(os.environ.get(_HEADERS, "{}"))
-    scrape(urls, float(interval), Path(output), ended=ended, ready=lambda: print("ready", flush=True), headers=headers)
+    try:
+        scrape(urls, float(interval), Path(output), ended=ended, ready=lambda: print("ready", flush=True), headers=headers)
+    except OSError as error:
+        if (message := disk_error(error)) is None:
+            raise
+        # What was written stays; the run is marked, as the scrapes after it are missing.
+        print(f"the scraper ended: {message}", file=sys.stderr, flush=True)
+        os._exit(1)  # the file's rest cannot be written either

@@ -31,6 +31,7 @@ def judged(path: Path, run: FinishedRun, thresholds: Mapping[str, float]) -> tup
         "failed": run.failed,
         **{f"client_{name}": value for name, value in vars(record.client).items()},
         "host_other_share": record.host.other_share,
+        "host_clock_step_s": record.host.clock_step_s,
         "wrong_prompt_tokens": 0,
         "wrong_output_tokens": 0,
         "metrics_missing": [],

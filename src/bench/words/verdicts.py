@@ -37,6 +37,7 @@ _TEXTS: dict[Check, str] = {
     "clock_skew": "the clocks of our processes differ by {value:.3g} s, over {limit:g} s",
     "client_cpu": "the client was the limit: {value:.0%} of a core in a load process, over {limit:.0%}",
     "other_processes": "other processes took {value:.0%} of the cores' time, over {limit:.0%}",
+    "clock_step": "the wall clock moved by {value:+.3g} s against the clock of the stamps: the machine was suspended, or its time set",
     "drift": "{drift}",
     "scrape_gap": "no scrape for {value:.3g} s, over {limit:g} s",
     "never_scraped": "no scrape succeeded",
