@@ -24,6 +24,7 @@ from bench.records.summary import summary_table
 from bench.study import Slo
 from bench.study.config import Thresholds
 from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
+from bench.words.loads import count_text
 from bench.words.verdicts import failures, reason_text
 
 __all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame", "verdict_columns"]
@@ -69,15 +70,11 @@ def aggregate(
     """
     by_deployment = {launch.deployment: launch for launch in map(read_launch, launches)}
     known = {fact.deployment: fact for fact in map(read_facts, facts)}
+    read = {path: read_run_summary(path) for path in runs}
+    if expected is not None:
+        _refuse_stale({f"{run.deployment}/{run.run}": run.digest for run in read.values()}, expected)
     summaries = []
-    for path in runs:
-        run = read_run_summary(path)
-        key = f"{run.deployment}/{run.run}"
-        if expected is not None and expected[key] != run.digest:
-            raise BenchError(
-                f"{key} was measured under another definition than the configuration gives it now. Forget it with "
-                f"`bench discard '{key}'`, and it is measured again."
-            )
+    for path, run in read.items():
         try:
             requests = pl.read_parquet(path.parent / "requests.parquet", columns=_JUDGED)
             pl.read_parquet_schema(path.parent / "telemetry.parquet")  # which is at its end
@@ -93,6 +90,17 @@ def aggregate(
     texts = frame.drop("judged").with_columns(pl.col("reasons").list.join("; "), pl.col("faults").list.join(", "))
     texts.write_csv(summary_csv)
     timeseries_frame([path.parent for path in runs], by_deployment).write_parquet(timeseries)
+
+
+def _refuse_stale(found: Mapping[str, str | None], expected: Mapping[str, str]) -> None:
+    """Refuse runs that were measured under another definition, all of them at once. Args: digests by `deployment/run`."""
+    stale = [key for key, digest in found.items() if expected[key] != digest]
+    if stale:
+        keys = " ".join(f"'{key}'" for key in stale)
+        raise BenchError(
+            f"{len(stale)} of {count_text(len(found), 'run')} measured under another definition than the configuration has now. "
+            f"Forget what was measured, and the next workflow measures again: `bench discard {keys}`"
+        )
 
 
 def summary_frame(
