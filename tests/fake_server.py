@@ -34,6 +34,8 @@ class FakeServer:
         counts_text_alone: its /tokenize takes text, as llama.cpp's, not a chat.
         pages: what it answers elsewhere, JSON by path; `{}` where nothing stands, and an empty list of models.
         tls: what it talks TLS with; None: it talks plainly.
+        echoes: every so many-th completion is refused, with the request's head in the error, as some proxies do; 0: none.
+        authorization: the header of that name that came last. connections: how many were opened.
     """
 
     behaviour: str = "ok"
@@ -55,6 +57,9 @@ class FakeServer:
     metrics_delay_s: float = 0.0
     pages: dict[str, str] = field(default_factory=dict)
     tls: ssl.SSLContext | None = None
+    echoes: int = 0
+    authorization: str = ""
+    connections: int = 0
 
     @property
     def base_url(self) -> str:
@@ -62,12 +67,16 @@ class FakeServer:
 
 
 async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    server.connections += 1
     try:
         while head := await reader.readuntil(b"\r\n\r\n"):
             arrival = time.monotonic()
             path = head.split(b" ")[1].decode()
             length = next((int(x.split(b":")[1]) for x in head.split(b"\r\n") if x.lower().startswith(b"content-length")), 0)
             body = json.loads(await reader.readexactly(length)) if length else {}
+            for line in head.decode().split("\r\n"):
+                if line.lower().startswith("authorization:"):
+                    server.authorization = line
             if path in ("/v1/completions", "/v1/chat/completions"):
                 await _complete(server, body, arrival, writer)
             elif path == "/tokenize":
@@ -108,6 +117,13 @@ async def _complete(server: FakeServer, body: dict[str, Any], arrival: float, wr
     server.in_flight += 1
     server.peak = max(server.peak, server.in_flight)
     try:
+        if server.echoes and len(server.arrivals) % server.echoes == 0:
+            text = json.dumps({"error": {"message": f"upstream refused: {'x' * 180} {server.authorization} <script>alert(1)</script>"}})
+            if len(server.arrivals) % (2 * server.echoes):
+                writer.write(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n" % len(text) + text.encode())
+            else:
+                writer.write(STREAM_HEAD + chunk(text.encode()[2:]) + b"0\r\n\r\n")
+            return
         if server.behaviour == "busy":
             writer.write(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n")
             return

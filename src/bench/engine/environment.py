@@ -19,7 +19,7 @@ from bench.records.files import write_record
 from bench.shipped import located
 from bench.study import Engine
 
-__all__ = ["indexed_locks", "prepare_engine", "refuse_unready", "requirements"]
+__all__ = ["indexed_locks", "installer_environment", "prepare_engine", "refuse_unready", "requirements"]
 
 _BATCH = 25  # packages an installer call: small enough for a progress line every few seconds
 
@@ -163,19 +163,27 @@ def _install(name: str, python: Path, part: Path, index: str | None) -> None:
     pinned = ["--no-deps", "--require-hashes", "-r", str(part)]
     uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python), *pinned]
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pinned]
-    commands = [uv, pip] if index is None else [pip, [*pip, "--extra-index-url", index]]
-    for command in commands[:-1]:
-        if subprocess.run(command, capture_output=True, env=_environment()).returncode == 0:
+    attempts = [(uv, None), (pip, None)] if index is None else [(pip, None), (pip, index)]
+    for command, further in attempts[:-1]:
+        if subprocess.run(command, capture_output=True, env=installer_environment(further)).returncode == 0:
             return
-    _run(commands[-1], name, environment=_environment())
+    command, further = attempts[-1]
+    _run(command, name, environment=installer_environment(further))
 
 
-def _environment() -> dict[str, str]:
-    """This environment without what would lead an installer elsewhere; uv learns of pip's mirrors."""
+def installer_environment(index: str | None = None) -> dict[str, str]:
+    """This environment without what would lead an installer elsewhere; uv learns of pip's mirrors.
+
+    Args:
+        index: a further package index. It stands here and not on a command line, which every user of a machine can read: it may hold a
+            password.
+    """
     kept = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")}
     for pip, uv in (("PIP_INDEX_URL", "UV_DEFAULT_INDEX"), ("PIP_EXTRA_INDEX_URL", "UV_INDEX")):
         if pip in kept:
             kept.setdefault(uv, kept[pip])
+    if index:
+        kept["PIP_EXTRA_INDEX_URL"] = " ".join(filter(None, [kept.get("PIP_EXTRA_INDEX_URL"), index]))
     return kept
 
 

@@ -9,6 +9,7 @@ import requests
 
 from bench.errors import BenchError, shown
 from bench.http import get, post
+from bench.records.environment import without_secrets
 from bench.study import DeploymentSpec
 
 __all__ = ["refuse_unlike"]
@@ -49,7 +50,7 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
     if said is not None:
         raise BenchError(
             f"deployments.{spec.name}.served_name: {base} does not serve {spec.served_name!r} ({said}). It lists "
-            f"{', '.join(names[:10]) or 'no model'}. Write the name of one of its models."
+            f"{', '.join(map(_named, names[:10])) or 'no model'}. Write the name of one of its models."
         )
 
 
@@ -73,6 +74,11 @@ def _models(answer: requests.Response) -> list[str] | None:
         return None
 
 
+def _named(model: str) -> str:
+    """A model as a server lists it; quoted where it could be anything else."""
+    return model if model.isprintable() and len(model) <= 120 else shown(model)
+
+
 def _refusal(base: str, model: str, endpoint: str, key: str | None) -> str | None:
     """How the server refuses a request for one token of `model`; None where it does not, or is too busy to answer in time."""
     content: dict[str, Any] = {"model": model, "max_tokens": 1, "stream": False}
@@ -84,4 +90,4 @@ def _refusal(base: str, model: str, endpoint: str, key: str | None) -> str | Non
         return None
     except requests.RequestException as error:
         return _reason(error)
-    return None if answer.ok else f"{answer.status_code} {shown(answer.text.strip(), 200)}"
+    return None if answer.ok else f"{answer.status_code} {shown(without_secrets(answer.content).decode(errors='replace').strip(), 200)}"

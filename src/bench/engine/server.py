@@ -18,7 +18,7 @@ from bench.engine import guard
 from bench.engines import managed
 from bench.errors import BenchError
 from bench.http import get
-from bench.records.environment import redacted_command
+from bench.records.environment import redacted_command, redacted_text
 from bench.records.launch import Launch
 
 __all__ = ["NOT_FOR_THE_ENGINE", "Server", "ServerDied", "core_groups"]
@@ -142,7 +142,8 @@ class Server:
 
     def last_words(self) -> str:
         """The end of its log, for an error message."""
-        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        content = redacted_text(self._log.read_bytes(), os.environ, self.environment) if self._log.exists() else b""
+        lines = content.decode(errors="replace").splitlines()
         started = max((i for i, line in enumerate(lines) if line.startswith("--- ")), default=0)
         # argparse, and so vLLM, ends pages of usage with the one line that counts: `…: error: unrecognized arguments: --flag`.
         errors = [line for line in lines[started + 1 :] if "Error" in line or "error: " in line][-5:] or lines[-15:]
@@ -160,6 +161,13 @@ class Server:
             self._guard.kill()
             self._guard.wait()
         self._guard = None
+        self._hide_secrets()
+
+    def _hide_secrets(self) -> None:
+        """Take out of its log what it printed of the secrets that it was given."""
+        content = self._log.read_bytes()
+        if (clean := redacted_text(content, os.environ, self.environment)) != content:
+            self._log.write_bytes(clean)
 
 
 def _free_port() -> int:

@@ -22,6 +22,8 @@ from bench.load.timer import Timer
 __all__ = ["Loop", "ParentGone"]
 
 _TICK_S = 0.01
+# A server must not fill the memory with one answer. A token's chunk has some 300 bytes, and comes in one read or two.
+_LOOK_AT_SIZES_S, _BYTES, _BYTES_A_TOKEN, _READS, _READS_A_TOKEN = 0.5, 2**20, 4096, 64, 2
 _CHUNK_SIZE = 16384  # a read in the middle of a stream; what is longer comes in several
 _CARRIAGE_RETURN = 13
 # From so many streams on, chunks come faster than a process can be woken for each, and waking costs more than reading. Where a wake
@@ -115,6 +117,7 @@ class Loop:
             heapq.heappush(self._due, (start, next(self._count), self._waiting.popleft()))
         self._arm()
         self._next_tick = start + _TICK_S
+        self._next_look = start + _LOOK_AT_SIZES_S
         self._tick_timer.set(self._next_tick, _TICK_S)
         self._drive()
 
@@ -385,6 +388,22 @@ class Loop:
             wanted = min(self._spare, self._to_send) - len(self._idle) - len(self._opening)
             for _ in range(min(wanted, _CONNECTING - len(self._opening))):
                 self._connect()
+
+        if moment > self._next_look:
+            self._next_look = moment + _LOOK_AT_SIZES_S
+            self._cut_endless(moment)
+
+    def _cut_endless(self, moment: float) -> None:
+        """End each exchange whose answer is far longer than what it asked for."""
+        for connection in list(self._table.values()):
+            exchange = connection.exchange
+            if exchange is None or len(exchange.reads) <= _READS + _READS_A_TOKEN * (exchange.output_asked or 0):
+                continue
+            most = _BYTES + _BYTES_A_TOKEN * (exchange.output_asked or 0)
+            # Reads of a byte each take a hundred times their size.
+            if sum(map(len, exchange.reads)) > most or len(exchange.reads) > most // 256:
+                exchange.error = f"the answer grew beyond {most // 1024:,} KiB and was cut off"
+                self._end(connection, exchange, "disconnect", moment)
 
     def close(self) -> None:
         """Close every connection."""

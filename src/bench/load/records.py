@@ -11,6 +11,7 @@ import httptools
 
 from bench.load.connection import UNREADABLE
 from bench.load.exchange import Exchange
+from bench.records.environment import without_secrets
 from bench.records.request import Outcome, RequestRecord
 
 __all__ = ["record_of"]
@@ -151,7 +152,7 @@ class _Answer:
 
 def _answer(response: _Response, streamed: bool) -> _Answer:
     if response.encoding != b"identity":
-        return _Answer(error=f"content-encoding {response.encoding.decode(errors='replace')}, which the request did not accept")
+        return _Answer(error=f"content-encoding {response.encoding[:20].decode(errors='replace')}, which the request did not accept")
     if response.status not in (None, 200):
         return _Answer(error=_error_text(response.body))
     return _streamed(response) if streamed else _whole(response)
@@ -166,7 +167,7 @@ def _streamed(response: _Response) -> _Answer:
             continue
         content = _json(event)
         if content is None:
-            answer.error = f"not JSON: {event[:200]!r}"
+            answer.error = f"not JSON: {_quoted(event)}"
             continue
         if content.get("error"):
             answer.error = _error_text(event)
@@ -176,7 +177,7 @@ def _streamed(response: _Response) -> _Answer:
             if content.get("usage"):
                 answer.usage = _Usage.of(content["usage"])
         except (AttributeError, TypeError):
-            answer.error = f"no chunk of an answer: {event[:200]!r}"
+            answer.error = f"no chunk of an answer: {_quoted(event)}"
             continue
         if tokens:
             answer.tokens.append(stamp)
@@ -226,7 +227,7 @@ def _whole(response: _Response) -> _Answer:
     try:
         usage = _Usage.of(content.get("usage") or {})
     except (AttributeError, TypeError):
-        return _Answer(error=f"no usage: {str(content['usage'])[:200]!r}")
+        return _Answer(error=f"no usage: {_quoted(json.dumps(content['usage']).encode())}")
     stamps = [response.pieces[-1][0]] if content.get("choices") else []
     return _Answer(stamps, usage=usage, complete=bool(stamps))
 
@@ -258,4 +259,9 @@ def _error_text(body: bytes) -> str:
     error: Any = _json(body) or body.decode(errors="replace")
     while isinstance(error, dict):
         error = error.get("error") or error.get("message") or error.get("detail") or json.dumps(error)
-    return str(error)[:500]
+    return without_secrets(str(error).encode(errors="replace")).decode()[:500]
+
+
+def _quoted(text: bytes) -> str:
+    """The beginning of what a server sent, for a message."""
+    return repr(without_secrets(text)[:200])

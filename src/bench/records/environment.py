@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "REDACTED",
     "SET",
     "counted",
     "environment_text",
+    "hidden",
     "is_secret",
     "recorded",
     "redacted",
     "redacted_command",
     "redacted_text",
+    "secrets_in",
     "shown_settings",
+    "without_secrets",
     "without_user",
 ]
 
@@ -53,10 +57,26 @@ def redacted(environment: Mapping[str, str]) -> dict[str, str]:
 
 def redacted_text(text: bytes, *environments: Mapping[str, str]) -> bytes:
     """A log, with `<secret>` in place of each secret of `environments`, for a server that prints what it was given."""
-    secrets = {value for each in environments for name, value in each.items() if is_secret(name, value)}
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SHORTEST:
-            text = text.replace(secret.encode(errors="surrogateescape"), REDACTED.encode())
+    return hidden(text, secrets_in(*environments))
+
+
+def without_secrets(text: bytes) -> bytes:
+    """What a server sent, with `<secret>` in place of each secret exported here: some proxies repeat a request's head in an error."""
+    return redacted_text(text, os.environ)
+
+
+def secrets_in(*environments: Mapping[str, str]) -> list[bytes]:
+    """The secrets of `environments` that are long enough to be looked for, a longer one before its parts."""
+    # A shell's PWD is a folder, whatever its name looks like.
+    values = {value for each in environments for name, value in each.items() if is_secret(name, value) and name != "PWD"}
+    known = sorted((value for value in values if len(value) >= _SHORTEST), key=len, reverse=True)
+    return [value.encode(errors="surrogateescape") for value in known]
+
+
+def hidden(text: bytes, secrets: Iterable[bytes]) -> bytes:
+    """A text with `<secret>` in place of each of `secrets`."""
+    for secret in secrets:
+        text = text.replace(secret, REDACTED.encode())
     return text
 
 

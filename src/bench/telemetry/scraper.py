@@ -26,7 +26,8 @@ from typing import Any
 import requests
 
 from bench.errors import BenchError
-from bench.http import direct_session
+from bench.http import bounded, direct_session
+from bench.records.environment import hidden, secrets_in
 from bench.telemetry.devices import is_nvml
 from bench.telemetry.nvml import GpuReader, NvmlError
 
@@ -101,11 +102,12 @@ def _requests(url: str) -> Callable[[], bytes]:
     session = direct_session()
     # On the engine's own machine, compressing would cost the server's event loop more than the wire saves.
     session.headers["Accept-Encoding"] = "identity"
+    secrets = secrets_in(os.environ)
 
     def read() -> bytes:
-        answer = session.get(url, timeout=(_CONNECT_S, _READ_S))
+        answer = bounded(session.get(url, timeout=(_CONNECT_S, _READ_S), stream=True))
         answer.raise_for_status()
-        return answer.content
+        return hidden(answer.content, secrets)
 
     return read
 
