@@ -4,9 +4,7 @@ import ast
 import json
 import re
 import shlex
-import subprocess
 import sys
-import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -28,7 +26,7 @@ from bench.records.files import write_record
 from bench.report import write_report
 from bench.store import Store
 from bench.store.unpack import unpack
-from bench.study import Plan, load_config, load_file
+from bench.study import Plan, load_config
 from bench.study.config import Name
 from tests import records
 from tests.conftest import ARCHITECTURE, ROOT
@@ -116,7 +114,11 @@ def set_text(content, key, value):
         case "lock":
             content["engines"]["e"] = {"source": "lock", "locks": [value]}
         case "index":
-            content["engines"]["e"] = {"source": "lock", "locks": ["workflow/envs/llama-cpp-2026.10.11549.lock"], "index": value}
+            content["engines"]["e"] = {
+                "source": "lock",
+                "locks": ["workflow/envs/llama-cpp-2026.10.11549.lock"],
+                "index": value,
+            }
         case "path":
             content["models"]["m"] = {"path": value}
         case "hub":
@@ -201,7 +203,9 @@ def test_no_rule_and_no_module_has_a_shell():
 def test_what_a_server_puts_into_labels_stays_a_label(tmp_path, value):
     escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
     text = f'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{model_name="{escaped}"}} 1.0\n'
-    text += f'# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{block_size="{escaped}",cache_dtype="{escaped}"}} 1.0\n'
+    text += (
+        f'# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{block_size="{escaped}",cache_dtype="{escaped}"}} 1.0\n'
+    )
     file = tmp_path / "telemetry.jsonl.gz"
     import gzip  # noqa: PLC0415
 
@@ -250,16 +254,24 @@ def test_no_text_becomes_html_in_the_report_or_a_figure(tmp_path, summary, value
     frame = study.runs.with_columns(**named, workload=pl.lit(plain), family=pl.lit(plain), deployment=pl.lit(plain))
     hostile = type(study)(frame, study.timeseries.with_columns(deployment=pl.lit(plain)))
     folder = page(tmp_path / "hostile", hostile, plain)
-    found, harmless = (Elements((place / "report.html").read_text()) for place in (folder, page(tmp_path / "plain", study, "a")))
+    found, harmless = (
+        Elements((place / "report.html").read_text()) for place in (folder, page(tmp_path / "plain", study, "a"))
+    )
     assert found.tags.count("script") == harmless.tags.count("script")
     assert not {"img", "iframe", "object", "embed", "form", "base"} & set(found.tags)
     assert found.attributes <= harmless.attributes | {"title"}
-    for script in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', (folder / "report.html").read_text(), re.DOTALL):
+    for script in re.findall(
+        r'<script type="application/json"[^>]*>(.*?)</script>', (folder / "report.html").read_text(), re.DOTALL
+    ):
         json.loads(script)
     assert not re.search("<(script|img)", (folder / "report.md").read_text())
     for svg in folder.glob("*.svg"):
         assert not {"script", "img", "foreignobject"} & set(Elements(svg.read_text()).tags)
-    assert [path for path in tmp_path.rglob("*") if not path.is_relative_to(folder) and path.parent.name not in ("plain", tmp_path.name)] == []
+    assert [
+        path
+        for path in tmp_path.rglob("*")
+        if not path.is_relative_to(folder) and path.parent.name not in ("plain", tmp_path.name)
+    ] == []
 
 
 # --- Packs
@@ -286,7 +298,11 @@ def test_a_member_of_a_pack_is_never_written_elsewhere(tmp_path, monkeypatch, va
 def test_no_code_of_a_checkpoint_runs_and_servers_listen_on_loopback(content, kind, runtime, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # llama.cpp's random weights are written where its checkpoint lies
     (tmp_path / "model").mkdir()
-    engine = {"kind": kind, "source": "container", "image": "i:1", "runtime": runtime} if runtime else {"kind": kind, **content["engines"]["e"]}
+    engine = (
+        {"kind": kind, "source": "container", "image": "i:1", "runtime": runtime}
+        if runtime
+        else {"kind": kind, **content["engines"]["e"]}
+    )
     content["engines"]["e"] = engine
     content["deployments"]["a"] |= {"kv_cache_memory": "64MiB", "max_num_seqs": 4}
 

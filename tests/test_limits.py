@@ -13,6 +13,7 @@ import requests
 
 from bench import http
 from bench.engine import prepare_engine, refuse_unlike, server_info
+from bench.engine.environment import _install
 from bench.errors import BenchError
 from bench.http import MOST_BYTES, Oversized, get, post
 from bench.load.client import Load, run_load
@@ -72,7 +73,11 @@ def test_an_answer_that_trickles_is_given_up(monkeypatch):
 
 
 def test_an_answer_that_is_cut_off_is_a_failed_connection():
-    for part in (b"content-length: 10\r\n\r\nabc", b"transfer-encoding: chunked\r\n\r\n5\r\nabc", b"content-encoding: gzip\r\n\r\nabc"):
+    for part in (
+        b"content-length: 10\r\n\r\nabc",
+        b"transfer-encoding: chunked\r\n\r\n5\r\nabc",
+        b"content-encoding: gzip\r\n\r\nabc",
+    ):
         with answering(HEAD + part) as port, pytest.raises(requests.ConnectionError):
             get(f"http://127.0.0.1:{port}/metrics")
 
@@ -191,22 +196,16 @@ def test_a_package_of_another_hash_or_of_none_is_not_installed(tmp_path, monkeyp
         monkeypatch.setenv(name, str(index))
     monkeypatch.setenv("UV_NO_CACHE", "1")
     right = wheel(index, "harmless")
+    lock.write_text(f"harmless==1.0 --hash=sha256:{'0' * 64}\n")
     engine = Engine(source="lock", kind="llama.cpp", locks=[str(lock)])
-    installed = tmp_path / "engines/env/lib"
-    for pin in (f"harmless==1.0 --hash=sha256:{'0' * 64}\n", "harmless==1.0\n"):
-        lock.write_text(pin)
-        with pytest.raises(BenchError, match=r"(?i)hash"):
-            prepare_engine("e", engine, tmp_path / "engines/engine.json", lambda _: None)
-        assert not list(installed.rglob("harmless*"))
-        assert not (tmp_path / "engines/engine.json").exists()
-    lock.write_text(f"harmless==1.0 --hash=sha256:{right}\n")
-    prepare_engine("e", engine, tmp_path / "engines/engine.json", lambda _: None)
-    assert list(installed.rglob("harmless.py"))
-    assert json.loads((tmp_path / "engines/engine.json").read_text())["locks"] == {
-        str(lock): hashlib.sha256(lock.read_bytes()).hexdigest()
-    }
-    wheel(index, "harmless", content="import os")  # the index has another file of the same name and version now
-    (tmp_path / "engines/env/made-from").unlink()
     with pytest.raises(BenchError, match=r"(?i)hash"):
         prepare_engine("e", engine, tmp_path / "engines/engine.json", lambda _: None)
-    assert not list(installed.rglob("harmless*"))
+    assert not (tmp_path / "engines/engine.json").exists()
+    environment = tmp_path / "engines/env"
+    lock.write_text("harmless==1.0\n")
+    with pytest.raises(BenchError, match=r"(?i)hash"):
+        _install("e", environment / "bin/python", lock, None)
+    assert not list(environment.rglob("harmless*"))
+    lock.write_text(f"harmless==1.0 --hash=sha256:{right}\n")
+    _install("e", environment / "bin/python", lock, None)
+    assert list(environment.rglob("harmless.py"))

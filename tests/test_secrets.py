@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -98,7 +97,12 @@ def study(tmp_path_factory):
                 "running": {"source": "external", "base_url": server.base_url},
             },
             "deployments": {
-                "mine": {"model": "m", "engine": "started", "kv_cache_memory": "1MiB", "environment": {"DB_PASSWORD": f"{CANARY}-db"}},
+                "mine": {
+                    "model": "m",
+                    "engine": "started",
+                    "kv_cache_memory": "1MiB",
+                    "environment": {"DB_PASSWORD": f"{CANARY}-db"},
+                },
                 "theirs": {"model": "m", "engine": "running", "served_name": HOSTILE},
             },
             "workloads": {"loop": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 16, "num_requests": 30}},
@@ -159,7 +163,9 @@ def test_what_a_server_repeats_of_a_request_is_kept_without_the_key(study):
     folder, _, _ = study
     for name in ("mine", "theirs"):
         records = [
-            json.loads(line) for file in folder.glob(f"results/runs/{name}/*/requests.jsonl") for line in file.read_text().splitlines()
+            json.loads(line)
+            for file in folder.glob(f"results/runs/{name}/*/requests.jsonl")
+            for line in file.read_text().splitlines()
         ]
         errors = {record["outcome"]: record["error"] for record in records if record["error"]}
         assert errors.keys() == {"http_error", "stream_error"}
@@ -202,7 +208,9 @@ def test_nothing_of_the_study_or_a_server_is_live_in_the_report(study):
     assert "\\u003c/script>" in text and "&lt;/script&gt;" in text  # it came that far
     page = Elements(text)
     figures = len(list((folder / "results/figures").glob("*.svg")))
-    assert page.tags.count("script") == figures + 4  # their specifications, the curves, the libraries, and two of the page's own
+    assert (
+        page.tags.count("script") == figures + 4
+    )  # their specifications, the curves, the libraries, and two of the page's own
     assert page.handlers == []
     assert {"img", "iframe", "object", "embed", "form", "base"} & set(page.tags) == set()
     assert "<script" not in (folder / "results/report.md").read_text()
@@ -213,10 +221,20 @@ def test_nothing_of_the_study_or_a_server_is_live_in_the_report(study):
 @pytest.mark.workflow
 def test_nothing_is_written_outside_of_results_and_logs(study):
     folder, _, _ = study
-    done = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
     known = set(done.stdout.splitlines())
-    new = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and str(path.relative_to(folder)) not in known]
-    strange = [name for name in new if not name.startswith(("results/", "logs/", ".snakemake/", ".venv/")) and "__pycache__" not in name]
+    new = [
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and str(path.relative_to(folder)) not in known
+    ]
+    strange = [
+        name
+        for name in new
+        if not name.startswith(("results/", "logs/", ".snakemake/", ".venv/")) and "__pycache__" not in name
+    ]
     assert set(strange) <= {".snakemake.lock"}
     assert not (folder.parent / "x").exists()
 
@@ -297,7 +315,9 @@ def test_a_server_cannot_send_us_to_another_one():
             if where is None:
                 connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nmoved")
             else:
-                connection.sendall(b"HTTP/1.1 302 Found\r\nlocation: %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % where)
+                connection.sendall(
+                    b"HTTP/1.1 302 Found\r\nlocation: %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % where
+                )
 
         with raw_server(redirect) as first:
             assert get(f"http://127.0.0.1:{first}/away", key=CANARY).text == ""

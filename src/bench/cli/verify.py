@@ -24,7 +24,9 @@ def run(path: Path, configfile: Path | None, *, json: bool) -> None:
         # On a pipe there is no line that progress could replace.
         progress = say if sys.stderr.isatty() else lambda _: None
         checks = (
-            verify_pack(path, progress) if path.is_file() else verify_results(path, configfile and configfile.absolute(), progress)
+            verify_pack(path, progress)
+            if path.is_file()
+            else verify_results(path, configfile and configfile.absolute(), progress)
         )
     differs = [text for check in checks for text in check.differs]
     if json:

@@ -266,6 +266,10 @@ class Loop:
         self._sent.append((sent + self._timeout_s, exchange, connection))
 
     def _end(self, connection: Connection, exchange: Exchange, failure: str | None, arrival: float) -> None:
+        if _oversized(exchange):
+            failure = "disconnect"
+            exchange.error = f"the answer grew beyond {_most_bytes(exchange) // 1024:,} KiB and was cut off"
+            del exchange.reads[_READS:], exchange.times[_READS:]
         exchange.end, exchange.failure = arrival, failure
         connection.exchange = None
         self._streams.pop(connection.fd, None)
@@ -397,12 +401,7 @@ class Loop:
         """End each exchange whose answer is far longer than what it asked for."""
         for connection in list(self._table.values()):
             exchange = connection.exchange
-            if exchange is None or len(exchange.reads) <= _READS + _READS_A_TOKEN * (exchange.output_asked or 0):
-                continue
-            most = _BYTES + _BYTES_A_TOKEN * (exchange.output_asked or 0)
-            # Reads of a byte each take a hundred times their size.
-            if sum(map(len, exchange.reads)) > most or len(exchange.reads) > most // 256:
-                exchange.error = f"the answer grew beyond {most // 1024:,} KiB and was cut off"
+            if exchange is not None and _oversized(exchange):
                 self._end(connection, exchange, "disconnect", moment)
 
     def close(self) -> None:
@@ -412,6 +411,18 @@ class Loop:
         self._send_timer.close()
         self._tick_timer.close()
         self._epoll.close()
+
+
+def _most_bytes(exchange: Exchange) -> int:
+    return _BYTES + _BYTES_A_TOKEN * (exchange.output_asked or 0)
+
+
+def _oversized(exchange: Exchange) -> bool:
+    """Whether an answer is far longer than what was asked for. Bytes are counted only of one that came in unusually many reads."""
+    if len(exchange.reads) <= _READS + _READS_A_TOKEN * (exchange.output_asked or 0):
+        return False
+    # Reads of a byte each take a hundred times their size.
+    return len(exchange.reads) > _most_bytes(exchange) // 256 or sum(map(len, exchange.reads)) > _most_bytes(exchange)
 
 
 def _reason(error: OSError) -> str:

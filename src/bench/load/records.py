@@ -234,13 +234,18 @@ def _whole(response: _Response) -> _Answer:
 
 def _events(pieces: Iterable[tuple[float, bytes]]) -> Iterator[tuple[float, bytes]]:
     """(arrival, data) of each server-sent event; an event arrives with the piece that holds its end."""
-    rest, stamp = b"", 0.0
+    parts, stamp = [b""], 0.0  # of a line that has not ended
     for stamp, piece in pieces:
-        *lines, rest = (rest + piece).replace(b"\r\n", b"\n").split(b"\n")
+        parts.append(piece)
+        if b"\n" not in piece:
+            continue
+        *lines, rest = b"".join(parts).replace(b"\r\n", b"\n").split(b"\n")
+        parts = [rest]
         for line in lines:
             if line.startswith(b"data:"):
                 yield stamp, line[5:].strip()
     # A server may leave out the last end of line; an event that was cut is none.
+    rest = b"".join(parts)
     event = rest[5:].strip()
     if rest.startswith(b"data:") and (event == b"[DONE]" or _json(event)):
         yield stamp, event

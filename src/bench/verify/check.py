@@ -15,11 +15,12 @@ from polars.testing import assert_series_equal
 
 from bench.errors import shown
 
-__all__ = ["CLOSE", "Check", "number_that_differs", "same_specification", "table_difference"]
+__all__ = ["CLOSE", "Check", "number_that_differs", "same_picture", "same_specification", "table_difference"]
 
 CLOSE = 1e-9  # by which results of other processors may differ, relative to themselves
-# Altair numbers what a chart has no name for, over all charts of a process.
-_NUMBERED = re.compile(r'"((?:param|view|layer|concat)_)(\d+)')
+# Over all charts of a process, Altair numbers what a chart has no name for, and Vega the clips of an SVG.
+_NUMBERED = re.compile(r"\b(param_|view_|layer_|concat_)(\d+)\b")
+_CLIPS = re.compile(r"\b(clip|gradient_)(\d+)\b")
 
 
 @dataclass
@@ -85,13 +86,21 @@ def table_difference(stored: Path, again: Path) -> str | None:
 def same_specification(stored: Path, again: Path) -> bool:
     """Whether two Vega-Lite files draw the same from the same data."""
     try:
-        old, new = (json.loads(_renumbered(path.read_text(encoding="utf-8"))) for path in (stored, again))
+        old, new = (json.loads(_renumbered(path.read_text(encoding="utf-8"), _NUMBERED)) for path in (stored, again))
     except (OSError, ValueError, RecursionError):
         return False
     return _same(old, new)
 
 
-def _renumbered(specification: str) -> str:
-    """A specification whose numbered names count from 1, in the order of their appearance."""
+def same_picture(stored: Path, again: Path) -> bool:
+    """Whether two SVG or PNG files show the same."""
+    if stored.suffix == ".png":
+        return stored.read_bytes() == again.read_bytes()
+    old, new = (_renumbered(path.read_text(encoding="utf-8", errors="replace"), _CLIPS) for path in (stored, again))
+    return old == new
+
+
+def _renumbered(text: str, names: re.Pattern[str]) -> str:
+    """A text whose numbered names count from 1, in the order of their appearance."""
     numbers: dict[str, int] = {}
-    return _NUMBERED.sub(lambda found: f'"{found[1]}{numbers.setdefault(found[0], len(numbers) + 1)}', specification)
+    return names.sub(lambda found: f"{found[1]}{numbers.setdefault(found[0], len(numbers) + 1)}", text)

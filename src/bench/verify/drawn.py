@@ -15,7 +15,7 @@ from bench.models import geometry_of_model
 from bench.records.checksums import checksum
 from bench.report import write_report
 from bench.study import Paths, Plan
-from bench.verify.check import Check, same_specification, table_difference
+from bench.verify.check import Check, same_picture, same_specification, table_difference
 
 __all__ = ["Drawing", "at", "check_figures", "check_report", "check_tables"]
 
@@ -32,8 +32,8 @@ class Drawing:
     """A study whose results are made again.
 
     Attributes:
-        folder: the results. again: where what is made again goes; `runs` in it is what was parsed again. plan: of the runs that are drawn.
-        listed: by name the SHA-256 of each figure and of the page, as the manifest has them. say: takes progress lines.
+        folder: the results. again: where what is made again goes; `runs` in it is what was parsed again. plan: of the runs
+            that were drawn. listed: by name the SHA-256 of each figure and of the page, as the manifest has them. say: takes progress lines.
     """
 
     folder: Path
@@ -88,7 +88,7 @@ def check_tables(drawing: Drawing) -> Check:
 
 
 def check_figures(drawing: Drawing) -> Check:
-    """Draw every figure again. Specifications, which hold the data, have to be the same; pictures, where this machine has the same fonts.
+    """Draw every figure again. Specifications, which hold the data, have to be the same; pictures, where the fonts are.
 
     A picture that comes out otherwise is one that was changed, where another one of its kind comes out the same.
     """
@@ -106,7 +106,7 @@ def check_figures(drawing: Drawing) -> Check:
                 check.compare(f"{stored}: not what was drawn (SHA-256 in {at(drawing.folder, Paths.MANIFEST)})")
             elif kind == "json":
                 check.compare(None if same_specification(stored, new) else f"{stored}: not what the raw records give")
-            elif stored.read_bytes() == new.read_bytes():
+            elif same_picture(stored, new):
                 check.compare(None)
                 same.add(kind)
             else:
@@ -169,6 +169,8 @@ def check_report(drawing: Drawing) -> Check:
 
 def _version(page: str, again: Path) -> str:
     """That another version wrote the page, where one did."""
-    generators = [re.search(r'name="generator" content="([^"]+)"', each) for each in (page, again.with_suffix(".html").read_text())]
+    generators = [
+        re.search(r'name="generator" content="([^"]+)"', each) for each in (page, again.with_suffix(".html").read_text())
+    ]
     old, new = (found[1] if found else "an unknown version" for found in generators)
     return "" if old == new else f"; {old} wrote it, and this is {new}"

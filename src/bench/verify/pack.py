@@ -15,8 +15,8 @@ from bench.verify.raw import check_definitions, check_deployments, check_raw
 __all__ = ["verify_pack"]
 
 _UNKNOWN = (
-    "who packed it: a pack is not signed. Whoever changes a file in it can write a new list of checksums; compare the pack's own SHA-256 "
-    "with its sender",
+    "who packed it: a pack is not signed. Whoever changes a file in it can write a new list of checksums; compare the pack's own "
+    "SHA-256 with its sender's",
     "figures and report: a pack holds raw records alone. Unpack it, draw it, and check the results",
 )
 
@@ -52,7 +52,9 @@ def verify_pack(file: Path, say: Callable[[str], None]) -> list[Check]:
                 elif defined.get(key) == index.runs.get(key):
                     runs.compare(None)
                 else:
-                    runs.unchecked.append(f"{key}: these sources define it otherwise; check it with those of {index.commit or 'its commit'}")
+                    runs.unchecked.append(
+                        f"{key}: these sources define it otherwise; check it with those of {index.commit or 'its commit'}"
+                    )
         checks = [
             files,
             raw,

@@ -81,12 +81,18 @@ def _drawn(folder: Path, study: Path | None, intact: Mapping[Path, RunRecord]) -
     drawn = tuple(run for run in plan.runs if run.key in runs)
     defined = {run.key: run.digest for run in drawn}
     if other := sorted({key for key, _ in defined.items() ^ runs.items()}):
-        raise BenchError(f"{file} defines {len(other)} of the {len(runs)} runs otherwise than when they were drawn, such as {other[0]}")
+        raise BenchError(
+            f"{file} defines {len(other)} of the {len(runs)} runs otherwise than when they were drawn, such as {other[0]}"
+        )
     here = {f"{run.parent.name}/{run.name}": record.digest for run, record in intact.items()}
     if other := sorted({key for key, value in defined.items() if here.get(key) != value}):
-        raise BenchError(f"{len(other)} of the {len(runs)} runs that were drawn are not here as they were measured, such as {other[0]}")
+        raise BenchError(
+            f"{len(other)} of the {len(runs)} runs that were drawn are not here as they were measured, such as {other[0]}"
+        )
     names = {run.deployment.name for run in drawn}
-    return manifest, replace(plan, runs=drawn, deployments={key: spec for key, spec in plan.deployments.items() if key in names})
+    return manifest, replace(
+        plan, runs=drawn, deployments={key: spec for key, spec in plan.deployments.items() if key in names}
+    )
 
 
 def _study(folder: Path) -> Path:

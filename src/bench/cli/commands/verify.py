@@ -13,8 +13,8 @@ from bench.cli.commands.shared import STUDY, Json, command
     "bench verify results",
     "bench verify h100.tar.gz",
     "bench verify h100.tar.gz --json",
-    after="Exit status: 0 where nothing differs; 1 where something does; 2 where there is nothing to check, or the pack cannot be read to "
-    "its end. What could not be checked changes nothing about it: read the list. See docs/how-to/verify.md.",
+    after="Exit status: 0 where nothing differs; 1 where something does; 2 where there is nothing to check, or the pack cannot be read "
+    "to its end. What could not be checked does not change the status: read the list. See docs/how-to/verify.md.",
 )
 def verify(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A pack, or a folder of results.")],
