@@ -232,12 +232,14 @@ class Elements(HTMLParser):
 def page(folder, study, value):
     """The report and the figures of a study in which everything that is a text is `value`."""
     folder.mkdir()
+    for bundle in folder.parent.glob("plain/.vega-*.js"):  # it takes seconds to make
+        (folder / bundle.name).symlink_to(bundle)
     write_record(
         records.facts(**{**vars(FACTS), "engine_version": value, "command": ("vllm", value), "deployment": "a",
                          "cache_config": {"cache_dtype": value}, "inherited": {value: value}}),
         folder / "deployment.json",
     )  # fmt: skip
-    figures = [save_figure(name, study, folder / name) for name in ("kv-saturation", "ttft", "throughput-over-time")]
+    figures = [save_figure(name, study, folder / name) for name in ("kv-saturation", "ttft")]
     write_report(
         folder / "report.html", title=value, results=study, specs=[paths[2] for paths in figures], facts=[folder / "deployment.json"],
         commit=value, summary=folder / "report.md",
@@ -245,18 +247,17 @@ def page(folder, study, value):
     return folder
 
 
-@each_hostile
-def test_no_text_becomes_html_in_the_report_or_a_figure(tmp_path, summary, value):
-    plain = value.replace("\0", "")
+@pytest.mark.parametrize("key", ["script", "close", "quotes", "newline", "terminal"])
+def test_no_text_becomes_html_in_the_report_or_a_figure(tmp_path, summary, key):
+    plain = HOSTILE[key]
     texts = dict.fromkeys(("model", "engine", "engine_version", "hardware", "environment", "commit", "failures"), plain)
     study = results({**summary, **{key: text for key, text in texts.items() if key in ("environment", "commit")}})
     named = {key: pl.lit(text) for key, text in texts.items() if key in study.runs.columns}
     frame = study.runs.with_columns(**named, workload=pl.lit(plain), family=pl.lit(plain), deployment=pl.lit(plain))
     hostile = type(study)(frame, study.timeseries.with_columns(deployment=pl.lit(plain)))
+    plain_page = page(tmp_path / "plain", study, "a")
     folder = page(tmp_path / "hostile", hostile, plain)
-    found, harmless = (
-        Elements((place / "report.html").read_text()) for place in (folder, page(tmp_path / "plain", study, "a"))
-    )
+    found, harmless = (Elements((place / "report.html").read_text()) for place in (folder, plain_page))
     assert found.tags.count("script") == harmless.tags.count("script")
     assert not {"img", "iframe", "object", "embed", "form", "base"} & set(found.tags)
     assert found.attributes <= harmless.attributes | {"title"}

@@ -51,7 +51,9 @@ def verified(capsys, path, *options):
         status = main(["verify", str(path), "--json", *options])
     except SystemExit as error:
         status = error.code
-    out = json.loads(capsys.readouterr().out)
+    said = capsys.readouterr()
+    assert said.out, said.err
+    out = json.loads(said.out)
     assert out["intact"] == (status == 0)
     return status, {check["what"]: check for check in out["checks"]}
 

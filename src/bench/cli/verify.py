@@ -28,6 +28,10 @@ def run(path: Path, configfile: Path | None, *, json: bool) -> None:
             if path.is_file()
             else verify_results(path, configfile and configfile.absolute(), progress)
         )
+    here = f"{Path.cwd()}/"
+    for check in checks:
+        check.differs = [text.replace(here, "") for text in check.differs]
+        check.unchecked = [text.replace(here, "") for text in check.unchecked]
     differs = [text for check in checks for text in check.differs]
     if json:
         print_json({"path": str(path), "intact": not differs, "checks": [asdict(check) for check in checks]})
