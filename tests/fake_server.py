@@ -111,14 +111,18 @@ def _prompt_tokens(server: FakeServer, body: dict[str, Any]) -> int:
     return server.chat_template + text.count(" ") * server.tokens_a_letter + text.count(".")
 
 
-async def _complete(server: FakeServer, body: dict[str, Any], arrival: float, writer: asyncio.StreamWriter) -> None:
+async def _complete(  # noqa: PLR0912
+    server: FakeServer, body: dict[str, Any], arrival: float, writer: asyncio.StreamWriter
+) -> None:
     server.arrivals.append(arrival)
     server.bodies.append(body)
     server.in_flight += 1
     server.peak = max(server.peak, server.in_flight)
     try:
         if server.echoes and len(server.arrivals) % server.echoes == 0:
-            text = json.dumps({"error": {"message": f"upstream refused: {'x' * 180} {server.authorization} <script>alert(1)</script>"}})
+            text = json.dumps(
+                {"error": {"message": f"upstream refused: {'x' * 180} {server.authorization} <script>alert(1)</script>"}}
+            )
             if len(server.arrivals) % (2 * server.echoes):
                 writer.write(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n" % len(text) + text.encode())
             else:

@@ -90,4 +90,8 @@ def _refusal(base: str, model: str, endpoint: str, key: str | None) -> str | Non
         return None
     except requests.RequestException as error:
         return _reason(error)
-    return None if answer.ok else f"{answer.status_code} {shown(without_secrets(answer.content).decode(errors='replace').strip(), 200)}"
+    return (
+        None
+        if answer.ok
+        else f"{answer.status_code} {shown(without_secrets(answer.content).decode(errors='replace').strip(), 200)}"
+    )

@@ -152,7 +152,9 @@ class _Answer:
 
 def _answer(response: _Response, streamed: bool) -> _Answer:
     if response.encoding != b"identity":
-        return _Answer(error=f"content-encoding {response.encoding[:20].decode(errors='replace')}, which the request did not accept")
+        return _Answer(
+            error=f"content-encoding {response.encoding[:20].decode(errors='replace')}, which the request did not accept"
+        )
     if response.status not in (None, 200):
         return _Answer(error=_error_text(response.body))
     return _streamed(response) if streamed else _whole(response)

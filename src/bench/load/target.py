@@ -30,6 +30,8 @@ class Target:
         except ValueError as error:
             raise BenchError(f"{self.base_url!r} is no address: {error}. One is like http://127.0.0.1:8000.") from None
         if url.username is not None or url.password is not None:
-            raise BenchError("an address that holds a user or a password would be recorded; give a key in OPENAI_API_KEY instead.")
+            raise BenchError(
+                "an address that holds a user or a password would be recorded; give a key in OPENAI_API_KEY instead."
+            )
         if url.scheme not in ("http", "https") or not host:
             raise BenchError(f"{self.base_url!r} is no address: it starts with http:// or https:// and a host's name.")

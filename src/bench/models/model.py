@@ -65,7 +65,9 @@ class Model(Strict):
         default=None,
         description="Architecture facts. Alone, they make a synthetic checkpoint; beside `hub` or `path`, they are checked against it.",
     )
-    hub: Annotated[str, AfterValidator(_hub_id)] | None = Field(default=None, description="Hugging Face id of a real checkpoint, such as `Qwen/Qwen3-8B`.")
+    hub: Annotated[str, AfterValidator(_hub_id)] | None = Field(
+        default=None, description="Hugging Face id of a real checkpoint, such as `Qwen/Qwen3-8B`."
+    )
     revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")] | None = Field(
         default=None, description="Commit of the hub's checkpoint; required with `hub`, so that a rerun loads the same."
     )

@@ -1,4 +1,4 @@
-"""Whether a pack or a folder of results is what was measured: checksums, digests, and all that is made of the raw records, made again."""
+"""Whether a pack or a folder of results is what was measured: checksums, digests, and what is made of the raw records, made again."""
 
 from bench.verify.check import Check
 from bench.verify.pack import verify_pack

@@ -32,8 +32,9 @@ class Drawing:
     """A study whose results are made again.
 
     Attributes:
-        folder: the results. again: where what is made again goes; `runs` in it is what was parsed again. plan: of the runs
-            that were drawn. listed: by name the SHA-256 of each figure and of the page, as the manifest has them. say: takes progress lines.
+        folder: the results. again: where what is made again goes; `runs` in it is what was parsed again.
+        plan: of the runs that were drawn. listed: by name the SHA-256 of each figure and of the page, as the manifest has them.
+        say: takes progress lines.
     """
 
     folder: Path
