@@ -45,8 +45,8 @@ class Drawing:
 
     def results(self) -> Results:
         """The tables that were made again."""
-        tables = (at(self.again, path) for path in (Paths.SUMMARY, Paths.TIMESERIES))
-        return Results.read(*tables, self.plan.config.decision, self.plan.device)
+        summary, timeseries = at(self.again, Paths.SUMMARY), at(self.again, Paths.TIMESERIES)
+        return Results.read(summary, timeseries, self.plan.config.decision, self.plan.device)
 
     def of_deployments(self, path: str) -> list[Path]:
         """A file of each deployment."""
