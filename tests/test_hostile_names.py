@@ -247,7 +247,7 @@ def page(folder, study, value):
     return folder
 
 
-@pytest.mark.parametrize("key", ["script", "close", "quotes", "newline", "terminal"])
+@pytest.mark.parametrize("key", ["script", "close", "quotes", "newline"])
 def test_no_text_becomes_html_in_the_report_or_a_figure(tmp_path, summary, key):
     plain = HOSTILE[key]
     texts = dict.fromkeys(("model", "engine", "engine_version", "hardware", "environment", "commit", "failures"), plain)
