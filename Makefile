@@ -5,6 +5,7 @@
 # make pack WHEELS=wheels ...   the same without network, from the folder that `bench wheels` filled
 # make benchmark-client   compare load clients (benchmarks/README.md)
 # make docs      the documentation as a site, at http://127.0.0.1:8000
+# make audit     look for known vulnerabilities of every locked package; needs network
 # make test      set up, then every check and every test, the real engine's included
 SHELL := bash
 PYTHON ?= python3
@@ -36,7 +37,7 @@ SNAKEMAKE := exec setpriv --pdeathsig TERM $(LOCKED) $(BIN)/snakemake --nolock -
 # Snakemake's own answer to a file that is not UTF-8, or nested without end, is a traceback.
 READABLE := $(BIN)/python -m bench.study $(or $(CONFIG),config/config.yaml)
 
-.PHONY: setup figures study pack benchmark-client docs test check format lock help
+.PHONY: setup figures study pack benchmark-client docs test check format lock audit help
 
 setup: .venv/ready
 
@@ -116,6 +117,13 @@ lock: .venv/ready
 	$(BIN)/uv pip compile --quiet --upgrade workflow/envs/vllm-cuda-0.26.0.in $(LOCK_FLAGS) -o workflow/envs/vllm-cuda-0.26.0.lock
 	$(BIN)/uv pip compile --quiet --upgrade workflow/envs/llama-cpp-2026.10.11549.in $(LOCK_FLAGS) \
 		-o workflow/envs/llama-cpp-2026.10.11549.lock
+
+# A lock that cannot be looked up whole is a failure (--strict): nothing may pass for lack of an answer.
+AUDIT := build/audit
+audit:
+	@test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1; }
+	@status=0; for lock in requirements.lock workflow/envs/*.lock; do echo "$$lock"; \
+		$(AUDIT)/bin/pip-audit --vulnerability-service osv --strict --disable-pip --require-hashes --progress-spinner off -r $$lock || status=1; done; exit $$status
 
 help:
 	@sed -n 's/^# make/make/p' Makefile

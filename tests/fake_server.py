@@ -38,6 +38,8 @@ class FakeServer:
         refuse: status and headers with which it refuses a completion, by how many came before it; None where it does not.
         statuses: status and headers that it answers with elsewhere, by path.
         keys: headers without which it answers 401, and repeats what it was given; requests: path and headers of each.
+        echoes: every so many-th completion is refused, with the request's head in the error, as some proxies do; 0: none.
+        authorization: the header of that name that came last. connections: how many were opened.
     """
 
     behaviour: str = "ok"
@@ -64,6 +66,9 @@ class FakeServer:
     statuses: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    echoes: int = 0
+    authorization: str = ""
+    connections: int = 0
 
     @property
     def base_url(self) -> str:
@@ -71,6 +76,7 @@ class FakeServer:
 
 
 async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    server.connections += 1
     try:
         while head := await reader.readuntil(b"\r\n\r\n"):
             arrival = time.monotonic()
@@ -79,6 +85,9 @@ async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyn
             body = json.loads(await reader.readexactly(length)) if length else {}
             lines = (line.partition(": ") for line in head.decode().split("\r\n")[1:-2])
             headers = {name.lower(): value for name, _, value in lines}
+            server.authorization = next(
+                (x for x in head.decode().split("\r\n") if x.lower().startswith("authorization:")), server.authorization
+            )
             server.requests.append((path, headers))
             refused = _refusal(server, path, headers)
             path = path.removeprefix(server.prefix)
@@ -135,7 +144,9 @@ def _prompt_tokens(server: FakeServer, body: dict[str, Any]) -> int:
     return server.chat_template + text.count(" ") * server.tokens_a_letter + text.count(".")
 
 
-async def _complete(server: FakeServer, body: dict[str, Any], arrival: float, writer: asyncio.StreamWriter) -> None:
+async def _complete(  # noqa: PLR0912, PLR0915
+    server: FakeServer, body: dict[str, Any], arrival: float, writer: asyncio.StreamWriter
+) -> None:
     server.arrivals.append(arrival)
     server.bodies.append(body)
     server.in_flight += 1
@@ -143,6 +154,14 @@ async def _complete(server: FakeServer, body: dict[str, Any], arrival: float, wr
     try:
         if server.refuse and (refused := server.refuse(len(server.arrivals) - 1)):
             writer.write(_empty(*refused))
+        elif server.echoes and len(server.arrivals) % server.echoes == 0:
+            text = json.dumps(
+                {"error": {"message": f"upstream refused: {'x' * 180} {server.authorization} <script>alert(1)</script>"}}
+            )
+            if len(server.arrivals) % (2 * server.echoes):
+                writer.write(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n" % len(text) + text.encode())
+            else:
+                writer.write(STREAM_HEAD + chunk(text.encode()[2:]) + b"0\r\n\r\n")
             return
         if server.behaviour == "busy":
             writer.write(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n")

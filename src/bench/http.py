@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import os
 import ssl
+import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError
 
-__all__ = ["api_root", "direct_session", "get", "post", "problem", "tls_context"]
+__all__ = ["MOST_BYTES", "Oversized", "api_root", "bounded", "direct_session", "get", "post", "problem", "tls_context"]
+
+# A server must not fill the memory: neither with one answer, nor with one that never ends. Expositions of large servers have 0.1 MiB.
+MOST_BYTES, _MOST_S = 8 * 2**20, 60.0
+
+
+class Oversized(requests.RequestException):
+    """An answer that is larger than any that is expected, or that does not end."""
+
 
 # Files of authorities that are trusted beside the system's: OpenSSL's variable, and that of `requests`.
 _AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
@@ -62,12 +73,22 @@ class _Verifying(HTTPAdapter):
 
 
 def direct_session(headers: Mapping[str, str] | None = None) -> requests.Session:
-    """A session that ignores HTTP_PROXY and its like, and sends `headers` with each request."""
-    session = requests.Session()
+    """A session that ignores HTTP_PROXY and its like, and sends `headers` with each request.
+
+    It follows a server to no other one: what that answers would be recorded.
+    """
+    session = _OneServer()
     session.trust_env = False
     session.mount("https://", _Verifying())
     session.headers.update(headers or {})
     return session
+
+
+class _OneServer(requests.Session):
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        target = super().get_redirect_target(resp)
+        here, there = urlsplit(resp.url), urlsplit(urljoin(resp.url, target or ""))
+        return target if (here.scheme, here.netloc) == (there.scheme, there.netloc) else None
 
 
 def get(
@@ -76,10 +97,10 @@ def get(
     """GET `url`, with an API key where one is given. No header of `headers`, which may be a secret, follows a redirection.
 
     Raises:
-        requests.RequestException: no answer.
+        requests.RequestException: no answer, or one that is too large.
     """
     with direct_session(_headers(key, headers)) as session:
-        return session.get(url, timeout=timeout_s, allow_redirects=not headers)
+        return bounded(session.get(url, timeout=timeout_s, allow_redirects=not headers, stream=True))
 
 
 def post(
@@ -93,10 +114,37 @@ def post(
     """POST `content` as JSON to `url`, likewise.
 
     Raises:
-        requests.RequestException: no answer.
+        requests.RequestException: no answer, or one that is too large.
     """
     with direct_session(_headers(key, headers)) as session:
-        return session.post(url, json=content, timeout=timeout_s, allow_redirects=not headers)
+        return bounded(session.post(url, json=content, timeout=timeout_s, allow_redirects=not headers, stream=True))
+
+
+def bounded(answer: requests.Response) -> requests.Response:
+    """The answer of a request made with `stream=True`, its body read as far as `MOST_BYTES`, after decompression, and for a minute.
+
+    Raises:
+        Oversized: there is more.
+        requests.ConnectionError: it was cut off, or is not what its head announces.
+    """
+    content, begin = bytearray(), time.monotonic()
+    try:
+        # Not `iter_content`, which waits until a part is whole, however slowly its bytes come.
+        while part := answer.raw.read1(1 << 16, decode_content=True):
+            content += part
+            if len(content) > MOST_BYTES:
+                raise Oversized(f"{answer.url} answers with more than {MOST_BYTES // 2**20} MiB")
+            if time.monotonic() - begin > _MOST_S:
+                raise Oversized(f"{answer.url} has not ended its answer after {_MOST_S:g} s")
+    except HTTPError as error:
+        answer.close()
+        raise requests.ConnectionError(error) from None
+    except Oversized:
+        answer.close()
+        raise
+    # Where `content`, `text` and `json()` look for a body that is read; its connection stays open for the next request.
+    answer._content, answer._content_consumed = bytes(content), True  # type: ignore[attr-defined]
+    return answer
 
 
 def _headers(key: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:

@@ -20,7 +20,7 @@ from bench.records.files import write_record
 from bench.shipped import located
 from bench.study import Engine
 
-__all__ = ["indexed_locks", "prepare_engine", "refuse_unready", "requirements"]
+__all__ = ["indexed_locks", "installer_environment", "prepare_engine", "refuse_unready", "requirements"]
 
 _BATCH = 25  # packages an installer call: small enough for a progress line every few seconds
 
@@ -174,19 +174,27 @@ def _install(name: str, python: Path, part: Path, index: str | None, *, anew: bo
     if anew:
         uv.append("--reinstall")
         pip.append("--ignore-installed")
-    commands = [uv, pip] if index is None else [pip, [*pip, "--extra-index-url", index]]
-    for command in commands[:-1]:
-        if _guarded(command, _environment())[0] == 0:
+    attempts = [(uv, None), (pip, None)] if index is None else [(pip, None), (pip, index)]
+    for command, further in attempts[:-1]:
+        if _guarded(command, installer_environment(further))[0] == 0:
             return
-    _run_guarded(commands[-1], name, _environment())
+    command, further = attempts[-1]
+    _run_guarded(command, name, installer_environment(further))
 
 
-def _environment() -> dict[str, str]:
-    """This environment without what would lead an installer elsewhere; uv learns of pip's mirrors."""
+def installer_environment(index: str | None = None) -> dict[str, str]:
+    """This environment without what would lead an installer elsewhere; uv learns of pip's mirrors.
+
+    Args:
+        index: a further package index. It stands here and not on a command line, which every user of a machine can read: it may hold a
+            password.
+    """
     kept = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")}
     for pip, uv in (("PIP_INDEX_URL", "UV_DEFAULT_INDEX"), ("PIP_EXTRA_INDEX_URL", "UV_INDEX")):
         if pip in kept:
             kept.setdefault(uv, kept[pip])
+    if index:
+        kept["PIP_EXTRA_INDEX_URL"] = " ".join(filter(None, [kept.get("PIP_EXTRA_INDEX_URL"), index]))
     return kept
 
 

@@ -9,7 +9,7 @@ import requests
 
 from bench.errors import BenchError, shown
 from bench.http import api_root, get, post, problem
-from bench.records.environment import without_secrets
+from bench.records.environment import without_secrets, without_values
 from bench.study import DeploymentSpec
 from bench.study.headers import filled_headers
 
@@ -65,14 +65,15 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
         raise BenchError(f"{where}: {base} does not answer a request ({problem(error)}).") from None
     if refusal is None or refusal.status_code in _BUSY:
         return
-    said = without_secrets(f"{refusal.status_code} {shown(refusal.text.strip(), 200)}", (key or "", *headers.values()))
+    text = without_values(without_secrets(refusal.content).decode(errors="replace").strip(), (key or "", *headers.values()))
+    said = f"{refusal.status_code} {shown(text, 200)}"
     if refusal.status_code in _UNAUTHORIZED:
         raise BenchError(f"{where}: {base} answers {said}: {unauthorized}")
     if names is None:
         raise BenchError(f"{_unlike(where, base, answer)} A request for {spec.served_name!r} is answered with {said}.")
     raise BenchError(
         f"deployments.{spec.name}.served_name: {base} does not serve {spec.served_name!r} ({said}). It lists "
-        f"{', '.join(names[:10]) or 'no model'}. Write the name of one of its models."
+        f"{', '.join(map(_named, names[:10])) or 'no model'}. Write the name of one of its models."
     )
 
 
@@ -96,6 +97,11 @@ def _models(answer: requests.Response) -> list[str] | None:
         return None if entries is None else [str(entry["id"]) for entry in entries]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _named(model: str) -> str:
+    """A model as a server lists it; quoted where it could be anything else."""
+    return model if model.isprintable() and len(model) <= 120 else shown(model)
 
 
 def _refusal(base: str, model: str, endpoint: str, key: str | None, headers: dict[str, str]) -> requests.Response | None:

@@ -19,7 +19,7 @@ from bench.engine.server import Server
 from bench.engines import ENGINES, managed
 from bench.http import get
 from bench.records.deployment import DeploymentFacts, Hardware, KvFacts, Warmup
-from bench.records.environment import counted, redacted, redacted_command
+from bench.records.environment import counted, redacted, redacted_command, without_secrets
 from bench.records.launch import Launch
 from bench.study import DeploymentSpec
 from bench.study.plan import digest
@@ -73,7 +73,13 @@ def server_info(base_url: str, headers: Mapping[str, str] | None = None) -> dict
         except (requests.RequestException, ValueError):
             return None
 
-    return next((info for kind in ENGINES if (info := kind.info(ask)) is not None), {})
+    found = next((info for kind in ENGINES if (info := kind.info(ask)) is not None), {})
+    return {**found, "version": _printable(found["version"])} if isinstance(found.get("version"), str) else found
+
+
+def _printable(version: str) -> str:
+    """A version as a server reports it, fit for a terminal and a table."""
+    return re.sub(r"[^ -~]", "?", without_secrets(version.encode(errors="replace")).decode())[:100]
 
 
 def hardware() -> Hardware:

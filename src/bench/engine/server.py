@@ -22,7 +22,7 @@ from bench.engine import guard
 from bench.engines import managed
 from bench.errors import BenchError
 from bench.http import api_root, get
-from bench.records.environment import redacted_command
+from bench.records.environment import redacted_command, redacted_text
 from bench.records.launch import Launch
 
 __all__ = ["NOT_FOR_THE_ENGINE", "Server", "ServerDied", "core_groups"]
@@ -184,7 +184,8 @@ class Server:
 
     def last_words(self) -> str:
         """The end of its log, for an error message."""
-        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        content = redacted_text(self._log.read_bytes(), os.environ, self.environment) if self._log.exists() else b""
+        lines = content.decode(errors="replace").splitlines()
         started = max((i for i, line in enumerate(lines) if line.startswith("--- ")), default=0)
         # argparse, and so vLLM, ends pages of usage with the one line that counts: `…: error: unrecognized arguments: --flag`.
         errors = [line for line in lines[started + 1 :] if "Error" in line or "error: " in line][-5:] or lines[-15:]
@@ -203,6 +204,7 @@ class Server:
             self._guard.wait()
         self._guard = None
         self._end_orphans()
+        self._hide_secrets()
 
     def _end_orphans(self) -> None:
         """End what a guard that was killed has left. The kernel ends the server with it, but not what the server started."""
@@ -212,6 +214,12 @@ class Server:
                 with suppress(psutil.Error):
                     process.kill()
             time.sleep(0.05)
+
+    def _hide_secrets(self) -> None:
+        """Take out of its log what it printed of the secrets that it was given."""
+        content = self._log.read_bytes()
+        if (clean := redacted_text(content, os.environ, self.environment)) != content:
+            self._log.write_bytes(clean)
 
 
 def _marked(mark: str) -> Iterator[psutil.Process]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from bench.engine.environment import requirements
+from bench.engine.environment import installer_environment, requirements
 from bench.errors import BenchError
 
 __all__ = ["fetch_wheels"]
@@ -92,8 +92,8 @@ def _download(entries: Sequence[str], index: str | None, folder: Path, python: s
         command += [word for platform in (*old, *platforms) for word in ("--platform", platform)]
         command += ["--find-links", str(folder), "--requirement", file.name]
         # The default indexes alone first: a further one that cannot be reached costs seconds of retries for each package.
-        for attempt in [command, [*command, "--extra-index-url", index]] if index else [command]:
-            done = subprocess.run(attempt, capture_output=True, text=True)
+        for further in dict.fromkeys((None, index)):
+            done = subprocess.run(command, capture_output=True, text=True, env=installer_environment(further))
             if done.returncode == 0:
                 return
     last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])

@@ -23,6 +23,8 @@ from bench.load.timer import Timer
 __all__ = ["Loop", "ParentGone"]
 
 _TICK_S = 0.01
+# A server must not fill the memory with one answer. A token's chunk has some 300 bytes, and comes in one read or two.
+_LOOK_AT_SIZES_S, _BYTES, _BYTES_A_TOKEN, _READS, _READS_A_TOKEN = 0.5, 2**20, 4096, 64, 2
 _CHUNK_SIZE = 16384  # a read in the middle of a stream; what is longer comes in several
 _CARRIAGE_RETURN = 13
 # From so many streams on, chunks come faster than a process can be woken for each, and waking costs more than reading. Where a wake
@@ -127,6 +129,7 @@ class Loop:
             heapq.heappush(self._due, (start, next(self._count), self._waiting.popleft()))
         self._arm()
         self._next_tick = start + _TICK_S
+        self._next_look = start + _LOOK_AT_SIZES_S
         self._tick_timer.set(self._next_tick, _TICK_S)
         self._drive()
 
@@ -276,6 +279,10 @@ class Loop:
         self._sent.append((sent + self._timeout_s, exchange, connection))
 
     def _end(self, connection: Connection, exchange: Exchange, failure: str | None, arrival: float) -> None:
+        if _oversized(exchange):
+            failure = "disconnect"
+            exchange.error = f"the answer grew beyond {_most_bytes(exchange) // 1024:,} KiB and was cut off"
+            del exchange.reads[_READS:], exchange.times[_READS:]
         exchange.end, exchange.failure = arrival, failure
         connection.exchange = None
         self._streams.pop(connection.fd, None)
@@ -413,10 +420,20 @@ class Loop:
             wanted = min(self._spare, self._to_send) - len(self._idle) - len(self._opening)
             for _ in range(min(wanted, _CONNECTING - len(self._opening))):
                 self._connect()
+        if moment > self._next_look:
+            self._next_look = moment + _LOOK_AT_SIZES_S
+            self._cut_endless(moment)
 
     def _over(self, deadline: float, exchange: Exchange, connection: Connection) -> bool:
         """Whether that sending of an exchange has ended: its connection carries something else, or the same sent again."""
         return connection.exchange is not exchange or exchange.sent is None or exchange.sent + self._timeout_s != deadline
+
+    def _cut_endless(self, moment: float) -> None:
+        """End each exchange whose answer is far longer than what it asked for."""
+        for connection in list(self._table.values()):
+            exchange = connection.exchange
+            if exchange is not None and _oversized(exchange):
+                self._end(connection, exchange, "disconnect", moment)
 
     def close(self) -> None:
         """Close every connection."""
@@ -425,6 +442,18 @@ class Loop:
         self._send_timer.close()
         self._tick_timer.close()
         self._epoll.close()
+
+
+def _most_bytes(exchange: Exchange) -> int:
+    return _BYTES + _BYTES_A_TOKEN * (exchange.output_asked or 0)
+
+
+def _oversized(exchange: Exchange) -> bool:
+    """Whether an answer is far longer than what was asked for. Bytes are counted only of one that came in unusually many reads."""
+    if len(exchange.reads) <= _READS + _READS_A_TOKEN * (exchange.output_asked or 0):
+        return False
+    # Reads of a byte each take a hundred times their size.
+    return len(exchange.reads) > _most_bytes(exchange) // 256 or sum(map(len, exchange.reads)) > _most_bytes(exchange)
 
 
 def _reason(error: OSError) -> str:

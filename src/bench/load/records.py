@@ -14,6 +14,7 @@ import httptools
 
 from bench.load.connection import UNREADABLE
 from bench.load.exchange import Exchange
+from bench.records.environment import without_secrets
 from bench.records.request import Outcome, RequestRecord
 
 __all__ = ["asked_wait", "record_of"]
@@ -197,7 +198,9 @@ class _Answer:
 
 def _answer(response: _Response, streamed: bool) -> _Answer:
     if response.encoding != b"identity":
-        return _Answer(error=f"content-encoding {response.encoding.decode(errors='replace')}, which the request did not accept")
+        return _Answer(
+            error=f"content-encoding {response.encoding[:20].decode(errors='replace')}, which the request did not accept"
+        )
     if response.status not in (None, 200):
         return _Answer(error=_error_text(response.body))
     return _streamed(response) if streamed else _whole(response)
@@ -212,7 +215,7 @@ def _streamed(response: _Response) -> _Answer:
             continue
         content = _json(event)
         if content is None:
-            answer.error = f"not JSON: {event[:200]!r}"
+            answer.error = f"not JSON: {_quoted(event)}"
             continue
         if content.get("error"):
             answer.error = _error_text(event)
@@ -222,7 +225,7 @@ def _streamed(response: _Response) -> _Answer:
             if content.get("usage"):
                 answer.usage = _Usage.of(content["usage"])
         except (AttributeError, TypeError):
-            answer.error = f"no chunk of an answer: {event[:200]!r}"
+            answer.error = f"no chunk of an answer: {_quoted(event)}"
             continue
         if tokens:
             answer.tokens.append(stamp)
@@ -272,20 +275,25 @@ def _whole(response: _Response) -> _Answer:
     try:
         usage = _Usage.of(content.get("usage") or {})
     except (AttributeError, TypeError):
-        return _Answer(error=f"no usage: {str(content['usage'])[:200]!r}")
+        return _Answer(error=f"no usage: {_quoted(json.dumps(content['usage']).encode())}")
     stamps = [response.pieces[-1][0]] if content.get("choices") else []
     return _Answer(stamps, usage=usage, complete=bool(stamps))
 
 
 def _events(pieces: Iterable[tuple[float, bytes]]) -> Iterator[tuple[float, bytes]]:
     """(arrival, data) of each server-sent event; an event arrives with the piece that holds its end."""
-    rest, stamp = b"", 0.0
+    parts, stamp = [b""], 0.0  # of a line that has not ended
     for stamp, piece in pieces:
-        *lines, rest = (rest + piece).replace(b"\r\n", b"\n").split(b"\n")
+        parts.append(piece)
+        if b"\n" not in piece:
+            continue
+        *lines, rest = b"".join(parts).replace(b"\r\n", b"\n").split(b"\n")
+        parts = [rest]
         for line in lines:
             if line.startswith(b"data:"):
                 yield stamp, line[5:].strip()
     # A server may leave out the last end of line; an event that was cut is none.
+    rest = b"".join(parts)
     event = rest[5:].strip()
     if rest.startswith(b"data:") and (event == b"[DONE]" or _json(event)):
         yield stamp, event
@@ -304,4 +312,9 @@ def _error_text(body: bytes) -> str:
     error: Any = _json(body) or body.decode(errors="replace")
     while isinstance(error, dict):
         error = error.get("error") or error.get("message") or error.get("detail") or json.dumps(error)
-    return str(error)[:500]
+    return without_secrets(str(error).encode(errors="replace")).decode()[:500]
+
+
+def _quoted(text: bytes) -> str:
+    """The beginning of what a server sent, for a message."""
+    return repr(without_secrets(text)[:200])

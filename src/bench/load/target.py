@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from bench.errors import BenchError
 from bench.fields import checked_address
-from bench.records.environment import without_secrets, without_user
+from bench.records.environment import without_user, without_values
 
 __all__ = ["Target"]
 
@@ -37,4 +37,4 @@ class Target:
 
     def without_secrets(self, text: str) -> str:
         """A server's words without the key and the headers' values."""
-        return without_secrets(text, (self.api_key, *self.headers.values()))
+        return without_values(text, (self.api_key, *self.headers.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
@@ -36,6 +37,17 @@ class Architecture(Strict):
         return self
 
 
+def _hub_id(value: str) -> str:
+    """`value`, if a model on a hub can be called so.
+
+    Raises:
+        ValueError: none can.
+    """
+    if not re.fullmatch(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", value, re.ASCII) or ".." in value or len(value) > 200:
+        raise ValueError("no id of a model; one is like Qwen/Qwen3-8B")
+    return value
+
+
 class Model(Strict):
     """One model: its shape alone (a synthetic checkpoint with random weights), or a real checkpoint, which is checked against it."""
 
@@ -53,7 +65,9 @@ class Model(Strict):
         default=None,
         description="Architecture facts. Alone, they make a synthetic checkpoint; beside `hub` or `path`, they are checked against it.",
     )
-    hub: str | None = Field(default=None, description="Hugging Face id of a real checkpoint, such as `Qwen/Qwen3-8B`.")
+    hub: Annotated[str, AfterValidator(_hub_id)] | None = Field(
+        default=None, description="Hugging Face id of a real checkpoint, such as `Qwen/Qwen3-8B`."
+    )
     revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")] | None = Field(
         default=None, description="Commit of the hub's checkpoint; required with `hub`, so that a rerun loads the same."
     )

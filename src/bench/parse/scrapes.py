@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError, shown
+from bench.http import MOST_BYTES
 from bench.parse.exposition import ExpositionError, ExpositionReader, Series
 
 __all__ = ["SCRAPE_SCHEMA", "TELEMETRY_SCHEMA", "read_scrapes", "scrape_tables", "series_name", "telemetry_table", "wide_table"]
@@ -33,11 +34,16 @@ SCRAPE_SCHEMA = {
 }
 
 
+_MOST_CHARACTERS = 6 * MOST_BYTES + 2**20  # of a line: JSON writes a character as six at most
+
+
 def read_scrapes(path: Path) -> Iterator[dict[str, Any]]:
     """The scrapes in `telemetry.jsonl.gz`, in order; a file whose end was lost (a killed scraper) gives what it has."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         try:
-            for line in file:
+            while line := file.readline(_MOST_CHARACTERS + 1):
+                if len(line) > _MOST_CHARACTERS:
+                    raise ValueError(f"a line of more than {_MOST_CHARACTERS >> 20} MiB")
                 yield _checked(json.loads(line))
         except (EOFError, json.JSONDecodeError):
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,14 +12,18 @@ __all__ = [
     "SET",
     "counted",
     "environment_text",
+    "hidden",
     "is_secret",
     "recorded",
     "redacted",
     "redacted_command",
     "redacted_text",
+    "secret_parts",
+    "secrets_in",
     "shown_settings",
     "without_secrets",
     "without_user",
+    "without_values",
 ]
 
 REDACTED = "<secret>"
@@ -54,10 +59,26 @@ def redacted(environment: Mapping[str, str]) -> dict[str, str]:
 
 def redacted_text(text: bytes, *environments: Mapping[str, str]) -> bytes:
     """A log, with `<secret>` in place of each secret of `environments`, for a server that prints what it was given."""
-    secrets = {value for each in environments for name, value in each.items() if is_secret(name, value)}
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SHORTEST:
-            text = text.replace(secret.encode(errors="surrogateescape"), REDACTED.encode())
+    return hidden(text, secrets_in(*environments))
+
+
+def without_secrets(text: bytes) -> bytes:
+    """What a server sent, with `<secret>` in place of each secret exported here: some proxies repeat a request's head in an error."""
+    return redacted_text(text, os.environ)
+
+
+def secrets_in(*environments: Mapping[str, str]) -> list[bytes]:
+    """The secrets of `environments` that are long enough to be looked for, a longer one before its parts."""
+    # A shell's PWD is a folder, whatever its name looks like.
+    values = {value for each in environments for name, value in each.items() if is_secret(name, value) and name != "PWD"}
+    known = sorted((value for value in values if len(value) >= _SHORTEST), key=len, reverse=True)
+    return [value.encode(errors="surrogateescape") for value in known]
+
+
+def hidden(text: bytes, secrets: Iterable[bytes]) -> bytes:
+    """A text with `<secret>` in place of each of `secrets`."""
+    for secret in secrets:
+        text = text.replace(secret, REDACTED.encode())
     return text
 
 
@@ -108,13 +129,17 @@ def environment_text(record: Mapping[str, str] | None) -> str | None:
     return ", ".join(f"{name}={value}" for name, value in counted(record).items()) or "none exported"
 
 
-def without_secrets(text: str, values: Iterable[str]) -> str:
+def without_values(text: str, values: Iterable[str]) -> str:
     """A server's words, with `…` in place of each of `values`, for one that repeats the key that it refuses."""
-    # Of `Bearer KEY` a server repeats the key alone.
-    for secret in sorted({part for value in values for part in (value, *value.split())}, key=len, reverse=True):
-        if len(secret) >= _SHORTEST:
-            text = text.replace(secret, "…")
+    for secret in secret_parts(values):
+        text = text.replace(secret, "…")
     return text
+
+
+def secret_parts(values: Iterable[str]) -> list[str]:
+    """What of secret headers is looked for in a text, the longest first: of `Bearer KEY` a server repeats the key alone."""
+    parts = {part for value in values for part in (value, *value.split()) if len(part) >= _SHORTEST}
+    return sorted(parts, key=len, reverse=True)
 
 
 def without_user(address: str) -> str:

@@ -26,7 +26,7 @@ from bench.study import DeploymentSpec, Paths, Plan, load_file
 from bench.study.renamed import with_new_names
 from bench.yaml_file import read_yaml
 
-__all__ = ["unpack"]
+__all__ = ["extract", "study_of", "unpack"]
 
 # Request records and logs compress 5 to 20 times, and telemetry is compressed already; gzip reaches 1,000 on zeros.
 _MOST_RATIO, _SMALLEST, _MOST_BYTES, _MOST_FILES = 100, 2**20, 64 * 2**30, 500_000
@@ -81,10 +81,23 @@ def unpack(file: Path, store: Store) -> Packed:
 
 
 def _extract(file: Path, folder: Path) -> PackIndex:
-    """Unpack a tar file whose every member its index names, with its digest; the index.
+    """Unpack a tar file whose every member its index names, with its digest; the index."""
+    index, wrong = extract(file, folder)
+    if wrong:
+        raise BenchError(
+            f"{file}: {len(wrong)} of its files are missing or are not what was packed, such as {min(wrong)}. Copy it again."
+        )
+    return index
+
+
+def extract(file: Path, folder: Path) -> tuple[PackIndex, set[str]]:
+    """Unpack a tar file into `folder`; its index, and the names of files that are missing or are not those in the index.
 
     Member by member: what is not a plain file, comes twice, or has a name that `pack` does not give, is never written; nor is more than
     a pack of this size can hold.
+
+    Raises:
+        BenchError: it is not a whole pack.
     """
     found: dict[str, str] = {}
     try:
@@ -110,11 +123,7 @@ def _extract(file: Path, folder: Path) -> PackIndex:
     except OSError as error:
         raise BenchError(f"{file}: cannot be unpacked: {error.strerror or error}.") from None
     found.pop(INDEX)
-    if wrong := {name for name, _ in found.items() ^ index.files.items()}:
-        raise BenchError(
-            f"{file}: {len(wrong)} of its files are missing or are not what was packed, such as {min(wrong)}. Copy it again."
-        )
-    return index
+    return index, {name for name, _ in found.items() ^ index.files.items()}
 
 
 class _Bounded(io.RawIOBase):
@@ -145,6 +154,16 @@ def _refuse_member(member: tarfile.TarInfo, found: Mapping[str, str], room: int)
         raise ValueError(_TOO_LARGE)
 
 
+def study_of(folder: Path) -> Plan:
+    """The plan of the study of a pack that lies in `folder`.
+
+    Raises:
+        BenchError: these sources do not take it.
+    """
+    _rename_keys(folder / STUDY)
+    return Plan.of(load_file(folder / STUDY))
+
+
 def _rename_keys(study: Path) -> None:
     """Bring the study of an older pack up to date; anything else is left for `load_file` to refuse."""
     content = read_yaml(study)
@@ -160,8 +179,7 @@ def _plan_of(folder: Path, index: PackIndex, file: Path) -> Plan:
     """The plan of the pack's study, if these sources define its runs as those did that measured, and each of them is there."""
     elsewhere = f"Unpack it in a clone of the commit that packed it, {index.commit or 'which is unknown'}."
     try:
-        _rename_keys(folder / STUDY)
-        plan = Plan.of(load_file(folder / STUDY))
+        plan = study_of(folder)
     except BenchError as error:
         raise BenchError(f"{file}: these sources do not take its study:\n{error}\n{elsewhere}") from None
     here = {run.key: run.digest for run in plan.runs}

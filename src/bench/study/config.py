@@ -47,6 +47,19 @@ def _address_or_none(value: str) -> str:
     return value if value == "none" else checked_address(value)
 
 
+def _endpoint(value: str) -> str:
+    """`value`, if it can stand in a record and on a command line.
+
+    Raises:
+        ValueError: it holds a secret, or a null character.
+    """
+    if "\0" in value:
+        raise ValueError("an endpoint with a null character")
+    if is_secret("", value):
+        raise ValueError("an endpoint that holds a user, a password or a token, and endpoints are recorded")
+    return value
+
+
 # Names become folders, wildcards and `_`-separated parts of a run's name: hence no underscore, no slash, no upper case.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
 
@@ -117,6 +130,8 @@ class Engine(Strict):
 
     @model_validator(mode="after")
     def _fields_of_source(self) -> Engine:
+        if any("\0" in word for word in (*(self.command or ()), self.image or "", self.python, self.index or "")):
+            raise ValueError("a null character, which no command line can have")
         needs = {"lock": "locks", "command": "command", "container": "image", "external": "base_url"}
         for source, key in needs.items():
             given = bool(getattr(self, key))
@@ -195,6 +210,8 @@ class Deployment(Strict):
 
     @model_validator(mode="after")
     def _no_secret_flags(self) -> Deployment:
+        if any("\0" in str(word) for word in (self.served_name or "", *self.flags, *self.flags.values())):
+            raise ValueError("a null character, which no command line can have")
         for flag, value in self.flags.items():
             if is_secret(flag, str(value)):
                 raise ValueError(
@@ -325,7 +342,7 @@ class Measurement(Strict):
         "(at most 4 in flight, 256 prompt and 32 output tokens) and so shows changes of the machine's speed. It counts "
         "in no result.",
     )
-    telemetry: dict[Name, str] = Field(
+    telemetry: dict[Name, Annotated[str, AfterValidator(_endpoint)]] = Field(
         default_factory=dict,
         description="Further Prometheus endpoints by name, such as `dcgm: http://127.0.0.1:9400/metrics`; `nvml:0,1` "
         "reads GPUs 0 and 1 of this machine. The GPUs of a server that is started here are read in any case.",

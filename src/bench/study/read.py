@@ -77,6 +77,7 @@ def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
     """One fault of a `root` as `key is value: what is wrong. What the key means.`"""
     location, value = error["loc"], error["input"]
     key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in location if p != "[key]").lstrip(".")
+    key = key if key.isprintable() else shown(key)
     parent = _model_at(location[:-1], root)
     fields = parent.model_fields if parent else {}
     if error["type"] == "extra_forbidden":

@@ -24,7 +24,8 @@ from types import FrameType
 from typing import Any
 
 from bench.errors import BenchError, disk_error
-from bench.http import direct_session
+from bench.http import bounded, direct_session
+from bench.records.environment import hidden, secret_parts, secrets_in
 from bench.telemetry.devices import is_nvml
 from bench.telemetry.nvml import GpuReader, NvmlError
 
@@ -118,11 +119,12 @@ def _requests(url: str, headers: Mapping[str, str]) -> Callable[[], bytes]:
     session = direct_session(headers)
     # On the engine's own machine, compressing would cost the server's event loop more than the wire saves.
     session.headers["Accept-Encoding"] = "identity"
+    secrets = [*secrets_in(os.environ), *(part.encode() for part in secret_parts(headers.values()))]
 
     def read() -> bytes:
-        answer = session.get(url, timeout=(_CONNECT_S, _READ_S), allow_redirects=not headers)
+        answer = bounded(session.get(url, timeout=(_CONNECT_S, _READ_S), allow_redirects=not headers, stream=True))
         answer.raise_for_status()
-        return answer.content
+        return hidden(answer.content, secrets)
 
     return read
 

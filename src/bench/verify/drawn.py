@@ -1,0 +1,177 @@
+"""What is made of all runs together: the summary table, the figures and the report, made again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.aggregate import aggregate
+from bench.errors import BenchError
+from bench.figures import Results, figures_of
+from bench.figures.save import KINDS, save_figure
+from bench.models import geometry_of_model
+from bench.records.checksums import checksum
+from bench.report import write_report
+from bench.study import Paths, Plan
+from bench.verify.check import Check, same_picture, same_specification, table_difference
+
+__all__ = ["Drawing", "at", "check_figures", "check_report", "check_tables"]
+
+_DRAWN_BY = re.compile(r"This page was drawn by Saturate \S+ from <code>(?:commit )?([^<]+)</code>")
+
+
+def at(folder: Path, path: str | Path) -> Path:
+    """Where a result lies in a folder of results that may have another name."""
+    return folder / Path(path).relative_to("results")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A study whose results are made again.
+
+    Attributes:
+        folder: the results. again: where what is made again goes; `runs` in it is what was parsed again.
+        plan: of the runs that were drawn. listed: by name the SHA-256 of each figure and of the page, as the manifest has them.
+        say: takes progress lines.
+    """
+
+    folder: Path
+    again: Path
+    plan: Plan
+    listed: dict[str, str]
+    say: Callable[[str], None]
+
+    def results(self) -> Results:
+        """The tables that were made again."""
+        summary, timeseries = at(self.again, Paths.SUMMARY), at(self.again, Paths.TIMESERIES)
+        return Results.read(summary, timeseries, self.plan.config.decision, self.plan.device)
+
+    def of_deployments(self, path: str) -> list[Path]:
+        """A file of each deployment."""
+        return [at(self.folder, path.format(deployment=name)) for name in self.plan.deployments]
+
+
+def check_tables(drawing: Drawing) -> Check:
+    """Make the tables of the study again and compare them.
+
+    Raises:
+        BenchError: they cannot be made.
+    """
+    drawing.say("making the tables")
+    check, plan = Check("tables of the study"), drawing.plan
+    again = {path: at(drawing.again, path) for path in (Paths.SUMMARY, Paths.SUMMARY_CSV, Paths.TIMESERIES)}
+    aggregate(
+        [at(drawing.again, run.record).with_name(Path(Paths.RUN_SUMMARY).name) for run in plan.runs],
+        expected={run.key: run.digest for run in plan.runs},
+        launches=drawing.of_deployments(Paths.LAUNCH),
+        facts=drawing.of_deployments(Paths.FACTS),
+        thresholds=plan.config.thresholds,
+        baseline=plan.config.study.baseline,
+        replicas=plan.replicas,
+        slos=plan.config.decision.slos,
+        summary=again[Paths.SUMMARY],
+        summary_csv=again[Paths.SUMMARY_CSV],
+        timeseries=again[Paths.TIMESERIES],
+    )
+    for path, new in again.items():
+        stored = at(drawing.folder, path)
+        if not stored.is_file():
+            check.compare(f"{stored}: missing")
+        elif new.suffix == ".csv":
+            same = stored.read_bytes() == new.read_bytes()
+            check.compare(None if same else f"{stored}: not what the raw records give")
+        else:
+            difference = table_difference(stored, new)
+            check.compare(f"{stored}: {difference}" if difference else None)
+    return check
+
+
+def check_figures(drawing: Drawing) -> Check:
+    """Draw every figure again. Specifications, which hold the data, have to be the same; pictures, where the fonts are.
+
+    A picture that comes out otherwise is one that was changed, where another one of its kind comes out the same.
+    """
+    check, results = Check("figures"), drawing.results()
+    names = figures_of(drawing.plan.rows)
+    otherwise: dict[str, list[Path]] = {kind: [] for kind in KINDS}
+    same: set[str] = set()
+    for number, name in enumerate(names, 1):
+        drawing.say(f"drawing figure {number} of {len(names)}")
+        for new in save_figure(name, results, at(drawing.again, Paths.FIGURE_SVG.format(figure=name)).with_suffix("")):
+            stored, kind = at(drawing.folder, Paths.FIGURE_SVG.format(figure=name)).with_name(new.name), new.suffix[1:]
+            if not stored.is_file():
+                check.compare(f"{stored}: missing")
+            elif checksum(stored) != drawing.listed.get(stored.name):
+                check.compare(f"{stored}: not what was drawn (SHA-256 in {at(drawing.folder, Paths.MANIFEST)})")
+            elif kind == "json":
+                check.compare(None if same_specification(stored, new) else f"{stored}: not what the raw records give")
+            elif same_picture(stored, new):
+                check.compare(None)
+                same.add(kind)
+            else:
+                otherwise[kind].append(stored)
+    for kind, pictures in otherwise.items():
+        if kind in same:
+            for picture in pictures:
+                check.compare(f"{picture}: not what the raw records give")
+        elif pictures:
+            check.unchecked.append(
+                f"{len(pictures)} {kind.upper()} files, by their pixels: drawn with other fonts or another renderer. Their "
+                "specifications were checked."
+            )
+    expected = {f"{name}.{kind}" for name in names for kind in KINDS} | {Path(Paths.REPORT).name}
+    for name in sorted(drawing.listed.keys() - expected):
+        check.compare(f"{at(drawing.folder, Paths.MANIFEST)}: lists {name}, which this study does not have")
+    return check
+
+
+def check_report(drawing: Drawing) -> Check:
+    """Write the report again and compare it, as the sources that drew it would sign it."""
+    drawing.say("writing the report")
+    check, plan = Check("report"), drawing.plan
+    page, markdown = at(drawing.folder, Paths.REPORT), at(drawing.folder, Paths.REPORT_MARKDOWN)
+    if not page.is_file():
+        check.unchecked.append(f"{page}: not here")
+        return check
+    text = page.read_text(encoding="utf-8", errors="replace")
+    drawn_by = _DRAWN_BY.search(text)
+    new = {path: at(drawing.again, path) for path in (Paths.REPORT, Paths.REPORT_MARKDOWN)}
+    stored = [at(drawing.folder, Paths.FIGURE_SPEC.format(figure=name)) for name in figures_of(plan.rows)]
+    redrawn = [drawing.again / spec.relative_to(drawing.folder) for spec in stored]
+    try:
+        write_report(
+            new[Paths.REPORT],
+            summary=new[Paths.REPORT_MARKDOWN],
+            title=plan.config.study.title,
+            results=drawing.results(),
+            # What Altair numbered may have other numbers.
+            specs=[old if same_specification(old, again) else again for old, again in zip(stored, redrawn, strict=True)],
+            facts=drawing.of_deployments(Paths.FACTS),
+            commit=drawn_by[1] if drawn_by else None,
+            of_study=plan.of_study,
+            thresholds=plan.config.thresholds,
+            geometries={spec.name: shape for spec in plan.deployments.values() if (shape := geometry_of_model(spec.model))},
+            settings={spec.name: spec.deployment for spec in plan.deployments.values()},
+        )
+    except BenchError as error:
+        check.unchecked.append(f"{page}: cannot be written again: {error}")
+        return check
+    for own, again in zip((page, markdown), new.values(), strict=True):
+        if not own.is_file():
+            check.unchecked.append(f"{own}: not here")
+        elif own.read_bytes() == again.read_bytes():
+            check.compare(None)
+        else:
+            check.compare(f"{own}: not what the raw records give" + _version(text, again))
+    return check
+
+
+def _version(page: str, again: Path) -> str:
+    """That another version wrote the page, where one did."""
+    generators = [
+        re.search(r'name="generator" content="([^"]+)"', each) for each in (page, again.with_suffix(".html").read_text())
+    ]
+    old, new = (found[1] if found else "an unknown version" for found in generators)
+    return "" if old == new else f"; {old} wrote it, and this is {new}"

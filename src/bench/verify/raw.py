@@ -1,0 +1,118 @@
+"""What was measured: records against the checksums and the digests in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.records.checksums import checksum
+from bench.records.deployment import DeploymentFacts, read_facts
+from bench.records.environment import counted
+from bench.records.launch import Launch, read_launch
+from bench.records.run import RECORD, RunRecord, read_record
+from bench.study import DeploymentSpec
+from bench.study.plan import digest
+from bench.verify.check import Check
+
+__all__ = ["check_definitions", "check_deployments", "check_raw"]
+
+
+def check_raw(folder: Path) -> tuple[Check, dict[Path, RunRecord], set[Path]]:
+    """The raw records of every run below `folder`.
+
+    Returns:
+        The check; each run's folder with its record, where that can be read; those of them whose files are whole.
+    """
+    check, records, intact = Check("raw records"), {}, set()
+    for path in sorted(folder.glob(f"runs/*/*/{RECORD}")):
+        run = path.parent
+        try:
+            records[run] = read_record(path)
+        except BenchError as error:
+            check.compare(str(error))
+            continue
+        differing = [difference for name, sha in records[run].files.items() if (difference := _changed(run / name, sha))]
+        check.checked += 1
+        check.differs += differing
+        if not differing:
+            intact.add(run)
+    return check, records, intact
+
+
+def _changed(file: Path, sha: str) -> str | None:
+    if not file.is_file():
+        return f"{file}: missing"
+    return None if checksum(file) == sha else f"{file}: not what was measured (SHA-256)"
+
+
+def check_definitions(records: Mapping[Path, RunRecord]) -> Check:
+    """Whether each run is what its digest says: its workload, its load, its deployment and the protocol."""
+    check = Check("definitions of runs")
+    unknown = 0
+    for run, record in records.items():
+        if record.protocol is None or record.deployment_digest is None:
+            unknown += 1
+            continue
+        of = {"protocol": record.protocol, "deployment": record.deployment_digest, "run": record.definition}
+        place = (record.definition.get("deployment"), record.definition.get("run"))
+        if digest(of) != record.digest:
+            check.compare(f"{run / RECORD}: its definition is not the one of its digest")
+        elif place != (run.parent.name, run.name):
+            check.compare(f"{run / RECORD}: it is of {place[0]}/{place[1]}")
+        elif record.environment_digest is not None and digest(counted(record.environment)) != record.environment_digest:
+            check.compare(f"{run / RECORD}: its environment is not the one of its digest")
+        else:
+            check.compare(None)
+    if unknown:
+        check.unchecked.append(f"{unknown} runs: an older version recorded neither protocol nor deployment")
+    return check
+
+
+def check_deployments(
+    folder: Path, records: Mapping[Path, RunRecord], specs: Mapping[str, DeploymentSpec] | None = None
+) -> Check:
+    """Whether launches and facts are of the deployments that were measured.
+
+    Args:
+        specs: by name, as the study defines them; None where that is not known.
+    """
+    check = Check("deployments")
+    measured: dict[str, dict[str, Path]] = {}
+    for run, record in records.items():
+        if record.deployment_digest:
+            measured.setdefault(run.parent.name, {}).setdefault(record.deployment_digest, run)
+    for path, name, found in _described(folder):
+        if isinstance(found, str):
+            check.compare(found)
+            continue
+        other = next((run for known, run in measured.get(name, {}).items() if known != found.digest), None)
+        if found.deployment != name:
+            check.compare(f"{path}: it is of {found.deployment}")
+        elif other:
+            check.compare(f"{path}: of another definition than the run {other}")
+        elif specs and name in specs and specs[name].digest != found.digest:
+            check.compare(f"{path}: not what the study defines")
+        elif isinstance(found, DeploymentFacts) and not _environment_holds(found):
+            check.compare(f"{path}: its environment is not the one of its digest")
+        else:
+            check.compare(None)
+    for name in sorted(measured.keys() - {name for _, name, _ in _described(folder)}):
+        check.compare(f"{folder / 'deployments' / name}: missing, and runs of it are here")
+    return check
+
+
+def _described(folder: Path) -> Iterator[tuple[Path, str, Launch | DeploymentFacts | str]]:
+    """Each launch and each session's facts, with the name of its deployment's folder; in their place what is wrong with the file."""
+    for own in sorted(path for path in folder.glob("deployments/*") if path.is_dir()):
+        launches = sorted(own.glob("launch.json"))
+        facts = [*sorted(own.glob("deployment.json")), *sorted(own.glob("session-*/deployment.json"))]
+        for path in (*launches, *facts):
+            try:
+                yield path, own.name, read_launch(path) if path in launches else read_facts(path)
+            except BenchError as error:
+                yield path, own.name, str(error)
+
+
+def _environment_holds(facts: DeploymentFacts) -> bool:
+    return facts.environment_digest is None or digest(counted(facts.inherited)) == facts.environment_digest

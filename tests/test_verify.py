@@ -1,0 +1,305 @@
+"""`bench verify` finds what was changed, wherever it was changed, and says what it cannot know."""
+
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+from benchmarks.workflow import SNAKEMAKE, copy_project, fill_store, write_study
+
+from bench.cli import main
+
+pytestmark = pytest.mark.workflow
+
+CONFIG = Path("config/config.yaml")
+ALWAYS = {"who measured", "logs, engine records and checkpoints", "who packed it", "figures and report"}
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory):
+    """A study of eight made runs, drawn to its end and packed."""
+    folder = tmp_path_factory.mktemp("there").resolve()
+    copy_project(folder)
+    fill_store(write_study(folder, 8, 4), folder, series=20)
+    command = [str(SNAKEMAKE), "--nolock", "--cores", "1", "--configfile", str(CONFIG), "--", "results/figures/all"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["pack", "--configfile", str(CONFIG), "--output", "made.tar.gz"]) == 0
+    return folder
+
+
+@pytest.fixture
+def _copy(there, tmp_path, monkeypatch):
+    """A copy to change."""
+    shutil.copytree(there, tmp_path / "copy", symlinks=True)
+    monkeypatch.chdir(tmp_path / "copy")
+
+
+def verified(capsys, path, *options):
+    """The exit status, and the checks by what they are about."""
+    capsys.readouterr()
+    try:
+        status = main(["verify", str(path), "--json", *options])
+    except SystemExit as error:
+        status = error.code
+    said = capsys.readouterr()
+    assert said.out, said.err
+    out = json.loads(said.out)
+    assert out["intact"] == (status == 0)
+    return status, {check["what"]: check for check in out["checks"]}
+
+
+def unchecked(checks):
+    """Why something was not checked, without what never can be."""
+    return [text for check in checks.values() for text in check["unchecked"] if text.partition(":")[0] not in ALWAYS]
+
+
+def differing(checks):
+    """What differs, as the files' paths from the folder of results or the pack."""
+    found = [text.partition(": ")[0] for check in checks.values() for text in check["differs"]]
+    return {str(Path(name).relative_to(Path.cwd())) if name.startswith("/") else name for name in found}
+
+
+def flip(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def edit(file, change):
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content, indent=2))
+
+
+def runs():
+    return sorted(Path("results/runs").glob("*/*"))
+
+
+def test_what_nobody_touched_is_intact_and_stays_as_it_was(there, monkeypatch, capsys):
+    monkeypatch.chdir(there)
+    before = {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")}
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks), unchecked(checks)) == (0, set(), [])
+    figures = len(list(Path("results/figures").glob("*.svg")))
+    assert {what: check["checked"] for what, check in checks.items()} == {
+        "raw records": 8, "definitions of runs": 8, "deployments": 4, "raw records parsed": 8, "tables and summaries of runs": 32,
+        "tables of the study": 3, "figures": 3 * figures, "report": 2, "anything else": 0,
+    }  # fmt: skip
+    assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
+    assert main(["verify", "results"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^figures +\d+ +0 +0$", out, re.MULTILINE)
+    assert "who measured: nothing is signed" in out
+    assert out.endswith("results: nothing differs in what was checked\n")
+
+
+@pytest.mark.usefixtures("_copy")
+def test_every_kind_of_made_file_that_was_changed_is_named(capsys):
+    first, second, third, fourth, *_ = runs()
+    edit(first / "summary.json", lambda content: content.update(ok=content["ok"] - 1))
+    flip(second / "metrics.csv")
+    flip(third / "requests.parquet")
+    table = pl.read_parquet(fourth / "telemetry.parquet")
+    table.with_columns(pl.col("value") + 1).write_parquet(fourth / "telemetry.parquet")
+    summary = Path("results/summary.parquet")
+    table = pl.read_parquet(summary)
+    table.with_columns(pl.col("throughput_tokens_per_s") * 1.000001).write_parquet(summary)
+    flip(Path("results/summary.csv"))
+    flip(Path("results/timeseries.parquet"))
+    figures = sorted(path.stem for path in Path("results/figures").glob("*.svg"))
+    picture, pixels, specification, *_ = (Path("results/figures") / name for name in figures)
+    svg = picture.with_suffix(".svg")
+    svg.write_text(svg.read_text().replace("</svg>", "<text>10</text></svg>"))
+    flip(pixels.with_suffix(".png"))
+
+    def raise_a_value(content):
+        data = next(
+            rows for rows in content["datasets"].values() if any(isinstance(v, float) for row in rows for v in row.values())
+        )
+        row = next(row for row in data if any(isinstance(v, float) for v in row.values()))
+        key = next(key for key, value in row.items() if isinstance(value, float))
+        row[key] += 1
+
+    edit(specification.with_suffix(".json"), raise_a_value)
+    page, markdown = Path("results/report.html"), Path("results/report.md")
+    page.write_text(page.read_text().replace('data-value="', 'data-value="9', 1))
+    markdown.write_text(markdown.read_text() + "C_max 99\n")
+    changed = [svg, pixels.with_suffix(".png"), specification.with_suffix(".json")]
+    # Whoever changes a figure can write its new checksum into the list.
+    listed = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in changed}
+    edit(Path("results/figures/all"), lambda content: content["figures"].update(listed))
+    status, checks = verified(capsys, "results")
+    assert status == 1
+    assert differing(checks) == {
+        str(path)
+        for path in (first / "summary.json", second / "metrics.csv", third / "requests.parquet", fourth / "telemetry.parquet",
+                     summary, Path("results/summary.csv"), Path("results/timeseries.parquet"), *changed, page, markdown)
+    }  # fmt: skip
+    text = next(text for text in checks["tables and summaries of runs"]["differs"] if "summary.json" in text)
+    assert text.endswith("summary.json: ok is 299, and the raw records give 300")
+    assert unchecked(checks) == []
+
+
+@pytest.mark.usefixtures("_copy")
+def test_every_kind_of_record_that_was_changed_is_named(capsys):
+    first, second, third, fourth, *_ = runs()
+    flip(first / "requests.jsonl")
+    flip(second / "telemetry.jsonl.gz")
+    edit(third / "run.json", lambda content: content["definition"].update(num_requests=1))
+    edit(fourth / "run.json", lambda content: content["client"].update(loop_lag_p99_s=0.0))
+    edit(Path("results/deployments/d000/launch.json"), lambda content: content.update(digest="0" * 64))
+    edit(Path("results/deployments/d001/deployment.json"), lambda content: content.update(environment_digest="0" * 64))
+    status, checks = verified(capsys, "results")
+    assert status == 1
+    named = {str(first / "requests.jsonl"), str(second / "telemetry.jsonl.gz"), str(third / "run.json")}
+    named |= {"results/deployments/d000/launch.json", "results/deployments/d001/deployment.json"}
+    assert named <= differing(checks)
+    assert any(
+        "client_loop_lag_p99_s is 0.001, and the raw records give 0.0" in each
+        for each in checks["tables and summaries of runs"]["differs"]
+    )
+
+
+@pytest.mark.usefixtures("_copy")
+def test_a_study_that_was_edited_since_is_no_difference_and_is_said(capsys):
+    content = yaml.safe_load(CONFIG.read_text())
+    content["workloads"]["closed"]["output_tokens"] = 65
+    CONFIG.write_text(yaml.safe_dump(content))
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks)) == (0, set())
+    (why,) = unchecked(checks)
+    assert "config/config.yaml defines 8 of the 8 runs otherwise than when they were drawn" in why
+    CONFIG.unlink()
+    (why,) = unchecked(verified(capsys, "results")[1])
+    assert "config/config.yaml is not here; name it with --configfile" in why
+    shutil.rmtree("results/figures")
+    (why,) = unchecked(verified(capsys, "results")[1])
+    assert "the study is not drawn to its end" in why
+
+
+@pytest.mark.usefixtures("_copy")
+def test_a_folder_of_another_name_and_place_with_its_study_named(capsys, tmp_path, monkeypatch):
+    shutil.move("results", "kept")
+    study = shutil.copy(CONFIG, tmp_path / "study.yaml")
+    monkeypatch.chdir(tmp_path)
+    status, checks = verified(capsys, "copy/kept", "--configfile", "study.yaml")
+    assert (status, differing(checks), unchecked(checks)) == (0, set(), [])
+    assert checks["report"]["checked"] == 2
+    assert Path(study).is_file()
+
+
+def test_what_holds_nothing_to_check_is_refused(there, tmp_path, capsys):
+    for path, told in (
+        (tmp_path, "holds no run"),
+        (tmp_path / "absent", "no such file or folder"),
+        (there / "Makefile", "not a whole pack"),
+    ):
+        assert main(["verify", str(path)]) == 2
+        assert told in capsys.readouterr().err
+    cut = tmp_path / "cut.tar.gz"
+    cut.write_bytes((there / "made.tar.gz").read_bytes()[:-2000])
+    assert main(["verify", str(cut)]) == 2
+    assert main(["verify", str(there / "made.tar.gz"), "--configfile", "x.yaml"]) == 2
+
+
+# --- Packs
+
+
+def rewritten(pack, target, change):
+    with tarfile.open(pack) as tar:
+        members = {member.name: tar.extractfile(member).read() for member in tar.getmembers()}
+    with tarfile.open(target, "w:gz") as tar:
+        for name, content in change(members).items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return target
+
+
+def changed(content):
+    return content[: len(content) // 2] + bytes([content[len(content) // 2] ^ 1]) + content[len(content) // 2 + 1 :]
+
+
+def test_an_intact_pack(there, monkeypatch, capsys):
+    monkeypatch.chdir(there)
+    status, checks = verified(capsys, "made.tar.gz")
+    assert (status, differing(checks), unchecked(checks)) == (0, set(), [])
+    counts = {what: check["checked"] for what, check in checks.items()}
+    assert counts.pop("files of the pack") > 15
+    assert counts == {
+        "raw records": 8, "definitions of runs": 8, "runs of its study": 8, "deployments": 4, "raw records parsed": 8, "anything else": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind", ["study.yaml", "run.json", "requests.jsonl", "telemetry.jsonl.gz", "launch.json", "deployment.json", ".log"]
+)
+def test_a_flipped_byte_in_a_file_of_a_pack_is_found(there, tmp_path, monkeypatch, capsys, kind):
+    monkeypatch.chdir(there)
+
+    def change(members):
+        nonlocal name
+        name = next(name for name in members if name.endswith(kind))
+        return {**members, name: changed(members[name])}
+
+    name = ""
+    status, checks = verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
+    assert status == 1
+    assert name in differing(checks)
+    assert f"{name}: missing, or not what was packed (SHA-256 in pack.json)" in checks["files of the pack"]["differs"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "check"), [("requests.jsonl", "raw records"), ("run.json", "definitions of runs"), ("launch.json", "deployments")]
+)
+def test_a_pack_whose_list_was_written_anew(there, tmp_path, monkeypatch, capsys, kind, check):
+    """Digests and checksums of records are in the records themselves, and agree with one another."""
+    monkeypatch.chdir(there)
+
+    def change(members):
+        nonlocal name
+        name = next(name for name in members if name.endswith(kind))
+        new = {**members}
+        if kind == "requests.jsonl":
+            new[name] = members[name].replace(b'"status":200', b'"status":201', 1)
+        elif kind == "run.json":
+            new[name] = members[name].replace(b'"seed": 0', b'"seed": 1', 1)
+        else:
+            new[name] = re.sub(rb'"digest": "....', b'"digest": "zzzz', members[name], count=1)
+        assert new[name] != members[name]
+        index = json.loads(members["pack.json"])
+        index["files"][name] = hashlib.sha256(new[name]).hexdigest()
+        new["pack.json"] = json.dumps(index).encode()
+        return new
+
+    name = ""
+    status, checks = verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
+    assert status == 1
+    assert checks["files of the pack"]["differs"] == []
+    assert any(text.startswith(f"{name}: ") for text in checks[check]["differs"]), checks
+
+
+def test_a_pack_of_other_sources_is_no_difference_and_is_said(there, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(there)
+
+    def change(members):
+        index = json.loads(members["pack.json"])
+        new = members["study.yaml"].replace(b"output_tokens: 64", b"output_tokens: 65")
+        assert new != members["study.yaml"]
+        index["files"]["study.yaml"] = hashlib.sha256(new).hexdigest()
+        return {**members, "study.yaml": new, "pack.json": json.dumps(index).encode()}
+
+    status, checks = verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
+    assert status == 0
+    assert len(unchecked(checks)) >= 8
+    assert "these sources define it otherwise" in unchecked(checks)[0]
