@@ -154,7 +154,8 @@ async def _complete(  # noqa: PLR0912, PLR0915
     try:
         if server.refuse and (refused := server.refuse(len(server.arrivals) - 1)):
             writer.write(_empty(*refused))
-        elif server.echoes and len(server.arrivals) % server.echoes == 0:
+            return
+        if server.echoes and len(server.arrivals) % server.echoes == 0:
             text = json.dumps(
                 {"error": {"message": f"upstream refused: {'x' * 180} {server.authorization} <script>alert(1)</script>"}}
             )

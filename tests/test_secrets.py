@@ -258,7 +258,7 @@ def test_a_server_that_repeats_the_key_before_any_run_is_named_without_it(monkey
     "address", ["http://me:canary@127.0.0.1:1", "http://canary@127.0.0.1:1"], ids=["user and password", "user"]
 )
 def test_addresses_with_a_user_or_a_password_are_refused_before_they_reach_a_command_line(content, address):
-    with pytest.raises(BenchError, match="would be recorded"):
+    with pytest.raises(BenchError, match="holds a user"):
         Target(address, "m")
     for where in ("engine", "telemetry"):
         changed = json.loads(json.dumps(content))
@@ -273,15 +273,15 @@ def test_addresses_with_a_user_or_a_password_are_refused_before_they_reach_a_com
 def test_the_password_of_a_package_index_is_in_no_command_line(tmp_path, monkeypatch):
     commands, environments = [], []
 
-    def run(command, **options):
+    def guarded(command, environment=None):
         commands.append(command)
-        environments.append(options.get("env") or {})
-        return subprocess.CompletedProcess(command, 1 if "install" in command else 0, "", "")
+        environments.append(environment or {})
+        return (1 if "install" in command else 0), ""
 
     (tmp_path / "env").mkdir()  # which the module venv would have made
     lock = tmp_path / "x.lock"
     lock.write_text(f"plain==1.0 --hash=sha256:{'0' * 64}\n")
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr("bench.engine.environment._guarded", guarded)
     engine = Engine(source="lock", kind="llama.cpp", locks=[str(lock)], index="https://me:canary@host/simple")
     with pytest.raises(BenchError) as caught:
         prepare_engine("e", engine, tmp_path / "engine.json", lambda _: None)
