@@ -479,7 +479,7 @@ def table(row, **changed):
 def test_headroom_below_a_full_cache(summary, row, c_max, cost):
     found = list(_headroom(four(summary), table(FULL_AT_16, **row), table(POINT, c_max=c_max)))
     words = (
-        "8 to 9 requests of short in flight leave 10 to 15 % of the KV cache of a free, for requests that are longer than these. "
+        "9 requests of short in flight leave 10 to 15 % of the KV cache of a free, for requests that are longer than these. "
         f"It is full at 16 and was not at 8{cost}."
     )
     assert sentences(found) == ([] if cost is None else [words])
@@ -501,7 +501,7 @@ def test_slots_that_are_free_make_no_room_and_their_number_is_no_memory(summary)
 
 
 def test_a_range_of_whole_requests():
-    assert [_range(8.5, 9.9), _range(8.5, 8.9), _range(8.5, 10.0)] == ["8 to 9", "8", "8 to 10"]
+    assert [_range(8.5, 9.9), _range(8.5, 8.9), _range(8.5, 10.0)] == ["9", "8", "9 to 10"]
 
 
 @pytest.mark.parametrize(
@@ -596,7 +596,7 @@ def test_a_larger_model_that_holds_more_by_hand(summary, small, advised):
     assert len(found) == advised
     if not small:
         assert sentence(found[0]) == (
-            "How many requests fit is a matter of a model's KV bytes a token, not of its parameters: a has 1.5 times the parameters of b, "
+            "A model's KV bytes per token decide how many requests fit, not its parameters: a has 1.5 times the parameters of b, "
             "and its KV cache is full at 16 requests instead of 4, because a token takes 100 bytes instead of 400 of the 3.906 MiB that "
             "both have. Within the SLOs it carries 10 requests/s against 12: look at both."
         )

@@ -164,7 +164,7 @@ def long_runs(project):
     """Four runs that take a while each, so that there is a middle in which to end something; `two` is done with."""
     project.config["study"]["ladders"] = [x for x in project.config["study"]["ladders"] if x["deployment"] == "one"]
     project.config["study"]["ladders"][1]["concurrency"] += [3, 4, 5]
-    project.config["workloads"]["closed"]["num_requests"] = 250  # seconds, also on a fast machine
+    project.config["workloads"]["closed"]["num_requests"] = 150  # a second and more, also on a fast machine
 
 
 @pytest.mark.usefixtures("long_runs")

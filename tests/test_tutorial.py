@@ -42,7 +42,7 @@ def measure(project, text):
 def test_the_study_is_measured_and_says_where_the_cache_is_full(project, texts):
     measured, report = measure(project, texts[0])
     assert measured == 7
-    assert re.search(r"- mine · burst: the KV cache is full from (8|12) in flight on", report)
+    assert re.search(r"- mine · burst: the KV cache is full at (8|12) in flight", report)
     listed = subprocess.run(
         [BIN / "bench", "runs", "--configfile", "my-study.yaml"], cwd=project.folder, capture_output=True, text=True
     )
