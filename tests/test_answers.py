@@ -338,7 +338,7 @@ def test_where_the_cache_fills_and_throughput_peaks(summary):
     assert found.do[0] == "a: send no more than 12 at once; more wait for KV memory."
     few = answered(study([row for row in rows if row["level"] < 3]))["concurrency"]
     assert "no load filled the KV cache" in few.lines[0]
-    assert few.lines[1] == "Where throughput peaks is not known of a (only 2 levels with a valid run, and 4 are needed)."
+    assert few.lines[1] == "Where throughput peaks is not known: fewer than 4 levels with a valid run of a."
     assert not any("send no more" in line for line in few.do)
 
 

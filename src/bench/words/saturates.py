@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.analysis.regions import FEWEST_LEVELS
 from bench.words.answer import Answer, listed, shortened
 from bench.words.regions import turning_point
 
@@ -62,10 +63,17 @@ def _throughput(row: Row) -> str | None:
 
 
 def _unknown_peaks(rows: Sequence[Row], several: bool) -> list[str]:
-    """The curves whose peak is not known, with the reason of each in brackets; one line for all."""
-    why = {_name(row, several): turning_point(row, "saturation") for row in rows if _throughput(row) is None}
-    names = [f"{name} ({reason})" for name, reason in why.items()]
-    return [f"Where throughput peaks is not known of {listed(names)}."] if names else []
+    """The curves whose peak is not known, by what hides it; one line for all."""
+    unknown = [(_name(row, several), row) for row in rows if _throughput(row) is None]
+    few = [name for name, row in unknown if row["saturation_why"] == "few"]
+    noisy = [f"{name} ({100 * row['noise']:.0f} %)" for name, row in unknown if row["saturation_why"] == "noise"]
+    others = [(name, row) for name, row in unknown if row["saturation_why"] not in ("few", "noise")]
+    reasons = [
+        *([f"fewer than {FEWEST_LEVELS} levels with a valid run of {listed(few)}"] if few else []),
+        *([f"runs vary too much of {listed(noisy)}"] if noisy else []),
+        *(f"{name}: {turning_point(row, 'saturation')}" for name, row in others),
+    ]
+    return [f"Where throughput peaks is not known: {'; '.join(reasons)}."] if reasons else []
 
 
 def _sure(rows: Sequence[Row]) -> list[str]:
