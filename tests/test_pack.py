@@ -2,12 +2,10 @@
 
 import fcntl
 import hashlib
-import io
 import json
 import os
 import shutil
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,7 @@ from bench.store import Store, facts_key, run_states
 from bench.store.pack import pack
 from bench.store.unpack import unpack
 from bench.study import Paths, Plan, load_file
+from tests.packs import rewritten
 
 pytestmark = pytest.mark.workflow
 
@@ -77,18 +76,6 @@ def copy(there, tmp_path, monkeypatch):
 
 def states(study):
     return {run.key: state for run, state in run_states(Plan.of(load_file(study)), Store(STORE), ())}
-
-
-def rewritten(packed, target, change):
-    """The pack with the members that `change` gives: a dict from name to bytes in, another out."""
-    with tarfile.open(packed) as tar:
-        members = {m.name: tar.extractfile(m).read() for m in tar.getmembers()}
-    with tarfile.open(target, "w:gz") as tar:
-        for name, content in change(members).items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return target
 
 
 def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tmp_path, monkeypatch, capsys):

@@ -1,12 +1,10 @@
 """`bench verify` finds what was changed, wherever it was changed, and says what it cannot know."""
 
 import hashlib
-import io
 import json
 import re
 import shutil
 import subprocess
-import tarfile
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +13,7 @@ import yaml
 from benchmarks.workflow import SNAKEMAKE, copy_project, fill_store, write_study
 
 from bench.cli import main
+from tests.packs import rewritten
 
 pytestmark = pytest.mark.workflow
 
@@ -213,17 +212,6 @@ def test_what_holds_nothing_to_check_is_refused(there, tmp_path, capsys):
 
 
 # --- Packs
-
-
-def rewritten(pack, target, change):
-    with tarfile.open(pack) as tar:
-        members = {member.name: tar.extractfile(member).read() for member in tar.getmembers()}
-    with tarfile.open(target, "w:gz") as tar:
-        for name, content in change(members).items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return target
 
 
 def changed(content):
