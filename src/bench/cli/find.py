@@ -1,0 +1,203 @@
+"""`bench find`: the highest load that a running server carries within SLOs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import requests
+
+from bench.cli.common import headers_of
+from bench.cli.output import print_json, progress
+from bench.engine import server_info
+from bench.errors import BenchError
+from bench.fields import checked_address
+from bench.http import api_root, get
+from bench.load.target import Target
+from bench.measure.metrics import metric_names
+from bench.search import Aim, Answer, Budget, Found, Look, search
+from bench.search.chart import draw
+from bench.search.running import RunningServer
+from bench.search.words import answer_text, look_text, why_text
+from bench.study import Slo, load_workload, parse_slo
+from bench.study.headers import same_server
+from bench.telemetry import find_catalogue
+
+__all__ = ["run"]
+
+_SCRAPE_INTERVAL_S = 0.2
+_SEED = "find"
+_LOWEST = 1 / 64  # of the first rate
+
+
+def run(options: SimpleNamespace) -> None:
+    slos = tuple(parse_slo(text) for text in options.slo)
+    _refuse_contradictions(options)
+    content = _workload(options)
+    load_workload({**content, "num_requests": 1}, source="bench find")
+    aim = _aim(options, slos)
+    server = _server(options, content, aim)
+    options.output_dir.mkdir(parents=True, exist_ok=True)
+    axis = "concurrency" if aim.held else "request_rate"
+
+    def report(look: Look, answer: Answer) -> None:
+        print(f"  {look_text(look, aim.held)}; {answer_text(answer, aim.held)}", file=sys.stderr, flush=True)
+
+    with _bars(server):
+        found = search(aim, Budget(options.max_runs, 60 * options.max_minutes), server.measure, server.known(), report)
+    figure = draw(found, aim, options.output_dir / "find")
+    result = _result(found, axis)
+    (options.output_dir / "find.json").write_text(json.dumps(result, indent=2) + "\n")
+    if options.json:
+        print_json(result)
+    else:
+        _print(found, aim, figure)
+    sys.exit(_status(found.answer, options.at_least))
+
+
+def _refuse_contradictions(options: SimpleNamespace) -> None:
+    if options.concurrency == options.request_rate:
+        raise BenchError("Either --concurrency or --request-rate: which load is looked for?")
+    if options.burstiness is not None and options.concurrency:
+        raise BenchError("--burstiness is for --request-rate: a closed loop has no gaps of its own.")
+    if options.prompt_length is None and options.archetype is None:
+        raise BenchError("--prompt-length is missing: prompt tokens of each request. Or name an --archetype.")
+    if not 0 <= options.failed_share < 1:
+        raise BenchError(f"--failed-share is {options.failed_share:g}; it is a share, 0 or more and below 1.")
+    if not 0 < options.precision < 100:
+        raise BenchError(f"--precision is {options.precision:g}; it is a percentage, above 0 and below 100.")
+    if options.start is not None and options.start > options.most:
+        raise BenchError(f"--start is {options.start:g}, above --most {options.most:g}.")
+    if options.concurrency and any(value is not None and value % 1 for value in (options.start, options.most)):
+        raise BenchError("--start and --most of --concurrency are whole numbers.")
+
+
+def _workload(options: SimpleNamespace) -> dict[str, Any]:
+    """What a configuration would say of the load."""
+    content: dict[str, Any] = {"endpoint": options.endpoint, "arrival": "closed"}
+    if options.request_rate:
+        content["arrival"] = "poisson" if options.burstiness is None else "gamma"
+        content |= {} if options.burstiness is None else {"burstiness": options.burstiness}
+    output = options.output_length or (None if options.archetype else 128)
+    given = (("archetype", options.archetype), ("prompt_tokens", options.prompt_length), ("output_tokens", output))
+    return content | {key: value for key, value in given if value is not None}
+
+
+def _aim(options: SimpleNamespace, slos: tuple[Slo, ...]) -> Aim:
+    start = options.start or 1.0
+    return Aim(
+        slos=slos,
+        failed_share=options.failed_share,
+        held=options.concurrency,
+        precision=options.precision / 100,
+        start=start,
+        lowest=1.0 if options.concurrency else start * _LOWEST,
+        highest=options.most,
+        burstiness=options.burstiness or 1.0,
+    )
+
+
+def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> RunningServer:
+    """The server that is asked, with what it exposes.
+
+    Raises:
+        BenchError: an address is none, nothing answers there, or `--metrics` exposes nothing that is known.
+    """
+    headers = headers_of(options.header)
+    try:
+        target = Target(api_root(options.base_url), options.model, os.environ.get("OPENAI_API_KEY", "none"), headers)
+    except BenchError as error:
+        raise BenchError(f"--base-url: {error}") from None
+    if options.metrics:
+        try:
+            checked_address(options.metrics)
+        except ValueError as error:
+            raise BenchError(f"--metrics is {error}.") from None
+    metrics = options.metrics or f"{target.base_url}/metrics"
+    allowed = headers if same_server(metrics, target.base_url) else {}
+    version = (server_info(metrics.removesuffix("/metrics"), allowed) or server_info(target.base_url, headers)).get("version")
+    known = _exposes(metrics, allowed, version)
+    if options.metrics and not known:
+        raise BenchError(f"--metrics {options.metrics}: no metrics of an engine that is known here.")
+    recording = {"scrape_interval_s": _SCRAPE_INTERVAL_S, "metrics": metrics, "metrics_headers": allowed}
+    return RunningServer(
+        target=target,
+        workload=content,
+        held=aim.held,
+        slos=tuple(aim.slos),
+        folder=options.output_dir,
+        recording=recording if known else {"scrape_interval_s": None},
+        version=version if known else None,
+        seed=_SEED,
+        vocabulary=options.vocabulary,
+        timeout_s=options.timeout,
+        say=lambda *_: None,
+    )
+
+
+def _exposes(metrics: str, headers: dict[str, str], version: str | None) -> bool:
+    """Whether an engine that is known here exposes all that it should."""
+    try:
+        answer = get(metrics, headers=headers)
+    except requests.RequestException:
+        return False
+    found = find_catalogue(metric_names(answer.text if answer.ok else ""), version)
+    return found.engine is not None and not found.missing
+
+
+def _bars(server: RunningServer) -> ExitStack:
+    """Shows what is measured now, until the context ends."""
+    stack, now = ExitStack(), ExitStack()
+
+    def say(text: str, seconds: float | None) -> None:
+        now.close()
+        now.enter_context(progress(text, seconds))
+        if not sys.stderr.isatty():
+            print(text, file=sys.stderr, flush=True)
+
+    server.say = say
+    stack.callback(now.close)
+    return stack
+
+
+def _result(found: Found, axis: str) -> dict[str, Any]:
+    answer = found.answer
+    return {
+        "limit": answer.limit,
+        "low": answer.low,
+        "high": answer.high if math.isfinite(answer.high) else None,
+        "axis": axis,
+        "why": answer.why,
+        "seconds": round(found.seconds, 1),
+        "runs": [
+            {
+                "load": look.load,
+                "requests": look.requests,
+                "seconds": round(look.seconds, 2),
+                "invalid": list(look.reasons),
+                "reached": {
+                    key: round(math.exp(each.value), 4)
+                    for key, each in (look.observation.excesses if look.observation else {}).items()
+                },
+            }
+            for look in found.looks
+        ],
+    }
+
+
+def _print(found: Found, aim: Aim, figure: Path) -> None:
+    print(f"{answer_text(found.answer, aim.held, whole=True)}.")
+    print(why_text(found, aim))
+    print(f"The figure: {figure}")
+
+
+def _status(answer: Answer, at_least: float | None) -> int:
+    if at_least is not None:
+        return 0 if answer.low >= at_least else 1 if answer.high < at_least else 3
+    return 0 if answer.why in ("found", "above", "below", "runs", "seconds") and math.isfinite(answer.limit) else 1

@@ -1,0 +1,134 @@
+"""Where a limit lies, given runs at some loads: a distribution, by a rising curve through noisy points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.search.observation import FAILED, GROWTH, Observation
+
+__all__ = ["Belief", "believe"]
+
+Floats = npt.NDArray[np.float64]
+
+_STEP = 0.01  # of the logarithm of the load
+_SAMPLES = 400
+_BEYOND = math.log(2)  # how far from the measured loads a limit is looked for
+# Priors: of the curve at the middle and of its slope (standard deviations), and grids of its roughness and of the noise between runs.
+_LEVEL, _SLOPE, _SLOPE_MEAN = 3.0, 3.0, 1.5
+_ROUGH = np.array([0.05, 0.2, 0.5, 1.0, 2.0, 5.0])
+_NOISE = np.array([0.01, 0.025, 0.05, 0.1, 0.2, 0.4])
+_NOISE_PRIOR = np.array([0.5, 1.0, 1.5, 1.0, 0.5, 0.25])
+_ROUGH_PRIOR = np.array([0.5, 1.0, 1.5, 1.5, 1.0, 0.5])
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Where a limit may lie.
+
+    Attributes:
+        limits: draws of it, ascending (the unit of the loads); infinite, or 0, where a draw has none among the loads looked at.
+    """
+
+    limits: Floats
+
+    def quantile(self, share: float) -> float:
+        """The load below which the limit lies with a probability of `share`."""
+        return float(np.quantile(self.limits, share, method="nearest"))
+
+    def below(self, load: float) -> float:
+        """The probability that the limit lies below `load`."""
+        return float(np.searchsorted(self.limits, load)) / len(self.limits)
+
+    @property
+    def middle(self) -> float:
+        """The median."""
+        return self.quantile(0.5)
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """Both ends of the central interval."""
+        tail = (1 - confidence) / 2
+        return self.quantile(tail), self.quantile(1 - tail)
+
+
+def believe(observations: Sequence[Observation], seed: int = 0) -> Belief:
+    """The distribution of the highest load that meets every criterion: the least of the loads at which each one's excess rises above 0.
+
+    Failures count where there are any: few runs are long enough to show that at most 1 % fail, and of a server that refuses nothing
+    the SLOs, which a failed request misses too, bound the rest. Growth counts where a load piles up within the SLOs.
+
+    Criteria that share their runs share the runs' noise: their draws are paired by rank.
+    """
+    keys = [key for key in observations[0].excesses if key not in (FAILED, GROWTH)]
+    keys += [FAILED] if any(each.failed for each in observations) else []
+    keys += [GROWTH] if any(GROWTH in each.excesses and each.grows and not each.slow for each in observations) else []
+    random = np.random.default_rng(seed)
+    return Belief(np.minimum.reduce([_limits(observations, key, random) for key in keys]))
+
+
+def _limits(observations: Sequence[Observation], key: str, random: np.random.Generator) -> Floats:
+    """Draws of the load at which one criterion's excess rises above 0, ascending.
+
+    Excess over the logarithm of the load is a straight line, a Brownian motion on top (how rough, the data decide), and noise: each
+    run's own error and what runs differ by. Draws of the curve are made monotone, as more load never helps; each one's zero is a
+    draw of the limit.
+
+    Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), 2.7 and 5.4; Lin and Dunson, Bayesian monotone
+    regression using Gaussian process projection (Biometrika 2014).
+    """
+    observations = [each for each in observations if key in each.excesses]
+    x = np.log([each.load for each in observations])
+    # Far from the limit only the side counts: a smooth bound keeps the distant points from deciding the curve near it.
+    raw = np.array([each.excesses[key].value for each in observations])
+    y = 2 * np.tanh(raw / 2)
+    slope = 1 - np.tanh(raw / 2) ** 2
+    errors = np.array([each.excesses[key].error for each in observations]) * np.maximum(slope, 0.2)
+    grid = np.arange(x.min() - _BEYOND, x.max() + _BEYOND + _STEP, _STEP)
+    centre = float(x.mean())
+    points = np.concatenate([x, grid]) - centre
+    known = len(x)
+    trend = _LEVEL**2 + _SLOPE**2 * np.outer(points, points)
+    # Two-sided Brownian motion from the centre on.
+    motion = 0.5 * (np.abs(points)[:, None] + np.abs(points)[None, :] - np.abs(points[:, None] - points[None, :]))
+    mean = _SLOPE_MEAN * points
+    fits = []
+    for rough, p_rough in zip(_ROUGH, _ROUGH_PRIOR, strict=True):
+        inner = trend[:known, :known] + rough**2 * motion[:known, :known]
+        for noise, p_noise in zip(_NOISE, _NOISE_PRIOR, strict=True):
+            lower = np.linalg.cholesky(inner + np.diag(errors**2 + noise**2))
+            white = np.linalg.solve(lower, y - mean[:known])
+            likelihood = -0.5 * float(white @ white) - float(np.log(np.diag(lower)).sum())
+            fits.append((likelihood + math.log(p_rough * p_noise), rough, lower, white))
+    best = max(fit[0] for fit in fits)
+    weights = np.exp([fit[0] - best for fit in fits])
+    weights /= weights.sum()
+    limits: list[Floats] = []
+    for (_, rough, lower, white), count in zip(fits, random.multinomial(_SAMPLES, weights).tolist(), strict=True):
+        if not count:
+            continue
+        cross = trend[:known, known:] + rough**2 * motion[:known, known:]
+        gain = np.linalg.solve(lower, cross)
+        centre_line = mean[known:] + gain.T @ white
+        spread = trend[known:, known:] + rough**2 * motion[known:, known:] - gain.T @ gain
+        precision = 1 / (np.diag(spread) + 1e-4)
+        root = np.linalg.cholesky(spread + 1e-8 * np.eye(len(grid)))
+        draws = centre_line + random.standard_normal((count, len(grid))) @ root.T
+        limits.append(_zeros(grid, draws, precision))
+    return np.sort(np.concatenate(limits))
+
+
+def _zeros(grid: Floats, curves: Floats, weights: Floats) -> Floats:
+    """Where the rising curve nearest to each of `curves` (in weighted squares) crosses 0; 0 or infinity where it does not.
+
+    That curve itself is not needed: it crosses where the weighted sum of all values before is least.
+    """
+    before = np.cumsum(curves * weights, axis=1)
+    sums = np.concatenate([np.zeros((len(curves), 1)), before], axis=1)
+    cuts = np.argmin(sums, axis=1)
+    edges = np.concatenate([[-np.inf], (grid[1:] + grid[:-1]) / 2, [np.inf]])
+    crossed: Floats = np.exp(edges[cuts])
+    return crossed

@@ -1,0 +1,143 @@
+"""What one run shows of a limit: by how much it lies above or below each criterion, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.analysis.proportions import Share
+from bench.study import Slo
+
+__all__ = ["FAILED", "GROWTH", "Excess", "Observation", "observed"]
+
+FAILED, GROWTH = "failed", "growth"
+_CAP = math.log(8)  # an excess beyond this factor shows no more
+_MAY_GROW = 0.02  # of the offered rate: requests that may pile up
+_GROWS = 0.05  # more of them than that is an excess of 1
+_LEAST_ERROR = 0.005
+_FEWEST_GROWING = 150  # requests: while a server still fills, fewer pile up as well
+_HALF = 0.5  # a failure, added to what is counted and to what is allowed, so that none of n has a logarithm
+_ANSCOMBE = 0.375  # makes the variance of a count's square root a quarter
+
+
+@dataclass(frozen=True)
+class Excess:
+    """How far a run lies from one criterion.
+
+    Attributes:
+        value: logarithm of what it reached ÷ what is allowed; above 0 the criterion is missed. error: its standard error, from the
+            run's own requests.
+    """
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One run.
+
+    Attributes:
+        load: its level. excesses: by criterion, an SLO's column, `failed` or, of an open loop, `growth`. requests: that were judged;
+        failed: of them. grows: whether requests surely piled up. spread: how many requests count for one, since neighbours are alike.
+    """
+
+    load: float
+    excesses: Mapping[str, Excess]
+    requests: int
+    failed: int = 0
+    grows: bool = False
+    spread: float = 1.0
+
+    @property
+    def slow(self) -> bool:
+        """Whether an SLO is missed, by the estimate alone."""
+        return any(each.value > 0 for key, each in self.excesses.items() if key not in (FAILED, GROWTH))
+
+    def at_usual_speed(self, speed: float, *, held: bool) -> Observation:
+        """What the run would have shown on a machine that is as fast as usual: a server at half the speed carries half the rate, and
+        takes twice as long.
+
+        Args:
+            speed: of the machine during the run ÷ the usual one. held: whether a closed loop holds the load.
+        """
+        by = math.log(speed)
+        excesses = {
+            key: each if key in (FAILED, GROWTH) else replace(each, value=each.value + by)
+            for key, each in self.excesses.items()
+        }
+        return replace(self, load=self.load if held else self.load / speed, excesses=excesses)
+
+
+def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float) -> Observation | None:
+    """What a run shows; None where it was too short to be judged.
+
+    Args:
+        row: of the summary: `level`, `arrival`, `judged`, and the `steady` columns. failed_share: of requests that may fail (0–1).
+    """
+    grows = row["steady_why"] == "grows"
+    requests = row["judged"] or ()
+    short = row["steady_why"] == "short" or row["steady_from_s"] is None
+    if not requests or (row["arrival"] != "burst" and short and not grows):
+        return None
+    found = {slo.column: _by_slo(requests, slo) for slo in slos}
+    excesses = {key: excess for key, (excess, _) in found.items()}
+    spread = max((spread for _, spread in found.values()), default=1.0)
+    failed = np.array([not x["ok"] for x in requests])
+    excesses[FAILED] = _by_failures(failed, failed_share)
+    if row["steady_growth"] is not None and len(requests) >= _FEWEST_GROWING:
+        value = (row["steady_growth"] - _MAY_GROW) / _GROWS
+        excesses[GROWTH] = Excess(min(_CAP, max(-_CAP, value)), max(_LEAST_ERROR, row["steady_growth_error"] / _GROWS))
+    return Observation(row["level"], excesses, len(requests), int(failed.sum()), grows, spread)
+
+
+def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo) -> tuple[Excess, float]:
+    """Excess of the SLO's percentile, and the requests' spread.
+
+    The error is half of what lies between the ranks one standard error about it.
+
+    Neighbours in a queue are alike, so that the ranks' error is that of fewer independent requests (`Share`). Beyond the largest
+    value nothing is known: there the lower half counts for both.
+    """
+    known = [x for x in requests if not x["ok"] or x[slo.metric] is not None]
+    if not known:
+        return Excess(_CAP, _LEAST_ERROR), 1.0
+    values = np.array([x[slo.metric] if x["ok"] else math.inf for x in known])
+    ordered, count = np.sort(values), len(values)
+    rank = min(count - 1, math.ceil(slo.share * count) - 1)
+    spread = Share.of([values > ordered[rank]]).within
+    off = math.sqrt(spread * count * slo.share * (1 - slo.share))
+    low, at, high = (_log(ordered[min(count - 1, max(0, round(rank + by)))], slo.limit_s) for by in (-off, 0, off))
+    error = at - low if rank + off > count - 1 else (high - low) / 2
+    misses = values > slo.limit_s
+    sure = _sure(int(misses.sum()), count * (1 - slo.share), spread)
+    return Excess(at, max(_LEAST_ERROR, error, abs(at) / sure)), spread
+
+
+def _log(value: float, limit_s: float) -> float:
+    if not 0 < value < math.inf:
+        return _CAP if value > 0 else -_CAP
+    return min(_CAP, max(-_CAP, math.log(value / limit_s)))
+
+
+def _by_failures(failed: npt.NDArray[np.bool_], allowed: float) -> Excess:
+    count = int(failed.sum())
+    if not allowed:
+        return Excess(_CAP if count else -_CAP, _LEAST_ERROR)
+    value = math.log((count + _HALF) / (allowed * len(failed) + _HALF))
+    spread = Share.of([failed]).within
+    least = math.sqrt(spread / (max(count, allowed * len(failed)) + _HALF))
+    return Excess(min(_CAP, value), max(least, abs(value) / _sure(count, allowed * len(failed), spread)))
+
+
+def _sure(count: int, allowed: float, spread: float) -> float:
+    """By how many standard errors a count differs from what is allowed: no run is surer than its requests are many.
+
+    Source: Anscombe, The transformation of Poisson, binomial and negative-binomial data (Biometrika 1948).
+    """
+    return max(1e-9, 2 * abs(math.sqrt(count + _ANSCOMBE) - math.sqrt(allowed + _ANSCOMBE)) / math.sqrt(spread))

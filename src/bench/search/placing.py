@@ -1,0 +1,170 @@
+"""Which load to measure next, how many requests of it, and when the limit is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from bench.search.belief import Belief, believe
+from bench.search.observation import GROWTH, Observation
+from bench.study import Slo
+
+__all__ = ["Aim", "Answer", "Step", "answer_so_far", "place"]
+
+Why = Literal["found", "above", "below", "runs", "seconds", "invalid", "short"]
+
+# The search looks after every run, and stops when it looks narrow: the nominal level must be above the 95 % that hold in the end.
+_CONFIDENCE = 0.975
+_CLIMB, _LEAST_CLIMB = 2.0, 1.3  # from the highest measured load to the next
+_FEWEST_RUNS = 4
+_WITHIN = 0.85  # of the precision asked for: where its ends are tested
+_WIDE = 0.6  # of the limit beyond those ends: then the middle is measured instead
+_FEWEST_REQUESTS, _BEYOND = 50, 2.0  # of a first look: that many, and so many beyond the percentile
+_FAILURES = 6.0  # failures to expect at what is allowed, where there are any
+_MORE_NEAR = 4
+_LATENCIES, _LATENCIES_NEAR = 6, 24  # how many a run lasts
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What is looked for, and within which bounds.
+
+    Attributes:
+        slos, failed_share: what has to be met; the share of requests that may fail (0–1).
+        held: whether a closed loop holds the load, whose levels are whole numbers; else it is a rate of requests/s.
+        precision: half the width of the interval that is asked for, as a share of its middle.
+        start, lowest, highest: the first load, and the bounds of all.
+        burstiness: shape of the gaps of an open loop; below 1 they come in bursts, which takes more requests.
+    """
+
+    slos: Sequence[Slo]
+    failed_share: float
+    held: bool
+    precision: float
+    start: float
+    lowest: float
+    highest: float
+    burstiness: float = 1.0
+
+    def requests(self, load: float, latency_s: float, observations: Sequence[Observation], *, near: bool) -> int:
+        """Requests of the next run: what the percentile takes, and a run that is long against its latencies.
+
+        Args:
+            latency_s: E2E, of a load that is carried. near: the limit, where four times as many are sent.
+        """
+        allowed = min(1 - slo.share for slo in self.slos)
+        count = max(_FEWEST_REQUESTS, 30 + _BEYOND / allowed) / min(1.0, self.burstiness)
+        if near:
+            count *= _MORE_NEAR
+            if self.failed_share and any(each.failed for each in observations):
+                count = max(count, _FAILURES / self.failed_share)
+        at_once = load if self.held else load * latency_s
+        return math.ceil(max(count, (_LATENCIES_NEAR if near else _LATENCIES) * at_once))
+
+
+@dataclass(frozen=True)
+class Step:
+    """A run to measure. near: whether it decides the limit, or looks for its surroundings. belief: where the limit may lie so far."""
+
+    load: float
+    near: bool
+    belief: Belief | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is known of the limit.
+
+    Attributes:
+        limit: the highest load that is carried; 0 where none is. low, high: it lies between them at 95 % confidence; high is infinite
+            where no load that was tried is too much.
+        why: `found`, as narrow as was asked for; `above`, the highest load is carried; `below`, the lowest is not; `runs` or `seconds`,
+            that budget is spent; `invalid`, runs cannot be trusted one after the other; `short`, none was long enough to be judged.
+    """
+
+    limit: float
+    low: float
+    high: float
+    why: Why
+
+
+def place(observations: Sequence[Observation], aim: Aim) -> Answer | Step:
+    """The next run, or the answer. It depends on the observations alone: the same ones lead to the same next run."""
+    if not observations:
+        return Step(aim.start, near=False)
+    loads = [each.load for each in observations]
+    top, bottom = max(observations, key=lambda each: each.load), min(loads)
+    belief = believe(observations)
+    if top.grows and not top.slow and GROWTH not in top.excesses:  # a server that still fills, or one that never will be full
+        return Step(top.load, near=True, belief=belief)
+    if belief.below(top.load) < 1 / 2:  # it lies higher than what was measured
+        if top.load >= aim.highest:
+            return _beyond(belief, aim.highest) or Step(aim.highest, near=True, belief=belief)
+        middle = max(_LEAST_CLIMB * top.load, min(_CLIMB * top.load, belief.middle))
+        return Step(min(aim.highest, _level(middle, aim, up=True)), near=False, belief=belief)
+    if belief.below(bottom) > 1 / 2:
+        if bottom <= aim.lowest:
+            return _beyond(belief, aim.lowest) or Step(aim.lowest, near=True, belief=belief)
+        middle = min(bottom / _LEAST_CLIMB, max(bottom / _CLIMB, belief.middle))
+        return Step(max(aim.lowest, _level(middle, aim)), near=False, belief=belief)
+    answer = _interval(belief, aim, "found")
+    narrow = answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low)
+    if narrow and len(observations) >= _FEWEST_RUNS:
+        return answer
+    if answer.high > top.load and top.load < aim.highest:  # the upper end lies beyond all that was measured
+        return Step(min(aim.highest, _level(_LEAST_CLIMB * top.load, aim, up=True)), near=False, belief=belief)
+    return Step(_where(belief, loads, aim), near=True, belief=belief)
+
+
+def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why) -> Answer:
+    """What is known when a search ends early."""
+    if not observations:
+        return Answer(0.0, 0.0, math.inf, why)
+    return _interval(believe(observations), aim, why)
+
+
+def _interval(belief: Belief, aim: Aim, why: Why) -> Answer:
+    low, high = belief.interval(_CONFIDENCE)
+    ends = (belief.middle, low, high)
+    if aim.held:  # the limit is the last whole number that is carried
+        ends = tuple(math.floor(end) if math.isfinite(end) else end for end in ends)  # type: ignore[assignment]
+    return Answer(*ends, why)
+
+
+def _beyond(belief: Belief, bound: float) -> Answer | None:
+    """That the limit lies beyond a bound, once it is sure."""
+    below = belief.below(bound)
+    if below >= _CONFIDENCE:
+        return Answer(0.0, 0.0, bound, "below")
+    return Answer(bound, bound, math.inf, "above") if below <= 1 - _CONFIDENCE else None
+
+
+def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
+    """The middle while the limit may lie anywhere; else that end of the interval asked for beyond which more of it lies.
+
+    Where the curve is known to lie below 0 at the one end and above it at the other, the limit lies between them whatever the curve
+    does there; runs in the middle would learn least where noise is largest.
+    """
+    middle = belief.middle
+    if not math.isfinite(middle) or middle <= 0:
+        middle = max(loads) * _LEAST_CLIMB if middle > 0 else min(loads) / _LEAST_CLIMB
+        return min(aim.highest, max(aim.lowest, _level(middle, aim)))
+    if aim.held and middle * aim.precision < 1:
+        ends = (float(math.floor(middle)), math.floor(middle) + 1.0)  # it is carried, and the next number is not
+    else:
+        ends = (middle * (1 - _WITHIN * aim.precision), middle * (1 + _WITHIN * aim.precision))
+        if belief.below(ends[0]) + 1 - belief.below(ends[1]) > _WIDE:
+            return min(aim.highest, max(aim.lowest, _level(middle, aim)))
+        if aim.held:
+            ends = (math.floor(ends[0]), math.ceil(ends[1]))
+    upper = 1 - belief.below(ends[1]) > belief.below(ends[0])
+    return min(aim.highest, max(aim.lowest, _level(ends[upper], aim)))
+
+
+def _level(load: float, aim: Aim, *, up: bool = False) -> float:
+    """A load as a level: a whole number in flight, or a rate of three digits."""
+    if not aim.held:
+        return float(f"{load:.3g}")
+    return float(math.ceil(load) if up else math.floor(load))

@@ -1,0 +1,157 @@
+"""Runs against a server that is there already, each kept in a folder of its own, so that a search goes on where it stopped."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import polars as pl
+
+from bench.analysis import verdict
+from bench.analysis.slo import goodput, judged_requests
+from bench.commit import commit_of
+from bench.errors import BenchError
+from bench.load.client import Load
+from bench.load.target import Target
+from bench.measure.recording import record_run
+from bench.measure.reference import reference_load
+from bench.parse import parse_run
+from bench.records.run import RECORD, ReferenceLoad, RunHeader, read_record
+from bench.search.search import Measured
+from bench.study import Slo, load_workload
+from bench.study.config import Thresholds
+from bench.study.specs import PROTOCOL, digest, load_label
+from bench.words.verdicts import reason_text
+
+__all__ = ["RunningServer"]
+
+_ROUND = 4  # runs between two reference loads
+_REFERENCE_REQUESTS = 8
+
+
+@dataclass
+class RunningServer:
+    """A server, and the load of a search.
+
+    Attributes:
+        target: the server. workload: what a configuration would say of the load, without how much of it is sent.
+        held: whether its level is requests in flight; else requests/s. slos: by which requests are judged.
+        folder: where runs are kept. recording: `record_run`'s further arguments. version: of the engine, where it is known.
+        seed: of prompts, gaps and lengths. vocabulary: prompt ids lie below it. timeout_s: of a request.
+        say: takes a line before each run.
+    """
+
+    target: Target
+    workload: Mapping[str, Any]
+    held: bool
+    slos: tuple[Slo, ...]
+    folder: Path
+    recording: Mapping[str, Any]
+    version: str | None
+    seed: str
+    vocabulary: int
+    timeout_s: float
+    say: Callable[[str, float | None], None]
+    _references: list[ReferenceLoad] = field(default_factory=list)
+    _runs: int = 0
+
+    def known(self) -> list[Measured]:
+        """What an earlier search of the same load on the same server measured, in the order in which it did."""
+        found = []
+        for path in self.folder.glob(f"runs/*/{RECORD}"):
+            with suppress(BenchError):  # what is damaged is measured again
+                record = read_record(path)
+                given = record.definition
+                load = self._load(given["level"], given["num_requests"], given["repeat"])
+                if record.digest == self._digest(self._definition(load, given["num_requests"], given["repeat"])):
+                    found.append(record)
+        found.sort(key=lambda record: record.started)
+        self._references = list({each.reference.started: each.reference for each in found if each.reference}.values())
+        self._runs = len(found)
+        return [self._judged(self.folder / "runs" / record.definition["run"]) for record in found]
+
+    def measure(self, level: float, requests: int, time: int) -> Measured:
+        """The run of `requests` requests at `level`, the `time`th of them.
+
+        Raises:
+            BenchError: the server does not accept connections.
+        """
+        load = self._load(level, requests, time)
+        definition = self._definition(load, requests, time)
+        folder = self.folder / "runs" / definition["run"]
+        self._runs += 1
+        self._measure(load, definition, self._digest(definition), folder)
+        return self._judged(folder)
+
+    def _digest(self, definition: Mapping[str, Any]) -> str:
+        return digest([self.target.base_url, self.target.model, definition])
+
+    def _measure(self, load: Load, definition: dict[str, Any], known: str, folder: Path) -> None:
+        number = 1 + (self._runs - 1) // _ROUND
+        if not self._references or self._references[-1].round != number:
+            self.say("reference load", None)
+            found = reference_load(self.target, replace(load, level=1), _REFERENCE_REQUESTS, number, lambda: None)
+            self._references += [found] if found else []
+        header = RunHeader(
+            digest=known,
+            protocol=PROTOCOL,
+            engine_version=self.version,
+            commit=commit_of(),
+            round=number,
+            definition=definition,
+            reference=self._references[-1] if self._references else None,
+        )
+        seconds = None if self.held else definition["num_requests"] / load.level
+        self.say(definition["run"], seconds)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=self.folder) as aside:
+            unfinished = Path(aside) / folder.name
+            unfinished.mkdir()
+            record_run(self.target, load, unfinished, header=header, **self.recording)
+            shutil.rmtree(folder, ignore_errors=True)
+            unfinished.rename(folder)
+
+    def _load(self, level: float, requests: int, time: int) -> Load:
+        workload = load_workload({**self.workload, "num_requests": requests}, source="bench find")
+        # Other prompts each time, or a prefix cache would know them; other gaps too, or chance would repeat itself.
+        seed = f"{self.seed}/{level:g}/{requests}/{time}"
+        return Load(
+            workload=workload, level=level, seed=seed, schedule_seed=seed, vocabulary=self.vocabulary, timeout_s=self.timeout_s
+        )
+
+    def _definition(self, load: Load, requests: int, time: int) -> dict[str, Any]:
+        label = f"c{load.level:04g}" if self.held else f"q{load.level:g}"
+        return {
+            "deployment": self.target.model,
+            "run": f"{label}_n{requests}_r{time}",
+            "workload": load_label(load.workload),
+            **load.workload.model_dump(mode="json", exclude_defaults=True),
+            "axis": load.workload.axis,
+            "level": load.level,
+            "repeat": time,
+            "seed": self.seed,
+        }
+
+    def _judged(self, folder: Path) -> Measured:
+        tables = {name: folder / f"{name}.parquet" for name in ("requests", "telemetry")}
+        row = parse_run(folder, **tables, wide=folder / "metrics.csv", summary=folder / "summary.json")
+        requests = pl.read_parquet(tables["requests"])
+        row = {**row, **goodput(row, judged_requests(row, requests), self.slos)}
+        found = verdict(row, Thresholds())
+        reasons = () if found.valid else tuple(reason_text(reason) for reason in found.found)
+        return Measured(row, reasons, self._speed(folder))
+
+    def _speed(self, folder: Path) -> float:
+        """How fast the machine was, against the first reference load; 1 where it is not known."""
+        reference = read_record(folder / RECORD).reference
+        if reference is None or not self._references:
+            return 1.0
+        ratio = median(self._references[0].seconds) / median(reference.seconds)
+        return ratio if math.isfinite(ratio) and ratio > 0 else 1.0

@@ -1,0 +1,66 @@
+"""What a search found, in words."""
+
+from __future__ import annotations
+
+import math
+
+from bench.search.observation import FAILED, GROWTH
+from bench.search.placing import Aim, Answer
+from bench.search.search import Found, Look
+
+__all__ = ["answer_text", "load_text", "look_text", "why_text"]
+
+
+def load_text(load: float, held: bool) -> str:
+    """A load with its unit."""
+    return f"{load:g} in flight" if held else f"{load:.3g} requests/s"
+
+
+def answer_text(answer: Answer, held: bool, *, whole: bool = False) -> str:
+    """The limit with its interval. Args: whole: as a sentence of its own, without its full stop."""
+    name = "The highest load within the SLOs is" if whole else "limit"
+    if answer.why == "below":
+        return f"{name} below {load_text(answer.high, held)}"
+    if answer.why == "above" or not math.isfinite(answer.limit):
+        return f"{name} {load_text(answer.low, held)} or more"
+    if not math.isfinite(answer.high):
+        return f"{name} {load_text(answer.low, held)} or more, perhaps {load_text(answer.limit, held)}"
+    ends = f"{answer.low:g} to {answer.high:g}" if held else f"{answer.low:.3g} to {answer.high:.3g}"
+    return f"{name} {load_text(answer.limit, held)} ({ends} at 95 % confidence)"
+
+
+def look_text(look: Look, held: bool) -> str:
+    """One run, and how it did."""
+    start = f"{load_text(look.load, held)}, {look.requests} requests in {look.seconds:.1f} s"
+    if look.reasons:
+        return f"{start}: invalid, {look.reasons[0]}"
+    if look.observation is None:
+        return f"{start}: too short to judge"
+    seen = look.observation
+    key, worst = max(
+        ((key, each) for key, each in seen.excesses.items() if key not in (FAILED, GROWTH)), key=lambda item: item[1].value
+    )
+    name = key.removesuffix("_s").replace("_p", " P").upper()
+    parts = [f"{name} at {math.exp(worst.value):.0%} of its limit"]
+    if seen.failed:
+        parts.append(f"{seen.failed} of {seen.requests} failed")
+    if seen.grows:
+        parts.append("requests pile up")
+    return f"{start}: {', '.join(parts)}"
+
+
+def why_text(found: Found, aim: Aim) -> str:
+    """Why the search ended, and what would tell more."""
+    spent = f"{len(found.looks)} runs, {found.seconds:.0f} s under load"
+    asked = f"± {aim.precision:.0%}"
+    return {
+        "found": f"{spent}; as precise as asked ({asked}).",
+        "above": f"{spent}; every load up to --most meets the SLOs. Raise it to look further.",
+        "below": f"{spent}; even the lowest load misses an SLO.",
+        "runs": f"{spent}; --max-runs is spent before the interval is {asked}. The same command with more goes on from here.",
+        "seconds": f"{spent}; --max-minutes are spent before the interval is {asked}. The same command with more goes on from here.",
+        "invalid": f"{spent}; three runs in a row cannot be trusted: {'; '.join(found.looks[-1].reasons)}."
+        if found.looks
+        else spent,
+        "short": f"{spent}; no run was long enough to be judged. Raise --max-runs.",
+    }[found.answer.why]
