@@ -15,6 +15,8 @@ SELECT ?=
 STUDY ?=
 WHEELS ?=
 BIN := .venv/bin
+# Images of containers often set it; then each of a study's processes would compile the library again.
+export PYTHONDONTWRITEBYTECODE :=
 # Snakemake's own answer to a missing file is a traceback.
 $(foreach file,$(CONFIG),$(if $(wildcard $(file)),,$(error CONFIG=$(file): no such file. There are: $(sort $(wildcard config/config.yaml config/studies/*.yaml config/templates/*.yaml)))))
 # Without CONFIG= a study's file would be a target that is made already, or the default study would run in its place.

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 
 import polars as pl
 import pytest
@@ -21,6 +22,7 @@ from bench.figures.theme import curve_colour
 from bench.report import write_manifest, write_report
 from bench.study import Decision
 from bench.study.config import Thresholds
+from tests.conftest import bare_summary
 from tests.planted import answers
 from tests.test_analysis import FACTS, LAUNCH
 
@@ -92,19 +94,25 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@cache
+def results_of(case):
+    """The results of a case, and all that figures draw from them in common, once for every figure; nothing alters them."""
+    return results(bare_summary(), **CASES[case])
+
+
 @pytest.mark.parametrize("name", figure_names())
-def test_every_figure_draws_whatever_comes(name, case, summary):
+@pytest.mark.parametrize("case", CASES)
+def test_every_figure_draws_whatever_comes(name, case):
     drawn = load_figure(name)
-    spec = drawn.draw(results(summary, **case)).to_dict()
+    spec = drawn.draw(results_of(case)).to_dict()
     assert spec
     assert drawn.title
     assert drawn.question.endswith("?")
 
 
 @pytest.mark.parametrize("name", figure_names())
-def test_every_axis_has_a_title(name, summary):
-    spec = json.dumps(load_figure(name).draw(results(summary)).to_dict())
+def test_every_axis_has_a_title(name):
+    spec = json.dumps(load_figure(name).draw(results_of("as it should be")).to_dict())
     axes = re.findall(r'"[xy]": (\{.*?"type": "quantitative"\})', spec)
     assert axes or "Nothing to show" in spec
     assert all('"title":' in axis or '"field": "predicted"' in axis for axis in axes)
@@ -273,8 +281,8 @@ def test_the_note_says_how_invalid_runs_are_drawn(name, late, wrong, summary, tm
 
 
 @pytest.mark.parametrize("name", figure_names())
-def test_how_to_read_a_figure_stands_beside_it_and_not_in_it(name, summary, tmp_path):
-    svg, png, spec = save_figure(name, results(summary, wrong_output_tokens=[0, 0, 1]), tmp_path / name)
+def test_how_to_read_a_figure_stands_beside_it_and_not_in_it(name, tmp_path):
+    svg, png, spec = save_figure(name, results_of("an invalid run"), tmp_path / name)
     content, reading = json.loads(spec.read_text()), load_figure(name).reading
     assert content["usermeta"].keys() == {"title", "question", "reading", "note"}
     assert content["usermeta"]["reading"] == reading
@@ -283,7 +291,7 @@ def test_how_to_read_a_figure_stands_beside_it_and_not_in_it(name, summary, tmp_
     assert len(subtitle) <= 2
     start = " ".join(reading.split()[:4])
     assert start not in svg.read_text()
-    study = results(summary)
+    study = results_of("as it should be")
     write_report(tmp_path / "report.html", title="t", results=study, specs=[spec], facts=[])
     assert html.escape(reading) in (tmp_path / "report.html").read_text().replace("&#39;", "&#x27;")
     write_manifest(tmp_path / "all", figures=[svg, png, spec], page=tmp_path / "report.html", results=study)

@@ -4,6 +4,8 @@ import csv
 import gzip
 import hashlib
 import json
+import subprocess
+import sys
 
 import polars as pl
 import pytest
@@ -468,3 +470,9 @@ def test_a_real_exposition_is_read_whole(tmp_path):
     assert len(table) == sum(bool(line) and not line.startswith("#") for line in text.splitlines())
     running = table.filter(pl.col("name") == "vllm:num_requests_running")
     assert running["labels"].to_list() == ['engine="0",model_name="mha4"']
+
+
+def test_a_job_that_parses_imports_neither_pydantic_nor_requests():
+    """Each run has a job of its own, which would pay 0.4 s for them."""
+    asked = "import sys; import bench.parse; print(*sorted({'pydantic', 'requests', 'scipy', 'altair'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "\n"

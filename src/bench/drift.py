@@ -10,11 +10,13 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.records.run import ReferenceLoad, RunHeader
 from bench.statistics import student_t
-from bench.study.config import Thresholds
+
+if TYPE_CHECKING:  # each run that is parsed asks this module, and pydantic takes a quarter of a second to import
+    from bench.study.config import Thresholds
 
 __all__ = ["Drift", "RoundPart", "drift_reasons", "place_of_run"]
 

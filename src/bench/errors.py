@@ -4,7 +4,7 @@ import errno
 import os
 from typing import Any
 
-__all__ = ["BenchError", "disk_error", "shown"]
+__all__ = ["BenchError", "disk_error", "shown", "shown_size"]
 
 _FIXES = {
     "Make room": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
@@ -41,3 +41,10 @@ def shown(value: Any, most: int = 120) -> str:
     except (ValueError, RecursionError):  # an integer of more digits than Python writes; a list within itself
         return "a value too long to print"
     return text if len(text) <= most else f"{text[:most]}…"
+
+
+def shown_size(size: float) -> str:
+    """A number of bytes as a message gives it, such as `1.5 GiB`, `48 MiB` or `16 KiB`."""
+    units = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
+    unit = next((unit for unit, bytes_each in units.items() if size >= bytes_each), None)
+    return f"{size / units[unit]:,.2f}".rstrip("0").rstrip(".") + f" {unit}" if unit else f"{size:.0f} bytes"

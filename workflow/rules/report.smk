@@ -24,6 +24,8 @@ rule report:
             "report/templates/sections",
             "analysis",
             "figures/conditions.py",
+            "figures/curves.py",
+            "figures/selection.py",
             "models",
             "parse/percentiles.py",
             "parse/steady.py",

@@ -131,9 +131,6 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
         part.unlink()
         done += len(batch)
         say(f"engine {name}: {done} of {total} packages, {time.monotonic() - begin:.0f} s")
-    # Once for all: the first server start would pay for it, in three processes at the same time.
-    say(f"engine {name}: compiling, {time.monotonic() - begin:.0f} s")
-    _guarded([str(python), "-m", "compileall", "-q", "-j", "0", str(folder / "lib")])
     say(f"engine {name}: ready in {folder}, {time.monotonic() - begin:.0f} s")
     return python
 
@@ -169,8 +166,9 @@ def _install(name: str, python: Path, part: Path, index: str | None, *, anew: bo
         anew: whether to install also what seems to be installed.
     """
     pinned = ["--no-deps", "--require-hashes", "-r", str(part)]
+    # Neither compiles: a first start compiles what it imports, a sixth of what there is.
     uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python), *pinned]
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pinned]
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", *pinned]
     if anew:
         uv.append("--reinstall")
         pip.append("--ignore-installed")

@@ -11,8 +11,7 @@ import psutil
 
 from bench.engines import managed
 from bench.engines.kind import arguments
-from bench.errors import BenchError
-from bench.fields import shown_size
+from bench.errors import BenchError, shown_size
 from bench.models import (
     Geometry,
     Parallel,

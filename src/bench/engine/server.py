@@ -27,8 +27,12 @@ from bench.records.launch import Launch
 
 __all__ = ["NOT_FOR_THE_ENGINE", "Server", "ServerDied", "core_groups"]
 
-# Snakemake sets these to the job's threads for every child; the engine chooses its own.
-NOT_FOR_THE_ENGINE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "PYTHONPATH")
+NOT_FOR_THE_ENGINE = (
+    # Snakemake sets these to the job's threads for every child; the engine chooses its own.
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "PYTHONPATH"),
+    # Images of containers often set it; then each of the engine's processes would compile all that it imports at each start.
+    "PYTHONDONTWRITEBYTECODE",
+)
 
 
 _MARK = "SATURATE_SERVER"  # a variable of all that one server is: how its processes are found when its guard is gone

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.engines import llama_server
 from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, arguments
-from bench.errors import BenchError
-from bench.fields import shown_size
+from bench.errors import BenchError, shown_size
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings
 

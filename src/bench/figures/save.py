@@ -12,12 +12,11 @@ import vl_convert
 
 from bench.figures.registry import Figure, load_figure
 from bench.figures.results import Results
+from bench.figures.selection import KINDS
 from bench.figures.theme import finish
 from bench.words.charts import invalid_note
 
 __all__ = ["KINDS", "save_figure"]
-
-KINDS = ("svg", "png", "json")
 
 _PIXELS_A_UNIT = 2.0
 

@@ -17,8 +17,9 @@ from bench.errors import BenchError
 from bench.figures import conditions
 from bench.figures.conditions import Condition
 
-__all__ = ["figure_names", "figures_of"]
+__all__ = ["KINDS", "figure_names", "figures_of"]
 
+KINDS = ("svg", "png", "json")  # each figure is a file of each
 _CHARTS = Path(__file__).parent / "charts"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from bench.figures.curves import curve_column, named, with_curve
 from bench.figures.results import Results
 from bench.words.charts import throughput_title, whole_runs_note
 
@@ -61,31 +62,10 @@ _FONT = "Helvetica, Arial, sans-serif"
 alt.data_transformers.disable_max_rows()
 
 
-def with_curve(results: Results, frame: pl.DataFrame) -> pl.DataFrame:
-    """Add `curve`, what a line is called, and `curve_size` and `curve_width`, by which curves in one place still show.
-
-    A curve is a deployment, with its workload where the study has several. Points shrink and lines grow thinner from curve to curve.
-    """
-    order = curve_column(results)
-    steps = {curve: i / max(1, len(order) - 1) for i, curve in enumerate(order)}
-    step = pl.col("curve").replace_strict(steps, return_dtype=pl.Float64)
-    return _named(results, frame).with_columns(curve_size=130 - 90 * step, curve_width=4 - 2.5 * step)
-
-
-def _named(results: Results, frame: pl.DataFrame) -> pl.DataFrame:
-    name = pl.format("{} · {}", "deployment", "workload") if results.several_workloads else pl.col("deployment")
-    return frame.with_columns(curve=name)
-
-
-def curve_column(results: Results) -> list[str]:
-    """The curves in the study's order."""
-    return _named(results, results.runs)["curve"].unique(maintain_order=True).to_list()
-
-
 def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
     """One colour a curve, the same one in every figure and every part of it."""
     order = curve_column(results)
-    everywhere = _named(results, results.study)["curve"].unique(maintain_order=True).to_list()
+    everywhere = named(results, results.study)["curve"].unique(maintain_order=True).to_list()
     colours = [_MANY[everywhere.index(curve) % len(_MANY)] for curve in order]
     opaque = alt.Legend(symbolOpacity=1)  # whatever marks it is of
     return alt.Color("curve:N", title=title, sort=order, legend=opaque, scale=alt.Scale(domain=order, range=colours))
@@ -94,7 +74,7 @@ def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
 def curve_shape(results: Results, *, title: str = "deployment") -> alt.Shape:
     """One shape a curve, the same one everywhere, beside its colour; the legends of both become one."""
     order = curve_column(results)
-    everywhere = _named(results, results.study)["curve"].unique(maintain_order=True).to_list()
+    everywhere = named(results, results.study)["curve"].unique(maintain_order=True).to_list()
     marks = shapes(len(everywhere))
     scale = alt.Scale(domain=order, range=[marks[everywhere.index(curve)] for curve in order])
     return alt.Shape("curve:N", title=title, sort=order, legend=alt.Legend(symbolOpacity=1), scale=scale)

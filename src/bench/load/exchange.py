@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Exchange"]
+__all__ = ["Exchange", "cut_off", "oversized"]
+
+# A server must not fill the memory with one answer. A token's chunk has some 300 bytes, and comes in one read or two.
+_BYTES, _BYTES_A_TOKEN, _READS, _READS_A_TOKEN = 2**20, 4096, 64, 2
 
 
 @dataclass(eq=False, slots=True)
@@ -47,3 +50,21 @@ class Exchange:
     first_sent: float | None = None
     attempts: int = 1
     waited_s: float = 0.0
+
+
+def oversized(exchange: Exchange) -> bool:
+    """Whether an answer is far longer than what was asked for. Bytes are counted only of one that came in unusually many reads."""
+    if len(exchange.reads) <= _READS + _READS_A_TOKEN * (exchange.output_asked or 0):
+        return False
+    # Reads of a byte each take a hundred times their size.
+    return len(exchange.reads) > _most_bytes(exchange) // 256 or sum(map(len, exchange.reads)) > _most_bytes(exchange)
+
+
+def cut_off(exchange: Exchange) -> None:
+    """Keep only the beginning of an answer that is oversized, and the reason."""
+    exchange.error = f"the answer grew beyond {_most_bytes(exchange) // 1024:,} KiB and was cut off"
+    del exchange.reads[_READS:], exchange.times[_READS:]
+
+
+def _most_bytes(exchange: Exchange) -> int:
+    return _BYTES + _BYTES_A_TOKEN * (exchange.output_asked or 0)

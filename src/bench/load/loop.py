@@ -16,15 +16,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from bench.load.connection import READ_SIZE, UNREADABLE, Address, Connection
-from bench.load.exchange import Exchange
+from bench.load.exchange import Exchange, cut_off, oversized
 from bench.load.records import asked_wait
 from bench.load.timer import Timer
 
 __all__ = ["Loop", "ParentGone"]
 
 _TICK_S = 0.01
-# A server must not fill the memory with one answer. A token's chunk has some 300 bytes, and comes in one read or two.
-_LOOK_AT_SIZES_S, _BYTES, _BYTES_A_TOKEN, _READS, _READS_A_TOKEN = 0.5, 2**20, 4096, 64, 2
+_LOOK_AT_SIZES_S = 0.5  # between two looks for answers that do not end
 _CHUNK_SIZE = 16384  # a read in the middle of a stream; what is longer comes in several
 _CARRIAGE_RETURN = 13
 # From so many streams on, chunks come faster than a process can be woken for each, and waking costs more than reading. Where a wake
@@ -279,10 +278,9 @@ class Loop:
         self._sent.append((sent + self._timeout_s, exchange, connection))
 
     def _end(self, connection: Connection, exchange: Exchange, failure: str | None, arrival: float) -> None:
-        if _oversized(exchange):
+        if oversized(exchange):
             failure = "disconnect"
-            exchange.error = f"the answer grew beyond {_most_bytes(exchange) // 1024:,} KiB and was cut off"
-            del exchange.reads[_READS:], exchange.times[_READS:]
+            cut_off(exchange)
         exchange.end, exchange.failure = arrival, failure
         connection.exchange = None
         self._streams.pop(connection.fd, None)
@@ -432,7 +430,7 @@ class Loop:
         """End each exchange whose answer is far longer than what it asked for."""
         for connection in list(self._table.values()):
             exchange = connection.exchange
-            if exchange is not None and _oversized(exchange):
+            if exchange is not None and oversized(exchange):
                 self._end(connection, exchange, "disconnect", moment)
 
     def close(self) -> None:
@@ -442,18 +440,6 @@ class Loop:
         self._send_timer.close()
         self._tick_timer.close()
         self._epoll.close()
-
-
-def _most_bytes(exchange: Exchange) -> int:
-    return _BYTES + _BYTES_A_TOKEN * (exchange.output_asked or 0)
-
-
-def _oversized(exchange: Exchange) -> bool:
-    """Whether an answer is far longer than what was asked for. Bytes are counted only of one that came in unusually many reads."""
-    if len(exchange.reads) <= _READS + _READS_A_TOKEN * (exchange.output_asked or 0):
-        return False
-    # Reads of a byte each take a hundred times their size.
-    return len(exchange.reads) > _most_bytes(exchange) // 256 or sum(map(len, exchange.reads)) > _most_bytes(exchange)
 
 
 def _reason(error: OSError) -> str:

@@ -13,8 +13,7 @@ import requests
 
 from bench.engine import core_groups, gpu_names, refuse_unfit, refuse_unlike, refuse_unready
 from bench.engines import managed
-from bench.errors import BenchError
-from bench.fields import shown_size
+from bench.errors import BenchError, shown_size
 from bench.http import get, problem
 from bench.measure.comparable import hardware_of, refuse_other_hardware
 from bench.measure.metrics import metric_names

@@ -7,8 +7,7 @@ import shutil
 from fnmatch import fnmatch
 from pathlib import Path
 
-from bench.errors import BenchError
-from bench.fields import shown_size
+from bench.errors import BenchError, shown_size
 from bench.models.model import Model
 
 __all__ = ["FILES", "refuse_unfetchable"]

@@ -13,7 +13,6 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError, shown
-from bench.http import MOST_BYTES
 from bench.parse.exposition import ExpositionError, ExpositionReader, Series
 
 __all__ = ["SCRAPE_SCHEMA", "TELEMETRY_SCHEMA", "read_scrapes", "scrape_tables", "series_name", "telemetry_table", "wide_table"]
@@ -33,8 +32,8 @@ SCRAPE_SCHEMA = {
     "error": pl.String,
 }
 
-
-_MOST_CHARACTERS = 6 * MOST_BYTES + 2**20  # of a line: JSON writes a character as six at most
+# Of a line: the scraper keeps 8 MiB of an answer (`bench.http.MOST_BYTES`), and JSON writes a character as six at most.
+_MOST_CHARACTERS = 49 * 2**20
 
 
 def read_scrapes(path: Path) -> Iterator[dict[str, Any]]:

@@ -19,8 +19,8 @@ from bench import __version__
 from bench.analysis import Comparison, Prices, invalid, repeats, sight
 from bench.commit import labelled
 from bench.figures import Results
-from bench.figures.save import KINDS
-from bench.figures.theme import with_curve
+from bench.figures.curves import with_curve
+from bench.figures.selection import KINDS
 from bench.models import Geometry
 from bench.parse import tail_text
 from bench.records.columns import METRICS

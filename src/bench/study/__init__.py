@@ -1,8 +1,9 @@
 """A configuration file becomes a list of runs, each with a name, a path and a digest."""
 
 from bench.study.begin import TEMPLATES, begin
-from bench.study.config import Config, Deployment, Engine
+from bench.study.config import Config
 from bench.study.decision import Decision
+from bench.study.deployment import Deployment, Engine
 from bench.study.paths import Paths
 from bench.study.plan import Plan
 from bench.study.read import load_config, load_file, load_workload

@@ -5,46 +5,20 @@ The field descriptions are the reference: `config/README.md` and the JSON schema
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    StringConstraints,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from bench.engines import MANAGED
-from bench.fields import Count, Size, Strict, checked_address
+from bench.fields import Count, Strict
 from bench.models import Model
 from bench.records.environment import is_secret
 from bench.study.decision import Decision
-from bench.study.headers import checked_headers
-from bench.study.renamed import refuse_renamed
+from bench.study.deployment import Deployment, Engine, Name
 from bench.study.workload import Workload
 
-__all__ = [
-    "Config",
-    "Decision",
-    "Deployment",
-    "Engine",
-    "Ladder",
-    "Measurement",
-    "Study",
-    "Thresholds",
-]
+__all__ = ["Config", "Ladder", "Measurement", "Study", "Thresholds"]
 
 _MOST_RUNS = 100_000
-
-
-Address = Annotated[str, AfterValidator(checked_address)]
-
-
-def _address_or_none(value: str) -> str:
-    """`value`, if it is an address or the word `none`."""
-    return value if value == "none" else checked_address(value)
 
 
 def _endpoint(value: str) -> str:
@@ -58,175 +32,6 @@ def _endpoint(value: str) -> str:
     if is_secret("", value):
         raise ValueError("an endpoint that holds a user, a password or a token, and endpoints are recorded")
     return value
-
-
-# Names become folders, wildcards and `_`-separated parts of a run's name: hence no underscore, no slash, no upper case.
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
-
-
-def _known(name: str) -> str:
-    """`name`, if an engine that can be started is called so.
-
-    Raises:
-        ValueError: none is.
-    """
-    if name not in MANAGED:
-        raise ValueError(f"no engine that can be started here; there are {', '.join(MANAGED)}")
-    return name
-
-
-class Engine(Strict):
-    """Where the server comes from: a pinned environment, a command on PATH, a container image, or a running endpoint."""
-
-    source: Literal["lock", "command", "container", "external"] = Field(
-        description="`lock`: build an environment from `locks`. `command`: run `command`. `container`: run `image`. "
-        "`external`: measure the running server at `base_url`, which is never started or stopped."
-    )
-    kind: Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(MANAGED)})] = Field(
-        default="vllm",
-        description=f"Which engine is started: {' or '.join(f'`{name}`' for name in MANAGED)}. An `external` one is recognised "
-        "by its metrics.",
-    )
-    backend: Literal["cpu", "cuda"] = Field(
-        default="cpu",
-        serialization_alias="device",  # its name in digests and records, which outlive a renaming
-        description="What the engine computes on.",
-    )
-    locks: list[str] = Field(
-        default_factory=list,
-        description="Requirement files with hashes, installed in this order; paths start at the project's root.",
-    )
-    index: str | None = Field(
-        default=None,
-        description="A further package index for the last lock, asked after the default ones; PyTorch's CPU wheels are "
-        "not on PyPI.",
-    )
-    python: str = Field(default="python3", description="Python interpreter from which the environment is made.")
-    command: list[str] | None = Field(
-        default=None, description="The server's command, such as `[vllm, serve]`; flags are appended."
-    )
-    image: str | None = Field(default=None, description="Container image with its tag or digest.")
-    runtime: Literal["docker", "podman", "apptainer"] = Field(default="docker", description="Program that runs `image`.")
-    base_url: Address | None = Field(
-        default=None,
-        description="Address of the running server, such as `http://127.0.0.1:8000` or `https://gateway/llm`, with or without "
-        "`/v1`. An API key is read from the variable OPENAI_API_KEY.",
-    )
-    headers: Annotated[dict[str, str], AfterValidator(checked_headers)] = Field(
-        default_factory=dict,
-        description="Further headers of each request to `base_url`, with environment variables in their values, such as "
-        "`X-Api-Key: $GATEWAY_KEY` or `Authorization: Bearer ${TEAM_KEY}`. The values stand in no file.",
-    )
-    metrics: Annotated[str, AfterValidator(_address_or_none)] | None = Field(
-        default=None,
-        description="Address of the running server's metrics, such as `http://10.0.0.5:8000/metrics`; `none`: they cannot be "
-        "read, and causes and KV cache stay unknown. Default: `/metrics` at `base_url`, if it answers.",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _was_device(cls, content: Any) -> Any:
-        return refuse_renamed(content, "device", "backend")
-
-    @model_validator(mode="after")
-    def _fields_of_source(self) -> Engine:
-        if any("\0" in word for word in (*(self.command or ()), self.image or "", self.python, self.index or "")):
-            raise ValueError("a null character, which no command line can have")
-        needs = {"lock": "locks", "command": "command", "container": "image", "external": "base_url"}
-        for source, key in needs.items():
-            given = bool(getattr(self, key))
-            if source == self.source and not given:
-                raise ValueError(f"source {source} needs {key}")
-            if source != self.source and given:
-                raise ValueError(f"{key} belongs to source {source}, not to {self.source}")
-        for key in ("headers", "metrics"):
-            if getattr(self, key) and self.source != "external":
-                raise ValueError(f"{key} belongs to source external, not to {self.source}")
-        return self
-
-
-class Deployment(Strict):
-    """One server: a model on an engine with its parameters."""
-
-    model: Name = Field(description="Key of `models`.")
-    engine: Name = Field(description="Key of `engines`.")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto", description="Type of weights and activations; `auto`: float32 on a CPU, bfloat16 on a GPU."
-    )
-    kv_cache_dtype: Literal["auto", "fp8"] = Field(
-        default="auto", description="Type of the KV cache; `auto`: that of the weights."
-    )
-    kv_cache_memory: Size | None = Field(
-        default=None,
-        description="Memory for the KV cache of each GPU or CPU worker, such as `64MiB`. Required on a CPU; on a GPU it "
-        "defaults to what `gpu_memory_utilization` leaves.",
-    )
-    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.9, description="Share of a GPU's memory that the engine may use (0–1)."
-    )
-    block_size: Count | None = Field(
-        default=None,
-        description="Tokens in a block of the KV cache. vLLM's default is 16 on a GPU and 32 on a CPU (16 there for "
-        "latent attention); llama.cpp has no blocks.",
-    )
-    max_num_seqs: Count = Field(
-        default=256,
-        description="Most sequences in one step. Keep it above the highest concurrency, or it is the limit. llama.cpp "
-        "divides `kv_cache_memory` into as many slots, so more sequences have shorter ones.",
-    )
-    tensor_parallel: Count = Field(
-        default=1,
-        description="GPUs, or CPU workers, that share each layer. An instance takes `tensor_parallel` × "
-        "`pipeline_parallel` × `data_parallel` of them. For an `external` server give at least one of the three, even "
-        "as 1, where its GPUs are known.",
-    )
-    pipeline_parallel: Count = Field(
-        default=1, description="Stages that share the layers, each of `tensor_parallel` GPUs or CPU workers."
-    )
-    data_parallel: Count = Field(
-        default=1,
-        description="Engines behind one endpoint, each with its own KV cache and the whole model; experts are shared.",
-    )
-    prefix_caching: bool = Field(default=False, description="Whether equal prompt prefixes share their KV cache.")
-    cores: Count = Field(
-        default=1,
-        description="CPU engines: cores pinned to each worker. The others serve the API and the client.",
-    )
-    served_name: str | None = Field(
-        default=None,
-        description="The model's name in requests; default: the deployment's name. For an `external` server: an `id` of "
-        "its /v1/models.",
-    )
-    flags: dict[str, str | int | float | bool] = Field(
-        default_factory=dict,
-        description="Further flags of the server, without dashes, such as `enable-chunked-prefill: true`; `false` "
-        "becomes `--no-…`.",
-    )
-    environment: dict[str, str] = Field(
-        default_factory=dict,
-        description="Variables of the server's environment. Values of names such as `…_KEY`, `…_TOKEN`, `…SECRET…` and "
-        "`…PASSWORD…` are not recorded; better, export those variables.",
-    )
-
-    @model_validator(mode="after")
-    def _no_secret_flags(self) -> Deployment:
-        if any("\0" in str(word) for word in (self.served_name or "", *self.flags, *self.flags.values())):
-            raise ValueError("a null character, which no command line can have")
-        for flag, value in self.flags.items():
-            if is_secret(flag, str(value)):
-                raise ValueError(
-                    f"flags.{flag} holds a secret, and command lines are recorded; export it instead, as VLLM_API_KEY or HF_TOKEN "
-                    "does for vLLM's api-key and hf-token"
-                )
-        for name, value in self.environment.items():
-            if not name or "=" in name or "\0" in name + value:
-                raise ValueError(f"environment has a variable that no process can have: {name!r}")
-        return self
-
-    @property
-    def workers(self) -> int:
-        """Devices, or processes of a CPU engine, that compute for one instance: its three kinds of parallelism multiplied."""
-        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
 
 def _levels(values: Any) -> Any:

@@ -16,7 +16,8 @@ from bench.engines import managed
 from bench.errors import BenchError, shown
 from bench.models import Model, Parallel, geometry_of_model, parallel_problem
 from bench.published import accelerator_named, accelerators
-from bench.study.config import Config, Deployment, Engine, Ladder
+from bench.study.config import Config, Ladder
+from bench.study.deployment import Deployment, Engine
 from bench.study.plan import longest_request, swept
 from bench.study.workload import Workload
 from bench.yaml_file import read_yaml

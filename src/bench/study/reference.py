@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from bench.fields import parse_size
 from bench.models import Architecture, Model
 from bench.published import Accelerator
-from bench.study import config, workload
+from bench.study import config, decision, deployment, workload
 from bench.study.lengths import LengthDistribution
 
 __all__ = ["reference", "schema"]
@@ -51,8 +51,8 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`study.ladders[]`", config.Ladder),
     ("`models.NAME`", Model),
     ("`models.NAME.architecture`", Architecture),
-    ("`engines.NAME`", config.Engine),
-    ("`deployments.NAME`", config.Deployment),
+    ("`engines.NAME`", deployment.Engine),
+    ("`deployments.NAME`", deployment.Deployment),
     ("`workloads.NAME`", workload.Workload),
     ("`workloads.NAME.prompt_tokens`, `.output_tokens` and `.turns.new_tokens`", LengthDistribution),
     ("`workloads.NAME.turns`", workload.Turns),
@@ -60,7 +60,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`workloads.NAME.ramp`", workload.Ramp),
     ("`measurement`", config.Measurement),
     ("`thresholds`", config.Thresholds),
-    ("`decision`", config.Decision),
+    ("`decision`", decision.Decision),
     ("`hardware.NAME`", Accelerator),
 )
 

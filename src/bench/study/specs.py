@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.models import Model
 from bench.records.environment import redacted
-from bench.study.config import Deployment, Engine
+from bench.study.deployment import Deployment, Engine
 from bench.study.paths import Paths
 from bench.study.workload import Workload
 

@@ -1,0 +1,34 @@
+"""The curves of a study, as the figures and the report call them. The report draws nothing, so altair is not imported here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from bench.figures.results import Results
+
+__all__ = ["curve_column", "named", "with_curve"]
+
+
+def with_curve(results: Results, frame: pl.DataFrame) -> pl.DataFrame:
+    """Add `curve`, what a line is called, and `curve_size` and `curve_width`, by which curves in one place still show.
+
+    A curve is a deployment, with its workload where the study has several. Points shrink and lines grow thinner from curve to curve.
+    """
+    order = curve_column(results)
+    steps = {curve: i / max(1, len(order) - 1) for i, curve in enumerate(order)}
+    step = pl.col("curve").replace_strict(steps, return_dtype=pl.Float64)
+    return named(results, frame).with_columns(curve_size=130 - 90 * step, curve_width=4 - 2.5 * step)
+
+
+def curve_column(results: Results) -> list[str]:
+    """The curves in the study's order."""
+    return named(results, results.runs)["curve"].unique(maintain_order=True).to_list()
+
+
+def named(results: Results, frame: pl.DataFrame) -> pl.DataFrame:
+    """Add `curve` alone."""
+    name = pl.format("{} · {}", "deployment", "workload") if results.several_workloads else pl.col("deployment")
+    return frame.with_columns(curve=name)
