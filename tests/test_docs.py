@@ -189,7 +189,7 @@ def whole(part):
 
 @pytest.mark.parametrize(("page", "title", "text"), blocks("yaml"))
 def test_configurations_load(page, title, text, tmp_path):
-    content = yaml.safe_load(text)
+    content = yaml.safe_load(re.sub(r"path: /models/[\w.-]+", f"path: {tmp_path}", text))  # a folder that is here
     if content is None:  # a comment for editors
         assert (ROOT / re.search(r"\$schema=(\S+)", text)[1]).is_file()
     elif title.startswith("profiles/"):
