@@ -17,6 +17,7 @@ from bench.report.findings import findings
 from bench.study import Decision
 from bench.study.config import Thresholds
 from bench.words import saturates
+from bench.words.closing import closing_lines_again
 from bench.words.trust import alike, changed_thresholds, first_line
 from tests import records
 from tests.planted import answers as judged_answers
@@ -406,7 +407,9 @@ def test_how_to_measure_again_is_said_once_in_a_command_that_is_there(summary):
     )
     assert set(found) == {"capacity", "lengths"}
     remedies = [line for answer in found.values() for line in answer.do if "discard" in line]
-    assert remedies == ["Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then the same command as before."]
+    assert remedies == [
+        "Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then the same `make` command as before."
+    ]
 
 
 def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
@@ -457,3 +460,13 @@ def test_little_is_judged_by_the_requests_that_the_table_counts(summary):
     assert (curve.there["requests"], curve.there["runs"]) == (54, 1)
     assert curve.point["goodput_rps"] == curve.point["usable_rps"] == 1.5
     assert len(judged_answers(54)) == 54
+
+
+def test_a_study_that_is_finished_says_what_is_invalid_if_the_table_is_its_own(summary, tmp_path):
+    rows = [{**summary, "run": digest, "digest": digest, "wrong_output_tokens": int(digest == "a")} for digest in "ab"]
+    study(rows).runs.write_parquet(tmp_path / "summary.parquet")
+    (line,) = closing_lines_again(tmp_path / "summary.parquet", ["b", "a"], figures=1)
+    assert line.startswith("1 of 2 runs are invalid")
+    assert "`.venv/bin/bench discard --invalid`" in line
+    assert closing_lines_again(tmp_path / "summary.parquet", ["a"], figures=1) == []
+    assert closing_lines_again(tmp_path / "none.parquet", ["a"], figures=1) == []

@@ -4,7 +4,9 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from snakemake.common import NOTHING_TO_BE_DONE_MSG
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 # The library beside these rules, for the workflow and its jobs, whichever environment runs them. Where the rules are used from a wheel
 # or a URL there is none: it is installed then.
@@ -97,20 +99,36 @@ try:
         )
     )
 except BenchError as error:
-    raise WorkflowError(f"the configuration is refused\n{error}")
+    sys.exit(
+        f"The configuration is refused:\n{error}"
+    )  # a WorkflowError would name this file before the user's
 
 # Whether it is a pack's study. Snakemake would draw what a summary has already, and be silent about runs that cannot be had.
 PACKED = any(
     Path(file).match("results/packs/*/study.yaml") for file in workflow.configfiles
 )
 if absent := [run.key for run in PLAN.runs if PACKED and not run.record.exists()]:
-    raise WorkflowError(
+    sys.exit(
         f"{len(absent)} of {len(PLAN.runs)} runs are not in the pack, such as {absent[0]}, and a pack's study measures nothing. "
         "Unpack one that has them, or narrow SELECT."
     )
 
 RUNS = [(run.deployment.name, run.name) for run in PLAN.runs]
 FIGURES = figures_of(PLAN.rows)
+
+
+def with_closing_lines(record):
+    """What ends a workflow, also where it had nothing to do: Snakemake has no hook for that."""
+    if record.msg == NOTHING_TO_BE_DONE_MSG:
+        from bench.words.closing import closing_lines_again
+
+        runs = [run.digest for run in PLAN.runs]
+        lines = closing_lines_again(Path(paths.SUMMARY), runs, figures=len(FIGURES))
+        record.msg = "\n".join([record.msg, *lines])
+    return True
+
+
+logger.addFilter(with_closing_lines)
 
 
 wildcard_constraints:

@@ -10,7 +10,8 @@ from bench.shipped import BENCH
 __all__ = ["AGAIN", "MOST_LINES", "Answer", "listed", "remedy_once", "shortened"]
 
 MOST_LINES = 8  # of an answer; what there is beyond stands in the tables
-AGAIN = f"Measure the invalid runs again: `{BENCH} discard --invalid`, then the same command as before."
+_COMMAND = "make" if BENCH != "bench" else "snakemake"
+AGAIN = f"Measure the invalid runs again: `{BENCH} discard --invalid`, then the same `{_COMMAND}` command as before."
 
 
 @dataclass(frozen=True)
