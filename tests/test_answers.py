@@ -415,8 +415,12 @@ def test_how_to_measure_again_is_said_once_in_a_command_that_is_there(summary):
 def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
     assert changed_thresholds(Thresholds()) == ""
     changed = Thresholds(other_share=0.99)
-    said = "Validity was judged by limits that the study changed: `other_share` 0.99 in place of 0.15."
+    said = "The study loosened limits of validity: `other_share` 0.99 (default 0.15). By the defaults more runs may be invalid."
     assert changed_thresholds(changed) == said
+    assert changed_thresholds(Thresholds(drift=1.0, scrape_share=0.0, send_spread_s=0.01)) == (
+        "The study loosened limits of validity: `scrape_share` 0 (default 0.25) and `drift` 1 (default 0.1). By the defaults more runs "
+        "may be invalid. The study tightened limits of validity: `send_spread_s` 0.01 (default 0.1)."
+    )
     results = study([{**summary, "run": "r"}])
     write_report(
         tmp_path / "report.html",
@@ -428,12 +432,16 @@ def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
         thresholds=changed,
     )
     assert said in (tmp_path / "report.md").read_text()
-    assert "<code>other_share</code> 0.99 in place of 0.15" in (tmp_path / "report.html").read_text()
+    assert "<code>other_share</code> 0.99 (default 0.15)" in (tmp_path / "report.html").read_text()
 
 
 def test_reasons_that_differ_in_numbers_alone_are_one():
-    reasons = ["others took 17%, over 15%", "late by 2 s", "others took 53%, over 15%"]
-    assert alike(reasons) == [("others took 17–53%, over 15%", 2), ("late by 2 s", 1)]
+    parts = [f"2{i} % slower in round 1 from 0{i}:00:00 UTC on than in its part from 09:00:00 UTC on" for i in (1, 2)]
+    assert alike(parts) == [
+        ("21–22 % slower in round 1 from 01:00:00–02:00:00 UTC on than in its part from 09:00:00 UTC on", 2)
+    ]
+    reasons = ["others took 17 %, over 15 %", "late by 2 s", "others took 53 %, over 15 %"]
+    assert alike(reasons) == [("others took 17–53 %, over 15 %", 2), ("late by 2 s", 1)]
 
 
 def test_the_first_line_counts_what_can_be_trusted():

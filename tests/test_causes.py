@@ -18,7 +18,8 @@ from bench.analysis.bottleneck import (
 )
 from bench.analysis.evidence import At
 from bench.analysis.server_load import ServerLoad, server_load
-from bench.study import parse_slo
+from bench.records.latencies import LATENCIES, Latency
+from bench.study import Slo, parse_slo
 from bench.study.config import Thresholds
 from bench.words.causes import _more_kv, _next, held_text, remedy, why
 from tests.planted import frame, rate_row, served_row, short_row, steady_row, summary_rows
@@ -82,7 +83,7 @@ def test_the_kv_cache_admits_no_more(summary):
 def test_prompts_wait_for_arithmetic(summary):
     found, _ = cause(ladder(summary, base_ms=4, each_ms=0.02, prompt_ms=100), TTFT)
     assert found.cause == "prefill"
-    assert "prompts take 90% of the time" in why(found)  # 12 a second, 100 ms each, would be more than there is
+    assert "prompts take 90 % of the time" in why(found)  # 12 a second, 100 ms each, would be more than there is
 
 
 def test_steps_are_slow_with_many_requests(summary):
@@ -338,7 +339,7 @@ def test_when_the_kv_cache_has_no_room(columns, told, left):
 def test_prompts_or_steps_by_their_share_of_the_time(share, found):
     limit = _compute(level(), server(prefill_share=share), At(8.0))
     assert limit.cause == found
-    assert share is None or f"prompts take {share:.0%} of the time" in why(limit)
+    assert share is None or f"prompts take {100 * share:.0f} % of the time" in why(limit)
 
 
 @pytest.mark.parametrize(
@@ -542,3 +543,15 @@ def test_a_burst_that_takes_all_slots_of_a_cache_is_not_told_to_find_more_memory
     limit, _ = cause(rows, TTFT, slots=4, of_cache=True)
     assert frame(rows, slots=4, of_cache=True)["saturated"].to_list()[1]
     assert (limit.cause, "memory" in remedy(limit)) == (found, False)
+
+
+def test_a_latency_of_which_nobody_knows_what_it_consists_of_has_no_cause(summary, monkeypatch):
+    """It was taken for E2E: here its cause would be the slots."""
+    monkeypatch.setitem(LATENCIES, "answer", Latency("answer time"))
+    runs = frame(ladder(summary, room=4), slots=4)
+    point = operating_points(runs, TTFT).row(0, named=True)
+    assert bottleneck(runs, point, TTFT).cause == "sequences"
+    other = {**point, "missed": [{**miss, "by": "answer_p95_s"} for miss in point["missed"]]}
+    found = bottleneck(runs, other, [Slo("answer", "p95", 0.5)])
+    assert (found.cause, found.evidence.metric) == ("unknown", "answer")
+    assert why(found).endswith("answer time is missed; what it consists of, and so why, is not known.")

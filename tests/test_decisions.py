@@ -284,19 +284,19 @@ def test_predicted_and_measured_stand_side_by_side(summary):
     )
     ceilings = plan(geometry, accelerators()["h100"], Demand(32, 32), Setting(dtype="float16", kv_dtype="float16"))["ceilings"]
     assert [(quantity(each), each.predicted, each.measured, comparison(each)) for each in found] == [
-        ("KV capacity (tokens)", 600, 640, "+6.7%"),
+        ("KV capacity (tokens)", 600, 640, "+6.7 %"),
         ("saturation with short (requests)", 10, 16, "within the levels: full at 16, not at 8"),
         (
             "decode of one request, short (tokens/s)",
             ceilings["decode_tokens_per_s_at_context"],
             100,
-            f"{found[2].ratio:.0%} of the ceiling",
+            f"{100 * found[2].ratio:.0f} % of the ceiling",
         ),
         (
             "prefill of one request, short (tokens/s)",
             32 / ceilings["ttft_s"],
             1600,
-            f"{found[3].ratio:.0%} of the ceiling",
+            f"{100 * found[3].ratio:.0f} % of the ceiling",
         ),
     ]
     assert all(each.ratio < 1 for each in found[2:])
@@ -333,7 +333,7 @@ def test_a_predicted_saturation_lies_between_levels_or_levels_apart(summary, pre
     assert found.ratio == measured / predicted
 
 
-@pytest.mark.parametrize(("planned", "said"), [(640, "the same"), (600, "+6.7%"), (1280, "-50.0%")])
+@pytest.mark.parametrize(("planned", "said"), [(640, "the same"), (600, "+6.7 %"), (1280, "-50.0 %")])
 def test_planned_and_reported_kv_capacity(summary, planned, said):
     runs = frame(summary, {"a": {"levels": (1,), "launch": {"plan": {"kv_tokens": planned}}}})
     (found,) = predictions(runs, saturation(runs).clear(), geometries={}, deployments={}, device=None)
@@ -465,13 +465,13 @@ def table(row, **changed):
 @pytest.mark.parametrize(
     ("row", "c_max", "cost"),
     [
-        ({}, 9.0, "; at 16 throughput is 20% below its highest"),
-        ({}, 8.5, "; at 16 throughput is 20% below its highest"),
-        ({}, None, "; at 16 throughput is 20% below its highest"),
+        ({}, 9.0, "; at 16 throughput is 20 % below its highest"),
+        ({}, 8.5, "; at 16 throughput is 20 % below its highest"),
+        ({}, None, "; at 16 throughput is 20 % below its highest"),
         ({}, 8.4, None),  # an SLO ends the range before memory does
         ({"saturation_kind": "flat"}, 9.0, ""),
         ({"saturation_high": None}, 9.0, ""),
-        ({"saturation_high": 32.0}, 9.0, "; at 32 throughput is 40% below its highest"),
+        ({"saturation_high": 32.0}, 9.0, "; at 32 throughput is 40 % below its highest"),
         ({"axis": "request_rate"}, 9.0, None),
         ({"below": None}, 9.0, None),
     ],
@@ -681,7 +681,7 @@ def test_hits_that_are_lost_as_the_cache_fills(summary, rates, usage, advised):
     assert len(found) == advised
     if advised:
         assert (
-            "in short on a the prefix cache serves 60% of the prompts' tokens at 1 and 39% at 8, where it is full."
+            "in short on a the prefix cache serves 60 % of the prompts' tokens at 1 and 39 % at 8, where it is full."
             in sentence(found[0])
         )
         assert found[0].runs == ("a/1", "a/8")

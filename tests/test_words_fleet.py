@@ -51,7 +51,7 @@ def test_the_ends_of_an_interval():
     [
         ({"kind": "unknown"}, "no valid run"),
         ({"kind": "below", "missed_at": 1.0, "missed": [{"by": "growth", "growth": 0.5}]},
-         "no measured load meets the SLOs: at 1 it misses steadiness (requests pile up: 50% of those that come stay)"),
+         "no measured load meets the SLOs: at 1 it misses steadiness (requests pile up: 50 % of those that come stay)"),
         ({"kind": "unsettled", "missed_at": 1.0, "missed": None, "unsettled": "empty", "unsettled_needs_s": None},
          "no steady state: at 1 no request was sent"),
         ({"kind": "unjudged", "missed_at": 1.0, "missed": [{"by": "ttft_p50_s", "limit_s": 1.0}]},
@@ -73,7 +73,7 @@ ADVICE = {
     MemoryBound("a", "w", 8.0, (4.0, 16.0), 8.0, 16.0): ("Hardware makers", "its throughput peaks at 8 requests, between 4 and 16,"),
     SecondDevice("w", 4.0, 2, 1, 2.5): ("Hardware makers", "2 of them give 2.5 times the throughput of 1,"),
     Stalls("a", "w", 4.0, 0.01, 0.1): ("Hardware makers", "one gap between tokens in a hundred is 10 times the median (100 against 10 ms)"),
-    Eviction("a", "w", (1.0, 8.0), (0.6, 0.4)): ("Hardware makers", "serves 60% of the prompts' tokens at 1 and 40% at 8, where it is full."),
+    Eviction("a", "w", (1.0, 8.0), (0.6, 0.4)): ("Hardware makers", "serves 60 % of the prompts' tokens at 1 and 40 % at 8, where it is full."),
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-__all__ = ["Count", "Size", "Strict", "checked_address", "parse_size", "shown_size"]
+__all__ = ["Count", "Size", "Strict", "checked_address", "parse_size", "shown_share", "shown_size"]
 
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _MOST_BYTES = 2**50
@@ -49,6 +49,11 @@ def shown_size(size: float) -> str:
     """A number of bytes as a message gives it, such as `1.5 GiB`, `48 MiB` or `16 KiB`."""
     unit = next((unit for unit in ("GiB", "MiB", "KiB") if size >= _UNITS[unit]), None)
     return f"{size / _UNITS[unit]:,.2f}".rstrip("0").rstrip(".") + f" {unit}" if unit else f"{size:.0f} bytes"
+
+
+def shown_share(share: float, digits: int = 0) -> str:
+    """A share (0–1, or more) as a text gives it, such as `16 %` or `1.5 %`."""
+    return f"{100 * share:.{digits}f} %"
 
 
 Size = Annotated[

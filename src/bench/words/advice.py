@@ -16,6 +16,7 @@ from bench.analysis.recommendation import (
     SecondDevice,
     Stalls,
 )
+from bench.fields import shown_share
 from bench.words.capacity import misses
 from bench.words.loads import load_text
 
@@ -56,7 +57,11 @@ def sentence(advice: Advice) -> str:
                 f"({found.workload}), and add instances beyond: at {found.missed_at:g} it misses {misses(found.missed)}."
             )
         case Headroom() as found:
-            lost = f"; at {found.loss_at:g} throughput is {found.loss:.0%} below its highest" if found.loss is not None else ""
+            lost = (
+                f"; at {found.loss_at:g} throughput is {shown_share(found.loss)} below its highest"
+                if found.loss is not None
+                else ""
+            )
             return (
                 f"{_range(*found.requests)} requests of {found.workload} in flight leave 10 to 15 % of the KV cache of "
                 f"{found.deployment} free, for requests that are longer than these. It is full at {found.full:g} and was not at "
@@ -85,7 +90,7 @@ def sentence(advice: Advice) -> str:
             (low, high), (first, last) = found.levels, found.hit_rates
             return (
                 f"Tiered KV memory would keep what is shared: in {found.workload} on {found.deployment} the prefix cache serves "
-                f"{first:.0%} of the prompts' tokens at {low:g} and {last:.0%} at {high:g}, where it is full."
+                f"{shown_share(first)} of the prompts' tokens at {low:g} and {shown_share(last)} at {high:g}, where it is full."
             )
     assert_never(advice.evidence)
 
