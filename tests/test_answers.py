@@ -11,6 +11,7 @@ from benchmarks.factors import planted as crossed
 from bench.aggregate import summary_frame
 from bench.analysis.decisive import _effect
 from bench.figures import Results
+from bench.figures.conditions import crossed_factors, levels, plain
 from bench.report import write_report
 from bench.report.answers import answers
 from bench.report.findings import findings
@@ -262,6 +263,38 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
         "chat: not known, no run is valid.",
         "step: how it recovers from the step is not known, the run is invalid.",
     )
+
+
+# Lengths at several loads
+
+
+def of_lengths(summary, levels, **more):
+    """Two lengths of one ladder, as `output_tokens: [64, 128]` writes them."""
+    base = {**summary, "deployment": "a", "family": "chat", **more}
+    return [
+        {**steady_row({**base, "workload": f"chat-o{output}", "output_fixed": output}, level, ttft=0.1 if level < 8 else 9.0), "run": f"o{output}_{level}"}
+        for output in (64, 128) for level in levels
+    ]  # fmt: skip
+
+
+def test_each_length_that_was_measured_at_several_loads_has_a_capacity_of_its_own(summary):
+    decision = Decision(slo=["ttft_p90=1s"])
+    found = answered(study(of_lengths(summary, (1, 2, 4, 8)), decision=decision))
+    assert set(found) == {"capacity", "concurrency"}
+    assert [line.split(": carries")[0] for line in found["capacity"].lines] == ["a · chat-o64", "a · chat-o128"]
+    lonely = answered(study(of_lengths(summary, (4,)), decision=decision))
+    assert set(lonely) == {"alone"}
+    assert [line.partition(", 4 requests in flight")[0] for line in lonely["alone"].lines] == ["a · chat-o64", "a · chat-o128"]
+
+
+def test_lengths_at_several_loads_have_the_figures_of_loads_and_crossed_factors_have_not(summary):
+    loads, alone = (study(of_lengths(summary, levels)).runs.to_dicts() for levels in ((1, 2, 4), (4,)))
+    assert plain(loads) == loads and levels(3)(loads)
+    assert plain(alone) == [] and not levels(1)(alone)
+    bursts = [{**row, "arrival": "burst"} for row in loads]
+    assert plain(bursts) == bursts
+    crossed_with = [{**row, "prompt_fixed": prompt} for row in bursts for prompt in (8, 16)]
+    assert crossed_factors(crossed_with) and plain(crossed_with) == []
 
 
 # A baseline

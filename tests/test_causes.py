@@ -1,5 +1,7 @@
 """Why a curve carries no more: servers with one planted limit each, and what is said where the server does not tell."""
 
+import sys
+
 import polars as pl
 import pytest
 
@@ -18,8 +20,7 @@ from bench.analysis.bottleneck import (
 )
 from bench.analysis.evidence import At
 from bench.analysis.server_load import ServerLoad, server_load
-from bench.records.latencies import LATENCIES, Latency
-from bench.study import Slo, parse_slo
+from bench.study import parse_slo
 from bench.study.config import Thresholds
 from bench.words.causes import _more_kv, _next, held_text, remedy, why
 from tests.planted import frame, rate_row, served_row, short_row, steady_row, summary_rows
@@ -546,12 +547,11 @@ def test_a_burst_that_takes_all_slots_of_a_cache_is_not_told_to_find_more_memory
 
 
 def test_a_latency_of_which_nobody_knows_what_it_consists_of_has_no_cause(summary, monkeypatch):
-    """It was taken for E2E: here its cause would be the slots."""
-    monkeypatch.setitem(LATENCIES, "answer", Latency("answer time"))
-    runs = frame(ladder(summary, room=4), slots=4)
-    point = operating_points(runs, TTFT).row(0, named=True)
-    assert bottleneck(runs, point, TTFT).cause == "sequences"
-    other = {**point, "missed": [{**miss, "by": "answer_p95_s"} for miss in point["missed"]]}
-    found = bottleneck(runs, other, [Slo("answer", "p95", 0.5)])
-    assert (found.cause, found.evidence.metric) == ("unknown", "answer")
-    assert why(found).endswith("answer time is missed; what it consists of, and so why, is not known.")
+    """It was taken for E2E: its cause would be decoding."""
+    slos = [parse_slo("e2e_p95=500ms")]
+    known, _ = cause(ladder(summary, room=4), slos, slots=4)
+    assert known.cause != "unknown"
+    monkeypatch.setattr(sys.modules["bench.analysis.bottleneck"], "_EXPLAINED", {"ttft", "tpot"})
+    found, _ = cause(ladder(summary, room=4), slos, slots=4)
+    assert (found.cause, found.evidence.metric) == ("unknown", "e2e")
+    assert why(found).endswith("E2E is missed; what it consists of, and so why, is not known.")
