@@ -18,6 +18,7 @@ from bench.report.findings import findings
 from bench.study import Decision
 from bench.study.config import Thresholds
 from bench.words import saturates
+from bench.words.answer import by_advice
 from bench.words.closing import closing_lines_again
 from bench.words.trust import alike, changed_thresholds, first_line
 from tests import records
@@ -94,7 +95,7 @@ def test_what_a_token_costs_and_what_streaming_buys(summary):
     assert prompt.startswith("A prompt token costs 0.5") and "(prompts of 128 to 2,048 tokens)" in prompt
     assert re.match("An output token costs (10.0|9.9)", output) and "No bend shows" in prompt
     assert "something to read after 0.35 s, without it after 5.6 s (1,024 + 512 tokens)" in streaming
-    assert "An output token takes as long as 20 prompt tokens" in text(found["lengths"])
+    assert "An output token of decode takes as long as 20 prompt tokens of prefill: " in text(found["lengths"])
     assert "one run of each kind, so how far two such runs differ by chance is not known" in text(found["lengths"])
 
 
@@ -511,3 +512,10 @@ def test_a_study_that_is_finished_says_what_is_invalid_if_the_table_is_its_own(s
     assert "`.venv/bin/bench discard --invalid`" in line
     assert closing_lines_again(tmp_path / "summary.parquet", ["a"], figures=1) == []
     assert closing_lines_again(tmp_path / "none.parquet", ["a"], figures=1) == []
+
+
+def test_the_same_advice_for_several_curves_is_one_line():
+    found = [("a", "send less."), ("b", "send less."), ("c", ""), ("d", "send no more than 2.")]
+    assert by_advice(found) == ["a and b: send less.", "d: send no more than 2."]
+    assert by_advice([(name, "x.") for name in "abcdef"]) == ["a, b, c, d and 2 more: x."]
+    assert by_advice([(name, "x.") for name in "abcde"]) == ["a, b, c, d and e: x."]

@@ -182,7 +182,7 @@ def test_a_larger_model_that_holds_more_is_advice_for_developers(summary):
     four = {"kv_tokens": 4 * 640}  # a fourth of the bytes a token, in as much memory
     whom, text, runs = said(frame(summary, {"small": small, "large": large}, {"large": four}), [])[0]
     assert whom == "Developers"
-    assert "large has 2 times the parameters of small, and its KV cache is full at 8 requests instead of 4" in text
+    assert "large has 2 times the parameters of small, and its KV cache is full at 8 requests of short instead of 4" in text
     assert set(runs) == {"small/2", "small/4", "large/4", "large/8"}
     late = {
         **small,
@@ -597,7 +597,7 @@ def test_a_larger_model_that_holds_more_by_hand(summary, small, advised):
     if not small:
         assert sentence(found[0]) == (
             "A model's KV bytes per token decide how many requests fit, not its parameters: a has 1.5 times the parameters of b, "
-            "and its KV cache is full at 16 requests instead of 4, because a token takes 100 bytes instead of 400 of the 3.906 MiB that "
+            "and its KV cache is full at 16 requests of short instead of 4, because a token takes 100 bytes instead of 400 of the 3.906 MiB that "
             "both have. Within the SLOs it carries 10 requests/s against 12: look at both."
         )
         assert found[0].runs == ("a/8", "a/16", "b/2", "b/4")
@@ -612,7 +612,7 @@ def test_of_several_pairs_the_most_striking_is_told(summary):
     rows = [FULL_AT_16, {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "kv_bytes_per_token": 400},
             {**FULL_AT_16, "deployment": "c", "parameters": 8, "measured": 8.0, "kv_bytes_per_token": 400}]  # fmt: skip
     (found,) = _kv_bytes(valid, pl.DataFrame(rows), pl.DataFrame(schema={"workload": pl.String}))
-    assert "a has 3.8 times the parameters of c, and its KV cache is full at 16 requests instead of 8" in sentence(found)
+    assert "a has 3.8 times the parameters of c, and its KV cache is full at 16 requests of short instead of 8" in sentence(found)
 
 
 @pytest.mark.parametrize(

@@ -97,14 +97,14 @@ def sentence(advice: Advice) -> str:
 
 def _kv_bytes(found: KvBytes) -> str:
     (ours, theirs), (each, other) = found.requests, found.token_bytes
-    but = ""
+    but, of = "", f" of {found.workload}" if found.workload else ""
     if found.same_bytes:
         but = f" {found.same_bytes}, with other parameters but as many bytes per token, is full at {ours:g} too."
     if found.rps is not None:
         but += f" Within the SLOs it carries {found.rps[0]:.3g} requests/s against {found.rps[1]:.3g}: look at both."
     return (
         f"A model's KV bytes per token decide how many requests fit, not its parameters: {found.deployment} has "
-        f"{found.parameters:.2g} times the parameters of {found.other}, and its KV cache is full at {ours:g} requests instead of "
+        f"{found.parameters:.2g} times the parameters of {found.other}, and its KV cache is full at {ours:g} requests{of} instead of "
         f"{theirs:g}, because a token takes {each:,} bytes instead of {other:,} of the {found.kv_bytes / 2**20:,.4g} MiB that both "
         f"have.{but}"
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from bench.study import Slo
-from bench.words.answer import AGAIN, Answer, listed, shortened
+from bench.words.answer import AGAIN, Answer, by_advice, listed, shortened
 from bench.words.capacity import BURSTS, c_max, rate
 from bench.words.fleet import interval
 from bench.words.loads import count_text
@@ -38,7 +38,9 @@ class Carries(Protocol):
 def answer(curves: Sequence[Carries], slos: Sequence[Slo], peak_rps: float | None) -> Answer:
     """What one instance carries within the SLOs, and what a peak takes."""
     peak = f", and how many does a peak of {peak_rps:g} requests/s take" if peak_rps is not None else ""
-    raise_it = [f"{curve.name}, to carry more: {_lower_case(curve.remedy)}" for curve in curves if curve.remedy]
+    raise_it = by_advice(
+        (curve.name, f"to carry more, {_lower_case(curve.remedy)}" if curve.remedy else "") for curve in curves
+    )
     unknown = any(curve.point and curve.point["kind"] == "unknown" for curve in curves)
     ends = [end for curve in curves if (end := _upper_end(curve))]
     plan = [f"To carry the peak at 95 % confidence, plan {listed(ends)}."] if ends else []
