@@ -354,7 +354,7 @@ def test_ceilings_stand_beside_valid_requests_that_were_alone(summary):
 
     decode, prefill = ceilings()["decode"], ceilings()["prefill"]
     assert (decode.measured, prefill.measured) == (pytest.approx(1 / 0.02), pytest.approx(32 / 0.04))
-    assert comparison(decode) == f"{100 * decode.measured / decode.predicted:.0f}% of the ceiling"
+    assert comparison(decode) == f"{100 * decode.measured / decode.predicted:.0f} % of the ceiling"
     two = plan(geometry, h100, Demand(32, 32), Setting(kv_dtype="fp8", tensor_parallel=2))["ceilings"]
     found = ceilings(dtype="auto", kv_cache_dtype="fp8", tensor_parallel=2)
     assert found["decode"].predicted == two["decode_tokens_per_s_at_context"]
@@ -612,7 +612,9 @@ def test_of_several_pairs_the_most_striking_is_told(summary):
     rows = [FULL_AT_16, {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "kv_bytes_per_token": 400},
             {**FULL_AT_16, "deployment": "c", "parameters": 8, "measured": 8.0, "kv_bytes_per_token": 400}]  # fmt: skip
     (found,) = _kv_bytes(valid, pl.DataFrame(rows), pl.DataFrame(schema={"workload": pl.String}))
-    assert "a has 3.8 times the parameters of c, and its KV cache is full at 16 requests of short instead of 8" in sentence(found)
+    assert "a has 3.8 times the parameters of c, and its KV cache is full at 16 requests of short instead of 8" in sentence(
+        found
+    )
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, 
     assert "A &lt;study&gt;" in page.text
     assert "1 request had another output length" in page.text
     assert "Some part of 2 of 6 runs cannot be trusted" in page.text
-    assert "HF_HUB_OFFLINE=1 NOTE=&#39;…&#39; vllm &#39;&lt;serve&gt;&#39;" in page.text
+    assert "HF_HUB_OFFLINE=1 NOTE=&#39;&lt;secret&gt;&#39; vllm &#39;&lt;serve&gt;&#39;" in page.text
     assert not re.findall(r'(?:src|href)="https?:', page.text)
     write_manifest(tmp_path / "all", figures=paths, page=tmp_path / "report.html", results=study)
     manifest = json.loads((tmp_path / "all").read_text())

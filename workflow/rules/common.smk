@@ -31,7 +31,7 @@ from bench.study import Paths as paths
 from bench.study import Plan, load_config
 from bench.study.last import remember_study
 from bench.study.plan import PROTOCOL, digest
-from bench.study.precision import thin_levels
+from bench.study.precision import auto_lines, thin_levels
 from bench.workflow import announce_workflow, end_jobs_on_sigterm
 
 announce_workflow(SOURCES)
@@ -74,7 +74,7 @@ onstart:
         f"`{BENCH} watch`, in another terminal, shows a session while it measures.",
         file=sys.stderr,
     )
-    for line in thin_levels(PLAN.runs, PLAN.config.decision.slos):
+    for line in (*auto_lines(PLAN), *thin_levels(PLAN.runs, PLAN.config.decision.slos)):
         print(f"Note: {line}", file=sys.stderr)
     if workflow.local_exec:
         # Snakemake's limit of jobs a second is meant for clusters. Here each round of scheduling would bring another one a second later,
