@@ -22,6 +22,8 @@ from bench.report import write_manifest, write_report
 from bench.report.provenance import deployments, overview, workloads
 from bench.study import Decision
 from tests import records
+from tests.planted import steady_row
+from tests.test_answers import study as of_rows
 from tests.test_figures import PEAK, drawn_rows, planted, results
 
 VOID = {"meta", "link", "br", "input", "img", "hr"}
@@ -319,3 +321,17 @@ def test_the_page_s_libraries_are_bundled_once(tmp_path, summary, monkeypatch):
         assert bundle() in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert len(made) == 1 + 2  # two of them are the test's
     assert {file.name for file in tmp_path.iterdir()} == {"report.html", f".vega-{vl_convert.__version__}.js"}
+
+
+def test_the_table_of_operating_points_fits_a_page_and_a_contradiction_stands_below_it(tmp_path, summary):
+    base = {**summary, "deployment": "a", "workload": "chat", "family": "chat"}
+    slow = [steady_row(base, level, e2e=0.5, rps=2.0 * level) for level in (1, 2)]  # Little's law: level ÷ 0.5 s
+    study = of_rows(slow, decision=Decision(slo=["ttft_p90=1s"]))
+    page = drawn(tmp_path, study)
+    heads = [
+        text for text, _ in re.findall(r'<th scope="col">(.*?)</th>()', page.text.partition("What one instance carries")[2])
+    ]
+    assert len(heads[: heads.index("knee") + 1]) == 8
+    assert "Little's law gives" not in page.text
+    fast = of_rows([{**row, "steady_e2e_mean_s": 5.0} for row in slow], decision=Decision(slo=["ttft_p90=1s"]))
+    assert re.search("✕ a: Little&#39;s law gives 0.1 times the requests/s", drawn(tmp_path, fast).text)
