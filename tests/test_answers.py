@@ -519,3 +519,16 @@ def test_the_same_advice_for_several_curves_is_one_line():
     assert by_advice(found) == ["a and b: send less.", "d: send no more than 2."]
     assert by_advice([(name, "x.") for name in "abcdef"]) == ["a, b, c, d and 2 more: x."]
     assert by_advice([(name, "x.") for name in "abcde"]) == ["a, b, c, d and e: x."]
+
+
+def test_what_the_peak_takes_of_alike_curves_is_one_part(summary):
+    curves = [
+        steady_row({**summary, "deployment": name}, level, ttft=0.1 if level < 8 else 9.0)
+        for name in "ab"
+        for level in (1, 2, 4, 8)
+    ]
+    decision = Decision(slo=["ttft_p90=1s"], peak_rps=100)
+    (plan, *_) = answered(study(curves, decision=decision))["capacity"].do
+    assert re.fullmatch(
+        r"To carry the peak at 95 % confidence, plan \d+ GPUs of a and b \(\d+ instances, times the safety factor 1.3\)\.", plan
+    )

@@ -245,6 +245,15 @@ def test_the_readme_fits_a_page_and_its_links_lead_somewhere():
             assert not anchor or anchor in anchors(ROOT / file), target
 
 
+def test_links_between_pages_lead_to_files_too():
+    """Pages that the site makes have a file that says so, for readers of the repository."""
+    for page in (ROOT / "docs").rglob("*.md"):
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+            assert ":" in target or (page.parent / target).exists(), (page, target)
+    for name in ("configuration", "cli", "records"):
+        assert "The site (`make docs`)" in (ROOT / f"docs/reference/{name}.md").read_text()
+
+
 def anchors(page):
     """The anchors of a page's headings, as the site and code hosts make them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)

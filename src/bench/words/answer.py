@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from bench.shipped import BENCH
 
-__all__ = ["AGAIN", "MOST_LINES", "Answer", "by_advice", "listed", "remedy_once", "shortened"]
+__all__ = ["AGAIN", "MOST_LINES", "Answer", "by_advice", "in_line", "listed", "remedy_once", "shortened"]
 
 _NAMED = 4  # curves in a line
 MOST_LINES = 8  # of an answer; what there is beyond stands in the tables
@@ -48,10 +48,11 @@ def by_advice(found: Iterable[tuple[str, str]]) -> list[str]:
     for name, text in found:
         if text:
             curves.setdefault(text, []).append(name)
-    return [f"{_in_short(names)}: {text}" for text, names in curves.items()]
+    return [f"{in_line(names)}: {text}" for text, names in curves.items()]
 
 
-def _in_short(names: Sequence[str]) -> str:
+def in_line(names: Sequence[str]) -> str:
+    """Names in a sentence, the first of many with how many more there are."""
     left = len(names) - _NAMED
     return listed(names) if left <= 1 else f"{', '.join(names[:_NAMED])} and {left} more"
 
