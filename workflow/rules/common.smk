@@ -74,7 +74,10 @@ onstart:
         f"`{BENCH} watch`, in another terminal, shows a session while it measures.",
         file=sys.stderr,
     )
-    for line in (*auto_lines(PLAN), *thin_levels(PLAN.runs, PLAN.config.decision.slos)):
+    for line in (
+        *auto_lines(PLAN),
+        *thin_levels(PLAN.runs, PLAN.config.decision.slos),
+    ):
         print(f"Note: {line}", file=sys.stderr)
     if workflow.local_exec:
         # Snakemake's limit of jobs a second is meant for clusters. Here each round of scheduling would bring another one a second later,

@@ -72,7 +72,8 @@ def _range(numbers: tuple[str, ...]) -> str:
 def changed_thresholds(thresholds: Thresholds) -> str:
     """Which limits of validity differ from the defaults, those first that let more pass; empty where none does."""
     usual = Thresholds()
-    loosened, tightened = [], []
+    loosened: list[str] = []
+    tightened: list[str] = []
     for name in Thresholds.model_fields:
         here, default = getattr(thresholds, name), getattr(usual, name)
         if here != default:
