@@ -163,7 +163,10 @@ def library(*parts):
 def code_of_figure(figure):
     """Digest of the code that decides a figure."""
     chart = f"figures/charts/{figure.replace('-', '_')}.py"
-    return library("figures", "analysis", "records", "statistics.py", "words", chart)
+    return library(
+        *("figures", "analysis", "fields.py", "records", "statistics.py", "words"),
+        chart,
+    )
 
 
 def of_runs(pattern):
