@@ -2,6 +2,8 @@
 
 from typing import get_args
 
+import re
+
 import pytest
 
 from bench.analysis.judging import Miss
@@ -19,7 +21,7 @@ from bench.analysis.recommendation import (
     Stalls,
 )
 from bench.words.advice import role, sentence
-from bench.words.fleet import ends, interval, little, no_point, takes
+from bench.words.fleet import ends, interval, little, next_step, no_point, takes
 
 FLEET = {"instances": 25, "instances_least": None, "instances_most": 28, "gpus": None, "peak_rps": 100.0, "safety": 1.3}
 
@@ -60,6 +62,22 @@ def test_the_ends_of_an_interval():
 )  # fmt: skip
 def test_why_there_is_nothing_to_size_by(point, text):
     assert no_point(point) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [
+        (
+            "unknown",
+            r"`.venv/bin/bench runs` says why\. Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then",
+        ),
+        ("below", "Measure lower loads, or allow more with --slo"),
+        ("unjudged", "Name another latency with --slo"),
+    ],
+)
+def test_what_would_give_something_to_size_by(kind, step):
+    assert re.match(step, next_step({"kind": kind}))
+    assert next_step({"kind": "unsettled"}) == ""  # `no_point` says so
 
 
 ADVICE = {
