@@ -1,8 +1,7 @@
 """A fleet and recommendations in words, where a number is not known."""
 
-from typing import get_args
-
 import re
+from typing import get_args
 
 import pytest
 
