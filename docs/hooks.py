@@ -49,7 +49,7 @@ _RECORDS: dict[str, type[Any]] = {
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages."""
+    """Add the generated pages. Those of the reference take the place of files that say so to readers of the repository."""
     pages = {
         "reference/configuration.md": configuration(),
         "reference/cli.md": commands(),
@@ -58,6 +58,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "changelog.md": included("CHANGELOG.md", "."),
     }
     for path, text in pages.items():
+        if (placeholder := files.get_file_from_path(path)) is not None:
+            files.remove(placeholder)
         files.append(File.generated(config, path, content=text))
     return files
 

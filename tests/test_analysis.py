@@ -28,19 +28,19 @@ from tests.planted import reasons
         ({"client_loop_lag_max_s": 0.6}, "stood still for 0.6 s"),
         ({"client_send_spread_s": 0.5}, "burst took too long"),
         ({"client_clock_skew_s": 0.005}, "clocks of our processes differ by 0.005 s"),
-        ({"host_other_share": 0.4}, "other processes took 40% of the cores' time, over 15%"),
-        ({"client_cpu_share": 0.99}, "the client was the limit: 99% of a core"),
+        ({"host_other_share": 0.4}, "other processes took 40 % of the cores' time, over 15 %"),
+        ({"client_cpu_share": 0.99}, "the client was the limit: 99 % of a core"),
         (
             {"client_in_flight_mean": 8.0, "server_in_flight_mean": 12.0},
             r"server had 12.0 .* the client 8.0: others use it too",
         ),
-        ({"held_back_requests": 500.0, "held_back_share": 0.8}, r"server lacked 500 \(80%\) at half of the scrapes"),
+        ({"held_back_requests": 500.0, "held_back_share": 0.8}, r"server lacked 500 \(80 %\) at half of the scrapes"),
         ({"scrape_gap_max_s": 3.0}, "no scrape for"),
         ({"scraped": False}, "no scrape succeeded"),
         ({"scraped_before": False}, "no scrape came before the load"),
         ({"scraped_after": False}, "no scrape came after the load"),
         ({"counters_fell": ["vllm:y"]}, r"counters fell back \(vllm:y\)"),
-        ({"scrape_share": 0.2}, "only 20% of the scrapes due during the load came"),
+        ({"scrape_share": 0.2}, "only 20 % of the scrapes due during the load came"),
         ({"metrics_missing": ["vllm:x"]}, "lacks vllm:x"),
         ({"prefix_hits": 64.0}, "64 tokens came from the prefix cache"),
     ],
@@ -75,7 +75,7 @@ def test_a_further_reason_counts_like_our_own(summary):
     found = verdict(summary, Thresholds(), [Reason("machine", "drift", drift=DRIFT)])
     assert (found.faults, reasons(found), found.valid) == (
         ["machine"],
-        ["the machine was 10% slower in round 2 than in the others (reference load 1.1 s against 1 s)"],
+        ["the machine was 10 % slower in round 2 than in the others (reference load 1.1 s against 1 s)"],
         False,
     )
 
@@ -123,7 +123,7 @@ def test_hits_that_the_workload_implies_are_no_fault(summary):
     shared = {**summary, "prefix_hits": 50.0, "prefix_hit_rate": 0.5, "prefix_hit_rate_expected": 0.5}
     assert reasons(verdict(shared, Thresholds())) == []
     found = reasons(verdict({**shared, "prefix_hit_rate": 0.3}, Thresholds()))
-    assert found == ["the prefix cache served 30.0% of the prompts' tokens, where the workload implies 50.0%"]
+    assert found == ["the prefix cache served 30.0 % of the prompts' tokens, where the workload implies 50.0 %"]
 
 
 def test_a_full_kv_cache_loses_what_was_cached_and_gains_nothing(summary):

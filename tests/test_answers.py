@@ -11,12 +11,15 @@ from benchmarks.factors import planted as crossed
 from bench.aggregate import summary_frame
 from bench.analysis.decisive import _effect
 from bench.figures import Results
+from bench.figures.conditions import crossed_factors, levels, plain
 from bench.report import write_report
 from bench.report.answers import answers
 from bench.report.findings import findings
 from bench.study import Decision
 from bench.study.config import Thresholds
 from bench.words import saturates
+from bench.words.answer import by_advice
+from bench.words.closing import closing_lines_again
 from bench.words.trust import alike, changed_thresholds, first_line
 from tests import records
 from tests.planted import answers as judged_answers
@@ -92,7 +95,7 @@ def test_what_a_token_costs_and_what_streaming_buys(summary):
     assert prompt.startswith("A prompt token costs 0.5") and "(prompts of 128 to 2,048 tokens)" in prompt
     assert re.match("An output token costs (10.0|9.9)", output) and "No bend shows" in prompt
     assert "something to read after 0.35 s, without it after 5.6 s (1,024 + 512 tokens)" in streaming
-    assert "An output token takes as long as 20 prompt tokens" in text(found["lengths"])
+    assert "An output token of decode takes as long as 20 prompt tokens of prefill: " in text(found["lengths"])
     assert "one run of each kind, so how far two such runs differ by chance is not known" in text(found["lengths"])
 
 
@@ -263,6 +266,38 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
     )
 
 
+# Lengths at several loads
+
+
+def of_lengths(summary, levels, **more):
+    """Two lengths of one ladder, as `output_tokens: [64, 128]` writes them."""
+    base = {**summary, "deployment": "a", "family": "chat", **more}
+    return [
+        {**steady_row({**base, "workload": f"chat-o{output}", "output_fixed": output}, level, ttft=0.1 if level < 8 else 9.0), "run": f"o{output}_{level}"}
+        for output in (64, 128) for level in levels
+    ]  # fmt: skip
+
+
+def test_each_length_that_was_measured_at_several_loads_has_a_capacity_of_its_own(summary):
+    decision = Decision(slo=["ttft_p90=1s"])
+    found = answered(study(of_lengths(summary, (1, 2, 4, 8)), decision=decision))
+    assert set(found) == {"capacity", "concurrency"}
+    assert [line.split(": carries")[0] for line in found["capacity"].lines] == ["a · chat-o64", "a · chat-o128"]
+    lonely = answered(study(of_lengths(summary, (4,)), decision=decision))
+    assert set(lonely) == {"alone"}
+    assert [line.partition(", 4 requests in flight")[0] for line in lonely["alone"].lines] == ["a · chat-o64", "a · chat-o128"]
+
+
+def test_lengths_at_several_loads_have_the_figures_of_loads_and_crossed_factors_have_not(summary):
+    loads, alone = (study(of_lengths(summary, levels)).runs.to_dicts() for levels in ((1, 2, 4), (4,)))
+    assert plain(loads) == loads and levels(3)(loads)
+    assert plain(alone) == [] and not levels(1)(alone)
+    bursts = [{**row, "arrival": "burst"} for row in loads]
+    assert plain(bursts) == bursts
+    crossed_with = [{**row, "prompt_fixed": prompt} for row in bursts for prompt in (8, 16)]
+    assert crossed_factors(crossed_with) and plain(crossed_with) == []
+
+
 # A baseline
 
 
@@ -406,14 +441,20 @@ def test_how_to_measure_again_is_said_once_in_a_command_that_is_there(summary):
     )
     assert set(found) == {"capacity", "lengths"}
     remedies = [line for answer in found.values() for line in answer.do if "discard" in line]
-    assert remedies == ["Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then the same command as before."]
+    assert remedies == [
+        "Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then the same `make` command as before."
+    ]
 
 
 def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
     assert changed_thresholds(Thresholds()) == ""
     changed = Thresholds(other_share=0.99)
-    said = "Validity was judged by limits that the study changed: `other_share` 0.99 in place of 0.15."
+    said = "The study loosened limits of validity: `other_share` 0.99 (default 0.15). By the defaults more runs may be invalid."
     assert changed_thresholds(changed) == said
+    assert changed_thresholds(Thresholds(drift=1.0, scrape_share=0.0, send_spread_s=0.01)) == (
+        "The study loosened limits of validity: `scrape_share` 0 (default 0.25) and `drift` 1 (default 0.1). By the defaults more runs "
+        "may be invalid. The study tightened limits of validity: `send_spread_s` 0.01 (default 0.1)."
+    )
     results = study([{**summary, "run": "r"}])
     write_report(
         tmp_path / "report.html",
@@ -425,12 +466,16 @@ def test_limits_of_validity_that_a_study_changed_are_named(summary, tmp_path):
         thresholds=changed,
     )
     assert said in (tmp_path / "report.md").read_text()
-    assert "<code>other_share</code> 0.99 in place of 0.15" in (tmp_path / "report.html").read_text()
+    assert "<code>other_share</code> 0.99 (default 0.15)" in (tmp_path / "report.html").read_text()
 
 
 def test_reasons_that_differ_in_numbers_alone_are_one():
-    reasons = ["others took 17%, over 15%", "late by 2 s", "others took 53%, over 15%"]
-    assert alike(reasons) == [("others took 17–53%, over 15%", 2), ("late by 2 s", 1)]
+    parts = [f"2{i} % slower in round 1 from 0{i}:00:00 UTC on than in its part from 09:00:00 UTC on" for i in (1, 2)]
+    assert alike(parts) == [
+        ("21–22 % slower in round 1 from 01:00:00–02:00:00 UTC on than in its part from 09:00:00 UTC on", 2)
+    ]
+    reasons = ["others took 17 %, over 15 %", "late by 2 s", "others took 53 %, over 15 %"]
+    assert alike(reasons) == [("others took 17–53 %, over 15 %", 2), ("late by 2 s", 1)]
 
 
 def test_the_first_line_counts_what_can_be_trusted():
@@ -457,3 +502,33 @@ def test_little_is_judged_by_the_requests_that_the_table_counts(summary):
     assert (curve.there["requests"], curve.there["runs"]) == (54, 1)
     assert curve.point["goodput_rps"] == curve.point["usable_rps"] == 1.5
     assert len(judged_answers(54)) == 54
+
+
+def test_a_study_that_is_finished_says_what_is_invalid_if_the_table_is_its_own(summary, tmp_path):
+    rows = [{**summary, "run": digest, "digest": digest, "wrong_output_tokens": int(digest == "a")} for digest in "ab"]
+    study(rows).runs.write_parquet(tmp_path / "summary.parquet")
+    (line,) = closing_lines_again(tmp_path / "summary.parquet", ["b", "a"], figures=1)
+    assert line.startswith("1 of 2 runs are invalid")
+    assert "`.venv/bin/bench discard --invalid`" in line
+    assert closing_lines_again(tmp_path / "summary.parquet", ["a"], figures=1) == []
+    assert closing_lines_again(tmp_path / "none.parquet", ["a"], figures=1) == []
+
+
+def test_the_same_advice_for_several_curves_is_one_line():
+    found = [("a", "send less."), ("b", "send less."), ("c", ""), ("d", "send no more than 2.")]
+    assert by_advice(found) == ["a and b: send less.", "d: send no more than 2."]
+    assert by_advice([(name, "x.") for name in "abcdef"]) == ["a, b, c, d and 2 more: x."]
+    assert by_advice([(name, "x.") for name in "abcde"]) == ["a, b, c, d and e: x."]
+
+
+def test_what_the_peak_takes_of_alike_curves_is_one_part(summary):
+    curves = [
+        steady_row({**summary, "deployment": name}, level, ttft=0.1 if level < 8 else 9.0)
+        for name in "ab"
+        for level in (1, 2, 4, 8)
+    ]
+    decision = Decision(slo=["ttft_p90=1s"], peak_rps=100)
+    (plan, *_) = answered(study(curves, decision=decision))["capacity"].do
+    assert re.fullmatch(
+        r"To carry the peak at 95 % confidence, plan \d+ GPUs of a and b \(\d+ instances, times the safety factor 1.3\)\.", plan
+    )

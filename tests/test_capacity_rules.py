@@ -228,7 +228,7 @@ def test_a_level_whose_requests_pile_up_is_not_carried(summary):
     """Its latencies meet the SLO still: the queue has only begun to grow."""
     row = point([rate_row(summary, 5), rate_row(summary, 10, growth=0.34, growth_error=0.04, rps=6.6)])
     assert (row["c_max"], row["high"], missed_by(row)) == (5, 10, ["growth"])
-    assert capacity.missed(row) == "steadiness (requests pile up: 34% of those that come stay)"
+    assert capacity.missed(row) == "steadiness (requests pile up: 34 % of those that come stay)"
     assert row["usable_high"] >= 6.6
 
 
@@ -594,7 +594,7 @@ def test_the_growth_of_repeats_by_hand(growth, errors, mean, error):
     (found,) = _by_growth([*rows, {"steady_growth": None}])
     assert (found.value, found.low) == (pytest.approx(mean - error), pytest.approx(mean - 2.1 * error))
     assert (found.high, found.allowed, found.weight) == (pytest.approx((mean + 2.1 * error) / 2), 0.05, 1)
-    assert f"(requests pile up: {mean:.0%} of" in misses([found.miss])
+    assert f"(requests pile up: {100 * mean:.0f} % of" in misses([found.miss])
 
 
 def test_a_queue_that_may_grow_asks_for_longer_runs(summary):
@@ -617,7 +617,7 @@ def test_as_many_digits_as_show_that_it_is_over_2(value, words):
 def test_a_percentile_is_missed_by_failures_or_by_its_time(summary):
     """20 of 100 fail, and what is answered is quick: no time shows it."""
     fails = point([steady_row(summary, 1, requests=100, failed=20)], [parse_slo("ttft_p95=2s")])
-    assert "TTFT P95 ≤ 2 s (20.0% of the requests fail or take longer)" in capacity.missed(fails)
+    assert "TTFT P95 ≤ 2 s (20.0 % of the requests fail or take longer)" in capacity.missed(fails)
     # Of 10 the P90 is the tenth at the latest: what at most a tenth exceeds.
     slow = point([steady_row(summary, 1, requests=10, ttft=[0.1] * 8 + [4.0, 5.0])], [parse_slo("ttft_p90=2s")])
     assert capacity.missed(slow) == "TTFT P90 ≤ 2 s (5 s)"

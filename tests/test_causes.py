@@ -1,5 +1,7 @@
 """Why a curve carries no more: servers with one planted limit each, and what is said where the server does not tell."""
 
+import sys
+
 import polars as pl
 import pytest
 
@@ -82,7 +84,7 @@ def test_the_kv_cache_admits_no_more(summary):
 def test_prompts_wait_for_arithmetic(summary):
     found, _ = cause(ladder(summary, base_ms=4, each_ms=0.02, prompt_ms=100), TTFT)
     assert found.cause == "prefill"
-    assert "prompts take 90% of the time" in why(found)  # 12 a second, 100 ms each, would be more than there is
+    assert "prompts take 90 % of the time" in why(found)  # 12 a second, 100 ms each, would be more than there is
 
 
 def test_steps_are_slow_with_many_requests(summary):
@@ -338,7 +340,7 @@ def test_when_the_kv_cache_has_no_room(columns, told, left):
 def test_prompts_or_steps_by_their_share_of_the_time(share, found):
     limit = _compute(level(), server(prefill_share=share), At(8.0))
     assert limit.cause == found
-    assert share is None or f"prompts take {share:.0%} of the time" in why(limit)
+    assert share is None or f"prompts take {100 * share:.0f} % of the time" in why(limit)
 
 
 @pytest.mark.parametrize(
@@ -542,3 +544,14 @@ def test_a_burst_that_takes_all_slots_of_a_cache_is_not_told_to_find_more_memory
     limit, _ = cause(rows, TTFT, slots=4, of_cache=True)
     assert frame(rows, slots=4, of_cache=True)["saturated"].to_list()[1]
     assert (limit.cause, "memory" in remedy(limit)) == (found, False)
+
+
+def test_a_latency_of_which_nobody_knows_what_it_consists_of_has_no_cause(summary, monkeypatch):
+    """It was taken for E2E: its cause would be decoding."""
+    slos = [parse_slo("e2e_p95=500ms")]
+    known, _ = cause(ladder(summary, room=4), slos, slots=4)
+    assert known.cause != "unknown"
+    monkeypatch.setattr(sys.modules["bench.analysis.bottleneck"], "_EXPLAINED", {"ttft", "tpot"})
+    found, _ = cause(ladder(summary, room=4), slos, slots=4)
+    assert (found.cause, found.evidence.metric) == ("unknown", "e2e")
+    assert why(found).endswith("E2E is missed; what it consists of, and so why, is not known.")

@@ -371,7 +371,7 @@ def test_a_machine_that_was_slower_is_named(summary, slower, told):
     )
     lines = [line for line in differences(compare(same, other, [TOKENS])) if line.startswith("machine")]
     assert bool(lines) is told
-    assert all(f"50% more CPU time beside the {'candidate' if slower > 1 else 'baseline'}" in line for line in lines)
+    assert all(f"50 % more CPU time beside the {'candidate' if slower > 1 else 'baseline'}" in line for line in lines)
 
 
 def test_what_should_be_alike_and_is_not_is_named(summary):

@@ -182,7 +182,7 @@ def test_a_larger_model_that_holds_more_is_advice_for_developers(summary):
     four = {"kv_tokens": 4 * 640}  # a fourth of the bytes a token, in as much memory
     whom, text, runs = said(frame(summary, {"small": small, "large": large}, {"large": four}), [])[0]
     assert whom == "Developers"
-    assert "large has 2 times the parameters of small, and its KV cache is full at 8 requests instead of 4" in text
+    assert "large has 2 times the parameters of small, and its KV cache is full at 8 requests of short instead of 4" in text
     assert set(runs) == {"small/2", "small/4", "large/4", "large/8"}
     late = {
         **small,
@@ -284,19 +284,19 @@ def test_predicted_and_measured_stand_side_by_side(summary):
     )
     ceilings = plan(geometry, accelerators()["h100"], Demand(32, 32), Setting(dtype="float16", kv_dtype="float16"))["ceilings"]
     assert [(quantity(each), each.predicted, each.measured, comparison(each)) for each in found] == [
-        ("KV capacity (tokens)", 600, 640, "+6.7%"),
+        ("KV capacity (tokens)", 600, 640, "+6.7 %"),
         ("saturation with short (requests)", 10, 16, "within the levels: full at 16, not at 8"),
         (
             "decode of one request, short (tokens/s)",
             ceilings["decode_tokens_per_s_at_context"],
             100,
-            f"{found[2].ratio:.0%} of the ceiling",
+            f"{100 * found[2].ratio:.0f} % of the ceiling",
         ),
         (
             "prefill of one request, short (tokens/s)",
             32 / ceilings["ttft_s"],
             1600,
-            f"{found[3].ratio:.0%} of the ceiling",
+            f"{100 * found[3].ratio:.0f} % of the ceiling",
         ),
     ]
     assert all(each.ratio < 1 for each in found[2:])
@@ -333,7 +333,7 @@ def test_a_predicted_saturation_lies_between_levels_or_levels_apart(summary, pre
     assert found.ratio == measured / predicted
 
 
-@pytest.mark.parametrize(("planned", "said"), [(640, "the same"), (600, "+6.7%"), (1280, "-50.0%")])
+@pytest.mark.parametrize(("planned", "said"), [(640, "the same"), (600, "+6.7 %"), (1280, "-50.0 %")])
 def test_planned_and_reported_kv_capacity(summary, planned, said):
     runs = frame(summary, {"a": {"levels": (1,), "launch": {"plan": {"kv_tokens": planned}}}})
     (found,) = predictions(runs, saturation(runs).clear(), geometries={}, deployments={}, device=None)
@@ -354,7 +354,7 @@ def test_ceilings_stand_beside_valid_requests_that_were_alone(summary):
 
     decode, prefill = ceilings()["decode"], ceilings()["prefill"]
     assert (decode.measured, prefill.measured) == (pytest.approx(1 / 0.02), pytest.approx(32 / 0.04))
-    assert comparison(decode) == f"{100 * decode.measured / decode.predicted:.0f}% of the ceiling"
+    assert comparison(decode) == f"{100 * decode.measured / decode.predicted:.0f} % of the ceiling"
     two = plan(geometry, h100, Demand(32, 32), Setting(kv_dtype="fp8", tensor_parallel=2))["ceilings"]
     found = ceilings(dtype="auto", kv_cache_dtype="fp8", tensor_parallel=2)
     assert found["decode"].predicted == two["decode_tokens_per_s_at_context"]
@@ -465,13 +465,13 @@ def table(row, **changed):
 @pytest.mark.parametrize(
     ("row", "c_max", "cost"),
     [
-        ({}, 9.0, "; at 16 throughput is 20% below its highest"),
-        ({}, 8.5, "; at 16 throughput is 20% below its highest"),
-        ({}, None, "; at 16 throughput is 20% below its highest"),
+        ({}, 9.0, "; at 16 throughput is 20 % below its highest"),
+        ({}, 8.5, "; at 16 throughput is 20 % below its highest"),
+        ({}, None, "; at 16 throughput is 20 % below its highest"),
         ({}, 8.4, None),  # an SLO ends the range before memory does
         ({"saturation_kind": "flat"}, 9.0, ""),
         ({"saturation_high": None}, 9.0, ""),
-        ({"saturation_high": 32.0}, 9.0, "; at 32 throughput is 40% below its highest"),
+        ({"saturation_high": 32.0}, 9.0, "; at 32 throughput is 40 % below its highest"),
         ({"axis": "request_rate"}, 9.0, None),
         ({"below": None}, 9.0, None),
     ],
@@ -597,7 +597,7 @@ def test_a_larger_model_that_holds_more_by_hand(summary, small, advised):
     if not small:
         assert sentence(found[0]) == (
             "A model's KV bytes per token decide how many requests fit, not its parameters: a has 1.5 times the parameters of b, "
-            "and its KV cache is full at 16 requests instead of 4, because a token takes 100 bytes instead of 400 of the 3.906 MiB that "
+            "and its KV cache is full at 16 requests of short instead of 4, because a token takes 100 bytes instead of 400 of the 3.906 MiB that "
             "both have. Within the SLOs it carries 10 requests/s against 12: look at both."
         )
         assert found[0].runs == ("a/8", "a/16", "b/2", "b/4")
@@ -612,7 +612,9 @@ def test_of_several_pairs_the_most_striking_is_told(summary):
     rows = [FULL_AT_16, {**FULL_AT_16, "deployment": "b", "parameters": 20, "measured": 4.0, "kv_bytes_per_token": 400},
             {**FULL_AT_16, "deployment": "c", "parameters": 8, "measured": 8.0, "kv_bytes_per_token": 400}]  # fmt: skip
     (found,) = _kv_bytes(valid, pl.DataFrame(rows), pl.DataFrame(schema={"workload": pl.String}))
-    assert "a has 3.8 times the parameters of c, and its KV cache is full at 16 requests instead of 8" in sentence(found)
+    assert "a has 3.8 times the parameters of c, and its KV cache is full at 16 requests of short instead of 8" in sentence(
+        found
+    )
 
 
 @pytest.mark.parametrize(
@@ -681,7 +683,7 @@ def test_hits_that_are_lost_as_the_cache_fills(summary, rates, usage, advised):
     assert len(found) == advised
     if advised:
         assert (
-            "in short on a the prefix cache serves 60% of the prompts' tokens at 1 and 39% at 8, where it is full."
+            "in short on a the prefix cache serves 60 % of the prompts' tokens at 1 and 39 % at 8, where it is full."
             in sentence(found[0])
         )
         assert found[0].runs == ("a/1", "a/8")

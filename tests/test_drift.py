@@ -40,13 +40,13 @@ def in_words(runs):
 
 
 def test_each_run_of_a_slower_round_has_the_reason():
-    reason = "the machine was 23% slower in round 2 than in the others (reference load 1.42 s against 1.15 s)"
+    reason = "the machine was 23 % slower in round 2 than in the others (reference load 1.42 s against 1.15 s)"
     assert in_words(made([1.15, 1.42, 1.16, 1.14])) == {("a", "r1-1"): reason, ("a", "r1-2"): reason}
 
 
 def test_a_faster_round_is_none_of_the_others_either():
     (reason, _) = in_words(made([1.5, 1.2, 1.5, 1.5])).values()
-    assert reason == "the machine was 25% faster in round 2 than in the others (reference load 1.2 s against 1.5 s)"
+    assert reason == "the machine was 25 % faster in round 2 than in the others (reference load 1.2 s against 1.5 s)"
 
 
 @pytest.mark.parametrize("seconds", [[1.5, 1.2], [1.2, 1.5]])
@@ -54,13 +54,13 @@ def test_of_two_rounds_the_slower_one_drifted(seconds):
     found = in_words(made(seconds))
     slow = seconds.index(1.5)
     assert {run for _, run in found} == {f"r{slow}-1", f"r{slow}-2"}
-    assert f"25% slower in round {slow + 1} than in round {2 - slow} (" in next(iter(found.values()))
+    assert f"25 % slower in round {slow + 1} than in round {2 - slow} (" in next(iter(found.values()))
 
 
 def test_parts_of_a_round_are_told_apart_by_the_time():
     found = in_words(made([1.2, 1.5, 1.2, 1.2], rounds=[1, 1, 2, 3]))
     assert {reason.partition(" than ")[0] for reason in found.values()} == {
-        "the machine was 25% slower in round 1 from 00:01:00 UTC on"
+        "the machine was 25 % slower in round 1 from 00:01:00 UTC on"
     }
 
 
@@ -122,7 +122,7 @@ def test_a_run_of_a_round_that_drifted_is_invalid(summary):
     assert frame["valid"].to_list() == [True, True, False, False, *[True] * 4]
     assert frame["counts_valid"].all()  # what the server counted holds on a slower machine too
     assert frame["reasons"][2].to_list() == [
-        "the machine was 25% slower in round 2 than in the others (reference load 1.5 s against 1.2 s)"
+        "the machine was 25 % slower in round 2 than in the others (reference load 1.5 s against 1.2 s)"
     ]
     assert frame["reference_s"].to_list() == [run["reference_s"] for run in runs]
 

@@ -74,12 +74,17 @@ def test_a_copy_with_other_times_and_a_readme_is_the_same(content, checkpoint, t
     assert planned(content, tmp_path / "copy").deployments["a"].checkpoint == before
 
 
-def test_a_folder_that_is_not_here_changes_no_digest(content, tmp_path):
-    spec = planned(content, tmp_path / "nowhere").deployments["a"]
+def test_a_folder_without_a_checkpoint_changes_no_digest(content, tmp_path):
+    spec = planned(content, tmp_path).deployments["a"]
     assert spec.checkpoint is None
     assert "checkpoint" not in spec.identity
+
+
+def test_a_folder_that_is_not_here_is_refused_unless_the_server_is_not_ours(content, tmp_path):
+    with pytest.raises(BenchError, match=r"models\.m\.path is '.*/nowhere': no such folder"):
+        planned(content, tmp_path / "nowhere")
     content["engines"]["e"] = {"source": "external", "base_url": "http://x"}  # whose model lies elsewhere
-    assert planned(content, tmp_path).deployments["a"].checkpoint is None
+    assert planned(content, tmp_path / "nowhere").deployments["a"].checkpoint is None
 
 
 def test_where_the_files_are_not_their_fingerprint_defines_the_same_runs(content, checkpoint, tmp_path):

@@ -28,6 +28,17 @@ def test_a_study_and_a_selection_reach_the_workflow():
     assert "c0004" not in result.stdout
 
 
+def test_a_key_that_is_refused_is_named_without_snakemakes_words(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text((ROOT / "config/studies/quick.yaml").read_text().replace("kv_cache_memory", "kv_cache_size"))
+    done = subprocess.run([BIN / "snakemake", *command("figures", f"CONFIG={file}")], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    first, refused, *_ = done.stderr.splitlines()[-3:]
+    assert first == "The configuration is refused:"
+    assert refused == f"{file}: deployments.tiny-mha.kv_cache_size is not a key. Did you mean kv_cache_memory?"
+    assert "WorkflowError" not in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(("name", "begins"), [("sizing", "engine"), ("running-server", "deploy"), ("two-settings", "engine")])
 def test_a_template_gets_as_far_as_its_server(name, begins):
     words = command("figures", f"CONFIG=config/templates/{name}.yaml")

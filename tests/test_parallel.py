@@ -311,7 +311,7 @@ def test_devices_that_cannot_share_the_model_are_refused(tmp_path, content, para
         spec_of(content, **parallel)
     external = spec_of(content, source="external", **parallel)
     checkpoint = checkpoint_of(external)
-    content["models"]["m"] = {"path": "somewhere"}
+    content["models"]["m"] = {"path": str(tmp_path)}
     write_record(records.engine(), tmp_path / "engine.json")
     write_record(checkpoint, tmp_path / "checkpoint.json")
     with pytest.raises(BenchError, match=r"^deployments\.a\." + message):

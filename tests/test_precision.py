@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.study import Workload, parse_slo
-from bench.study.precision import requests_for, thin_levels, with_requests
+from bench.study import Plan, Workload, load_config, parse_slo
+from bench.study.precision import auto_lines, requests_for, thin_levels, with_requests
 
 P99, P90 = parse_slo("ttft_p99=1s"), parse_slo("tpot_p90=50ms")
 
@@ -23,6 +23,31 @@ def test_requests_of_a_percentile_are_those_of_its_interval(slo, requests):
 def test_the_strictest_percentile_decides():
     assert requests_for([P90, P99]) == requests_for([P99, P90]) == 368
     assert requests_for([]) is None
+
+
+@pytest.mark.parametrize(
+    ("slos", "more", "ladder", "line"),
+    [
+        (["ttft_p90=1s", "tpot_p90=50ms"], {}, {"concurrency": [2, 8, 32]},
+         "90 a run at 2, 8; 160 a run at 32: 340 requests in all. They take about 161 s where the SLOs are just met."),  # 45 + 12 + 5 turnovers
+        (["e2e_p90=10s"], {}, {"concurrency": [9], "repeats": 2},
+         "45 a run at 9: 90 requests in all. They take about 100 s where the SLOs are just met."),
+        (["ttft_p90=1s"], {}, {"concurrency": [9]}, "90 a run at 9: 90 requests in all. How long they take is known after the first run."),
+        (["ttft_p90=1s"], {"arrival": "poisson"}, {"request_rate": [1.0, 9.0]},
+         "90 a run at 1, 9: 180 requests in all. They take about 100 s to send."),
+        (["e2e_p90=10s"], {"turns": {"count": 2, "new_tokens": 8, "think_s": 5.0}}, {"concurrency": [45]},
+         "225 a run at 45: 225 conversations in all. They take about 125 s where the SLOs are just met."),
+    ],
+)  # fmt: skip
+def test_what_auto_comes_to_is_said_before_anything_is_measured(content, slos, more, ladder, line):
+    arrival = {"arrival": "closed", "prompt_tokens": 16, "output_tokens": 33, "num_requests": "auto"}
+    content["workloads"] = {"chat": {**arrival, **more}, "fixed": {**arrival, "num_requests": 99}}
+    content["study"]["ladders"] = [
+        {"deployment": "a", "workload": "chat", **ladder},
+        {"deployment": "a", "workload": "fixed", "concurrency": [1]},
+    ]
+    content["decision"] = {"slo": slos}
+    assert auto_lines(Plan.of(load_config(content, source="t"))) == [f"chat: `num_requests: auto` is {line}"]
 
 
 def workload(**more):

@@ -23,6 +23,8 @@ from bench.report import write_manifest, write_report
 from bench.report.provenance import deployments, overview, workloads
 from bench.study import Decision
 from tests import records
+from tests.planted import steady_row
+from tests.test_answers import study as of_rows
 from tests.test_figures import PEAK, drawn_rows, planted, results
 
 VOID = {"meta", "link", "br", "input", "img", "hr"}
@@ -86,7 +88,7 @@ def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, 
     assert "A &lt;study&gt;" in page.text
     assert "1 request had another output length" in page.text
     assert "Some part of 2 of 6 runs cannot be trusted" in page.text
-    assert "HF_HUB_OFFLINE=1 NOTE=&#39;…&#39; vllm &#39;&lt;serve&gt;&#39;" in page.text
+    assert "HF_HUB_OFFLINE=1 NOTE=&#39;&lt;secret&gt;&#39; vllm &#39;&lt;serve&gt;&#39;" in page.text
     assert not re.findall(r'(?:src|href)="https?:', page.text)
     write_manifest(tmp_path / "all", figures=paths, page=tmp_path / "report.html", results=study)
     manifest = json.loads((tmp_path / "all").read_text())
@@ -326,3 +328,17 @@ def test_what_writes_the_report_imports_nothing_that_draws():
     """The report and the list of figures are jobs of their own, which would pay 0.4 s each for altair."""
     asked = "import sys; import bench.report; print(*sorted({'altair', 'requests', 'scipy'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout == "\n"
+
+
+def test_the_table_of_operating_points_fits_a_page_and_a_contradiction_stands_below_it(tmp_path, summary):
+    base = {**summary, "deployment": "a", "workload": "chat", "family": "chat"}
+    slow = [steady_row(base, level, e2e=0.5, rps=2.0 * level) for level in (1, 2)]  # Little's law: level ÷ 0.5 s
+    study = of_rows(slow, decision=Decision(slo=["ttft_p90=1s"]))
+    page = drawn(tmp_path, study)
+    heads = [
+        text for text, _ in re.findall(r'<th scope="col">(.*?)</th>()', page.text.partition("What one instance carries")[2])
+    ]
+    assert len(heads[: heads.index("knee") + 1]) == 8
+    assert "Little's law gives" not in page.text
+    fast = of_rows([{**row, "steady_e2e_mean_s": 5.0} for row in slow], decision=Decision(slo=["ttft_p90=1s"]))
+    assert re.search("✕ a: Little&#39;s law gives 0.1 times the requests/s", drawn(tmp_path, fast).text)

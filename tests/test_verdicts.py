@@ -154,7 +154,7 @@ def test_cache_hits_that_stay_away(tmp_path):
         assert found_in(server, tmp_path, **alike) == []
     with serving() as server:
         told = found_in(server, tmp_path / "2", **alike)
-    assert told == ["the prefix cache served 0.0% of the prompts' tokens, where the workload implies 50.0%"]
+    assert told == ["the prefix cache served 0.0 % of the prompts' tokens, where the workload implies 50.0 %"]
 
 
 def test_token_counts_other_than_asked_for(tmp_path):
@@ -240,6 +240,6 @@ def test_a_server_that_never_sees_all_that_was_sent(tmp_path):
     with serving(exposition=lambda s: exposition(s, running=min(2, s.in_flight))) as server:
         told = found_in(server, tmp_path, 12, thresholds=limits, output_tokens=130)
     assert told == [
-        "of the requests that the client had in flight the server lacked 10 (83%) at half of the scrapes or more: "
+        "of the requests that the client had in flight the server lacked 10 (83 %) at half of the scrapes or more: "
         "something holds them back"
     ]

@@ -390,6 +390,16 @@ def test_a_run_without_faults_is_not_called_valid_before_it_is_parsed(machine):
     assert "no fault so far" in drawn(machine.look()) and "valid" not in drawn(machine.look())
 
 
+def test_limits_of_validity_that_the_study_loosened_stand_beside_the_verdicts(machine):
+    machine.write(progress())
+    assert "loosened" not in drawn(machine.look()) + str(news(None, machine.look()))
+    machine.write(progress(thresholds={"drift": 10.0}))
+    said = "The study loosened limits of validity: `drift` 10 (default 0.1)."
+    assert said in " ".join(drawn(machine.look()).split())
+    assert sum(said in line for line in news(None, machine.look())) == 1
+    assert not any(said in line for line in news(machine.look(), machine.look()))
+
+
 def test_what_an_engine_does_not_report_is_named(machine):
     machine.write(progress())
     llama = "llamacpp:requests_processing 3\nllamacpp:requests_deferred 2\n"

@@ -24,6 +24,7 @@ from bench.analysis.evidence import (
     SlowAnswers,
     SteadyMeets,
     Steps,
+    UnknownLatency,
     UnknownStep,
 )
 from bench.analysis.judging import Unsettled
@@ -48,6 +49,7 @@ SAID = [
     ("unknown", SlowAnswers(BURST), "In a burst of 8 answers take too long; a burst does not show why."),
     ("kv", Preemptions(At(1.0, "requests in flight"), 0.123, None),
      "At 1 request in flight the KV cache is full: 0.12 preemptions a request throw work away that is done again."),
+    ("unknown", UnknownLatency(HERE, "e2e"), "At 8 requests in flight E2E is missed; what it consists of, and so why, is not known."),
     ("unknown", UnknownStep(HERE), "At 8 requests in flight TPOT is missed; the time of a step is not known."),
     ("decode", Gaps(HERE, 0.01, 0.0), "At 8 requests in flight decoding is too slow: a step takes 10 ms, and prompts of other requests add 0 ms to "
      "it in the mean."),
@@ -59,7 +61,7 @@ SAID = [
      "At 8, 2 requests wait in the mean, although sequences and KV cache have room: prompts fill the tokens of each step."),
     ("unknown", Steps(HERE, None), "At 8 requests in flight it takes too long; the engine's steps cannot be separated."),
     ("decode", Steps(HERE, 0.2, SLOTS), "At 8 never more than 4 requests run, and 1 request waits in the mean, but more would raise the rate by a "
-     "factor of 1.2 only. At 8 requests in flight steps take too long: prompts take 20% of the time of the engine's steps, decoding the rest."),
+     "factor of 1.2 only. At 8 requests in flight steps take too long: prompts take 20 % of the time of the engine's steps, decoding the rest."),
 ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ ROW = {"metric": TOKENS, "scope": "all", "verdict": "no evidence", "pooled": "no
         (Differs("kv_tokens", 640.5, None, deployment="a"), "kv_tokens of a: 640.5 → unknown"),
         (Differs("seed", 0, 1, loads=(("short", 8.0),)), "seed: 0 → 1 (short at 8)"),
         (SlowerMachine("baseline", 0.5, "a"),
-         "machine of a: the client's own work took 50% more CPU time beside the baseline: most likely the machine was slower then, or shared"),
+         "machine of a: the client's own work took 50 % more CPU time beside the baseline: most likely the machine was slower then, or shared"),
     ],
 )  # fmt: skip
 def test_what_differs_besides(found, text):

@@ -1,5 +1,6 @@
 """A fleet and recommendations in words, where a number is not known."""
 
+import re
 from typing import get_args
 
 import pytest
@@ -19,7 +20,7 @@ from bench.analysis.recommendation import (
     Stalls,
 )
 from bench.words.advice import role, sentence
-from bench.words.fleet import ends, interval, little, no_point, takes
+from bench.words.fleet import ends, interval, little, next_step, no_point, takes
 
 FLEET = {"instances": 25, "instances_least": None, "instances_most": 28, "gpus": None, "peak_rps": 100.0, "safety": 1.3}
 
@@ -51,7 +52,7 @@ def test_the_ends_of_an_interval():
     [
         ({"kind": "unknown"}, "no valid run"),
         ({"kind": "below", "missed_at": 1.0, "missed": [{"by": "growth", "growth": 0.5}]},
-         "no measured load meets the SLOs: at 1 it misses steadiness (requests pile up: 50% of those that come stay)"),
+         "no measured load meets the SLOs: at 1 it misses steadiness (requests pile up: 50 % of those that come stay)"),
         ({"kind": "unsettled", "missed_at": 1.0, "missed": None, "unsettled": "empty", "unsettled_needs_s": None},
          "no steady state: at 1 no request was sent"),
         ({"kind": "unjudged", "missed_at": 1.0, "missed": [{"by": "ttft_p50_s", "limit_s": 1.0}]},
@@ -60,6 +61,22 @@ def test_the_ends_of_an_interval():
 )  # fmt: skip
 def test_why_there_is_nothing_to_size_by(point, text):
     assert no_point(point) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [
+        (
+            "unknown",
+            r"`.venv/bin/bench runs` says why\. Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then",
+        ),
+        ("below", "Measure lower loads, or allow more with --slo"),
+        ("unjudged", "Name another latency with --slo"),
+    ],
+)
+def test_what_would_give_something_to_size_by(kind, step):
+    assert re.match(step, next_step({"kind": kind}))
+    assert next_step({"kind": "unsettled"}) == ""  # `no_point` says so
 
 
 ADVICE = {
@@ -73,7 +90,7 @@ ADVICE = {
     MemoryBound("a", "w", 8.0, (4.0, 16.0), 8.0, 16.0): ("Hardware makers", "its throughput peaks at 8 requests, between 4 and 16,"),
     SecondDevice("w", 4.0, 2, 1, 2.5): ("Hardware makers", "2 of them give 2.5 times the throughput of 1,"),
     Stalls("a", "w", 4.0, 0.01, 0.1): ("Hardware makers", "one gap between tokens in a hundred is 10 times the median (100 against 10 ms)"),
-    Eviction("a", "w", (1.0, 8.0), (0.6, 0.4)): ("Hardware makers", "serves 60% of the prompts' tokens at 1 and 40% at 8, where it is full."),
+    Eviction("a", "w", (1.0, 8.0), (0.6, 0.4)): ("Hardware makers", "serves 60 % of the prompts' tokens at 1 and 40 % at 8, where it is full."),
 }  # fmt: skip
 
 

@@ -28,8 +28,10 @@ def test_every_check_and_every_part_has_words():
         (Reason("content", "refused", 4, 2_000_000), "4 of 2000000 requests were refused for what they are"),
         (Reason("telemetry", "counters_fell", names=("a", "b")),
          "the server's counters fell back (a, b): it was started again, or another one answered"),
+        (Reason("machine", "drift", drift=Drift(RoundPart(1, "2026-01-01T00:01:00.000+00:00"), RoundPart(1, "2026-01-01T00:09:00.000+00:00"), 0.1, 0.0)),
+         "the machine was 11 % slower in round 1 from 00:01:00 UTC on than in its part from 00:09:00 UTC on (reference load 1.11 s against 1 s)"),
         (Reason("machine", "drift", drift=Drift(RoundPart(2, "2026-01-01T00:01:00.000+00:00"), RoundPart(1), -0.1, 0.0)),
-         "the machine was 11% faster in round 2 from 00:01:00 UTC on than in round 1 (reference load 0.905 s against 1 s)"),
+         "the machine was 11 % faster in round 2 from 00:01:00 UTC on than in round 1 (reference load 0.905 s against 1 s)"),
     ],
 )  # fmt: skip
 def test_a_reason_with_its_numbers(reason, text):

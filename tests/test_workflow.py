@@ -73,6 +73,10 @@ def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
     assert "the client's event loop stood still for" in ending
     assert (project.folder / "results/report.html").exists()
     assert list((project.folder / "results/figures").glob("*.svg"))
+    assert project.run() == []
+    ending = project.output[project.output.index("Nothing to be done") :]
+    assert "No latency and no throughput to show: 0 of 1 runs are valid." in ending
+    assert "Measure the invalid runs again: `.venv/bin/bench discard --invalid`, then the same `make` command" in ending
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ rule aggregate:
             "aggregate",
             "analysis",
             "drift.py",
+            "errors.py",
             "models",
             "records",
             "parse/latency.py",

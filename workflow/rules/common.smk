@@ -4,7 +4,9 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from snakemake.common import NOTHING_TO_BE_DONE_MSG
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 # The library beside these rules, for the workflow and its jobs, whichever environment runs them. Where the rules are used from a wheel
 # or a URL there is none: it is installed then.
@@ -29,7 +31,7 @@ from bench.study import Paths as paths
 from bench.study import Plan, load_config
 from bench.study.last import remember_study
 from bench.study.plan import PROTOCOL, digest
-from bench.study.precision import thin_levels
+from bench.study.precision import auto_lines, thin_levels
 from bench.workflow import announce_workflow, end_jobs_on_sigterm
 
 announce_workflow(SOURCES)
@@ -72,7 +74,10 @@ onstart:
         f"`{BENCH} watch`, in another terminal, shows a session while it measures.",
         file=sys.stderr,
     )
-    for line in thin_levels(PLAN.runs, PLAN.config.decision.slos):
+    for line in (
+        *auto_lines(PLAN),
+        *thin_levels(PLAN.runs, PLAN.config.decision.slos),
+    ):
         print(f"Note: {line}", file=sys.stderr)
     if workflow.local_exec:
         # Snakemake's limit of jobs a second is meant for clusters. Here each round of scheduling would bring another one a second later,
@@ -97,20 +102,36 @@ try:
         )
     )
 except BenchError as error:
-    raise WorkflowError(f"the configuration is refused\n{error}")
+    sys.exit(
+        f"The configuration is refused:\n{error}"
+    )  # a WorkflowError would name this file before the user's
 
 # Whether it is a pack's study. Snakemake would draw what a summary has already, and be silent about runs that cannot be had.
 PACKED = any(
     Path(file).match("results/packs/*/study.yaml") for file in workflow.configfiles
 )
 if absent := [run.key for run in PLAN.runs if PACKED and not run.record.exists()]:
-    raise WorkflowError(
+    sys.exit(
         f"{len(absent)} of {len(PLAN.runs)} runs are not in the pack, such as {absent[0]}, and a pack's study measures nothing. "
         "Unpack one that has them, or narrow SELECT."
     )
 
 RUNS = [(run.deployment.name, run.name) for run in PLAN.runs]
 FIGURES = figures_of(PLAN.rows)
+
+
+def with_closing_lines(record):
+    """What ends a workflow, also where it had nothing to do: Snakemake has no hook for that."""
+    if record.msg == NOTHING_TO_BE_DONE_MSG:
+        from bench.words.closing import closing_lines_again
+
+        runs = [run.digest for run in PLAN.runs]
+        lines = closing_lines_again(Path(paths.SUMMARY), runs, figures=len(FIGURES))
+        record.msg = "\n".join([record.msg, *lines])
+    return True
+
+
+logger.addFilter(with_closing_lines)
 
 
 wildcard_constraints:
@@ -142,7 +163,10 @@ def library(*parts):
 def code_of_figure(figure):
     """Digest of the code that decides a figure."""
     chart = f"figures/charts/{figure.replace('-', '_')}.py"
-    return library("figures", "analysis", "records", "statistics.py", "words", chart)
+    return library(
+        *("figures", "analysis", "errors.py", "records", "statistics.py", "words"),
+        chart,
+    )
 
 
 def of_runs(pattern):

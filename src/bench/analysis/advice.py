@@ -133,6 +133,7 @@ def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFram
                 kv_bytes=memory[a["deployment"]][0],
                 rps=(ours, theirs) if ours and theirs else None,
                 same_bytes=next((name for name in same_bytes if alike(name, a["deployment"])), None),
+                workload=a["workload"],
             ),
             _names(pl.concat([_of(valid, row, row["below"], row["measured"]) for row in (a, b)])),
         )

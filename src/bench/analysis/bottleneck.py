@@ -32,6 +32,7 @@ from bench.analysis.evidence import (
     SlowAnswers,
     SteadyMeets,
     Steps,
+    UnknownLatency,
     UnknownStep,
 )
 from bench.analysis.judging import Unsettled
@@ -40,6 +41,7 @@ from bench.study import Slo
 
 __all__ = ["bottleneck"]
 
+_EXPLAINED = {"ttft", "tpot", "e2e"}  # latencies of which it is known what they consist of
 _STANDS = 0.5  # of the scrapes: a queue that stands, and is no matter of a step's length
 _ALIKE = 1.05  # two gains so near to one another are alike
 _BEYOND = 1.4  # times the load that misses: what runs out shows more plainly there
@@ -68,7 +70,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
       twice as fast, on the straight line of service time over requests that run. Otherwise prefill or decode, whichever takes
       more of the engine's time.
 
-    Nothing is concluded where the server reports neither its queue nor its KV usage.
+    Nothing is concluded where the server reports neither its queue nor its KV usage, nor where another latency alone is missed.
 
     Args:
         runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for.
@@ -97,6 +99,8 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
     base = valid.filter(pl.col("level") == pl.col("level").min())
     alone, there = server_load(base, valid), server_load(missing, valid)
     missed = [slo for slo in slos if slo.column in _missed_by(point)]
+    if missed and not any(slo.metric in _EXPLAINED for slo in missed):
+        return Bottleneck("unknown", UnknownLatency(at, missed[0].metric), _names(missing))
     if any(slo.metric == "tpot" for slo in missed):
         return _between_tokens(missing, there, alone, at)
     # What lacks room beyond a load at which too few wait for the percentile is the next limit.

@@ -28,6 +28,7 @@ __all__ = [
     "SlowAnswers",
     "SteadyMeets",
     "Steps",
+    "UnknownLatency",
     "UnknownStep",
 ]
 
@@ -130,6 +131,14 @@ class UnknownStep:
 
 
 @dataclass(frozen=True)
+class UnknownLatency:
+    """Only latencies are missed of which it is not known what they consist of; `metric` is the first, a name in `LATENCIES`."""
+
+    at: At
+    metric: str
+
+
+@dataclass(frozen=True)
 class Gaps:
     """What the time between tokens consists of (s): a step without prompts, and what others' prompts add to it in the mean."""
 
@@ -205,6 +214,7 @@ Evidence: TypeAlias = (
     | Prompts
     | SlowAnswers
     | Preemptions
+    | UnknownLatency
     | UnknownStep
     | Gaps
     | HeldByCache

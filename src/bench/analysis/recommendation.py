@@ -30,7 +30,7 @@ class KvBytes:
         deployment, other: the larger model's and the smaller one's. parameters: the one's ÷ the other's. requests: that fill either
             cache, the larger model's first. token_bytes: of either cache. kv_bytes: the memory that both have. rps: requests/s that
             either carries within the SLOs; None where one is not known. same_bytes: a model with other parameters but the larger
-            one's bytes a token and memory, which is full at as many requests; None where none was measured.
+            one's bytes a token and memory, which is full at as many requests; None where none was measured. workload: of all of them.
     """
 
     deployment: str
@@ -41,6 +41,7 @@ class KvBytes:
     kv_bytes: int
     rps: tuple[float, float] | None
     same_bytes: str | None = None
+    workload: str | None = None
 
 
 @dataclass(frozen=True)

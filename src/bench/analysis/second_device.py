@@ -96,12 +96,11 @@ def device_gains(runs: pl.DataFrame) -> list[DeviceGain]:
     are compared that differ least in anything else.
 
     Args:
-        runs: summary rows (`tensor_parallel`, `pipeline_parallel`, `data_parallel`, `model`, `engine`, `device`, what `compare` and
-            `saturation` take).
+        runs: summary rows of workloads whose load is what is asked about (`tensor_parallel`, `pipeline_parallel`, `data_parallel`,
+            `model`, `engine`, `device`, what `compare` and `saturation` take).
     """
     alone = runs.filter(
-        (pl.col("workload") == pl.col("family"))
-        & (pl.col("pipeline_parallel").fill_null(1) == 1)
+        (pl.col("pipeline_parallel").fill_null(1) == 1)
         & (pl.col("data_parallel").fill_null(1) == 1)
         & pl.col("tensor_parallel").is_not_null()
     )

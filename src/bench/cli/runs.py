@@ -16,7 +16,7 @@ from bench.errors import BenchError
 from bench.shipped import BENCH
 from bench.store import Store, run_states
 from bench.study import Paths, RunSpec
-from bench.study.precision import thin_levels
+from bench.study.precision import auto_lines, thin_levels
 
 __all__ = ["forget_runs", "list_runs"]
 
@@ -58,7 +58,7 @@ def list_runs(configfile: Path | None, select: str | None, *, json: bool) -> Non
     print(f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
     if unjudged := _unjudged(states, judged):
         print(f"Note: {unjudged}")
-    for line in thin_levels(plan.runs, plan.config.decision.slos):
+    for line in (*auto_lines(plan), *thin_levels(plan.runs, plan.config.decision.slos)):
         print(f"Note: {line}")
 
 

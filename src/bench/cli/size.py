@@ -15,11 +15,11 @@ from bench.analysis import OperatingPoint, is_machine, operating_points, sized
 from bench.cli.common import known_accelerators
 from bench.cli.output import print_json, print_table
 from bench.cli.sources import read_named, with_goodput
-from bench.errors import BenchError
+from bench.errors import BenchError, shown_share
 from bench.published import accelerator_named
 from bench.study import Decision, Slo, parse_slo
 from bench.words.capacity import with_texts
-from bench.words.fleet import UNKNOWN_GPUS, ends, little, meets, no_point
+from bench.words.fleet import UNKNOWN_GPUS, ends, little, meets, next_step, no_point
 
 __all__ = ["run"]
 
@@ -137,7 +137,7 @@ def _measured(
                 f"{row['deployment']} with {row['workload']}: a burst does not show what an instance carries in the long run. "
                 "Measure a closed or an open loop (`arrival: closed`, `poisson`), and size that."
             )
-        raise BenchError(f"{row['deployment']} with {row['workload']}: {no_point(row)}.")
+        raise BenchError(f"{row['deployment']} with {row['workload']}: {no_point(row)}. {next_step(row)}".rstrip())
     return point, row
 
 
@@ -179,7 +179,7 @@ def _print(fleet: dict[str, Any], measured: dict[str, Any] | None, *, machine: b
         rows.append(["goodput of an instance there, requests/s", f"{measured['goodput_rps']:.3g}"])
     if measured:
         rows.append(["instances at 95 % confidence", ends(fleet["instances_least"], fleet["instances_most"])])
-    rows.append(["load of the fleet at the peak (60–80 % is wanted)", f"{fleet['utilisation_at_peak']:.0%}"])
+    rows.append(["load of the fleet at the peak (60–80 % is wanted)", shown_share(fleet["utilisation_at_peak"])])
     limit = fleet["limits"]
     if limit["queue"] is not None:
         rows += [

@@ -45,12 +45,25 @@ def varied(rows: Rows, key: str, *, within: Sequence[str]) -> int:
 
 
 def plain(rows: Rows) -> Rows:
-    """The rows of workloads whose lengths no ladder sweeps."""
-    return [row for row in rows if row["workload"] == row["family"]]
+    """The rows whose load is what is asked about.
+
+    These are workloads whose lengths no ladder sweeps, and each length of those that one sweeps at several loads: a condition of its
+    own, with a capacity of its own. Where factors are crossed, a load is one of them.
+    """
+    swept = [row for row in rows if row["workload"] != row["family"]]
+    if not swept:
+        return rows
+    crossed = {row["family"] for row in _crossed(rows)} if crossed_factors(rows) else set()
+    loads: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
+    for row in swept:
+        if not (row["arrival"] == "burst" and row["family"] in crossed):
+            loads[row["deployment"], row["workload"]].add(row["level"])
+    several = {curve for curve, found in loads.items() if len(found) > 1}
+    return [row for row in rows if row["workload"] == row["family"] or (row["deployment"], row["workload"]) in several]
 
 
 def levels(fewest: int) -> Condition:
-    """A curve with so many levels of load, of a workload whose lengths no ladder sweeps."""
+    """A curve with so many levels of load."""
     return lambda rows: varied(plain(rows), "level", within=("deployment", "workload", "axis")) >= fewest
 
 
@@ -89,9 +102,13 @@ def on_gpus(rows: Rows) -> bool:
 
 def crossed_factors(rows: Rows) -> bool:
     """A family of bursts in which two of load and lengths are crossed, and three factors that vary in all."""
-    bursts = [row for row in rows if row["workload"] != row["family"] and row["arrival"] == "burst"]
-    crossed = [row for family in _families(bursts) if sum(_several(family, key) for key in CROSSED) >= 2 for row in family]
+    crossed = _crossed(rows)
     return sum(_several(crossed, key) for key in (*CROSSED, "model", "tensor_parallel")) >= 3
+
+
+def _crossed(rows: Rows) -> Rows:
+    bursts = [row for row in rows if row["workload"] != row["family"] and row["arrival"] == "burst"]
+    return [row for family in _families(bursts) if sum(_several(family, key) for key in CROSSED) >= 2 for row in family]
 
 
 def tokens_over_time(rows: Rows) -> bool:

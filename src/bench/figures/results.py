@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.figures.conditions import CROSSED, plain
 from bench.published import Accelerator
 from bench.study import Decision
 
@@ -59,12 +60,9 @@ class Results:
     def by_axis(self) -> list[Results]:
         """The results of each axis, so that no figure has two kinds of load on one of its axes.
 
-        Without the runs whose lengths a ladder sweeps, unless there are no others: their load is but a level, their question another.
+        Without the runs whose load is but a level, and their question another (`conditions.plain`), unless there are no others.
         """
-        import polars as pl  # noqa: PLC0415 - as above
-
-        plain = self.runs.filter(pl.col("workload") == pl.col("family"))
-        shown = self.runs if plain.is_empty() else plain
+        shown = self.runs if self.plain.is_empty() else self.plain
         return [
             replace(
                 self,
@@ -83,12 +81,19 @@ class Results:
         return saturation(self.runs)
 
     @cached_property
+    def plain(self) -> pl.DataFrame:
+        """The runs whose load is what is asked about, as `conditions.plain` has them."""
+        curve = ("deployment", "workload")
+        rows = plain(self.runs.select(*curve, "family", "arrival", *CROSSED, "model", "tensor_parallel").to_dicts())
+        kept = {tuple(row[key] for key in curve) for row in rows}
+        return self.runs.filter([at in kept for at in self.runs.select(curve).iter_rows()])
+
+    @cached_property
     def curves(self) -> pl.DataFrame:
-        """The runs from which an instance's capacity may be read: of workloads whose lengths no ladder sweeps, at two loads or more."""
+        """The runs from which an instance's capacity may be read: those of `plain` at two loads or more."""
         import polars as pl  # noqa: PLC0415 - as above
 
-        several = pl.col("level").n_unique().over("deployment", "workload") > 1
-        return self.runs.filter((pl.col("workload") == pl.col("family")) & several)
+        return self.plain.filter(pl.col("level").n_unique().over("deployment", "workload") > 1)
 
     @cached_property
     def points(self) -> pl.DataFrame:

@@ -215,4 +215,5 @@ def _config() -> alt.Config:
         title=alt.TitleConfig(fontSize=16, subtitleFontSize=12, subtitleColor="#555555", subtitlePadding=5, fontWeight="bold"),
         header=alt.HeaderConfig(labelFontSize=13, titleFontSize=13, labelFontWeight="bold"),
         line=alt.LineConfig(strokeWidth=2),
+        locale=alt.Locale(number=alt.NumberLocale(decimal=".", thousands=",", grouping=[3], currency=["$", ""], percent=" %")),
     )

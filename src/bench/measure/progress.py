@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from bench.errors import shown_share
 from bench.load.schedule import schedule
 from bench.records.files import write_record
 from bench.records.progress import FinishedRun, RunUnderWay, SessionProgress
@@ -67,7 +68,7 @@ class Clock:
         """How much of the session's time went into measuring."""
         return (
             f"{self.total} runs in {since_ready_s:.0f} s since the server was ready, {self._measured_s:.0f} s of them "
-            f"({self._measured_s / since_ready_s:.0%}) under measured load"
+            f"({shown_share(self._measured_s / since_ready_s)}) under measured load"
         )
 
     def _expected(self, size: _Size) -> float | None:

@@ -26,7 +26,7 @@ __all__ = [
     "without_values",
 ]
 
-REDACTED = "<secret>"
+REDACTED = "<secret>"  # wherever a value is hidden; deployments' digests hold it
 SET = "set"  # what a record keeps of a secret
 _SHORTEST = 8  # characters of a secret that is looked for in a text; a shorter one would be found in any
 # Names of keys, tokens and passwords; `TOKEN` only at the end, since many settings count tokens.
@@ -97,9 +97,10 @@ def redacted_command(command: Sequence[str]) -> list[str]:
 
 
 def shown_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a page shows of a server's variables: the values of those that are known to be harmless, `…` for all others."""
+    """What a page shows of a server's variables: the values of those that are known to be harmless, `<secret>` for all others."""
     return {
-        name: value if _HARMLESS.fullmatch(name) and not is_secret(name, value) else "…" for name, value in environment.items()
+        name: value if _HARMLESS.fullmatch(name) and not is_secret(name, value) else REDACTED
+        for name, value in environment.items()
     }
 
 
@@ -130,9 +131,9 @@ def environment_text(record: Mapping[str, str] | None) -> str | None:
 
 
 def without_values(text: str, values: Iterable[str]) -> str:
-    """A server's words, with `…` in place of each of `values`, for one that repeats the key that it refuses."""
+    """A server's words, with `<secret>` in place of each of `values`, for one that repeats the key that it refuses."""
     for secret in secret_parts(values):
-        text = text.replace(secret, "…")
+        text = text.replace(secret, REDACTED)
     return text
 
 

@@ -13,11 +13,11 @@ PERCENTILES = ("p50", "p90", "p95", "p99")
 
 @dataclass(frozen=True)
 class Latency:
-    """One latency; a table of requests has it as its name with `_s` (s).
+    """One latency, in seconds; a table of requests has it as its name with `_s`.
 
     Attributes:
-        title: in tables and sentences. of: from the columns of a table of requests (a function from a name to an expression); None
-            where the client stamped it. fewest_tokens: completion tokens from which on a request has it.
+        title: in tables and sentences. of: its seconds from the columns of a table of requests (a function from a name to an
+            expression); None where the client stamped it. fewest_tokens: completion tokens from which on a request has it.
     """
 
     title: str

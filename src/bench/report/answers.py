@@ -58,7 +58,7 @@ def _answers(results: Results, rows: Rows, findings: Findings) -> Iterator[Answe
     swept, streamed = any(applies(rows) for applies in _SWEEPS), with_and_without_streaming(rows)
     if swept or streamed:
         yield token_costs.answer(length_costs(runs) if swept else [], streaming_gains(runs) if streamed else [])
-    if several_device_counts(rows) and (gains := device_gains(runs)):
+    if several_device_counts(rows) and (gains := device_gains(results.plain)):
         yield second_device.answer(gains)
     # The first answer has every curve, where there is one.
     open_loops = results.curves.clear() if sized else results.curves.filter(pl.col("axis") != "concurrency")

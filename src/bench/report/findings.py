@@ -41,9 +41,8 @@ class Curve:
         point: row of `operating_points`; None without SLOs. saturation: row of `saturation`; None where no run can be trusted.
         limit: why it carries no more; None without SLOs. fleet: of `sized`; None without a peak, or where no load meets the SLOs.
         knee: row of `knees`. there: means at the operating point of `ttft_p50_s`, `ttft_p99_s`, its bound (null unless each run has
-            one), judged `requests` and their `runs`, `profit_per_h` (USD), and `client_cpu_share` (of a core). burst: whether its
-            arrivals are bursts. gpu: what a GPU of the fleet is called: a machine, where the engine runs on a CPU. measured: the
-            operating point, for Little's law.
+            one), and `profit_per_h` (USD). burst: whether its arrivals are bursts. gpu: what a GPU of the fleet is called: a machine,
+            where the engine runs on a CPU. measured: the operating point, for Little's law.
     """
 
     deployment: str
@@ -86,6 +85,13 @@ class Curve:
     def remedy(self) -> str:
         """What would raise it; empty where nothing follows."""
         return causes.remedy(self.limit) if self.limit else ""
+
+    @property
+    def contradiction(self) -> str:
+        """That load, latency and rate contradict one another; empty where they do not, or nothing is known."""
+        if self.measured is None or self.measured.little is None or self.measured.consistent:
+            return ""
+        return fleet.little(self.measured.little)
 
     @property
     def takes(self) -> str:
@@ -197,7 +203,7 @@ def _there(rows: pl.DataFrame, point: Mapping[str, Any] | None) -> dict[str, flo
     Args:
         rows: of `economics`, of the curve.
     """
-    columns = ("ttft_p50_s", "ttft_p99_s", "ttft_p99_bound_s", "profit_per_h", "client_cpu_share")
+    columns = ("ttft_p50_s", "ttft_p99_s", "ttft_p99_bound_s", "profit_per_h")
     at = rows.filter(pl.col("valid") & pl.col("level").is_in([point["operate_at"] if point else None]))
     steady = point is not None and point["basis"] == "steady"
     means: dict[str, Any] = {}
@@ -205,4 +211,4 @@ def _there(rows: pl.DataFrame, point: Mapping[str, Any] | None) -> dict[str, flo
         source = f"steady_{column}" if steady and column.startswith("ttft") else column
         values = at[source]
         means[column] = None if column.endswith("bound_s") and values.null_count() else values.mean()
-    return {**means, "requests": at["judged"].list.len().sum(), "runs": at.height}
+    return means

@@ -72,7 +72,7 @@ class Ladder(Strict):
     prompt_tokens: Annotated[list[Count], BeforeValidator(_levels)] | None = Field(
         default=None,
         description="Prompt lengths (tokens) to measure at each level, in place of the workload's own, which must be given too. "
-        "For a capacity of each length, write one workload for each.",
+        "With two loads or more, each length gets a capacity of its own.",
     )
     output_tokens: Annotated[list[Count], BeforeValidator(_levels)] | None = Field(
         default=None, description="Output lengths (tokens) likewise; with `prompt_tokens`, every pair."

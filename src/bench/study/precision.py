@@ -10,9 +10,10 @@ from bench.study.slo import Slo
 from bench.study.workload import Workload
 
 if TYPE_CHECKING:
+    from bench.study.plan import Plan
     from bench.study.specs import RunSpec
 
-__all__ = ["requests_for", "thin_levels", "with_requests"]
+__all__ = ["auto_lines", "requests_for", "thin_levels", "with_requests"]
 
 _CONFIDENCE = 0.95  # two-sided, as the interval of C_max has it
 _WINDOW = 0.6  # of a run's requests lie in its steady window, roughly
@@ -40,6 +41,59 @@ def with_requests(workload: Workload, level: float, repeats: int, slos: Sequence
     each = math.ceil(_SPREAD * _clustered(workload) * (requests_for(slos) or _UNSURE) / _WINDOW / repeats)
     held = _TURNOVERS * int(level) if workload.axis == "concurrency" else 0
     return workload.model_copy(update={"num_requests": max(each, held)})
+
+
+def auto_lines(plan: Plan) -> list[str]:
+    """A line for each workload with `num_requests: auto`: how many requests that is, and about how long they take.
+
+    An open loop lasts as long as its requests take to leave. Of a closed loop it is estimated where the SLOs bound a request's E2E: its
+    time where they are just met.
+    """
+    asked = {name for name, workload in plan.config.workloads.items() if workload.num_requests == "auto"}
+    found: dict[str, list[RunSpec]] = {}
+    for run in plan.runs:
+        if run.family in asked:
+            found.setdefault(run.workload_name, []).append(run)
+    return [_auto_line(workload, runs, plan.config.decision.slos) for workload, runs in found.items()]
+
+
+def _auto_line(name: str, runs: Sequence[RunSpec], slos: Sequence[Slo]) -> str:
+    levels: dict[int, list[float]] = {}
+    for run in sorted(runs, key=lambda run: run.level):
+        at = levels.setdefault(_number(run.workload), [])
+        at.extend([run.level] * (run.level not in at))
+    each = "; ".join(f"{number:,} a run at {', '.join(f'{level:g}' for level in at)}" for number, at in levels.items())
+    what = "conversations" if runs[0].workload.turns else "requests"
+    seconds = [_seconds(run.workload, run.level, slos) for run in runs]
+    known = sum(each for each in seconds if each is not None)
+    if None in seconds:
+        cost = "How long they take is known after the first run."
+    elif runs[0].workload.axis == "request_rate":
+        cost = f"They take about {known:,.0f} s to send."
+    else:
+        cost = f"They take about {known:,.0f} s where the SLOs are just met."
+    return f"{name}: `num_requests: auto` is {each}: {sum(_number(run.workload) for run in runs):,} {what} in all. {cost}"
+
+
+def _number(workload: Workload) -> int:
+    assert isinstance(workload.num_requests, int)  # `with_requests` has replaced the word
+    return workload.num_requests
+
+
+def _seconds(workload: Workload, level: float, slos: Sequence[Slo]) -> float | None:
+    """How long the requests of a run take (s); None where nothing bounds it."""
+    if workload.axis == "request_rate":
+        return _number(workload) / level
+    limits = {slo.metric: slo.limit_s for slo in slos}
+    if "e2e" in limits:
+        request = limits["e2e"]
+    elif {"ttft", "tpot"} <= limits.keys() and workload.output_tokens:
+        request = limits["ttft"] + limits["tpot"] * (workload.output_tokens.longest - 1)
+    else:
+        return None
+    turns = workload.turns
+    one = turns.count * request + (turns.count - 1) * turns.think_s if turns else request
+    return math.ceil(_number(workload) / level) * one
 
 
 def _clustered(workload: Workload) -> float:

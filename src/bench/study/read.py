@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from bench.models import Model, Parallel, geometry_of_model, parallel_problem
 from bench.published import accelerator_named, accelerators
 from bench.study.config import Config, Ladder
 from bench.study.deployment import Deployment, Engine
+from bench.study.misspelt import meant
 from bench.study.plan import longest_request, swept
 from bench.study.workload import Workload
 from bench.yaml_file import read_yaml
@@ -82,8 +83,8 @@ def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
     parent = _model_at(location[:-1], root)
     fields = parent.model_fields if parent else {}
     if error["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(str(location[-1]), fields, n=1)
-        hint = f"Did you mean {close[0]}?" if close else f"Known here: {', '.join(fields)}."
+        close = meant(str(location[-1]), fields)
+        hint = f"Did you mean {close}?" if close else f"Known here: {', '.join(fields)}."
         return f"{key} is not a key. {hint}"
     field = (fields.get(str(location[-1])) or _field_of_item(location, root)) if location else None
     meaning = f" {field.description}" if field and field.description else ""
@@ -128,6 +129,7 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
         "workload": config.workloads,
     }
     yield from _deployments(config, tables)
+    yield from _absent(config)
     asked: dict[tuple[str, str, float], int] = {}
     for i, ladder in enumerate(config.study.ladders):
         where = f"study.ladders[{i}]"
@@ -231,6 +233,22 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
             yield (
                 f"deployments.{name}.kv_cache_memory is missing. On a CPU nothing else bounds the KV cache; "
                 "say how much it gets, such as 64MiB."
+            )
+
+
+def _absent(config: Config) -> typing.Iterator[str]:
+    """Checkpoints that are not here. An external server has its own; a fingerprint stands for files that are elsewhere."""
+    started = {
+        each.model
+        for each in config.deployments.values()
+        if each.engine in config.engines and config.engines[each.engine].source != "external"
+    }
+    for name, model in config.models.items():
+        gguf = model.path is not None and model.path.lower().endswith(".gguf")
+        if name in started and model.path and not model.fingerprint and not gguf and not isdir(model.path):
+            yield (
+                f"models.{name}.path is {shown(model.path)}: no such folder. Name the folder of a checkpoint; for random weights give "
+                "catalogue or architecture in place of path."
             )
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 from bench.measure.progress import duration_text
 from bench.records.progress import FinishedRun, RunUnderWay
+from bench.study.config import Thresholds
 from bench.watch.sessions import SILENT_S, Build, Session, Snapshot
 from bench.watch.tail import Live
+from bench.words.trust import changed_thresholds
 
 __all__ = [
     "NO_FAULT",
@@ -18,6 +20,7 @@ __all__ = [
     "finished_text",
     "idle_text",
     "left_text",
+    "limits_text",
     "live_cells",
     "load_text",
     "news",
@@ -92,6 +95,14 @@ def verdict_text(run: FinishedRun, reasons: tuple[str, ...] | None) -> str:
     return "; ".join([*failed, *(f"invalid: {reason}" for reason in reasons)]) or NO_FAULT
 
 
+def limits_text(session: Session) -> str:
+    """Which limits of validity the study changed; empty where it has the defaults."""
+    try:
+        return changed_thresholds(Thresholds(**session.record.thresholds))
+    except ValueError:  # of another version
+        return ""
+
+
 def left_text(session: Session) -> str:
     """About how long the rest takes."""
     if session.record.over or session.state == "stale":
@@ -129,6 +140,8 @@ def news(before: Snapshot | None, now: Snapshot) -> list[str]:
         for run, reasons in session.verdicts if before else ():
             if run not in done:
                 lines.append(f"{name}: {finished_text(run)}: {verdict_text(run, reasons)}")
+        if old is None and (changed := limits_text(session)):
+            lines.append(f"{name}: {changed}")
         if old is None or (old.state, old.record.run) != (session.state, session.record.run):
             left = left_text(session)
             lines.append(f"{name}: {state_text(session)}" + (f"; {left}" if left and session.record.run else ""))

@@ -9,7 +9,17 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.records.progress import RunUnderWay
-from bench.watch.lines import NO_FAULT, build_text, idle_text, left_text, live_cells, load_text, state_text, verdict_text
+from bench.watch.lines import (
+    NO_FAULT,
+    build_text,
+    idle_text,
+    left_text,
+    limits_text,
+    live_cells,
+    load_text,
+    state_text,
+    verdict_text,
+)
 from bench.watch.sessions import Session, Snapshot
 
 __all__ = ["draw"]
@@ -43,6 +53,8 @@ def _session(session: Session) -> Panel:
         parts.append(Text(f"server's log: {session.last_line}", style="dim", no_wrap=True, overflow="ellipsis"))
     if session.verdicts:
         parts += [Text(), _finished(session), Text()]
+    if changed := limits_text(session):
+        parts.append(Text(changed, style="yellow"))
     if left := left_text(session):
         parts.append(Text(left))
     doubtful = sum(bool(run.failed or reasons) for run, reasons in session.verdicts)

@@ -16,6 +16,7 @@ from bench.analysis.recommendation import (
     SecondDevice,
     Stalls,
 )
+from bench.errors import shown_share
 from bench.words.capacity import misses
 from bench.words.loads import load_text
 
@@ -56,7 +57,11 @@ def sentence(advice: Advice) -> str:
                 f"({found.workload}), and add instances beyond: at {found.missed_at:g} it misses {misses(found.missed)}."
             )
         case Headroom() as found:
-            lost = f"; at {found.loss_at:g} throughput is {found.loss:.0%} below its highest" if found.loss is not None else ""
+            lost = (
+                f"; at {found.loss_at:g} throughput is {shown_share(found.loss)} below its highest"
+                if found.loss is not None
+                else ""
+            )
             return (
                 f"{_range(*found.requests)} requests of {found.workload} in flight leave 10 to 15 % of the KV cache of "
                 f"{found.deployment} free, for requests that are longer than these. It is full at {found.full:g} and was not at "
@@ -85,21 +90,21 @@ def sentence(advice: Advice) -> str:
             (low, high), (first, last) = found.levels, found.hit_rates
             return (
                 f"Tiered KV memory would keep what is shared: in {found.workload} on {found.deployment} the prefix cache serves "
-                f"{first:.0%} of the prompts' tokens at {low:g} and {last:.0%} at {high:g}, where it is full."
+                f"{shown_share(first)} of the prompts' tokens at {low:g} and {shown_share(last)} at {high:g}, where it is full."
             )
     assert_never(advice.evidence)
 
 
 def _kv_bytes(found: KvBytes) -> str:
     (ours, theirs), (each, other) = found.requests, found.token_bytes
-    but = ""
+    but, of = "", f" of {found.workload}" if found.workload else ""
     if found.same_bytes:
         but = f" {found.same_bytes}, with other parameters but as many bytes per token, is full at {ours:g} too."
     if found.rps is not None:
         but += f" Within the SLOs it carries {found.rps[0]:.3g} requests/s against {found.rps[1]:.3g}: look at both."
     return (
         f"A model's KV bytes per token decide how many requests fit, not its parameters: {found.deployment} has "
-        f"{found.parameters:.2g} times the parameters of {found.other}, and its KV cache is full at {ours:g} requests instead of "
+        f"{found.parameters:.2g} times the parameters of {found.other}, and its KV cache is full at {ours:g} requests{of} instead of "
         f"{theirs:g}, because a token takes {each:,} bytes instead of {other:,} of the {found.kv_bytes / 2**20:,.4g} MiB that both "
         f"have.{but}"
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bench.shipped import BENCH
 
-__all__ = ["AGAIN", "MOST_LINES", "Answer", "listed", "remedy_once", "shortened"]
+__all__ = ["AGAIN", "MOST_LINES", "Answer", "by_advice", "in_line", "listed", "remedy_once", "shortened"]
 
+_NAMED = 4  # curves in a line
 MOST_LINES = 8  # of an answer; what there is beyond stands in the tables
-AGAIN = f"Measure the invalid runs again: `{BENCH} discard --invalid`, then the same command as before."
+_COMMAND = "make" if BENCH != "bench" else "snakemake"
+AGAIN = f"Measure the invalid runs again: `{BENCH} discard --invalid`, then the same `{_COMMAND}` command as before."
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,21 @@ def shortened(lines: Sequence[str], most: int = MOST_LINES) -> tuple[str, ...]:
 def listed(names: Sequence[str]) -> str:
     """Names in a sentence, such as `TTFT, makespan and throughput`."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def by_advice(found: Iterable[tuple[str, str]]) -> list[str]:
+    """Advice for curves, the same for several in one line. Args: found: a curve's name and its advice; empty where there is none."""
+    curves: dict[str, list[str]] = {}
+    for name, text in found:
+        if text:
+            curves.setdefault(text, []).append(name)
+    return [f"{in_line(names)}: {text}" for text, names in curves.items()]
+
+
+def in_line(names: Sequence[str]) -> str:
+    """Names in a sentence, the first of many with how many more there are."""
+    left = len(names) - _NAMED
+    return listed(names) if left <= 1 else f"{', '.join(names[:_NAMED])} and {left} more"
 
 
 def remedy_once(answers: Sequence[Answer]) -> list[Answer]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bench.analysis.judging import Miss, Unsettled
+from bench.errors import shown_share
 from bench.study import Slo
 from bench.words.loads import count_text, load_text
 
@@ -40,12 +41,12 @@ def _miss(miss: Miss) -> str:
     if miss.by == "failed":
         return f"the limit on failures ({miss.misses} of {miss.requests} requests fail)"
     if miss.by == "growth":
-        return f"steadiness (requests pile up: {miss.growth:.0%} of those that come stay)"
+        return f"steadiness (requests pile up: {shown_share(miss.growth or 0.0)} of those that come stay)"
     slo = _slo(miss)
     if miss.reached_s is not None and miss.reached_s > slo.limit_s:
         return f"{slo} ({_reached(miss.reached_s, slo)})"
     assert miss.share is not None
-    share = f"{miss.share:.1%} of the requests fail or take longer"
+    share = f"{shown_share(miss.share, 1)} of the requests fail or take longer"
     return f"{slo} ({share}: too few requests to rely on it)" if miss.share <= 1 - slo.share else f"{slo} ({share})"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from bench.study import Slo
-from bench.words.answer import AGAIN, Answer, listed, shortened
+from bench.words.answer import AGAIN, Answer, by_advice, in_line, listed, shortened
 from bench.words.capacity import BURSTS, c_max, rate
 from bench.words.fleet import interval
 from bench.words.loads import count_text
@@ -38,9 +38,11 @@ class Carries(Protocol):
 def answer(curves: Sequence[Carries], slos: Sequence[Slo], peak_rps: float | None) -> Answer:
     """What one instance carries within the SLOs, and what a peak takes."""
     peak = f", and how many does a peak of {peak_rps:g} requests/s take" if peak_rps is not None else ""
-    raise_it = [f"{curve.name}, to carry more: {_lower_case(curve.remedy)}" for curve in curves if curve.remedy]
+    raise_it = by_advice(
+        (curve.name, f"to carry more, {_lower_case(curve.remedy)}" if curve.remedy else "") for curve in curves
+    )
     unknown = any(curve.point and curve.point["kind"] == "unknown" for curve in curves)
-    ends = [end for curve in curves if (end := _upper_end(curve))]
+    ends = _upper_ends(curves)
     plan = [f"To carry the peak at 95 % confidence, plan {listed(ends)}."] if ends else []
     bursts = [curve for curve in curves if _meets_as_burst(curve)]
     others = [curve for curve in curves if curve not in bursts]
@@ -70,15 +72,18 @@ def _burst(curve: Carries) -> str:
     return f"{curve.point['c_max']:g} requests of {curve.name}{misses}"
 
 
-def _upper_end(curve: Carries) -> str:
-    """What the peak takes where the rate is the lowest that the measurements allow; empty where that is not established."""
-    if curve.fleet is None or curve.fleet["instances_most"] is None:
-        return ""
-    fleet, instances = curve.fleet, f"{curve.fleet['instances_most']:,}"
-    if fleet["gpus_most"] is None:
-        return f"{instances} instances of {curve.name}, times the safety factor {fleet['safety']:g}"
-    bought = count_text(fleet["gpus_most"], curve.gpu)
-    return f"{bought} of {curve.name} ({instances} instances, times the safety factor {fleet['safety']:g})"
+def _upper_ends(curves: Sequence[Carries]) -> list[str]:
+    """What the peak takes at the lowest rate that the measurements allow, where that is established; alike curves together."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for curve in curves:
+        fleet = curve.fleet
+        if fleet is None or fleet["instances_most"] is None:
+            continue
+        instances, times = f"{fleet['instances_most']:,} instances", f"times the safety factor {fleet['safety']:g}"
+        bought = None if fleet["gpus_most"] is None else count_text(fleet["gpus_most"], curve.gpu)
+        key = (instances, f", {times}") if bought is None else (bought, f" ({instances}, {times})")
+        alike.setdefault(key, []).append(curve.name)
+    return [f"{count} of {in_line(names)}{rest}" for (count, rest), names in alike.items()]
 
 
 def _in_short(curve: Carries) -> str:

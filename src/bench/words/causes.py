@@ -24,8 +24,11 @@ from bench.analysis.evidence import (
     SlowAnswers,
     SteadyMeets,
     Steps,
+    UnknownLatency,
     UnknownStep,
 )
+from bench.errors import shown_share
+from bench.records.latencies import LATENCIES
 from bench.words.capacity import unsettled_at, unsettled_text
 from bench.words.loads import load_text
 
@@ -69,6 +72,8 @@ def _why(limit: Bottleneck, found: Evidence) -> str:  # noqa: PLR0912 - a senten
                 f"{_at(found.at)} the KV cache is full: {found.per_request:.2g} preemptions a request throw work away that is done "
                 "again."
             )
+        case UnknownLatency():
+            return f"{_at(found.at)} {LATENCIES[found.metric].title} is missed; what it consists of, and so why, is not known."
         case UnknownStep():
             return f"{_at(found.at)} TPOT is missed; the time of a step is not known."
         case Gaps():
@@ -94,7 +99,7 @@ def _why(limit: Bottleneck, found: Evidence) -> str:  # noqa: PLR0912 - a senten
 def _steps(limit: Bottleneck, found: Steps) -> str:
     if found.prefill_share is None:
         return "it takes too long; the engine's steps cannot be separated"
-    prompts = f"prompts take {found.prefill_share:.0%} of the time of the engine's steps"
+    prompts = f"prompts take {shown_share(found.prefill_share)} of the time of the engine's steps"
     if limit.cause == "prefill":
         return f"requests wait for the arithmetic of prompts: {prompts}"
     return f"steps take too long: {prompts}, decoding the rest"

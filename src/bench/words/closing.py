@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from pathlib import Path
+
 import polars as pl
 
 from bench.analysis.validity import invalid
+from bench.errors import BenchError
+from bench.records.summary import read_summary
 from bench.shipped import BENCH
+from bench.words.answer import AGAIN
 from bench.words.trust import alike
 
-__all__ = ["closing_lines"]
+__all__ = ["closing_lines", "closing_lines_again"]
 
 _REASONS = 5  # named at most
-_REMEDY = (
-    f"Most often something else ran on this machine. `{BENCH} discard --invalid`, and then the same command as now, measure "
-    "them again."
-)
+_REMEDY = f"Most often something else ran on this machine. {AGAIN}"
 
 
 def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
@@ -50,6 +53,19 @@ def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
             "invalid; the report says how many, and how."
         )
     return lines
+
+
+def closing_lines_again(summary: Path, digests: Collection[str], *, figures: int) -> list[str]:
+    """The same for a workflow that had nothing to do; none where the table is not of these runs, or not readable.
+
+    Args:
+        digests: of the runs that the workflow would have measured.
+    """
+    try:
+        runs = read_summary(summary)
+    except (BenchError, OSError):
+        return []
+    return closing_lines(runs, figures=figures) if set(runs["digest"]) == set(digests) else []
 
 
 def _parts(rejected: pl.DataFrame) -> str:

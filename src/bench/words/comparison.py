@@ -11,6 +11,7 @@ import polars as pl
 from bench.analysis import Comparison, blind, regressions, unseen
 from bench.analysis.gate import Sight
 from bench.analysis.locked import Difference, SlowerMachine
+from bench.errors import shown_share
 from bench.records.columns import METRICS
 from bench.words.loads import count_text, loads_text
 
@@ -142,8 +143,8 @@ def difference_text(found: Difference) -> str:
     of = f" of {found.deployment}" if found.deployment is not None else ""
     if isinstance(found, SlowerMachine):
         return (
-            f"machine{of}: the client's own work took {found.share:.0%} more CPU time beside the {found.side}: most likely the "
-            "machine was slower then, or shared"
+            f"machine{of}: the client's own work took {shown_share(found.share)} more CPU time beside the {found.side}: most "
+            "likely the machine was slower then, or shared"
         )
     at = f" ({_loads(found.loads)})" if found.loads is not None else ""
     return f"{found.variable}{of}: {_value(found.baseline)} → {_value(found.candidate)}{at}"
@@ -239,7 +240,8 @@ def _sides(row: Row) -> str:
 def unlike_failures(found: Comparison) -> list[str]:
     """A line for each level whose failures keep it from being compared, as shares."""
     return [
-        f"at {row['level']:g}: {row['share']:.0%} of the requests failed, of the baseline's {row['share_baseline']:.0%}"
+        f"at {row['level']:g}: {shown_share(row['share'])} of the requests failed, of the baseline's "
+        f"{shown_share(row['share_baseline'])}"
         for row in found.failures.filter(~pl.col("alike")).iter_rows(named=True)
     ]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bench.shipped import BENCH
+from bench.words.answer import AGAIN
 from bench.words.capacity import c_max, missed
 from bench.words.loads import count_text
 
-__all__ = ["UNKNOWN_GPUS", "ends", "interval", "little", "meets", "no_point", "takes"]
+__all__ = ["UNKNOWN_GPUS", "ends", "interval", "little", "meets", "next_step", "no_point", "takes"]
 
 Fleet = Mapping[str, Any]
 UNKNOWN_GPUS = "How many GPUs an instance has is not recorded, so nothing can be said of their number and price; give --gpus."
@@ -60,6 +62,15 @@ def no_point(point: Mapping[str, Any]) -> str:
         case "unsettled":
             return f"no steady state: at {point['missed_at']:g} {missed(point)}"
     return c_max(point)
+
+
+def next_step(point: Mapping[str, Any]) -> str:
+    """What would give it an operating point; empty where `no_point` says so. Args: point: its row of `operating_points`."""
+    return {
+        "unknown": f"`{BENCH} runs` says why. {AGAIN}",
+        "below": "Measure lower loads, or allow more with --slo.",
+        "unjudged": "Name another latency with --slo: every answer has an E2E.",
+    }.get(point["kind"], "")
 
 
 def little(ratio: float) -> str:

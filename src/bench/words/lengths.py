@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from bench.analysis.lengths import Line
+from bench.errors import shown_share
 
 __all__ = ["cost_title", "fit_text", "with_half"]
 
@@ -40,9 +41,7 @@ def cost_title(found: Line, *, of: str, latency: str) -> str | None:
     """
     curve = found.parabola
     if curve and 0 < curve.bend < 1:
-        return f"At {curve.longest:,.0f} tokens {curve.bend:.0%} of {latency} grows with the square of the length".replace(
-            "%", " %"
-        )
+        return f"At {curve.longest:,.0f} tokens {shown_share(curve.bend)} of {latency} grows with the square of the length"
     if curve or found.slope <= found.slope_half:
         return None
     article = "An" if of[0] in "aeiou" else "A"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench.analysis.predictions import Prediction
+from bench.errors import shown_share
 from bench.words.loads import count_text
 
 __all__ = ["comparison", "quantity"]
@@ -21,11 +22,11 @@ def quantity(found: Prediction) -> str:
 def comparison(found: Prediction) -> str:
     """How what was measured compares with it."""
     if found.ceiling:
-        return f"{found.ratio:.0%} of the ceiling"
+        return f"{shown_share(found.ratio)} of the ceiling"
     if found.quantity == "saturation":
         return _between(found)
     off = found.ratio - 1
-    return "the same" if off == 0 else f"{off:+.1%}"
+    return "the same" if off == 0 else f"{100 * off:+.1f} %"
 
 
 def _between(found: Prediction) -> str:

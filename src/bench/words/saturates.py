@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.analysis.regions import FEWEST_LEVELS
-from bench.words.answer import Answer, listed, shortened
+from bench.words.answer import Answer, by_advice, listed, shortened
 from bench.words.regions import turning_point
 
 __all__ = ["answer"]
@@ -24,7 +24,7 @@ def answer(rows: Sequence[Row], *, several_workloads: bool, decided: bool, geome
     """
     do = []
     if not decided:  # within SLOs less may be carried than fits
-        do += [text for row in rows if (text := _do(row, several_workloads))]
+        do += by_advice((_name(row, several_workloads), _do(row)) for row in rows)
         do.append("Set `decision.slo` to learn what is carried within limits on latency; nothing is measured again.")
     return Answer(
         name="concurrency",
@@ -89,10 +89,10 @@ def _sure(rows: Sequence[Row]) -> list[str]:
     return sure
 
 
-def _do(row: Row, several: bool) -> str | None:
-    """How many requests to send at once, where it is known between which levels the cache fills."""
+def _do(row: Row) -> str:
+    """How many requests to send at once, where it is known between which levels the cache fills; else empty."""
     low, high, predicted = row["below"], row["measured"], row["predicted"]
     if low is None or high is None:
-        return None
+        return ""
     fits = math.floor(predicted) if predicted is not None and low < predicted <= high else low
-    return f"{_name(row, several)}: send no more than {fits:g} at once; more wait for KV memory."
+    return f"send no more than {fits:g} at once; more wait for KV memory."

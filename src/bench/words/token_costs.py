@@ -169,11 +169,15 @@ def _shorten(costs: Sequence[LengthCost], names: _Names) -> list[str]:
             continue
         name = names(prompts[0], workload=False)
         if output > _SHORTER * prompt:
-            text = f"An output token takes as long as {output / prompt:.2g} prompt tokens: to answer sooner, shorten answers first."
+            text = (
+                f"An output token of {outputs[0].workload} takes as long as {output / prompt:.2g} prompt tokens of "
+                f"{prompts[0].workload}: to answer sooner, shorten answers first."
+            )
             do.append(_of(name, text))
         elif prompt > _SHORTER * output:
             text = (
-                f"A prompt token takes as long as {prompt / output:.2g} output tokens: to answer sooner, shorten prompts first."
+                f"A prompt token of {prompts[0].workload} takes as long as {prompt / output:.2g} output tokens of "
+                f"{outputs[0].workload}: to answer sooner, shorten prompts first."
             )
             do.append(_of(name, text))
     return do

@@ -9,11 +9,12 @@ import polars as pl
 
 from bench.analysis.validity import invalid
 from bench.study.config import Thresholds
-from bench.words.answer import AGAIN
+from bench.words.answer import AGAIN, listed
 
 __all__ = ["alike", "changed_thresholds", "first_line", "remedy"]
 
-_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+_LEAST = {"scrape_share"}  # limits below which a run is invalid; of the others it is those above
+_NUMBER = re.compile(r"\d\d:\d\d:\d\d|\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")  # or a time of day
 
 
 def first_line(runs: pl.DataFrame) -> str:
@@ -51,7 +52,7 @@ def alike(reasons: Iterable[str]) -> list[tuple[str, int]]:
     """Reasons with how often each occurs, the most frequent first; those that differ in numbers alone are one, with their ranges."""
     groups: dict[str, list[str]] = {}
     for reason in reasons:
-        groups.setdefault(_NUMBER.sub("#", reason), []).append(reason)
+        groups.setdefault(_NUMBER.sub(lambda found: ":" if ":" in found[0] else "#", reason), []).append(reason)
     ranked = sorted(groups.values(), key=len, reverse=True)
     return [(_ranges(found), len(found)) for found in ranked]
 
@@ -64,16 +65,23 @@ def _ranges(reasons: list[str]) -> str:
 
 
 def _range(numbers: tuple[str, ...]) -> str:
-    low, high = (pick(numbers, key=lambda text: float(text.replace(",", ""))) for pick in (min, max))
+    low, high = (pick(numbers, key=lambda text: text if ":" in text else float(text.replace(",", ""))) for pick in (min, max))
     return low if low == high else f"{low}–{high}"
 
 
 def changed_thresholds(thresholds: Thresholds) -> str:
-    """Which limits of validity differ from the defaults; empty where none does."""
+    """Which limits of validity differ from the defaults, those first that let more pass; empty where none does."""
     usual = Thresholds()
-    changed = [
-        f"`{name}` {getattr(thresholds, name):g} in place of {getattr(usual, name):g}"
-        for name in Thresholds.model_fields
-        if getattr(thresholds, name) != getattr(usual, name)
-    ]
-    return f"Validity was judged by limits that the study changed: {', '.join(changed)}." if changed else ""
+    loosened: list[str] = []
+    tightened: list[str] = []
+    for name in Thresholds.model_fields:
+        here, default = getattr(thresholds, name), getattr(usual, name)
+        if here != default:
+            looser = (here > default) != (name in _LEAST)
+            (loosened if looser else tightened).append(f"`{name}` {here:g} (default {default:g})")
+    parts = []
+    if loosened:
+        parts.append(f"The study loosened limits of validity: {listed(loosened)}. By the defaults more runs may be invalid.")
+    if tightened:
+        parts.append(f"The study tightened limits of validity: {listed(tightened)}.")
+    return " ".join(parts)

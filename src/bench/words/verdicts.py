@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.analysis.validity import Check, Part, Reason, Verdict
 from bench.drift import Drift, RoundPart
+from bench.errors import shown_share
 from bench.words.loads import count_text
 
 __all__ = ["PARTS", "failures", "reason_text", "retries"]
@@ -23,7 +24,7 @@ _TEXTS: dict[Check, str] = {
     "burst_spread": "the burst took too long to leave: {value:.3g} s, over {limit:g} s",
     "schedule_delay": "requests left late: P99 of the delay {value:.3g} s, over {limit:g} s",
     "other_requests": "the server had {value:.1f} requests in flight in the mean, the client {limit:.1f}: others use it too",
-    "held_back": "of the requests that the client had in flight the server lacked {value:.3g} ({share:.0%}) at half of the scrapes or "
+    "held_back": "of the requests that the client had in flight the server lacked {value:.3g} ({share_text}) at half of the scrapes or "
     "more: something holds them back",
     "nothing_sent": "no request was sent",
     "unreachable": "no request reached the server",
@@ -31,17 +32,17 @@ _TEXTS: dict[Check, str] = {
     "prompt_lengths": "{requests} had another prompt length than asked for",
     "output_lengths": "{requests} had another output length than asked for",
     "cached_tokens": "{value:.0f} tokens came from the prefix cache, where none should",
-    "hit_rate": "the prefix cache served {value:.1%} of the prompts' tokens, where the workload implies {limit:.1%}",
+    "hit_rate": "the prefix cache served {value_share} of the prompts' tokens, where the workload implies {limit_share}",
     "loop_lag": "the client's event loop was late: P99 {value:.3g} s, over {limit:g} s",
     "loop_stall": "the client's event loop stood still for {value:.3g} s, over {limit:g} s",
     "clock_skew": "the clocks of our processes differ by {value:.3g} s, over {limit:g} s",
-    "client_cpu": "the client was the limit: {value:.0%} of a core in a load process, over {limit:.0%}",
-    "other_processes": "other processes took {value:.0%} of the cores' time, over {limit:.0%}",
+    "client_cpu": "the client was the limit: {value_share} of a core in a load process, over {limit_share}",
+    "other_processes": "other processes took {value_share} of the cores' time, over {limit_share}",
     "clock_step": "the wall clock moved by {value:+.3g} s against the clock of the stamps: the machine was suspended, or its time set",
     "drift": "{drift}",
     "scrape_gap": "no scrape for {value:.3g} s, over {limit:g} s",
     "never_scraped": "no scrape succeeded",
-    "scrape_share": "only {value:.0%} of the scrapes due during the load came, under {limit:.0%}",
+    "scrape_share": "only {value_share} of the scrapes due during the load came, under {limit_share}",
     "not_scraped_before": "no scrape came before the load: what the server counted until the first one is lost",
     "not_scraped_after": "no scrape came after the load: what the server counted since the last one is lost",
     "metrics_missing": "the exposition lacks {metrics}",
@@ -51,10 +52,13 @@ _TEXTS: dict[Check, str] = {
 
 def reason_text(reason: Reason) -> str:
     """Why a part of a run cannot be trusted, with its number."""
+    digits = 1 if reason.check == "hit_rate" else 0
     return _TEXTS[reason.check].format(
         value=reason.value,
         limit=reason.limit,
-        share=reason.share,
+        value_share=shown_share(reason.value or 0.0, digits),
+        limit_share=shown_share(reason.limit or 0.0, digits),
+        share_text=shown_share(reason.share or 0.0),
         requests=count_text(round(reason.value or 0), "request"),
         outcomes=_listed(reason.outcomes),
         metrics="; ".join(reason.names),
@@ -83,14 +87,19 @@ def _listed(kinds: Mapping[str, int]) -> str:
 
 
 def _drift(drift: Drift) -> str:
-    off = drift.log - drift.usual
+    off, other = drift.log - drift.usual, drift.other
+    against = "the others" if other is None else _round(other) if other.round != drift.at.round else f"its part{_since(other)}"
     return (
-        f"the machine was {math.expm1(abs(off)):.0%} {'slower' if off > 0 else 'faster'} in {_round(drift.at)} than in "
-        f"{_round(drift.other) if drift.other else 'the others'} "
+        f"the machine was {shown_share(math.expm1(abs(off)))} {'slower' if off > 0 else 'faster'} in {_round(drift.at)} than in "
+        f"{against} "
         f"(reference load {math.exp(drift.log):.3g} s against {math.exp(drift.usual):.3g} s)"
     )
 
 
 def _round(part: RoundPart) -> str:
     """`round 2`; with the time of day where the round was measured in parts."""
-    return f"round {part.round}" + (f" from {part.since[11:19]} UTC on" if part.since else "")
+    return f"round {part.round}{_since(part)}"
+
+
+def _since(part: RoundPart) -> str:
+    return f" from {part.since[11:19]} UTC on" if part.since else ""
