@@ -36,12 +36,10 @@ def read_object(path: Path, *, constants: bool = False) -> dict[str, Any]:
     content = json.loads(path.read_text(encoding="utf-8"), parse_constant=None if constants else refuse_constant)
     if not isinstance(content, dict):
         raise ValueError("it holds no object")
-    for at in (content, content.get("definition")):
-        wrong = (
-            next((key for key, value in at.items() if no_text(key) or no_text(value)), None) if isinstance(at, dict) else None
-        )
-        if wrong is not None:
-            raise ValueError(f"{shown(wrong)} is {shown(at[wrong])}, with a control character")
+    definition = content.get("definition")
+    for key, value in (content | definition if isinstance(definition, dict) else content).items():
+        if no_text(key) or no_text(value):
+            raise ValueError(f"{shown(key)} is {shown(value)}, with a control character")
     return content
 
 
