@@ -272,7 +272,7 @@ def ranks(project):
 @pytest.mark.engine
 def test_a_server_on_two_nodes_loses_one_of_its_processes_and_then_its_session(tmp_path, cluster):
     project = Project(tmp_path.resolve(), CONFIG)
-    project.config["study"]["ladders"] = [{"deployment": "wide", "workload": "steady", "request_rate": [2.5], "repeats": 4}]
+    project.config["study"]["ladders"] = [{"deployment": "wide", "workload": "steady", "request_rate": [10], "repeats": 12}]
     command = [sys.executable, "-m", "tests.gpu_server"]
     project.config["engines"] = {"gpu": {"source": "command", "command": command, "backend": "cuda"}}
     project.config["deployments"] = {
