@@ -76,7 +76,7 @@ def test_without_slurm_nothing_is_started(content, tmp_path, monkeypatch):
     content["engines"]["e"] = {"source": "command", "command": ["true"]}
     content["deployments"]["a"] |= {"tensor_parallel": 2, "nodes": 2}
     found = faults(Plan.of(load_config(content, source="t")), [("a", 1)], Store(tmp_path / "store"))
-    assert any("2 nodes are those of a SLURM job, and this is none" in each for each in found), found
+    assert any("deployments.a.nodes: a server on 2 nodes is started inside a SLURM job" in each for each in found), found
     launch = records.launch(device="cuda", argv=("touch", "started"), further=(("true",),))
     with pytest.raises(BenchError, match="profiles/slurm"):
         Server(launch, cores=1, workers=1, log=tmp_path / "log", ready_timeout_s=5, say=print).__enter__()

@@ -34,8 +34,8 @@ def outside_slurm(count: int) -> str | None:
     if count == 1 or "SLURM_JOB_ID" in os.environ:
         return None
     return (
-        f"nodes: {count} nodes are those of a SLURM job, and this is none. Start the workflow on the cluster with "
-        "`--profile profiles/slurm`, or start the server yourself and measure it with `source: external`"
+        f"nodes: a server on {count} nodes is started inside a SLURM job, and this workflow runs outside one. Start it on the cluster "
+        "with `--profile profiles/slurm`, or start the server yourself and measure it with `source: external`"
     )
 
 

@@ -190,7 +190,7 @@ class Deployment(Strict):
     nodes: Count = Field(
         default=1,
         description="Nodes of a SLURM cluster over which the server spreads, each with an equal share of the GPUs or CPU "
-        "workers. vLLM alone can do it.",
+        "workers. Only vLLM supports several.",
     )
     prefix_caching: bool = Field(default=False, description="Whether equal prompt prefixes share their KV cache.")
     cores: Count = Field(
