@@ -2,9 +2,9 @@
 
     python -m benchmarks.cluster --pairs 3
 
-The cluster is the tests' (tests/cluster.py): real SLURM daemons, both nodes on this machine. Each pair measures one deployment of
-config/studies/quick.yaml twice, since two sessions would share the machine: with `snakemake --cores all`, then with `--profile
-profiles/slurm`, from nothing but the engine's environment to the report.
+The cluster is the tests' (tests/cluster.py): real SLURM daemons, both nodes on this machine. Each pair measures two runs of one deployment
+of config/studies/quick.yaml, from nothing but the engine's environment to the records: with `snakemake --cores all`, then with `--profile
+profiles/slurm`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STUDY, _DEPLOYMENT = ROOT / "config/studies/quick.yaml", "tiny-mqa"
 
 
 def seconds(project: Project, words: list[str], environment: dict[str, str]) -> float:
-    """How long a workflow takes from nothing to the report (s)."""
+    """How long a workflow takes (s)."""
     begin = time.monotonic()
     done = subprocess.run(words, cwd=project.folder, env=environment, capture_output=True, text=True)
     if done.returncode:
@@ -51,7 +51,7 @@ def main() -> int:
         print(f"SLURM is not installed ({', '.join(absent)})", file=sys.stderr)
         return 2
     study = yaml.safe_load(_STUDY.read_text())
-    study["study"]["ladders"] = [ladder for ladder in study["study"]["ladders"] if ladder["deployment"] == _DEPLOYMENT]
+    study["study"]["ladders"] = [{"deployment": _DEPLOYMENT, "workload": "short", "concurrency": [1, 8]}]
     study["deployments"] = {_DEPLOYMENT: study["deployments"][_DEPLOYMENT]}
     with tempfile.TemporaryDirectory(prefix="saturate-cluster-") as name:
         folder, rows = Path(name), []
@@ -62,8 +62,8 @@ def main() -> int:
                 for where in ("local", "slurm"):
                     (folder / f"{pair}-{where}").mkdir()
                     project = Project(folder / f"{pair}-{where}", study)
-                    local = [str(BIN / "snakemake"), "--cores", "all", "results/figures/all"]
-                    words = local if project.command() and where == "local" else command(project)
+                    local = [str(BIN / "snakemake"), "--cores", "all", "measured"]
+                    words = local if project.command() and where == "local" else command(project, target="measured")
                     took = seconds(project, words, dict(os.environ) if where == "local" else cluster.environment)
                     rows.append((where, took, measured(project)))
                     print(
