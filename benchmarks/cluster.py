@@ -2,9 +2,9 @@
 
     python -m benchmarks.cluster --pairs 3
 
-The cluster is the tests' (tests/cluster.py): real SLURM daemons, both nodes on this machine. Each pair measures two runs of one deployment
-of config/studies/quick.yaml, from nothing but the engine's environment to the records: with `snakemake --cores all`, then with `--profile
-profiles/slurm`.
+The cluster is the tests' (tests/cluster.py): real SLURM daemons, both nodes on this machine. Each pair measures two runs of one
+deployment of config/studies/quick.yaml, from nothing but the engine's environment to the records: with `snakemake --cores all`, then
+with `--profile profiles/slurm`.
 """
 
 from __future__ import annotations
