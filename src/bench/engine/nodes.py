@@ -45,8 +45,6 @@ def allocated_nodes(count: int) -> Nodes:
     Raises:
         BenchError: there is no job, it has another number of nodes, or SLURM does not answer.
     """
-    if count == 1:
-        return Nodes()
     if problem := outside_slurm(count):
         raise BenchError(f"{problem}.")
     here = os.environ.get("SLURMD_NODENAME", "")

@@ -81,7 +81,7 @@ class Server:
         self.argv: list[str] = []
         self.environment: dict[str, str] = {}
         if launch.argv is not None:
-            self._port = _free_port("127.0.0.1")
+            self._port = _free_port()
             self.base_url = f"http://127.0.0.1:{self._port}"
             port = {"{port}": str(self._port)}
             self.argv, self._afterwards = _filled(launch.argv, port), _filled(launch.afterwards or (), port)
@@ -113,9 +113,11 @@ class Server:
 
     def _start(self) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        self.nodes = allocated_nodes(1 + len(self._further))
-        meeting = {"{head}": self.nodes.address, "{meet}": str(_free_port(""))}
-        self.argv = _filled(self.argv, meeting)
+        meeting: dict[str, str] = {}
+        if self._further:
+            self.nodes = allocated_nodes(1 + len(self._further))
+            meeting = {"{head}": self.nodes.address, "{meet}": str(_free_port(""))}
+            self.argv = _filled(self.argv, meeting)
         variables = (
             {k: v for k, v in os.environ.items() if k not in NOT_FOR_THE_ENGINE} | self.environment | {_MARK: self._mark}
         )
@@ -254,7 +256,7 @@ def _marked(mark: str) -> Iterator[psutil.Process]:
                 yield process
 
 
-def _free_port(address: str) -> int:
+def _free_port(address: str = "127.0.0.1") -> int:
     """A port that is free now at an address of this machine; at all of them, where it is empty."""
     with socket.socket() as probe:
         probe.bind((address, 0))
