@@ -250,13 +250,13 @@ class Fault:
     """What can be made to happen.
 
     Attributes:
-        make: makes it. stands: who stood still meanwhile. latest: when it comes at the latest, as a share of a cycle's usual time;
-            what has to do with a session must come while there is one.
+        make: makes it. stands: who stood still meanwhile.
+        of_session: whether it hurts a session, and comes while there is one; others come at any time of a cycle.
     """
 
     make: Callable[[Soak, random.Random], _Undo | bool]
     stands: tuple[str, ...] = ()
-    latest: float = 0.95
+    of_session: bool = True
 
 
 def _signal(number: int, *who: str, for_s: float = 0.0) -> Callable[[Soak, random.Random], _Undo | bool]:
@@ -332,29 +332,32 @@ def _second(soak: Soak, _: random.Random) -> _Undo | bool:
     return None
 
 
-_LATEST = {"snakemake": 0.95, "make": 0.95}
+_ABOVE = ("snakemake", "make")  # they live as long as a cycle
 
 FAULTS: dict[str, Fault] = {
-    **{f"{who} killed": Fault(_signal(signal.SIGKILL, who), latest=_LATEST.get(who, 0.5)) for who in _WHO},
-    **{f"{who} terminated": Fault(_signal(signal.SIGTERM, who), latest=_LATEST.get(who, 0.5)) for who in _WHO},
-    **{
-        f"{who} stopped": Fault(_signal(signal.SIGSTOP, who, for_s=_STOP_S), (who,), latest=0.5)
-        for who in ("load", "scraper", "server")
-    },
+    **{f"{who} killed": Fault(_signal(signal.SIGKILL, who), of_session=who not in _ABOVE) for who in _WHO},
+    **{f"{who} terminated": Fault(_signal(signal.SIGTERM, who), of_session=who not in _ABOVE) for who in _WHO},
+    **{f"{who} stopped": Fault(_signal(signal.SIGSTOP, who, for_s=_STOP_S), (who,)) for who in ("load", "scraper", "server")},
     "all stopped": Fault(
-        _signal(signal.SIGSTOP, "load", "scraper", "server", "session", for_s=_STOP_S),
-        ("load", "scraper", "server"),
-        latest=0.5,
+        _signal(signal.SIGSTOP, "load", "scraper", "server", "session", for_s=_STOP_S), ("load", "scraper", "server")
     ),
-    "disk full": Fault(_fill),
-    "run damaged": Fault(_damage, latest=0.4),
-    "table damaged": Fault(_damage_table),
-    "foreign files": Fault(_foreign),
-    "second workflow": Fault(_second),
+    "disk full": Fault(_fill, of_session=False),
+    "run damaged": Fault(_damage),
+    "table damaged": Fault(_damage_table, of_session=False),
+    "foreign files": Fault(_foreign, of_session=False),
+    "second workflow": Fault(_second, of_session=False),
 }
 
 
-def cycle(soak: Soak, name: str | None, draw: random.Random, usual_s: float) -> Cycle:
+@dataclass(frozen=True)
+class Usual:
+    """How long a cycle without a fault took, and its session (s)."""
+
+    cycle_s: float = 0.0
+    session_s: float = 0.0
+
+
+def cycle(soak: Soak, name: str | None, draw: random.Random, usual: Usual) -> Cycle:
     """Measure the study from nothing, with a fault; complete it, and look at what there is."""
     soak.clear()
     (soak.folder / "workflow.out").unlink(missing_ok=True)
@@ -364,7 +367,7 @@ def cycle(soak: Soak, name: str | None, draw: random.Random, usual_s: float) -> 
     undo: _Undo | bool = None
     stood = (0.0, 0.0)
     if name:
-        moment = begin + draw.uniform(0.05, FAULTS[name].latest) * usual_s
+        moment = _moment(soak, workflow, FAULTS[name], draw, usual)
         while workflow.poll() is None:
             time.sleep(0.05)
             if time.monotonic() < moment:
@@ -397,6 +400,17 @@ def cycle(soak: Soak, name: str | None, draw: random.Random, usual_s: float) -> 
     if "Traceback" in soak.said():
         result.unclear = [soak.said()[soak.said().index("Traceback") - 300 :][:3000]]
     return result
+
+
+def _moment(soak: Soak, workflow: subprocess.Popen[bytes], fault: Fault, draw: random.Random, usual: Usual) -> float:
+    """When a fault is to be made. That of a session counts from the session's start: on a machine whose speed changes, a share of the
+    cycle would often fall after its end.
+    """
+    if not fault.of_session:
+        return time.monotonic() + draw.uniform(0.05, 0.95) * usual.cycle_s
+    while workflow.poll() is None and not soak.processes("session"):
+        time.sleep(0.1)
+    return time.monotonic() + draw.uniform(0.05, 0.7) * usual.session_s
 
 
 def _ended(workflow: subprocess.Popen[bytes], soak: Soak) -> bool:
@@ -536,16 +550,18 @@ def main() -> int:
     try:
         soak.prepare()
         if not (ROOT / "results/engines" / _ENGINE / "engine.json").exists():
-            cycle(soak, None, draw, 0.0)  # builds it
+            cycle(soak, None, draw, Usual())  # builds it
         with watched(soak):
-            reference = cycle(soak, None, draw, 0.0)
+            reference = cycle(soak, None, draw, Usual())
+            ages = [sample["age_s"] for sample in soak.samples if sample["who"] == "session"]
+            usual = Usual(reference.total_s, max(ages, default=0.0))
             expected = contents(soak)
             print(f"without a fault: {len(expected)} runs in {reference.total_s:.0f} s", flush=True)
             begin = time.monotonic()
             while time.monotonic() - begin < 60 * options.minutes:
                 if not deck:  # each once, in another order each time
                     deck = draw.sample(options.fault or list(FAULTS), len(options.fault or FAULTS))
-                result = cycle(soak, deck.pop(), draw, reference.total_s)
+                result = cycle(soak, deck.pop(), draw, usual)
                 found = contents(soak)
                 result.wrong += [run for run in expected if found.get(run) != expected[run]]
                 cycles.append(result)

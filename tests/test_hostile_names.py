@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from bench.cli import main
 from bench.engine import Server, resolve_launch
 from bench.engines import MANAGED
 from bench.errors import BenchError
@@ -22,7 +23,9 @@ from bench.measure.metrics import kv_facts
 from bench.models import Architecture, config_of
 from bench.models.hub import FILES
 from bench.parse.scrapes import telemetry_table, wide_table
+from bench.records.deployment import read_facts
 from bench.records.files import write_record
+from bench.records.summary import read_summary
 from bench.report import write_report
 from bench.store import Store
 from bench.store.unpack import unpack
@@ -191,9 +194,11 @@ def test_no_rule_and_no_module_has_a_shell():
             if isinstance(node, ast.Call):
                 assert not any(keyword.arg == "shell" for keyword in node.keywords), source
                 assert ast.unparse(node.func) not in ("os.system", "os.popen", "subprocess.getoutput"), source
-    # What the study gives a cluster beside numbers is whether a job has its node for itself.
-    text = (ROOT / "workflow/rules/measure.smk").read_text()
-    assert 'slurm_extra="--exclusive" if whole_node(deployment) else "",' in text
+    # What the study gives a cluster beside numbers is whether a job has its node for itself. The type of GPU is the cluster's own word.
+    assert "slurm_extra=further_options(deployment)," in (ROOT / "workflow/rules/measure.smk").read_text()
+    options = re.search(r"def further_options.*?return", (ROOT / "workflow/rules/cluster.smk").read_text(), re.DOTALL)[0]
+    assert re.findall(r"--[\w-]+", options) == ["--exclusive", "--ntasks-per-node", "--gpus-per-node"]
+    assert re.findall(r"\{(\w+(?:\.\w+)?)[:}]", options) == ["kind", "asked.gpus"]
 
 
 # --- What servers say
@@ -245,6 +250,28 @@ def page(folder, study, value):
         commit=value, summary=folder / "report.md",
     )  # fmt: skip
     return folder
+
+
+@pytest.mark.parametrize("character", ["\0", "\x1b", "\uffff"])
+def test_a_name_that_no_chart_can_show_is_refused_where_it_is_read(tmp_path, summary, character, capsys):
+    """The process would be aborted while the chart is drawn."""
+    folder, name = tmp_path / "runs/r", f"a{character}b"
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text(json.dumps({**summary, "deployment": name}))
+    assert main(["figures", str(tmp_path / "runs"), "--output-dir", str(tmp_path / "drawn")]) == 2
+    told = capsys.readouterr().err
+    assert "not a valid summary.json ('deployment' is 'a\\" in told
+    assert character not in told
+    record = records.facts()
+    write_record(record, tmp_path / "deployment.json")
+    assert read_facts(tmp_path / "deployment.json").deployment == "a"
+    write_record(records.facts(deployment=name), tmp_path / "deployment.json")
+    with pytest.raises(BenchError, match="with a control character"):
+        read_facts(tmp_path / "deployment.json")
+    study = results(summary)
+    study.runs.with_columns(hardware=pl.lit(name)).write_parquet(tmp_path / "summary.parquet")
+    with pytest.raises(BenchError, match=r"hardware is .* with a control character"):
+        read_summary(tmp_path / "summary.parquet")
 
 
 @pytest.mark.parametrize("key", ["script", "close", "quotes", "newline"])

@@ -16,10 +16,10 @@ from tests.project import Project
 from tests.test_study_grows import CONFIG
 
 SINFO = """\
-cpu*|up|1-00:00:00|64|256000|(null)|idle
-gpu|up|2:30:00|32|512000|gpu:h100:4(S:0-1),gpu:a100:2|mixed
-gpu|up|2:30:00|32|512000|gpu:h100:4|down*
-night|down|infinite|128|1024000|(null)|idle
+cpu*|up|1-00:00:00|64|256000|(null)|idle|1
+gpu|up|2:30:00|32|512000|gpu:h100:4(S:0-1),gpu:a100:2|mixed|1
+gpu|up|2:30:00|32|512000|gpu:h100:4|down*|1
+night|down|infinite|128|1024000|(null)|idle|1
 """
 
 
@@ -67,7 +67,7 @@ def test_what_no_partition_takes_is_refused(given, partition, reason):
     ],
 )
 def test_the_partition_is_one_that_takes_the_session(given, partition):
-    assert partition_for(needs(**given), partitions(SINFO + "long|up|infinite|64|256000|(null)|mixed\n")) == partition
+    assert partition_for(needs(**given), partitions(SINFO + "long|up|infinite|64|256000|(null)|mixed|1\n")) == partition
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_the_partition_is_one_that_takes_the_session(given, partition):
     ],
 )
 def test_the_cluster_s_name_of_an_accelerator(accelerator, gres, types):
-    known = partitions(f"gpu|up|infinite|32|512000|{gres}|idle\n")
+    known = partitions(f"gpu|up|infinite|32|512000|{gres}|idle|1\n")
     assert gpu_types(accelerator, known, accelerators()) == types
 
 
@@ -172,11 +172,11 @@ def run(project, cluster, *arguments, target="results/figures/all", status=0):
 
 
 @contextmanager
-def running(project, cluster):
+def running(project, cluster, *arguments, target="results/figures/all"):
     """A workflow in the background."""
     with (project.folder / "workflow.out").open("w") as out:
         workflow = subprocess.Popen(
-            command(project),
+            command(project, *arguments, target=target),
             cwd=project.folder,
             env=cluster.environment,
             stdout=out,
@@ -262,6 +262,51 @@ def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_o
         json.loads((project.folder / f"results/deployments/{name}/deployment.json").read_text()) for name in ("three", "four")
     ]
     assert sorted(each["inherited"]["CUDA_VISIBLE_DEVICES"] for each in facts) == ["0,1", "2,3"]
+
+
+def ranks(project):
+    """The processes of a server on two nodes by their nodes, without their guards."""
+    return {process.environ()["SLURMD_NODENAME"]: process for process in project.servers("tests.gpu_server")}
+
+
+@pytest.mark.engine
+def test_a_server_on_two_nodes_loses_one_of_its_processes_and_then_its_session(tmp_path, cluster):
+    project = Project(tmp_path.resolve(), CONFIG)
+    project.config["study"]["ladders"] = [{"deployment": "wide", "workload": "steady", "request_rate": [10], "repeats": 12}]
+    command = [sys.executable, "-m", "tests.gpu_server"]
+    project.config["engines"] = {"gpu": {"source": "command", "command": command, "backend": "cuda"}}
+    project.config["deployments"] = {
+        "wide": {
+            "model": "one",
+            "engine": "gpu",
+            "kv_cache_memory": "1MiB",
+            "tensor_parallel": 2,
+            "pipeline_parallel": 2,
+            "nodes": 2,
+        }
+    }
+    project.config["workloads"] = {"steady": STEADY}
+    with (project.folder / "Snakefile").open("a") as file:
+        file.write(OFTEN)
+    log, told = (project.folder / name for name in ("results/deployments/wide/server.log", "logs/measure/wide.log"))
+    with running(project, cluster, "--retries", "0", target="measured") as workflow:
+        until(project.stored, "run", workflow)
+        first = ranks(project)
+        assert {node: each.environ()["CUDA_VISIBLE_DEVICES"] for node, each in first.items()} == {"alpha": "0,1", "beta": "0,1"}
+        assert "--headless" in first["beta"].cmdline()
+        first["beta"].kill()
+        until(lambda: log.read_text().count("\n--- ") == 2 and len(ranks(project)) == 2, "second start", workflow)
+        second = ranks(project)
+        assert "lost its process on node beta, which was killed by SIGKILL" in told.read_text()
+        assert not first["alpha"].is_running()
+        (session,) = [each for each in project.processes() if each.cmdline()[-1].endswith(".measure.py")]
+        session.kill()
+        until(lambda: not any(each.is_running() for each in second.values()), "end of both", workflow, within=30)
+        assert workflow.wait(timeout=120) == 1, project.said()[-6000:]
+    assert cluster.states("measure_wide") == ["FAILED"]
+    (facts,) = project.folder.glob("results/.store/deployment-*/deployment.json")
+    assert json.loads(facts.read_text())["nodes"] == ["alpha", "beta"]
+    assert project.nothing_left()
 
 
 @pytest.mark.engine

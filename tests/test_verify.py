@@ -169,6 +169,44 @@ def test_every_kind_of_record_that_was_changed_is_named(capsys):
     )
 
 
+def less_columns():
+    """Take a column out of every table, as a version would that did not have it yet; the files that are touched."""
+    first, second, third, *_ = runs()
+    edit(first / "summary.json", lambda content: content.pop("drain_s"))
+    for file in (second / "requests.parquet", Path("results/summary.parquet")):
+        table = pl.read_parquet(file)
+        table.drop(table.columns[-1]).write_parquet(file)
+    for file in (third / "metrics.csv", Path("results/summary.csv")):
+        table = pl.read_csv(file, infer_schema=False)
+        table.drop(table.columns[-2]).write_csv(file)
+    return {first / "summary.json", second / "requests.parquet", Path("results/summary.parquet"), third / "metrics.csv",
+            Path("results/summary.csv")}  # fmt: skip
+
+
+@pytest.mark.usefixtures("_copy")
+def test_tables_of_another_version_are_not_checked_and_a_changed_value_in_one_is_found(capsys):
+    touched = less_columns()
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks)) == (0, set())
+    assert {Path(text.split(": made by sources ")[0].split()[-1]) for text in unchecked(checks)} == touched
+    assert any("other columns: 'drain_s'; what both have is the same" in text for text in unchecked(checks))
+    summary = next(iter(runs())) / "summary.json"
+    edit(summary, lambda content: content.update(ok=content["ok"] - 1))
+    table = pl.read_parquet("results/summary.parquet")
+    table.with_columns(pl.col("throughput_tokens_per_s") + 1).write_parquet("results/summary.parquet")
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks)) == (1, {str(summary), "results/summary.parquet"})
+
+
+@pytest.mark.usefixtures("_copy")
+def test_these_sources_make_no_table_with_other_columns(capsys, monkeypatch):
+    touched = less_columns()
+    drawn_by = re.search(r"from <code>([^<]+)</code>", Path("results/report.html").read_text())[1]
+    monkeypatch.setattr("bench.verify.results.commit_of", lambda: drawn_by)
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks)) == (1, {str(path) for path in touched})
+
+
 @pytest.mark.usefixtures("_copy")
 def test_a_study_that_was_edited_since_is_no_difference_and_is_said(capsys):
     content = yaml.safe_load(CONFIG.read_text())

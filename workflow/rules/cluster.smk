@@ -48,6 +48,29 @@ def whole_node(deployment):
     return not gpus_of(deployment) if wish is None else wish
 
 
+def nodes_of(deployment):
+    """Nodes and GPUs of a session's job. Of several nodes each has one task, and as many GPUs as the others: `further_options`."""
+    count, gpus = PLAN.deployments[deployment].deployment.nodes, gpus_of(deployment)
+    return (
+        {"nodes": 1, "gpu": gpus}
+        if count == 1
+        else {"nodes": count, "tasks": count, "gpu": 0}
+    )
+
+
+def further_options(deployment):
+    """Options of sbatch that are no resources of the plugin."""
+    asked = needs(deployment)
+    # A measurement wants its nodes for itself; SLURM gives GPUs to one job alone.
+    options = ["--exclusive"] if whole_node(deployment) else []
+    if asked.nodes > 1:
+        options.append("--ntasks-per-node=1")
+    if asked.nodes > 1 and asked.gpus:
+        kind = type_of(deployment) if on_slurm() else None
+        options.append(f"--gpus-per-node={f'{kind}:' if kind else ''}{asked.gpus}")
+    return " ".join(options)
+
+
 def types_of(deployment):
     """The cluster's types of GPU that may be the one that the study names; none where it names none."""
     name = PLAN.config.decision.accelerator
@@ -65,8 +88,10 @@ def type_of(deployment):
 def placed(deployment, session):
     """Partition and type of GPU of a session's job, found on the cluster where the profile gives none."""
 
+    several = PLAN.deployments[deployment].deployment.nodes > 1
+
     def gpu_model(wildcards):
-        return type_of(deployment) if on_slurm() else None
+        return type_of(deployment) if on_slurm() and not several else None
 
     def slurm_partition(wildcards):
         if not on_slurm() or workflow.executor_settings.partition_config:
@@ -85,6 +110,14 @@ def refuse_what_no_partition_takes():
     refused = []
     for (deployment, session), job in sessions_to_measure().items():
         wanted, kind = map(job.resources.get, ("slurm_partition", "gpu_model"))
+        several = PLAN.deployments[deployment].deployment.nodes > 1
+        if several and kind:
+            refused.append(
+                f"{job.rule.name}: gpu_model is given in the profile, and GPUs of several nodes follow from decision.accelerator. "
+                "Remove gpu_model for this session"
+            )
+            continue
+        kind = type_of(deployment) if several else kind
         asked = needs(deployment, session, gpu_type=kind)
         if reason := refusal(asked, known_partitions(), wanted) or unclear(
             deployment, kind
@@ -92,7 +125,7 @@ def refuse_what_no_partition_takes():
             refused.append(f"{job.rule.name}: {reason}")
     if refused:
         raise WorkflowError(
-            "nothing was submitted: no partition can take these sessions, each of which is one job on one node. Name another partition "
+            "nothing was submitted: no partition can take these sessions, each of which is one job. Name another partition "
             "in the profile, or change what the deployment asks for.\n"
             + "\n".join(refused)
         )

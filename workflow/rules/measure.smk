@@ -21,12 +21,10 @@ for deployment, session in PLAN.sessions:
         threads: cores_of(deployment)
         resources:
             **placed(deployment, session),
-            nodes=1,
-            gpu=gpus_of(deployment),
+            **nodes_of(deployment),
             mem_mb=memory_of(deployment),
             runtime=minutes_of(deployment, session),
-            # A measurement wants its node for itself; SLURM gives GPUs to one job alone.
-            slurm_extra="--exclusive" if whole_node(deployment) else "",
+            slurm_extra=further_options(deployment),
         params:
             deployment=PLAN.deployments[deployment].digest,
             protocol=PROTOCOL,

@@ -1,4 +1,4 @@
-"""What one session needs of a node: cores, memory, GPUs and time."""
+"""What one session needs: nodes with cores, memory and GPUs, and time."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ class Needs:
     """Of a session's job.
 
     Attributes:
-        cores: of the server and the client. memory_mb: of the node, None before the model is known. gpus: all of the deployment's.
-        gpu_type: the cluster's name of the GPUs, None where any will do. minutes: wall time.
+        nodes: over which the server spreads. cores: of each, for its share of the server and for the client. memory_mb: of each, None
+            before the model is known. gpus: of each. gpu_type: the cluster's name of the GPUs, None where any will do.
+        minutes: wall time.
     """
 
+    nodes: int = 1
     cores: int
     memory_mb: int | None
     gpus: int
@@ -59,11 +61,13 @@ def needs_of(
         start_s: that the server's start may take. attempt: 1 for the first.
     """
     external = spec.engine.source == "external"
-    gpus = 0 if external else spec.gpus or 0
+    d = spec.deployment
+    gpus = 0 if external else (spec.gpus or 0) // d.nodes
     seconds = start_s + sum(_length_s(run) for run in runs)
     return Needs(
-        cores=_CLIENT_CORES if external else spec.deployment.cores * spec.deployment.workers + _CLIENT_CORES,
-        memory_mb=None if launch is None else math.ceil(_memory_bytes(launch, gpus) / 2**20),
+        nodes=d.nodes,
+        cores=_CLIENT_CORES if external else d.cores * d.workers_per_node + _CLIENT_CORES,
+        memory_mb=None if launch is None else math.ceil(_memory_bytes(launch, gpus, d.nodes) / 2**20),
         gpus=gpus,
         gpu_type=gpu_type,
         minutes=attempt * max(_SHORTEST_MIN, math.ceil(seconds / 60)),
@@ -77,10 +81,10 @@ def _length_s(run: RunSpec) -> float:
     return max((each.due_s or 0.0 for each in sent), default=0.0) + _DRAIN_S
 
 
-def _memory_bytes(launch: Launch, gpus: int) -> int:
+def _memory_bytes(launch: Launch, gpus: int, nodes: int) -> int:
     plan = launch.plan
     if plan is None or launch.base_url is not None:
         return _BESIDE_BYTES
-    ways = (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1)
+    ways = math.ceil((launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) / nodes)
     weights = plan.weight_bytes * ways
     return _BESIDE_BYTES + (weights if gpus else 2 * weights + ways * (plan.kv_cache_bytes or 0))

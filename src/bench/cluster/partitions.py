@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.cluster.needs import Needs
@@ -12,7 +12,7 @@ from bench.errors import BenchError
 
 __all__ = ["Partition", "partition_for", "partitions", "refusal"]
 
-_COLUMNS = "%P|%a|%l|%c|%m|%G|%T"
+_COLUMNS = "%P|%a|%l|%c|%m|%G|%T|%D"
 _GONE = ("down", "drain", "fail", "maint", "power", "unk")
 
 
@@ -22,12 +22,13 @@ class Partition:
 
     Attributes:
         name: of the partition. default: whether a job that names none goes there.
-        up: whether jobs start there, on nodes that are in service. minutes: the longest job, None for no limit.
+        nodes: how many. up: whether jobs start there, on nodes that are in service. minutes: the longest job, None for no limit.
         cores, memory_mb, gpus: of one node. gpu_types: how many of its GPUs are of each type. state: of the nodes, as SLURM calls it.
     """
 
     name: str
     default: bool = False
+    nodes: int = 1
     up: bool
     minutes: float | None
     cores: int
@@ -56,15 +57,16 @@ def partitions(text: str | None = None) -> list[Partition]:
         if done.returncode:
             raise BenchError(f"sinfo failed: {done.stderr.strip()}. Start the workflow on a login node of the cluster.")
         text = done.stdout
-    return [_partition(line) for line in text.splitlines() if line.count("|") == 6]
+    return [_partition(line) for line in text.splitlines() if line.count("|") == 7]
 
 
 def _partition(line: str) -> Partition:
-    name, available, limit, cores, memory, gres, state = line.split("|")
+    name, available, limit, cores, memory, gres, state, nodes = line.split("|")
     gpus = [(kind, int(count)) for kind, count in re.findall(r"gpu(?::([^:,()]+))?:(\d+)", gres)]
     return Partition(
         name=name.removesuffix("*"),
         default=name.endswith("*"),
+        nodes=int(nodes),
         up=available == "up" and not state.lower().startswith(_GONE) and not state.endswith("*"),
         minutes=_minutes(limit),
         cores=int(cores),
@@ -95,17 +97,29 @@ def refusal(needs: Needs, known: Sequence[Partition], wanted: str | None = None)
     if not asked:
         return f"there is no partition {wanted}; the cluster has {', '.join(sorted({p.name for p in known})) or 'none'}"
     reasons = [(part, _short(needs, part)) for part in asked]
-    if any(not short for _, short in reasons):
+    able = _nodes_of(part for part, short in reasons if not short)
+    if max(able.values(), default=0) >= needs.nodes:
         return None
+    if able:
+        return "; ".join(f"partition {name}: {needs.nodes} nodes needed, it has {has} such" for name, has in able.items())
     return "; ".join(dict.fromkeys(f"partition {part.name}: {', '.join(short)}" for part, short in reasons))
 
 
 def partition_for(needs: Needs, known: Sequence[Partition]) -> str | None:
     """The first partition that can take a job which the default one cannot; None where the default one can, or none at all."""
-    able = [part for part in known if not _short(needs, part)]
-    if any(part.default for part in able):
+    many = _nodes_of(part for part in known if not _short(needs, part))
+    able = [name for name, count in many.items() if count >= needs.nodes]
+    if any(part.default for part in known if part.name in able):
         return None
-    return next((part.name for part in able), None)
+    return next(iter(able), None)
+
+
+def _nodes_of(parts: Iterable[Partition]) -> dict[str, int]:
+    """How many nodes some rows have together, by their partition."""
+    count: dict[str, int] = {}
+    for part in parts:
+        count[part.name] = count.get(part.name, 0) + part.nodes
+    return count
 
 
 def _short(needs: Needs, part: Partition) -> list[str]:

@@ -6,6 +6,7 @@ from bench.engine.facts import gather_facts, hardware, server_info
 from bench.engine.gpus import gpu_names
 from bench.engine.inherited import inherited
 from bench.engine.launch import refuse_unfit, resolve_launch, write_launch
+from bench.engine.nodes import outside_slurm
 from bench.engine.server import Server, ServerDied, core_groups
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "gpu_names",
     "hardware",
     "inherited",
+    "outside_slurm",
     "prepare_engine",
     "refuse_unfit",
     "refuse_unlike",

@@ -54,6 +54,7 @@ def gather_facts(
         command=tuple(redacted_command(server.argv)),
         settings=launch.settings,
         environment=redacted(server.environment),
+        nodes=server.nodes.names,
         ready_s=round(server.ready_s, 3),
         weight_gib=managed(spec.engine.kind).weight_gib(words) if server.managed else None,
         hardware=hardware(),

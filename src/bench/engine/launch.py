@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,10 +118,14 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
     command = engine.command if engine.source == "command" else (engine.command[0], *map(_from_here, kind.server))
     model = str(gguf_of(Path(checkpoint.path), checkpoint.config, kind.dtype(spec))) if kind.gguf else checkpoint.path
     flags = {**kind.flags(spec, plan, _longest_sequence(spec, geometry, plan)), **spec.deployment.flags}
+    nodes = spec.deployment.nodes
+    follower = command if engine.source == "command" else (engine.command[0], *kind.follower)
+    of_rank = [kind.rank_flags(spec.deployment, rank) if nodes > 1 else {} for rank in range(nodes)]
     started = replace(
         launch,
         environment={**kind.environment(spec), **redacted(spec.deployment.environment)},
-        argv=(*command, *kind.model(model, command), *arguments(flags)),
+        argv=(*command, *kind.model(model, command), *arguments({**flags, **of_rank[0]})),
+        further=tuple((*follower, *kind.model(model, follower), *arguments({**flags, **own})) for own in of_rank[1:]),
         settings=kind.settings(flags, plan),
         engine_version=kind.version({}, engine.freeze or ()),
     )
@@ -138,12 +143,12 @@ def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
 
     A container of docker or podman does not descend from the command that runs it, so it is removed by name afterwards.
     """
-    engine, here, argv = spec.engine, str(Path.cwd()), launch.argv or ()
+    engine, here = spec.engine, str(Path.cwd())
     places = sorted({here, str(model)})
     if engine.runtime == "apptainer":
         gpu = ["--nv"] if engine.backend == "cuda" else []
         binds = [word for place in places for word in ("--bind", place)]
-        return replace(launch, argv=("apptainer", "exec", *gpu, *binds, "--pwd", here, str(engine.image), *argv))
+        return _wrapped(launch, lambda argv: ("apptainer", "exec", *gpu, *binds, "--pwd", here, str(engine.image), *argv))
     name = f"saturate-{spec.name}-{{port}}"
     gpu = ["--gpus", "all"] if engine.backend == "cuda" else []
     volumes = [word for place in places for word in ("--volume", f"{place}:{place}")]
@@ -151,12 +156,14 @@ def _contained(spec: DeploymentSpec, launch: Launch, model: Path) -> Launch:
     variables = sorted({*launch.environment, *passed_to_containers(spec)})
     passed = [word for variable in variables for word in ("--env", variable)]
     options = ["--rm", "--init", "--name", name, "--network", "host", "--ipc", "host", "--workdir", here]
-    inside = ["--entrypoint", argv[0], str(engine.image), *argv[1:]]
-    return replace(
-        launch,
-        argv=(engine.runtime, "run", *options, *gpu, *volumes, *passed, *inside),
-        afterwards=(engine.runtime, "rm", "--force", name),
-    )
+    run = (engine.runtime, "run", *options, *gpu, *volumes, *passed)
+    contained = _wrapped(launch, lambda argv: (*run, "--entrypoint", argv[0], str(engine.image), *argv[1:]))
+    return replace(contained, afterwards=(engine.runtime, "rm", "--force", name))
+
+
+def _wrapped(launch: Launch, wrap: Callable[[Sequence[str]], tuple[str, ...]]) -> Launch:
+    """The launch with each of its command lines inside another one."""
+    return replace(launch, argv=wrap(launch.argv or ()), further=tuple(map(wrap, launch.further)))
 
 
 def passed_to_containers(spec: DeploymentSpec) -> tuple[str, ...]:
@@ -232,7 +239,11 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
         overhead_bytes=overhead,
         kv_cache_bytes=held,
         # Workers of a CPU engine share the machine's memory; each GPU has its own.
-        needed_bytes=None if held is None else d.tensor_parallel * d.data_parallel * sum(needed) if cpu else max(needed),
+        needed_bytes=None
+        if held is None
+        else d.tensor_parallel * d.data_parallel * sum(needed) // d.nodes
+        if cpu
+        else max(needed),
         kv_bytes_per_token=kv_bytes_per_token(geometry, kv_dtype),
         kv_bytes_per_token_per_device=scarcest.pool.bytes_per_token,
         block_size=scarcest.pool.block_size,
@@ -282,7 +293,7 @@ def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan, longest: int) -> None
             f"{longest} tokens. Shorten the workload, {fix}"
         )
     if plan.device_memory_bytes is not None and plan.needed_bytes is not None and plan.needed_bytes > plan.device_memory_bytes:
-        many = f" of {d.workers} workers" if cpu and d.workers > 1 else ""
+        many = f" of {d.workers_per_node} workers" if cpu and d.workers_per_node > 1 else ""
         raise BenchError(
             f"{where}: weights {weights} + KV cache {shown_size(held)} + engine {overhead}{many} take "
             f"{shown_size(plan.needed_bytes)}, and {'this machine' if cpu else 'a GPU'} has {shown_size(plan.device_memory_bytes)}. "

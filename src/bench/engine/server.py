@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ import psutil
 import requests
 
 from bench.engine import guard
+from bench.engine.nodes import Nodes, allocated_nodes, on_node, step_environment
 from bench.engines import managed
 from bench.errors import BenchError
 from bench.http import api_root, get
@@ -49,14 +50,15 @@ class Server:
     Args:
         launch: what `resolve_launch` gave.
         cores: cores pinned to each worker of a CPU engine.
-        workers: processes of a CPU engine that compute, of all its engines together.
+        workers: processes of a CPU engine that compute on one node, of all its engines together.
         log: file that takes the server's output.
         ready_timeout_s: longest wait for readiness.
         say: takes progress lines.
         headers: sent to an external one with each request.
 
     Attributes:
-        base_url: where it answers. argv, environment: as started. ready_s: seconds from start to readiness.
+        base_url: where it answers. argv, environment: as started. nodes: those of a server on several.
+        ready_s: seconds from start to readiness.
     """
 
     def __init__(
@@ -73,6 +75,9 @@ class Server:
         self._headers = headers
         self._log, self._ready_timeout_s, self._say = log, ready_timeout_s, say
         self._guard: subprocess.Popen[bytes] | None = None
+        self._followers: dict[str, subprocess.Popen[bytes]] = {}  # by their nodes
+        self._further: list[list[str]] = []
+        self.nodes = Nodes()
         self.managed = launch.argv is not None
         self._health = managed(launch.kind).health
         self._mark = uuid.uuid4().hex
@@ -82,12 +87,14 @@ class Server:
         if launch.argv is not None:
             self._port = _free_port()
             self.base_url = f"http://127.0.0.1:{self._port}"
-            self.argv = [part.replace("{port}", str(self._port)) for part in launch.argv]
-            self._afterwards = [part.replace("{port}", str(self._port)) for part in launch.afterwards or ()]
+            port = {"{port}": str(self._port)}
+            self.argv, self._afterwards = _filled(launch.argv, port), _filled(launch.afterwards or (), port)
+            self._further = [_filled(argv, port) for argv in launch.further]
             self.environment = dict(launch.environment)
             if launch.device == "cpu" and (groups := core_groups(cores, workers)):
                 first, variables = managed(launch.kind).pinned(groups)
                 self.argv, self.environment = [*first, *self.argv], {**variables, **self.environment}
+                self._further = [[*first, *argv] for argv in self._further]
         elif launch.base_url is None:
             raise BenchError(
                 f"{launch.deployment}: its launch names neither a command nor an address. Resolve the deployment again."
@@ -110,16 +117,33 @@ class Server:
 
     def _start(self) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        inherited = {k: v for k, v in os.environ.items() if k not in NOT_FOR_THE_ENGINE}
+        meeting: dict[str, str] = {}
+        if self._further:
+            self.nodes = allocated_nodes(1 + len(self._further))
+            meeting = {"{head}": self.nodes.address, "{meet}": str(_free_port(""))}
+            self.argv = _filled(self.argv, meeting)
+        variables = (
+            {k: v for k, v in os.environ.items() if k not in NOT_FOR_THE_ENGINE} | self.environment | {_MARK: self._mark}
+        )
         with self._log.open("ab") as log:
             log.write(f"\n--- {time.strftime('%FT%TZ', time.gmtime())} {' '.join(redacted_command(self.argv))}\n".encode())
-            log.flush()
-            self._guard = subprocess.Popen(
-                [sys.executable, str(guard.__file__), json.dumps(self._afterwards), *self.argv],
+        self._guard = self._guarded(self.argv, [], variables)
+        for name, argv in zip(self.nodes.names[1:], self._further, strict=True):
+            self._followers[name] = self._guarded(_filled(argv, meeting), on_node(name), step_environment(variables))
+
+    def _guarded(self, argv: Sequence[str], there: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """The guard of a command, started.
+
+        Args:
+            there: what runs it on another node, and passes on what it reads.
+        """
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [*there, sys.executable, str(guard.__file__), json.dumps(self._afterwards), *argv],
                 stdin=subprocess.PIPE,  # the guard ends the server when this end closes
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=inherited | self.environment | {_MARK: self._mark},
+                env=dict(environment),
                 start_new_session=True,  # Ctrl-C reaches the session alone, which ends the server in order
             )
 
@@ -162,18 +186,17 @@ class Server:
             return []
 
     def ending(self) -> str:
-        """How its process ended, as a verb."""
-        status = self._guard.poll() if self._guard else None
-        if status is not None and status < 0:
-            return f"lost its guard, which was killed by signal {-status},"
-        number = (status or 0) - guard.SIGNALLED
-        if number in list(signal.Signals):
-            return f"was killed by {signal.Signals(number).name}" + (", often for memory," if number == signal.SIGKILL else "")
-        return "ended"
+        """How its process ended, as a verb; of several, first that of another node, without which none goes on."""
+        for name, follower in self._followers.items():
+            if (status := follower.poll()) is not None:
+                return f"lost its process on node {name}, which {_how(status).rstrip(',')},"
+        return _how(self._guard.poll() if self._guard else None)
 
     def running(self) -> bool:
-        """Whether the process is alive; an external server is taken to be."""
-        return not self.managed or (self._guard is not None and self._guard.poll() is None)
+        """Whether the process is alive, and so are those on other nodes; an external server is taken to be."""
+        return not self.managed or (
+            self._guard is not None and all(each.poll() is None for each in (self._guard, *self._followers.values()))
+        )
 
     def answers(self) -> bool:
         """Whether the server is ready to serve."""
@@ -197,16 +220,19 @@ class Server:
 
     def stop(self) -> None:
         """End the server and everything that it started; return when nothing of it runs. Does nothing to an external one."""
-        if self._guard is None:
+        guards = [each for each in (self._guard, *self._followers.values()) if each is not None]
+        if not guards:
             return
-        assert self._guard.stdin is not None
-        self._guard.stdin.close()
-        try:
-            self._guard.wait(timeout=guard.GRACE_S + 20)
-        except subprocess.TimeoutExpired:  # the guard kills by force after its grace; this cannot last
-            self._guard.kill()
-            self._guard.wait()
-        self._guard = None
+        for each in guards:
+            assert each.stdin is not None
+            each.stdin.close()
+        for each in guards:
+            try:
+                each.wait(timeout=guard.GRACE_S + 20)
+            except subprocess.TimeoutExpired:  # the guard kills by force after its grace; this cannot last
+                each.kill()
+                each.wait()
+        self._guard, self._followers = None, {}
         self._end_orphans()
         self._hide_secrets()
 
@@ -234,11 +260,29 @@ def _marked(mark: str) -> Iterator[psutil.Process]:
                 yield process
 
 
-def _free_port() -> int:
-    """A port of 127.0.0.1 that is free now."""
+def _free_port(address: str = "127.0.0.1") -> int:
+    """A port that is free now at an address of this machine; at all of them, where it is empty."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((address, 0))
         return int(probe.getsockname()[1])
+
+
+def _filled(argv: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    """A command line with `values` in place of what stands for them."""
+    filled = list(argv)
+    for name, value in values.items():
+        filled = [word.replace(name, value) for word in filled]
+    return filled
+
+
+def _how(status: int | None) -> str:
+    """How a guard's command ended, by the guard's status, as a verb."""
+    if status is not None and status < 0:
+        return f"lost its guard, which was killed by signal {-status},"
+    number = (status or 0) - guard.SIGNALLED
+    if number in list(signal.Signals):
+        return f"was killed by {signal.Signals(number).name}" + (", often for memory," if number == signal.SIGKILL else "")
+    return "ended"
 
 
 def core_groups(cores: int, workers: int) -> list[list[int]]:

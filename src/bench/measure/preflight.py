@@ -11,7 +11,7 @@ from pathlib import Path
 
 import requests
 
-from bench.engine import core_groups, gpu_names, refuse_unfit, refuse_unlike, refuse_unready
+from bench.engine import core_groups, gpu_names, outside_slurm, refuse_unfit, refuse_unlike, refuse_unready
 from bench.engines import managed
 from bench.errors import BenchError, shown_size
 from bench.http import get, problem
@@ -78,6 +78,7 @@ def _checks(plan: Plan, spec: DeploymentSpec, store: Store, preparing: Container
     engine = spec.deployment.engine
     record = Path(Paths.ENGINE.format(engine=engine))
     yield partial(refuse_unready, engine, spec.engine, record if engine not in preparing and record.exists() else None)
+    yield partial(_refuse_nodes, spec)
     yield partial(_refuse_cores if spec.engine.backend == "cpu" else _refuse_gpus, spec)
     if spec.model.hub:
         yield partial(refuse_unfetchable, spec.deployment.model, spec.model)
@@ -103,16 +104,21 @@ def _refuse_no_metrics(spec: DeploymentSpec) -> None:
         )
 
 
+def _refuse_nodes(spec: DeploymentSpec) -> None:
+    if problem := outside_slurm(spec.deployment.nodes):
+        raise BenchError(f"deployments.{spec.name}.{problem}.")
+
+
 def _refuse_cores(spec: DeploymentSpec) -> None:
     try:
-        core_groups(spec.deployment.cores, spec.deployment.workers)
+        core_groups(spec.deployment.cores, spec.deployment.workers_per_node)
     except BenchError as error:
         raise BenchError(f"deployments.{spec.name}: {error}") from None
 
 
 def _refuse_gpus(spec: DeploymentSpec) -> None:
     """Look for as many GPUs as the server takes. Where NVML cannot read them, a run is still worth measuring."""
-    d, needed = spec.deployment, spec.gpus or 0
+    d, needed = spec.deployment, (spec.gpus or 0) // spec.deployment.nodes
     environment = {**os.environ, **d.environment}
     names = gpu_names(spec, environment)
     where = f"deployments.{spec.name}: needs {needed} GPU{'s' if needed > 1 else ''}"

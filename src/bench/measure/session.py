@@ -129,7 +129,7 @@ def _measure_missing(
     server = Server(
         replace(launch, environment={**launch.environment, **d.environment}),  # with the secrets, which no file has
         cores=d.cores,
-        workers=d.workers,
+        workers=d.workers_per_node,
         log=log,
         ready_timeout_s=settings.ready_timeout_s,
         say=lambda text: say(f"{spec.name}: {text}"),

@@ -72,6 +72,7 @@ class DeploymentFacts(KvFacts):
         deployment: key of the deployment. digest: of its definition.
         engine_version: as the server reports it. managed: whether it was started here. command, environment: with which it was started,
             without secrets. settings: the engine's settings, as started.
+        nodes: names of the nodes of a server on several, by rank.
         ready_s: seconds from start to readiness. weight_gib: size of the loaded weights, as its log reports it.
         inherited: the user's variables that reached it, as recorded; None for a server that was not started here, or of which nothing
             was recorded. environment_digest: of those that must be alike in runs that are compared.
@@ -84,6 +85,7 @@ class DeploymentFacts(KvFacts):
     command: tuple[str, ...]
     settings: Settings = field(default_factory=Settings)
     environment: Mapping[str, str]
+    nodes: tuple[str, ...] = ()
     ready_s: float
     weight_gib: float | None = None
     hardware: Hardware

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
@@ -13,9 +14,11 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from bench.errors import BenchError, shown
 
-__all__ = ["UNREADABLE", "read_object", "read_typed", "refuse_constant", "typed", "write_record"]
+__all__ = ["UNREADABLE", "no_text", "read_object", "read_typed", "refuse_constant", "typed", "write_record"]
 
 UNREADABLE = (OSError, ValueError, RecursionError)  # what reading a file that is not a record may raise
+# Characters that XML, and so an SVG, cannot hold: the library that draws charts ends the whole process for one of them.
+_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _MOST = 1e15  # of a number: beyond it, nothing of ours was counted or measured
 
 R = TypeVar("R")
@@ -28,12 +31,21 @@ def read_object(path: Path, *, constants: bool = False) -> dict[str, Any]:
         constants: whether NaN and infinities are taken; in what was measured they are refused.
 
     Raises:
-        OSError, ValueError, RecursionError: there is none.
+        OSError, ValueError, RecursionError: there is none, or one of its names has characters that no chart can show.
     """
     content = json.loads(path.read_text(encoding="utf-8"), parse_constant=None if constants else refuse_constant)
     if not isinstance(content, dict):
         raise ValueError("it holds no object")
+    definition = content.get("definition")
+    for key, value in (content | definition if isinstance(definition, dict) else content).items():
+        if no_text(key) or no_text(value):
+            raise ValueError(f"{shown(key)} is {shown(value)}, with a control character")
     return content
+
+
+def no_text(value: Any) -> bool:
+    """Whether it is a text that no chart can show."""
+    return isinstance(value, str) and _NO_TEXT.search(value) is not None
 
 
 def read_typed(kind: type[R], path: Path, fix: str, older: Mapping[str, Any] | None = None, *, constants: bool = False) -> R:

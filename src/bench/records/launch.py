@@ -77,7 +77,9 @@ class Launch:
         served_name: the model's name in requests. base_url: address of an external server; None for one that is started here.
         kind: which engine it is, as `bench.engines` calls it. device: `cpu` or `cuda`.
         vocabulary: size of the model's vocabulary; None where it is not known.
-        argv: the server's command line, with `{port}`; None for an external server. settings: the engine's settings in it.
+        argv: the server's command line, with `{port}`; None for an external server. further: of a server on several nodes, the command
+            lines of those after the first. In both `{head}` is the first node's address and `{meet}` a port there.
+        settings: the engine's settings in them.
         engine_version: the version in the engine's environment, for a server that does not report its own.
         afterwards: a command that removes what does not end with the process, such as a container.
         environment: variables that are set for it, without secrets.
@@ -98,6 +100,7 @@ class Launch:
     device: str
     vocabulary: int | None = None
     argv: tuple[str, ...] | None
+    further: tuple[tuple[str, ...], ...] = ()
     settings: Settings = field(default_factory=Settings)
     engine_version: str | None = None
     afterwards: tuple[str, ...] | None = None

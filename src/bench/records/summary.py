@@ -8,12 +8,15 @@ from typing import Any
 
 import polars as pl
 
-from bench.errors import BenchError
+from bench.errors import BenchError, shown
 from bench.records.columns import COLUMNS, family_of
+from bench.records.files import no_text
 
 __all__ = ["complete", "read_summary", "summary_table"]
 
 _INTEGERS = [name for name, column in COLUMNS.items() if column.kind == "integer"]
+# Names, which charts show.
+_SHOWN = ("deployment", "run", "workload", "family", "model", "engine", "hardware")
 # Without these a table is too old to be read.
 _NEEDED = ("deployment", "workload", "axis", "level", "repeat", "valid", "counts_valid", "telemetry_valid", "failed_share")
 
@@ -57,6 +60,9 @@ def read_summary(path: Path) -> pl.DataFrame:
         whole = complete(table)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise BenchError(f"{path}: is no summary table: {error}. `make figures` and `bench figures` write one.") from None
+    for name in _SHOWN:
+        if wrong := next((value for value in whole[name].unique() if no_text(value)), None):
+            raise BenchError(f"{path}: {name} is {shown(wrong)}, with a control character: another program wrote it. {remedy}")
     if missing:
         raise BenchError(f"{path}: lacks {', '.join(missing)}: an older version wrote it, or another program. {remedy}")
     return whole if "gpus" in table.columns else whole.with_columns(gpus=_counted())

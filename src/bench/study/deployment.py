@@ -150,6 +150,11 @@ class Deployment(Strict):
         default=1,
         description="Engines behind one endpoint, each with its own KV cache and the whole model; experts are shared.",
     )
+    nodes: Count = Field(
+        default=1,
+        description="Nodes of a SLURM cluster over which the server spreads, each with an equal share of the GPUs or CPU "
+        "workers. Only vLLM supports several.",
+    )
     prefix_caching: bool = Field(default=False, description="Whether equal prompt prefixes share their KV cache.")
     cores: Count = Field(
         default=1,
@@ -190,3 +195,8 @@ class Deployment(Strict):
     def workers(self) -> int:
         """Devices, or processes of a CPU engine, that compute for one instance: its three kinds of parallelism multiplied."""
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
+
+    @property
+    def workers_per_node(self) -> int:
+        """Those of each node."""
+        return self.workers // self.nodes

@@ -221,6 +221,8 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
         engine = config.engines.get(deployment.engine)
         if engine and engine.source != "external" and deployment.model in config.models:
             yield from _undealt(f"deployments.{name}", deployment, config.models[deployment.model])
+        if engine and engine.source == "external" and deployment.nodes > 1:
+            yield f"deployments.{name}.nodes: a server that runs already is started on no node from here. Remove it."
         if engine and engine.source != "external":
             yield from _planned(f"deployments.{name}", deployment, engine)
             if model := config.models.get(deployment.model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ import polars as pl
 from polars.testing import assert_series_equal
 
 from bench.errors import shown
+from bench.records.files import UNREADABLE, read_object
 
-__all__ = ["CLOSE", "Check", "number_that_differs", "same_picture", "same_specification", "table_difference"]
+__all__ = ["CLOSE", "Check", "Tables", "same_picture", "same_specification"]
 
 CLOSE = 1e-9  # by which results of other processors may differ, relative to themselves
 # Over all charts of a process, Altair numbers what a chart has no name for, and Vega the clips of an SVG.
@@ -44,14 +45,57 @@ class Check:
             self.differs.append(difference)
 
 
-def number_that_differs(stored: Mapping[str, Any], again: Mapping[str, Any]) -> str | None:
-    """The first entry of two summaries that differs, in words; None where they are the same."""
-    for key in {**stored, **again}:
-        if key not in stored or key not in again:
-            return f"{key} is {'missing' if key in again else 'no number of a summary'}"
-        if not _same(stored[key], again[key]):
-            return f"{key} is {shown(stored[key])}, and the raw records give {shown(again[key])}"
-    return None
+@dataclass
+class Tables:
+    """Compares tables and summaries with those made again, by the columns that both have.
+
+    Attributes:
+        check: counts what differs.
+        made_by: the sources that made the stored ones, where they are not these. Their columns may be others; then the whole cannot be
+            checked.
+    """
+
+    check: Check
+    made_by: str | None = None
+    _otherwise: dict[str, list[Path]] = field(default_factory=dict)
+
+    def compare(self, stored: Path, again: Path) -> None:
+        """Compare two files of one kind: JSON, CSV or Parquet."""
+        try:
+            columns, difference = _COMPARED[stored.suffix](stored, again)
+        except (*UNREADABLE, pl.exceptions.PolarsError) as error:
+            columns, difference = None, f"not readable: {str(error).partition(chr(10))[0][:200]}"
+        if difference or (columns and self.made_by is None):
+            self.check.compare(f"{stored}: {difference or columns}")
+        elif columns:
+            self._otherwise.setdefault(columns, []).append(stored)
+        else:
+            self.check.compare(None)
+
+    def done(self) -> Check:
+        """The check, with what could not be checked."""
+        for columns, files in self._otherwise.items():
+            count = "1 file" if len(files) == 1 else f"{len(files)} files, such as"
+            self.check.unchecked.append(
+                f"{count} {files[0]}: made by {self.made_by}, with {columns}; what both have is the same"
+            )
+        return self.check
+
+
+def _other_columns(stored: Collection[str], again: Collection[str]) -> str | None:
+    if list(stored) == list(again):
+        return None
+    return f"other columns: {shown(', '.join(sorted({*stored} ^ {*again})) or 'in another order', 400)}"
+
+
+def _summaries(stored: Path, again: Path) -> tuple[str | None, str | None]:
+    """How two summaries differ in their entries, and in the first number that does, in words; None where they are the same."""
+    old, new = read_object(stored, constants=True), json.loads(again.read_text(encoding="utf-8"))
+    differing = next((key for key in old if key in new and not _same(old[key], new[key])), None)
+    return (
+        _other_columns(sorted(old), sorted(new)),
+        differing and f"{differing} is {shown(old[differing])}, and the raw records give {shown(new[differing])}",
+    )
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -65,22 +109,32 @@ def _same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def table_difference(stored: Path, again: Path) -> str | None:
-    """How the table in a Parquet file differs from the one made again, in words; None where they are the same."""
-    try:
-        old, new = pl.read_parquet(stored), pl.read_parquet(again)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        return f"not readable: {str(error).partition(chr(10))[0][:200]}"
-    if old.columns != new.columns:
-        return f"other columns: {', '.join(sorted({*old.columns} ^ {*new.columns})) or 'in another order'}"
+def _parquet(stored: Path, again: Path) -> tuple[str | None, str | None]:
+    return _tables(pl.read_parquet(stored), pl.read_parquet(again))
+
+
+def _csv(stored: Path, again: Path) -> tuple[str | None, str | None]:
+    """As text; with the same columns, byte by byte."""
+    old, new = (pl.read_csv(path, infer_schema=False) for path in (stored, again))
+    columns, difference = _tables(old, new)
+    otherwise = difference is None and columns is None and stored.read_bytes() != again.read_bytes()
+    return columns, "not what the raw records give" if otherwise else difference
+
+
+def _tables(old: pl.DataFrame, new: pl.DataFrame) -> tuple[str | None, str | None]:
+    """How two tables differ in their columns, and otherwise, in words; None where they are the same."""
+    columns = _other_columns(old.columns, new.columns)
     if old.height != new.height:
-        return f"{old.height} rows, and the raw records give {new.height}"
-    for name in new.columns:
+        return columns, f"{old.height} rows, and the raw records give {new.height}"
+    for name in (name for name in new.columns if name in old.columns):
         try:
             assert_series_equal(old[name], new[name], rel_tol=CLOSE, abs_tol=0.0)
         except AssertionError:
-            return f"other values in the column {name}"
-    return None
+            return columns, f"other values in the column {name}"
+    return columns, None
+
+
+_COMPARED = {".json": _summaries, ".csv": _csv, ".parquet": _parquet}
 
 
 def same_specification(stored: Path, again: Path) -> bool:

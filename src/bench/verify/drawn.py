@@ -15,9 +15,9 @@ from bench.models import geometry_of_model
 from bench.records.checksums import checksum
 from bench.report import write_report
 from bench.study import Paths, Plan
-from bench.verify.check import Check, same_picture, same_specification, table_difference
+from bench.verify.check import Check, Tables, same_picture, same_specification
 
-__all__ = ["Drawing", "at", "check_figures", "check_report", "check_tables"]
+__all__ = ["Drawing", "at", "check_figures", "check_report", "check_tables", "drawn_by"]
 
 _DRAWN_BY = re.compile(r"This page was drawn by Saturate \S+ from <code>(?:commit )?([^<]+)</code>")
 
@@ -25,6 +25,13 @@ _DRAWN_BY = re.compile(r"This page was drawn by Saturate \S+ from <code>(?:commi
 def at(folder: Path, path: str | Path) -> Path:
     """Where a result lies in a folder of results that may have another name."""
     return folder / Path(path).relative_to("results")
+
+
+def drawn_by(folder: Path) -> str | None:
+    """The sources that drew the report in a folder of results, as `commit_of` names them; None where it does not name any."""
+    page = at(folder, Paths.REPORT)
+    found = _DRAWN_BY.search(page.read_text(encoding="utf-8", errors="replace")) if page.is_file() else None
+    return found[1] if found else None
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,11 @@ class Drawing:
         return [at(self.folder, path.format(deployment=name)) for name in self.plan.deployments]
 
 
-def check_tables(drawing: Drawing) -> Check:
+def check_tables(drawing: Drawing, made_by: str | None) -> Check:
     """Make the tables of the study again and compare them.
+
+    Args:
+        made_by: the sources that made them, where they are not these.
 
     Raises:
         BenchError: they cannot be made.
@@ -75,17 +85,14 @@ def check_tables(drawing: Drawing) -> Check:
         summary_csv=again[Paths.SUMMARY_CSV],
         timeseries=again[Paths.TIMESERIES],
     )
+    tables = Tables(check, made_by)
     for path, new in again.items():
         stored = at(drawing.folder, path)
-        if not stored.is_file():
-            check.compare(f"{stored}: missing")
-        elif new.suffix == ".csv":
-            same = stored.read_bytes() == new.read_bytes()
-            check.compare(None if same else f"{stored}: not what the raw records give")
+        if stored.is_file():
+            tables.compare(stored, new)
         else:
-            difference = table_difference(stored, new)
-            check.compare(f"{stored}: {difference}" if difference else None)
-    return check
+            check.compare(f"{stored}: missing")
+    return tables.done()
 
 
 def check_figures(drawing: Drawing) -> Check:
@@ -136,7 +143,6 @@ def check_report(drawing: Drawing) -> Check:
         check.unchecked.append(f"{page}: not here")
         return check
     text = page.read_text(encoding="utf-8", errors="replace")
-    drawn_by = _DRAWN_BY.search(text)
     new = {path: at(drawing.again, path) for path in (Paths.REPORT, Paths.REPORT_MARKDOWN)}
     stored = [at(drawing.folder, Paths.FIGURE_SPEC.format(figure=name)) for name in figures_of(plan.rows)]
     redrawn = [drawing.again / spec.relative_to(drawing.folder) for spec in stored]
@@ -149,7 +155,7 @@ def check_report(drawing: Drawing) -> Check:
             # What Altair numbered may have other numbers.
             specs=[old if same_specification(old, again) else again for old, again in zip(stored, redrawn, strict=True)],
             facts=drawing.of_deployments(Paths.FACTS),
-            commit=drawn_by[1] if drawn_by else None,
+            commit=drawn_by(drawing.folder),
             of_study=plan.of_study,
             thresholds=plan.config.thresholds,
             geometries={spec.name: shape for spec in plan.deployments.values() if (shape := geometry_of_model(spec.model))},

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 from bench.errors import BenchError
 from bench.parse import parse_run
-from bench.records.files import UNREADABLE, read_object
 from bench.study import Paths
-from bench.verify.check import Check, number_that_differs, table_difference
+from bench.verify.check import Check, Tables
 
 __all__ = ["check_parsed", "parse_again"]
 
@@ -38,9 +36,14 @@ def parse_again(runs: Collection[Path], again: Path, say: Callable[[str], None])
     return check
 
 
-def check_parsed(runs: Collection[Path], again: Path) -> Check:
-    """Compare what lies beside the raw records with what `parse_again` made of them."""
+def check_parsed(runs: Collection[Path], again: Path, made_by: str | None) -> Check:
+    """Compare what lies beside the raw records with what `parse_again` made of them.
+
+    Args:
+        made_by: the sources that made it, where they are not these.
+    """
     check = Check("tables and summaries of runs")
+    tables = Tables(check, made_by)
     missing = []
     for run in runs:
         new = again / run.parent.name / run.name
@@ -50,20 +53,7 @@ def check_parsed(runs: Collection[Path], again: Path) -> Check:
             if not (run / name).is_file():
                 missing.append(run)
                 continue
-            difference = _difference(run / name, new / name)
-            check.compare(f"{run / name}: {difference}" if difference else None)
+            tables.compare(run / name, new / name)
     if missing:
         check.unchecked.append(f"{len({*missing})} runs are not parsed here, such as {missing[0]}")
-    return check
-
-
-def _difference(stored: Path, new: Path) -> str | None:
-    if stored.name == _MADE["summary"]:
-        try:
-            content = read_object(stored, constants=True)
-        except UNREADABLE as error:
-            return f"not readable: {error}"
-        return number_that_differs(content, json.loads(new.read_text(encoding="utf-8")))
-    if stored.name == _MADE["wide"]:
-        return None if stored.read_bytes() == new.read_bytes() else "not what the raw records give"
-    return table_difference(stored, new)
+    return tables.done()

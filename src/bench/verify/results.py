@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.commit import commit_of, labelled
 from bench.errors import BenchError
 from bench.records.files import UNREADABLE, read_object
 from bench.records.run import RunRecord
 from bench.study import Paths, Plan, load_file
 from bench.verify.check import Check
-from bench.verify.drawn import Drawing, at, check_figures, check_report, check_tables
+from bench.verify.drawn import Drawing, at, check_figures, check_report, check_tables, drawn_by
 from bench.verify.parsed import check_parsed, parse_again
 from bench.verify.raw import check_definitions, check_deployments, check_raw
 
@@ -43,19 +44,27 @@ def verify_results(folder: Path, study: Path | None, say: Callable[[str], None])
     with tempfile.TemporaryDirectory(prefix="saturate-verify-") as name, chdir(folder.parent):
         again = Path(name)
         parsed = parse_again(sorted(intact), again / "runs", say)
-        made = check_parsed(sorted(intact), again / "runs")
+        made_by = _made_by(folder, records)
+        made = check_parsed(sorted(intact), again / "runs", made_by)
         tables, figures, report = (Check(what) for what in ("tables of the study", "figures", "report"))
         specs = None
         try:
             manifest, plan = _drawn(folder, study, {run: records[run] for run in intact})
             specs = plan.deployments
             drawing = Drawing(folder, again, plan, {**manifest["figures"], **manifest["page"]}, say)
-            tables = check_tables(drawing)
+            tables = check_tables(drawing, made_by)
             figures, report = check_figures(drawing), check_report(drawing)
         except BenchError as error:
             tables.unchecked.append(f"tables, figures and report: {error}")
         checks += [check_deployments(folder, records, specs), parsed, made, tables, figures, report]
     return [*checks, Check("anything else", unchecked=list(_UNKNOWN))]
+
+
+def _made_by(folder: Path, records: Mapping[Path, RunRecord]) -> str | None:
+    """The sources that made the tables, where they are not these: those that drew the report, or else that measured the last run."""
+    measured = max(records.values(), key=lambda record: record.clock_start_s).commit if records else None
+    known, here = drawn_by(folder) or measured, commit_of()
+    return None if known and known == here else labelled(known) if known else "an unknown version"
 
 
 def _drawn(folder: Path, study: Path | None, intact: Mapping[Path, RunRecord]) -> tuple[dict[str, Any], Plan]:
