@@ -357,7 +357,7 @@ def test_each_session_has_facts_of_its_own_and_a_pack_carries_them(here, content
 
 
 @pytest.mark.parametrize(
-    ("share", "words"), [(None, ""), (0.15, ""), (0.5, "; invalid: other processes took 50% of the cores' time")]
+    ("share", "words"), [(None, ""), (0.15, ""), (0.5, "; invalid: other processes took 50 % of the cores' time")]
 )
 def test_a_run_beside_other_work_is_said_to_be_invalid_at_once(share, words):
     assert disturbed(share, 0.15) == words

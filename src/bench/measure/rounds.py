@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.drift import drift_reasons, place_of_run
 from bench.engine import Server
-from bench.errors import BenchError
+from bench.errors import BenchError, shown_share
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
@@ -144,7 +144,7 @@ def disturbed(other_share: float | None, limit: float) -> str:
     """
     if other_share is None or other_share <= limit:
         return ""
-    return f"; invalid: other processes took {other_share:.0%} of the cores' time"
+    return f"; invalid: other processes took {shown_share(other_share)} of the cores' time"
 
 
 def load_of(run: RunSpec, launch: Launch, timeout_s: float) -> Load:

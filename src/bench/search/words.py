@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from bench.errors import shown_share
 from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim, Answer
 from bench.search.search import Found, Look
@@ -41,7 +42,7 @@ def look_text(look: Look, held: bool) -> str:
         ((key, each) for key, each in seen.excesses.items() if key not in (FAILED, GROWTH)), key=lambda item: item[1].value
     )
     name = key.removesuffix("_s").replace("_p", " P").upper()
-    parts = [f"{name} at {math.exp(worst.value):.0%} of its limit"]
+    parts = [f"{name} at {shown_share(math.exp(worst.value))} of its limit"]
     if seen.failed:
         parts.append(f"{seen.failed} of {seen.requests} failed")
     if seen.grows:
@@ -52,7 +53,7 @@ def look_text(look: Look, held: bool) -> str:
 def why_text(found: Found, aim: Aim) -> str:
     """Why the search ended, and what would tell more."""
     spent = f"{len(found.looks)} runs, {found.seconds:.0f} s under load"
-    asked = f"± {aim.precision:.0%}"
+    asked = f"± {shown_share(aim.precision)}"
     return {
         "found": f"{spent}; as precise as asked ({asked}).",
         "above": f"{spent}; every load up to --most meets the SLOs. Raise it to look further.",

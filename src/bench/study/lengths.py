@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from bench.errors import BenchError
+from bench.errors import BenchError, shown_share
 
 __all__ = ["Length", "LengthDistribution", "Lengths"]
 
@@ -69,8 +69,8 @@ class LengthDistribution(BaseModel):
         if self._within() < _LEAST_WITHIN:
             width = "sd" if self.distribution == "normal" else "sigma"
             raise ValueError(
-                f"less than {_LEAST_WITHIN:.0%} of the distribution lies between min {self.min} and max {self.max}, and all else would "
-                f"be drawn again; lower {width}, or use uniform"
+                f"less than {shown_share(_LEAST_WITHIN)} of the distribution lies between min {self.min} and max {self.max}, and all "
+                f"else would be drawn again; lower {width}, or use uniform"
             )
         return self
 
