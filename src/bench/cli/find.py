@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
+import shutil
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,11 +21,12 @@ from bench.cli.output import print_json, progress
 from bench.engine import server_info
 from bench.errors import BenchError
 from bench.fields import checked_address
-from bench.http import api_root, get
+from bench.http import api_root, get, problem
 from bench.load.target import Target
 from bench.measure.metrics import metric_names
 from bench.search import Aim, Answer, Budget, Found, Look, search
 from bench.search.chart import draw
+from bench.search.observation import GROWTH
 from bench.search.running import RunningServer
 from bench.search.words import answer_text, look_text, why_text
 from bench.study import Slo, load_workload, parse_slo
@@ -40,7 +44,10 @@ def run(options: SimpleNamespace) -> None:
     slos = tuple(parse_slo(text) for text in options.slo)
     _refuse_contradictions(options)
     content = _workload(options)
-    load_workload({**content, "num_requests": 1}, source="bench find")
+    if load_workload({**content, "num_requests": 1}, source="bench find").turns:
+        raise BenchError(
+            f"--archetype {options.archetype} has conversations, which a search does not count. Measure them as a study."
+        )
     aim = _aim(options, slos)
     server = _server(options, content, aim)
     options.output_dir.mkdir(parents=True, exist_ok=True)
@@ -49,10 +56,19 @@ def run(options: SimpleNamespace) -> None:
     def report(look: Look, answer: Answer) -> None:
         print(f"  {look_text(look, aim.held)}; {answer_text(answer, aim.held)}", file=sys.stderr, flush=True)
 
-    with _bars(server):
-        found = search(aim, Budget(options.max_runs, 60 * options.max_minutes), server.measure, server.known(), report)
+    with _alone(options.output_dir), _bars(server):
+        known = server.known()
+        if known:
+            print(f"{options.output_dir}: goes on from {len(known)} runs of the same load on the same server", file=sys.stderr)
+        found = search(aim, Budget(options.max_runs, 60 * options.max_minutes), server.measure, known, report)
     figure = draw(found, aim, options.output_dir / "find")
-    result = _result(found, axis)
+    result = {
+        **_result(found, axis),
+        "server": server.target.base_url,
+        "model": options.model,
+        "slos": options.slo,
+        "workload": content,
+    }
     (options.output_dir / "find.json").write_text(json.dumps(result, indent=2) + "\n")
     if options.json:
         print_json(result)
@@ -63,7 +79,7 @@ def run(options: SimpleNamespace) -> None:
 
 def _refuse_contradictions(options: SimpleNamespace) -> None:
     if options.concurrency == options.request_rate:
-        raise BenchError("Either --concurrency or --request-rate: which load is looked for?")
+        raise BenchError("Give either --concurrency or --request-rate: the load to look for.")
     if options.burstiness is not None and options.concurrency:
         raise BenchError("--burstiness is for --request-rate: a closed loop has no gaps of its own.")
     if options.prompt_length is None and options.archetype is None:
@@ -72,6 +88,12 @@ def _refuse_contradictions(options: SimpleNamespace) -> None:
         raise BenchError(f"--failed-share is {options.failed_share:g}; it is a share, 0 or more and below 1.")
     if not 0 < options.precision < 100:
         raise BenchError(f"--precision is {options.precision:g}; it is a percentage, above 0 and below 100.")
+    if options.at_least is not None and options.at_least > options.most:
+        raise BenchError(
+            f"--at-least is {options.at_least:g}, and no more than --most {options.most:g} is tried. Raise --most."
+        )
+    if len({parse_slo(text).column for text in options.slo}) < len(options.slo):
+        raise BenchError("--slo: the same percentile of the same latency is limited twice. Keep the stricter limit.")
     if options.start is not None and options.start > options.most:
         raise BenchError(f"--start is {options.start:g}, above --most {options.most:g}.")
     if options.concurrency and any(value is not None and value % 1 for value in (options.start, options.most)):
@@ -90,7 +112,7 @@ def _workload(options: SimpleNamespace) -> dict[str, Any]:
 
 
 def _aim(options: SimpleNamespace, slos: tuple[Slo, ...]) -> Aim:
-    start = options.start or 1.0
+    start = options.start or min(1.0, options.most)
     return Aim(
         slos=slos,
         failed_share=options.failed_share,
@@ -122,9 +144,12 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> Runn
     metrics = options.metrics or f"{target.base_url}/metrics"
     allowed = headers if same_server(metrics, target.base_url) else {}
     version = (server_info(metrics.removesuffix("/metrics"), allowed) or server_info(target.base_url, headers)).get("version")
-    known = _exposes(metrics, allowed, version)
-    if options.metrics and not known:
-        raise BenchError(f"--metrics {options.metrics}: no metrics of an engine that is known here.")
+    missing = _missing(metrics, allowed, version)
+    known = missing == ""
+    if options.metrics and missing:
+        raise BenchError(f"--metrics {options.metrics}: {missing}.")
+    if not known:
+        print(f"without telemetry: {missing}", file=sys.stderr)
     recording = {"scrape_interval_s": _SCRAPE_INTERVAL_S, "metrics": metrics, "metrics_headers": allowed}
     return RunningServer(
         target=target,
@@ -141,14 +166,31 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> Runn
     )
 
 
-def _exposes(metrics: str, headers: dict[str, str], version: str | None) -> bool:
-    """Whether an engine that is known here exposes all that it should."""
+def _missing(metrics: str, headers: dict[str, str], version: str | None) -> str:
+    """What keeps a server's metrics from being read; empty where an engine that is known here exposes all that it should."""
     try:
         answer = get(metrics, headers=headers)
-    except requests.RequestException:
-        return False
+    except requests.RequestException as error:
+        return f"{metrics} does not answer ({problem(error)})"
     found = find_catalogue(metric_names(answer.text if answer.ok else ""), version)
-    return found.engine is not None and not found.missing
+    if found.engine is None:
+        return f"{metrics} exposes no engine's metrics that are known here"
+    return f"{metrics} lacks {'; '.join(found.missing)}" if found.missing else ""
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No second search in the same folder; and nothing that a killed one left unfinished."""
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BenchError(
+                f"--output-dir {folder}: another search runs in it. Wait for it, or name another folder."
+            ) from None
+        for left in folder.glob(".unfinished-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
 
 
 def _bars(server: RunningServer) -> ExitStack:
@@ -169,7 +211,7 @@ def _bars(server: RunningServer) -> ExitStack:
 def _result(found: Found, axis: str) -> dict[str, Any]:
     answer = found.answer
     return {
-        "limit": answer.limit,
+        "limit": answer.limit if math.isfinite(answer.limit) else None,
         "low": answer.low,
         "high": answer.high if math.isfinite(answer.high) else None,
         "axis": axis,
@@ -184,6 +226,7 @@ def _result(found: Found, axis: str) -> dict[str, Any]:
                 "reached": {
                     key: round(math.exp(each.value), 4)
                     for key, each in (look.observation.excesses if look.observation else {}).items()
+                    if key != GROWTH
                 },
             }
             for look in found.looks

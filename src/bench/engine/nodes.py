@@ -51,7 +51,11 @@ def allocated_nodes(count: int) -> Nodes:
     # The variables name the nodes of the step in which the session runs: one.
     listed = _field("NodeList", _scontrol("show", "job", os.environ["SLURM_JOB_ID"], "--oneliner"))
     names = _scontrol("show", "hostnames", listed).split()
-    if here not in names or len(names) != count:
+    if here not in names:
+        raise BenchError(
+            f"nodes is {count}, and this is none of the job's nodes, {', '.join(names)}. Run the session on one of them, with srun."
+        )
+    if len(names) != count:
         raise BenchError(
             f"nodes is {count}, and SLURM gave this job {', '.join(names) or 'no node'}. Do not set nodes or tasks in the profile."
         )

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.analysis.proportions import Share
+from bench.errors import BenchError
 from bench.study import Slo
 
 __all__ = ["FAILED", "GROWTH", "Excess", "Observation", "observed"]
@@ -44,7 +45,8 @@ class Observation:
 
     Attributes:
         load: its level. excesses: by criterion, an SLO's column, `failed` or, of an open loop, `growth`. requests: that were judged;
-        failed: of them. grows: whether requests surely piled up. spread: how many requests count for one, since neighbours are alike.
+        failed: of them. grows: whether requests surely piled up. asked: the level as it was sent; None: the same as `load`, which
+        is what it comes to on a machine that is as fast as usual.
     """
 
     load: float
@@ -52,7 +54,12 @@ class Observation:
     requests: int
     failed: int = 0
     grows: bool = False
-    spread: float = 1.0
+    asked: float | None = None
+
+    @property
+    def level(self) -> float:
+        """The load as it was sent."""
+        return self.load if self.asked is None else self.asked
 
     @property
     def slow(self) -> bool:
@@ -71,7 +78,8 @@ class Observation:
             key: each if key in (FAILED, GROWTH) else replace(each, value=each.value + by)
             for key, each in self.excesses.items()
         }
-        return replace(self, load=self.load if held else self.load / speed, excesses=excesses)
+        load = self.load if held else self.load / speed
+        return replace(self, load=load, excesses=excesses, asked=self.level)
 
 
 def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float) -> Observation | None:
@@ -79,25 +87,26 @@ def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float) -
 
     Args:
         row: of the summary: `level`, `arrival`, `judged`, and the `steady` columns. failed_share: of requests that may fail (0–1).
+
+    Raises:
+        BenchError: no answer has a latency that is limited.
     """
     grows = row["steady_why"] == "grows"
     requests = row["judged"] or ()
     short = row["steady_why"] == "short" or row["steady_from_s"] is None
     if not requests or (row["arrival"] != "burst" and short and not grows):
         return None
-    found = {slo.column: _by_slo(requests, slo) for slo in slos}
-    excesses = {key: excess for key, (excess, _) in found.items()}
-    spread = max((spread for _, spread in found.values()), default=1.0)
+    excesses = {slo.column: _by_slo(requests, slo) for slo in slos}
     failed = np.array([not x["ok"] for x in requests])
     excesses[FAILED] = _by_failures(failed, failed_share)
     if row["steady_growth"] is not None and len(requests) >= _FEWEST_GROWING:
         value = (row["steady_growth"] - _MAY_GROW) / _GROWS
         excesses[GROWTH] = Excess(min(_CAP, max(-_CAP, value)), max(_LEAST_ERROR, row["steady_growth_error"] / _GROWS))
-    return Observation(row["level"], excesses, len(requests), int(failed.sum()), grows, spread)
+    return Observation(row["level"], excesses, len(requests), int(failed.sum()), grows)
 
 
-def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo) -> tuple[Excess, float]:
-    """Excess of the SLO's percentile, and the requests' spread.
+def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo) -> Excess:
+    """Excess of the SLO's percentile.
 
     The error is half of what lies between the ranks one standard error about it.
 
@@ -106,7 +115,9 @@ def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo) -> tuple[Excess, fl
     """
     known = [x for x in requests if not x["ok"] or x[slo.metric] is not None]
     if not known:
-        return Excess(_CAP, _LEAST_ERROR), 1.0
+        raise BenchError(
+            f"{slo.metric.upper()} is not known of any answer: one of a single token has no TPOT. Limit another latency."
+        )
     values = np.array([x[slo.metric] if x["ok"] else math.inf for x in known])
     ordered, count = np.sort(values), len(values)
     rank = min(count - 1, math.ceil(slo.share * count) - 1)
@@ -116,7 +127,7 @@ def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo) -> tuple[Excess, fl
     error = at - low if rank + off > count - 1 else (high - low) / 2
     misses = values > slo.limit_s
     sure = _sure(int(misses.sum()), count * (1 - slo.share), spread)
-    return Excess(at, max(_LEAST_ERROR, error, abs(at) / sure)), spread
+    return Excess(at, max(_LEAST_ERROR, error, abs(at) / sure))
 
 
 def _log(value: float, limit_s: float) -> float:

@@ -66,11 +66,10 @@ class Aim:
 
 @dataclass(frozen=True)
 class Step:
-    """A run to measure. near: whether it decides the limit, or looks for its surroundings. belief: where the limit may lie so far."""
+    """A run to measure. near: whether it decides the limit, or looks for its surroundings."""
 
     load: float
     near: bool
-    belief: Belief | None = None
 
 
 @dataclass(frozen=True)
@@ -94,40 +93,43 @@ def place(observations: Sequence[Observation], aim: Aim) -> Answer | Step:
     """The next run, or the answer. It depends on the observations alone: the same ones lead to the same next run."""
     if not observations:
         return Step(aim.start, near=False)
-    loads = [each.load for each in observations]
-    top, bottom = max(observations, key=lambda each: each.load), min(loads)
+    levels = [each.level for each in observations]
+    top, bottom = max(levels), min(levels)
+    highest = [each for each in observations if each.level == top]
     belief = believe(observations)
-    if top.grows and not top.slow and GROWTH not in top.excesses:  # a server that still fills, or one that never will be full
-        return Step(top.load, near=True, belief=belief)
-    if belief.below(top.load) < 1 / 2:  # it lies higher than what was measured
-        if top.load >= aim.highest:
-            return _beyond(belief, aim.highest) or Step(aim.highest, near=True, belief=belief)
-        middle = max(_LEAST_CLIMB * top.load, min(_CLIMB * top.load, belief.middle))
-        return Step(min(aim.highest, _level(middle, aim, up=True)), near=False, belief=belief)
+    if len(highest) == 1 and highest[0].grows and not highest[0].slow and GROWTH not in highest[0].excesses:
+        return Step(top, near=True)  # a server that still fills, or one that will never have caught up
+    if belief.below(top) < 1 / 2:  # it lies higher than what was measured
+        if top >= aim.highest:
+            return _beyond(belief, aim.highest) or Step(aim.highest, near=True)
+        middle = max(_LEAST_CLIMB * top, min(_CLIMB * top, belief.middle))
+        return Step(min(aim.highest, _level(middle, aim, up=True)), near=False)
     if belief.below(bottom) > 1 / 2:
         if bottom <= aim.lowest:
-            return _beyond(belief, aim.lowest) or Step(aim.lowest, near=True, belief=belief)
+            return _beyond(belief, aim.lowest) or Step(aim.lowest, near=True)
         middle = min(bottom / _LEAST_CLIMB, max(bottom / _CLIMB, belief.middle))
-        return Step(max(aim.lowest, _level(middle, aim)), near=False, belief=belief)
-    answer = _interval(belief, aim, "found")
-    narrow = answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low)
+        return Step(max(aim.lowest, _level(middle, aim)), near=False)
+    answer = _interval(belief, aim, "found", top)
+    known = math.isfinite(answer.high)
+    narrow = known and (answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low))
     if narrow and len(observations) >= _FEWEST_RUNS:
         return answer
-    if answer.high > top.load and top.load < aim.highest:  # the upper end lies beyond all that was measured
-        return Step(min(aim.highest, _level(_LEAST_CLIMB * top.load, aim, up=True)), near=False, belief=belief)
-    return Step(_where(belief, loads, aim), near=True, belief=belief)
+    if answer.high > top and top < aim.highest:  # the upper end lies beyond all that was measured
+        return Step(min(aim.highest, _level(_LEAST_CLIMB * top, aim, up=True)), near=False)
+    return Step(_where(belief, levels, aim), near=True)
 
 
 def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why) -> Answer:
     """What is known when a search ends early."""
     if not observations:
         return Answer(0.0, 0.0, math.inf, why)
-    return _interval(believe(observations), aim, why)
+    return _interval(believe(observations), aim, why, max(each.level for each in observations))
 
 
-def _interval(belief: Belief, aim: Aim, why: Why) -> Answer:
+def _interval(belief: Belief, aim: Aim, why: Why, top: float) -> Answer:
+    """The interval and its middle. Args: top: the highest level that was measured: no more than that is known to be carried."""
     low, high = belief.interval(_CONFIDENCE)
-    ends = (belief.middle, low, high)
+    ends = (min(belief.middle, top) if math.isinf(belief.middle) else belief.middle, min(low, top), high)
     if aim.held:  # the limit is the last whole number that is carried
         ends = tuple(math.floor(end) if math.isfinite(end) else end for end in ends)  # type: ignore[assignment]
     return Answer(*ends, why)

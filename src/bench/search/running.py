@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -66,7 +66,7 @@ class RunningServer:
         """What an earlier search of the same load on the same server measured, in the order in which it did."""
         found = []
         for path in self.folder.glob(f"runs/*/{RECORD}"):
-            with suppress(BenchError):  # what is damaged is measured again
+            with suppress(BenchError, KeyError):  # what is damaged, or somebody else's, is not ours to judge
                 record = read_record(path)
                 given = record.definition
                 load = self._load(given["level"], given["num_requests"], given["repeat"])
@@ -74,7 +74,6 @@ class RunningServer:
                     found.append(record)
         found.sort(key=lambda record: record.started)
         self._references = list({each.reference.started: each.reference for each in found if each.reference}.values())
-        self._runs = len(found)
         return [self._judged(self.folder / "runs" / record.definition["run"]) for record in found]
 
     def measure(self, level: float, requests: int, time: int) -> Measured:
@@ -86,25 +85,28 @@ class RunningServer:
         load = self._load(level, requests, time)
         definition = self._definition(load, requests, time)
         folder = self.folder / "runs" / definition["run"]
-        self._runs += 1
         self._measure(load, definition, self._digest(definition), folder)
+        self._runs += 1
         return self._judged(folder)
 
     def _digest(self, definition: Mapping[str, Any]) -> str:
-        return digest([self.target.base_url, self.target.model, definition])
+        """Of all that decides what a run measures."""
+        server = [self.target.base_url, self.target.model, sorted(self.target.headers), self.version]
+        return digest([PROTOCOL, *server, self.vocabulary, self.timeout_s, definition])
 
-    def _measure(self, load: Load, definition: dict[str, Any], known: str, folder: Path) -> None:
-        number = 1 + (self._runs - 1) // _ROUND
-        if not self._references or self._references[-1].round != number:
+    def _measure(self, load: Load, definition: dict[str, Any], identity: str, folder: Path) -> None:
+        if self._runs % _ROUND == 0:  # and so at first: since the last search the machine may have changed
             self.say("reference load", None)
-            found = reference_load(self.target, replace(load, level=1), _REFERENCE_REQUESTS, number, lambda: None)
+            number = 1 + len(self._references)
+            first = self._load(1.0, _REFERENCE_REQUESTS, 0)  # the same for all
+            found = reference_load(self.target, first, _REFERENCE_REQUESTS, number, lambda: None)
             self._references += [found] if found else []
         header = RunHeader(
-            digest=known,
+            digest=identity,
             protocol=PROTOCOL,
             engine_version=self.version,
             commit=commit_of(),
-            round=number,
+            round=self._references[-1].round if self._references else None,
             definition=definition,
             reference=self._references[-1] if self._references else None,
         )
@@ -130,7 +132,7 @@ class RunningServer:
         label = f"c{load.level:04g}" if self.held else f"q{load.level:g}"
         return {
             "deployment": self.target.model,
-            "run": f"{label}_n{requests}_r{time}",
+            "run": f"{label}_n{requests}_r{time}_{digest([self.target.base_url, self.target.model, self.workload])[:8]}",
             "workload": load_label(load.workload),
             **load.workload.model_dump(mode="json", exclude_defaults=True),
             "axis": load.workload.axis,

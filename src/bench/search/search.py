@@ -84,6 +84,7 @@ def search(
     times: Counter[tuple[float, int]] = Counter()
     latency_s, longer = _FIRST_LATENCY_S, 1.0
     former = list(known)
+    began = len(former)  # what was invalid then may have been healed
     while True:
         step: Step | None = None
         if former:
@@ -93,7 +94,7 @@ def search(
             if isinstance(placed, Answer):
                 found.answer = placed
                 return found
-            if why := _spent(found, budget):
+            if why := _spent(found, budget, began):
                 found.answer = answer_so_far(found.observations, aim, why)
                 return found
             step = placed
@@ -127,9 +128,9 @@ def _latency(row: Mapping[str, Any]) -> float | None:
     return None if median is None else float(median)  # type: ignore[arg-type]
 
 
-def _spent(found: Found, budget: Budget) -> Why | None:
-    """Which budget is spent; or that runs cannot be trusted."""
-    last = found.looks[-_INVALID_IN_A_ROW:]
+def _spent(found: Found, budget: Budget, began: int) -> Why | None:
+    """Which budget is spent; or that runs cannot be trusted. Args: began: how many runs were known before."""
+    last = found.looks[began:][-_INVALID_IN_A_ROW:]
     if len(last) == _INVALID_IN_A_ROW and all(look.reasons for look in last):
         return "invalid"
     if len(found.looks) >= budget.runs:

@@ -20,7 +20,7 @@ def load_text(load: float, held: bool) -> str:
 def answer_text(answer: Answer, held: bool, *, whole: bool = False) -> str:
     """The limit with its interval. Args: whole: as a sentence of its own, without its full stop."""
     name = "The highest load within the SLOs is" if whole else "limit"
-    if answer.why == "below":
+    if answer.why == "below" or (not answer.limit and math.isfinite(answer.high)):
         return f"{name} below {load_text(answer.high, held)}"
     if answer.why == "above" or not math.isfinite(answer.limit):
         return f"{name} {load_text(answer.low, held)} or more"
@@ -34,7 +34,7 @@ def look_text(look: Look, held: bool) -> str:
     """One run, and how it did."""
     start = f"{load_text(look.load, held)}, {look.requests} requests in {look.seconds:.1f} s"
     if look.reasons:
-        return f"{start}: invalid, {look.reasons[0]}"
+        return f"{start}: invalid, {'; '.join(look.reasons)}"
     if look.observation is None:
         return f"{start}: too short to judge"
     seen = look.observation
@@ -51,7 +51,7 @@ def look_text(look: Look, held: bool) -> str:
 
 
 def why_text(found: Found, aim: Aim) -> str:
-    """Why the search ended, and what would tell more."""
+    """Why the search ended, and what would show more."""
     spent = f"{len(found.looks)} runs, {found.seconds:.0f} s under load"
     asked = f"± {shown_share(aim.precision)}"
     return {

@@ -240,10 +240,11 @@ def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typ
 
 def _absent(config: Config) -> typing.Iterator[str]:
     """Checkpoints that are not here. An external server has its own; a fingerprint stands for files that are elsewhere."""
+    measured = {ladder.deployment for ladder in config.study.ladders}
     started = {
         each.model
-        for each in config.deployments.values()
-        if each.engine in config.engines and config.engines[each.engine].source != "external"
+        for name, each in config.deployments.items()
+        if name in measured and each.engine in config.engines and config.engines[each.engine].source != "external"
     }
     for name, model in config.models.items():
         gguf = model.path is not None and model.path.lower().endswith(".gguf")

@@ -62,7 +62,7 @@ def verify_results(folder: Path, study: Path | None, say: Callable[[str], None])
 
 def _made_by(folder: Path, records: Mapping[Path, RunRecord]) -> str | None:
     """The sources that made the tables, where they are not these: those that drew the report, or else that measured the last run."""
-    measured = max(records.values(), key=lambda record: record.clock_start_s).commit if records else None
+    measured = max(records.values(), key=lambda record: record.started).commit if records else None
     known, here = drawn_by(folder) or measured, commit_of()
     return None if known and known == here else labelled(known) if known else "an unknown version"
 

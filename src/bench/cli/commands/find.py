@@ -17,7 +17,7 @@ _BUDGET = "Bounds and budget"
 @command(
     ONE_STAGE,
     "bench find --base-url http://127.0.0.1:8000 --model NAME --concurrency --prompt-length 128 --output-length 64 --slo ttft_p90=1s",
-    "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --archetype chat --slo ttft_p99=2s --slo tpot_p95=50ms",
+    "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --archetype rag --slo ttft_p99=2s --slo tpot_p95=50ms",
     "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --prompt-length 900 --slo e2e_p95=8s --at-least 5",
     after="Exit status: 0 for an answer; with --at-least 0 if the limit surely is not lower, 1 if it surely is, 3 if that is not "
     "known. 1 without an answer.",
@@ -50,7 +50,7 @@ def find(
         typer.Option(
             metavar="PERCENT",
             parser=percent,
-            help="The ends of the interval are to lie this close to its middle.",
+            help="How close both ends of the interval have to be to its middle.",
             rich_help_panel=_LOOKED_FOR,
         ),
     ] = 10.0,
@@ -86,7 +86,13 @@ def find(
     ] = 1000,
     start: Annotated[
         float | None,
-        typer.Option(metavar="N", parser=positive, help="First load.", show_default="1", rich_help_panel=_BUDGET),
+        typer.Option(
+            metavar="N",
+            parser=positive,
+            help="First load; rates down to a 64th of it are tried.",
+            show_default="1",
+            rich_help_panel=_BUDGET,
+        ),
     ] = None,
     most: Annotated[
         float,
@@ -110,6 +116,8 @@ def find(
     json: Json = False,
 ) -> None:
     """Find the highest load that a server carries within SLOs.
+
+    Give --concurrency or --request-rate, and --prompt-length or --archetype.
 
     Each run is placed where it shows most of the limit, given the runs so far and their noise, until its interval is as narrow as
     --precision asks for, or the budget is spent. The same command goes on where it was stopped, and measures nothing twice; another

@@ -1,0 +1,331 @@
+"""How well a search finds the highest load within an SLO: planted servers of known limit, beside searches by point estimates.
+
+    python -m benchmarks.search                    # 200 simulated servers and 100 planted curves; some twenty minutes on two cores
+    python -m benchmarks.search --servers 40 --curves 20 --json search.json
+
+The servers are those of `benchmarks.capacity`: an engine step by step, with noise, stalls, failures, refusals and a drifting machine.
+The curves are latencies over load that no engine has to explain: cliffs, flat tails, humps. Runs last as long as the search asks for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.parse.steady import in_steady_state, steady_figures
+from bench.search import Aim, Budget, Measured, search
+from bench.search.observation import observed
+from bench.study import parse_slo
+from benchmarks.capacity.fleet import Case, drawn_case
+from benchmarks.capacity.server import OK, Load, simulate
+
+HERE = Path(__file__).parent
+TRUTHS = HERE / ".results" / "capacity" / "truths"
+FAILED = 0.01
+PRECISION = 0.1
+BUDGET = Budget(30, math.inf)
+_ROUND = 4  # runs between two reference loads
+_SPEEDS = 0.03  # by which rounds differ (standard deviation of the logarithm)
+_REFERENCE_ERROR = 0.01
+_SHAPES = ("cliff", "steep", "gentle", "flat tail", "hump below", "falls beyond")
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Something to measure, with its limit.
+
+    Attributes:
+        kind: of it. limit: the highest load that is carried; 0 where none is. aim: of the search.
+        run: summary row of a run: of a load, with so many requests, by a seed, at a speed of the machine.
+        speed: of the machine at the nth run, with random numbers of this server's.
+    """
+
+    kind: str
+    limit: float
+    aim: Aim
+    run: Callable[[float, int, int, float], dict[str, Any]]
+    speed: Callable[[int, np.random.Generator], float]
+
+
+def of_case(case: Case) -> Planted:
+    """A server of the capacity benchmark. Where to begin is what one request at a time shows."""
+    slo = parse_slo(case.limit.text)
+    held = case.demand.arrival == "closed"
+    alone = _case_run(case, 0.2 if not held else 1.0, 20, 5, 1.0)
+    latency = statistics.median([each["e2e"] for each in alone["judged"] if each["ok"]] or [1.0])
+    start = 1.0 if held else float(f"{1 / latency:.3g}")
+    aim = Aim([slo], FAILED, held, PRECISION, start, 1.0 if held else start / 64, 512.0, case.demand.burstiness or 1.0)
+
+    def speed(n: int, random: np.random.Generator) -> float:
+        if case.drift == "rounds":
+            return math.exp(random.normal(0, _SPEEDS))
+        return 1 + case.trend * (0.5 - min(1.0, n / 14))
+
+    return Planted(case.kind, case.level, aim, lambda *arguments: _case_run(case, *arguments), speed)
+
+
+def _case_run(case: Case, level: float, count: int, seed: int, speed: float) -> dict[str, Any]:
+    demand, held = case.demand, case.demand.arrival == "closed"
+    random = np.random.default_rng([case.number, seed, 9])
+    prompts = [demand.prompt] * count
+    if demand.sigma:
+        drawn = demand.prompt * np.exp(demand.sigma * random.standard_normal(3 * count + 50))
+        prompts = np.round(drawn[(drawn >= 1) & (drawn <= 4 * demand.prompt)][:count]).astype(int).tolist()
+    outputs, moments = [demand.output] * count, None
+    if held:  # it begins as if it had gone on for long, as the client's schedule does
+        first = (random.permutation(min(int(level), count)) + 1) / min(int(level), count)
+        outputs = [*np.maximum(1, np.round(first * demand.output)).astype(int).tolist(), *outputs[len(first) :]]
+    else:
+        shape = {"constant": math.inf, "gamma": demand.burstiness or 1.0}.get(demand.arrival, 1.0)
+        gaps = np.ones(count) if math.isinf(shape) else random.gamma(shape, 1 / shape, count)
+        moments = (np.cumsum(gaps) / level).tolist()
+    trace = simulate(
+        case.server, Load(prompts, outputs, moments, int(level) if held else 0), seed=seed, speed=speed, watch=True
+    )
+    ok = trace.status == OK
+    steps = [np.concatenate([np.arange(a, b + 1) for a, b in row]) - 1 if row else np.empty(0, int) for row in trace.segments]
+
+    def known(values: np.ndarray) -> list[float | None]:
+        return [float(value) if good and not math.isnan(value) else None for value, good in zip(values, ok, strict=True)]
+
+    frame = pl.DataFrame(
+        {
+            "index": range(count),
+            "after": [None] * count,
+            "outcome": ["ok" if each else "http_error" for each in ok],
+            "sent_s": [None if math.isnan(each) else float(each) for each in trace.sent],
+            "end_s": trace.end.tolist(),
+            "first_token_s": known(trace.first),
+            "last_token_s": known(trace.last),
+            "ttft_s": known(trace.first - trace.sent),
+            "tpot_s": known((trace.last - trace.first) / np.maximum(1, trace.tokens - 1)),
+            "e2e_s": known(trace.last - trace.sent),
+            "output_asked": outputs,
+            "completion_tokens": trace.tokens.astype(int).tolist(),
+            "token_times_s": [trace.steps[each].tolist() for each in steps],
+        },
+        schema_overrides={"after": pl.Int64, "token_times_s": pl.List(pl.Float64), "sent_s": pl.Float64},
+    ).filter(pl.col("sent_s").is_not_null())
+    definition = {"arrival": demand.arrival, "axis": "concurrency" if held else "request_rate", "level": level}
+    window, figures = steady_figures(definition, frame, pl.DataFrame(schema=TELEMETRY_SCHEMA))
+    judged = frame.filter(in_steady_state(window)) if window else frame.clear()
+    return {
+        **dict.fromkeys(("steady_from_s", "steady_growth", "steady_growth_error", "steady_needs_s")),
+        **figures,
+        "level": level,
+        "arrival": demand.arrival,
+        "requests": count,
+        "duration_s": float(np.nanmax(trace.end)),
+        "judged": judged.select(
+            ok=pl.col("outcome") == "ok", **{name: pl.col(f"{name}_s") for name in ("ttft", "tpot", "e2e")}
+        ).to_dicts(),
+    }
+
+
+def of_curve(number: int, seed: int) -> Planted:
+    """A latency over load: its percentile is limit × exp(shape(log(load ÷ truth))), times what the run and each request add."""
+    random = np.random.default_rng([seed, number, 21])
+    shape = _SHAPES[number % len(_SHAPES)]
+    share = float(random.choice([0.5, 0.9, 0.95, 0.99]))
+    slo = parse_slo(f"ttft_p{100 * share:.0f}=1s")
+    held = bool(random.random() < 0.5)
+    truth = float(random.integers(3, 200)) if held else float(f"{math.exp(random.uniform(0, 5)):.4g}")
+    sigma, noise, alike = random.uniform(0.05, 0.5), random.uniform(0.0, 0.04), random.choice([0.0, 0.5])
+    slope, low = random.uniform(0.5, 1.0), random.uniform(-1.5, -0.4)
+    at = truth + 0.5 if held else truth  # a whole number is the last one that is carried
+    z = float(statistics.NormalDist().inv_cdf(share))
+
+    def excess(load: float) -> float:
+        x = math.log(load / at)
+        if shape == "cliff":
+            return low if x < 0 else 1.5
+        if shape == "steep":
+            return max(low, 8 * x)
+        if shape == "gentle":
+            return slope * x
+        if shape == "flat tail":
+            return max(low, 0.5 * x if x < 0 else 0.15 * x)
+        if shape == "hump below":
+            return max(low, 3 * x) + 0.25 * math.exp(-((x + 1.1) ** 2) / 0.05)
+        return max(low, 3 * x) if x < 0.4 else max(0.3, 1.2 - (x - 0.4))
+
+    def run(load: float, count: int, run_seed: int, speed: float) -> dict[str, Any]:
+        draw = np.random.default_rng([seed, number, run_seed])
+        normal = draw.standard_normal(count)
+        if alike:
+            for i in range(1, count):
+                normal[i] = alike * normal[i - 1] + math.sqrt(1 - alike**2) * normal[i]
+        middle = excess(load if held else load / speed) - math.log(speed) + draw.normal(0, noise)
+        values = np.exp(middle + sigma * (normal - z))
+        requests = [{"ok": True, "ttft": float(value), "tpot": None, "e2e": float(value)} for value in values]
+        empty = dict.fromkeys(("steady_why", "steady_growth", "steady_growth_error", "steady_needs_s"))
+        return {**empty, "steady_from_s": 0.0, "level": load, "arrival": "closed" if held else "poisson", "requests": count,
+                "duration_s": count / load, "judged": requests}  # fmt: skip
+
+    aim = Aim([slo], FAILED, held, PRECISION, 1.0, 1.0 if held else 1 / 64, 2048.0)
+    return Planted(shape, truth, aim, run, lambda _, draw: math.exp(draw.normal(0, _SPEEDS)) if number % 2 else 1.0)
+
+
+class _Machine:
+    """Measures a planted server run by run, as its machine's speed changes from round to round."""
+
+    def __init__(self, planted: Planted, seed: int) -> None:
+        self.planted, self.random, self.runs, self.seconds = planted, np.random.default_rng([seed, 77]), 0, 0.0
+        self.speed = self.seen = 1.0
+
+    def measure(self, load: float, count: int, _: int) -> Measured:
+        """A run, with what the reference load before its round showed of the machine."""
+        if self.runs % _ROUND == 0:
+            self.speed = self.planted.speed(self.runs, self.random)
+            self.seen = self.speed * math.exp(self.random.normal(0, _REFERENCE_ERROR))
+        self.runs += 1
+        row = self.planted.run(load, count, self.runs, self.speed)
+        self.seconds += row["duration_s"]
+        return Measured(row, (), self.seen)
+
+
+def by_search(planted: Planted, seed: int) -> dict[str, Any]:
+    """What the search finds."""
+    machine = _Machine(planted, seed)
+    found = search(planted.aim, BUDGET, machine.measure)
+    answer, truth = found.answer, planted.limit
+    off = 0.0 if planted.aim.held else 0.01  # a simulated server's rate is known to 1 %
+    middle = (answer.low + answer.high) / 2
+    return {
+        "limit": answer.limit,
+        "low": answer.low,
+        "high": answer.high,
+        "why": answer.why,
+        "holds": answer.low * (1 - off) <= truth <= answer.high * (1 + off),
+        "narrow": answer.why in ("above", "below") or answer.high == answer.low or answer.high - middle <= PRECISION * middle,
+        **_cost(machine, answer.limit, truth),
+    }
+
+
+def by_bisection(planted: Planted, seed: int) -> dict[str, Any]:
+    """Doubles until a run misses, then halves what lies between, by each run's own percentiles, as GuideLLM's goodput profile does."""
+    machine, aim = _Machine(planted, seed), planted.aim
+    low, high, load = 0.0, math.inf, aim.start
+    while machine.runs < BUDGET.runs and (high / max(low, 1e-9) > 1 + PRECISION and not (aim.held and high - low <= 1)):
+        if _passes(machine, load):
+            low = load
+            load = 2 * load if math.isinf(high) else (low + high) / 2
+        else:
+            high = load
+            load = (low + high) / 2
+        load = math.floor(load) if aim.held else load
+        if load < aim.lowest or load > aim.highest or load in (low, high):
+            break
+    return _cost(machine, low, planted.limit)
+
+
+def by_sweep(planted: Planted, seed: int) -> dict[str, Any]:
+    """Ten levels, evenly spaced from the first to where the load is twice too much; the highest below the first that misses."""
+    machine, aim = _Machine(planted, seed), planted.aim
+    top = 2 * (planted.limit or aim.start)
+    levels = np.linspace(aim.start, top, 10)
+    carried = 0.0
+    for level in np.unique(np.round(levels)) if aim.held else levels:
+        if not _passes(machine, float(level)):
+            break
+        carried = float(level)
+    return _cost(machine, carried, planted.limit)
+
+
+def _passes(machine: _Machine, load: float) -> bool:
+    aim = machine.planted.aim
+    row = machine.measure(load, aim.requests(load, 0.5, [], near=True), 1).row
+    seen = observed(row, aim.slos, aim.failed_share)
+    return seen is not None and not seen.slow and not seen.grows and seen.failed <= aim.failed_share * seen.requests
+
+
+def _cost(machine: _Machine, limit: float, truth: float) -> dict[str, Any]:
+    return {"runs": machine.runs, "seconds": machine.seconds, "near": abs(limit - truth) <= 0.1 * truth + 1e-9}
+
+
+def judged(job: tuple[str, int, int]) -> dict[str, Any]:
+    """One planted server by every search. Args: job: `server` or `curve`, its number, the seed."""
+    what, number, seed = job
+    planted = of_case(drawn_case(number, seed, TRUTHS)) if what == "server" else of_curve(number, seed)
+    return {
+        "what": what,
+        "number": number,
+        "kind": planted.kind,
+        "held": planted.aim.held,
+        "truth": planted.limit,
+        "search": by_search(planted, number),
+        "bisection": by_bisection(planted, number),
+        "sweep": by_sweep(planted, number),
+    }
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> str:
+    """The result, to read."""
+    lines = [
+        "| planted | n | interval holds | as narrow as asked | runs, median | within 10 % | bisection: within 10 % | runs | "
+        "sweep: within 10 % | runs |",
+        "|---|" + "--:|" * 9,
+    ]
+    groups: dict[str, Callable[[Mapping[str, Any]], bool]] = {"all": lambda _: True}
+    for what in ("server", "curve"):
+        groups[f"{what}s"] = lambda each, what=what: each["what"] == what
+    for kind in dict.fromkeys(each["kind"] for each in results):
+        groups[kind] = lambda each, kind=kind: each["kind"] == kind
+    for name, belongs in groups.items():
+        mine = [each for each in results if belongs(each)]
+        if not mine:
+            continue
+
+        def share(by: str, key: str, mine: Sequence[Mapping[str, Any]] = mine) -> str:
+            return f"{100 * statistics.mean(bool(each[by][key]) for each in mine):.0f} %"
+
+        def runs(by: str, mine: Sequence[Mapping[str, Any]] = mine) -> str:
+            return f"{statistics.median(each[by]['runs'] for each in mine):g}"
+
+        ours = [share("search", "holds"), share("search", "narrow"), runs("search"), share("search", "near")]
+        others = [cell for by in ("bisection", "sweep") for cell in (share(by, "near"), runs(by))]
+        lines.append(f"| {' | '.join([name, str(len(mine)), *ours, *others])} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Search, and print how often each way was right."""
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--servers", type=int, default=200)
+    parser.add_argument("--curves", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=22)
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="write everything, server by server")
+    options = parser.parse_args()
+    jobs = [("server", n, options.seed) for n in range(options.servers)]
+    jobs += [("curve", n, options.seed) for n in range(options.curves)]
+    results, began = [], time.monotonic()
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for result in pool.map(judged, jobs):
+            results.append(result)
+            if len(results) % 20 == 0:
+                print(f"{len(results)} of {len(jobs)} after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    print(table(results))
+    missed = [each for each in results if not each["search"]["holds"]]
+    print(f"\n{len(missed)} intervals miss: " + ", ".join(f"{each['what']} {each['number']}" for each in missed))
+
+
+if __name__ == "__main__":
+    main()
