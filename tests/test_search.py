@@ -157,6 +157,9 @@ def test_a_run_that_piles_up_within_the_slos_is_measured_longer_before_loads_cli
     step = place([seen(2, -1.0), growing], aim(held=False))
     assert isinstance(step, Step)
     assert (step.load, step.near) == (4.0, True)
+    again = place([seen(2, -1.0), growing, growing], aim(held=False))
+    assert isinstance(again, Step)
+    assert again.load > 4
 
 
 def test_a_run_has_what_its_percentile_and_its_latencies_take():
@@ -169,14 +172,37 @@ def test_a_run_has_what_its_percentile_and_its_latencies_take():
 
 
 def test_a_search_ends_with_its_budget_and_says_so():
-    def measure(load, requests, _):
-        noisy = np.random.default_rng([int(load * 10), requests]).lognormal(math.log(load / 12), 0.8, 60)
-        return Measured(row(noisy, level=load, requests=requests))
+    random = np.random.default_rng(4)
 
-    found = search(aim(held=False, precision=0.001), Budget(6, 1e9), measure)
+    def measure(load, requests, _):
+        return Measured(row(random.lognormal(math.log(load / 12), 0.8, 60), level=load, requests=requests))
+
+    found = search(aim(held=False, precision=0.02), Budget(6, 1e9), measure)
     assert found.answer.why == "runs"
     assert len(found.looks) == 6
-    assert search(aim(held=False, precision=0.001), Budget(99, 35.0), measure).answer.why == "seconds"
+    assert found.answer.low <= found.answer.limit <= found.answer.high
+    assert search(aim(held=False, precision=0.02), Budget(99, 35.0), measure).answer.why == "seconds"
+
+
+def test_no_more_is_claimed_than_was_measured():
+    """A budget that ends while loads still climb says what is carried, not what may be."""
+    found = search(aim(), Budget(3, 1e9), lambda load, *_: Measured(row([0.05] * 400, level=load)))
+    top = max(look.load for look in found.looks)
+    assert (found.answer.why, found.answer.high) == ("runs", math.inf)
+    assert found.answer.low <= found.answer.limit <= top
+
+
+def test_an_interval_without_an_upper_end_is_not_narrow():
+    wild = [seen(4, -0.1, 0.8), seen(8, 0.2, 0.9), seen(9, -0.3, 0.8), seen(10, 0.1, 0.9)]
+    assert isinstance(place(wild, aim(held=False)), Step)
+
+
+def test_bounds_are_those_of_what_was_sent():
+    """On a machine that is a little faster than usual, the highest load counts as less; it is the highest all the same."""
+    quick = [seen(load, -1.5, 0.01).at_usual_speed(1.003, held=False) for load in (128, 256, 512, 512, 512)]
+    answer = place(quick, aim(held=False, start=1.0))
+    assert isinstance(answer, Answer)
+    assert answer.why == "above"
 
 
 def test_runs_that_cannot_be_trusted_end_a_search_with_their_reason():

@@ -86,8 +86,8 @@ def _refuse_contradictions(options: SimpleNamespace) -> None:
         raise BenchError("--prompt-length is missing: prompt tokens of each request. Or name an --archetype.")
     if not 0 <= options.failed_share < 1:
         raise BenchError(f"--failed-share is {options.failed_share:g}; it is a share, 0 or more and below 1.")
-    if not 0 < options.precision < 100:
-        raise BenchError(f"--precision is {options.precision:g}; it is a percentage, above 0 and below 100.")
+    if not 2 <= options.precision < 100:
+        raise BenchError(f"--precision is {options.precision:g}; it is a percentage, 2 or more and below 100.")
     if options.at_least is not None and options.at_least > options.most:
         raise BenchError(
             f"--at-least is {options.at_least:g}, and no more than --most {options.most:g} is tried. Raise --most."

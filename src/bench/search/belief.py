@@ -17,6 +17,8 @@ Floats = npt.NDArray[np.float64]
 
 _STEP = 0.01  # of the logarithm of the load
 _SAMPLES = 400
+_CLIFFS = 0.3  # of the draws: curves with a cliff
+_SURE = 0.025
 _BEYOND = math.log(2)  # how far from the measured loads a limit is looked for
 # Priors: of the curve at the middle and of its slope (standard deviations), and grids of its roughness and of the noise between runs.
 _LEVEL, _SLOPE, _SLOPE_MEAN = 3.0, 3.0, 1.5
@@ -107,6 +109,7 @@ def _limits(observations: Sequence[Observation], key: str, random: np.random.Gen
     weights = np.exp([fit[0] - best for fit in fits])
     weights /= weights.sum()
     limits: list[Floats] = []
+    above = np.zeros(len(grid))
     for (_, rough, lower, white), count in zip(fits, random.multinomial(_SAMPLES, weights).tolist(), strict=True):
         if not count:
             continue
@@ -117,8 +120,29 @@ def _limits(observations: Sequence[Observation], key: str, random: np.random.Gen
         precision = 1 / (np.diag(spread) + 1e-4)
         root = np.linalg.cholesky(spread + 1e-8 * np.eye(len(grid)))
         draws = centre_line + random.standard_normal((count, len(grid))) @ root.T
+        above += (draws > 0).sum(axis=0) / _SAMPLES
         limits.append(_zeros(grid, draws, precision))
-    return np.sort(np.concatenate(limits))
+    found = np.concatenate(limits)
+    _spread_over_cliffs(found, x, above[np.searchsorted(grid, x - _STEP / 2)], random)
+    return np.sort(found)
+
+
+def _spread_over_cliffs(limits: Floats, x: Floats, above: Floats, random: np.random.Generator) -> None:
+    """Let a share of the draws lie anywhere between the highest load that is surely carried and the lowest that surely is not.
+
+    A curve that is flat everywhere else looks smooth, and a smooth curve would cross about the middle; a cliff may be anywhere.
+
+    Args:
+        limits: draws, changed in place. x: logarithms of the measured loads. above: the share of the curves above 0 at each.
+    """
+    carried, missed = x[above < _SURE], x[above > 1 - _SURE]
+    if not len(missed):
+        return
+    high = missed.min()
+    below = carried[carried < high]
+    if len(below):
+        count = round(_CLIFFS * len(limits))
+        limits[random.permutation(len(limits))[:count]] = np.exp(random.uniform(below.max(), high, count))
 
 
 def _zeros(grid: Floats, curves: Floats, weights: Floats) -> Floats:
