@@ -114,6 +114,7 @@ def _case_run(case: Case, level: float, count: int, seed: int, speed: float) -> 
             "ttft_s": known(trace.first - trace.sent),
             "tpot_s": known((trace.last - trace.first) / np.maximum(1, trace.tokens - 1)),
             "e2e_s": known(trace.last - trace.sent),
+            "prompt_asked": prompts,
             "output_asked": outputs,
             "completion_tokens": trace.tokens.astype(int).tolist(),
             "token_times_s": [trace.steps[each].tolist() for each in steps],
