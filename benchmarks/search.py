@@ -320,6 +320,8 @@ def main() -> None:
         for result in pool.map(judged, jobs):
             results.append(result)
             if len(results) % 20 == 0:
+                if options.json:
+                    options.json.write_text(json.dumps(results, indent=1) + "\n")
                 print(f"{len(results)} of {len(jobs)} after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
