@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from bench.aggregate import aggregate, timeseries_frame
+from bench.aggregate.deployed import deployed
 from bench.errors import BenchError
 from bench.records.files import write_record
 from bench.study import parse_slo
@@ -113,3 +114,12 @@ def test_a_run_of_another_definition_is_refused(tmp_path, summary):
 
 def test_a_run_of_the_same_definition_is_taken(tmp_path, summary):
     assert made(tmp_path, summary, expected={f"a/{summary['run']}": summary["digest"]})[0].height == 1
+
+
+def test_what_some_of_the_gpus_drew_is_not_what_the_instance_draws(summary):
+    """Of a deployment over two nodes the first node's GPUs alone are read: half of its energy would double its tokens a joule."""
+    drawn = {"gpu_power_mean_w": 700.0, "gpu_energy_j": 7000.0, "tokens_per_joule": 3.0}
+    run = {**summary, "requests": 0, "gpu_count_seen": 2, **drawn}
+    assert {name: deployed(run, records.launch(gpus=4), None).get(name, "kept") for name in drawn} == dict.fromkeys(drawn)
+    assert not set(drawn) & set(deployed(run, records.launch(gpus=2), None))
+    assert not set(drawn) & set(deployed({**run, "gpu_count_seen": 8}, records.launch(gpus=2), None))

@@ -36,7 +36,7 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
     assert result["high"] - result["low"] <= 1
     assert (result["axis"], result["why"]) == ("concurrency", "found")
     assert json.loads((tmp_path / "found/find.json").read_text()) == result
-    assert (tmp_path / "found/find.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "found/limit.png").read_bytes().startswith(b"\x89PNG")
     before = len(server.requests)
     again = find(server, tmp_path / "found", "--json")
     assert json.loads(again.stdout)["limit"] == result["limit"]

@@ -13,6 +13,7 @@ from bench.words.machines import in_short
 __all__ = ["deployed", "slots_of"]
 
 _OF_LAUNCH = ("model", "engine", "device", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpus")
+_OF_ALL_GPUS = ("gpu_power_mean_w", "gpu_energy_j", "tokens_per_joule")  # sums: of a part of the GPUs, as on other nodes, they mislead
 
 
 def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFacts | None) -> dict[str, Any]:
@@ -36,6 +37,7 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
         "engines": engines or (launch and launch.data_parallel),
         "predicted_saturation": _predicted(run, launch, facts),
         **(_slots_in_use(run, slots) if (slots := slots_of(launch)) else {}),
+        **(dict.fromkeys(_OF_ALL_GPUS) if launch and 0 < (run.get("gpu_count_seen") or 0) < (launch.gpus or 0) else {}),
     }
 
 

@@ -61,7 +61,7 @@ def run(options: SimpleNamespace) -> None:
         if known:
             print(f"{options.output_dir}: goes on from {len(known)} runs of the same load on the same server", file=sys.stderr)
         found = search(aim, Budget(options.max_runs, 60 * options.max_minutes), server.measure, known, report)
-    figure = draw(found, aim, options.output_dir / "find")
+    figure = draw(found, aim, options.output_dir / "limit")
     result = {
         **_result(found, axis),
         "server": server.target.base_url,

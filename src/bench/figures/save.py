@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from bench.figures.selection import KINDS
 from bench.figures.theme import finish
 from bench.words.charts import invalid_note
 
-__all__ = ["KINDS", "save_figure"]
+__all__ = ["KINDS", "save_chart", "save_figure"]
 
 _PIXELS_A_UNIT = 2.0
 
@@ -42,13 +42,18 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
     texts = _texts(drawn, parts)
     whole: dict[str, Any] = finish(chart, texts["title"], [texts["question"], texts["note"]]).to_dict()
     whole["usermeta"] = texts
-    svg = vl_convert.vegalite_to_svg(whole)
+    return save_chart(whole, stem)
+
+
+def save_chart(whole: Mapping[str, Any], stem: Path) -> list[Path]:
+    """Save a Vega-Lite chart as `stem` with .svg, .png and .json; the paths written."""
+    svg = vl_convert.vegalite_to_svg(dict(whole))
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in KINDS]
     paths[0].write_text(svg, encoding="utf-8")
     # Out of the SVG it has the same pixels, and the figure is laid out once.
     paths[1].write_bytes(vl_convert.svg_to_png(svg, scale=_PIXELS_A_UNIT))
-    paths[2].write_text(json.dumps(whole, separators=(",", ":")))
+    paths[2].write_text(json.dumps(dict(whole), separators=(",", ":")))
     return paths
 
 

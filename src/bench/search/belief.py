@@ -17,6 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 _STEP = 0.01  # of the logarithm of the load
 _SAMPLES = 400
+_LEAST_WEIGHT = 0.01
 _CLIFFS = 0.3  # of the draws: curves with a cliff
 _SURE = 0.025
 _BEYOND = math.log(2)  # how far from the measured loads a limit is looked for
@@ -107,6 +108,7 @@ def _limits(observations: Sequence[Observation], key: str, random: np.random.Gen
             fits.append((likelihood + math.log(p_rough * p_noise), rough, lower, white))
     best = max(fit[0] for fit in fits)
     weights = np.exp([fit[0] - best for fit in fits])
+    weights[weights < _LEAST_WEIGHT * weights.sum()] = 0.0  # each fit that is drawn from costs a decomposition of its own
     weights /= weights.sum()
     limits: list[Floats] = []
     above = np.zeros(len(grid))

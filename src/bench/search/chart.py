@@ -7,8 +7,8 @@ from pathlib import Path
 
 import altair as alt
 import polars as pl
-import vl_convert
 
+from bench.figures.save import save_chart
 from bench.figures.theme import AXIS_TITLES, HEIGHT, NEUTRAL, PALETTE, WIDTH, finish
 from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim
@@ -18,11 +18,10 @@ from bench.search.words import answer_text
 __all__ = ["draw"]
 
 _Z = 1.96
-_PIXELS_A_UNIT = 2.0
 
 
 def draw(found: Found, aim: Aim, stem: Path) -> Path:
-    """Save the figure as `stem` with .svg and .png; the path of the PNG."""
+    """Save the figure as `stem` with .svg, .png and .json; the path of the PNG."""
     rows = [
         {
             "load": each.load,
@@ -59,17 +58,8 @@ def draw(found: Found, aim: Aim, stem: Path) -> Path:
         .encode(x=x, y=alt.Y("low:Q", scale=scale, title="percentile ÷ its limit (log)"), y2="high:Q", color=colour),
         alt.Chart(frame).mark_point(filled=True, size=45).encode(x=x, y=y, color=colour, shape=alt.Shape("slo:N", title="SLO")),
     ]
+    spent = f"{len(found.looks)} runs, {found.seconds:.0f} s under load."
+    reading = "Grey: where the limit lies. Lines: 95 % of each run."
     chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
-    title = answer_text(answer, aim.held, whole=True)
-    whole = finish(
-        chart,
-        title,
-        [
-            f"{len(found.looks)} runs, {found.seconds:.0f} s under load. Band: the interval of the limit; lines: 95 % of each run."
-        ],
-    ).to_dict()
-    svg = vl_convert.vegalite_to_svg(whole)
-    stem.with_suffix(".svg").write_text(svg, encoding="utf-8")
-    png = stem.with_suffix(".png")
-    png.write_bytes(vl_convert.svg_to_png(svg, scale=_PIXELS_A_UNIT))
-    return png
+    whole = finish(chart, answer_text(answer, aim.held, whole=True), [spent, reading]).to_dict()
+    return next(path for path in save_chart(whole, stem) if path.suffix == ".png")
