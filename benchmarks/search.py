@@ -315,6 +315,8 @@ def main() -> None:
     options = parser.parse_args()
     jobs = [("server", n, options.seed) for n in range(options.servers)]
     jobs += [("curve", n, options.seed) for n in range(options.curves)]
+    counts = {"server": options.servers, "curve": options.curves}
+    jobs.sort(key=lambda job: job[1] / counts[job[0]])  # so that a part of them is a sample of both
     results, began = [], time.monotonic()
     with ProcessPoolExecutor(options.jobs) as pool:
         for result in pool.map(judged, jobs):
