@@ -1,5 +1,6 @@
 """A copy of the project in which workflows run, are watched and ended."""
 
+import fcntl
 import json
 import os
 import re
@@ -7,12 +8,15 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import psutil
 import yaml
 
+from bench.engine import prepare_engine
+from bench.study.deployment import Engine
 from tests.conftest import ROOT
 
 BIN = Path(sys.executable).parent
@@ -21,6 +25,16 @@ LENIENT = {
     **dict.fromkeys(("loop_lag_p99_s", "loop_lag_max_s", "send_spread_s", "schedule_delay_p99_s", "scrape_gap_s"), 60.0),
     **{"clock_skew_s": 1.0, "in_flight_error": 10.0, "scrape_share": 0.0, "other_share": 1.0, "drift": 10.0},
 }
+
+
+def _build(name: str, engine: dict[str, Any]) -> None:
+    """Build an engine's environment, if none is there; one process of the tests at a time, since all of them share it."""
+    record = Path("results/engines") / name / "engine.json"
+    (ROOT / record).parent.mkdir(parents=True, exist_ok=True)
+    with (ROOT / "results/engines/.lock").open("w") as lock, chdir(ROOT):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not record.exists():
+            prepare_engine(name, Engine.model_validate(engine), record, print)
 
 
 class Project:
@@ -43,7 +57,7 @@ class Project:
         # An engine's environment is built once, in the project itself, and shared.
         (folder / "results/engines").mkdir(parents=True)
         for name in (name for name, engine in config["engines"].items() if engine["source"] == "lock"):
-            (ROOT / "results/engines" / name).mkdir(parents=True, exist_ok=True)
+            _build(name, config["engines"][name])
             (folder / "results/engines" / name).symlink_to(ROOT / "results/engines" / name)
         (folder / ".venv").symlink_to(BIN.parent)
         for name in ("requirements.lock", "pyproject.toml"):
