@@ -13,11 +13,8 @@ from bench.words.machines import in_short
 __all__ = ["deployed", "slots_of"]
 
 _OF_LAUNCH = ("model", "engine", "device", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpus")
-_OF_ALL_GPUS = (
-    "gpu_power_mean_w",
-    "gpu_energy_j",
-    "tokens_per_joule",
-)  # sums: of a part of the GPUs, as on other nodes, they mislead
+# Sums over the GPUs; over those of one node of several they mislead.
+_OF_ALL_GPUS = ("gpu_power_mean_w", "gpu_energy_j", "tokens_per_joule")
 
 
 def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFacts | None) -> dict[str, Any]:

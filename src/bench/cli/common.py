@@ -9,7 +9,7 @@ from bench.errors import BenchError
 from bench.published import Accelerator, accelerators
 from bench.yaml_file import read_yaml
 
-__all__ = ["headers_of", "known_accelerators", "refuse_missing_gpus", "refuse_wrong_share"]
+__all__ = ["headers_of", "known_accelerators", "refuse_missing_gpus", "refuse_wrong_address", "refuse_wrong_share"]
 
 
 def known_accelerators(hardware: Path | None) -> dict[str, Accelerator]:
@@ -34,6 +34,20 @@ def refuse_wrong_share(share: float) -> None:
     """
     if not 0 < share <= 1:
         raise BenchError(f"--gpu-memory-utilization is {share:g}; it is a share, above 0 and at most 1.")
+
+
+def refuse_wrong_address(metrics: str | None) -> None:
+    """Refuse a `--metrics` that is no address.
+
+    Raises:
+        BenchError: it says why.
+    """
+    from bench.fields import checked_address  # noqa: PLC0415 - few commands take one
+
+    try:
+        checked_address(metrics or "http://localhost")
+    except ValueError as error:
+        raise BenchError(f"--metrics is {error}.") from None
 
 
 def headers_of(options: Iterable[str]) -> dict[str, str]:

@@ -16,11 +16,10 @@ from typing import Any
 
 import requests
 
-from bench.cli.common import headers_of
+from bench.cli.common import headers_of, refuse_wrong_address
 from bench.cli.output import print_json, progress
 from bench.engine import server_info
 from bench.errors import BenchError
-from bench.fields import checked_address
 from bench.http import api_root, get, problem
 from bench.load.target import Target
 from bench.measure.metrics import metric_names
@@ -136,11 +135,7 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> Runn
         target = Target(api_root(options.base_url), options.model, os.environ.get("OPENAI_API_KEY", "none"), headers)
     except BenchError as error:
         raise BenchError(f"--base-url: {error}") from None
-    if options.metrics:
-        try:
-            checked_address(options.metrics)
-        except ValueError as error:
-            raise BenchError(f"--metrics is {error}.") from None
+    refuse_wrong_address(options.metrics)
     metrics = options.metrics or f"{target.base_url}/metrics"
     allowed = headers if same_server(metrics, target.base_url) else {}
     version = (server_info(metrics.removesuffix("/metrics"), allowed) or server_info(target.base_url, headers)).get("version")

@@ -13,12 +13,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from bench.cli.common import headers_of, refuse_missing_gpus
+from bench.cli.common import headers_of, refuse_missing_gpus, refuse_wrong_address
 from bench.cli.output import print_json, progress
 from bench.commit import commit_of
 from bench.engine import server_info
 from bench.errors import BenchError
-from bench.fields import checked_address
 from bench.http import api_root
 from bench.load.client import Load
 from bench.load.schedule import PlannedRequest, schedule
@@ -217,11 +216,7 @@ def _scrape_interval(options: SimpleNamespace) -> float | None:
         given = getattr(options, option.replace("-", "_"))
         if given and not options.scrape:
             raise BenchError(f"--{option}: without --scrape nothing is scraped. Add it, or leave this out.")
-    if options.metrics:
-        try:
-            checked_address(options.metrics)
-        except ValueError as error:
-            raise BenchError(f"--metrics is {error}.") from None
+    refuse_wrong_address(options.metrics)
     refuse_missing_gpus(options.scrape_also, option="--scrape-also")
     return options.scrape_interval or _SCRAPE_INTERVAL_S if options.scrape else None
 
