@@ -153,7 +153,7 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> Runn
         slos=tuple(aim.slos),
         folder=options.output_dir,
         recording=recording if known else {"scrape_interval_s": None},
-        version=version if known else None,
+        version=version,
         seed=_SEED,
         vocabulary=options.vocabulary,
         timeout_s=options.timeout,
