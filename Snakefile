@@ -21,6 +21,7 @@ if not PACKED:
     include: "workflow/rules/measure.smk"
 
 
+include: "workflow/rules/found.smk"
 include: "workflow/rules/parse.smk"
 include: "workflow/rules/aggregate.smk"
 include: "workflow/rules/figure.smk"

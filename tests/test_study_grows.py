@@ -204,7 +204,6 @@ def test_a_server_killed_in_a_run_is_started_again_and_the_rest_is_completed(pro
     )  # by who watches meanwhile, up to a look after the second start: each one takes a second of the cores
     while workflow.poll() is None and not last:
         last = project.server_starts("one") == starts + 2 and any(session["verdicts"] for session in seen)
-        time.sleep(1)
         seen += project.watched()["sessions"]
     assert workflow.wait(timeout=600) == 0, project.said()[-6000:]
     assert {session["state"] for session in seen} >= {"measuring"}

@@ -24,6 +24,7 @@ _LAST_LINES = 15  # of a failed job's log
 _STAGES = {
     "engine": "Preparing the engine {engine}",
     "checkpoint": "Preparing the model {model}",
+    "found": "Listing the runs that were found",
     "deploy": "Planning the launch of {deployment}",
     "aggregate": "Making the summary table",
     "figures": "Drawing {drawn} figures",
@@ -127,6 +128,8 @@ class LogHandler(LogHandlerBase):
             return f"Measuring {rule.removeprefix(_MEASURE).partition('_')[0]}{of}"
         if kind == "parse":
             done, total = self._done[kind], self._totals[kind]
+            if total <= done:  # runs that a search found, which nobody could count before
+                return "Parsing the runs that were found"
             return f"Parsing {total} runs" if not done else f"Parsing the other {total - done} of {total} runs"
         drawn = sum(name.split(" ")[0].endswith(".svg") for name in job["output"])
         values = {**dict(job["wildcards"] or {}), "drawn": drawn}

@@ -1,4 +1,5 @@
 # The study's plan, and the input functions that the rules share. Everything else is in src/bench.
+import json
 import os
 import sys
 from functools import cache
@@ -44,6 +45,13 @@ def sessions_to_measure():
     return {session: jobs[rule] for rule, session in measuring.items() if rule in jobs}
 
 
+def work_text():
+    """What is going to be measured: so many runs, and searches."""
+    count = len(PLAN.searches)
+    searches = [f"{count} search{'es' if count > 1 else ''}"] if count else []
+    return " and ".join([f"{len(RUNS)} runs"] * bool(RUNS) + searches)
+
+
 def refuse_what_would_fail():
     """Look for what would stop the sessions of this workflow, before any of its jobs runs. On a cluster the nodes are other machines."""
     preparing = {
@@ -70,13 +78,13 @@ onstart:
     if len(workflow.configfiles) == 1 and "study" in workflow.globals["config"]:
         remember_study(Path(os.path.relpath(workflow.configfiles[0])))
     print(
-        f"“{PLAN.config.study.title}”, {len(RUNS)} runs of {', '.join(PLAN.deployments)}. "
+        f"“{PLAN.config.study.title}”, {work_text()} of {', '.join(PLAN.deployments)}. "
         f"`{BENCH} watch`, in another terminal, shows a session while it measures.",
         file=sys.stderr,
     )
     for line in (
         *auto_lines(PLAN),
-        *thin_levels(PLAN.runs, PLAN.config.decision.slos),
+        *thin_levels(PLAN.listed, PLAN.config.decision.slos),
     ):
         print(f"Note: {line}", file=sys.stderr)
     if workflow.local_exec:
@@ -116,8 +124,14 @@ if absent := [run.key for run in PLAN.runs if PACKED and not run.record.exists()
         "Unpack one that has them, or narrow SELECT."
     )
 
-RUNS = [(run.deployment.name, run.name) for run in PLAN.runs]
+# What the configuration lists. Runs that searches find come with the checkpoint `found`.
+RUNS = [(run.deployment.name, run.name) for run in PLAN.listed]
 FIGURES = figures_of(PLAN.rows)
+SEARCHED = [
+    paths.SEARCHES.format(deployment=deployment)
+    for deployment in PLAN.deployments
+    if PLAN.searches_of(deployment)
+]
 
 
 def with_closing_lines(record):
@@ -170,8 +184,18 @@ def code_of_figure(figure):
 
 
 def of_runs(pattern):
-    """`pattern` for every run of the study."""
-    return [pattern.format(deployment=d, run=r) for d, r in RUNS]
+    """`pattern` for every run of the study; where it searches, once it is known which those are."""
+
+    def files(runs):
+        return [pattern.format(deployment=d, run=r) for d, r in runs]
+
+    def found(wildcards):
+        known = Path(checkpoints.found.get().output.runs)
+        return files([*RUNS, *json.loads(known.read_text())])
+
+    if PACKED:
+        return files((run.deployment.name, run.name) for run in PLAN.runs)
+    return found if PLAN.searches else files(RUNS)
 
 
 def of_deployments(pattern):
@@ -190,6 +214,12 @@ def facts_before(deployment, session):
         return []
     place = PLAN.sessions.index((deployment, session))
     return [str(paths.facts(*PLAN.sessions[place - 1]))] if place else []
+
+
+def search_params(deployment, session):
+    """What decides the answers of a session's searches, as a parameter; none where it has no search, as ever."""
+    searches = PLAN.searches_of(deployment, session)
+    return {"search": [search.digest for search in searches]} if searches else {}
 
 
 def engine_of(wildcards):
@@ -230,10 +260,17 @@ def gpus_of(deployment):
     return 0 if spec.engine.source == "external" else spec.gpus
 
 
+BESIDE_LOAD = 1.5  # a search's time, reference loads and what lies between runs included, ÷ that under load
+
+
 def needs(deployment, session=None, **known):
     """What a session's job needs of a node."""
-    runs = [] if session is None else PLAN.runs_of(deployment, session)
-    start_s = PLAN.config.measurement.ready_timeout_s
+    runs = [] if session is None else PLAN.listed_of(deployment, session)
+    searches = [] if session is None else PLAN.searches_of(deployment, session)
+    # A search may take its whole budget, whose seconds are those under load.
+    start_s = PLAN.config.measurement.ready_timeout_s + sum(
+        BESIDE_LOAD * search.settings.seconds for search in searches
+    )
     return needs_of(PLAN.deployments[deployment], runs, start_s=start_s, **known)
 
 

@@ -12,8 +12,12 @@ for deployment, session in PLAN.sessions:
         output:
             facts=update(str(paths.facts(deployment, session))),
             records=update(
-                [str(run.record) for run in PLAN.runs_of(deployment, session)]
+                [str(run.record) for run in PLAN.listed_of(deployment, session)]
             ),
+            search=[
+                update(paths.SEARCHES.format(deployment=deployment))
+                for _ in PLAN.searches_of(deployment, session)[:1]
+            ],
         log:
             session_name("logs/measure/", deployment, session) + ".log",
         conda:
@@ -26,6 +30,7 @@ for deployment, session in PLAN.sessions:
             runtime=minutes_of(deployment, session),
             slurm_extra=further_options(deployment),
         params:
+            **search_params(deployment, session),
             deployment=PLAN.deployments[deployment].digest,
             protocol=PROTOCOL,
         script:

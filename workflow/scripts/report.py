@@ -23,5 +23,6 @@ with job(snakemake.log[0]):
         of_study=plan.of_study,
         thresholds=plan.config.thresholds,
         geometries={spec.name: shape for spec in specs if (shape := geometry_of_model(spec.model))},
+        searches=[Path(path) for path in snakemake.input.searches],
         settings={spec.name: spec.deployment for spec in specs},
     )

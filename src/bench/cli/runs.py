@@ -13,10 +13,13 @@ from typing import TypedDict, cast
 from bench.cli.output import print_json, print_table
 from bench.cli.study import load_plan
 from bench.errors import BenchError
+from bench.records.searches import read_searches
 from bench.shipped import BENCH
 from bench.store import Store, run_states
-from bench.study import Paths, RunSpec
+from bench.study import Paths, Plan, RunSpec
 from bench.study.precision import auto_lines, thin_levels
+from bench.study.searches import SearchSpec
+from bench.words.searches import search_ended, search_limit
 
 __all__ = ["forget_runs", "list_runs"]
 
@@ -53,13 +56,26 @@ def list_runs(configfile: Path | None, select: str | None, *, json: bool) -> Non
     for run, state in states:
         verdict = judged.get(run.digest) if state in ("measured", "invalid") else None
         rows.append([state, run.key, _why(verdict) if verdict else ""])
+    rows += [[state, search.key, text] for search, state, text in _searched(plan)]
     print_table(rows, "<<<", head=False)
     counts = Counter(state for _, state in states)
-    print(f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
+    print(f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items()) if states else "0 runs")
     if unjudged := _unjudged(states, judged):
         print(f"Note: {unjudged}")
-    for line in (*auto_lines(plan), *thin_levels(plan.runs, plan.config.decision.slos)):
+    for line in (*auto_lines(plan), *thin_levels(plan.listed, plan.config.decision.slos)):
         print(f"Note: {line}")
+
+
+def _searched(plan: Plan) -> list[tuple[SearchSpec, str, str]]:
+    """Each search with its state and its answer."""
+    found = []
+    for search in plan.searches:
+        record = read_searches(Path(Paths.SEARCHES.format(deployment=search.deployment.name)))
+        known = {each.name: each for each in record.searches} if record else {}
+        answer = known.get(search.name)
+        state = "missing" if answer is None else "measured" if answer.digest == search.digest else "stale"
+        found.append((search, state, f"{search_limit(answer)}; {search_ended(answer)}" if answer else ""))
+    return found
 
 
 def _why(verdict: Verdict) -> str:
@@ -130,6 +146,8 @@ def forget_runs(
         for run in wanted:
             shutil.rmtree(run.record.parent, ignore_errors=True)
             store.discard(run.digest)
+            if run.searched:  # what a search found rests on all of its runs
+                Path(Paths.SEARCHES.format(deployment=run.deployment.name)).unlink(missing_ok=True)
         # Snakemake does not look for a file that is missing behind results that are there: what was made of the runs goes too.
         for made in (Paths.SUMMARY, Paths.SUMMARY_CSV, Paths.TIMESERIES, Paths.MANIFEST):
             Path(made).unlink(missing_ok=True)

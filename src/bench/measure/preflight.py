@@ -22,7 +22,7 @@ from bench.models.gguf import gguf_tensors
 from bench.models.hub import refuse_unfetchable
 from bench.records.checksums import record_digest
 from bench.store import Store, facts_key, run_states
-from bench.study import DeploymentSpec, Paths, Plan
+from bench.study import DeploymentSpec, Paths, Plan, Workload
 from bench.study.headers import filled_headers, same_server
 from bench.telemetry import find_catalogue, gpus_missing, nvml_endpoint, nvml_problem
 
@@ -68,9 +68,14 @@ def _has_facts(plan: Plan, deployment: str, session: int, store: Store) -> bool:
     return store.holds(facts_key(spec, session)) or record_digest(Paths.facts(deployment, session)) == spec.digest
 
 
+def _workloads(plan: Plan, spec: DeploymentSpec) -> list[Workload]:
+    """What is sent to a deployment."""
+    return [run.workload for run in plan.runs_of(spec.name)] + [each.workload for each in plan.searches_of(spec.name)]
+
+
 def _checks(plan: Plan, spec: DeploymentSpec, store: Store, preparing: Container[str]) -> Iterator[Callable[[], None]]:
     if spec.engine.source == "external":
-        for endpoint in sorted({run.workload.endpoint for run in plan.runs_of(spec.name)}):
+        for endpoint in sorted({workload.endpoint for workload in _workloads(plan, spec)}):
             yield partial(refuse_unlike, spec, endpoint)
         if spec.engine.metrics not in (None, "none"):
             yield partial(_refuse_no_metrics, spec)

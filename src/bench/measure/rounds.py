@@ -20,6 +20,7 @@ from bench.records.launch import Launch
 from bench.records.run import ReferenceLoad, RunHeader, SessionHeader, read_record
 from bench.store import Store
 from bench.study import DeploymentSpec, Plan, RunSpec
+from bench.study.rounds import Place
 
 __all__ = ["Rounds", "load_of"]
 
@@ -52,11 +53,13 @@ class Rounds:
             ServerDied: the server is dead.
         """
         self.progress.clock.add(runs)
-        if (planned_s := self.progress.clock.left_s) is not None:  # of open loops alone; else the first closed one tells
+        if (
+            runs and (planned_s := self.progress.clock.left_s) is not None
+        ):  # of open loops alone; else the first closed one tells
             self.say(f"about {duration_text(planned_s)} of planned load")
         rounds = {number: list(found) for number, found in groupby(runs, key=lambda run: self.plan.place_of(run).round)}
         for number, of_round in rounds.items():
-            self._round(of_round, self._reference(number))
+            self._round(of_round, self.reference(number))
         for number, of_round in rounds.items():
             drifted = self._drifted({})  # what is usual moves with each round that is measured again
             spoilt = [run for run in of_round if run.digest in drifted]
@@ -69,7 +72,7 @@ class Rounds:
 
     def _again(self, number: int, runs: Sequence[RunSpec]) -> None:
         """Measure a drifted round's runs once more, in place of the first time; not where the machine is still as different."""
-        reference = self._reference(number)
+        reference = self.reference(number)
         spoilt = f"round {number} was measured while the machine was not as fast as in the others"
         if reference is None:
             self.say(f"{spoilt}, and how fast it is now is not known")
@@ -94,7 +97,8 @@ class Rounds:
         placed = [{"deployment": self.spec.name, "run": key, **place_of_run(record)} for key, record in records.items()]
         return {digest for _, digest in drift_reasons(placed, self.plan.config.thresholds)}
 
-    def _reference(self, number: int) -> ReferenceLoad | None:
+    def reference(self, number: int) -> ReferenceLoad | None:
+        """Send the reference load; None where the study has none, or a request of it failed."""
         settings = self.plan.measurement
         if not settings.reference_requests:
             return None
@@ -106,34 +110,44 @@ class Rounds:
 
     def _round(self, runs: Iterable[RunSpec], reference: ReferenceLoad | None, *, prompts: str | None = None) -> None:
         for run in runs:
-            place = self.plan.place_of(run)
-            header = RunHeader(
-                **vars(self.header),
-                digest=run.digest,
-                round=place.round,
-                position=place.position,
-                session=place.session,
-                reference=reference,
-                definition=run.definition,
-            )
-            load = load_of(run, self.launch, self.plan.measurement.request_timeout_s)
-            if prompts is not None:
-                load = replace(load, seed=f"{run.digest}/{prompts}")
-            with self.store.adding(run.digest) as folder, blaming(self.server):
-                self.progress.run_begins(run, folder, place.round)
-                recorded = record_run(self.target, load, folder, header=header, **self.recording)
-                # A dead server's failures are not the run's; and who answers in its place is another one.
-                if recorded.failed or not self.server.running():
-                    refuse_dead(self.server)
-            line = self.progress.run_ended(
-                run,
-                self.store.folder(run.digest),
-                place.round,
-                recorded.requests,
-                recorded.tokens_per_s,
-                recorded.duration_s,
-            )
-            self.say(line + disturbed(recorded.other_share, self.plan.config.thresholds.other_share))
+            self.one(run, self.plan.place_of(run), reference, prompts=prompts)
+
+    def one(self, run: RunSpec, place: Place, reference: ReferenceLoad | None, *, prompts: str | None = None) -> None:
+        """Measure a run, which `progress.clock` knows.
+
+        Args:
+            reference: the load before it. prompts: draws other prompts than the run's digest does.
+
+        Raises:
+            ServerDied: the server is dead.
+        """
+        header = RunHeader(
+            **vars(self.header),
+            digest=run.digest,
+            round=place.round,
+            position=place.position,
+            session=place.session,
+            reference=reference,
+            definition=run.definition,
+        )
+        load = load_of(run, self.launch, self.plan.measurement.request_timeout_s)
+        if prompts is not None:
+            load = replace(load, seed=f"{run.digest}/{prompts}")
+        with self.store.adding(run.digest) as folder, blaming(self.server):
+            self.progress.run_begins(run, folder, place.round)
+            recorded = record_run(self.target, load, folder, header=header, **self.recording)
+            # A dead server's failures are not the run's; and who answers in its place is another one.
+            if recorded.failed or not self.server.running():
+                refuse_dead(self.server)
+        line = self.progress.run_ended(
+            run,
+            self.store.folder(run.digest),
+            place.round,
+            recorded.requests,
+            recorded.tokens_per_s,
+            recorded.duration_s,
+        )
+        self.say(line + disturbed(recorded.other_share, self.plan.config.thresholds.other_share))
 
 
 def disturbed(other_share: float | None, limit: float) -> str:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import requests
 
@@ -45,6 +46,19 @@ __all__ = ["measure"]
 _STARTS = 2  # a server that dies is started once more
 
 
+class Search(Protocol):
+    """What chooses its runs while it measures."""
+
+    def unfinished(self) -> bool:
+        """Whether it needs a run that is not measured."""
+
+    def first_runs(self) -> Sequence[RunSpec]:
+        """Runs to warm up with."""
+
+    def measure(self, rounds: Rounds) -> None:
+        """Measure what it needs."""
+
+
 def measure(
     plan: Plan,
     deployment: str,
@@ -55,6 +69,7 @@ def measure(
     facts: Path,
     store: Store,
     say: Callable[[str], None],
+    search: Search | None = None,
 ) -> None:
     """Measure those of `runs` that have no measurement with their digest, and put every run's files in place.
 
@@ -64,7 +79,7 @@ def measure(
     Args:
         runs: the runs wanted, in the order in which they are measured. session: its number among those of the deployment.
         launch: the resolved launch. facts: where the session's facts go, beside `server.log`.
-        say: takes progress lines.
+        say: takes progress lines. search: what is measured after them, whose levels nobody knows before.
 
     Raises:
         BenchError: the server would not start, or died twice; the message holds its last words.
@@ -91,10 +106,10 @@ def measure(
     )
     starts = 0
     with progress.ending():
-        while missing or not store.holds(key):
+        while missing or not store.holds(key) or (search and search.unfinished()):
             starts += 1
             try:
-                _measure_missing(plan, spec, missing, resolved, store, key, facts.parent / "server.log", progress, say)
+                _measure_missing(plan, spec, missing, resolved, store, key, facts.parent / "server.log", progress, say, search)
             except ServerDied as death:
                 kept = len(runs) - sum(not store.holds(run.digest) for run in runs)
                 if starts == _STARTS:
@@ -116,12 +131,13 @@ def _measure_missing(
     log: Path,
     progress: Progress,
     say: Callable[[str], None],
+    search: Search | None,
 ) -> None:
     progress.starting(log, len(missing))
     settings, d = plan.measurement, spec.deployment
     headers = filled_headers(spec.engine.headers, where=f"engines.{d.engine}.headers")
-    say(f"{spec.name}: starting {spec.deployment.engine} for {_runs(missing)}" if spec.engine.source != "external"
-        else f"{spec.name}: measuring {spec.engine.base_url}, {_runs(missing)}")  # fmt: skip
+    say(f"{spec.name}: starting {spec.deployment.engine} for {_work(missing, search)}" if spec.engine.source != "external"
+        else f"{spec.name}: measuring {spec.engine.base_url}, {_work(missing, search)}")  # fmt: skip
     refuse_strange_launch(launch)
     on = hardware_of(spec)
     refuse_other_hardware(plan, spec, store, on)
@@ -143,7 +159,7 @@ def _measure_missing(
         progress.state("warming up")
         target = Target(server.base_url, spec.served_name, os.environ.get("OPENAI_API_KEY", "none"), headers)
         with blaming(server):
-            warmup = warm_up(target, missing, settings, launch)
+            warmup = warm_up(target, [*missing, *(search.first_runs() if search else ())], settings, launch)
         if warmup.stable is False:
             say(
                 f"{spec.name}: TTFT was not stable after {len(warmup.ttft_s) - AT_ONCE} requests of warm-up; "
@@ -200,11 +216,17 @@ def _measure_missing(
             say=lambda text: say(f"{spec.name}: {text}"),
         )
         rounds.measure(missing)
+        if search:
+            search.measure(rounds)
         say(f"{spec.name}: {progress.clock.share(time.monotonic() - ready)}")
 
 
-def _runs(missing: Sequence[RunSpec]) -> str:
-    return f"{len(missing)} run{'' if len(missing) == 1 else 's'}"
+def _work(missing: Sequence[RunSpec], search: Search | None) -> str:
+    """What a session is going to measure."""
+    runs = f"{len(missing)} run{'' if len(missing) == 1 else 's'}"
+    if search is None:
+        return runs
+    return f"{runs} and a search" if missing else "a search"
 
 
 def _prefixes(facts: DeploymentFacts, launch: Launch, data_parallel: int) -> dict[str, int | None]:

@@ -25,6 +25,7 @@ from bench.models import Geometry
 from bench.parse import tail_text
 from bench.records.columns import METRICS
 from bench.records.deployment import read_facts
+from bench.records.searches import read_searches
 from bench.report import provenance
 from bench.report.answers import answers
 from bench.report.findings import Findings, findings
@@ -33,6 +34,7 @@ from bench.study.config import Thresholds
 from bench.words import advice, comparison, predictions, regions, trust
 from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
+from bench.words.searches import search_ended, search_limit
 from bench.words.verdicts import PARTS
 
 __all__ = ["write_manifest", "write_report"]
@@ -41,6 +43,7 @@ __all__ = ["write_manifest", "write_report"]
 _SECTIONS = (
     "answers",
     "verdicts",
+    "searches",
     "operating",
     "figures",
     "saturation",
@@ -72,6 +75,7 @@ def write_report(
     geometries: Mapping[str, Geometry] | None = None,
     settings: Mapping[str, Deployment] | None = None,
     thresholds: Thresholds | None = None,
+    searches: Sequence[Path] = (),
 ) -> None:
     """Write the page: what was found, the figures (interactive, without a network), every run, and where it ran.
 
@@ -80,7 +84,7 @@ def write_report(
             ceilings of its speed.
         specs: the figures' Vega-Lite files, named after their figures. facts: `deployment.json` of each deployment.
         commit: of the sources that draw it, as `commit_of` reports it. of_study: how many runs the whole study has.
-        thresholds: by which validity was judged; None for the defaults.
+        thresholds: by which validity was judged; None for the defaults. searches: `search.json` of the deployments that have one.
     """
     runs = results.runs.sort("deployment", "workload", "level", "repeat", maintain_order=True)
     known = [read_facts(path) for path in facts]
@@ -98,6 +102,7 @@ def write_report(
         "commit": commit,
         "overview": provenance.overview(runs, known),
         "figures": [_figure(spec) for spec in specs],
+        "searches": _searched(searches),
         "curves": _json(_curves(results)),
         "families": dict(runs.select("workload", "family").unique().iter_rows()),
         "saturation": [_saturates(row) for row in _laddered(results).iter_rows(named=True)],
@@ -130,6 +135,22 @@ def write_report(
     page.write_text(_render(context, _bundle(page.parent)), encoding="utf-8")
     if summary is not None:
         summary.write_text(_markdown(context), encoding="utf-8")
+
+
+def _searched(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """The searches of a study, with their answers in words."""
+    records = [record for file in files if (record := read_searches(file))]
+    return [
+        {
+            "deployment": record.deployment,
+            "workload": each.workload,
+            "slos": each.slos,
+            "limit": search_limit(each),
+            "ended": search_ended(each),
+        }
+        for record in records
+        for each in record.searches
+    ]
 
 
 def _laddered(results: Results) -> pl.DataFrame:

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-import polars as pl
-
-from bench.analysis import verdict
-from bench.analysis.slo import goodput, judged_requests
 from bench.commit import commit_of
 from bench.errors import BenchError
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import record_run
 from bench.measure.reference import reference_load
-from bench.parse import parse_run
 from bench.records.run import RECORD, ReferenceLoad, RunHeader, read_record
+from bench.search.judging import judged_run, speed
 from bench.search.search import Measured
 from bench.study import Slo, load_workload
 from bench.study.config import Thresholds
 from bench.study.specs import PROTOCOL, digest, load_label
-from bench.words.verdicts import reason_text
 
 __all__ = ["RunningServer"]
 
@@ -142,18 +135,6 @@ class RunningServer:
         }
 
     def _judged(self, folder: Path) -> Measured:
-        tables = {name: folder / f"{name}.parquet" for name in ("requests", "telemetry")}
-        row = parse_run(folder, **tables, wide=folder / "metrics.csv", summary=folder / "summary.json")
-        requests = pl.read_parquet(tables["requests"])
-        row = {**row, **goodput(row, judged_requests(row, requests), self.slos)}
-        found = verdict(row, Thresholds())
-        reasons = () if found.valid else tuple(reason_text(reason) for reason in found.found)
-        return Measured(row, reasons, self._speed(folder))
-
-    def _speed(self, folder: Path) -> float:
-        """How fast the machine was, against the first reference load; 1 where it is not known."""
-        reference = read_record(folder / RECORD).reference
-        if reference is None or not self._references:
-            return 1.0
-        ratio = median(self._references[0].seconds) / median(reference.seconds)
-        return ratio if math.isfinite(ratio) and ratio > 0 else 1.0
+        row, reasons = judged_run(folder, self.slos, Thresholds(), folder)
+        usual = self._references[0] if self._references else None
+        return Measured(row, reasons, speed(read_record(folder / RECORD).reference, usual))

@@ -8,6 +8,7 @@ from bench.errors import shown_share
 from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim, Answer
 from bench.search.search import Found, Look
+from bench.words.searches import limit_text
 
 __all__ = ["answer_text", "load_text", "look_text", "why_text"]
 
@@ -20,14 +21,7 @@ def load_text(load: float, held: bool) -> str:
 def answer_text(answer: Answer, held: bool, *, whole: bool = False) -> str:
     """The limit with its interval. Args: whole: as a sentence of its own, without its full stop."""
     name = "The highest load within the SLOs is" if whole else "limit"
-    if answer.why == "below" or (not answer.limit and math.isfinite(answer.high)):
-        return f"{name} below {load_text(answer.high, held)}"
-    if answer.why == "above" or not math.isfinite(answer.limit):
-        return f"{name} {load_text(answer.low, held)} or more"
-    if not math.isfinite(answer.high):
-        return f"{name} {load_text(answer.low, held)} or more, perhaps {load_text(answer.limit, held)}"
-    ends = f"{answer.low:g} to {answer.high:g}" if held else f"{answer.low:.3g} to {answer.high:.3g}"
-    return f"{name} {load_text(answer.limit, held)} ({ends} at 95 % confidence)"
+    return f"{name} {limit_text(answer.limit, answer.low, answer.high, held=held, why=answer.why)}"
 
 
 def look_text(look: Look, held: bool) -> str:

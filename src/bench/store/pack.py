@@ -130,7 +130,10 @@ def _files_of_deployment(spec: DeploymentSpec, sessions: Iterable[int], store: S
     """By their names in the pack; logs, and the engine's record, only where there are any."""
     name, engine = spec.name, spec.deployment.engine
     files = {f"deployments/{name}/launch.json": Path(Paths.LAUNCH.format(deployment=name))}
-    further = {f"engines/{engine}.json": Path(Paths.ENGINE.format(engine=engine))}
+    further = {
+        f"engines/{engine}.json": Path(Paths.ENGINE.format(engine=engine)),
+        f"deployments/{name}/search.json": Path(Paths.SEARCHES.format(deployment=name)),
+    }
     for session in sessions:
         facts = Paths.facts(name, session)
         inside = packed_facts(name, session)

@@ -33,6 +33,7 @@ _MOST_RATIO, _SMALLEST, _MOST_BYTES, _MOST_FILES = 100, 2**20, 64 * 2**30, 500_0
 _PART = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
 _MEMBER = re.compile(
     rf"{re.escape(INDEX)}|{re.escape(STUDY)}|engines/{_PART}\.json|logs/{_PART}\.log"
+    rf"|deployments/{_PART}/search\.json"
     rf"|deployments/{_PART}/(session-[0-9]+/)?(launch\.json|deployment\.json|server\.log)|runs/{_PART}/{_PART}/{_PART}"
 )
 _TOO_LARGE = (
@@ -70,6 +71,8 @@ def unpack(file: Path, store: Store) -> Packed:
             _place_launch(spec, folder / "deployments" / spec.name)
             for session in plan.sessions_of(spec.name):
                 _place_session(spec, session, folder, store)
+        for spec in plan.deployments.values():
+            _place_searches(spec, folder)
         for run in plan.runs:
             _place(run.digest, folder / "runs" / run.key, run.record, store)
         shutil.rmtree(beside, ignore_errors=True)
@@ -161,7 +164,7 @@ def study_of(folder: Path) -> Plan:
         BenchError: these sources do not take it.
     """
     _rename_keys(folder / STUDY)
-    return Plan.of(load_file(folder / STUDY))
+    return Plan.of(load_file(folder / STUDY), records=folder / Path(Paths.SEARCHES).relative_to("results"))
 
 
 def _rename_keys(study: Path) -> None:
@@ -288,6 +291,15 @@ def _place_session(spec: DeploymentSpec, session: int, folder: Path, store: Stor
     with store.adding(facts_key(spec, session)) as target:
         packed.rename(target / packed.name)
     store.place(facts_key(spec, session), facts.parent, last=facts.name)
+
+
+def _place_searches(spec: DeploymentSpec, folder: Path) -> None:
+    """What the searches of a deployment found: it lists their runs."""
+    place = Path(Paths.SEARCHES.format(deployment=spec.name))
+    packed = folder / place.relative_to("results")
+    if packed.is_file():
+        os.utime(packed)
+        packed.replace(place)
 
 
 def _place(key: str, folder: Path, last: Path, store: Store) -> None:

@@ -5,7 +5,7 @@ The field descriptions are the reference: `config/README.md` and the JSON schema
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -14,6 +14,7 @@ from bench.models import Model
 from bench.records.environment import is_secret
 from bench.study.decision import Decision
 from bench.study.deployment import Deployment, Engine, Name
+from bench.study.search import Search
 from bench.study.workload import Workload
 
 __all__ = ["Config", "Ladder", "Measurement", "Study", "Thresholds"]
@@ -58,13 +59,14 @@ class Ladder(Strict):
 
     deployment: Name = Field(description="Key of `deployments`.")
     workload: Name = Field(description="Key of `workloads`.")
-    concurrency: Annotated[list[InFlight], BeforeValidator(_levels)] | None = Field(
+    concurrency: Annotated[list[InFlight], BeforeValidator(_levels)] | Literal["auto"] | None = Field(
         default=None,
-        description="Levels for `burst` and `closed`: requests in flight; with `turns`, conversations.",
+        description="Levels for `burst` and `closed`: requests in flight; with `turns`, conversations. `auto`, for `closed`: the "
+        "session searches for the highest load within the SLOs, as `search` describes.",
     )
-    request_rate: Annotated[list[Positive], BeforeValidator(_levels)] | None = Field(
+    request_rate: Annotated[list[Positive], BeforeValidator(_levels)] | Literal["auto"] | None = Field(
         default=None,
-        description="Levels for `constant`, `poisson` and `gamma`: requests/s; with `turns`, conversations/s.",
+        description="Levels for `constant`, `poisson` and `gamma`: requests/s; with `turns`, conversations/s. Or `auto`, likewise.",
     )
     time_scale: Annotated[list[Positive], BeforeValidator(_levels)] | None = Field(
         default=None, description="Levels for `trace`: 1 replays it as recorded, 2 twice as fast."
@@ -80,7 +82,10 @@ class Ladder(Strict):
     repeats: Count = Field(
         default=1,
         description="Runs of each level. Repeat n of every level of the deployment forms round n; its order is drawn "
-        "from the seed.",
+        "from the seed. A search repeats by itself what is in doubt.",
+    )
+    search: Search | None = Field(
+        default=None, description="How `auto` searches: by which SLOs, how precisely, within which bounds."
     )
 
     @model_validator(mode="after")
@@ -103,9 +108,24 @@ class Ladder(Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def _searchable(self) -> Ladder:
+        if self.search and not self.auto:
+            raise ValueError(f"search belongs to `{self.axis}: auto`, and here are levels; remove search, or write auto")
+        if self.auto and self.repeats > 1:
+            raise ValueError("repeats belongs to a ladder of levels; a search repeats by itself what is in doubt. Remove it")
+        return self
+
+    @property
+    def auto(self) -> bool:
+        """Whether the levels are found by search."""
+        return bool(getattr(self, self.axis) == "auto")
+
     @property
     def runs(self) -> int:
-        """How many runs these are."""
+        """How many runs these are; of a search, the most."""
+        if self.auto:
+            return (self.search or Search()).runs * len(self.prompt_tokens or "-") * len(self.output_tokens or "-")
         return len(self.levels) * self.repeats * len(self.prompt_tokens or "-") * len(self.output_tokens or "-")
 
     @property
@@ -115,8 +135,8 @@ class Ladder(Strict):
 
     @property
     def levels(self) -> list[float]:
-        """The levels, whole numbers where they are concurrencies."""
-        levels: list[float] = getattr(self, self.axis)
+        """The levels, whole numbers where they are concurrencies; none where a search finds them."""
+        levels: list[float] = [] if self.auto else getattr(self, self.axis)
         return levels
 
 

@@ -13,7 +13,7 @@ from bench.records.latencies import LATENCIES, PERCENTILES
 from bench.study.renamed import refuse_renamed
 from bench.study.slo import Slo, parse_slo
 
-__all__ = ["Decision"]
+__all__ = ["Decision", "SloTexts"]
 
 _Positive = Annotated[float, Field(gt=0)]
 _Amount = Annotated[float, Field(ge=0)]
@@ -31,6 +31,9 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+SloTexts = Annotated[list[Annotated[str, AfterValidator(_slo)]], BeforeValidator(_listed)]
+
+
 def _one_of(names: Iterable[str]) -> str:
     *others, last = (f"`{name}`" for name in names)
     return f"{', '.join(others)} or {last}"
@@ -41,7 +44,7 @@ class Decision(Strict):
     `num_requests: auto`.
     """
 
-    slo: Annotated[list[Annotated[str, AfterValidator(_slo)]], BeforeValidator(_listed)] = Field(
+    slo: SloTexts = Field(
         default_factory=list,
         description="Limits that an instance has to meet, all of them, such as `[ttft_p99=1s, tpot_p95=50ms]`: "
         f"{_one_of(LATENCIES)}, at {_one_of(PERCENTILES)}. C_max, usable requests/s, goodput and the fleet follow from them.",

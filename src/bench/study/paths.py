@@ -18,6 +18,8 @@ class Paths:
     LAUNCH = "results/deployments/{deployment}/launch.json"
     FACTS = "results/deployments/{deployment}/deployment.json"
     SESSION_FACTS = "results/deployments/{deployment}/session-{session}/deployment.json"
+    SEARCHES = "results/deployments/{deployment}/search.json"
+    FOUND = "results/found.json"
     PROGRESS = "results/deployments/{deployment}/progress.json"
     SESSION_PROGRESS = "results/deployments/{deployment}/session-{session}/progress.json"
     RUN_FOLDER = "results/runs/{deployment}/{run}"

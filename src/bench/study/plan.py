@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -14,16 +15,22 @@ from typing import Any
 from bench.errors import BenchError, shown
 from bench.models.fingerprint import fingerprint
 from bench.published import Accelerator, accelerator_named, accelerators
+from bench.records.searches import DeploymentSearches, read_searches
 from bench.shipped import located
 from bench.study.config import Config, Ladder, Measurement
 from bench.study.paths import Paths
 from bench.study.precision import with_requests
 from bench.study.rounds import Place, alternating, places_of
+from bench.study.search import Search
+from bench.study.searches import SearchSpec, found_runs
+from bench.study.slo import parse_slo
 from bench.study.specs import PROTOCOL, DeploymentSpec, RunSpec, digest
 from bench.study.trace import read_trace
 from bench.study.workload import Workload
 
 __all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "longest_request", "swept"]
+
+_SKETCHED = 4  # levels that stand for those of a search, before there are any
 
 
 @dataclass(frozen=True)
@@ -31,17 +38,22 @@ class Plan:
     """The runs of a configuration, narrowed by its `select`.
 
     Attributes:
-        runs: those that are selected, in the order of the configuration. every: those of the whole study, without `select`.
+        runs: those that are selected, in the order of the configuration; last those that searches measured so far.
+        every: those of the whole study, without `select`. searches: those that are selected.
     """
 
     config: Config
     deployments: Mapping[str, DeploymentSpec]
     runs: tuple[RunSpec, ...]
     every: tuple[RunSpec, ...]
+    searches: tuple[SearchSpec, ...] = ()
 
     @classmethod
-    def of(cls, config: Config, *, root: Path = Path()) -> Plan:
+    def of(cls, config: Config, *, root: Path = Path(), records: Path = Path(Paths.SEARCHES)) -> Plan:
         """The plan of `config`, whose lock files lie below `root`.
+
+        Args:
+            records: where searches of a deployment left what they found, with its name in braces.
 
         Raises:
             BenchError: a lock file is missing, or `select` matches no run.
@@ -49,21 +61,38 @@ class Plan:
         deployments = {
             name: _deployment(config, name, root) for name in dict.fromkeys(x.deployment for x in config.study.ladders)
         }
-        every = tuple(_runs(config, deployments))
+        listed = tuple(_runs(config, deployments))
+        searches = tuple(_searches(config, deployments))
+        every = (*listed, *_found(searches, listed, records))
         patterns = [config.select] if isinstance(config.select, str) else config.select
         runs = tuple(run for run in every if any(fnmatchcase(run.key, pattern) for pattern in patterns))
-        if not runs:
+        selected = tuple(search for search in searches if search.selected(patterns))
+        if not runs and not selected:
+            keys = [run.key for run in every] + [search.key for search in searches]
             raise BenchError(
-                f"select is {config.select!r}, which matches none of the study's {len(every)} runs. "
-                f"A run is called like {every[0].key}; `bench runs` lists them all."
+                f"select is {config.select!r}, which matches none of the study's {len(keys)} runs. "
+                f"A run is called like {keys[0]}; `bench runs` lists them all."
             )
-        kept = {run.deployment.name for run in runs}
-        return cls(config, {n: d for n, d in deployments.items() if n in kept}, runs, every)
+        kept = {run.deployment.name for run in runs} | {search.deployment.name for search in selected}
+        return cls(config, {n: d for n, d in deployments.items() if n in kept}, runs, every, selected)
 
     @property
     def digest(self) -> str:
-        """Digest of all runs together."""
-        return digest([run.digest for run in self.runs])
+        """Digest of all runs that the configuration lists, and of all searches."""
+        return digest([run.digest for run in self.listed] + [search.digest for search in self.searches])
+
+    @property
+    def listed(self) -> tuple[RunSpec, ...]:
+        """The runs whose levels the configuration has; the others were found by search."""
+        return tuple(run for run in self.runs if not run.searched)
+
+    def searches_of(self, deployment: str, session: int = 1) -> tuple[SearchSpec, ...]:
+        """The searches of a deployment; its first session has them all."""
+        return tuple(search for search in self.searches if search.deployment.name == deployment and session == 1)
+
+    def listed_of(self, deployment: str, session: int | None = None) -> tuple[RunSpec, ...]:
+        """As `runs_of`, without what searches found."""
+        return tuple(run for run in self.runs_of(deployment, session) if not run.searched)
 
     @property
     def measurement(self) -> Measurement:
@@ -93,15 +122,23 @@ class Plan:
 
     @cached_property
     def _places(self) -> dict[str, Place]:
-        return {
-            key: place
-            for runs in _by_name(self.every).values()
-            for key, place in places_of(runs, sessions=self.config.study.sessions).items()
-        }
+        places: dict[str, Place] = {}
+        for runs in _by_name(self.every).values():
+            listed = [run for run in runs if not run.searched]
+            places |= places_of(listed, sessions=self.config.study.sessions)
+            # A search follows the rounds of its session, and goes on in further ones: its records have them.
+            after = Place(max((run.repeat for run in listed), default=0) + 1, 1, len(listed) + 1)
+            for number, run in enumerate(run for run in runs if run.searched):
+                places[run.key] = replace(after, position=after.position + number)
+        return places
 
     def first_run(self, deployment: str) -> RunSpec:
-        """The run of a deployment that the study lists first, whatever `select` leaves of it."""
-        return next(run for run in self.every if run.deployment.name == deployment)
+        """The run of a deployment that the study lists first, whatever `select` leaves of it; else the first one of its search."""
+        for run in self.every:
+            if run.deployment.name == deployment and not run.searched:
+                return run
+        search = next(search for search in self.searches if search.deployment.name == deployment)
+        return search.run(search.settings.start, max(1, math.ceil(search.settings.start)), 1)
 
     def sessions_of(self, deployment: str) -> tuple[int, ...]:
         """The sessions of a deployment that measure a selected run; and the first one, whose facts stand for the deployment."""
@@ -137,7 +174,15 @@ class Plan:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Each run by what a study can vary, under the names of the summary table's columns."""
+        """Each run by what a study can vary, under the names of the summary table's columns.
+
+        Of a search, whose levels nobody knows before, there are as many as make a curve, at levels that it shares with nothing.
+        """
+        sketched = [
+            replace(search.run(1, 1, 1), level=1 + level + number / 1e6)
+            for number, search in enumerate(self.searches, start=1)
+            for level in range(_SKETCHED)
+        ]
         return [
             {
                 "deployment": run.deployment.name,
@@ -161,7 +206,7 @@ class Plan:
                 "slo": bool(self.config.decision.slo),
                 "priced": self.config.decision.price_per_million_tokens is not None,
             }
-            for run in self.runs
+            for run in (*self.listed, *sketched)
         ]
 
     def session_at(self, facts: Path) -> tuple[str, int]:
@@ -220,6 +265,8 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
 def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator[RunSpec]:
     hashes: dict[str, str] = {}
     for ladder in config.study.ladders:
+        if ladder.auto:
+            continue
         own = config.workloads[ladder.workload]
         for file in own.files:
             hashes.setdefault(file, _sha256(Path(file)))
@@ -237,6 +284,37 @@ def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator
                         config.measurement.seed,
                         {file: hashes[file] for file in workload.files},
                     )
+
+
+def _searches(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator[SearchSpec]:
+    for ladder in config.study.ladders:
+        if not ladder.auto:
+            continue
+        own, settings = config.workloads[ladder.workload], ladder.search or Search()
+        slos = config.decision.slos if settings.slo is None else [parse_slo(text) for text in settings.slo]
+        files = {file: _sha256(Path(file)) for file in own.files}
+        for name, workload in swept(ladder, own):
+            yield SearchSpec(
+                deployments[ladder.deployment],
+                ladder.workload,
+                name,
+                workload,
+                settings,
+                tuple(slos),
+                config.decision.failed_share,
+                config.measurement.seed,
+                files,
+            )
+
+
+def _found(searches: Iterable[SearchSpec], listed: Iterable[RunSpec], records: Path) -> list[RunSpec]:
+    """What searches measured so far, but for runs that the study lists as well."""
+    searches, keys = list(searches), {run.key for run in listed}
+    read: dict[str, DeploymentSearches] = {}
+    for name in {search.deployment.name for search in searches}:
+        if record := read_searches(Path(str(records).format(deployment=name))):
+            read[name] = record
+    return [run for run in found_runs(searches, read) if run.key not in keys]
 
 
 def _by_name(runs: Iterable[RunSpec]) -> dict[str, list[RunSpec]]:

@@ -51,7 +51,7 @@ def auto_lines(plan: Plan) -> list[str]:
     """
     asked = {name for name, workload in plan.config.workloads.items() if workload.num_requests == "auto"}
     found: dict[str, list[RunSpec]] = {}
-    for run in plan.runs:
+    for run in plan.listed:
         if run.family in asked:
             found.setdefault(run.workload_name, []).append(run)
     return [_auto_line(workload, runs, plan.config.decision.slos) for workload, runs in found.items()]

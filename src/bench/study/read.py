@@ -145,7 +145,7 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
             yield f"{where} gives lengths, but workloads.{ladder.workload} replays a trace, which has its own. Remove one of them."
             continue
         yield from _unfit(config, ladder)
-        if ladder.repeats < config.study.sessions:
+        if ladder.repeats < config.study.sessions and not ladder.auto:
             yield (
                 f"{where}.repeats is {ladder.repeats}, below study.sessions, {config.study.sessions}: each session measures "
                 f"every level at least once. Set repeats to {config.study.sessions} or more, or sessions to {ladder.repeats} or less."
@@ -155,6 +155,9 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
                 f"{where} gives {ladder.axis}, but arrival {workload.arrival} of workloads.{ladder.workload} has {workload.axis} "
                 f"as its load. Write {workload.axis}: [...] in its place."
             )
+            continue
+        if ladder.auto:
+            yield from _unsearchable(where, ladder, workload, config)
             continue
         highest = max(ladder.levels)
         if workload.arrival == "closed" and isinstance(workload.num_requests, int) and highest > workload.num_requests:
@@ -173,6 +176,22 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
                 asked[key3] = i
     yield from _baseline(config.study.baseline, config, asked)
     yield from _hardware(config)
+
+
+def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config) -> typing.Iterator[str]:
+    """Why no search can find the load of a ladder."""
+    if workload.arrival == "burst":
+        yield (
+            f"{where}.concurrency is auto, but workloads.{ladder.workload} sends bursts, as many requests as the level: too few to "
+            "judge a percentile by. Use arrival: closed, or give levels."
+        )
+    if workload.turns or workload.step or workload.ramp:
+        yield (
+            f"{where}: auto needs a steady load of single requests; workloads.{ladder.workload} has turns, a step or a ramp. "
+            "Give levels."
+        )
+    if not (ladder.search and ladder.search.slo) and not config.decision.slo:
+        yield f"{where}: auto searches for the highest load within SLOs, and there are none. Give decision.slo, or search.slo."
 
 
 def _baseline(name: str | None, config: Config, asked: Iterable[tuple[str, str, float]]) -> typing.Iterator[str]:

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from bench.fields import parse_size
 from bench.models import Architecture, Model
 from bench.published import Accelerator
-from bench.study import config, decision, deployment, workload
+from bench.study import config, decision, deployment, search, workload
 from bench.study.lengths import LengthDistribution
 
 __all__ = ["reference", "schema"]
@@ -49,6 +49,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("The file", config.Config),
     ("`study`", config.Study),
     ("`study.ladders[]`", config.Ladder),
+    ("`study.ladders[].search`", search.Search),
     ("`models.NAME`", Model),
     ("`models.NAME.architecture`", Architecture),
     ("`engines.NAME`", deployment.Engine),

@@ -101,6 +101,7 @@ class RunSpec:
         family: the workload's key in the configuration. workload_name: the same, with the lengths that its ladder gives it.
         level: requests in flight, requests a second or a time scale, as the workload's axis says.
         files: SHA-256 of each file that the workload reads, by path.
+        searched: whether a search chose the level, which is no part of what is measured.
     """
 
     deployment: DeploymentSpec
@@ -111,6 +112,7 @@ class RunSpec:
     repeat: int
     seed: int
     files: Mapping[str, str]
+    searched: bool = False
 
     @cached_property
     def name(self) -> str:

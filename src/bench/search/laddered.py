@@ -1,0 +1,247 @@
+"""The searches of a study's `auto` ladders: in the session of their deployment, with runs that are kept like all others."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.measure.rounds import Rounds
+from bench.records.files import write_record
+from bench.records.run import RECORD, ReferenceLoad, RunRecord, read_record
+from bench.records.searches import DeploymentSearches, SearchedRun, SearchRecord
+from bench.search.judging import judged_run, speed
+from bench.search.observation import FAILED, GROWTH
+from bench.search.placing import Aim
+from bench.search.search import Budget, Found, Measured, search
+from bench.search.words import answer_text
+from bench.store import Store
+from bench.study import DeploymentSpec, Plan, RunSpec
+from bench.study.rounds import Place
+from bench.study.searches import SearchSpec
+
+__all__ = ["LadderSearches"]
+
+_ROUND = 4  # runs between two reference loads
+_LOWEST = 1 / 64  # of the first rate
+
+
+class _Unmeasured(Exception):
+    """A search needs a run that nobody has measured."""
+
+
+@dataclass
+class _Known:
+    """What is measured of a search: its runs in their order, and how each was judged."""
+
+    runs: list[RunSpec] = field(default_factory=list)
+    measured: list[Measured] = field(default_factory=list)
+    usual: ReferenceLoad | None = None
+
+
+@dataclass
+class LadderSearches:
+    """The searches of one deployment.
+
+    Attributes:
+        store: has what earlier sessions measured, runs of levels that the study lists among them. say: takes progress lines.
+    """
+
+    plan: Plan
+    spec: DeploymentSpec
+    store: Store
+    say: Callable[[str], None]
+    _judged: dict[str, Measured] = field(default_factory=dict)
+    _done: dict[str, tuple[Found, _Known]] = field(default_factory=dict)
+
+    @property
+    def searches(self) -> Sequence[SearchSpec]:
+        """Those that are selected."""
+        return self.plan.searches_of(self.spec.name)
+
+    def first_runs(self) -> list[RunSpec]:
+        """The first run of each search, for a warm-up."""
+        return [each.run(each.settings.start, max(1, math.ceil(each.settings.start)), 1) for each in self.searches]
+
+    def unfinished(self) -> bool:
+        """Whether a search needs a run that is not measured."""
+        return any(self._finished(each) is None for each in self.searches)
+
+    def measure(self, rounds: Rounds) -> None:
+        """Search on a server that runs, until each answer is as precise as asked for or its budget is spent.
+
+        Raises:
+            ServerDied: the server is dead.
+        """
+        for each in self.searches:
+            if self._finished(each) is None:
+                self._done[each.key] = self._search(each, rounds)
+
+    def write(self, file: Path) -> None:
+        """Put the runs of the searches in place, and write what they found.
+
+        Raises:
+            BenchError: a search is unfinished.
+        """
+        records = []
+        for each in self.searches:
+            finished = self._finished(each)
+            if finished is None:
+                raise BenchError(f"{each.key}: the search needs a run that is not measured. Run the workflow again.")
+            found, known = finished
+            records.append(_record(each, found, known))
+            for run in known.runs:
+                self.store.place(run.digest, run.record.parent, last=run.record.name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_record(DeploymentSearches(deployment=self.spec.name, digest=self.spec.digest, searches=tuple(records)), file)
+
+    def _search(self, asked: SearchSpec, rounds: Rounds) -> tuple[Found, _Known]:
+        known, aim = self._known(asked), _aim(asked)
+        before = list(known.measured)
+        reference: ReferenceLoad | None = None
+        count, number = 0, 1 + max((place.round for place in self._places()), default=0)
+        position = 1 + max((place.position for place in self._places()), default=0)
+        self.say(f"{asked.key}: searching for the highest load within {', '.join(map(str, asked.slos))}")
+
+        def measure(level: float, requests: int, _: int) -> Measured:
+            nonlocal count, reference
+            if count % _ROUND == 0:
+                reference = rounds.reference(number + count // _ROUND)
+            run = _next(asked, known, level, requests)
+            place = Place(number + count // _ROUND, 1, position + count)
+            rounds.progress.clock.add([run])
+            rounds.one(run, place, reference)
+            count += 1
+            known.runs.append(run)
+            known.usual = known.usual or reference
+            known.measured.append(self._measured(asked, run, known.usual))
+            return known.measured[-1]
+
+        found = search(
+            aim,
+            _budget(asked),
+            measure,
+            before,
+            lambda look, answer: self.say(
+                f"{asked.key}: {answer_text(answer, aim.held)}"
+                + (f"; invalid: {'; '.join(look.reasons)}" if look.reasons else "")
+            ),
+        )
+        self.say(f"{asked.key}: {answer_text(found.answer, aim.held)}, after {len(found.looks)} runs ({found.answer.why})")
+        return found, known
+
+    def _finished(self, asked: SearchSpec) -> tuple[Found, _Known] | None:
+        """A search that has ended here, or that needs no more than what is measured; None where it needs more."""
+        if asked.key in self._done:
+            return self._done[asked.key]
+        known = self._known(asked)
+
+        def measure(*_: float) -> Measured:
+            raise _Unmeasured
+
+        try:
+            self._done[asked.key] = search(_aim(asked), _budget(asked), measure, known.measured), known
+            return self._done[asked.key]
+        except _Unmeasured:
+            return None
+
+    def _known(self, asked: SearchSpec) -> _Known:
+        """What is measured of a search, in the order in which it was."""
+        found = []
+        for record in self._records():
+            given = record.definition
+            if given["workload"] != asked.workload_name or not isinstance(given.get("num_requests"), int):
+                continue
+            run = asked.run(given["level"], given["num_requests"], given["repeat"])
+            if run.digest == record.digest:
+                found.append((record, run))
+        found.sort(key=lambda pair: pair[0].started)
+        known = _Known(usual=next((record.reference for record, _ in found if record.reference), None))
+        for _, run in found:
+            known.runs.append(run)
+            known.measured.append(self._measured(asked, run, known.usual))
+        return known
+
+    def _places(self) -> list[Place]:
+        """Where the deployment's measured runs stand, and those that the study lists."""
+        listed = [self.plan.place_of(run) for run in self.plan.listed_of(self.spec.name)]
+        return listed + [Place(r.round, r.session or 1, r.position or 0) for r in self._records() if r.round is not None]
+
+    def _records(self) -> list[RunRecord]:
+        found = []
+        for path in self.store.root.glob(f"*/{RECORD}"):
+            with suppress(BenchError, KeyError):  # what is damaged is measured again
+                record = read_record(path)
+                if record.deployment_digest == self.spec.digest and record.definition["deployment"] == self.spec.name:
+                    found.append(record)
+        return found
+
+    def _measured(self, asked: SearchSpec, run: RunSpec, usual: ReferenceLoad | None) -> Measured:
+        key = f"{asked.digest}/{run.digest}"
+        if key not in self._judged:
+            folder = self.store.folder(run.digest)
+            with tempfile.TemporaryDirectory() as tables:
+                row, reasons = judged_run(folder, asked.slos, self.plan.config.thresholds, Path(tables))
+            self._judged[key] = Measured(row, reasons, speed(read_record(folder / RECORD).reference, usual))
+        return self._judged[key]
+
+
+def _next(asked: SearchSpec, known: _Known, level: float, requests: int) -> RunSpec:
+    """Other gaps and prompts than those of the level's earlier runs."""
+    repeat = 1 + max((run.repeat for run in known.runs if run.level == level), default=0)
+    return asked.run(level, requests, repeat)
+
+
+def _aim(asked: SearchSpec) -> Aim:
+    settings, held = asked.settings, asked.workload.axis == "concurrency"
+    start = math.ceil(settings.start) if held else settings.start
+    lowest = settings.lowest or (1.0 if held else start * _LOWEST)
+    return Aim(
+        slos=asked.slos,
+        failed_share=asked.failed_share,
+        held=held,
+        precision=settings.precision,
+        start=start,
+        lowest=math.ceil(lowest) if held else lowest,
+        highest=math.floor(settings.highest) if held else settings.highest,
+        burstiness=asked.workload.burstiness or 1.0,
+    )
+
+
+def _budget(asked: SearchSpec) -> Budget:
+    return Budget(asked.settings.runs, asked.settings.seconds)
+
+
+def _record(asked: SearchSpec, found: Found, known: _Known) -> SearchRecord:
+    answer = found.answer
+    return SearchRecord(
+        name=asked.name,
+        workload=asked.workload_name,
+        digest=asked.digest,
+        axis=asked.workload.axis,
+        slos=tuple(map(str, asked.slos)),
+        precision=asked.settings.precision,
+        why=answer.why,
+        limit=answer.limit,
+        low=answer.low,
+        high=answer.high if math.isfinite(answer.high) else None,
+        seconds=round(found.seconds, 1),
+        runs=tuple(
+            SearchedRun(
+                level=run.level,
+                requests=measured.row["requests"],
+                repeat=run.repeat,
+                digest=run.digest,
+                excess={
+                    key: round(each.value, 4)
+                    for key, each in (look.observation.excesses if look.observation else {}).items()
+                    if key not in (FAILED, GROWTH)
+                },
+            )
+            for run, measured, look in zip(known.runs, known.measured, found.looks, strict=True)
+        ),
+    )
