@@ -50,7 +50,7 @@ class Folder:
     def __init__(self, path, content):
         self.path, self.content = path, content
 
-    def start(self):
+    def start(self, *, group=False):
         (self.path / "study.yaml").write_text(yaml.safe_dump(self.content))
         command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--configfile", "study.yaml"]
         return subprocess.Popen(
@@ -59,6 +59,7 @@ class Folder:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=group,
         )
 
     def run(self):

@@ -125,18 +125,18 @@ def test_the_quick_study_is_of_few_runs_on_llama_cpp():
 
 
 @pytest.mark.parametrize(
-    ("name", "runs", "figures"),
-    [("sizing", 15, {"fleet"}), ("running-server", 3, {"ttft"}), ("two-settings", 24, {"comparison"})],
+    ("name", "runs", "searches", "figures"),
+    [("sizing", 0, 1, {"fleet"}), ("running-server", 0, 1, {"ttft"}), ("two-settings", 24, 0, {"comparison"})],
 )
-def test_a_template_is_short_says_what_to_change_and_plans_as_it_stands(name, runs, figures):
+def test_a_template_is_short_says_what_to_change_and_plans_as_it_stands(name, runs, searches, figures):
     file = TEMPLATES / f"{name}.yaml"
     text = file.read_text()
     assert len(text.splitlines()) <= 25
     assert text.count("CHANGE") >= 5
     study = Plan.of(load_file(file), root=ROOT)
-    assert len(study.runs) == runs
+    assert (len(study.listed), len(study.searches)) == (runs, searches)
     assert figures <= set(figures_of(study.rows))
-    assert thin_levels(study.runs, study.config.decision.slos) == []
+    assert thin_levels(study.listed, study.config.decision.slos) == []
 
 
 def test_every_template_is_named_where_configurations_are_explained():
