@@ -2,8 +2,9 @@
 
     python -m benchmarks.killed_search --kills 10 --seed 1
 
-The server refuses from seven requests in flight on, so that the limits of both searches are known: 6. The workflow's whole process group is killed
-(SIGKILL), then started again, until it ends by itself. Then the same study once more in a new folder, with nothing killed.
+The server refuses from seven requests in flight on, so that the limits of both searches are known: 6. The workflow's whole process
+group is killed (SIGKILL), then started again, until it ends by itself. Then the same study once more in a new folder, with nothing
+killed.
 """
 
 from __future__ import annotations
