@@ -54,7 +54,7 @@ class Folder:
         (self.path / "study.yaml").write_text(yaml.safe_dump(self.content))
         command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--configfile", "study.yaml"]
         return subprocess.Popen(
-            [*command, "--cores", "1", "--workflow-profile", "none", Paths.SUMMARY],
+            [*command, "--cores", "1", "--workflow-profile", "none", "--rerun-incomplete", Paths.SUMMARY],
             cwd=self.path,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +50,7 @@ def load_config(content: Mapping[str, Any], *, source: str, files: Sequence[Path
     try:
         config = Config.model_validate(content)
     except ValidationError as error:
-        raise BenchError(_lines(source, map(_explain, error.errors()))) from None
+        raise BenchError(_lines(source, map(_explain, _faults(error)))) from None
     faults = list(_contradictions(config))
     if faults:
         raise BenchError(_lines(source, faults))
@@ -72,7 +73,34 @@ def load_workload(content: Mapping[str, Any], *, source: str) -> Workload:
     try:
         return Workload.model_validate(content)
     except ValidationError as error:
-        raise BenchError(_lines(source, (_explain(e, Workload) for e in error.errors()))) from None
+        raise BenchError(_lines(source, (_explain(e, Workload) for e in _faults(error)))) from None
+
+
+def _faults(error: ValidationError) -> list[ErrorDetails]:
+    """Its faults, each at the place where a file has it.
+
+    Of a key that takes values or the word `auto`, pydantic reports both kinds, each as if it were a part of the place. A wrong word is
+    compared with the word, anything else with the values.
+    """
+    errors = error.errors()
+    words = {e["loc"][:-1]: isinstance(e["input"], str) for e in errors if e["loc"] and _is_word(e["loc"][-1])}
+    found = []
+    for each in errors:
+        kind = next((i for i, part in enumerate(each["loc"]) if _is_kind(part)), None)
+        word = kind is not None and _is_word(each["loc"][kind])
+        if kind is None or word == words.get(each["loc"][:kind], False):
+            found.append(ErrorDetails(**{**each, "loc": tuple(part for part in each["loc"] if not _is_kind(part))}))
+    return found
+
+
+def _is_word(part: int | str) -> bool:
+    """Whether a part of a place stands for a word that a key takes."""
+    return isinstance(part, str) and part.startswith("literal[")
+
+
+def _is_kind(part: int | str) -> bool:
+    """Whether a part of a place is no key, but one of the kinds of value that a key takes."""
+    return isinstance(part, str) and re.match(r"(literal|list|function-[a-z]+)\[|constrained-|function-", part) is not None
 
 
 def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
