@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import vl_convert
 import yaml
 from benchmarks.workflow import copy_project
 
@@ -49,15 +50,23 @@ def built(name: str, engine: dict[str, Any]) -> Path:
     return record
 
 
+def copied_project(folder: Path) -> None:
+    """A copy of the project, with the libraries that its report draws with: to bundle them takes a second."""
+    copy_project(folder)
+    (folder / "results").mkdir()
+    bundle = folder / f"results/.vega-{vl_convert.__version__}.js"
+    bundle.write_text(vl_convert.javascript_bundle())
+
+
 class Project:
     """A copy of the project's tracked and new files, with a configuration of its own."""
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         self.folder = folder
         self.config = json.loads(json.dumps(config))
-        copy_project(folder)
+        copied_project(folder)
         # An engine's environment is built once, in the project itself, and shared.
-        (folder / "results/engines").mkdir(parents=True)
+        (folder / "results/engines").mkdir()
         for name in (name for name, engine in config["engines"].items() if engine["source"] == "lock"):
             built(name, config["engines"][name])
             (folder / "results/engines" / name).symlink_to(ROOT / "results/engines" / name)

@@ -10,7 +10,7 @@ from tests.command import bench
 from tests.conftest import ROOT
 from tests.fake_server import fake_server
 
-MOST = 6
+MOST = 3
 COMMON = ["--model", "m", "--concurrency", "--prompt-length", "16", "--output-length", "4", "--slo", "ttft_p90=500ms"]
 
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import yaml
 from benchmarks.made import made_study, make_run
-from benchmarks.workflow import copy_project, fill_store, write_study
+from benchmarks.workflow import fill_store, write_study
 
 from bench.analysis import verdict
 from bench.parse import parse_run
@@ -15,6 +15,7 @@ from bench.study import Plan, load_config
 from bench.study.config import Thresholds
 from tests.forked import snakemake
 from tests.planted import reasons
+from tests.project import copied_project
 
 pytestmark = pytest.mark.workflow
 
@@ -40,7 +41,7 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        copy_project(folder)
+        copied_project(folder)
         fill_store(write_study(folder, 4, 4, {"slo": ["ttft_p99=10s"], "peak_rps": 10}), folder, series=20)
 
     def jobs(self, *arguments: str, target: str = "results/figures/ttft.svg") -> set[str]:

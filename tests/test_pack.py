@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from benchmarks.made import made_study
-from benchmarks.workflow import SNAKEMAKE, copy_project, fill_store, write_study
+from benchmarks.workflow import SNAKEMAKE, fill_store, write_study
 
 import bench.study.specs
 from bench.cli import main
@@ -22,6 +22,7 @@ from bench.store.unpack import unpack
 from bench.study import Paths, Plan, load_file
 from tests.forked import snakemake
 from tests.packs import rewritten
+from tests.project import copied_project
 
 pytestmark = pytest.mark.workflow
 
@@ -44,7 +45,7 @@ def workflow(*arguments):
 def there(tmp_path_factory):
     """A project in which the workflow put a study's runs in place, and its pack."""
     folder = tmp_path_factory.mktemp("there").resolve()
-    copy_project(folder)
+    copied_project(folder)
     fill_store(write_study(folder, 4, 2), folder, series=20)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -79,7 +80,7 @@ def states(study):
 
 
 def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tmp_path, monkeypatch, capsys):
-    copy_project(tmp_path)
+    copied_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert main(["unpack", str(packed)]) == 0
     study = "results/packs/config/study.yaml"
@@ -270,7 +271,7 @@ def test_a_later_pack_of_a_session_that_went_on_replaces_the_earlier_one(copy, h
 
 def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path, monkeypatch, capsys):
     """What the workflow knows of its own deployments would have it start an engine for those of the pack."""
-    copy_project(tmp_path)
+    copied_project(tmp_path)
     content = made_study(4, 2)
     content["deployments"] = {name: {**d, "kv_cache_memory": "48MiB"} for name, d in content["deployments"].items()}
     (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(content))
@@ -293,7 +294,7 @@ def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path
 
 
 def test_an_own_engine_of_the_same_name_is_left_alone(packed, tmp_path, monkeypatch):
-    copy_project(tmp_path)
+    copied_project(tmp_path)
     content = made_study(2, 2)
     content["engines"]["none"]["command"] = ["false"]
     text = yaml.safe_dump(content).replace("d000", "mine")

@@ -311,7 +311,8 @@ def test_a_machine_that_stays_slower_is_not_measured_again(here, content):
 
 def test_a_reference_that_fails_is_none_and_ends_nothing(here, content):
     with fake_server(metrics=EXPOSITION) as server:
-        plan = against(server, content)
+        against(server, content)
+        content["study"]["ladders"][0]["concurrency"] = [1]
         server.behaviour = "http_error"
         content["measurement"] = {"warmup_requests": 0}
         plan, said = plan_of(content), []
@@ -322,7 +323,8 @@ def test_a_reference_that_fails_is_none_and_ends_nothing(here, content):
 
 def test_no_reference_where_none_is_asked_for(here, content):
     with fake_server(metrics=EXPOSITION) as server:
-        plan = against(server, content)
+        against(server, content)
+        content["study"]["ladders"][0]["concurrency"] = [1]
         content["measurement"]["reference_requests"] = 0
         plan, said = plan_of(content), []
         session(plan, here, say=said.append)

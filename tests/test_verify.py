@@ -9,11 +9,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
-from benchmarks.workflow import copy_project, fill_store, write_study
+from benchmarks.workflow import fill_store, write_study
 
 from bench.cli import main
 from tests.forked import snakemake
 from tests.packs import rewritten
+from tests.project import copied_project
 
 pytestmark = pytest.mark.workflow
 
@@ -25,7 +26,7 @@ ALWAYS = {"who measured", "logs, engine records and checkpoints", "who packed it
 def there(tmp_path_factory):
     """A study of eight made runs, drawn to its end and packed."""
     folder = tmp_path_factory.mktemp("there").resolve()
-    copy_project(folder)
+    copied_project(folder)
     fill_store(write_study(folder, 8, 4), folder, series=20)
     done = snakemake("--nolock", "--cores", "1", "--configfile", CONFIG, "--", "results/figures/all", folder=folder)
     assert done.returncode == 0, done.stderr[-3000:]
