@@ -275,7 +275,9 @@ def test_a_name_that_no_chart_can_show_is_refused_where_it_is_read(tmp_path, sum
 @pytest.fixture(scope="module")
 def plain_page(tmp_path_factory):
     """The page of a study in which no text is odd."""
-    return Elements((page(tmp_path_factory.mktemp("plain") / "plain", results(bare_summary()), "a") / "report.html").read_text())
+    return Elements(
+        (page(tmp_path_factory.mktemp("plain") / "plain", results(bare_summary()), "a") / "report.html").read_text()
+    )
 
 
 @pytest.mark.parametrize("key", ["script", "close", "quotes", "newline"])
@@ -298,11 +300,7 @@ def test_no_text_becomes_html_in_the_report_or_a_figure(tmp_path, summary, plain
     assert not re.search("<(script|img)", (folder / "report.md").read_text())
     for svg in folder.glob("*.svg"):
         assert not {"script", "img", "foreignobject"} & set(Elements(svg.read_text()).tags)
-    assert [
-        path
-        for path in tmp_path.rglob("*")
-        if not path.is_relative_to(folder) and path.parent != tmp_path
-    ] == []
+    assert [path for path in tmp_path.rglob("*") if not path.is_relative_to(folder) and path.parent != tmp_path] == []
 
 
 # --- Packs
