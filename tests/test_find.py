@@ -28,7 +28,7 @@ def server():
 @pytest.mark.workflow
 def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_path):
     into = "--output-dir", tmp_path / "found"
-    done = find(server.base_url, *into, "--json", "--at-least", "4")
+    done = find(server.base_url, *into, "--json", "--at-least", "2")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["low"] <= MOST <= result["high"], result
