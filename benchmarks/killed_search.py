@@ -21,9 +21,11 @@ from pathlib import Path
 
 from tests.conftest import CONTENT
 from tests.fake_server import fake_server
-from tests.test_auto import MOST, Folder, searching
+from tests.test_auto import MOST, SEARCH, Folder, searching
 
-_LONGEST_S = 60.0
+from bench.records.searches import read_searches
+
+_LONGEST_S = 120.0
 
 
 def killed(folder: Folder, kills: int, draws: random.Random) -> tuple[int, int]:
@@ -61,16 +63,18 @@ def main() -> None:
         ends = []
         for kills in (options.kills, 0):
             with tempfile.TemporaryDirectory() as name:
-                folder = Folder(Path(name), searching(copy.deepcopy(CONTENT), server.base_url))
+                content = searching(copy.deepcopy(CONTENT), server.base_url)
+                content["workloads"]["longer"] = {**content["workloads"]["w"], "output_tokens": 8}
+                content["study"]["ladders"].append({**content["study"]["ladders"][0], "workload": "longer"})
+                folder = Folder(Path(name), content)
                 met, lost = killed(folder, kills, draws)
-                found = folder.search
-                ends.append(
-                    (found.limit, found.low, found.high, found.why, sorted((r.level, r.requests, r.repeat) for r in found.runs))
-                )
-                print(
-                    f"{met} of {kills} kills met the search; {lost} runs lost or changed; limit {found.limit:g} ({found.low:g} to "
-                    f"{found.high:g}), {len(found.runs)} runs, {found.why}"
-                )
+                print(f"{met} of {kills} kills met a search; {lost} runs lost or changed")
+                ended = read_searches(folder.path / SEARCH)
+                for each in ended.searches if ended else ():
+                    print(
+                        f"    {each.workload}: limit {each.limit:g} ({each.low:g} to {each.high}), {len(each.runs)} runs, {each.why}"
+                    )
+                ends.append([(x.limit, x.low, x.high, x.why) for x in ended.searches] if ended else [])
     print("the same end" if ends[0] == ends[1] else f"another end: {ends}")
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -16,12 +17,14 @@ import pytest
 import yaml
 
 from bench.errors import BenchError
+from bench.records.files import typed
 from bench.records.run import read_record
-from bench.records.searches import read_searches
+from bench.records.searches import DeploymentSearches, read_searches
 from bench.store import Store
 from bench.store.pack import pack
 from bench.store.unpack import unpack
 from bench.study import Paths, Plan, load_config, load_file
+from bench.words.searches import answer
 from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
 from tests.forked import snakemake
@@ -220,3 +223,18 @@ def test_what_cannot_be_searched_is_refused_with_its_reason(content, change, wor
     change(config)
     with pytest.raises(BenchError, match=words.replace("(", r"\(")):
         load_config(config, source="test")
+
+
+def test_answers_say_what_is_known_and_how_the_search_ended(content):
+    plan = Plan.of(load_config(searching(content), source="test"))
+    content = record(plan, (4, 50, 1), (7, 50, 1))
+    content["searches"][0]["slos"] = ["TTFT P90 ≤ 500 ms"]
+    (found,) = typed(DeploymentSearches, content).searches
+    said = answer([("a", found)])
+    assert said.question == "What is the highest load within TTFT P90 ≤ 500 ms?"
+    assert said.lines == ("a: 6 in flight (6 to 7 at 95 % confidence).",)
+    assert said.sure == ("a: 2 runs, 9 s under load: as precise as asked (± 10 %).",)
+    above = replace(found, why="above", limit=64.0, low=64.0, high=None)
+    assert answer([("a", found), ("a", replace(above, workload="v"))]).lines[1] == "a, v: 64 in flight or more."
+    assert "not yet ± 10 %" in answer([("a", replace(found, why="runs"))]).sure[0]
+    assert answer([]).lines == ()

@@ -12,6 +12,7 @@ from bench.search import Aim, Answer, Budget, Measured, Step, search
 from bench.search.belief import believe
 from bench.search.observation import FAILED, GROWTH, Excess, Observation, observed
 from bench.search.placing import place
+from bench.search.search import speeds
 from bench.study import parse_slo
 
 SLO = parse_slo("ttft_p90=1s")
@@ -91,6 +92,16 @@ def test_a_slower_machine_is_taken_off_the_load_and_the_latency():
     assert open_loop.load == pytest.approx(10.0)
     assert open_loop.excesses[COLUMN].value == pytest.approx(math.log(1.1 * 0.8))
     assert seen(8.0, 0.0).at_usual_speed(0.8, held=True).load == 8.0
+
+
+def test_a_slower_machine_counts_by_what_noise_does_not_explain():
+    assert speeds([1.0, 1.0, 0.8, None]) == [1.0] * 4  # of two nobody knows which one is usual
+    few_per_cent = [1.0, 1.0, 1.03, 0.97, 1.02]
+    assert speeds(few_per_cent) == [1.0] * 5
+    halved = speeds([1.0, 1.0, 1.02, 0.5, 0.99, None])
+    assert halved[3] == pytest.approx(0.5, rel=0.06)
+    assert halved[5] == 1.0
+    assert all(0.98 < each < 1.03 for each in (*halved[:3], halved[4]))
 
 
 def test_the_limit_is_believed_where_the_excess_rises_above_0():

@@ -190,7 +190,7 @@ class Progress:
         ]  # of one measured once more the last time counts
         runs = self._before + self.clock.total
         self._write(state="between runs", detail="", since=time.time(), run=None, finished=(*others, finished), runs=runs)
-        return self._line(finished)
+        return self._line(finished, searched=run.searched)
 
     def _write(self, **changed: Any) -> None:
         left_s = self.clock.left_s if self.clock.total else None
@@ -207,15 +207,16 @@ class Progress:
             return None
         return left_s + max(0, others) * self.clock.run_s
 
-    def _line(self, run: FinishedRun) -> str:
+    def _line(self, run: FinishedRun, *, searched: bool) -> str:
         done, record = self.clock.done, self._record
         ttft = f"TTFT P50 {run.ttft_p50_s:.3f} s" if run.ttft_p50_s is not None else "no first token"
         failed = f", {run.failed} of {run.requests} requests failed" if run.failed else ""
         left = f"; about {duration_text(record.left_s)} left" if record.left_s is not None and done < self.clock.total else ""
         if record.study_left_s is not None and record.study_left_s > (record.left_s or 0.0):
             left += f"{' here and' if left else '; about'} {duration_text(record.study_left_s)} {'in all' if left else 'left in all'}"
+        number = f"run {done}" if searched else f"run {done} of {self.clock.total}"  # of a search nobody knows how many follow
         return (
-            f"run {done} of {self.clock.total}, {run.workload}, {run.axis.replace('_', ' ')} {run.level:g}: "
+            f"{number}, {run.workload}, {run.axis.replace('_', ' ')} {run.level:g}: "
             f"{run.tokens_per_s:.0f} tokens/s, {ttft}, {run.duration_s:.1f} s{failed}{left}"
         )
 

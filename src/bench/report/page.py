@@ -25,7 +25,7 @@ from bench.models import Geometry
 from bench.parse import tail_text
 from bench.records.columns import METRICS
 from bench.records.deployment import read_facts
-from bench.records.searches import read_searches
+from bench.records.searches import SearchRecord, read_searches
 from bench.report import provenance
 from bench.report.answers import answers
 from bench.report.findings import Findings, findings
@@ -34,6 +34,7 @@ from bench.study.config import Thresholds
 from bench.words import advice, comparison, predictions, regions, trust
 from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
+from bench.words.searches import answer as search_answer
 from bench.words.searches import search_ended, search_limit
 from bench.words.verdicts import PARTS
 
@@ -89,7 +90,8 @@ def write_report(
     runs = results.runs.sort("deployment", "workload", "level", "repeat", maintain_order=True)
     known = [read_facts(path) for path in facts]
     found = findings(results, geometries or {}, settings or {})
-    answered = answers(results, found)
+    searched = [(each.deployment, one) for file in searches if (each := read_searches(file)) for one in each.searches]
+    answered = [*filter(lambda each: each.lines, [search_answer(searched)]), *answers(results, found)]
     remedied = any(AGAIN in answer.do for answer in answered)
     context: dict[str, Any] = {
         "title": title,
@@ -102,7 +104,7 @@ def write_report(
         "commit": commit,
         "overview": provenance.overview(runs, known),
         "figures": [_figure(spec) for spec in specs],
-        "searches": _searched(searches),
+        "searches": _searched(searched),
         "curves": _json(_curves(results)),
         "families": dict(runs.select("workload", "family").unique().iter_rows()),
         "saturation": [_saturates(row) for row in _laddered(results).iter_rows(named=True)],
@@ -137,19 +139,17 @@ def write_report(
         summary.write_text(_markdown(context), encoding="utf-8")
 
 
-def _searched(files: Sequence[Path]) -> list[dict[str, Any]]:
+def _searched(found: Sequence[tuple[str, SearchRecord]]) -> list[dict[str, Any]]:
     """The searches of a study, with their answers in words."""
-    records = [record for file in files if (record := read_searches(file))]
     return [
         {
-            "deployment": record.deployment,
+            "deployment": deployment,
             "workload": each.workload,
             "slos": each.slos,
             "limit": search_limit(each),
             "ended": search_ended(each),
         }
-        for record in records
-        for each in record.searches
+        for deployment, each in found
     ]
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import polars as pl
 
 from bench.analysis import verdict
 from bench.analysis.slo import goodput, judged_requests
+from bench.drift import place_of_run
 from bench.parse import parse_run
-from bench.records.run import ReferenceLoad
+from bench.records.run import RunRecord
 from bench.study import Slo
 from bench.study.config import Thresholds
 from bench.words.verdicts import reason_text
@@ -39,9 +38,7 @@ def judged_run(
     return row, () if found.valid else tuple(reason_text(reason) for reason in found.found)
 
 
-def speed(reference: ReferenceLoad | None, usual: ReferenceLoad | None) -> float:
-    """How fast the machine was at a reference load ÷ at the usual one; 1 where it is not known."""
-    if reference is None or usual is None or not reference.seconds or not usual.seconds:
-        return 1.0
-    ratio = median(usual.seconds) / median(reference.seconds)
-    return ratio if math.isfinite(ratio) and ratio > 0 else 1.0
+def speed(record: RunRecord) -> float | None:
+    """How fast the machine was, in reference loads a second: by the four fastest times, as a moment's interruption is no drift."""
+    seconds = place_of_run(record)["reference_s"]
+    return None if seconds is None else 1 / seconds

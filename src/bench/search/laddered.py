@@ -40,7 +40,6 @@ class _Known:
 
     runs: list[RunSpec] = field(default_factory=list)
     measured: list[Measured] = field(default_factory=list)
-    usual: ReferenceLoad | None = None
 
 
 @dataclass
@@ -117,8 +116,7 @@ class LadderSearches:
             rounds.one(run, place, reference)
             count += 1
             known.runs.append(run)
-            known.usual = known.usual or reference
-            known.measured.append(self._measured(asked, run, known.usual))
+            known.measured.append(self._measured(asked, run))
             return known.measured[-1]
 
         found = search(
@@ -160,11 +158,8 @@ class LadderSearches:
             if run.digest == record.digest:
                 found.append((record, run))
         found.sort(key=lambda pair: pair[0].started)
-        known = _Known(usual=next((record.reference for record, _ in found if record.reference), None))
-        for _, run in found:
-            known.runs.append(run)
-            known.measured.append(self._measured(asked, run, known.usual))
-        return known
+        runs = [run for _, run in found]
+        return _Known(runs, [self._measured(asked, run) for run in runs])
 
     def _places(self) -> list[Place]:
         """Where the deployment's measured runs stand, and those that the study lists."""
@@ -180,13 +175,13 @@ class LadderSearches:
                     found.append(record)
         return found
 
-    def _measured(self, asked: SearchSpec, run: RunSpec, usual: ReferenceLoad | None) -> Measured:
+    def _measured(self, asked: SearchSpec, run: RunSpec) -> Measured:
         key = f"{asked.digest}/{run.digest}"
         if key not in self._judged:
             folder = self.store.folder(run.digest)
             with tempfile.TemporaryDirectory() as tables:
                 row, reasons = judged_run(folder, asked.slos, self.plan.config.thresholds, Path(tables))
-            self._judged[key] = Measured(row, reasons, speed(read_record(folder / RECORD).reference, usual))
+            self._judged[key] = Measured(row, reasons, speed(read_record(folder / RECORD)))
         return self._judged[key]
 
 

@@ -136,5 +136,4 @@ class RunningServer:
 
     def _judged(self, folder: Path) -> Measured:
         row, reasons = judged_run(folder, self.slos, Thresholds(), folder)
-        usual = self._references[0] if self._references else None
-        return Measured(row, reasons, speed(read_record(folder / RECORD).reference, usual))
+        return Measured(row, reasons, speed(read_record(folder / RECORD)))

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median, variance
 from typing import Any
 
 import polars as pl
@@ -13,11 +14,14 @@ import polars as pl
 from bench.search.observation import Observation, observed
 from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, place
 
-__all__ = ["Budget", "Found", "Look", "Measured", "search"]
+__all__ = ["Budget", "Found", "Look", "Measured", "search", "speeds"]
 
 _LONGER = 2.0  # times the requests of a run that was too short
 _INVALID_IN_A_ROW = 3
 _FIRST_LATENCY_S = 0.5  # until one is known
+# Of the logarithm of a reference load's time. Of vLLM's and llama.cpp's CPU builds on two cores it was 3 to 8 %.
+_REFERENCE_NOISE = 0.05
+_FEWEST_REFERENCES = 3
 
 
 @dataclass(frozen=True)
@@ -30,11 +34,13 @@ class Budget:
 
 @dataclass(frozen=True)
 class Measured:
-    """A run: its summary row with `judged`, and why it cannot be trusted, if it cannot. speed: of the machine ÷ its usual one."""
+    """A run: its summary row with `judged`, and why it cannot be trusted, if it cannot. speed: of the machine, in any unit, by the
+    reference load before the run; None where there was none.
+    """
 
     row: Mapping[str, Any]
     reasons: tuple[str, ...] = ()
-    speed: float = 1.0
+    speed: float | None = None
 
 
 @dataclass(frozen=True)
@@ -82,8 +88,10 @@ def search(
     """
     found = Found(Answer(0.0, 0.0, math.inf, "short"))
     times: Counter[tuple[float, int]] = Counter()
+    runs: list[Measured] = []
     latency_s, longer = _FIRST_LATENCY_S, 1.0
     former = list(known)
+    before: list[float] = []
     began = len(former)  # what was invalid then may have been healed
     while True:
         step: Step | None = None
@@ -100,9 +108,15 @@ def search(
             step = placed
             requests = round(longer * aim.requests(step.load, latency_s, found.observations, near=step.near))
             measured = measure(step.load, requests, times[step.load, requests] + 1)
-        look = _look(measured, aim)
+        runs.append(measured)
+        relative = speeds([each.speed for each in runs])
+        if relative[:-1] == before:
+            found.looks.append(_look(measured, aim, relative[-1]))
+        else:  # what is usual moved
+            found.looks = [_look(each, aim, speed) for each, speed in zip(runs, relative, strict=True)]
+        before = relative
+        look = found.looks[-1]
         times[look.load, look.requests] += 1
-        found.looks.append(look)
         if look.observation is not None:
             longer = 1.0
             carried = not (look.observation.slow or look.observation.grows or look.observation.failed)
@@ -114,11 +128,28 @@ def search(
             report(look, answer_so_far(found.observations, aim, "runs"))
 
 
-def _look(measured: Measured, aim: Aim) -> Look:
+def speeds(seen: Sequence[float | None]) -> list[float]:
+    """How fast the machine was in each run ÷ its usual speed, the median of all reference loads.
+
+    A reference load is short, and noisy itself. So differences count by the share of their variance that its noise does not explain
+    (James and Stein's shrinkage), and not at all before there are three.
+
+    Args:
+        seen: of each run, by its reference load; runs of the same one have the same value.
+    """
+    logs = [math.log(speed) for speed in dict.fromkeys(seen) if speed]
+    if len(logs) < _FEWEST_REFERENCES:
+        return [1.0] * len(seen)
+    counts = max(0.0, 1 - _REFERENCE_NOISE**2 / max(variance(logs), 1e-12))
+    usual = median(logs)
+    return [math.exp(counts * (math.log(speed) - usual)) if speed else 1.0 for speed in seen]
+
+
+def _look(measured: Measured, aim: Aim, speed: float) -> Look:
     row, reasons = measured.row, measured.reasons
     observation = None if reasons else observed(row, aim.slos, aim.failed_share)
     if observation is not None:
-        observation = observation.at_usual_speed(measured.speed, held=aim.held)
+        observation = observation.at_usual_speed(speed, held=aim.held)
     return Look(row["level"], row["requests"], row["duration_s"] or 0.0, observation, reasons)
 
 

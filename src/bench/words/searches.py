@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from bench.errors import shown_share
 from bench.records.searches import SearchRecord
+from bench.words.answer import Answer, shortened
 from bench.words.loads import count_text
 
-__all__ = ["limit_text", "search_ended", "search_limit"]
+__all__ = ["answer", "limit_text", "search_ended", "search_limit"]
+
+
+def answer(found: Iterable[tuple[str, SearchRecord]]) -> Answer:
+    """What searches found; without lines where there was none.
+
+    Args:
+        found: the deployment of each search, and its record.
+    """
+    searches = list(found)
+    slos = {" and ".join(record.slos) for _, record in searches}
+    deployments = {deployment for deployment, _ in searches}
+    alone = len(deployments) == len(searches)
+    named = [(deployment if alone else f"{deployment}, {record.workload}", record) for deployment, record in searches]
+    return Answer(
+        name="searches",
+        question=f"What is the highest load within {slos.pop() if len(slos) == 1 else 'the SLOs'}?",
+        lines=shortened([f"{name}: {search_limit(record)}." for name, record in named]),
+        sure=shortened([f"{name}: {search_ended(record)}." for name, record in named]),
+    )
 
 
 def limit_text(limit: float, low: float, high: float, *, held: bool, why: str) -> str:
