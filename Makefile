@@ -78,15 +78,28 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 docs: .venv/ready
 	$(MKDOCS) serve
 
+# Two at a time, the longest ones first; what each of them prints stays together.
+CHECKS := mypy site lint imports snakefmt config format ruff
+.PHONY: $(CHECKS:%=check-%)
 check: .venv/ready
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target $(CHECKS:%=check-%)
+
+check-mypy:
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo --no-cache
-	$(BIN)/snakefmt --check Snakefile workflow
-	$(BIN)/snakemake --lint
-	$(BIN)/bench config --check
+check-site:
 	$(MKDOCS) build --strict --quiet
+check-lint:
+	$(BIN)/snakemake --lint
+check-imports:
+	$(BIN)/lint-imports --no-logo --no-cache
+check-snakefmt:
+	$(BIN)/snakefmt --check Snakefile workflow
+check-config:
+	$(BIN)/bench config --check
+check-format:
+	$(BIN)/ruff format --check .
+check-ruff:
+	$(BIN)/ruff check .
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .

@@ -42,9 +42,11 @@ main(sys.argv[1:])
 
 
 def copy_project(folder: Path) -> None:
-    """The project's tracked and new files."""
+    """The project's tracked and new files, with what is compiled of its library: each copy would compile it again."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    compiled = [str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("__pycache__/*.pyc")]
+    for name in (*listed, *compiled):
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)

@@ -1,15 +1,19 @@
 """Shared parts: a small configuration, and summaries to alter."""
 
 import copy
+import functools
 from pathlib import Path
 
 import pytest
+import vl_convert
 
 from bench.measure.metrics import metric_names
 from bench.study import load_config
 from bench.telemetry import find_catalogue
 
 ROOT = Path(__file__).parent.parent
+# Each report in a new folder bundles the libraries that it draws with, which takes a second.
+vl_convert.javascript_bundle = functools.cache(vl_convert.javascript_bundle)
 
 # What vLLM calls our metrics: its sample's name by ours, a histogram's as `…_sum` and `…_count`.
 METRICS = find_catalogue(metric_names((ROOT / "tests/data/vllm-0.32.0.prom").read_text()), "0.32.0").sample_names()

@@ -27,6 +27,7 @@ from bench.study import Paths, Plan, load_config, load_file
 from bench.words.searches import answer
 from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
+from tests.forked import snakemake
 
 MOST = 6
 SEARCH = Paths.SEARCHES.format(deployment="a")
@@ -53,11 +54,14 @@ class Folder:
     def __init__(self, path, content):
         self.path, self.content = path, content
 
-    def start(self, *, group=False):
+    def _arguments(self):
         (self.path / "study.yaml").write_text(yaml.safe_dump(self.content))
-        command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--configfile", "study.yaml"]
+        study = ["--snakefile", str(ROOT / "Snakefile"), "--configfile", "study.yaml", "--cores", "1"]
+        return [*study, "--workflow-profile", "none", "--rerun-incomplete", Paths.SUMMARY]
+
+    def start(self, *, group=False):
         return subprocess.Popen(
-            [*command, "--cores", "1", "--workflow-profile", "none", "--rerun-incomplete", Paths.SUMMARY],
+            [sys.executable, "-m", "snakemake", *self._arguments()],
             cwd=self.path,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -66,10 +70,9 @@ class Folder:
         )
 
     def run(self):
-        workflow = self.start()
-        said, _ = workflow.communicate(timeout=300)
-        assert workflow.returncode == 0, said[-6000:]
-        return said
+        done = snakemake(*self._arguments(), folder=self.path)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+        return done.stdout + done.stderr
 
     def stored(self):
         """When each run was measured, by its digest."""

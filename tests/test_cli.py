@@ -13,14 +13,16 @@ import yaml
 from bench.cli import main, workload
 from bench.load.schedule import schedule
 from bench.study import Plan, Workload, load_config
+from tests.command import bench
 from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
 
 BENCH = Path(sys.executable).parent / "bench"
 
 
-def bench(*arguments, cwd=ROOT):
-    return subprocess.run([BENCH, *map(str, arguments)], capture_output=True, text=True, cwd=cwd)
+def started(*arguments):
+    """A command in a process of its own, as a shell starts it."""
+    return subprocess.run([BENCH, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +30,7 @@ def bench(*arguments, cwd=ROOT):
     [(), ("runs",), ("discard",), ("workload",), ("scrape",), ("parse",), ("figures",), ("config",), ("models",), ("compare",)],
 )
 def test_help(command):
-    done = bench(*command, "--help")
+    done = (bench if command else started)(*command, "--help")
     assert done.returncode == 0
     assert "Usage: bench" in done.stdout
 
@@ -127,14 +129,14 @@ def test_workload_scrape_parse_and_figures_by_themselves(tmp_path):
     folder = tmp_path / "runs" / "one"
     metrics = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
     with fake_server(metrics=metrics, pages={"/version": '{"version": "0.32.0"}'}) as server:
-        done = bench(
+        done = started(
             "workload", "--num-requests", 12, "--prompt-length", 16, "--output-length", 8, "--model", "m", "--base-url", server.base_url,
             "--output-dir", folder, "--scrape", "--scrape-interval", "0.05", "--json",
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout)
         assert (told["requests"], told["outcomes"]) == (12, {"ok": 12})
-        scraped = bench(
+        scraped = started(
             "scrape",
             "--url",
             server.base_url + "/metrics",

@@ -393,14 +393,14 @@ def test_what_should_be_alike_and_is_not_is_named(summary):
 
 
 def test_a_baseline_against_itself_has_no_verdict():
-    draws = 60
+    draws = 40
     false = rate(np.random.default_rng(7), draws, Study(5, 1), any_verdict)
     assert false <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / draws)
     assert rate(np.random.default_rng(7), draws, Study(1, 2), any_verdict) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / draws)
 
 
 def test_what_the_plan_names_is_found():
-    study, draws = Study(6, 1), 40
+    study, draws = Study(6, 1), 24
     least = 0.8 - 3 * math.sqrt(0.8 * 0.2 / draws)
     dice = np.random.default_rng(7)
     for effect in (planted(math.log1p(study.visible)), delayed(study.visible)):

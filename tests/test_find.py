@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.command import bench
+from tests.conftest import ROOT
 from tests.fake_server import fake_server
 
-MOST = 6
+MOST = 3
 COMMON = ["--model", "m", "--concurrency", "--prompt-length", "16", "--output-length", "4", "--slo", "ttft_p90=500ms"]
 
 
-def find(server, folder, *options):
-    command = [sys.executable, "-m", "bench.cli", "find", "--base-url", server.base_url, *COMMON, "--output-dir", str(folder)]
-    return subprocess.run([*command, *options], capture_output=True, text=True, timeout=300)
+def find(url, *options, cwd=ROOT):
+    return bench("find", "--base-url", url, *COMMON, *options, cwd=cwd)
 
 
 @pytest.fixture
@@ -29,7 +27,8 @@ def server():
 
 @pytest.mark.workflow
 def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_path):
-    done = find(server, tmp_path / "found", "--json", "--at-least", "4")
+    into = "--output-dir", tmp_path / "found"
+    done = find(server.base_url, *into, "--json", "--at-least", "2")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["low"] <= MOST <= result["high"], result
@@ -38,10 +37,10 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
     assert json.loads((tmp_path / "found/find.json").read_text()) == result
     assert (tmp_path / "found/limit.png").read_bytes().startswith(b"\x89PNG")
     before = len(server.requests)
-    again = find(server, tmp_path / "found", "--json")
+    again = find(server.base_url, *into, "--json")
     assert json.loads(again.stdout)["limit"] == result["limit"]
     assert sum(path.endswith("completions") for path, _ in server.requests[before:]) == 0
-    lower = find(server, tmp_path / "found", "--at-least", "12")
+    lower = find(server.base_url, *into, "--at-least", "12")
     assert lower.returncode == 1
     assert "in flight" in lower.stdout
 
@@ -61,16 +60,14 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
     ],
 )
 def test_options_that_contradict_each_other_are_refused(tmp_path, options, words):
-    command = [sys.executable, "-m", "bench.cli", "find", "--base-url", "http://127.0.0.1:9", *COMMON, *options]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    done = find("http://127.0.0.1:9", *options, cwd=tmp_path)
     assert done.returncode == 2
     assert words in done.stderr
-    assert not list(Path(tmp_path).iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path):
-    command = [sys.executable, "-m", "bench.cli", "find", "--base-url", "http://127.0.0.1:9", *COMMON]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    done = find("http://127.0.0.1:9", cwd=tmp_path)
     assert done.returncode == 2
     assert "127.0.0.1:9" in done.stderr
     assert "Traceback" not in done.stderr

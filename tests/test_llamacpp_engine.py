@@ -1,4 +1,4 @@
-"""The real llama.cpp: started under the guard, measured with our client, and stopped. Its environment is built once, in seconds."""
+"""The real llama.cpp: started under the guard, measured with our client, and stopped."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from bench.engine import Server, ServerDied, prepare_engine, resolve_launch, server_info
+from bench.engine import Server, ServerDied, resolve_launch, server_info
 from bench.engines import managed
 from bench.http import get
 from bench.load.client import Load, run_load
@@ -16,9 +16,10 @@ from bench.measure.metrics import metric_names
 from bench.models import Architecture, config_of
 from bench.models.gguf import gguf_of
 from bench.records.engine import read_engine
-from bench.study import Engine, Plan, Workload, load_config
+from bench.study import Plan, Workload, load_config
 from bench.telemetry import find_catalogue
 from tests.conftest import ARCHITECTURE, CONTENT, ROOT
+from tests.project import built
 from tests.records import checkpoint as made_checkpoint
 
 pytestmark = pytest.mark.engine
@@ -29,12 +30,8 @@ ENGINE = {"kind": "llama.cpp", "source": "lock", "locks": ["workflow/envs/llama-
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
-    """The record of an environment that is built here, as tests of workflows may build theirs at the same time."""
-    record = tmp_path_factory.mktemp("engines") / "llama-cpp/engine.json"
-    locks = [str(ROOT / lock) for lock in ENGINE["locks"]]
-    prepare_engine("llama-cpp", Engine(**{**ENGINE, "locks": locks}), record, print)
-    return read_engine(record)
+def engine():
+    return read_engine(built("llama-cpp", ENGINE))
 
 
 def server_of(engine, folder, checkpoint, **deployment):

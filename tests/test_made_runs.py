@@ -1,20 +1,21 @@
 """What the benchmarks make up is what the project reads: runs that every check passes, placed and drawn by the real workflow."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import polars as pl
 import pytest
 import yaml
 from benchmarks.made import made_study, make_run
-from benchmarks.workflow import SNAKEMAKE, copy_project, fill_store, write_study
+from benchmarks.workflow import fill_store, write_study
 
 from bench.analysis import verdict
 from bench.parse import parse_run
 from bench.study import Plan, load_config
 from bench.study.config import Thresholds
+from tests.forked import snakemake
 from tests.planted import reasons
+from tests.project import copied_project
 
 pytestmark = pytest.mark.workflow
 
@@ -40,13 +41,12 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        copy_project(folder)
-        fill_store(write_study(folder, 4, 4, {"slo": ["ttft_p99=10s"], "peak_rps": 10}), folder, series=350)
+        copied_project(folder)
+        fill_store(write_study(folder, 4, 4, {"slo": ["ttft_p99=10s"], "peak_rps": 10}), folder, series=20)
 
     def jobs(self, *arguments: str, target: str = "results/figures/ttft.svg") -> set[str]:
         """The rules that Snakemake runs; `drawn` has the figures that it drew anew."""
-        command = [str(SNAKEMAKE), "--nolock", "--cores", "1", "--printshellcmds", *arguments, target]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
+        done = snakemake("--nolock", "--cores", "1", "--printshellcmds", *arguments, target, folder=self.folder)
         told = done.stdout + done.stderr
         assert done.returncode == 0, told[-3000:]
         self.drawn = {name for names in re.findall(r"^ *drawn: (.*); of", told, re.M) for name in names.split(", ")}
@@ -128,8 +128,7 @@ def test_another_peak_draws_the_fleet_alone(project):
     assert project.jobs(target="results/figures/all") == {"figures", "report", "manifest"}
     assert project.drawn == {"fleet"}
     assert project.jobs("--dry-run", target="results/figures/all") == set()
-    command = [str(SNAKEMAKE), "--nolock", "--report", "report.html", "results/figures/all"]
-    subprocess.run(command, cwd=project.folder, check=True, capture_output=True)
+    snakemake("--nolock", "--report", "report.html", "results/figures/all", folder=project.folder).check_returncode()
     page = (project.folder / "report.html").read_text()
     assert '"Figures"' in page
     for name in ("fleet", "ttft", "kv-saturation"):
@@ -147,10 +146,5 @@ def test_scheduling_is_left_to_what_happens(project):
     rules = project.folder / "workflow/rules/common.smk"
     rules.write_text(rules.read_text() + "\n\nonsuccess:\n    print('limiter', workflow.scheduler.job_rate_limiter)\n")
     project.edit("figures/charts/ttft.py")
-    done = subprocess.run(
-        [str(SNAKEMAKE), "--nolock", "--cores", "1", "results/figures/ttft.svg"],
-        cwd=project.folder,
-        capture_output=True,
-        text=True,
-    )
+    done = snakemake("--nolock", "--cores", "1", "results/figures/ttft.svg", folder=project.folder)
     assert "limiter None" in done.stdout + done.stderr

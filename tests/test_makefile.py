@@ -3,13 +3,11 @@
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
-
-BIN = Path(sys.executable).parent
+from tests.forked import snakemake
 
 
 def command(*words):
@@ -22,7 +20,7 @@ def command(*words):
 
 def test_a_study_and_a_selection_reach_the_workflow():
     words = command("figures", "CONFIG=config/studies/concurrency-small.yaml", "SELECT=falcon*_c0002_*")
-    result = subprocess.run([BIN / "snakemake", *words, "--dry-run"], cwd=ROOT, capture_output=True, text=True)
+    result = snakemake(*words, "--dry-run", folder=ROOT)
     assert result.returncode == 0, result.stderr
     assert "falcon-40b-small/short_burst_p32_o64_c0002" in result.stdout
     assert "c0004" not in result.stdout
@@ -31,7 +29,7 @@ def test_a_study_and_a_selection_reach_the_workflow():
 def test_a_key_that_is_refused_is_named_without_snakemakes_words(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text((ROOT / "config/studies/quick.yaml").read_text().replace("kv_cache_memory", "kv_cache_size"))
-    done = subprocess.run([BIN / "snakemake", *command("figures", f"CONFIG={file}")], cwd=ROOT, capture_output=True, text=True)
+    done = snakemake(*command("figures", f"CONFIG={file}"), folder=ROOT)
     assert done.returncode == 1
     first, refused, *_ = done.stderr.splitlines()[-3:]
     assert first == "The configuration is refused:"
@@ -42,7 +40,7 @@ def test_a_key_that_is_refused_is_named_without_snakemakes_words(tmp_path):
 @pytest.mark.parametrize(("name", "begins"), [("sizing", "engine"), ("running-server", "deploy"), ("two-settings", "engine")])
 def test_a_template_gets_as_far_as_its_server(name, begins):
     words = command("figures", f"CONFIG=config/templates/{name}.yaml")
-    result = subprocess.run([BIN / "snakemake", *words, "--dry-run"], cwd=ROOT, capture_output=True, text=True)
+    result = snakemake(*words, "--dry-run", folder=ROOT)
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"rule {begins}:" in result.stdout
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from benchmarks.made import made_study
-from benchmarks.workflow import SNAKEMAKE, copy_project, fill_store, write_study
+from benchmarks.workflow import SNAKEMAKE, fill_store, write_study
 
 import bench.study.specs
 from bench.cli import main
@@ -20,7 +20,9 @@ from bench.store import Store, facts_key, run_states
 from bench.store.pack import pack
 from bench.store.unpack import unpack
 from bench.study import Paths, Plan, load_file
+from tests.forked import snakemake
 from tests.packs import rewritten
+from tests.project import copied_project
 
 pytestmark = pytest.mark.workflow
 
@@ -29,8 +31,7 @@ STORE = Path(Paths.STORE)
 
 
 def workflow(*arguments):
-    command = [str(SNAKEMAKE), "--nolock", "--cores", "1", "--printshellcmds", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = snakemake("--nolock", "--cores", "1", "--printshellcmds", *arguments, folder=Path())
     told = done.stdout + done.stderr
     assert done.returncode == 0, told[-3000:]
     return {
@@ -44,8 +45,8 @@ def workflow(*arguments):
 def there(tmp_path_factory):
     """A project in which the workflow put a study's runs in place, and its pack."""
     folder = tmp_path_factory.mktemp("there").resolve()
-    copy_project(folder)
-    fill_store(write_study(folder, 4, 2), folder, series=350)
+    copied_project(folder)
+    fill_store(write_study(folder, 4, 2), folder, series=20)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert {"measure_d000", "measure_d001", "measured"} < workflow("measured")
@@ -79,7 +80,7 @@ def states(study):
 
 
 def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tmp_path, monkeypatch, capsys):
-    copy_project(tmp_path)
+    copied_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert main(["unpack", str(packed)]) == 0
     study = "results/packs/config/study.yaml"
@@ -92,7 +93,7 @@ def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tm
         == set()
     )
     shutil.rmtree(Plan.of(load_file(Path(study))).runs[1].record.parent)
-    done = subprocess.run([str(SNAKEMAKE), "--nolock", "--cores", "1", "--configfile", study], capture_output=True, text=True)
+    done = snakemake("--nolock", "--cores", "1", "--configfile", study, folder=tmp_path)
     assert done.returncode != 0
     assert "1 of 4 runs are not in the pack, such as d000/" in done.stdout + done.stderr
     beside = Path("results/packs/config")
@@ -270,12 +271,12 @@ def test_a_later_pack_of_a_session_that_went_on_replaces_the_earlier_one(copy, h
 
 def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path, monkeypatch, capsys):
     """What the workflow knows of its own deployments would have it start an engine for those of the pack."""
-    copy_project(tmp_path)
+    copied_project(tmp_path)
     content = made_study(4, 2)
     content["deployments"] = {name: {**d, "kv_cache_memory": "48MiB"} for name, d in content["deployments"].items()}
     (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(content))
     monkeypatch.chdir(tmp_path)
-    fill_store(Plan.of(load_file(CONFIG)), tmp_path, series=350)
+    fill_store(Plan.of(load_file(CONFIG)), tmp_path, series=20)
     workflow("measured")
     before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
     assert main(["unpack", str(packed)]) == 2
@@ -293,13 +294,13 @@ def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path
 
 
 def test_an_own_engine_of_the_same_name_is_left_alone(packed, tmp_path, monkeypatch):
-    copy_project(tmp_path)
+    copied_project(tmp_path)
     content = made_study(2, 2)
     content["engines"]["none"]["command"] = ["false"]
     text = yaml.safe_dump(content).replace("d000", "mine")
     (tmp_path / "config/config.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
-    fill_store(Plan.of(load_file(CONFIG)), tmp_path, series=350)
+    fill_store(Plan.of(load_file(CONFIG)), tmp_path, series=20)
     workflow("measured")
     assert main(["unpack", str(packed)]) == 0
     jobs = workflow(

@@ -1,7 +1,5 @@
 """Tensor, pipeline and data parallelism: one number of GPUs for everybody, memory of each device, and several engines behind one endpoint."""
 
-import subprocess
-
 import polars as pl
 import pytest
 import yaml
@@ -34,7 +32,7 @@ from bench.study import Plan, load_config
 from bench.study.config import Thresholds
 from tests import records
 from tests.conftest import ARCHITECTURE, ROOT
-from tests.project import BIN
+from tests.forked import snakemake
 
 EIGHT = {"pipeline_parallel": 2, "data_parallel": 4}
 
@@ -88,9 +86,7 @@ def test_slurm_is_asked_for_them(content, tmp_path):
         "--configfile",
         str(tmp_path / "study.yaml"),
     ]
-    result = subprocess.run(
-        [BIN / "snakemake", "--snakefile", ROOT / "Snakefile", *words], cwd=ROOT, capture_output=True, text=True
-    ).stdout
+    result = snakemake("--snakefile", ROOT / "Snakefile", *words, folder=ROOT).stdout
     assert "gpu=8" in result[result.index("rule measure_a:") :].split("\n\n")[0], result[-3000:]
 
 

@@ -254,9 +254,9 @@ def test_a_search_goes_on_from_what_is_known():
 def test_planted_limits_lie_within_their_intervals():
     """benchmarks/search.py has three hundred, simulated servers among them; of these at most one may be missed by chance."""
     found = [
-        by_search(of_curve(number, 3), number) for number in range(9) if number != 3
-    ]  # a flat tail takes every run there is
-    assert sum(each["holds"] for each in found) >= 7
-    assert sum(each["narrow"] for each in found) >= 7
-    assert sum(each["near"] for each in found) >= 7
+        by_search(of_curve(number, 3), number) for number in (0, 1, 2, 4, 5)
+    ]  # of each shape; a flat tail takes every run there is
+    assert sum(each["holds"] for each in found) >= 4
+    assert sum(each["narrow"] for each in found) >= 4
+    assert sum(each["near"] for each in found) >= 4
     assert PRECISION == 0.1

@@ -52,7 +52,7 @@ class Processes(threading.Thread):
         self.seen, self._ended = set(), threading.Event()
 
     def run(self):
-        while not self._ended.wait(0.05):
+        while not self._ended.wait(0.1):
             for file in Path("/proc").glob("[0-9]*/cmdline"):
                 try:
                     self.seen.add(file.read_bytes())

@@ -140,7 +140,7 @@ def project(tmp_path_factory):
     """Two deployments of a real engine. The sessions take a while, so that there is a middle; that of `one` more than 30 s."""
     project = Project(tmp_path_factory.mktemp("project").resolve(), CONFIG)
     project.config["study"]["ladders"] = [
-        {"deployment": "one", "workload": "steady", "request_rate": [2.5], "repeats": 7},
+        {"deployment": "one", "workload": "steady", "request_rate": [1.25], "repeats": 4},
         {"deployment": "two", "workload": "steady", "request_rate": [10], "repeats": 7},
     ]
     project.config["deployments"]["two"] = project.config["deployments"]["one"] | {"max_num_seqs": 2}
@@ -237,7 +237,7 @@ def test_a_study_survives_all_that_may_end_its_jobs(project, cluster):
         assert {digest: after[digest] for digest in before} == before  # what was finished was not measured again
     assert project.servers("llama") == []
     summary = pl.read_parquet(project.folder / "results/summary.parquet")
-    assert summary["ok"].to_list() == [10] * 14
+    assert summary["ok"].to_list() == [10] * 11
     assert json.loads((project.folder / "results/figures/all").read_text())["figures"]
 
 

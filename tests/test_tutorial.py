@@ -6,8 +6,9 @@ import subprocess
 import pytest
 import yaml
 
+from tests.command import bench
 from tests.conftest import ROOT
-from tests.project import BIN, LENIENT, Project
+from tests.project import LENIENT, Project
 
 pytestmark = pytest.mark.engine
 
@@ -43,9 +44,7 @@ def test_the_study_is_measured_and_says_where_the_cache_is_full(project, texts):
     measured, report = measure(project, texts[0])
     assert measured == 7
     assert re.search(r"- mine · burst: the KV cache is full at (8|12) in flight", report)
-    listed = subprocess.run(
-        [BIN / "bench", "runs", "--configfile", "my-study.yaml"], cwd=project.folder, capture_output=True, text=True
-    )
+    listed = bench("runs", "--configfile", "my-study.yaml", cwd=project.folder)
     assert "7 runs: 7 measured" in listed.stdout
 
 
@@ -57,6 +56,6 @@ def test_a_level_and_a_decision_measure_that_level_alone(project, texts):
     assert "instances for 500/s" in report
     size = "size results:mine --workload chat --slo ttft_p90=150ms --slo tpot_p90=25ms --peak-rps 800"
     assert f"bench {size}" in (ROOT / "docs/tutorial/decision.md").read_text()
-    sized = subprocess.run([BIN / "bench", *size.split()], cwd=project.folder, capture_output=True, text=True)
+    sized = bench(*size.split(), cwd=project.folder)
     # A slow machine carries nothing within these limits; the tutorial says what to do then.
     assert "instances" in sized.stdout or "no measured load meets the SLOs" in sized.stderr

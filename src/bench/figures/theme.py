@@ -7,6 +7,7 @@ from typing import Any
 
 import altair as alt
 import polars as pl
+from altair.utils.schemapi import _deep_copy as deep_copy
 
 from bench.figures.curves import curve_column, named, with_curve
 from bench.figures.results import Results
@@ -60,6 +61,18 @@ _UNITS = {"concurrency": "requests in flight", "request_rate": "requests/s", "ti
 _FONT = "Helvetica, Arial, sans-serif"
 # Charts show what the tables hold; a study of more rows than Altair's default limit is no mistake.
 alt.data_transformers.disable_max_rows()
+
+
+def _copied(chart: Any, _memo: Any = None) -> Any:
+    """A deep copy of a chart of charts. Altair would build the copy as it built the chart, with two more copies of its parts."""
+    copy = object.__new__(type(chart))
+    object.__setattr__(copy, "_args", chart._args)
+    object.__setattr__(copy, "_kwds", {key: deep_copy(part, set()) for key, part in chart._kwds.items()})
+    return copy
+
+
+for _compound in (alt.LayerChart, alt.HConcatChart, alt.VConcatChart, alt.ConcatChart):
+    _compound.__deepcopy__ = _copied  # type: ignore[union-attr]
 
 
 def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
@@ -151,7 +164,7 @@ def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDa
 
     Hollow where `whole` is true: a whole run on a curve whose other levels are steady windows (`Results.whole_runs`).
     """
-    common = {"x": x, "y": y, "color": colour, "size": alt.value(45), **more}
+    common = {"x": x, "y": y, "color": colour, "size": alt.SizeValue(45), **more}
     valid = chart.transform_filter("datum.valid && !datum.whole").mark_point(filled=True, opacity=1).encode(**common)
     whole = chart.transform_filter("datum.valid && datum.whole").mark_point(fill="white", strokeWidth=1.5, opacity=1)
     del common["size"]
@@ -159,9 +172,9 @@ def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDa
     invalid = (
         chart.transform_filter("!datum.valid")
         .mark_point(shape="cross", filled=False, angle=45, strokeWidth=1.5, opacity=1)
-        .encode(**common, size=alt.value(70))
+        .encode(**common, size=alt.SizeValue(70))
     )
-    hollow = whole.encode(x=x, y=y, color=colour, size=alt.value(60), **{k: v for k, v in more.items() if k != "size"})
+    hollow = whole.encode(x=x, y=y, color=colour, size=alt.SizeValue(60), **{k: v for k, v in more.items() if k != "size"})
     return alt.LayerChart(layer=[valid, hollow, invalid])
 
 
@@ -191,7 +204,7 @@ def layered(*layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
 def nothing_to_show(why: str) -> alt.LayerChart:
     """A panel that says why it is empty."""
     text = alt.Chart(pl.DataFrame({"said": [f"Nothing to show: {why}."]})).mark_text(fontSize=13, color="#555555")
-    return alt.LayerChart(layer=[text.encode(text="said:N")]).properties(width=WIDTH, height=60)
+    return alt.LayerChart(layer=[text.encode(text=alt.Text("said:N"))]).properties(width=WIDTH, height=60)
 
 
 def finish(chart: Any, title: str, notes: Sequence[str]) -> alt.TopLevelMixin:

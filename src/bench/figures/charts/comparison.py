@@ -118,10 +118,10 @@ def _panel(loads: pl.DataFrame, regions: pl.DataFrame, together: pl.DataFrame, y
         scale=alt.Scale(domain=list(_VERDICTS), range=[shape for _, shape in _VERDICTS.values()]),
     )
     tooltip = [
-        "load:N",
+        alt.Tooltip("load:N"),
         *(alt.Tooltip(f"{key}:Q", format="+.1f") for key in ("percent", "low", "high")),
-        "verdict:N",
-        "pairs:Q",
+        alt.Tooltip("verdict:N"),
+        alt.Tooltip("pairs:Q"),
     ]
     each, thirds, whole = alt.Chart(loads), alt.Chart(regions), alt.Chart(together)
     heading = f"{metric.title} ({'more' if metric.higher_is_better else 'less'} is better)"

@@ -67,7 +67,12 @@ def economics_chart(results: Results) -> alt.FacetChart | alt.LayerChart:
     )
     dashes = list(_DASHES.values())
     dash = alt.StrokeDash("line:N", title=None, sort=names, legend=strokes, scale=alt.Scale(domain=names, range=dashes))
-    tooltip = ["curve:N", "line:N", "level:Q", alt.Tooltip("usd:Q", title="USD an hour", format=".4f")]
+    tooltip = [
+        alt.Tooltip("curve:N"),
+        alt.Tooltip("line:N"),
+        alt.Tooltip("level:Q"),
+        alt.Tooltip("usd:Q", title="USD an hour", format=".4f"),
+    ]
     base = alt.Chart(rows)
     plain = base.transform_filter("datum.best === false")
     chart: alt.FacetChart = (

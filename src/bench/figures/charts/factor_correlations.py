@@ -52,19 +52,20 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
         x=alt.X("metric:N", title=None, sort=titles, axis=alt.Axis(labelAngle=0, labelExpr="split(datum.label, ' (')[0]")),
         y=alt.Y("factor:N", title=None, sort=list(FACTORS.values())),
     )
-    tooltip = ["factor:N", "metric:N", alt.Tooltip("r:Q", format=".3f"), alt.Tooltip("rank_r:Q", title="Spearman's ρ", format=".3f"),
-               "interval:N", "band:N", alt.Tooltip("n:Q", title="configurations")]  # fmt: skip
+    tooltip = [alt.Tooltip("factor:N"), alt.Tooltip("metric:N"), alt.Tooltip("r:Q", format=".3f"),
+               alt.Tooltip("rank_r:Q", title="Spearman's ρ", format=".3f"),
+               alt.Tooltip("interval:N"), alt.Tooltip("band:N"), alt.Tooltip("n:Q", title="configurations")]  # fmt: skip
     cells = base.mark_rect().encode(
         color=alt.Color("r:Q", legend=None, scale=alt.Scale(domain=[-1, 1], scheme="blueorange")), tooltip=tooltip
     )
     ink = alt.Color("ink:N", scale=None)
     number = base.mark_text(dy=-20, fontSize=14, fontWeight="bold").encode(text=alt.Text("r:Q", format=".2f"), color=ink)
-    strength = base.mark_text(dy=-4, fontSize=11).encode(text="band:N", color=ink)
-    between = base.mark_text(dy=10, fontSize=10).encode(text="interval:N", color=ink)
+    strength = base.mark_text(dy=-4, fontSize=11).encode(text=alt.Text("band:N"), color=ink)
+    between = base.mark_text(dy=10, fontSize=10).encode(text=alt.Text("interval:N"), color=ink)
     ranks = (
         base.transform_calculate(rho="'ρ ' + format(datum.rank_r, '.2f')")
         .mark_text(dy=23, fontSize=10)
-        .encode(text="rho:N", color=ink)
+        .encode(text=alt.Text("rho:N"), color=ink)
     )
     chart: alt.FacetChart = (
         alt.layer(cells, number, strength, between, ranks, data=rows)

@@ -85,12 +85,13 @@ def _panel(
     mean, low = (
         alt.Y(f"{end}:Q", title=title, scale=scale, axis=alt.Axis(tickCount=4, format="~g")) for end in ("mean", "low")
     )
-    tooltip = ["model:N", "value:Q", *(alt.Tooltip(f"{key}:Q", format=".4g") for key in ("mean", "low", "high")),
+    tooltip = [alt.Tooltip("model:N"), alt.Tooltip("value:Q"),
+               *(alt.Tooltip(f"{key}:Q", format=".4g") for key in ("mean", "low", "high")),
                alt.Tooltip("n:Q", title="configurations")]  # fmt: skip
     base = alt.Chart(rows)
     return alt.LayerChart(
         layer=[
-            base.mark_area(opacity=0.25).encode(x=x, y=low, y2="high:Q", color=colour),
+            base.mark_area(opacity=0.25).encode(x=x, y=low, y2=alt.Y2("high:Q"), color=colour),
             base.mark_line().encode(x=x, y=mean, color=colour),
             base.mark_point(filled=True, size=35, opacity=1).encode(x=x, y=mean, color=colour, shape=shape, tooltip=tooltip),
         ]

@@ -94,7 +94,7 @@ def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
     found = pl.struct("c_max", "usable_rps", "usable_low", "usable_high")
     another = found.ne_missing(found.shift().over("curve"))
     rows = rows.filter(another | pl.col("limit_s").is_in([slo.limit_s, last]))
-    tooltip = ["curve:N", alt.Tooltip("limit_s:Q", title="limit (s)", format=".3g"), alt.Tooltip("c_max:Q", title="C_max"),
+    tooltip = [alt.Tooltip("curve:N"), alt.Tooltip("limit_s:Q", title="limit (s)", format=".3g"), alt.Tooltip("c_max:Q", title="C_max"),
             alt.Tooltip("usable_rps:Q", title="usable requests/s", format=".3g"),
             *(alt.Tooltip(f"usable_{end}:Q", title=f"{end} end", format=".3g") for end in ("low", "high"))]  # fmt: skip
     base = alt.Chart(rows.select("curve", "limit_s", "c_max", "usable_rps", "usable_low", "usable_high"))
@@ -105,7 +105,7 @@ def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
     )
     known = alt.Chart(rows.drop_nulls(["usable_low", "usable_high"]).select("curve", "limit_s", "usable_low", "usable_high"))
     bars = known.mark_rule(opacity=0.5).encode(
-        x=x, y=alt.Y("usable_low:Q", title=_RATE), y2="usable_high:Q", color=curve_colour(results)
+        x=x, y=alt.Y("usable_low:Q", title=_RATE), y2=alt.Y2("usable_high:Q"), color=curve_colour(results)
     )
     return alt.LayerChart(layer=[now, bars, lines, dots]).properties(width=_WIDTH, height=HEIGHT)
 
@@ -132,11 +132,18 @@ def _by_peak(results: Results, planned: float) -> alt.LayerChart:
         .mark_point(filled=True, size=45, opacity=1)
         .encode(x=x, y=y, color=curve_colour(results), shape=curve_shape(results))
     )
-    tooltip = ["curve:N", "peak:Q", "instances:Q", "gpus:Q", "fewest:Q", "most:Q"]
+    tooltip = [
+        alt.Tooltip("curve:N"),
+        alt.Tooltip("peak:Q"),
+        alt.Tooltip("instances:Q"),
+        alt.Tooltip("gpus:Q"),
+        alt.Tooltip("fewest:Q"),
+        alt.Tooltip("most:Q"),
+    ]
     hover = base.mark_point(size=25, opacity=0).encode(x=x, y=y, tooltip=tooltip)
     ranges = alt.Chart(frame.drop_nulls(["fewest", "most"]).select("curve", "peak", "fewest", "most"))
     shade = ranges.mark_area(interpolate="step-before", opacity=0.15).encode(
-        x=x, y=alt.Y("fewest:Q", title=_MACHINES), y2="most:Q", color=curve_colour(results)
+        x=x, y=alt.Y("fewest:Q", title=_MACHINES), y2=alt.Y2("most:Q"), color=curve_colour(results)
     )
     return alt.LayerChart(layer=[now, shade, lines, dots, hover]).properties(width=_WIDTH, height=HEIGHT)
 

@@ -54,7 +54,7 @@ def _panel(results: Results, runs: pl.DataFrame, column: str) -> alt.LayerChart:
     shown = runs.filter(pl.col(column).is_not_null())
     y = alt.Y(f"{column}:Q", title=what, scale=alt.Scale(domain=[0, 1.05 * float(shown[column].max() or 1)]))  # type: ignore[arg-type]
     base = alt.Chart(shown.select("curve", "curve_size", "level", column, "valid", "run"))
-    tooltip = ["run:N", "level:Q", alt.Tooltip(f"{column}:Q", format=digits)]
+    tooltip = [alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip(f"{column}:Q", format=digits)]
     return alt.LayerChart(
         layer=[
             median_lines(shown, column, x, y, colour),

@@ -54,6 +54,6 @@ def kv_saturation(results: Results) -> alt.LayerChart:
             colour,
             shape=curve_shape(results),
             size=curve_size(),
-            tooltip=["run:N", "level:Q", alt.Tooltip("kv_usage_peak:Q", format=".1%")],
+            tooltip=[alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip("kv_usage_peak:Q", format=".1%")],
         ),
     )

@@ -67,7 +67,7 @@ def memory_pressure(results: Results) -> alt.ConcatChart:
                 y=alt.Y("value:Q", title="requests"),
                 color=colour,
                 strokeDash=dash,
-                tooltip=["series:N", alt.Tooltip("value:Q", title="requests"), when],
+                tooltip=[alt.Tooltip("series:N"), alt.Tooltip("value:Q", title="requests"), when],
             )
             .properties(width=280, height=180)
         )

@@ -66,7 +66,7 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
             predicted_rules(runs, x, colour),
             median_lines(runs, column, x, y, colour),
             intervals.mark_errorbar(ticks=True, clip=True, thickness=1.2).encode(
-                x=x, y=alt.Y("low:Q", title="output tokens/s"), y2="high:Q", color=colour
+                x=x, y=alt.Y("low:Q", title="output tokens/s"), y2=alt.Y2("high:Q"), color=colour
             ),
             points(
                 base,
@@ -75,7 +75,7 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
                 colour,
                 shape=curve_shape(results),
                 size=curve_size(),
-                tooltip=["run:N", "level:Q", alt.Tooltip(f"{column}:Q", format=".0f")],
+                tooltip=[alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip(f"{column}:Q", format=".0f")],
             ),
             *point_layers(results, turning_points(results, found, column), y, colour),
         ).properties(width=360, height=HEIGHT)
@@ -93,9 +93,9 @@ def _strips(results: Results, found: pl.DataFrame) -> alt.LayerChart:
     base = alt.Chart(region_bands(results, found)).encode(
         y=alt.Y("curve:N", title=None, axis=None, sort=curve_column(results), scale=alt.Scale(domain=curve_column(results)))
     )
-    bands = base.mark_rect().encode(x=level_axis(results, "begin").axis(None), x2="end:Q", color=region_colour())
+    bands = base.mark_rect().encode(x=level_axis(results, "begin").axis(None), x2=alt.X2("end:Q"), color=region_colour())
     letters = base.mark_text(fontSize=11, fontWeight="bold").encode(
-        x=level_axis(results, "middle").axis(None), text="region:N", color=curve_colour(results).legend(None)
+        x=level_axis(results, "middle").axis(None), text=alt.Text("region:N"), color=curve_colour(results).legend(None)
     )
     strips: alt.LayerChart = alt.layer(bands, letters).resolve_scale(color="independent")
     return strips

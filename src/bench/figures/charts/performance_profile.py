@@ -94,8 +94,8 @@ def _panel(results: Results, runs: pl.DataFrame, found: pl.DataFrame, words: lis
         )
     ]
     layers: alt.LayerChart = alt.layer(
-        bands.mark_rect().encode(x=level_axis(one, "begin", log=log), x2="end:Q", color=region_colour()),
-        letters.encode(x=level_axis(one, "middle", log=log), y=alt.value(0), text="region:N"),
+        bands.mark_rect().encode(x=level_axis(one, "begin", log=log), x2=alt.X2("end:Q"), color=region_colour()),
+        letters.encode(x=level_axis(one, "middle", log=log), y=alt.value(0), text=alt.Text("region:N")),
         predicted_rules(runs, x, colour),
         median_lines(runs, _COLUMN, x, y, colour),
         points(
@@ -103,7 +103,7 @@ def _panel(results: Results, runs: pl.DataFrame, found: pl.DataFrame, words: lis
             y,
             x,
             colour,
-            tooltip=["run:N", "level:Q", alt.Tooltip(f"{_COLUMN}:Q", format=".0f")],
+            tooltip=[alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip(f"{_COLUMN}:Q", format=".0f")],
         ),
         *point_layers(one, turning_points(one, found, _COLUMN, log=log), y, _BLACK, log=log),
         *marks,

@@ -57,30 +57,35 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
         base, curve = alt.Chart(data), alt.Chart(known)
         panels.append(
             alt.layer(
-                base.mark_rule().encode(x=x, y=y, y2="below:Q", color=colour, strokeWidth=curve_width()),
+                base.mark_rule().encode(x=x, y=y, y2=alt.Y2("below:Q"), color=colour, strokeWidth=curve_width()),
                 base.mark_point(filled=True, opacity=1).encode(
                     x=x,
                     y=y,
                     color=colour,
                     shape=shape,
                     size=curve_size(),
-                    tooltip=["curve:N", "measured:Q", alt.Tooltip("predicted:Q", format=".1f"), "below:Q"],
+                    tooltip=[
+                        alt.Tooltip("curve:N"),
+                        alt.Tooltip("measured:Q"),
+                        alt.Tooltip("predicted:Q", format=".1f"),
+                        alt.Tooltip("below:Q"),
+                    ],
                 ),
                 base.mark_point(size=260, strokeWidth=1.5).encode(
                     x=x,
-                    y="predicted:Q",
+                    y=alt.Y("predicted:Q"),
                     color=colour,
                     shape=shape,
-                    tooltip=["curve:N", alt.Tooltip("predicted:Q", format=".1f")],
+                    tooltip=[alt.Tooltip("curve:N"), alt.Tooltip("predicted:Q", format=".1f")],
                 ),
                 curve.mark_rule(strokeWidth=1.2).encode(
-                    x=beside, y=alt.Y("saturation_low:Q", title=load), y2="saturation_high:Q", color=colour
+                    x=beside, y=alt.Y("saturation_low:Q", title=load), y2=alt.Y2("saturation_high:Q"), color=colour
                 ),
                 curve.mark_tick(size=10, thickness=3, orient="horizontal", opacity=1).encode(
                     x=beside,
                     y=alt.Y("saturation_at:Q", title=load),
                     color=colour,
-                    tooltip=["curve:N", alt.Tooltip("text:N", title="B|C")],
+                    tooltip=[alt.Tooltip("curve:N"), alt.Tooltip("text:N", title="B|C")],
                 ),
             ).properties(width=340, height=HEIGHT)
         )

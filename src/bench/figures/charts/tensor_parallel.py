@@ -68,8 +68,8 @@ def tensor_parallel(results: Results) -> alt.HConcatChart | alt.LayerChart:
     columns = ["deployment", "run", "series", "level", "throughput_tokens_per_s", "kv_usage_peak", "valid", "whole"]
     every = alt.Chart(runs.select(columns))
     tooltip = [
-        "run:N",
-        "level:Q",
+        alt.Tooltip("run:N"),
+        alt.Tooltip("level:Q"),
         alt.Tooltip("throughput_tokens_per_s:Q", format=".0f"),
         alt.Tooltip("kv_usage_peak:Q", format=".1%"),
     ]
@@ -84,10 +84,14 @@ def tensor_parallel(results: Results) -> alt.HConcatChart | alt.LayerChart:
     gain = alt.Chart(_efficiency(runs))
     share = alt.Y("efficiency:Q", title="efficiency", axis=alt.Axis(format="%"), scale=alt.Scale(domainMin=0))
     middle = alt.layer(
-        alt.Chart(pl.DataFrame({"whole": [1.0]})).mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(y="whole:Q"),
+        alt.Chart(pl.DataFrame({"whole": [1.0]})).mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(y=alt.Y("whole:Q")),
         gain.mark_line().encode(x=x, y=share, color=colour),
         gain.mark_point(filled=True, size=45, opacity=1).encode(
-            x=x, y=share, color=colour, shape=shape, tooltip=["series:N", "level:Q", alt.Tooltip("efficiency:Q", format=".0%")]
+            x=x,
+            y=share,
+            color=colour,
+            shape=shape,
+            tooltip=[alt.Tooltip("series:N"), alt.Tooltip("level:Q"), alt.Tooltip("efficiency:Q", format=".0%")],
         ),
     )
     usage = alt.X(

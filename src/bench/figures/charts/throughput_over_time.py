@@ -41,12 +41,12 @@ def throughput_over_time(results: Results) -> alt.FacetChart:
         .encode(
             x=alt.X("elapsed_s:Q", title="time since the run's start (s)"),
             y=alt.Y("value:Q", title="output tokens/s"),
-            detail="level:Q",
+            detail=alt.Detail("level:Q"),
             color=alt.Color("level:O", title=results.axis.replace("_", " "), scale=scale, legend=alt.Legend(format="~g")),
             strokeDash=alt.StrokeDash(
                 "valid:N", title="valid", legend=None, scale=alt.Scale(domain=[True, False], range=[[1, 0], [3, 3]])
             ),
-            tooltip=["level:Q", alt.Tooltip("elapsed_s:Q", format=".2f"), alt.Tooltip("value:Q", format=".0f")],
+            tooltip=[alt.Tooltip("level:Q"), alt.Tooltip("elapsed_s:Q", format=".2f"), alt.Tooltip("value:Q", format=".0f")],
         )
         .properties(width=280, height=260)
         .facet(facet=alt.Facet("curve:N", title=None, sort=curve_column(results)), columns=PANELS_A_ROW)

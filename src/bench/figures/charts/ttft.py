@@ -80,7 +80,7 @@ def ttft(results: Results) -> alt.FacetChart:
         .mark_line()
         .encode(x=x, y=y, color=colour, strokeDash=dash)
     )
-    whiskers = valid.mark_errorbar(ticks=True, thickness=1.5).encode(x=x, y=y, y2="bound:Q", color=colour)
+    whiskers = valid.mark_errorbar(ticks=True, thickness=1.5).encode(x=x, y=y, y2=alt.Y2("bound:Q"), color=colour)
     # White below, so that no line runs through a hole.
     ground = (
         valid.transform_filter(f"datum.told == '{_NO_BOUND}'")
@@ -94,7 +94,7 @@ def ttft(results: Results) -> alt.FacetChart:
         color=colour,
         tooltip=[
             alt.Tooltip("told:N", title="TTFT"),
-            "level:Q",
+            alt.Tooltip("level:Q"),
             alt.Tooltip("ttft_n:Q", title="requests"),
             alt.Tooltip("seconds:Q", format=".3f"),
             alt.Tooltip("bound:Q", title="99 % bound", format=".3f"),
@@ -104,7 +104,12 @@ def ttft(results: Results) -> alt.FacetChart:
         alt.Chart(long)
         .transform_filter("!datum.valid")
         .mark_point(shape="cross", angle=45, size=60, strokeWidth=1.5)
-        .encode(x=x, y=y, color=colour, tooltip=["measure:N", "level:Q", alt.Tooltip("seconds:Q", format=".3f")])
+        .encode(
+            x=x,
+            y=y,
+            color=colour,
+            tooltip=[alt.Tooltip("measure:N"), alt.Tooltip("level:Q"), alt.Tooltip("seconds:Q", format=".3f")],
+        )
     )
     limits = [
         alt.Chart(long)

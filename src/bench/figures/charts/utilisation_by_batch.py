@@ -67,12 +67,12 @@ def _drawn(runs: pl.DataFrame) -> alt.TopLevelMixin:
             scale=alt.Scale(domain=counts, range=_shades(len(counts))),
         ),
         tooltip=[
-            *("model:N", "level:Q", "tensor_parallel:O"),
+            *("model:N", alt.Tooltip("level:Q"), "tensor_parallel:O"),
             *(alt.Tooltip(f"{key}:Q", format=".1%") for key in ("share", "low", "high")),
             alt.Tooltip("n:Q", title="configurations"),
         ],
     )
-    spread = base.mark_rule(strokeWidth=1.2).encode(y=alt.Y("low:Q", title=title, scale=scale), y2="high:Q")
+    spread = base.mark_rule(strokeWidth=1.2).encode(y=alt.Y("low:Q", title=title, scale=scale), y2=alt.Y2("high:Q"))
     chart: alt.FacetChart = (
         alt.layer(bars, spread, data=rows).properties(width=300, height=240).facet(column=alt.Column("model:N", title=None))
     )
