@@ -1,9 +1,10 @@
-"""A real vLLM, measured in a copy of the project from nothing to the summary table: what only it does.
+"""A real vLLM, measured in a copy of the project from nothing to figures: what only it does.
 
 What holds of any engine is tested on one that starts in a second: tests/test_study_grows.py.
 """
 
 import json
+import re
 import signal
 import time
 
@@ -51,7 +52,7 @@ CONFIG = {
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A study measured to its table. Its server is killed after all of that: its engine's process must go with it, and another be started.
+    """A study measured to its figures. Its server is killed after all of that: its engine's process must go with it, and another be started.
 
     A vLLM takes a minute of a core to start, so the workflow is ended while the second one begins to.
     """
@@ -75,7 +76,7 @@ def project(tmp_path_factory):
     assert workflow.wait(timeout=60) != 0
     assert project.nothing_left()
     ladders[0] = BURSTS
-    project.run(target="results/summary.parquet")
+    project.run()
     yield project
     for process in project.processes():
         process.kill()
@@ -90,7 +91,7 @@ def runs(project):
 
 def test_a_server_that_is_killed_is_started_again_and_what_was_measured_is_kept(project, runs):
     assert "starting it once more" in project.said()
-    assert project.server_starts("one") == 2  # none for the table
+    assert project.server_starts("one") == 2  # none for the figures
     assert len(runs) == 7
     assert all(row["failed"] == 0 for row in runs.values())  # the dead server's failures are no run's
 
@@ -129,3 +130,13 @@ def test_prefixes_come_from_the_cache_as_the_workload_implies(runs):
     assert runs["same", 2]["prefix_hit_rate"] == pytest.approx(64 / 96)
     assert runs["turns", 2]["prefix_hit_rate"] == pytest.approx((96 + 128) / (96 + 152 + 208))
     assert runs["closed", 2]["prefix_hit_rate"] == 0
+
+
+def test_figures_and_report_are_there(project):
+    manifest = json.loads((project.folder / "results/figures/all").read_text())
+    assert len(manifest["figures"]) == 18
+    for name in manifest["figures"]:
+        assert (project.folder / "results/figures" / name).stat().st_size > 500
+    page = (project.folder / "results/report.html").read_text()
+    assert "End to end" in page
+    assert not re.findall(r'(?:src|href)="https?:', page)
