@@ -19,7 +19,7 @@ import yaml
 from bench.errors import BenchError
 from bench.records.files import typed
 from bench.records.run import read_record
-from bench.records.searches import DeploymentSearches, read_searches
+from bench.records.searches import SearchRecord, read_searches
 from bench.store import Store
 from bench.store.pack import pack
 from bench.store.unpack import unpack
@@ -117,7 +117,7 @@ def test_a_search_killed_in_a_run_goes_on_and_its_runs_are_runs_like_all_others(
     # Nothing more is measured, not even where a run is gone from its place.
     sent = len(server.requests)
     assert "Nothing to be done" in folder.run()
-    plan = Plan.of(load_config(folder.content, source="test"), records=tmp_path / Paths.SEARCHES)
+    plan = Plan.of(load_config(folder.content, source="test"), results=tmp_path / Paths.RESULTS)
     shutil.rmtree((tmp_path / plan.runs[0].record).parent)
     (tmp_path / Paths.SUMMARY).unlink()
     folder.run()
@@ -147,30 +147,25 @@ def test_a_search_killed_in_a_run_goes_on_and_its_runs_are_runs_like_all_others(
     assert by_hand.digest in {run.digest for run in folder.search.runs}
 
 
-def record(plan, *runs):
-    """A record of a search that measured `runs`: levels, requests and repeats."""
+def results(folder, plan, *runs):
+    """Results with records of runs of the plan's search: levels, requests and repeats, in their order."""
     (search,) = plan.searches
-    measured = [
-        {"level": level, "requests": n, "repeat": r, "digest": search.run(level, n, r).digest, "excess": {}}
-        for level, n, r in runs
-    ]
-    answer = {"why": "found", "limit": 6, "low": 6, "high": 7, "seconds": 9.0}
-    of = {"name": search.name, "workload": "w", "digest": search.digest, "axis": "concurrency", "slos": [], "precision": 0.1}
-    return {"deployment": "a", "digest": search.deployment.digest, "searches": [{**of, **answer, "runs": measured}]}
-
-
-def written(folder, content):
-    path = folder / "search.json"
-    path.write_text(json.dumps(content))
-    return path
+    for number, (level, requests, repeat) in enumerate(runs):
+        run = search.run(level, requests, repeat)
+        path = folder / ".store" / run.digest / "run.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"digest": run.digest, "definition": run.definition, "started": f"2026-01-0{number + 1}"}))
+    return folder
 
 
 def test_found_runs_are_runs_of_the_plan_and_the_digest_is_that_of_the_study(content, tmp_path):
     config = load_config(searching(content), source="test")
-    before = Plan.of(config, records=tmp_path / "none.json")
+    before = Plan.of(config, results=tmp_path)
     assert (before.runs, len(before.rows)) == ((), 4)
-    path = written(tmp_path, record(before, (4, 50, 1), (6, 200, 1)))
-    plan = Plan.of(config, records=path)
+    results(tmp_path, before, (4, 50, 1), (6, 200, 1))
+    (tmp_path / ".store/odd").mkdir()
+    (tmp_path / ".store/odd/run.json").write_text("{")
+    plan = Plan.of(config, results=tmp_path)
     assert [(run.level, run.workload.num_requests, run.searched) for run in plan.runs] == [(4, 50, True), (6, 200, True)]
     assert plan.listed == ()
     assert plan.digest == before.digest
@@ -181,18 +176,35 @@ def test_found_runs_are_runs_of_the_plan_and_the_digest_is_that_of_the_study(con
 
 def test_runs_that_are_defined_otherwise_by_now_are_no_part_of_the_plan(content, tmp_path):
     config = searching(content)
-    path = written(tmp_path, record(Plan.of(load_config(config, source="test")), (4, 50, 1)))
+    results(tmp_path, Plan.of(load_config(config, source="test")), (4, 50, 1))
     config["workloads"]["w"]["output_tokens"] = 5
-    assert Plan.of(load_config(config, source="test"), records=path).runs == ()
+    assert Plan.of(load_config(config, source="test"), results=tmp_path).runs == ()
 
 
 def test_a_level_that_the_study_lists_as_well_is_one_run(content, tmp_path):
     config = searching(content)
     config["workloads"]["w"]["num_requests"] = 50
-    path = written(tmp_path, record(Plan.of(load_config(config, source="test")), (4, 50, 1), (5, 50, 1)))
+    results(tmp_path, Plan.of(load_config(config, source="test")), (4, 50, 1), (5, 50, 1))
     config["study"]["ladders"].append({"deployment": "a", "workload": "w", "concurrency": [4]})
-    plan = Plan.of(load_config(config, source="test"), records=path)
+    plan = Plan.of(load_config(config, source="test"), results=tmp_path)
     assert [(run.level, run.searched) for run in plan.runs] == [(4, False), (5, True)]
+
+
+def test_runs_of_a_search_are_selected_with_it_or_by_their_own_names(content, tmp_path):
+    config = searching(content)
+    results(tmp_path, Plan.of(load_config(config, source="test")), (4, 50, 1), (5, 50, 1))
+    whole = Plan.of(load_config({**config, "select": "a/*_auto"}, source="test"), results=tmp_path)
+    assert [run.level for run in whole.runs] == [4, 5]
+    one = Plan.of(load_config({**config, "select": "*_c0004_*"}, source="test"), results=tmp_path)
+    assert ([run.level for run in one.runs], one.searches, [row["level"] for row in one.rows]) == ([4], (), [4])
+
+
+def test_another_threshold_is_another_search(content):
+    one = Plan.of(load_config(searching(content), source="test")).searches[0]
+    content["thresholds"]["drift"] = 0.2
+    other = Plan.of(load_config(content, source="test")).searches[0]
+    assert one.digest != other.digest
+    assert one.run(1, 50, 1).digest == other.run(1, 50, 1).digest
 
 
 def test_select_narrows_searches_by_their_names(content):
@@ -215,7 +227,11 @@ def test_select_narrows_searches_by_their_names(content):
         (lambda c: c["study"]["ladders"][0]["search"].update(start=9, highest=8), "start is 9, which does not lie between"),
         (lambda c: c["workloads"].update(w=CONTENT["workloads"]["short"]), "sends bursts"),
         (lambda c: c["workloads"]["w"].update(turns={"count": 2, "new_tokens": 4}), "has turns, a step or a ramp"),
-        (lambda c: c["study"]["ladders"][0].update(concurrency="Auto"), "concurrency"),
+        (lambda c: c["study"]["ladders"][0].update(concurrency="Auto"), "input should be 'auto'"),
+        (lambda c: c["study"]["ladders"][0]["search"].update(highest=9.5), "whole numbers, 1 or more"),
+        (lambda c: c["study"]["ladders"].append(c["study"]["ladders"][0]), "searches for the load of w on a already"),
+        (lambda c: c["workloads"]["w"].update(stream=False), "has a TTFT, as it has no streaming"),
+        (lambda c: c["study"].update(baseline="a"), "whose load is found by search"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_with_its_reason(content, change, words):
@@ -225,11 +241,18 @@ def test_what_cannot_be_searched_is_refused_with_its_reason(content, change, wor
         load_config(config, source="test")
 
 
-def test_answers_say_what_is_known_and_how_the_search_ended(content):
-    plan = Plan.of(load_config(searching(content), source="test"))
-    content = record(plan, (4, 50, 1), (7, 50, 1))
-    content["searches"][0]["slos"] = ["TTFT P90 ≤ 500 ms"]
-    (found,) = typed(DeploymentSearches, content).searches
+def test_answers_say_what_is_known_and_how_the_search_ended():
+    measured = {"requests": 50, "repeat": 1, "digest": "d", "excess": {}}
+    of = {
+        "name": "w_auto",
+        "workload": "w",
+        "digest": "d",
+        "axis": "concurrency",
+        "slos": ["TTFT P90 ≤ 500 ms"],
+        "precision": 0.1,
+    }
+    ended = {"why": "found", "limit": 6, "low": 6, "high": 7, "seconds": 9.0}
+    found = typed(SearchRecord, {**of, **ended, "runs": [{**measured, "level": 4}, {**measured, "level": 7}]})
     said = answer([("a", found)])
     assert said.question == "What is the highest load within TTFT P90 ≤ 500 ms?"
     assert said.lines == ("a: 6 in flight (6 to 7 at 95 % confidence).",)
@@ -237,4 +260,5 @@ def test_answers_say_what_is_known_and_how_the_search_ended(content):
     above = replace(found, why="above", limit=64.0, low=64.0, high=None)
     assert answer([("a", found), ("a", replace(above, workload="v"))]).lines[1] == "a, v: 64 in flight or more."
     assert "not yet ± 10 %" in answer([("a", replace(found, why="runs"))]).sure[0]
+    assert answer([("a", replace(found, why="invalid", limit=0.0, low=0.0, high=None))]).lines == ("a: not known.",)
     assert answer([]).lines == ()

@@ -95,13 +95,19 @@ def test_a_slower_machine_is_taken_off_the_load_and_the_latency():
 
 
 def test_a_slower_machine_counts_by_what_noise_does_not_explain():
-    assert speeds([1.0, 1.0, 0.8, None]) == [1.0] * 4  # of two nobody knows which one is usual
-    few_per_cent = [1.0, 1.0, 1.03, 0.97, 1.02]
-    assert speeds(few_per_cent) == [1.0] * 5
-    halved = speeds([1.0, 1.0, 1.02, 0.5, 0.99, None])
+    def relative(*seen):
+        return speeds([(each, "8 requests") for each in seen])
+
+    assert relative(1.0, 1.0, 0.8, None) == [1.0] * 4  # of two nobody knows which one is usual
+    assert relative(1.0, 1.0, 1.03, 0.97, 1.02) == [1.0] * 5
+    halved = relative(1.0, 1.0, 1.02, 0.5, 0.99, None)
     assert halved[3] == pytest.approx(0.5, rel=0.06)
     assert halved[5] == 1.0
     assert all(0.98 < each < 1.03 for each in (*halved[:3], halved[4]))
+    other = speeds(
+        [*((each, "8 requests") for each in (1.0, 1.01, 0.99)), *((each, "longer ones") for each in (0.3, 0.31, 0.29))]
+    )
+    assert all(0.95 < each < 1.05 for each in other)
 
 
 def test_the_limit_is_believed_where_the_excess_rises_above_0():

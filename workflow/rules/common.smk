@@ -1,5 +1,4 @@
 # The study's plan, and the input functions that the rules share. Everything else is in src/bench.
-import json
 import os
 import sys
 from functools import cache
@@ -131,6 +130,7 @@ SEARCHED = [
     paths.SEARCHES.format(deployment=deployment)
     for deployment in PLAN.deployments
     if PLAN.searches_of(deployment)
+    and (not PACKED or Path(paths.SEARCHES.format(deployment=deployment)).exists())
 ]
 
 
@@ -183,19 +183,26 @@ def code_of_figure(figure):
     )
 
 
+@cache
+def plan_of(_moment):
+    """The plan with what searches have measured by now."""
+    return Plan.of(PLAN.config)
+
+
 def of_runs(pattern):
     """`pattern` for every run of the study; where it searches, once it is known which those are."""
 
-    def files(runs):
-        return [pattern.format(deployment=d, run=r) for d, r in runs]
+    def files(plan):
+        runs = plan.runs
+        return [
+            pattern.format(deployment=run.deployment.name, run=run.name) for run in runs
+        ]
 
     def found(wildcards):
         known = Path(checkpoints.found.get().output.runs)
-        return files([*RUNS, *json.loads(known.read_text())])
+        return files(plan_of(known.stat().st_mtime_ns))
 
-    if PACKED:
-        return files((run.deployment.name, run.name) for run in PLAN.runs)
-    return found if PLAN.searches else files(RUNS)
+    return found if PLAN.searches and not PACKED else files(PLAN)
 
 
 def of_deployments(pattern):

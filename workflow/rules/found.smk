@@ -20,8 +20,6 @@ checkpoint found:
 
 rule found_run:
     """A run of a search in its place, where it is gone from there: the session that measured it has put it there."""
-    input:
-        search=ancient(paths.SEARCHES),
     output:
         record=paths.RECORD,
     log:

@@ -94,7 +94,7 @@ def aggregate(
 
 def _refuse_stale(found: Mapping[str, str | None], expected: Mapping[str, str]) -> None:
     """Refuse runs that were measured under another definition, all of them at once. Args: digests by `deployment/run`."""
-    stale = [key for key, digest in found.items() if expected[key] != digest]
+    stale = [key for key, digest in found.items() if expected.get(key) != digest]
     if stale:
         keys = " ".join(f"'{key}'" for key in stale)
         raise BenchError(

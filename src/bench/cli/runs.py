@@ -13,12 +13,11 @@ from typing import TypedDict, cast
 from bench.cli.output import print_json, print_table
 from bench.cli.study import load_plan
 from bench.errors import BenchError
-from bench.records.searches import read_searches
 from bench.shipped import BENCH
 from bench.store import Store, run_states
 from bench.study import Paths, Plan, RunSpec
 from bench.study.precision import auto_lines, thin_levels
-from bench.study.searches import SearchSpec
+from bench.study.searches import SearchSpec, search_record
 from bench.words.searches import search_ended, search_limit
 
 __all__ = ["forget_runs", "list_runs"]
@@ -70,11 +69,10 @@ def _searched(plan: Plan) -> list[tuple[SearchSpec, str, str]]:
     """Each search with its state and its answer."""
     found = []
     for search in plan.searches:
-        record = read_searches(Path(Paths.SEARCHES.format(deployment=search.deployment.name)))
-        known = {each.name: each for each in record.searches} if record else {}
-        answer = known.get(search.name)
-        state = "missing" if answer is None else "measured" if answer.digest == search.digest else "stale"
-        found.append((search, state, f"{search_limit(answer)}; {search_ended(answer)}" if answer else ""))
+        answer = search_record(search)
+        found.append(
+            (search, "measured", f"{search_limit(answer)}; {search_ended(answer)}") if answer else (search, "missing", "")
+        )
     return found
 
 

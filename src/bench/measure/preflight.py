@@ -24,6 +24,7 @@ from bench.records.checksums import record_digest
 from bench.store import Store, facts_key, run_states
 from bench.study import DeploymentSpec, Paths, Plan, Workload
 from bench.study.headers import filled_headers, same_server
+from bench.study.searches import search_record
 from bench.telemetry import find_catalogue, gpus_missing, nvml_endpoint, nvml_problem
 
 __all__ = ["faults"]
@@ -34,13 +35,14 @@ _MOST_PLACES = 5
 def faults(plan: Plan, sessions: Iterable[tuple[str, int]], store: Store, *, preparing: Container[str] = ()) -> list[str]:
     """Every reason why one of `sessions` (deployment, number) could not measure on this machine, in words.
 
-    A session whose runs are all measured starts no server, and nothing is looked at for it.
+    A session whose runs are all measured, and whose searches have ended, starts no server, and nothing is looked at for it.
 
     Args:
         preparing: the engines that the workflow prepares first, although a record of them may exist.
     """
     states = run_states(plan, store, ())
     unmeasured = {(run.deployment.name, plan.place_of(run).session) for run, state in states if state != "measured"}
+    unmeasured |= {(search.deployment.name, 1) for search in plan.searches if not search_record(search)}
     starting = [each for each in sessions if each in unmeasured or not _has_facts(plan, *each, store)]
     specs = [plan.deployments[name] for name in dict.fromkeys(name for name, _ in starting)]
     places: dict[str, dict[str, None]] = {}  # of each fault: deployments share engines, models and the machine

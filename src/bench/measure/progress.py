@@ -157,7 +157,8 @@ class Progress:
             expected_s=expected_s,
             folder=os.path.relpath(folder, self._file.parent),
         )
-        self._write(state="measuring", detail="", since=now, run=under_way)
+        runs = max(self._record.runs, under_way.number)  # a search adds its runs one by one
+        self._write(state="measuring", detail="", since=now, run=under_way, runs=runs)
 
     def run_ended(
         self, run: RunSpec, folder: Path, number: int, records: Sequence[RequestRecord], tokens_per_s: float, duration_s: float

@@ -55,6 +55,9 @@ class Search(Protocol):
     def first_runs(self) -> Sequence[RunSpec]:
         """Runs to warm up with."""
 
+    def counted(self) -> int:
+        """How many of its runs are measured."""
+
     def measure(self, rounds: Rounds) -> None:
         """Measure what it needs."""
 
@@ -87,7 +90,7 @@ def measure(
     spec = plan.deployments[deployment]
     key = facts_key(spec, session)
     store.sweep()
-    for run in runs:
+    for run in (*runs, *(run for run in plan.runs_of(deployment) if search and run.searched)):
         if not store.holds(run.digest) and record_digest(run.record) == run.digest:
             store.adopt(run.digest, run.record.parent, last=run.record.name)
     if not store.holds(key) and record_digest(facts) == spec.digest:
@@ -111,9 +114,8 @@ def measure(
             try:
                 _measure_missing(plan, spec, missing, resolved, store, key, facts.parent / "server.log", progress, say, search)
             except ServerDied as death:
-                kept = len(runs) - sum(not store.holds(run.digest) for run in runs)
                 if starts == _STARTS:
-                    raise BenchError(f"{deployment}: {death}\n{kept} of {len(runs)} runs are measured and kept.") from None
+                    raise BenchError(f"{deployment}: {death}\n{_kept(runs, store, search)}") from None
                 say(f"{deployment}: {death}\n{deployment}: starting it once more")
             missing = [run for run in missing if not store.holds(run.digest)]
     for run in runs:
@@ -219,6 +221,17 @@ def _measure_missing(
         if search:
             search.measure(rounds)
         say(f"{spec.name}: {progress.clock.share(time.monotonic() - ready)}")
+
+
+def _kept(runs: Sequence[RunSpec], store: Store, search: Search | None) -> str:
+    """How much is measured when a server would not live."""
+    kept = f"{sum(store.holds(run.digest) for run in runs)} of {len(runs)} runs are measured and kept"
+    if search is None:
+        return f"{kept}."
+    return (
+        f"{f'{kept}, and ' if runs else ''}{search.counted()} runs of the search. If the server dies of a load that the search chose, "
+        "lower search.highest."
+    )
 
 
 def _work(missing: Sequence[RunSpec], search: Search | None) -> str:

@@ -38,7 +38,9 @@ def judged_run(
     return row, () if found.valid else tuple(reason_text(reason) for reason in found.found)
 
 
-def speed(record: RunRecord) -> float | None:
-    """How fast the machine was, in reference loads a second: by the four fastest times, as a moment's interruption is no drift."""
-    seconds = place_of_run(record)["reference_s"]
-    return None if seconds is None else 1 / seconds
+def speed(record: RunRecord) -> tuple[float, str] | tuple[None, None]:
+    """How fast the machine was, in reference loads a second, and what load that was; by the four fastest times, as what interrupts a
+    machine for a moment is no drift.
+    """
+    place = place_of_run(record)
+    return (None, None) if place["reference_s"] is None else (1 / place["reference_s"], place["reference_load"])

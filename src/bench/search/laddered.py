@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from bench.search.words import answer_text
 from bench.store import Store
 from bench.study import DeploymentSpec, Plan, RunSpec
 from bench.study.rounds import Place
-from bench.study.searches import SearchSpec
+from bench.study.searches import SearchSpec, found_runs
 
 __all__ = ["LadderSearches"]
 
@@ -69,6 +68,10 @@ class LadderSearches:
     def unfinished(self) -> bool:
         """Whether a search needs a run that is not measured."""
         return any(self._finished(each) is None for each in self.searches)
+
+    def counted(self) -> int:
+        """How many runs of the searches are measured."""
+        return len({run.digest for each in self.searches for run in self._known(each).runs})
 
     def measure(self, rounds: Rounds) -> None:
         """Search on a server that runs, until each answer is as precise as asked for or its budget is spent.
@@ -121,7 +124,7 @@ class LadderSearches:
 
         found = search(
             aim,
-            _budget(asked),
+            self._budget(asked, known),
             measure,
             before,
             lambda look, answer: self.say(
@@ -142,38 +145,30 @@ class LadderSearches:
             raise _Unmeasured
 
         try:
-            self._done[asked.key] = search(_aim(asked), _budget(asked), measure, known.measured), known
+            self._done[asked.key] = search(_aim(asked), self._budget(asked, known), measure, known.measured), known
             return self._done[asked.key]
         except _Unmeasured:
             return None
 
     def _known(self, asked: SearchSpec) -> _Known:
-        """What is measured of a search, in the order in which it was."""
-        found = []
-        for record in self._records():
-            given = record.definition
-            if given["workload"] != asked.workload_name or not isinstance(given.get("num_requests"), int):
-                continue
-            run = asked.run(given["level"], given["num_requests"], given["repeat"])
-            if run.digest == record.digest:
-                found.append((record, run))
-        found.sort(key=lambda pair: pair[0].started)
-        runs = [run for _, run in found]
+        """What is measured of a search, in the order in which it was; runs of levels that the study lists are among it."""
+        runs = found_runs([asked], self.store.root.glob(f"*/{RECORD}"))
         return _Known(runs, [self._measured(asked, run) for run in runs])
 
     def _places(self) -> list[Place]:
-        """Where the deployment's measured runs stand, and those that the study lists."""
+        """Where the deployment's runs stand: those that the study lists, and what its searches measured."""
         listed = [self.plan.place_of(run) for run in self.plan.listed_of(self.spec.name)]
-        return listed + [Place(r.round, r.session or 1, r.position or 0) for r in self._records() if r.round is not None]
+        records = [self._record(run) for each in self.searches for run in self._known(each).runs]
+        return listed + [Place(r.round, r.session or 1, r.position or 0) for r in records if r.round is not None]
 
-    def _records(self) -> list[RunRecord]:
-        found = []
-        for path in self.store.root.glob(f"*/{RECORD}"):
-            with suppress(BenchError, KeyError):  # what is damaged is measured again
-                record = read_record(path)
-                if record.deployment_digest == self.spec.digest and record.definition["deployment"] == self.spec.name:
-                    found.append(record)
-        return found
+    def _budget(self, asked: SearchSpec, known: _Known) -> Budget:
+        """The search's own, and what runs took that the study lists anyway."""
+        listed = {run.digest for run in self.plan.listed_of(self.spec.name)}
+        given = [m.row["duration_s"] or 0.0 for run, m in zip(known.runs, known.measured, strict=True) if run.digest in listed]
+        return Budget(asked.settings.runs + len(given), asked.settings.seconds + sum(given))
+
+    def _record(self, run: RunSpec) -> RunRecord:
+        return read_record(self.store.folder(run.digest) / RECORD)
 
     def _measured(self, asked: SearchSpec, run: RunSpec) -> Measured:
         key = f"{asked.digest}/{run.digest}"
@@ -181,7 +176,7 @@ class LadderSearches:
             folder = self.store.folder(run.digest)
             with tempfile.TemporaryDirectory() as tables:
                 row, reasons = judged_run(folder, asked.slos, self.plan.config.thresholds, Path(tables))
-            self._judged[key] = Measured(row, reasons, speed(read_record(folder / RECORD)))
+            self._judged[key] = Measured(row, reasons, *speed(self._record(run)))
         return self._judged[key]
 
 
@@ -205,10 +200,6 @@ def _aim(asked: SearchSpec) -> Aim:
         highest=math.floor(settings.highest) if held else settings.highest,
         burstiness=asked.workload.burstiness or 1.0,
     )
-
-
-def _budget(asked: SearchSpec) -> Budget:
-    return Budget(asked.settings.runs, asked.settings.seconds)
 
 
 def _record(asked: SearchSpec, found: Found, known: _Known) -> SearchRecord:

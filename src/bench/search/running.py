@@ -136,4 +136,4 @@ class RunningServer:
 
     def _judged(self, folder: Path) -> Measured:
         row, reasons = judged_run(folder, self.slos, Thresholds(), folder)
-        return Measured(row, reasons, speed(read_record(folder / RECORD)))
+        return Measured(row, reasons, *speed(read_record(folder / RECORD)))

@@ -34,13 +34,18 @@ class Budget:
 
 @dataclass(frozen=True)
 class Measured:
-    """A run: its summary row with `judged`, and why it cannot be trusted, if it cannot. speed: of the machine, in any unit, by the
-    reference load before the run; None where there was none.
+    """A run.
+
+    Attributes:
+        row: of the summary, with `judged`. reasons: why it cannot be trusted, if it cannot.
+        speed: of the machine, in any unit, by the reference load before the run; None where there was none. reference: which load
+            that was; only speeds by the same one are compared.
     """
 
     row: Mapping[str, Any]
     reasons: tuple[str, ...] = ()
     speed: float | None = None
+    reference: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ def search(
             requests = round(longer * aim.requests(step.load, latency_s, found.observations, near=step.near))
             measured = measure(step.load, requests, times[step.load, requests] + 1)
         runs.append(measured)
-        relative = speeds([each.speed for each in runs])
+        relative = speeds([(each.speed, each.reference) for each in runs])
         if relative[:-1] == before:
             found.looks.append(_look(measured, aim, relative[-1]))
         else:  # what is usual moved
@@ -128,21 +133,25 @@ def search(
             report(look, answer_so_far(found.observations, aim, "runs"))
 
 
-def speeds(seen: Sequence[float | None]) -> list[float]:
-    """How fast the machine was in each run ÷ its usual speed, the median of all reference loads.
+def speeds(seen: Sequence[tuple[float | None, str | None]]) -> list[float]:
+    """How fast the machine was in each run ÷ its usual speed, the median of all reference loads of the same kind.
 
     A reference load is short, and noisy itself. So differences count by the share of their variance that its noise does not explain
     (James and Stein's shrinkage), and not at all before there are three.
 
     Args:
-        seen: of each run, by its reference load; runs of the same one have the same value.
+        seen: of each run the speed, by its reference load, and which load that was; runs after the same one have the same speed.
     """
-    logs = [math.log(speed) for speed in dict.fromkeys(seen) if speed]
-    if len(logs) < _FEWEST_REFERENCES:
-        return [1.0] * len(seen)
-    counts = max(0.0, 1 - _REFERENCE_NOISE**2 / max(variance(logs), 1e-12))
-    usual = median(logs)
-    return [math.exp(counts * (math.log(speed) - usual)) if speed else 1.0 for speed in seen]
+    found = [1.0] * len(seen)
+    for kind in dict.fromkeys(kind for _, kind in seen):
+        of_kind = {i: math.log(speed) for i, (speed, each) in enumerate(seen) if speed and each == kind}
+        logs = list(dict.fromkeys(of_kind.values()))
+        if len(logs) < _FEWEST_REFERENCES:
+            continue
+        counts, usual = max(0.0, 1 - _REFERENCE_NOISE**2 / max(variance(logs), 1e-12)), median(logs)
+        for i, log in of_kind.items():
+            found[i] = math.exp(counts * (log - usual))
+    return found
 
 
 def _look(measured: Measured, aim: Aim, speed: float) -> Look:

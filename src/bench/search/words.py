@@ -21,6 +21,8 @@ def load_text(load: float, held: bool) -> str:
 def answer_text(answer: Answer, held: bool, *, whole: bool = False) -> str:
     """The limit with its interval. Args: whole: as a sentence of its own, without its full stop."""
     name = "The highest load within the SLOs is" if whole else "limit"
+    if not answer.limit and not answer.low and math.isinf(answer.high):
+        return f"{name} not known"
     return f"{name} {limit_text(answer.limit, answer.low, answer.high, held=held, why=answer.why)}"
 
 

@@ -27,6 +27,7 @@ from bench.store.state import facts_key
 from bench.store.store import Store
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.plan import PROTOCOL
+from bench.study.searches import search_record
 
 __all__ = ["STUDY", "Packed", "pack", "packed_facts"]
 
@@ -61,17 +62,22 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
     found = [(run, folder) for run in plan.runs if (folder := _measured_at(run, store)) and whole(folder, run.record.name)]
     digests = {run.key: run.digest for run, _ in found}
     missing = tuple(run.key for run in plan.runs if run.key not in digests)
+    ended = [search.key for search in plan.searches if search_record(search)]
+    missing += tuple(search.key for search in plan.searches if search.key not in ended)
     if not found:
         raise BenchError("no run of this study is measured here, so there is nothing to pack; `bench runs` lists them.")
     files: dict[str, Path] = {}
     for spec in {run.deployment.name: run.deployment for run, _ in found}.values():
         sessions = {1, *(plan.place_of(run).session for run, _ in found if run.deployment == spec)}
         files |= _files_of_deployment(spec, sorted(sessions), store)
+        place = Path(Paths.SEARCHES.format(deployment=spec.name))
+        if any(key.startswith(f"{spec.name}/") for key in ended):
+            files[str(place.relative_to(Paths.RESULTS))] = place
     for run, folder in found:
         files |= {f"runs/{run.key}/{name}": folder / name for name in (*files_of(folder / run.record.name), run.record.name)}
     narrowed = {
         **_without_secrets(_with_fingerprints(content, plan)),
-        "select": list(digests) if missing else plan.config.select,
+        "select": [*digests, *ended] if missing else plan.config.select,
     }
     packed = time.strftime("%FT%TZ", time.gmtime())
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -130,10 +136,7 @@ def _files_of_deployment(spec: DeploymentSpec, sessions: Iterable[int], store: S
     """By their names in the pack; logs, and the engine's record, only where there are any."""
     name, engine = spec.name, spec.deployment.engine
     files = {f"deployments/{name}/launch.json": Path(Paths.LAUNCH.format(deployment=name))}
-    further = {
-        f"engines/{engine}.json": Path(Paths.ENGINE.format(engine=engine)),
-        f"deployments/{name}/search.json": Path(Paths.SEARCHES.format(deployment=name)),
-    }
+    further = {f"engines/{engine}.json": Path(Paths.ENGINE.format(engine=engine))}
     for session in sessions:
         facts = Paths.facts(name, session)
         inside = packed_facts(name, session)

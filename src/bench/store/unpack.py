@@ -164,7 +164,7 @@ def study_of(folder: Path) -> Plan:
         BenchError: these sources do not take it.
     """
     _rename_keys(folder / STUDY)
-    return Plan.of(load_file(folder / STUDY), records=folder / Path(Paths.SEARCHES).relative_to("results"))
+    return Plan.of(load_file(folder / STUDY), results=folder)
 
 
 def _rename_keys(study: Path) -> None:

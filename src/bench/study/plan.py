@@ -15,7 +15,6 @@ from typing import Any
 from bench.errors import BenchError, shown
 from bench.models.fingerprint import fingerprint
 from bench.published import Accelerator, accelerator_named, accelerators
-from bench.records.searches import DeploymentSearches, read_searches
 from bench.shipped import located
 from bench.study.config import Config, Ladder, Measurement
 from bench.study.paths import Paths
@@ -39,7 +38,7 @@ class Plan:
 
     Attributes:
         runs: those that are selected, in the order of the configuration; last those that searches measured so far.
-        every: those of the whole study, without `select`. searches: those that are selected.
+        every: those of the whole study, without `select`. searches, every_search: likewise.
     """
 
     config: Config
@@ -47,13 +46,14 @@ class Plan:
     runs: tuple[RunSpec, ...]
     every: tuple[RunSpec, ...]
     searches: tuple[SearchSpec, ...] = ()
+    every_search: tuple[SearchSpec, ...] = ()
 
     @classmethod
-    def of(cls, config: Config, *, root: Path = Path(), records: Path = Path(Paths.SEARCHES)) -> Plan:
+    def of(cls, config: Config, *, root: Path = Path(), results: Path = Path(Paths.RESULTS)) -> Plan:
         """The plan of `config`, whose lock files lie below `root`.
 
         Args:
-            records: where searches of a deployment left what they found, with its name in braces.
+            results: where runs are, those that searches have measured so far among them.
 
         Raises:
             BenchError: a lock file is missing, or `select` matches no run.
@@ -63,10 +63,16 @@ class Plan:
         }
         listed = tuple(_runs(config, deployments))
         searches = tuple(_searches(config, deployments))
-        every = (*listed, *_found(searches, listed, records))
+        every = (*listed, *_found(searches, listed, results))
         patterns = [config.select] if isinstance(config.select, str) else config.select
-        runs = tuple(run for run in every if any(fnmatchcase(run.key, pattern) for pattern in patterns))
         selected = tuple(search for search in searches if search.selected(patterns))
+        of_searches = {(search.deployment.name, search.workload_name) for search in selected}
+        runs = tuple(
+            run
+            for run in every
+            if any(fnmatchcase(run.key, pattern) for pattern in patterns)
+            or (run.searched and (run.deployment.name, run.workload_name) in of_searches)
+        )
         if not runs and not selected:
             keys = [run.key for run in every] + [search.key for search in searches]
             raise BenchError(
@@ -74,7 +80,7 @@ class Plan:
                 f"A run is called like {keys[0]}; `bench runs` lists them all."
             )
         kept = {run.deployment.name for run in runs} | {search.deployment.name for search in selected}
-        return cls(config, {n: d for n, d in deployments.items() if n in kept}, runs, every, selected)
+        return cls(config, {n: d for n, d in deployments.items() if n in kept}, runs, every, selected, searches)
 
     @property
     def digest(self) -> str:
@@ -137,7 +143,7 @@ class Plan:
         for run in self.every:
             if run.deployment.name == deployment and not run.searched:
                 return run
-        search = next(search for search in self.searches if search.deployment.name == deployment)
+        search = next(search for search in self.every_search if search.deployment.name == deployment)
         return search.run(search.settings.start, max(1, math.ceil(search.settings.start)), 1)
 
     def sessions_of(self, deployment: str) -> tuple[int, ...]:
@@ -178,6 +184,10 @@ class Plan:
 
         Of a search, whose levels nobody knows before, there are as many as make a curve, at levels that it shares with nothing.
         """
+        of_searches = {(search.deployment.name, search.workload_name) for search in self.searches}
+        alone = [
+            run for run in self.runs if run.searched and (run.deployment.name, run.workload_name) not in of_searches
+        ]  # of a search that is not selected
         sketched = [
             replace(search.run(1, 1, 1), level=1 + level + number / 1e6)
             for number, search in enumerate(self.searches, start=1)
@@ -206,7 +216,7 @@ class Plan:
                 "slo": bool(self.config.decision.slo),
                 "priced": self.config.decision.price_per_million_tokens is not None,
             }
-            for run in (*self.listed, *sketched)
+            for run in (*self.listed, *alone, *sketched)
         ]
 
     def session_at(self, facts: Path) -> tuple[str, int]:
@@ -291,7 +301,7 @@ def _searches(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iter
         if not ladder.auto:
             continue
         own, settings = config.workloads[ladder.workload], ladder.search or Search()
-        slos = config.decision.slos if settings.slo is None else [parse_slo(text) for text in settings.slo]
+        slos = [parse_slo(text) for text in settings.slo] if settings.slo else config.decision.slos
         files = {file: _sha256(Path(file)) for file in own.files}
         for name, workload in swept(ladder, own):
             yield SearchSpec(
@@ -304,17 +314,17 @@ def _searches(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iter
                 config.decision.failed_share,
                 config.measurement.seed,
                 files,
+                config.thresholds.model_dump(),
             )
 
 
-def _found(searches: Iterable[SearchSpec], listed: Iterable[RunSpec], records: Path) -> list[RunSpec]:
-    """What searches measured so far, but for runs that the study lists as well."""
-    searches, keys = list(searches), {run.key for run in listed}
-    read: dict[str, DeploymentSearches] = {}
-    for name in {search.deployment.name for search in searches}:
-        if record := read_searches(Path(str(records).format(deployment=name))):
-            read[name] = record
-    return [run for run in found_runs(searches, read) if run.key not in keys]
+def _found(searches: Sequence[SearchSpec], listed: Iterable[RunSpec], results: Path) -> list[RunSpec]:
+    """What searches measured so far, but for runs that the study lists as well. Of a killed search it lies in the store alone."""
+    if not searches:
+        return []
+    keys = {run.key for run in listed}
+    records = itertools.chain(results.glob(".store/*/run.json"), results.glob("runs/*/*/run.json"))
+    return [run for run in found_runs(searches, records) if run.key not in keys]
 
 
 def _by_name(runs: Iterable[RunSpec]) -> dict[str, list[RunSpec]]:

@@ -21,12 +21,15 @@ from bench.study.config import Config, Ladder
 from bench.study.deployment import Deployment, Engine
 from bench.study.misspelt import meant
 from bench.study.plan import longest_request, swept
+from bench.study.search import Search
+from bench.study.slo import parse_slo
 from bench.study.workload import Workload
 from bench.yaml_file import read_yaml
 
 __all__ = ["load_config", "load_file", "load_workload"]
 
 _MOST_FAULTS = 30
+_KINDS = ("constrained-int", "constrained-float")  # what pydantic calls a bounded number
 
 
 def load_file(path: Path, **overrides: Any) -> Config:
@@ -100,7 +103,10 @@ def _is_word(part: int | str) -> bool:
 
 def _is_kind(part: int | str) -> bool:
     """Whether a part of a place is no key, but one of the kinds of value that a key takes."""
-    return isinstance(part, str) and re.match(r"(literal|list|function-[a-z]+)\[|constrained-|function-", part) is not None
+    # No name of an entry has a bracket; a number's kind has none, and no entry has a kind of its own.
+    return isinstance(part, str) and (
+        part in _KINDS or re.fullmatch(r"(literal|list|constrained-[a-z]+|function-[a-z]+)\[.*\]", part) is not None
+    )
 
 
 def _explain(error: ErrorDetails, root: type[BaseModel] = Config) -> str:
@@ -202,8 +208,24 @@ def _contradictions(config: Config) -> typing.Iterator[str]:
                         f"study.ladders[{asked[key3]}]. Remove one; `repeats` measures a level several times."
                     )
                 asked[key3] = i
+    yield from _searched_twice(config)
     yield from _baseline(config.study.baseline, config, asked)
     yield from _hardware(config)
+
+
+def _searched_twice(config: Config) -> typing.Iterator[str]:
+    """Ladders whose load another one searches for already."""
+    searched: dict[tuple[str, str], int] = {}
+    for i, ladder in enumerate(config.study.ladders):
+        if not ladder.auto or ladder.workload not in config.workloads:
+            continue
+        for name, _ in swept(ladder, config.workloads[ladder.workload]):
+            first = searched.setdefault((ladder.deployment, name), i)
+            if first != i:
+                yield (
+                    f"study.ladders[{i}].{ladder.axis}: study.ladders[{first}] searches for the load of {name} on "
+                    f"{ladder.deployment} already. Remove one; search.slo takes several limits, all of which have to be met."
+                )
 
 
 def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config) -> typing.Iterator[str]:
@@ -216,8 +238,19 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
     if workload.turns or workload.step or workload.ramp:
         yield (
             f"{where}: auto needs a steady load of single requests; workloads.{ladder.workload} has turns, a step or a ramp. "
-            "Give levels."
+            "Give levels, or remove them (an archetype's with `turns: null`)."
         )
+    search = ladder.search or Search()
+    bounds = {key: getattr(search, key) for key in ("start", "lowest", "highest") if getattr(search, key) is not None}
+    for key, bound in bounds.items():
+        if ladder.axis == "concurrency" and (bound < 1 or bound % 1):
+            yield f"{where}.search.{key} is {bound:g}: requests in flight are whole numbers, 1 or more."
+    slos = [parse_slo(text) for text in search.slo or config.decision.slo]
+    single = workload.output_tokens is not None and workload.output_tokens.longest == 1
+    for slo in slos:
+        if (slo.metric == "ttft" and not workload.stream) or (slo.metric == "tpot" and (single or not workload.stream)):
+            why = "has no streaming" if not workload.stream else "asks for single tokens"
+            yield f"{where}: no answer of workloads.{ladder.workload} has a {slo.name.split()[0]}, as it {why}. Search by another SLO."
     if not (ladder.search and ladder.search.slo) and not config.decision.slo:
         yield f"{where}: auto searches for the highest load within SLOs, and there are none. Give decision.slo, or search.slo."
 
@@ -231,6 +264,11 @@ def _baseline(name: str | None, config: Config, asked: Iterable[tuple[str, str, 
         return
     if name not in config.deployments:
         yield f"study.baseline is {name!r}, which deployments does not define. Defined: {_names(config.deployments)}."
+    elif name not in loads and any(ladder.deployment == name for ladder in config.study.ladders):
+        yield (
+            f"study.baseline is {name!r}, whose load is found by search, and a comparison needs loads that are shared. Give its "
+            "levels."
+        )
     elif name not in loads:
         yield f"study.baseline is {name!r}, which no ladder measures. Measured: {_names(loads)}."
     elif not any(loads[name] & other for deployment, other in loads.items() if deployment != name):

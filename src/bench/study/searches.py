@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from bench.records.searches import DeploymentSearches, SearchedRun
+from bench.records.files import UNREADABLE, read_object
+from bench.records.searches import SearchRecord, read_searches
+from bench.study.paths import Paths
 from bench.study.search import Search
 from bench.study.slo import Slo
 from bench.study.specs import DeploymentSpec, RunSpec, digest, load_label
 from bench.study.workload import Workload
 
-__all__ = ["SearchSpec", "found_runs"]
+__all__ = ["SearchSpec", "found_runs", "search_record"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class SearchSpec:
 
     Attributes:
         family, workload_name, workload: as of a run. settings: the ladder's `search`. slos, failed_share: what has to be met.
-        seed: of the study. files: SHA-256 of each file that the workload reads, by path.
+        thresholds: by which runs are judged. seed: of the study. files: SHA-256 of each file that the workload reads, by path.
     """
 
     deployment: DeploymentSpec
@@ -34,6 +38,7 @@ class SearchSpec:
     failed_share: float
     seed: int
     files: Mapping[str, str]
+    thresholds: Mapping[str, Any]
 
     @property
     def name(self) -> str:
@@ -50,7 +55,7 @@ class SearchSpec:
         """Digest of all that decides the answer, what is measured and by what it is judged."""
         first = self.run(self.settings.start, 1, 1)
         slos = [str(slo) for slo in self.slos]
-        return digest([first.digest, self.settings.model_dump(mode="json"), slos, self.failed_share])
+        return digest([first.digest, self.settings.model_dump(mode="json"), slos, self.failed_share, dict(self.thresholds)])
 
     def run(self, level: float, requests: int, repeat: int) -> RunSpec:
         """A run of `requests` requests at `level`."""
@@ -60,26 +65,49 @@ class SearchSpec:
             self.deployment, self.family, self.workload_name, sent, level, repeat, self.seed, self.files, searched=True
         )
 
-    def again(self, run: SearchedRun) -> RunSpec:
-        """The run that a record names, by today's definition."""
-        return self.run(run.level, run.requests, run.repeat)
+    def measured(self, definition: Mapping[str, Any], digest: str) -> RunSpec | None:
+        """The run of a record, if it is one of this search by today's definition.
+
+        Args:
+            definition, digest: as the record has them.
+        """
+        level, requests, repeat = (definition.get(key) for key in ("level", "num_requests", "repeat"))
+        if definition.get("workload") != self.workload_name:
+            return None
+        if not (isinstance(level, int | float) and isinstance(requests, int) and isinstance(repeat, int)):
+            return None
+        run = self.run(level, requests, repeat)
+        return run if run.digest == digest else None
 
     def selected(self, patterns: Iterable[str]) -> bool:
         """Whether one of `patterns` matches its key."""
         return any(fnmatchcase(self.key, pattern) for pattern in patterns)
 
 
-def found_runs(searches: Iterable[SearchSpec], records: Mapping[str, DeploymentSearches]) -> list[RunSpec]:
-    """The runs that searches measured, by their records. What the study defines otherwise by now is not among them.
+def found_runs(searches: Sequence[SearchSpec], records: Iterable[Path]) -> list[RunSpec]:
+    """The runs of searches that are measured, in the order in which they were.
 
     Args:
-        records: by deployment.
+        records: `run.json` of what is measured, of these searches or not. What cannot be read, or is defined otherwise by now, is left.
     """
-    found = []
-    for search in searches:
-        record = records.get(search.deployment.name)
-        for run in (run for each in record.searches if each.name == search.name for run in each.runs) if record else ():
-            spec = search.again(run)
-            if spec.digest == run.digest:
-                found.append(spec)
-    return found
+    found: dict[str, tuple[str, RunSpec]] = {}
+    names = {search.deployment.name for search in searches}
+    for path in records:
+        try:
+            content = read_object(path)
+            definition, digest, started = content["definition"], str(content["digest"]), str(content["started"])
+        except (*UNREADABLE, KeyError):
+            continue
+        if digest in found or not isinstance(definition, dict) or definition.get("deployment") not in names:
+            continue
+        mine = (s.measured(definition, digest) for s in searches if s.deployment.name == definition["deployment"])
+        if run := next(filter(None, mine), None):
+            found[digest] = (started, run)
+    return [run for _, run in sorted(found.values(), key=lambda pair: (pair[0], pair[1].name))]
+
+
+def search_record(search: SearchSpec, results: Path = Path(Paths.RESULTS)) -> SearchRecord | None:
+    """What a search found, if it has ended as it is defined now."""
+    place = results / Path(Paths.SEARCHES.format(deployment=search.deployment.name)).relative_to(Paths.RESULTS)
+    record = read_searches(place)
+    return next((each for each in record.searches if each.digest == search.digest), None) if record else None

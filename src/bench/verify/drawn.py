@@ -157,7 +157,11 @@ def check_report(drawing: Drawing) -> Check:
             facts=drawing.of_deployments(Paths.FACTS),
             commit=drawn_by(drawing.folder),
             of_study=plan.of_study,
-            searches=[at(drawing.folder, Paths.SEARCHES.format(deployment=name)) for name in plan.deployments],
+            searches=[
+                at(drawing.folder, Paths.SEARCHES.format(deployment=name))
+                for name in plan.deployments
+                if plan.searches_of(name)
+            ],
             thresholds=plan.config.thresholds,
             geometries={spec.name: shape for spec in plan.deployments.values() if (shape := geometry_of_model(spec.model))},
             settings={spec.name: spec.deployment for spec in plan.deployments.values()},

@@ -86,7 +86,7 @@ def _drawn(folder: Path, study: Path | None, intact: Mapping[Path, RunRecord]) -
     file = study or _study(folder)
     if not file.is_file():
         raise BenchError(f"the study's file {file} is not here; name it with --configfile")
-    plan = Plan.of(load_file(file, select="*"))
+    plan = Plan.of(load_file(file, select="*"), results=folder)
     drawn = tuple(run for run in plan.runs if run.key in runs)
     defined = {run.key: run.digest for run in drawn}
     if other := sorted({key for key, _ in defined.items() ^ runs.items()}):

@@ -54,6 +54,8 @@ def _load(load: float, held: bool) -> str:
 
 def search_limit(record: SearchRecord) -> str:
     """The limit that a search found."""
+    if not record.limit and not record.low and record.high is None:  # nothing could be judged
+        return "not known"
     high = math.inf if record.high is None else record.high
     return limit_text(record.limit, record.low, high, held=record.axis == "concurrency", why=record.why)
 
