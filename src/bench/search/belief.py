@@ -15,7 +15,8 @@ __all__ = ["Belief", "believe"]
 
 Floats = npt.NDArray[np.float64]
 
-_STEP = 0.01  # of the logarithm of the load
+_COARSE, _FINE = 60, 140  # points at which curves are drawn: of all loads, and of those between which the limit may lie
+_SURELY = 3.5  # standard errors beyond which a curve's sign is known
 _SAMPLES = 400
 _LEAST_WEIGHT = 0.01
 _CLIFFS = 0.3  # of the draws: curves with a cliff
@@ -90,43 +91,82 @@ def _limits(observations: Sequence[Observation], key: str, random: np.random.Gen
     y = 2 * np.tanh(raw / 2)
     slope = 1 - np.tanh(raw / 2) ** 2
     errors = np.array([each.excesses[key].error for each in observations]) * np.maximum(slope, 0.2)
-    grid = np.arange(x.min() - _BEYOND, x.max() + _BEYOND + _STEP, _STEP)
     centre = float(x.mean())
-    points = np.concatenate([x, grid]) - centre
-    known = len(x)
-    trend = _LEVEL**2 + _SLOPE**2 * np.outer(points, points)
-    # Two-sided Brownian motion from the centre on.
-    motion = 0.5 * (np.abs(points)[:, None] + np.abs(points)[None, :] - np.abs(points[:, None] - points[None, :]))
-    mean = _SLOPE_MEAN * points
-    fits = []
-    for rough, p_rough in zip(_ROUGH, _ROUGH_PRIOR, strict=True):
-        inner = trend[:known, :known] + rough**2 * motion[:known, :known]
-        for noise, p_noise in zip(_NOISE, _NOISE_PRIOR, strict=True):
-            lower = np.linalg.cholesky(inner + np.diag(errors**2 + noise**2))
-            white = np.linalg.solve(lower, y - mean[:known])
-            likelihood = -0.5 * float(white @ white) - float(np.log(np.diag(lower)).sum())
-            fits.append((likelihood + math.log(p_rough * p_noise), rough, lower, white))
-    best = max(fit[0] for fit in fits)
-    weights = np.exp([fit[0] - best for fit in fits])
-    weights[weights < _LEAST_WEIGHT * weights.sum()] = 0.0  # each fit that is drawn from costs a decomposition of its own
-    weights /= weights.sum()
+    fits = _fits(x - centre, y, errors)
+    grid = _grid(x, centre, fits)
+    width = np.gradient(grid)
     limits: list[Floats] = []
     above = np.zeros(len(grid))
-    for (_, rough, lower, white), count in zip(fits, random.multinomial(_SAMPLES, weights).tolist(), strict=True):
+    for fit, count in zip(fits, random.multinomial(_SAMPLES, [fit.weight for fit in fits]).tolist(), strict=True):
         if not count:
             continue
-        cross = trend[:known, known:] + rough**2 * motion[:known, known:]
-        gain = np.linalg.solve(lower, cross)
-        centre_line = mean[known:] + gain.T @ white
-        spread = trend[known:, known:] + rough**2 * motion[known:, known:] - gain.T @ gain
-        precision = 1 / (np.diag(spread) + 1e-4)
+        middle, gain = fit.at(grid - centre)
+        spread = _covariance(grid - centre, grid - centre, fit.rough) - gain.T @ gain
         root = np.linalg.cholesky(spread + 1e-8 * np.eye(len(grid)))
-        draws = centre_line + random.standard_normal((count, len(grid))) @ root.T
+        draws = middle + random.standard_normal((count, len(grid))) @ root.T
         above += (draws > 0).sum(axis=0) / _SAMPLES
-        limits.append(_zeros(grid, draws, precision))
+        limits.append(_zeros(grid, draws, width / (np.diag(spread) + 1e-4)))
     found = np.concatenate(limits)
-    _spread_over_cliffs(found, x, above[np.searchsorted(grid, x - _STEP / 2)], random)
+    _spread_over_cliffs(found, x, above[np.searchsorted(grid, x - 1e-9)], random)
     return np.sort(found)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """The curve by one roughness and one noise. weight: its probability. x: measured, from the centre on; lower, white: their
+    covariance's root, and what they differ from the mean by, in its units."""
+
+    weight: float
+    rough: float
+    x: Floats
+    lower: Floats
+    white: Floats
+
+    def at(self, points: Floats) -> tuple[Floats, Floats]:
+        """The curve's mean at `points`, and by what the measured loads lower its variance: the squares' sum."""
+        gain = np.linalg.solve(self.lower, _covariance(self.x, points, self.rough))
+        return _SLOPE_MEAN * points + gain.T @ self.white, gain
+
+
+def _covariance(a: Floats, b: Floats, rough: float) -> Floats:
+    """Of a straight line and a two-sided Brownian motion from the centre on."""
+    motion = 0.5 * (np.abs(a)[:, None] + np.abs(b)[None, :] - np.abs(a[:, None] - b[None, :]))
+    both: Floats = _LEVEL**2 + _SLOPE**2 * np.outer(a, b) + rough**2 * motion
+    return both
+
+
+def _fits(x: Floats, y: Floats, errors: Floats) -> list[_Fit]:
+    """The curve by each roughness and noise that the data do not rule out."""
+    found = []
+    for rough, p_rough in zip(_ROUGH, _ROUGH_PRIOR, strict=True):
+        inner = _covariance(x, x, rough)
+        for noise, p_noise in zip(_NOISE, _NOISE_PRIOR, strict=True):
+            lower = np.linalg.cholesky(inner + np.diag(errors**2 + noise**2))
+            white = np.linalg.solve(lower, y - _SLOPE_MEAN * x)
+            likelihood = -0.5 * float(white @ white) - float(np.log(np.diag(lower)).sum())
+            found.append((likelihood + math.log(p_rough * p_noise), float(rough), lower, white))
+    best = max(fit[0] for fit in found)
+    weights = np.exp([fit[0] - best for fit in found])
+    weights[weights < _LEAST_WEIGHT * weights.sum()] = 0.0  # each fit that is drawn from costs a decomposition of its own
+    weights /= weights.sum()
+    return [_Fit(float(weight), fit[1], x, *fit[2:]) for weight, fit in zip(weights, found, strict=True) if weight]
+
+
+def _grid(x: Floats, centre: float, fits: Sequence[_Fit]) -> Floats:
+    """Where curves are drawn: everywhere, more closely where one's sign is not known, and at the measured loads."""
+    coarse = np.linspace(x.min() - _BEYOND, x.max() + _BEYOND, _COARSE)
+    unsure = np.zeros(_COARSE, dtype=bool)
+    for fit in fits:
+        middle, gain = fit.at(coarse - centre)
+        variance = (
+            _LEVEL**2 + _SLOPE**2 * (coarse - centre) ** 2 + fit.rough**2 * np.abs(coarse - centre) - (gain**2).sum(axis=0)
+        )
+        unsure |= np.abs(middle) < _SURELY * np.sqrt(np.maximum(variance, 1e-12))
+        unsure[:-1] |= (middle[:-1] < 0) & (middle[1:] >= 0)
+    between = np.flatnonzero(unsure)
+    first, last = (between[0] - 1, between[-1] + 1) if len(between) else (0, _COARSE)
+    fine = np.linspace(coarse[max(0, first)], coarse[min(_COARSE - 1, last)], _FINE)
+    return np.unique(np.round(np.concatenate([coarse, fine, x]), 9))
 
 
 def _spread_over_cliffs(limits: Floats, x: Floats, above: Floats, random: np.random.Generator) -> None:

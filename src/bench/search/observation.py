@@ -32,11 +32,12 @@ class Excess:
 
     Attributes:
         value: logarithm of what it reached ÷ what is allowed; above 0 the criterion is missed. error: its standard error, from the
-            run's own requests.
+            run's own requests. alike: how many requests in a row show as much as a single independent one.
     """
 
     value: float
     error: float
+    alike: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class Observation:
     def level(self) -> float:
         """The load as it was sent."""
         return self.load if self.asked is None else self.asked
+
+    @property
+    def alike(self) -> float:
+        """How many requests in a row show as much as a single independent one."""
+        return max(each.alike for each in self.excesses.values())
 
     @property
     def slow(self) -> bool:
@@ -99,7 +105,7 @@ def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float) -
     excesses = {slo.column: _by_slo(requests, slo) for slo in slos}
     failed = np.array([not x["ok"] for x in requests])
     excesses[FAILED] = _by_failures(failed, failed_share)
-    if row["steady_growth"] is not None and len(requests) >= _FEWEST_GROWING:
+    if row["steady_growth"] is not None and (not grows or len(requests) >= _FEWEST_GROWING):
         value = (row["steady_growth"] - _MAY_GROW) / _GROWS
         excesses[GROWTH] = Excess(min(_CAP, max(-_CAP, value)), max(_LEAST_ERROR, row["steady_growth_error"] / _GROWS))
     return Observation(row["level"], excesses, len(requests), int(failed.sum()), grows)
@@ -127,7 +133,7 @@ def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo) -> Excess:
     error = at - low if rank + off > count - 1 else (high - low) / 2
     misses = values > slo.limit_s
     sure = _sure(int(misses.sum()), count * (1 - slo.share), spread)
-    return Excess(at, max(_LEAST_ERROR, error, abs(at) / sure))
+    return Excess(at, max(_LEAST_ERROR, error, abs(at) / sure), spread)
 
 
 def _log(value: float, limit_s: float) -> float:
@@ -143,7 +149,7 @@ def _by_failures(failed: npt.NDArray[np.bool_], allowed: float) -> Excess:
     value = math.log((count + _HALF) / (allowed * len(failed) + _HALF))
     spread = Share.of([failed]).within
     least = math.sqrt(spread / (max(count, allowed * len(failed)) + _HALF))
-    return Excess(min(_CAP, value), max(least, abs(value) / _sure(count, allowed * len(failed), spread)))
+    return Excess(min(_CAP, value), max(least, abs(value) / _sure(count, allowed * len(failed), spread)), spread)
 
 
 def _sure(count: int, allowed: float, spread: float) -> float:

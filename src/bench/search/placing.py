@@ -25,6 +25,8 @@ _FEWEST_REQUESTS, _BEYOND = 50, 2.0  # of a first look: that many, and so many b
 _FAILURES = 6.0  # failures to expect at what is allowed, where there are any
 _MORE_NEAR = 4
 _LATENCIES, _LATENCIES_NEAR = 6, 24  # how many a run lasts
+_NEIGHBOURS = math.log(1.3)  # how far away a load is whose requests tell how alike neighbours are
+_MOST_ALIKE = 16.0
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Aim:
         allowed = min(1 - slo.share for slo in self.slos)
         count = max(_FEWEST_REQUESTS, 30 + _BEYOND / allowed) / min(1.0, self.burstiness)
         if near:
-            count *= _MORE_NEAR
+            count *= _MORE_NEAR * _alike(load, observations)
             if self.failed_share and any(each.failed for each in observations):
                 count = max(count, _FAILURES / self.failed_share)
         at_once = load if self.held else load * latency_s
@@ -114,8 +116,6 @@ def place(observations: Sequence[Observation], aim: Aim) -> Answer | Step:
     narrow = known and (answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low))
     if narrow and len(observations) >= _FEWEST_RUNS:
         return answer
-    if answer.high > top and top < aim.highest:  # the upper end lies beyond all that was measured
-        return Step(min(aim.highest, _level(_LEAST_CLIMB * top, aim, up=True)), near=False)
     return Step(_where(belief, levels, aim), near=True)
 
 
@@ -124,6 +124,14 @@ def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why) -> An
     if not observations:
         return Answer(0.0, 0.0, math.inf, why)
     return _interval(believe(observations), aim, why, max(each.level for each in observations))
+
+
+def _alike(load: float, observations: Sequence[Observation]) -> float:
+    """How many requests in a row count as one, by the runs of loads nearby: neighbours in a queue are alike."""
+    nearby = [each for each in observations if abs(math.log(each.level / load)) < _NEIGHBOURS]
+    if not nearby:
+        return 1.0
+    return min(_MOST_ALIKE, sum(each.alike * each.requests for each in nearby) / sum(each.requests for each in nearby))
 
 
 def _interval(belief: Belief, aim: Aim, why: Why, top: float) -> Answer:
