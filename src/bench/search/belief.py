@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ _SAMPLES = 400
 _LEAST_WEIGHT = 0.01
 _CLIFFS = 0.3  # of the draws: curves with a cliff
 _SURE = 0.025
+_ODDS = 2.0  # odds of a miss rise so much faster than latencies
 _BEYOND = math.log(2)  # how far from the measured loads a limit is looked for
 # Priors: of the curve at the middle and of its slope (standard deviations), and grids of its roughness and of the noise between runs.
 _LEVEL, _SLOPE, _SLOPE_MEAN = 3.0, 3.0, 1.5
@@ -71,26 +73,43 @@ def believe(observations: Sequence[Observation], seed: int = 0) -> Belief:
     keys += [FAILED] if any(each.failed for each in observations) else []
     keys += [GROWTH] if any(GROWTH in each.excesses and each.grows and not each.slow for each in observations) else []
     random = np.random.default_rng(seed)
-    return Belief(np.minimum.reduce([_limits(observations, key, random) for key in keys]))
+    return Belief(np.minimum.reduce([_by_criterion(observations, key, random) for key in keys]))
 
 
-def _limits(observations: Sequence[Observation], key: str, random: np.random.Generator) -> Floats:
-    """Draws of the load at which one criterion's excess rises above 0, ascending.
+def _by_criterion(observations: Sequence[Observation], key: str, random: np.random.Generator) -> Floats:
+    """Draws of the load at which one criterion is missed, ascending: by its excess or by the odds of a miss, whichever knows more.
 
-    Excess over the logarithm of the load is a straight line, a Brownian motion on top (how rough, the data decide), and noise: each
+    Where a latency rises smoothly its percentile does, and shows how far the limit is. Where requests either wait or do not, it jumps
+    from the ones to the others, and their odds rise smoothly.
+    """
+    seen = [(each.load, each.excesses[key]) for each in observations if key in each.excesses]
+    loads = np.log([load for load, _ in seen])
+    found = _limits(loads, np.array([each.value for _, each in seen]), np.array([each.error for _, each in seen]), random)
+    if any(each.odds is None for _, each in seen):
+        return found
+    odds = np.array([each.odds for _, each in seen]) / _ODDS
+    by_odds = _limits(loads, odds, np.array([each.odds_error for _, each in seen]) / _ODDS, random)
+    return min(found, by_odds, key=_width)
+
+
+def _width(limits: Floats) -> float:
+    low, high = np.quantile(limits, [_SURE, 1 - _SURE], method="nearest")
+    return float(high / low) if 0 < low < math.inf else math.inf
+
+
+def _limits(x: Floats, raw: Floats, errors: Floats, random: np.random.Generator) -> Floats:
+    """Draws of the load at which a curve through runs rises above 0, ascending.
+
+    It is, over the logarithm of the load, a straight line, a Brownian motion on top (how rough, the data decide), and noise: each
     run's own error and what runs differ by. Draws of the curve are made monotone, as more load never helps; each one's zero is a
     draw of the limit.
 
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), 2.7 and 5.4; Lin and Dunson, Bayesian monotone
     regression using Gaussian process projection (Biometrika 2014).
     """
-    observations = [each for each in observations if key in each.excesses]
-    x = np.log([each.load for each in observations])
     # Far from the limit only the side counts: a smooth bound keeps the distant points from deciding the curve near it.
-    raw = np.array([each.excesses[key].value for each in observations])
     y = 2 * np.tanh(raw / 2)
-    slope = 1 - np.tanh(raw / 2) ** 2
-    errors = np.array([each.excesses[key].error for each in observations]) * np.maximum(slope, 0.2)
+    errors = errors * np.maximum(1 - np.tanh(raw / 2) ** 2, 0.2)
     centre = float(x.mean())
     fits = _fits(x - centre, y, errors)
     grid = _grid(x, centre, fits)
@@ -124,7 +143,7 @@ class _Fit:
 
     def at(self, points: Floats) -> tuple[Floats, Floats]:
         """The curve's mean at `points`, and by what the measured loads lower its variance: the squares' sum."""
-        gain = np.linalg.solve(self.lower, _covariance(self.x, points, self.rough))
+        gain: Floats = np.linalg.solve(self.lower, _covariance(self.x, points, self.rough))
         return _SLOPE_MEAN * points + gain.T @ self.white, gain
 
 
@@ -137,11 +156,11 @@ def _covariance(a: Floats, b: Floats, rough: float) -> Floats:
 
 def _fits(x: Floats, y: Floats, errors: Floats) -> list[_Fit]:
     """The curve by each roughness and noise that the data do not rule out."""
-    found = []
+    found: list[tuple[float, float, Any, Any]] = []
     for rough, p_rough in zip(_ROUGH, _ROUGH_PRIOR, strict=True):
         inner = _covariance(x, x, rough)
         for noise, p_noise in zip(_NOISE, _NOISE_PRIOR, strict=True):
-            lower = np.linalg.cholesky(inner + np.diag(errors**2 + noise**2))
+            lower: Any = np.linalg.cholesky(inner + np.diag(errors**2 + noise**2))
             white = np.linalg.solve(lower, y - _SLOPE_MEAN * x)
             likelihood = -0.5 * float(white @ white) - float(np.log(np.diag(lower)).sum())
             found.append((likelihood + math.log(p_rough * p_noise), float(rough), lower, white))
@@ -149,7 +168,11 @@ def _fits(x: Floats, y: Floats, errors: Floats) -> list[_Fit]:
     weights = np.exp([fit[0] - best for fit in found])
     weights[weights < _LEAST_WEIGHT * weights.sum()] = 0.0  # each fit that is drawn from costs a decomposition of its own
     weights /= weights.sum()
-    return [_Fit(float(weight), fit[1], x, *fit[2:]) for weight, fit in zip(weights, found, strict=True) if weight]
+    return [
+        _Fit(float(weight), rough, x, lower, white)
+        for weight, (_, rough, lower, white) in zip(weights, found, strict=True)
+        if weight
+    ]
 
 
 def _grid(x: Floats, centre: float, fits: Sequence[_Fit]) -> Floats:
@@ -182,7 +205,7 @@ def _spread_over_cliffs(limits: Floats, x: Floats, above: Floats, random: np.ran
         return
     high = missed.min()
     below = carried[carried < high]
-    if len(below):
+    if len(below) and not np.any((x > below.max()) & (x < high)):  # a run between them that is neither shows a slope
         count = round(_CLIFFS * len(limits))
         limits[random.permutation(len(limits))[:count]] = np.exp(random.uniform(below.max(), high, count))
 

@@ -33,11 +33,14 @@ class Excess:
     Attributes:
         value: logarithm of what it reached ÷ what is allowed; above 0 the criterion is missed. error: its standard error, from the
             run's own requests. alike: how many requests in a row show as much as a single independent one.
+        odds, odds_error: logarithm of the odds of a miss ÷ those that are allowed, and its standard error; None where `value` is that.
     """
 
     value: float
     error: float
     alike: float = 1.0
+    odds: float | None = None
+    odds_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,11 @@ class Observation:
         return max(each.alike for each in self.excesses.values())
 
     @property
+    def error(self) -> float:
+        """The largest standard error of the SLOs, and of failures if there are any."""
+        return max(each.error for key, each in self.excesses.items() if key != GROWTH and (key != FAILED or self.failed))
+
+    @property
     def slow(self) -> bool:
         """Whether an SLO is missed, by the estimate alone."""
         return any(each.value > 0 for key, each in self.excesses.items() if key not in (FAILED, GROWTH))
@@ -88,11 +96,12 @@ class Observation:
         return replace(self, load=load, excesses=excesses, asked=self.level)
 
 
-def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float) -> Observation | None:
+def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float, speed: float = 1.0) -> Observation | None:
     """What a run shows; None where it was too short to be judged.
 
     Args:
         row: of the summary: `level`, `arrival`, `judged`, and the `steady` columns. failed_share: of requests that may fail (0–1).
+        speed: of the machine ÷ its usual one, by which the odds of a miss are corrected.
 
     Raises:
         BenchError: no answer has a latency that is limited.
@@ -102,7 +111,7 @@ def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float) -
     short = row["steady_why"] == "short" or row["steady_from_s"] is None
     if not requests or (row["arrival"] != "burst" and short and not grows):
         return None
-    excesses = {slo.column: _by_slo(requests, slo) for slo in slos}
+    excesses = {slo.column: _by_slo(requests, slo, speed) for slo in slos}
     failed = np.array([not x["ok"] for x in requests])
     excesses[FAILED] = _by_failures(failed, failed_share)
     if row["steady_growth"] is not None and (not grows or len(requests) >= _FEWEST_GROWING):
@@ -111,7 +120,7 @@ def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float) -
     return Observation(row["level"], excesses, len(requests), int(failed.sum()), grows)
 
 
-def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo) -> Excess:
+def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo, speed: float) -> Excess:
     """Excess of the SLO's percentile.
 
     The error is half of what lies between the ranks one standard error about it.
@@ -133,7 +142,11 @@ def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo) -> Excess:
     error = at - low if rank + off > count - 1 else (high - low) / 2
     misses = values > slo.limit_s
     sure = _sure(int(misses.sum()), count * (1 - slo.share), spread)
-    return Excess(at, max(_LEAST_ERROR, error, abs(at) / sure), spread)
+    missed, allowed = int((values * speed > slo.limit_s).sum()), count * (1 - slo.share)
+    odds = math.log((missed + _HALF) / (count - missed + _HALF) * (count - allowed + _HALF) / (allowed + _HALF))
+    least = math.sqrt(spread / (max(missed, allowed) + _HALF) + spread / (max(count - missed, count - allowed) + _HALF))
+    odds_error = max(least, abs(odds) / _sure(missed, allowed, spread))
+    return Excess(at, max(_LEAST_ERROR, error, abs(at) / sure), spread, odds, odds_error)
 
 
 def _log(value: float, limit_s: float) -> float:

@@ -27,6 +27,7 @@ _MORE_NEAR = 4
 _LATENCIES, _LATENCIES_NEAR = 6, 24  # how many a run lasts
 _NEIGHBOURS = math.log(1.3)  # how far away a load is whose requests tell how alike neighbours are
 _MOST_ALIKE = 16.0
+_SURE_ENOUGH = 0.03  # of an excess: a run that is surer tells no more of a limit that is asked for to a tenth
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Aim:
         allowed = min(1 - slo.share for slo in self.slos)
         count = max(_FEWEST_REQUESTS, 30 + _BEYOND / allowed) / min(1.0, self.burstiness)
         if near:
-            count *= _MORE_NEAR * _alike(load, observations)
+            count *= _MORE_NEAR
+            count *= _more(load, count, observations)
             if self.failed_share and any(each.failed for each in observations):
                 count = max(count, _FAILURES / self.failed_share)
         at_once = load if self.held else load * latency_s
@@ -126,12 +128,18 @@ def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why) -> An
     return _interval(believe(observations), aim, why, max(each.level for each in observations))
 
 
-def _alike(load: float, observations: Sequence[Observation]) -> float:
-    """How many requests in a row count as one, by the runs of loads nearby: neighbours in a queue are alike."""
+def _more(load: float, count: float, observations: Sequence[Observation]) -> float:
+    """How many times `count` requests a run takes where neighbours are alike, as in a queue: as many as count as one, by the runs of
+    loads nearby, unless fewer are sure enough.
+    """
     nearby = [each for each in observations if abs(math.log(each.level / load)) < _NEIGHBOURS]
-    if not nearby:
+    requests = sum(each.requests for each in nearby)
+    if not requests:
         return 1.0
-    return min(_MOST_ALIKE, sum(each.alike * each.requests for each in nearby) / sum(each.requests for each in nearby))
+    alike = sum(each.alike * each.requests for each in nearby) / requests
+    # The variance of one request, as the errors of the runs have it.
+    variance = sum(each.error**2 * each.requests**2 for each in nearby) / requests
+    return max(1.0, min(_MOST_ALIKE, alike, variance / count / _SURE_ENOUGH**2))
 
 
 def _interval(belief: Belief, aim: Aim, why: Why, top: float) -> Answer:

@@ -116,7 +116,7 @@ def search(
 
 def _look(measured: Measured, aim: Aim) -> Look:
     row, reasons = measured.row, measured.reasons
-    observation = None if reasons else observed(row, aim.slos, aim.failed_share)
+    observation = None if reasons else observed(row, aim.slos, aim.failed_share, measured.speed)
     if observation is not None:
         observation = observation.at_usual_speed(measured.speed, held=aim.held)
     return Look(row["level"], row["requests"], row["duration_s"] or 0.0, observation, reasons)
