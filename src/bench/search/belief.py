@@ -22,6 +22,7 @@ _SAMPLES = 400
 _LEAST_WEIGHT = 0.01
 _CLIFFS = 0.3  # of the draws: curves with a cliff
 _SURE = 0.025
+_NEARBY = math.log(1.3)
 _ODDS = 2.0  # odds of a miss rise so much faster than latencies
 _BEYOND = math.log(2)  # how far from the measured loads a limit is looked for
 # Priors: of the curve at the middle and of its slope (standard deviations), and grids of its roughness and of the noise between runs.
@@ -82,14 +83,24 @@ def _by_criterion(observations: Sequence[Observation], key: str, random: np.rand
     Where a latency rises smoothly its percentile does, and shows how far the limit is. Where requests either wait or do not, it jumps
     from the ones to the others, and their odds rise smoothly.
     """
-    seen = [(each.load, each.excesses[key]) for each in observations if key in each.excesses]
-    loads = np.log([load for load, _ in seen])
-    found = _limits(loads, np.array([each.value for _, each in seen]), np.array([each.error for _, each in seen]), random)
-    if any(each.odds is None for _, each in seen):
+    observations = [each for each in observations if key in each.excesses]
+    seen = [each.excesses[key] for each in observations]
+    loads, less = np.log([each.load for each in observations]), _less_sure(observations)
+    found = _limits(loads, np.array([each.value for each in seen]), less * np.array([each.error for each in seen]), random)
+    if any(each.odds is None for each in seen):
         return found
-    odds = np.array([each.odds for _, each in seen]) / _ODDS
-    by_odds = _limits(loads, odds, np.array([each.odds_error for _, each in seen]) / _ODDS, random)
+    odds, errors = (np.array(each) / _ODDS for each in ([x.odds for x in seen], [x.odds_error for x in seen]))
+    by_odds = _limits(loads, odds, less * errors, random)
     return min(found, by_odds, key=_width)
+
+
+def _less_sure(observations: Sequence[Observation]) -> Floats:
+    """How many times as unsure each run is as its own requests show: beside a much longer one it ended before its queue had filled."""
+    loads, requests = (np.array(each) for each in ([x.load for x in observations], [x.requests for x in observations]))
+    near = np.abs(np.log(loads[:, None] / loads[None, :])) < _NEARBY
+    longest = np.where(near, requests[None, :], 0).max(axis=1)
+    unsure: Floats = np.sqrt(longest / requests)
+    return unsure
 
 
 def _width(limits: Floats) -> float:
@@ -132,8 +143,12 @@ def _limits(x: Floats, raw: Floats, errors: Floats, random: np.random.Generator)
 
 @dataclass(frozen=True)
 class _Fit:
-    """The curve by one roughness and one noise. weight: its probability. x: measured, from the centre on; lower, white: their
-    covariance's root, and what they differ from the mean by, in its units."""
+    """The curve by one roughness and one noise.
+
+    Attributes:
+        weight: its probability. rough: of the motion. x: measured loads, from the centre on. lower, white: the root of their covariance,
+            and how far they lie from the mean, in its units.
+    """
 
     weight: float
     rough: float
@@ -142,7 +157,7 @@ class _Fit:
     white: Floats
 
     def at(self, points: Floats) -> tuple[Floats, Floats]:
-        """The curve's mean at `points`, and by what the measured loads lower its variance: the squares' sum."""
+        """The curve's mean at `points`, and what the measured loads take off its covariance, as the root of that."""
         gain: Floats = np.linalg.solve(self.lower, _covariance(self.x, points, self.rough))
         return _SLOPE_MEAN * points + gain.T @ self.white, gain
 
@@ -160,7 +175,7 @@ def _fits(x: Floats, y: Floats, errors: Floats) -> list[_Fit]:
     for rough, p_rough in zip(_ROUGH, _ROUGH_PRIOR, strict=True):
         inner = _covariance(x, x, rough)
         for noise, p_noise in zip(_NOISE, _NOISE_PRIOR, strict=True):
-            lower: Any = np.linalg.cholesky(inner + np.diag(errors**2 + noise**2))
+            lower = np.linalg.cholesky(inner + np.diag(errors**2 + noise**2))
             white = np.linalg.solve(lower, y - _SLOPE_MEAN * x)
             likelihood = -0.5 * float(white @ white) - float(np.log(np.diag(lower)).sum())
             found.append((likelihood + math.log(p_rough * p_noise), float(rough), lower, white))
