@@ -146,8 +146,8 @@ class _Fit:
     """The curve by one roughness and one noise.
 
     Attributes:
-        weight: its probability. rough: of the motion. x: measured loads, from the centre on. lower, white: the root of their covariance,
-            and how far they lie from the mean, in its units.
+        weight: its probability. rough: of the motion. x: measured loads, from the centre on.
+        lower, white: the root of their covariance, and how far they lie from the mean, in its units.
     """
 
     weight: float
