@@ -14,7 +14,7 @@ from bench.search.observation import FAILED, GROWTH, Observation
 
 __all__ = ["Belief", "believe"]
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating[Any]]
 
 _COARSE, _FINE = 60, 140  # points at which curves are drawn: of all loads, and of those between which the limit may lie
 _SURELY = 3.5  # standard errors beyond which a curve's sign is known
@@ -158,7 +158,7 @@ class _Fit:
 
     def at(self, points: Floats) -> tuple[Floats, Floats]:
         """The curve's mean at `points`, and what the measured loads take off its covariance, as the root of that."""
-        gain: Floats = np.linalg.solve(self.lower, _covariance(self.x, points, self.rough))
+        gain = np.linalg.solve(self.lower, _covariance(self.x, points, self.rough))
         return _SLOPE_MEAN * points + gain.T @ self.white, gain
 
 
@@ -171,7 +171,7 @@ def _covariance(a: Floats, b: Floats, rough: float) -> Floats:
 
 def _fits(x: Floats, y: Floats, errors: Floats) -> list[_Fit]:
     """The curve by each roughness and noise that the data do not rule out."""
-    found: list[tuple[float, float, Any, Any]] = []
+    found: list[tuple[float, float, Floats, Floats]] = []
     for rough, p_rough in zip(_ROUGH, _ROUGH_PRIOR, strict=True):
         inner = _covariance(x, x, rough)
         for noise, p_noise in zip(_NOISE, _NOISE_PRIOR, strict=True):
