@@ -21,6 +21,7 @@ _CAP = math.log(8)  # an excess beyond this factor shows no more
 _MAY_GROW = 0.02  # of the offered rate: requests that may pile up
 _GROWS = 0.05  # more of them than that is an excess of 1
 _LEAST_ERROR = 0.005
+_SPEED_ERROR = 0.01  # of a machine's speed
 _FEWEST_GROWING = 150  # requests: while a server still fills, fewer pile up as well
 _HALF = 0.5  # a failure, added to what is counted and to what is allowed, so that none of n has a logarithm
 _ANSCOMBE = 0.375  # makes the variance of a count's square root a quarter
@@ -142,10 +143,17 @@ def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo, speed: float) -> Ex
     error = at - low if rank + off > count - 1 else (high - low) / 2
     misses = values > slo.limit_s
     sure = _sure(int(misses.sum()), count * (1 - slo.share), spread)
-    missed, allowed = int((values * speed > slo.limit_s).sum()), count * (1 - slo.share)
-    odds = math.log((missed + _HALF) / (count - missed + _HALF) * (count - allowed + _HALF) / (allowed + _HALF))
+    allowed = count * (1 - slo.share)
+
+    def odds_of(limit_s: float) -> tuple[int, float]:
+        missed = int((values * speed > limit_s).sum())
+        return missed, math.log((missed + _HALF) / (count - missed + _HALF) * (count - allowed + _HALF) / (allowed + _HALF))
+
+    missed, odds = odds_of(slo.limit_s)
     least = math.sqrt(spread / (max(missed, allowed) + _HALF) + spread / (max(count - missed, count - allowed) + _HALF))
-    odds_error = max(least, abs(odds) / _sure(missed, allowed, spread))
+    # Latencies that are all the same pass the limit together, within the error of the speed that they are corrected by.
+    by_speed = (odds_of(slo.limit_s * (1 - _SPEED_ERROR))[1] - odds_of(slo.limit_s * (1 + _SPEED_ERROR))[1]) / 2
+    odds_error = math.hypot(max(least, abs(odds) / _sure(missed, allowed, spread)), by_speed)
     return Excess(at, max(_LEAST_ERROR, error, abs(at) / sure), spread, odds, odds_error)
 
 
