@@ -87,6 +87,28 @@ def test_growth_counts_of_a_run_that_is_long_enough():
     assert GROWTH not in observed(row(np.full(50, 0.5), **growing), [SLO], 0.01).excesses
 
 
+def test_where_requests_either_wait_or_do_not_the_odds_of_a_miss_show_the_limit():
+    """A tenth may miss. Whether 8 or 12 % do, the percentile lies far off, once below and once above; the odds are close to it."""
+    waits = [observed(row([0.1] * (1000 - missed) + [5.0] * missed), [SLO], 0.01).excesses[COLUMN] for missed in (80, 120)]
+    assert waits[0].value < -1.5
+    assert waits[1].value > 1.5
+    assert waits[0].odds == pytest.approx(math.log(0.08 / 0.92 * 9), abs=0.02)
+    assert waits[1].odds == pytest.approx(math.log(0.12 / 0.88 * 9), abs=0.02)
+    slower = observed(row(np.linspace(0.1, 1.2, 1000)), [SLO], 0.01, speed=0.9).excesses[COLUMN]
+    assert slower.odds < observed(row(np.linspace(0.1, 1.2, 1000)), [SLO], 0.01).excesses[COLUMN].odds
+
+
+def test_a_run_beside_a_much_longer_one_counts_less():
+    quick, slow = (
+        {COLUMN: Excess(-0.3, 0.05), FAILED: Excess(-1.0, 0.5)},
+        {COLUMN: Excess(1.0, 0.05), FAILED: Excess(-1.0, 0.5)},
+    )
+    low = seen(4, -0.4, 0.05)
+    short = believe([low, Observation(10, quick, 60), Observation(12, slow, 6000)])
+    long = believe([low, Observation(10, quick, 6000), Observation(12, slow, 6000)])
+    assert short.below(10) > long.below(10) + 0.1
+
+
 def test_a_slower_machine_is_taken_off_the_load_and_the_latency():
     open_loop = seen(8.0, math.log(1.1)).at_usual_speed(0.8, held=False)
     assert open_loop.load == pytest.approx(10.0)
@@ -186,6 +208,23 @@ def test_a_run_has_what_its_percentile_and_its_latencies_take():
     assert aim(held=False).requests(100, 2.0, [], near=True) == 4800
     assert aim(held=False, burstiness=0.5).requests(1, 0.1, [], near=False) == 100
     assert aim().requests(1, 0.1, [seen(1, 0.0, failed=1)], near=True) == 600
+
+
+def test_a_run_takes_more_requests_where_neighbours_are_alike_and_the_percentile_is_unsure():
+    def queued(alike, error):
+        return [Observation(4, {COLUMN: Excess(0.0, error, alike), FAILED: Excess(-1.0, 0.5)}, 200)]
+
+    once = aim().requests(4, 0.1, queued(1.0, 0.3), near=True)
+    assert aim().requests(4, 0.1, queued(5.0, 0.3), near=True) == pytest.approx(5 * once, abs=5)
+    assert aim().requests(4, 0.1, queued(5.0, 0.01), near=True) == once
+    assert aim().requests(40, 0.1, queued(5.0, 0.3), near=True) < once * 5
+    assert aim().requests(4, 0.1, 12 * queued(1.0, 0.01), near=True) > 1.5 * once
+
+
+def test_once_a_limit_lies_below_the_highest_load_no_higher_one_is_tried():
+    step = place([seen(2, -1.0), seen(4, -0.6), seen(8, -0.3), seen(16, 0.3, 0.3)], aim())
+    assert isinstance(step, Step)
+    assert step.load <= 16
 
 
 def test_a_search_ends_with_its_budget_and_says_so():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +14,16 @@ from bench.search.observation import FAILED, GROWTH, Observation
 
 __all__ = ["Belief", "believe"]
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating[Any]]
 
-_STEP = 0.01  # of the logarithm of the load
+_COARSE, _FINE = 60, 140  # points at which curves are drawn: of all loads, and of those between which the limit may lie
+_SURELY = 3.5  # standard errors beyond which a curve's sign is known
 _SAMPLES = 400
 _LEAST_WEIGHT = 0.01
 _CLIFFS = 0.3  # of the draws: curves with a cliff
 _SURE = 0.025
+_NEARBY = math.log(1.3)
+_ODDS = 2.0  # odds of a miss rise so much faster than latencies
 _BEYOND = math.log(2)  # how far from the measured loads a limit is looked for
 # Priors: of the curve at the middle and of its slope (standard deviations), and grids of its roughness and of the noise between runs.
 _LEVEL, _SLOPE, _SLOPE_MEAN = 3.0, 3.0, 1.5
@@ -70,63 +74,137 @@ def believe(observations: Sequence[Observation], seed: int = 0) -> Belief:
     keys += [FAILED] if any(each.failed for each in observations) else []
     keys += [GROWTH] if any(GROWTH in each.excesses and each.grows and not each.slow for each in observations) else []
     random = np.random.default_rng(seed)
-    return Belief(np.minimum.reduce([_limits(observations, key, random) for key in keys]))
+    return Belief(np.minimum.reduce([_by_criterion(observations, key, random) for key in keys]))
 
 
-def _limits(observations: Sequence[Observation], key: str, random: np.random.Generator) -> Floats:
-    """Draws of the load at which one criterion's excess rises above 0, ascending.
+def _by_criterion(observations: Sequence[Observation], key: str, random: np.random.Generator) -> Floats:
+    """Draws of the load at which one criterion is missed, ascending: by its excess or by the odds of a miss, whichever knows more.
 
-    Excess over the logarithm of the load is a straight line, a Brownian motion on top (how rough, the data decide), and noise: each
+    Where a latency rises smoothly its percentile does, and shows how far the limit is. Where requests either wait or do not, it jumps
+    from the ones to the others, and their odds rise smoothly.
+    """
+    observations = [each for each in observations if key in each.excesses]
+    seen = [each.excesses[key] for each in observations]
+    loads, less = np.log([each.load for each in observations]), _less_sure(observations)
+    found = _limits(loads, np.array([each.value for each in seen]), less * np.array([each.error for each in seen]), random)
+    if any(each.odds is None for each in seen):
+        return found
+    odds, errors = (np.array(each) / _ODDS for each in ([x.odds for x in seen], [x.odds_error for x in seen]))
+    by_odds = _limits(loads, odds, less * errors, random)
+    return min(found, by_odds, key=_width)
+
+
+def _less_sure(observations: Sequence[Observation]) -> Floats:
+    """How many times as unsure each run is as its own requests show: beside a much longer one it ended before its queue had filled."""
+    loads, requests = (np.array(each) for each in ([x.load for x in observations], [x.requests for x in observations]))
+    near = np.abs(np.log(loads[:, None] / loads[None, :])) < _NEARBY
+    longest = np.where(near, requests[None, :], 0).max(axis=1)
+    unsure: Floats = np.sqrt(longest / requests)
+    return unsure
+
+
+def _width(limits: Floats) -> float:
+    low, high = np.quantile(limits, [_SURE, 1 - _SURE], method="nearest")
+    return float(high / low) if 0 < low < math.inf else math.inf
+
+
+def _limits(x: Floats, raw: Floats, errors: Floats, random: np.random.Generator) -> Floats:
+    """Draws of the load at which a curve through runs rises above 0, ascending.
+
+    It is, over the logarithm of the load, a straight line, a Brownian motion on top (how rough, the data decide), and noise: each
     run's own error and what runs differ by. Draws of the curve are made monotone, as more load never helps; each one's zero is a
     draw of the limit.
 
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), 2.7 and 5.4; Lin and Dunson, Bayesian monotone
     regression using Gaussian process projection (Biometrika 2014).
     """
-    observations = [each for each in observations if key in each.excesses]
-    x = np.log([each.load for each in observations])
     # Far from the limit only the side counts: a smooth bound keeps the distant points from deciding the curve near it.
-    raw = np.array([each.excesses[key].value for each in observations])
     y = 2 * np.tanh(raw / 2)
-    slope = 1 - np.tanh(raw / 2) ** 2
-    errors = np.array([each.excesses[key].error for each in observations]) * np.maximum(slope, 0.2)
-    grid = np.arange(x.min() - _BEYOND, x.max() + _BEYOND + _STEP, _STEP)
+    errors = errors * np.maximum(1 - np.tanh(raw / 2) ** 2, 0.2)
     centre = float(x.mean())
-    points = np.concatenate([x, grid]) - centre
-    known = len(x)
-    trend = _LEVEL**2 + _SLOPE**2 * np.outer(points, points)
-    # Two-sided Brownian motion from the centre on.
-    motion = 0.5 * (np.abs(points)[:, None] + np.abs(points)[None, :] - np.abs(points[:, None] - points[None, :]))
-    mean = _SLOPE_MEAN * points
-    fits = []
-    for rough, p_rough in zip(_ROUGH, _ROUGH_PRIOR, strict=True):
-        inner = trend[:known, :known] + rough**2 * motion[:known, :known]
-        for noise, p_noise in zip(_NOISE, _NOISE_PRIOR, strict=True):
-            lower = np.linalg.cholesky(inner + np.diag(errors**2 + noise**2))
-            white = np.linalg.solve(lower, y - mean[:known])
-            likelihood = -0.5 * float(white @ white) - float(np.log(np.diag(lower)).sum())
-            fits.append((likelihood + math.log(p_rough * p_noise), rough, lower, white))
-    best = max(fit[0] for fit in fits)
-    weights = np.exp([fit[0] - best for fit in fits])
-    weights[weights < _LEAST_WEIGHT * weights.sum()] = 0.0  # each fit that is drawn from costs a decomposition of its own
-    weights /= weights.sum()
+    fits = _fits(x - centre, y, errors)
+    grid = _grid(x, centre, fits)
+    width = np.gradient(grid)
     limits: list[Floats] = []
     above = np.zeros(len(grid))
-    for (_, rough, lower, white), count in zip(fits, random.multinomial(_SAMPLES, weights).tolist(), strict=True):
+    for fit, count in zip(fits, random.multinomial(_SAMPLES, [fit.weight for fit in fits]).tolist(), strict=True):
         if not count:
             continue
-        cross = trend[:known, known:] + rough**2 * motion[:known, known:]
-        gain = np.linalg.solve(lower, cross)
-        centre_line = mean[known:] + gain.T @ white
-        spread = trend[known:, known:] + rough**2 * motion[known:, known:] - gain.T @ gain
-        precision = 1 / (np.diag(spread) + 1e-4)
+        middle, gain = fit.at(grid - centre)
+        spread = _covariance(grid - centre, grid - centre, fit.rough) - gain.T @ gain
         root = np.linalg.cholesky(spread + 1e-8 * np.eye(len(grid)))
-        draws = centre_line + random.standard_normal((count, len(grid))) @ root.T
+        draws = middle + random.standard_normal((count, len(grid))) @ root.T
         above += (draws > 0).sum(axis=0) / _SAMPLES
-        limits.append(_zeros(grid, draws, precision))
+        limits.append(_zeros(grid, draws, width / (np.diag(spread) + 1e-4)))
     found = np.concatenate(limits)
-    _spread_over_cliffs(found, x, above[np.searchsorted(grid, x - _STEP / 2)], random)
+    _spread_over_cliffs(found, x, above[np.searchsorted(grid, x - 1e-9)], random)
     return np.sort(found)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """The curve by one roughness and one noise.
+
+    Attributes:
+        weight: its probability. rough: of the motion. x: measured loads, from the centre on.
+        lower, white: the root of their covariance, and how far they lie from the mean, in its units.
+    """
+
+    weight: float
+    rough: float
+    x: Floats
+    lower: Floats
+    white: Floats
+
+    def at(self, points: Floats) -> tuple[Floats, Floats]:
+        """The curve's mean at `points`, and what the measured loads take off its covariance, as the root of that."""
+        gain = np.linalg.solve(self.lower, _covariance(self.x, points, self.rough))
+        return _SLOPE_MEAN * points + gain.T @ self.white, gain
+
+
+def _covariance(a: Floats, b: Floats, rough: float) -> Floats:
+    """Of a straight line and a two-sided Brownian motion from the centre on."""
+    motion = 0.5 * (np.abs(a)[:, None] + np.abs(b)[None, :] - np.abs(a[:, None] - b[None, :]))
+    both: Floats = _LEVEL**2 + _SLOPE**2 * np.outer(a, b) + rough**2 * motion
+    return both
+
+
+def _fits(x: Floats, y: Floats, errors: Floats) -> list[_Fit]:
+    """The curve by each roughness and noise that the data do not rule out."""
+    found: list[tuple[float, float, Floats, Floats]] = []
+    for rough, p_rough in zip(_ROUGH, _ROUGH_PRIOR, strict=True):
+        inner = _covariance(x, x, rough)
+        for noise, p_noise in zip(_NOISE, _NOISE_PRIOR, strict=True):
+            lower = np.linalg.cholesky(inner + np.diag(errors**2 + noise**2))
+            white = np.linalg.solve(lower, y - _SLOPE_MEAN * x)
+            likelihood = -0.5 * float(white @ white) - float(np.log(np.diag(lower)).sum())
+            found.append((likelihood + math.log(p_rough * p_noise), float(rough), lower, white))
+    best = max(fit[0] for fit in found)
+    weights = np.exp([fit[0] - best for fit in found])
+    weights[weights < _LEAST_WEIGHT * weights.sum()] = 0.0  # each fit that is drawn from costs a decomposition of its own
+    weights /= weights.sum()
+    return [
+        _Fit(float(weight), rough, x, lower, white)
+        for weight, (_, rough, lower, white) in zip(weights, found, strict=True)
+        if weight
+    ]
+
+
+def _grid(x: Floats, centre: float, fits: Sequence[_Fit]) -> Floats:
+    """Where curves are drawn: everywhere, more closely where one's sign is not known, and at the measured loads."""
+    coarse = np.linspace(x.min() - _BEYOND, x.max() + _BEYOND, _COARSE)
+    unsure = np.zeros(_COARSE, dtype=bool)
+    for fit in fits:
+        middle, gain = fit.at(coarse - centre)
+        variance = (
+            _LEVEL**2 + _SLOPE**2 * (coarse - centre) ** 2 + fit.rough**2 * np.abs(coarse - centre) - (gain**2).sum(axis=0)
+        )
+        unsure |= np.abs(middle) < _SURELY * np.sqrt(np.maximum(variance, 1e-12))
+        unsure[:-1] |= (middle[:-1] < 0) & (middle[1:] >= 0)
+    between = np.flatnonzero(unsure)
+    first, last = (between[0] - 1, between[-1] + 1) if len(between) else (0, _COARSE)
+    fine = np.linspace(coarse[max(0, first)], coarse[min(_COARSE - 1, last)], _FINE)
+    return np.unique(np.round(np.concatenate([coarse, fine, x]), 9))
 
 
 def _spread_over_cliffs(limits: Floats, x: Floats, above: Floats, random: np.random.Generator) -> None:
@@ -142,7 +220,7 @@ def _spread_over_cliffs(limits: Floats, x: Floats, above: Floats, random: np.ran
         return
     high = missed.min()
     below = carried[carried < high]
-    if len(below):
+    if len(below) and not np.any((x > below.max()) & (x < high)):  # a run between them that is neither shows a slope
         count = round(_CLIFFS * len(limits))
         limits[random.permutation(len(limits))[:count]] = np.exp(random.uniform(below.max(), high, count))
 

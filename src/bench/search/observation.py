@@ -21,6 +21,7 @@ _CAP = math.log(8)  # an excess beyond this factor shows no more
 _MAY_GROW = 0.02  # of the offered rate: requests that may pile up
 _GROWS = 0.05  # more of them than that is an excess of 1
 _LEAST_ERROR = 0.005
+_SPEED_ERROR = 0.01  # of a machine's speed
 _FEWEST_GROWING = 150  # requests: while a server still fills, fewer pile up as well
 _HALF = 0.5  # a failure, added to what is counted and to what is allowed, so that none of n has a logarithm
 _ANSCOMBE = 0.375  # makes the variance of a count's square root a quarter
@@ -32,11 +33,15 @@ class Excess:
 
     Attributes:
         value: logarithm of what it reached ÷ what is allowed; above 0 the criterion is missed. error: its standard error, from the
-            run's own requests.
+            run's own requests. alike: how many requests in a row show as much as a single independent one.
+        odds, odds_error: logarithm of the odds of a miss ÷ those that are allowed, and its standard error; None where `value` is that.
     """
 
     value: float
     error: float
+    alike: float = 1.0
+    odds: float | None = None
+    odds_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,16 @@ class Observation:
         return self.load if self.asked is None else self.asked
 
     @property
+    def alike(self) -> float:
+        """How many requests in a row show as much as a single independent one."""
+        return max(each.alike for each in self.excesses.values())
+
+    @property
+    def error(self) -> float:
+        """The largest standard error of the SLOs, and of failures if there are any."""
+        return max(each.error for key, each in self.excesses.items() if key != GROWTH and (key != FAILED or self.failed))
+
+    @property
     def slow(self) -> bool:
         """Whether an SLO is missed, by the estimate alone."""
         return any(each.value > 0 for key, each in self.excesses.items() if key not in (FAILED, GROWTH))
@@ -82,11 +97,12 @@ class Observation:
         return replace(self, load=load, excesses=excesses, asked=self.level)
 
 
-def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float) -> Observation | None:
+def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float, speed: float = 1.0) -> Observation | None:
     """What a run shows; None where it was too short to be judged.
 
     Args:
         row: of the summary: `level`, `arrival`, `judged`, and the `steady` columns. failed_share: of requests that may fail (0–1).
+        speed: of the machine ÷ its usual one, by which the odds of a miss are corrected.
 
     Raises:
         BenchError: no answer has a latency that is limited.
@@ -96,16 +112,16 @@ def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float) -
     short = row["steady_why"] == "short" or row["steady_from_s"] is None
     if not requests or (row["arrival"] != "burst" and short and not grows):
         return None
-    excesses = {slo.column: _by_slo(requests, slo) for slo in slos}
+    excesses = {slo.column: _by_slo(requests, slo, speed) for slo in slos}
     failed = np.array([not x["ok"] for x in requests])
     excesses[FAILED] = _by_failures(failed, failed_share)
-    if row["steady_growth"] is not None and len(requests) >= _FEWEST_GROWING:
+    if row["steady_growth"] is not None and (not grows or len(requests) >= _FEWEST_GROWING):
         value = (row["steady_growth"] - _MAY_GROW) / _GROWS
         excesses[GROWTH] = Excess(min(_CAP, max(-_CAP, value)), max(_LEAST_ERROR, row["steady_growth_error"] / _GROWS))
     return Observation(row["level"], excesses, len(requests), int(failed.sum()), grows)
 
 
-def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo) -> Excess:
+def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo, speed: float) -> Excess:
     """Excess of the SLO's percentile.
 
     The error is half of what lies between the ranks one standard error about it.
@@ -127,7 +143,18 @@ def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo) -> Excess:
     error = at - low if rank + off > count - 1 else (high - low) / 2
     misses = values > slo.limit_s
     sure = _sure(int(misses.sum()), count * (1 - slo.share), spread)
-    return Excess(at, max(_LEAST_ERROR, error, abs(at) / sure))
+    allowed = count * (1 - slo.share)
+
+    def odds_of(limit_s: float) -> tuple[int, float]:
+        missed = int((values * speed > limit_s).sum())
+        return missed, math.log((missed + _HALF) / (count - missed + _HALF) * (count - allowed + _HALF) / (allowed + _HALF))
+
+    missed, odds = odds_of(slo.limit_s)
+    least = math.sqrt(spread / (max(missed, allowed) + _HALF) + spread / (max(count - missed, count - allowed) + _HALF))
+    # Latencies that are all the same pass the limit together, within the error of the speed that they are corrected by.
+    by_speed = (odds_of(slo.limit_s * (1 - _SPEED_ERROR))[1] - odds_of(slo.limit_s * (1 + _SPEED_ERROR))[1]) / 2
+    odds_error = math.hypot(max(least, abs(odds) / _sure(missed, allowed, spread)), by_speed)
+    return Excess(at, max(_LEAST_ERROR, error, abs(at) / sure), spread, odds, odds_error)
 
 
 def _log(value: float, limit_s: float) -> float:
@@ -143,7 +170,7 @@ def _by_failures(failed: npt.NDArray[np.bool_], allowed: float) -> Excess:
     value = math.log((count + _HALF) / (allowed * len(failed) + _HALF))
     spread = Share.of([failed]).within
     least = math.sqrt(spread / (max(count, allowed * len(failed)) + _HALF))
-    return Excess(min(_CAP, value), max(least, abs(value) / _sure(count, allowed * len(failed), spread)))
+    return Excess(min(_CAP, value), max(least, abs(value) / _sure(count, allowed * len(failed), spread)), spread)
 
 
 def _sure(count: int, allowed: float, spread: float) -> float:

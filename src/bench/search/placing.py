@@ -21,10 +21,15 @@ _CLIMB, _LEAST_CLIMB = 2.0, 1.3  # from the highest measured load to the next
 _FEWEST_RUNS = 4
 _WITHIN = 0.85  # of the precision asked for: where its ends are tested
 _WIDE = 0.6  # of the limit beyond those ends: then the middle is measured instead
+_ENOUGH_AMID, _TAIL = 3, 0.1  # but not more often than that; then what may lie farthest away, with that probability
 _FEWEST_REQUESTS, _BEYOND = 50, 2.0  # of a first look: that many, and so many beyond the percentile
 _FAILURES = 6.0  # failures to expect at what is allowed, where there are any
 _MORE_NEAR = 4
 _LATENCIES, _LATENCIES_NEAR = 6, 24  # how many a run lasts
+_NEIGHBOURS = math.log(1.3)  # how far away a load is whose requests tell how alike neighbours are
+_MOST_ALIKE = 16.0
+_SOON, _EACH_MORE = 6, 1.1  # after so many runs nearby, each is so many times as long as the one before
+_SURE_ENOUGH = 0.03  # of an excess: a run that is surer tells no more of a limit that is asked for to a tenth
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ class Aim:
         count = max(_FEWEST_REQUESTS, 30 + _BEYOND / allowed) / min(1.0, self.burstiness)
         if near:
             count *= _MORE_NEAR
+            count *= _more(load, count, observations)
             if self.failed_share and any(each.failed for each in observations):
                 count = max(count, _FAILURES / self.failed_share)
         at_once = load if self.held else load * latency_s
@@ -114,8 +120,6 @@ def place(observations: Sequence[Observation], aim: Aim) -> Answer | Step:
     narrow = known and (answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low))
     if narrow and len(observations) >= _FEWEST_RUNS:
         return answer
-    if answer.high > top and top < aim.highest:  # the upper end lies beyond all that was measured
-        return Step(min(aim.highest, _level(_LEAST_CLIMB * top, aim, up=True)), near=False)
     return Step(_where(belief, levels, aim), near=True)
 
 
@@ -124,6 +128,21 @@ def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why) -> An
     if not observations:
         return Answer(0.0, 0.0, math.inf, why)
     return _interval(believe(observations), aim, why, max(each.level for each in observations))
+
+
+def _more(load: float, count: float, observations: Sequence[Observation]) -> float:
+    """How many times `count` requests a run takes where neighbours are alike, as in a queue: as many as count as one, by the runs of
+    loads nearby, unless fewer are sure enough. And ever more, once many runs have not been enough.
+    """
+    nearby = [each for each in observations if abs(math.log(each.level / load)) < _NEIGHBOURS]
+    requests = sum(each.requests for each in nearby)
+    if not requests:
+        return 1.0
+    alike = sum(each.alike * each.requests for each in nearby) / requests
+    # The variance of one request, as the errors of the runs have it.
+    variance = sum(each.error**2 * each.requests**2 for each in nearby) / requests
+    more = max(1.0, min(alike, variance / count / _SURE_ENOUGH**2))
+    return min(_MOST_ALIKE, more * _EACH_MORE ** max(0, len(nearby) - _SOON))
 
 
 def _interval(belief: Belief, aim: Aim, why: Why, top: float) -> Answer:
@@ -158,7 +177,11 @@ def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
     else:
         ends = (middle * (1 - _WITHIN * aim.precision), middle * (1 + _WITHIN * aim.precision))
         if belief.below(ends[0]) + 1 - belief.below(ends[1]) > _WIDE:
-            return min(aim.highest, max(aim.lowest, _level(middle, aim)))
+            if sum(ends[0] < load < ends[1] for load in loads) < _ENOUGH_AMID:
+                return min(aim.highest, max(aim.lowest, _level(middle, aim)))
+            ends = (max(belief.quantile(_TAIL), min(loads)), min(belief.quantile(1 - _TAIL), _LEAST_CLIMB * max(loads)))
+            upper = ends[1] / middle > middle / ends[0]
+            return min(aim.highest, max(aim.lowest, _level(ends[upper], aim, up=upper)))
         if aim.held:
             ends = (math.floor(ends[0]), math.ceil(ends[1]))
     upper = 1 - belief.below(ends[1]) > belief.below(ends[0])
