@@ -156,7 +156,7 @@ def speeds(seen: Sequence[tuple[float | None, str | None]]) -> list[float]:
 
 def _look(measured: Measured, aim: Aim, speed: float) -> Look:
     row, reasons = measured.row, measured.reasons
-    observation = None if reasons else observed(row, aim.slos, aim.failed_share, measured.speed)
+    observation = None if reasons else observed(row, aim.slos, aim.failed_share, speed)
     if observation is not None:
         observation = observation.at_usual_speed(speed, held=aim.held)
     return Look(row["level"], row["requests"], row["duration_s"] or 0.0, observation, reasons)

@@ -103,7 +103,7 @@ def find(
     ] = 30,
     max_minutes: Annotated[
         float, typer.Option(metavar="MINUTES", parser=positive, help="Time under load to spend.", rich_help_panel=_BUDGET)
-    ] = 20.0,
+    ] = 30.0,
     output_dir: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder of the runs, the figure and the answer; a search goes on from it.")
     ] = Path("find"),
