@@ -20,8 +20,12 @@ if not PACKED:
     include: "workflow/rules/deploy.smk"
     include: "workflow/rules/measure.smk"
 
+    # A study without `auto` has no runs to be found.
+    if PLAN.every_search:
 
-include: "workflow/rules/found.smk"
+        include: "workflow/rules/found.smk"
+
+
 include: "workflow/rules/parse.smk"
 include: "workflow/rules/aggregate.smk"
 include: "workflow/rules/figure.smk"

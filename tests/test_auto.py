@@ -117,7 +117,7 @@ def test_a_search_killed_in_a_run_goes_on_and_its_runs_are_runs_like_all_others(
     # Nothing more is measured, not even where a run is gone from its place.
     sent = len(server.requests)
     assert "Nothing to be done" in folder.run()
-    plan = Plan.of(load_config(folder.content, source="test"), results=tmp_path / Paths.RESULTS)
+    plan = Plan.of(load_config(folder.content, source="test"), results=tmp_path / "results")
     shutil.rmtree((tmp_path / plan.runs[0].record).parent)
     (tmp_path / Paths.SUMMARY).unlink()
     folder.run()

@@ -1,4 +1,4 @@
-# What searches of `auto` ladders measured: runs that nobody could list before. Where a study has none, none of these rules runs.
+# What searches of `auto` ladders measured: runs that nobody could list before.
 localrules:
     found,
     found_run,

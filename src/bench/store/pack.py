@@ -72,7 +72,7 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
         files |= _files_of_deployment(spec, sorted(sessions), store)
         place = Path(Paths.SEARCHES.format(deployment=spec.name))
         if any(key.startswith(f"{spec.name}/") for key in ended):
-            files[str(place.relative_to(Paths.RESULTS))] = place
+            files[str(place.relative_to(Path(Paths.STORE).parent))] = place
     for run, folder in found:
         files |= {f"runs/{run.key}/{name}": folder / name for name in (*files_of(folder / run.record.name), run.record.name)}
     narrowed = {

@@ -13,7 +13,6 @@ __all__ = ["Paths"]
 class Paths:
     """Paths below the working directory."""
 
-    RESULTS = "results"
     ENGINE = "results/engines/{engine}/engine.json"
     CHECKPOINT = "results/checkpoints/{model}/checkpoint.json"
     LAUNCH = "results/deployments/{deployment}/launch.json"

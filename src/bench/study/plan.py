@@ -49,7 +49,7 @@ class Plan:
     every_search: tuple[SearchSpec, ...] = ()
 
     @classmethod
-    def of(cls, config: Config, *, root: Path = Path(), results: Path = Path(Paths.RESULTS)) -> Plan:
+    def of(cls, config: Config, *, root: Path = Path(), results: Path = Path(Paths.STORE).parent) -> Plan:
         """The plan of `config`, whose lock files lie below `root`.
 
         Args:

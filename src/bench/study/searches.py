@@ -106,8 +106,8 @@ def found_runs(searches: Sequence[SearchSpec], records: Iterable[Path]) -> list[
     return [run for _, run in sorted(found.values(), key=lambda pair: (pair[0], pair[1].name))]
 
 
-def search_record(search: SearchSpec, results: Path = Path(Paths.RESULTS)) -> SearchRecord | None:
+def search_record(search: SearchSpec, results: Path = Path(Paths.STORE).parent) -> SearchRecord | None:
     """What a search found, if it has ended as it is defined now."""
-    place = results / Path(Paths.SEARCHES.format(deployment=search.deployment.name)).relative_to(Paths.RESULTS)
+    place = results / Path(Paths.SEARCHES.format(deployment=search.deployment.name)).relative_to(Path(Paths.STORE).parent)
     record = read_searches(place)
     return next((each for each in record.searches if each.digest == search.digest), None) if record else None
