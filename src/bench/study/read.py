@@ -6,23 +6,16 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from os.path import isdir
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from bench.engines import managed
 from bench.errors import BenchError, shown
-from bench.models import Model, Parallel, geometry_of_model, parallel_problem
-from bench.published import accelerator_named, accelerators
-from bench.study.config import Config, Ladder
-from bench.study.deployment import Deployment, Engine
+from bench.study.config import Config
+from bench.study.contradictions import contradictions
 from bench.study.misspelt import meant
-from bench.study.plan import longest_request, swept
-from bench.study.search import Search
-from bench.study.slo import parse_slo
 from bench.study.workload import Workload
 from bench.yaml_file import read_yaml
 
@@ -54,7 +47,7 @@ def load_config(content: Mapping[str, Any], *, source: str, files: Sequence[Path
         config = Config.model_validate(content)
     except ValidationError as error:
         raise BenchError(_lines(source, map(_explain, _faults(error)))) from None
-    faults = list(_contradictions(config))
+    faults = list(contradictions(config))
     if faults:
         raise BenchError(_lines(source, faults))
     return config
@@ -152,253 +145,3 @@ def _model_at(location: Sequence[int | str], root: type[BaseModel]) -> type[Base
         if typing.get_origin(annotation) is typing.Annotated:
             annotation = typing.get_args(annotation)[0]
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
-
-
-def _contradictions(config: Config) -> typing.Iterator[str]:
-    """Faults between keys: names that lead nowhere, requests that cannot fit, runs that are asked for twice."""
-    tables: dict[str, Mapping[str, Any]] = {
-        "model": config.models,
-        "engine": config.engines,
-        "deployment": config.deployments,
-        "workload": config.workloads,
-    }
-    yield from _deployments(config, tables)
-    yield from _absent(config)
-    asked: dict[tuple[str, str, float], int] = {}
-    for i, ladder in enumerate(config.study.ladders):
-        where = f"study.ladders[{i}]"
-        for key in ("deployment", "workload"):
-            table = tables[key]
-            wanted = getattr(ladder, key)
-            if wanted not in table:
-                yield f"{where}.{key} is {wanted!r}, which {key}s does not define. Defined: {_names(table)}."
-        if ladder.deployment not in config.deployments or ladder.workload not in config.workloads:
-            continue
-        workload = config.workloads[ladder.workload]
-        if workload.trace and (ladder.prompt_tokens or ladder.output_tokens):
-            yield f"{where} gives lengths, but workloads.{ladder.workload} replays a trace, which has its own. Remove one of them."
-            continue
-        yield from _unfit(config, ladder)
-        if ladder.repeats < config.study.sessions and not ladder.auto:
-            yield (
-                f"{where}.repeats is {ladder.repeats}, below study.sessions, {config.study.sessions}: each session measures "
-                f"every level at least once. Set repeats to {config.study.sessions} or more, or sessions to {ladder.repeats} or less."
-            )
-        if ladder.axis != workload.axis:
-            yield (
-                f"{where} gives {ladder.axis}, but arrival {workload.arrival} of workloads.{ladder.workload} has {workload.axis} "
-                f"as its load. Write {workload.axis}: [...] in its place."
-            )
-            continue
-        if ladder.auto:
-            yield from _unsearchable(where, ladder, workload, config)
-            continue
-        highest = max(ladder.levels)
-        if workload.arrival == "closed" and isinstance(workload.num_requests, int) and highest > workload.num_requests:
-            yield (
-                f"{where}.concurrency reaches {highest}, but workloads.{ladder.workload}.num_requests is "
-                f"{workload.num_requests}: the level would never be in flight. Raise num_requests to {highest} or more."
-            )
-        for name, _ in swept(ladder, workload):
-            for level in ladder.levels:
-                key3 = (ladder.deployment, name, level)
-                if key3 in asked:
-                    yield (
-                        f"{where}.{ladder.axis}: level {level} of {name} on {ladder.deployment} already stands in "
-                        f"study.ladders[{asked[key3]}]. Remove one; `repeats` measures a level several times."
-                    )
-                asked[key3] = i
-    yield from _searched_twice(config)
-    yield from _baseline(config.study.baseline, config, asked)
-    yield from _hardware(config)
-
-
-def _searched_twice(config: Config) -> typing.Iterator[str]:
-    """Ladders whose load another one searches for already."""
-    searched: dict[tuple[str, str], int] = {}
-    for i, ladder in enumerate(config.study.ladders):
-        if not ladder.auto or ladder.workload not in config.workloads:
-            continue
-        for name, _ in swept(ladder, config.workloads[ladder.workload]):
-            first = searched.setdefault((ladder.deployment, name), i)
-            if first != i:
-                yield (
-                    f"study.ladders[{i}].{ladder.axis}: study.ladders[{first}] searches for the load of {name} on "
-                    f"{ladder.deployment} already. Remove one; search.slo takes several limits, all of which have to be met."
-                )
-
-
-def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config) -> typing.Iterator[str]:
-    """Why no search can find the load of a ladder."""
-    if workload.arrival == "burst":
-        yield (
-            f"{where}.concurrency is auto, but workloads.{ladder.workload} sends bursts, as many requests as the level: too few to "
-            "judge a percentile by. Use arrival: closed, or give levels."
-        )
-    if workload.turns or workload.step or workload.ramp:
-        yield (
-            f"{where}: auto needs a steady load of single requests; workloads.{ladder.workload} has turns, a step or a ramp. "
-            "Give levels, or remove them (an archetype's with `turns: null`)."
-        )
-    search = ladder.search or Search()
-    bounds = {key: getattr(search, key) for key in ("start", "lowest", "highest") if getattr(search, key) is not None}
-    for key, bound in bounds.items():
-        if ladder.axis == "concurrency" and (bound < 1 or bound % 1):
-            yield f"{where}.search.{key} is {bound:g}: requests in flight are whole numbers, 1 or more."
-    slos = [parse_slo(text) for text in search.slo or config.decision.slo]
-    single = workload.output_tokens is not None and workload.output_tokens.longest == 1
-    for slo in slos:
-        if (slo.metric == "ttft" and not workload.stream) or (slo.metric == "tpot" and (single or not workload.stream)):
-            why = "has no streaming" if not workload.stream else "asks for single tokens"
-            yield f"{where}: no answer of workloads.{ladder.workload} has a {slo.name.split()[0]}, as it {why}. Search by another SLO."
-    if not (ladder.search and ladder.search.slo) and not config.decision.slo:
-        yield f"{where}: auto searches for the highest load within SLOs, and there are none. Give decision.slo, or search.slo."
-
-
-def _baseline(name: str | None, config: Config, asked: Iterable[tuple[str, str, float]]) -> typing.Iterator[str]:
-    """Why nothing can be compared with the baseline. `asked`: deployment, workload and level of what is measured."""
-    loads: dict[str, set[tuple[str, float]]] = {}
-    for deployment, workload, level in asked:
-        loads.setdefault(deployment, set()).add((workload, level))
-    if name is None:
-        return
-    if name not in config.deployments:
-        yield f"study.baseline is {name!r}, which deployments does not define. Defined: {_names(config.deployments)}."
-    elif name not in loads and any(ladder.deployment == name for ladder in config.study.ladders):
-        yield (
-            f"study.baseline is {name!r}, whose load is found by search, and a comparison needs loads that are shared. Give its "
-            "levels."
-        )
-    elif name not in loads:
-        yield f"study.baseline is {name!r}, which no ladder measures. Measured: {_names(loads)}."
-    elif not any(loads[name] & other for deployment, other in loads.items() if deployment != name):
-        workload, level = min(loads[name])
-        yield (
-            f"study.baseline is {name!r}, and no other deployment shares a workload and a level with it. Give another one's ladder "
-            f"such a load (level {level:g} of {workload}, say), or remove baseline."
-        )
-
-
-def _hardware(config: Config) -> typing.Iterator[str]:
-    """Faults of `hardware`, and a `decision.accelerator` that is unknown."""
-    try:
-        known = accelerators(config.hardware)
-        if config.decision.accelerator is not None:
-            accelerator_named(config.decision.accelerator, known)
-            engines = [config.engines[each.engine] for each in config.deployments.values() if each.engine in config.engines]
-            if engines and all(engine.backend == "cpu" for engine in engines):
-                yield (
-                    f"decision.accelerator is {config.decision.accelerator!r}, but every engine of this study runs on a CPU. "
-                    "Remove it, and give the machine's price_per_hour instead."
-                )
-    except BenchError as error:
-        yield str(error)
-
-
-def _deployments(config: Config, tables: Mapping[str, Mapping[str, Any]]) -> typing.Iterator[str]:
-    """Faults of entries by themselves."""
-    for name, deployment in config.deployments.items():
-        for key in ("model", "engine"):
-            table = tables[key]
-            wanted = getattr(deployment, key)
-            if wanted not in table:
-                yield f"deployments.{name}.{key} is {wanted!r}, which {key}s does not define. Defined: {_names(table)}."
-        engine = config.engines.get(deployment.engine)
-        if engine and engine.source != "external" and deployment.model in config.models:
-            yield from _undealt(f"deployments.{name}", deployment, config.models[deployment.model])
-        if engine and engine.source == "external" and deployment.nodes > 1:
-            yield f"deployments.{name}.nodes: a server that runs already is started on no node from here. Remove it."
-        if engine and engine.source != "external":
-            yield from _planned(f"deployments.{name}", deployment, engine)
-            if model := config.models.get(deployment.model):
-                refused = managed(engine.kind).refused(deployment, engine, model, None)
-                if model.path and model.path.lower().endswith(".gguf"):
-                    yield _one_file(f"deployments.{name}", deployment.model, model.path)
-                elif refused:
-                    yield f"deployments.{name}.{refused}."
-        if engine and engine.backend == "cpu" and engine.source != "external" and deployment.kv_cache_memory is None:
-            yield (
-                f"deployments.{name}.kv_cache_memory is missing. On a CPU nothing else bounds the KV cache; "
-                "say how much it gets, such as 64MiB."
-            )
-
-
-def _absent(config: Config) -> typing.Iterator[str]:
-    """Checkpoints that are not here. An external server has its own; a fingerprint stands for files that are elsewhere."""
-    measured = {ladder.deployment for ladder in config.study.ladders}
-    started = {
-        each.model
-        for name, each in config.deployments.items()
-        if name in measured and each.engine in config.engines and config.engines[each.engine].source != "external"
-    }
-    for name, model in config.models.items():
-        gguf = model.path is not None and model.path.lower().endswith(".gguf")
-        if name in started and model.path and not model.fingerprint and not gguf and not isdir(model.path):
-            yield (
-                f"models.{name}.path is {shown(model.path)}: no such folder. Name the folder of a checkpoint; for random weights give "
-                "catalogue or architecture in place of path."
-            )
-
-
-def _one_file(where: str, model: str, path: str) -> str:
-    """A GGUF file as a model: the memory plan cannot read its shape, nor the prompts its tokenizer."""
-    return (
-        f"models.{model}.path is {shown(path)}, a GGUF file, and no engine is started here with one. Give the folder of a checkpoint "
-        "with its config.json, for vLLM; or architecture or catalogue in place of path, for llama.cpp with random weights. To measure "
-        f"this file, start its server yourself and give {where} an engine with `source: external`."
-    )
-
-
-def _planned(where: str, deployment: Deployment, engine: Engine) -> typing.Iterator[str]:
-    """Flags that the deployment's own keys stand for, and from which memory, GPUs and costs are computed."""
-    for flag in deployment.flags:
-        plain = flag.lstrip("-").replace("_", "-")
-        key = managed(engine.kind).planned_by.get(plain)
-        if plain == "port":
-            yield f"{where}.flags.{flag}: every server gets a free port of its own when it starts. Remove the flag."
-        elif key is not None:
-            yield f"{where}.flags: the flag {flag} decides the planned memory, GPUs and costs; give the key {key} instead."
-
-
-def _undealt(where: str, deployment: Deployment, model: Model) -> typing.Iterator[str]:
-    """Parallelism that does not divide a model; vLLM would refuse it minutes later."""
-    parallel = Parallel(deployment.tensor_parallel, deployment.pipeline_parallel, deployment.data_parallel)
-    if parallel.tensor == parallel.pipeline == 1:
-        return
-    try:
-        geometry = geometry_of_model(model)
-    except BenchError:
-        return  # what its config.json lacks is named where the checkpoint is made
-    if geometry is not None and (problem := parallel_problem(geometry, parallel)):
-        yield f"{where}.{problem}"
-
-
-def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
-    """Requests beyond the model's context."""
-    model_name = config.deployments[ladder.deployment].model
-    model = config.models.get(model_name)
-    if model is None or model.context is None:
-        return
-    try:
-        tokens, longest = max(
-            ((longest_request(workload), workload) for _, workload in swept(ladder, config.workloads[ladder.workload])),
-            key=lambda pair: pair[0],
-        )
-    except BenchError as error:
-        yield f"workloads.{ladder.workload}: {error}"
-        return
-    if tokens > model.context:
-        prompt, output = longest.prompt_tokens, longest.output_tokens
-        terms = (
-            f"prompt_tokens {prompt.longest} + output_tokens {output.longest} = {tokens}"
-            if prompt and output and not longest.turns
-            else f"its longest request, {tokens} tokens with its output,"
-        )
-        yield (
-            f"workloads.{ladder.workload}: {terms} is beyond the context of models.{model_name}, {model.context} tokens. "
-            "Shorten the workload, or take it off that model's ladder."
-        )
-
-
-def _names(table: Mapping[str, Any]) -> str:
-    return ", ".join(table) or "nothing"
