@@ -95,7 +95,7 @@ SlurmdParameters=config_overrides
 SwitchType=switch/none
 MpiDefault=none
 GresTypes=gpu
-ReturnToService=2
+ReturnToService=1
 KillWait=3
 MinJobAge=3600
 SchedulerParameters=sched_interval=1
@@ -169,8 +169,11 @@ PartitionName=urgent Nodes=ALL MaxTime=20 PriorityTier=10 PreemptMode=OFF State=
     def update(self, *what: str) -> None:
         subprocess.run([_found("scontrol"), "update", *what], check=True, env=self.environment, timeout=30)
 
-    def stop(self) -> None:
+    def cancel_all(self) -> None:
         self.ask("scancel", f"--user={getpass.getuser()}")
+
+    def stop(self) -> None:
+        self.cancel_all()
         for process in reversed(self._processes):
             process.send_signal(signal.SIGTERM)
             try:

@@ -187,6 +187,7 @@ def running(project, cluster, *arguments, target="results/figures/all"):
         yield workflow
     finally:
         workflow.kill()
+        cluster.cancel_all()  # jobs outlive their workflow, and would measure beside the next test
 
 
 def measured(project, deployment):
