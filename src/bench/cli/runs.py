@@ -17,7 +17,7 @@ from bench.shipped import BENCH
 from bench.store import Store, run_states
 from bench.study import Paths, Plan, RunSpec
 from bench.study.precision import auto_lines, thin_levels
-from bench.study.searches import SearchSpec, search_record
+from bench.study.searches import SearchSpec, search_records
 from bench.words.searches import search_ended, search_limit
 
 __all__ = ["forget_runs", "list_runs"]
@@ -66,13 +66,12 @@ def list_runs(configfile: Path | None, select: str | None, *, json: bool) -> Non
 
 
 def _searched(plan: Plan) -> list[tuple[SearchSpec, str, str]]:
-    """Each search with its state and its answer."""
+    """Each search with its state and its answers."""
     found = []
     for search in plan.searches:
-        answer = search_record(search)
-        found.append(
-            (search, "measured", f"{search_limit(answer)}; {search_ended(answer)}") if answer else (search, "missing", "")
-        )
+        answers = search_records(search)
+        text = [f"{search_limit(answer)}; {search_ended(answer)}" for answer in answers]
+        found += [(search, "measured", each) for each in text] or [(search, "missing", "")]
     return found
 
 

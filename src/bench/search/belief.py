@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bench.search.observation import FAILED, GROWTH, Observation
 
-__all__ = ["Belief", "believe"]
+__all__ = ["Belief", "believe", "believe_relative"]
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -77,6 +77,20 @@ def believe(observations: Sequence[Observation], seed: int = 0) -> Belief:
     return Belief(np.minimum.reduce([_by_criterion(observations, key, random) for key in keys]))
 
 
+def believe_relative(
+    loads: Floats, excesses: Floats, errors: Floats, offset: Callable[[Floats], Floats], seed: int = 0
+) -> Belief:
+    """The distribution of the load at which a curve rises above a height that the curve itself sets, such as a share of its top.
+
+    Each draw of the curve is held against its own height, so that what is not known of the height widens the interval.
+
+    Args:
+        loads, excesses, errors: of each run: its load, by how much it lies above the height as estimated, and its standard error.
+        offset: by how much the height of each draw lies above the estimated one; it gets the draws (rows) at the runs (columns).
+    """
+    return Belief(_limits(np.log(loads), excesses, errors, np.random.default_rng(seed), offset))
+
+
 def _by_criterion(observations: Sequence[Observation], key: str, random: np.random.Generator) -> Floats:
     """Draws of the load at which one criterion is missed, ascending: by its excess or by the odds of a miss, whichever knows more.
 
@@ -108,12 +122,18 @@ def _width(limits: Floats) -> float:
     return float(high / low) if 0 < low < math.inf else math.inf
 
 
-def _limits(x: Floats, raw: Floats, errors: Floats, random: np.random.Generator) -> Floats:
+def _limits(
+    x: Floats,
+    raw: Floats,
+    errors: Floats,
+    random: np.random.Generator,
+    offset: Callable[[Floats], Floats] = lambda draws: np.zeros(len(draws)),
+) -> Floats:
     """Draws of the load at which a curve through runs rises above 0, ascending.
 
     It is, over the logarithm of the load, a straight line, a Brownian motion on top (how rough, the data decide), and noise: each
     run's own error and what runs differ by. Draws of the curve are made monotone, as more load never helps; each one's zero is a
-    draw of the limit.
+    draw of the limit. `offset` is as `believe_relative` has it.
 
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), 2.7 and 5.4; Lin and Dunson, Bayesian monotone
     regression using Gaussian process projection (Biometrika 2014).
@@ -124,7 +144,7 @@ def _limits(x: Floats, raw: Floats, errors: Floats, random: np.random.Generator)
     centre = float(x.mean())
     fits = _fits(x - centre, y, errors)
     grid = _grid(x, centre, fits)
-    width = np.gradient(grid)
+    width, at = np.gradient(grid), np.searchsorted(grid, x - 1e-9)
     limits: list[Floats] = []
     above = np.zeros(len(grid))
     for fit, count in zip(fits, random.multinomial(_SAMPLES, [fit.weight for fit in fits]).tolist(), strict=True):
@@ -134,10 +154,11 @@ def _limits(x: Floats, raw: Floats, errors: Floats, random: np.random.Generator)
         spread = _covariance(grid - centre, grid - centre, fit.rough) - gain.T @ gain
         root = np.linalg.cholesky(spread + 1e-8 * np.eye(len(grid)))
         draws = middle + random.standard_normal((count, len(grid))) @ root.T
+        draws -= offset(draws[:, at])[:, None]
         above += (draws > 0).sum(axis=0) / _SAMPLES
         limits.append(_zeros(grid, draws, width / (np.diag(spread) + 1e-4)))
     found = np.concatenate(limits)
-    _spread_over_cliffs(found, x, above[np.searchsorted(grid, x - 1e-9)], random)
+    _spread_over_cliffs(found, x, above[at], random)
     return np.sort(found)
 
 
