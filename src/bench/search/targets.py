@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +17,7 @@ from bench.study.search import KV_CACHE, SLO
 if TYPE_CHECKING:
     from bench.search.search import Look
 
-__all__ = ["KvCacheTarget", "SloTarget", "Target", "first_with"]
+__all__ = ["KvCacheTarget", "SloTarget", "Target", "first_with", "full_cache"]
 
 _SURE_SIDE, _SIDE_ERROR = 0.1, 0.03  # of the sign that a cache was full: it decides the side, and surely
 _FARTHEST = 64.0  # the longest step up by what one run's usage promises
@@ -89,7 +89,7 @@ class KvCacheTarget(Target):
     def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
         judged = [look for look in looks if look.observation is not None]
         last = judged[-_UNMEASURED:]
-        if judged and not any(_full(look) is not None for look in (last if len(last) == _UNMEASURED else judged)):
+        if judged and not any(full_cache(look.row) is not None for look in (last if len(last) == _UNMEASURED else judged)):
             return Answer(0.0, 0.0, math.inf, "unmeasured")
         seen = self.observations(looks, aim)
         if not seen:
@@ -105,7 +105,7 @@ class KvCacheTarget(Target):
         return answer
 
     def _seen(self, look: Look, aim: Aim) -> Observation | None:
-        full = None if look.observation is None else _full(look)
+        full = None if look.observation is None else full_cache(look.row)
         if full is None:
             return None
         row = look.row
@@ -125,9 +125,9 @@ def first_with(found: Answer | Step, aim: Aim) -> Answer | Step:
     return replace(found, limit=found.limit + 1, low=found.low + 1, high=found.high + 1)
 
 
-def _full(look: Look) -> bool | None:
-    """Whether the KV cache was full; None where the telemetry does not show it."""
-    frame = pl.DataFrame({name: [look.row.get(name)] for name in _COLUMNS}, schema=dict.fromkeys(_COLUMNS, pl.Float64))
+def full_cache(row: Mapping[str, Any]) -> bool | None:
+    """Whether a run filled the KV cache; None where its telemetry does not show it."""
+    frame = pl.DataFrame({name: [row.get(name)] for name in _COLUMNS}, schema=dict.fromkeys(_COLUMNS, pl.Float64))
     known: bool | None = frame.select(saturated()).item()
     return known
 
@@ -136,7 +136,7 @@ def _never_full(judged: Sequence[Look]) -> Answer | None:
     """That no load fills the cache: at the highest, requests wait for something else."""
     top = max(judged, key=lambda look: look.load)
     running, flying = (top.row.get(f"steady_{name}") for name in ("running", "in_flight"))
-    if _full(top) is False and running and flying and flying > _WAITING * running and top.row.get("steady_waiting"):
+    if full_cache(top.row) is False and running and flying and flying > _WAITING * running and top.row.get("steady_waiting"):
         return Answer(top.load, top.load, math.inf, "never")
     return None
 

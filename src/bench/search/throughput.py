@@ -28,7 +28,8 @@ _FEWEST_PAIRS = 3  # degrees of freedom behind the noise
 _SURE = 1.64  # standard errors, 95 %, one-sided
 _ENOUGH = 3  # runs of both loads: then the estimate decides whether the top is reached
 _APART = 2.2  # the top and what it is held against
-_FINE = 1.25  # between the best load and its neighbours
+_FINE = 1.15  # between the best load and its neighbours
+_OFTEN = 2  # runs of one end for each of the other
 _ALIKE = 1.0  # standard errors: loads whose throughput counts as the top's
 _NEARBY = math.log(1.3)
 _GAIN = -math.log(FLAT)
@@ -117,7 +118,7 @@ class EquilibriumTarget(Target):
         if not curve.count(aim.lowest):
             return Step(aim.lowest, near=False)
         belief = self._belief(curve, aim)
-        found = first_with(place(self.observations(looks, aim), aim, belief), aim)
+        found = _balanced(first_with(place(self.observations(looks, aim), aim, belief), aim), curve, belief.middle, aim)
         if isinstance(found, Step) and found.near and curve.count(aim.lowest) < _near(curve, belief.middle):
             return Step(aim.lowest, near=False)  # the measure of all others
         return found if isinstance(found, Step) else self._proportional(found, aim)
@@ -152,7 +153,7 @@ class ThroughputTarget(Target):
     """The lowest load with 90 % of the highest throughput of a closed loop.
 
     Loads climb until doubling one surely adds less than 11 %, or throughput falls. Then the top is looked at more closely: no load
-    about it is farther than a quarter from the next. The load of a peak itself is not asked for: about it throughput is the same over
+    about it is farther than 15 % from the next. The load of a peak itself is not asked for: about it throughput is the same over
     a wide range of loads.
     """
 
@@ -176,7 +177,7 @@ class ThroughputTarget(Target):
         if step := _about(best, list(levels), aim):
             return step
         used, belief = self._rising(curve, best)
-        found = first_with(place(used, aim, belief), aim)
+        found = _balanced(first_with(place(used, aim, belief), aim), curve, belief.middle, aim)
         if isinstance(found, Answer):
             return replace(found, top=top)
         plateau = self._plateau(levels)
@@ -219,8 +220,13 @@ class ThroughputTarget(Target):
         rise = curve.of_runs(kept)
         excesses = self._excesses(curve)[kept]
         at = np.flatnonzero(np.isin(rise.load, plateau))
-        belief = believe_relative(rise.load, excesses, rise.error, lambda draws: draws[:, at].mean(axis=1) - _GAIN)
-        return rise.observations(self.name, excesses), belief
+        hidden = _hidden(best, levels)
+
+        def height(draws: Floats) -> Floats:
+            higher: Floats = hidden * np.random.default_rng(0).random(len(draws))
+            return draws[:, at].mean(axis=1) - _GAIN + higher
+
+        return rise.observations(self.name, excesses), believe_relative(rise.load, excesses, rise.error, height)
 
 
 class RateTarget(Target):
@@ -262,6 +268,17 @@ def _near(curve: _Curve, middle: float, but: Sequence[float] = ()) -> int:
     return int(np.sum(near & ~np.isin(curve.load, list(but))))
 
 
+def _balanced(found: Answer | Step, curve: _Curve, middle: float, aim: Aim) -> Answer | Step:
+    """A run at the other end of the interval, where its end has been looked at often, and that one has not."""
+    if isinstance(found, Answer) or not found.near or not 0 < middle < math.inf:
+        return found
+    other = middle * middle / found.load
+    other = float(math.ceil(other) if other > middle else math.floor(other)) if aim.held else _round(other, aim)
+    if not aim.lowest <= other <= aim.highest or curve.count(found.load) <= _OFTEN * (curve.count(other) + 1):
+        return found
+    return Step(other, near=True)
+
+
 def _gain(levels: dict[float, tuple[float, float]]) -> tuple[float, float, float] | None:
     """What the highest load carries more than one of half of it (logarithm), its standard error, and that load; None without one."""
     top = max(levels)
@@ -270,6 +287,18 @@ def _gain(levels: dict[float, tuple[float, float]]) -> tuple[float, float, float
         return None
     half = max(lower)
     return levels[top][0] - levels[half][0], math.hypot(levels[top][1], levels[half][1]), half
+
+
+def _hidden(best: float, levels: dict[float, tuple[float, float]]) -> float:
+    """By how much a peak between two measured loads may exceed the best of them, if throughput rises on as it did below."""
+    lower, higher = (
+        max((load for load in levels if load < best), default=None),
+        min((load for load in levels if load > best), default=None),
+    )
+    if lower is None or higher is None:
+        return 0.0
+    slope = (levels[best][0] - levels[lower][0]) / math.log(best / lower)
+    return max(0.0, slope) * math.log(higher / best) / 2
 
 
 def _fallen(levels: dict[float, tuple[float, float]]) -> bool:

@@ -25,8 +25,8 @@ class SearchSpec:
     """A search for loads of a deployment: the highest within SLOs, or another target.
 
     Attributes:
-        family, workload_name, workload: as of a run. settings: the ladder's `search`. slos, failed_share: what has to be met; no SLOs where
-            none are looked for.
+        family, workload_name, workload: as of a run. settings: the ladder's `search`.
+        slos, failed_share: what has to be met; no SLOs where none are looked for.
         thresholds: by which runs are judged. seed: of the study. files: SHA-256 of each file that the workload reads, by path.
     """
 
