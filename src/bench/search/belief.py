@@ -15,6 +15,7 @@ from bench.search.observation import FAILED, GROWTH, Observation
 __all__ = ["Belief", "believe", "believe_relative"]
 
 Floats = npt.NDArray[np.floating[Any]]
+Motion = Callable[[Floats, Floats], Floats]
 
 _COARSE, _FINE = 60, 140  # points at which curves are drawn: of all loads, and of those between which the limit may lie
 _SURELY = 3.5  # standard errors beyond which a curve's sign is known
@@ -25,6 +26,7 @@ _SURE = 0.025
 _NEARBY = math.log(1.3)
 _ODDS = 2.0  # odds of a miss rise so much faster than latencies
 _BEYOND = math.log(2)  # how far from the measured loads a limit is looked for
+_HARDLY_BEYOND = 0.05  # the same, for a height that the measured loads set
 # Priors: of the curve at the middle and of its slope (standard deviations), and grids of its roughness and of the noise between runs.
 _LEVEL, _SLOPE, _SLOPE_MEAN = 3.0, 3.0, 1.5
 _ROUGH = np.array([0.05, 0.2, 0.5, 1.0, 2.0, 5.0])
@@ -82,7 +84,8 @@ def believe_relative(
 ) -> Belief:
     """The distribution of the load at which a curve rises above a height that the curve itself sets, such as a share of its top.
 
-    Each draw of the curve is held against its own height, so that what is not known of the height widens the interval.
+    Each draw of the curve is held against its own height, so that what is not known of the height widens the interval. Throughput is
+    smoother than a latency's percentile: the motion is integrated, a spline. Nothing is looked for beyond the measured loads.
 
     Args:
         loads, excesses, errors: of each run: its load, by how much it lies above the height as estimated, and its standard error.
@@ -127,13 +130,13 @@ def _limits(
     raw: Floats,
     errors: Floats,
     random: np.random.Generator,
-    offset: Callable[[Floats], Floats] = lambda draws: np.zeros(len(draws)),
+    offset: Callable[[Floats], Floats] | None = None,
 ) -> Floats:
     """Draws of the load at which a curve through runs rises above 0, ascending.
 
     It is, over the logarithm of the load, a straight line, a Brownian motion on top (how rough, the data decide), and noise: each
     run's own error and what runs differ by. Draws of the curve are made monotone, as more load never helps; each one's zero is a
-    draw of the limit. `offset` is as `believe_relative` has it.
+    draw of the limit. With an `offset`, `believe_relative` has what differs.
 
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), 2.7 and 5.4; Lin and Dunson, Bayesian monotone
     regression using Gaussian process projection (Biometrika 2014).
@@ -142,8 +145,9 @@ def _limits(
     y = 2 * np.tanh(raw / 2)
     errors = errors * np.maximum(1 - np.tanh(raw / 2) ** 2, 0.2)
     centre = float(x.mean())
-    fits = _fits(x - centre, y, errors)
-    grid = _grid(x, centre, fits)
+    motion = _brownian if offset is None else _integrated
+    fits = _fits(x - centre, y, errors, motion)
+    grid = _grid(x, centre, fits, _BEYOND if offset is None else _HARDLY_BEYOND)
     width, at = np.gradient(grid), np.searchsorted(grid, x - 1e-9)
     limits: list[Floats] = []
     above = np.zeros(len(grid))
@@ -151,10 +155,11 @@ def _limits(
         if not count:
             continue
         middle, gain = fit.at(grid - centre)
-        spread = _covariance(grid - centre, grid - centre, fit.rough) - gain.T @ gain
+        spread = _covariance(grid - centre, grid - centre, fit.rough, motion) - gain.T @ gain
         root = np.linalg.cholesky(spread + 1e-8 * np.eye(len(grid)))
         draws = middle + random.standard_normal((count, len(grid))) @ root.T
-        draws -= offset(draws[:, at])[:, None]
+        if offset is not None:
+            draws -= offset(draws[:, at])[:, None]
         above += (draws > 0).sum(axis=0) / _SAMPLES
         limits.append(_zeros(grid, draws, width / (np.diag(spread) + 1e-4)))
     found = np.concatenate(limits)
@@ -167,34 +172,46 @@ class _Fit:
     """The curve by one roughness and one noise.
 
     Attributes:
-        weight: its probability. rough: of the motion. x: measured loads, from the centre on.
+        weight: its probability. rough: of the motion. motion: its covariance. x: measured loads, from the centre on.
         lower, white: the root of their covariance, and how far they lie from the mean, in its units.
     """
 
     weight: float
     rough: float
+    motion: Motion
     x: Floats
     lower: Floats
     white: Floats
 
     def at(self, points: Floats) -> tuple[Floats, Floats]:
         """The curve's mean at `points`, and what the measured loads take off its covariance, as the root of that."""
-        gain = np.linalg.solve(self.lower, _covariance(self.x, points, self.rough))
+        gain = np.linalg.solve(self.lower, _covariance(self.x, points, self.rough, self.motion))
         return _SLOPE_MEAN * points + gain.T @ self.white, gain
 
 
-def _covariance(a: Floats, b: Floats, rough: float) -> Floats:
-    """Of a straight line and a two-sided Brownian motion from the centre on."""
-    motion = 0.5 * (np.abs(a)[:, None] + np.abs(b)[None, :] - np.abs(a[:, None] - b[None, :]))
-    both: Floats = _LEVEL**2 + _SLOPE**2 * np.outer(a, b) + rough**2 * motion
+def _covariance(a: Floats, b: Floats, rough: float, motion: Motion) -> Floats:
+    """Of a straight line and a motion."""
+    both: Floats = _LEVEL**2 + _SLOPE**2 * np.outer(a, b) + rough**2 * motion(a, b)
     return both
 
 
-def _fits(x: Floats, y: Floats, errors: Floats) -> list[_Fit]:
+def _brownian(a: Floats, b: Floats) -> Floats:
+    """Covariance of a two-sided Brownian motion from the centre on."""
+    covariance: Floats = 0.5 * (np.abs(a)[:, None] + np.abs(b)[None, :] - np.abs(a[:, None] - b[None, :]))
+    return covariance
+
+
+def _integrated(a: Floats, b: Floats) -> Floats:
+    """Covariance of the integral of a two-sided Brownian motion from the centre on."""
+    near, far = np.minimum(np.abs(a)[:, None], np.abs(b)[None, :]), np.maximum(np.abs(a)[:, None], np.abs(b)[None, :])
+    return np.where(np.outer(a, b) > 0, near**2 * (3 * far - near) / 6, 0.0)
+
+
+def _fits(x: Floats, y: Floats, errors: Floats, motion: Motion) -> list[_Fit]:
     """The curve by each roughness and noise that the data do not rule out."""
     found: list[tuple[float, float, Floats, Floats]] = []
     for rough, p_rough in zip(_ROUGH, _ROUGH_PRIOR, strict=True):
-        inner = _covariance(x, x, rough)
+        inner = _covariance(x, x, rough, motion)
         for noise, p_noise in zip(_NOISE, _NOISE_PRIOR, strict=True):
             lower = np.linalg.cholesky(inner + np.diag(errors**2 + noise**2))
             white = np.linalg.solve(lower, y - _SLOPE_MEAN * x)
@@ -205,21 +222,19 @@ def _fits(x: Floats, y: Floats, errors: Floats) -> list[_Fit]:
     weights[weights < _LEAST_WEIGHT * weights.sum()] = 0.0  # each fit that is drawn from costs a decomposition of its own
     weights /= weights.sum()
     return [
-        _Fit(float(weight), rough, x, lower, white)
+        _Fit(float(weight), rough, motion, x, lower, white)
         for weight, (_, rough, lower, white) in zip(weights, found, strict=True)
         if weight
     ]
 
 
-def _grid(x: Floats, centre: float, fits: Sequence[_Fit]) -> Floats:
+def _grid(x: Floats, centre: float, fits: Sequence[_Fit], beyond: float) -> Floats:
     """Where curves are drawn: everywhere, more closely where one's sign is not known, and at the measured loads."""
-    coarse = np.linspace(x.min() - _BEYOND, x.max() + _BEYOND, _COARSE)
+    coarse = np.linspace(x.min() - beyond, x.max() + beyond, _COARSE)
     unsure = np.zeros(_COARSE, dtype=bool)
     for fit in fits:
         middle, gain = fit.at(coarse - centre)
-        variance = (
-            _LEVEL**2 + _SLOPE**2 * (coarse - centre) ** 2 + fit.rough**2 * np.abs(coarse - centre) - (gain**2).sum(axis=0)
-        )
+        variance = np.diag(_covariance(coarse - centre, coarse - centre, fit.rough, fit.motion)) - (gain**2).sum(axis=0)
         unsure |= np.abs(middle) < _SURELY * np.sqrt(np.maximum(variance, 1e-12))
         unsure[:-1] |= (middle[:-1] < 0) & (middle[1:] >= 0)
     between = np.flatnonzero(unsure)

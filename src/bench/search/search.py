@@ -101,7 +101,8 @@ def search(
     report: Callable[[Look, Answer, str], None] = lambda *_: None,
     targets: Sequence[Target] = (SloTarget(),),
 ) -> Found:
-    """Find what `aim` describes. All targets share the runs; the next one goes where the first target needs it that is not found yet.
+    """Find what `aim` describes. All targets share the runs; those that are not found yet take turns to
+    place the next one.
 
     Args:
         measure: a run of a load, with so many requests, for the nth time with both; it may return what an earlier search measured.
@@ -131,7 +132,8 @@ def search(
                     for each, answer in placed.items()
                 }
                 return found
-            target, step = next((each, it) for each, it in placed.items() if isinstance(it, Step))
+            steps = [(each, it) for each, it in placed.items() if isinstance(it, Step)]
+            target, step = steps[len(found.looks) % len(steps)]
             requests = round(longer * aim.requests(step.load, latency_s, target.observations(found.looks, aim), near=step.near))
             measured = measure(step.load, requests, times[step.load, requests] + 1)
         runs.append(measured)

@@ -88,10 +88,6 @@ class _Curve:
             for own in [self.log[self.load == load]]
         }
 
-    def of_runs(self, kept: npt.NDArray[np.bool_]) -> _Curve:
-        """By some of the runs alone."""
-        return _Curve(self.load[kept], self.log[kept], self.error[kept], self.requests[kept], self.index[kept])
-
     def count(self, load: float) -> int:
         """Runs of a load."""
         return int(np.sum(self.load == load))
@@ -213,20 +209,19 @@ class ThroughputTarget(Target):
         return curve.log - self._top(curve.levels()) + _GAIN
 
     def _rising(self, curve: _Curve, best: float) -> tuple[list[Observation], Belief]:
-        """What shows the rise: without runs beyond a fall, which lie above the crossing whatever they carry."""
+        """The runs with their excesses, and where these cross 0. What lies beyond a fall is beyond the crossing, whatever it carries."""
         levels = curve.levels()
         plateau = self._plateau(levels)
-        kept = curve.load <= max(best, *plateau)
-        rise = curve.of_runs(kept)
-        excesses = self._excesses(curve)[kept]
-        at = np.flatnonzero(np.isin(rise.load, plateau))
+        excesses = self._excesses(curve)
+        excesses = np.where(curve.load > max(best, *plateau), np.maximum(excesses, _GAIN), excesses)
+        at = np.flatnonzero(np.isin(curve.load, plateau))
         hidden = _hidden(best, levels)
 
         def height(draws: Floats) -> Floats:
             higher: Floats = hidden * np.random.default_rng(0).random(len(draws))
             return draws[:, at].mean(axis=1) - _GAIN + higher
 
-        return rise.observations(self.name, excesses), believe_relative(rise.load, excesses, rise.error, height)
+        return curve.observations(self.name, excesses), believe_relative(curve.load, excesses, curve.error, height)
 
 
 class RateTarget(Target):
