@@ -26,8 +26,9 @@ import numpy as np
 
 from bench.analysis.regions import FLAT, PROPORTIONAL
 from bench.search import Aim, Budget, Measured, search
+from bench.search.equilibrium import EquilibriumTarget
 from bench.search.targets import KvCacheTarget, Target, full_cache
-from bench.search.throughput import EquilibriumTarget, RateTarget, ThroughputTarget
+from bench.search.throughput import RateTarget, ThroughputTarget
 from benchmarks.capacity.fleet import Case
 from benchmarks.capacity.server import Server
 from benchmarks.capacity.truth import Demand, ceiling

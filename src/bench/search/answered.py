@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 
 from bench.records.searches import SearchedRun, SearchRecord
+from bench.search.equilibrium import EquilibriumTarget
 from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim
 from bench.search.search import Found, Measured
 from bench.search.targets import KvCacheTarget, SloTarget, Target
-from bench.search.throughput import EquilibriumTarget, RateTarget, ThroughputTarget
+from bench.search.throughput import RateTarget, ThroughputTarget
 from bench.study import RunSpec
 from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, THROUGHPUT
 from bench.study.searches import SearchSpec
