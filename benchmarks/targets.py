@@ -3,9 +3,8 @@
     python -m benchmarks.targets                   # some 140 planted truths; about ten minutes on one core
     python -m benchmarks.targets --curves 16 --servers 10 --json targets.json
 
-The curves are those of `benchmarks.planted`, of known turning points, stretched, and measured with 1 to 5 % of noise. The servers are those
-of `benchmarks.capacity`, with a small KV cache; of some the telemetry is withheld. Of a curve both targets are looked for in one search, as
-of a server in a closed loop.
+The curves are those of `benchmarks.planted`, of known turning points, stretched, and measured with 1 to 5 % of noise; both of their targets
+are looked for in one search. The servers are those of `benchmarks.capacity`, with a small KV cache; of some the telemetry is withheld.
 """
 
 from __future__ import annotations
@@ -48,8 +47,9 @@ class Planted:
     """Something to measure, with its truths.
 
     Attributes:
-        kind: of it. aim: of the search. targets: what is looked for. truths: of each, the true load; None: there is none, or it cannot be
-        known. tolerance: by which a truth is known itself, as a share. run: summary row of a run: of a load, with so many requests, by a seed.
+        kind: of it. aim: of the search. targets: what is looked for.
+        truths: of each, the true load; None: there is none, or it cannot be known. tolerance: by which a truth is known, as a share.
+        run: summary row of a run: of a load, with so many requests, by a seed.
     """
 
     kind: str
@@ -86,8 +86,8 @@ def of_curve(number: int, seed: int) -> Planted:
         tokens = float(rate(np.array([load]))[0]) * math.exp(noise * draw.standard_normal())
         answers = [{"ok": True, "ttft": 0.1, "tpot": None, "e2e": load / tokens}] * 20
         empty = dict.fromkeys(("steady_why", "steady_growth", "steady_growth_error", "steady_needs_s"))
-        return {**empty, "steady_from_s": 0.0, "level": load, "arrival": "closed", "requests": count, "duration_s": 100 * count / tokens,
-                "judged": answers, "steady_tokens_per_s": tokens, "steady_error": own}  # fmt: skip
+        return {**empty, "steady_from_s": 0.0, "level": load, "arrival": "closed", "requests": count, "judged": answers,
+                "duration_s": 100 * count / tokens, "steady_tokens_per_s": tokens, "steady_error": own}  # fmt: skip
 
     aim = Aim([], 0.01, True, PRECISION, 1.0, 1.0, float(highest))
     return Planted(curve.name, aim, (ThroughputTarget(), EquilibriumTarget()), truths, 0.0, run)
@@ -102,10 +102,18 @@ def of_server(number: int, seed: int) -> Planted:
     size, holds = 16, math.exp(random.uniform(math.log(4), math.log(80)))
     blocks = max(math.ceil(demand.longest / size) + 2, math.ceil(holds * ((prompt + output) / size + 1)))
     slots = int(random.integers(2, max(4, round(holds / 2)))) if number % 10 == 9 else 256  # these never fill the cache
-    server = Server(a_ms=random.uniform(8, 25), b_ms=random.uniform(0.02, 0.3), c_ms=random.uniform(0.01, 0.1),
-                    d_ms=random.uniform(0.003, 0.03), noise=random.uniform(0.02, 0.1), blocks=blocks, slots=slots, block_size=size)  # fmt: skip
+    server = Server(
+        a_ms=random.uniform(8, 25),
+        b_ms=random.uniform(0.02, 0.3),
+        c_ms=random.uniform(0.01, 0.1),
+        d_ms=random.uniform(0.003, 0.03),
+        noise=random.uniform(0.02, 0.1),
+        blocks=blocks,
+        slots=slots,
+        block_size=size,
+    )
     case = cast("Case", SimpleNamespace(server=server, demand=demand, number=number))
-    scraped = number % _EVERY != 3  # noqa: PLR2004
+    scraped = number % _EVERY != 3
     most = 512.0 if held else 64.0
 
     def run(load: float, count: int, run_seed: int) -> dict[str, Any]:
@@ -119,7 +127,7 @@ def of_server(number: int, seed: int) -> Planted:
     if not held:
         truths["throughput"] = ceiling(server, demand, seed=number)
         targets = (RateTarget(), *targets)
-    kind = "no telemetry" if not scraped else "too few slots" if slots < 256 else "server"  # noqa: PLR2004
+    kind = "no telemetry" if not scraped else "too few slots" if slots < 256 else "server"
     return Planted(kind, aim, targets, truths, 0.0 if held else 0.02, run)
 
 
@@ -177,7 +185,7 @@ def judged(planted: Planted) -> list[dict[str, Any]]:
                 "unknown": truth is None,
                 "runs": runs,
                 "loads": [look.load for look in found.looks],
-            }  # fmt: skip
+            }
         )
     return results
 
@@ -215,7 +223,7 @@ def main() -> None:
     for kind, of, count in (("curve", of_curve, options.curves), ("server", of_server, options.servers)):
         for number in range(count):
             results += [{**each, "number": number} for each in judged(of(number, options.seed))]
-            if number % 10 == 9:  # noqa: PLR2004
+            if number % 10 == 9:
                 print(f"{number + 1} of {count} {kind}s", file=sys.stderr, flush=True)
             if options.json:
                 options.json.write_text(json.dumps(results, indent=1) + "\n")

@@ -147,6 +147,32 @@ def test_a_search_killed_in_a_run_goes_on_and_its_runs_are_runs_like_all_others(
     assert by_hand.digest in {run.digest for run in folder.search.runs}
 
 
+@pytest.mark.workflow
+def test_all_targets_of_a_ladder_share_its_runs_and_another_one_goes_on(server, tmp_path, content):
+    """The server computes four requests at a time."""
+    server.first_s, server.refuse = 0.02, None
+    at_once = {"precision": 0.3, "highest": 8, "runs": 12}
+    folder = Folder(tmp_path, searching(content, server.base_url, targets=["slo"], **at_once))
+    folder.run()
+    (slo,) = read_searches(tmp_path / SEARCH).searches
+    assert (slo.target, slo.why) == ("slo", "above")
+    before = folder.stored()
+
+    folder.content["study"]["ladders"][0]["search"] = {"targets": ["slo", "throughput", "kv_cache"], **at_once}
+    folder.run()
+    found = read_searches(tmp_path / SEARCH).searches
+    assert [each.target for each in found] == ["slo", "throughput", "kv_cache"]
+    assert folder.stored().items() >= before.items()
+    assert all({run.digest for run in each.runs} == set(folder.stored()) for each in found)
+    assert (found[2].why, found[1].top > 0) == ("unmeasured", True)
+    sent = len(server.requests)
+    assert "Nothing to be done" in folder.run()
+    (tmp_path / SEARCH).unlink()
+    folder.run()
+    assert read_searches(tmp_path / SEARCH).searches == found
+    assert len(server.requests) == sent
+
+
 def results(folder, plan, *runs):
     """Results with records of runs of the plan's search: levels, requests and repeats, in their order."""
     (search,) = plan.searches
@@ -207,6 +233,22 @@ def test_another_threshold_is_another_search(content):
     assert one.run(1, 50, 1).digest == other.run(1, 50, 1).digest
 
 
+def test_another_target_is_another_search_of_the_same_runs(content):
+    one = Plan.of(load_config(searching(content), source="test")).searches[0]
+    content["study"]["ladders"][0]["search"] = {"targets": ["slo"]}
+    assert Plan.of(load_config(content, source="test")).searches[0].digest == one.digest
+    content["study"]["ladders"][0]["search"] = {"targets": ["slo", "throughput"]}
+    other = Plan.of(load_config(content, source="test")).searches[0]
+    assert one.digest != other.digest
+    assert one.run(1, 50, 1).digest == other.run(1, 50, 1).digest
+
+
+def test_without_the_target_slo_none_is_needed(content):
+    config = searching(content, targets="kv_cache")
+    del config["decision"]["slo"]
+    assert Plan.of(load_config(config, source="test")).searches[0].slos == ()
+
+
 def test_select_narrows_searches_by_their_names(content):
     config = searching(content)
     key = "a/w_closed_p16_o4_auto"
@@ -232,6 +274,19 @@ def test_select_narrows_searches_by_their_names(content):
         (lambda c: c["study"]["ladders"].append(c["study"]["ladders"][0]), "searches for the load of w on a already"),
         (lambda c: c["workloads"]["w"].update(stream=False), "has a TTFT, as it has no streaming"),
         (lambda c: c["study"].update(baseline="a"), "whose load is found by search"),
+        (lambda c: c["study"]["ladders"][0].update(search={"targets": []}), "at least 1 item"),
+        (lambda c: c["study"]["ladders"][0].update(search={"targets": ["slo", "slo"]}), "targets names one twice"),
+        (lambda c: c["study"]["ladders"][0].update(search={"targets": ["peak"]}), "targets"),
+        (lambda c: c["study"]["ladders"][0].update(search={"targets": "throughput", "slo": ["e2e_p50=1s"]}), "has no slo"),
+        (
+            lambda c: (
+                c["workloads"]["w"].update(arrival="poisson"),
+                c["study"].update(
+                    ladders=[{"deployment": "a", "workload": "w", "request_rate": "auto", "search": {"targets": "equilibrium"}}]
+                ),
+            ),
+            "equilibrium compares the throughput of a request with that of one alone",
+        ),
     ],
 )
 def test_what_cannot_be_searched_is_refused_with_its_reason(content, change, words):

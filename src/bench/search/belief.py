@@ -26,6 +26,7 @@ _SURE = 0.025
 _NEARBY = math.log(1.3)
 _ODDS = 2.0  # odds of a miss rise so much faster than latencies
 _BEYOND = math.log(2)  # how far from the measured loads a limit is looked for
+_BENDS = 0.02  # of the variance of a throughput's motion, where it is not smooth
 _HARDLY_BEYOND = 0.05  # the same, for a height that the measured loads set
 # Priors: of the curve at the middle and of its slope (standard deviations), and grids of its roughness and of the noise between runs.
 _LEVEL, _SLOPE, _SLOPE_MEAN = 3.0, 3.0, 1.5
@@ -202,9 +203,10 @@ def _brownian(a: Floats, b: Floats) -> Floats:
 
 
 def _integrated(a: Floats, b: Floats) -> Floats:
-    """Covariance of the integral of a two-sided Brownian motion from the centre on."""
+    """Covariance of the integral of a two-sided Brownian motion from the centre on, and a little of the motion itself, for bends."""
     near, far = np.minimum(np.abs(a)[:, None], np.abs(b)[None, :]), np.maximum(np.abs(a)[:, None], np.abs(b)[None, :])
-    return np.where(np.outer(a, b) > 0, near**2 * (3 * far - near) / 6, 0.0)
+    covariance: Floats = np.where(np.outer(a, b) > 0, near**2 * (3 * far - near) / 6, 0.0) + _BENDS * _brownian(a, b)
+    return covariance
 
 
 def _fits(x: Floats, y: Floats, errors: Floats, motion: Motion) -> list[_Fit]:

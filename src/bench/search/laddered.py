@@ -111,9 +111,8 @@ class LadderSearches:
         reference: ReferenceLoad | None = None
         count, number = 0, 1 + max((place.round for place in self._places()), default=0)
         position = 1 + max((place.position for place in self._places()), default=0)
-        self.say(
-            f"{asked.key}: searching for {'; '.join(looked_for(target, asked.slos, held=aim.held) for target in asked.settings.targets)}"
-        )
+        goals = [looked_for(target, asked.slos, held=aim.held) for target in asked.settings.targets]
+        self.say(f"{asked.key}: searching for {', '.join(goals)}")
 
         def measure(level: float, requests: int, _: int) -> Measured:
             nonlocal count, reference

@@ -107,8 +107,8 @@ class _Fitted:
 
         def height(draws: Floats) -> Floats:
             drawn.append(draws[:, at])
-            higher: Floats = hidden * np.random.default_rng(0).random(len(draws))
-            return draws[:, at].max(axis=1) - _GAIN + higher
+            tops: Floats = draws[:, at].max(axis=1) - _GAIN + hidden * np.random.default_rng(0).random(len(draws))
+            return tops
 
         believe_relative(curve.load, excesses, curve.error, height)
         means = np.concatenate(drawn).mean(axis=0)

@@ -28,11 +28,12 @@ def answer(found: Iterable[tuple[str, SearchRecord]]) -> Answer:
     curves = {(deployment, record.workload) for deployment, record in searches}
     alone = len({deployment for deployment, _ in curves}) == len(curves)
     named = [(deployment if alone else f"{deployment}, {record.workload}", record) for deployment, record in searches]
+    alike = all(record.target == SLO for _, record in searches)
     within = f"What is the highest load within {slos.pop() if len(slos) == 1 else 'the SLOs'}?"
     return Answer(
         name="searches",
-        question=within if all(record.target == SLO for _, record in searches) else "Which loads did the searches find?",
-        lines=shortened([f"{name}: {search_limit(record)}." for name, record in named]),
+        question=within if alike else "Which loads did the searches find?",
+        lines=shortened([f"{name}: {search_limit(record) if alike else _sentence(record)}." for name, record in named]),
         sure=shortened([f"{name}: {search_ended(record)}." for name, record in named]),
     )
 
@@ -119,6 +120,12 @@ def search_limit(record: SearchRecord) -> str:
         return "not known"
     high = math.inf if record.high is None else record.high
     return limit_text(record.limit, record.low, high, held=record.axis == "concurrency", why=record.why)
+
+
+def _sentence(record: SearchRecord) -> str:
+    """What a search found, as a sentence that names what it looked for."""
+    found = search_limit(record)
+    return found if record.target != SLO else f"{looked_for(SLO, record.slos, held=record.axis == 'concurrency')} is {found}"
 
 
 def search_ended(record: SearchRecord) -> str:
