@@ -3,8 +3,9 @@
     python -m benchmarks.targets                   # some 140 planted truths; about ten minutes on one core
     python -m benchmarks.targets --curves 16 --servers 10 --json targets.json
 
-The curves are those of `benchmarks.planted`, of known turning points, stretched, and measured with 1 to 5 % of noise; both of their targets
-are looked for in one search. The servers are those of `benchmarks.capacity`, with a small KV cache; of some the telemetry is withheld.
+The curves are those of `benchmarks.planted`, of known turning points, stretched, and measured with 1 to 5 % of noise; both of their
+targets are looked for in one search. The servers are those of `benchmarks.capacity`, with a small KV cache; of some the telemetry is
+withheld.
 """
 
 from __future__ import annotations
@@ -212,7 +213,6 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
 
 def main() -> None:
     """Search, and print how often the answers are right."""
-    os.environ.setdefault("POLARS_MAX_THREADS", "1")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--curves", type=int, default=48)
     parser.add_argument("--servers", type=int, default=60)
@@ -230,9 +230,8 @@ def main() -> None:
     print(table(results))
     for each in results:
         if not each["holds"]:
-            print(
-                f"{each['kind']} {each['number']}: {each['target']} {each['low']:g} to {each['high'] or math.inf:g}, true {each['truth']}, {each['why']}"
-            )
+            ends = f"{each['low']:g} to {each['high'] or math.inf:g}"
+            print(f"{each['kind']} {each['number']}: {each['target']} {ends}, true {each['truth']}, {each['why']}")
 
 
 if __name__ == "__main__":

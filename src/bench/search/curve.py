@@ -17,7 +17,7 @@ from bench.search.placing import Aim, Answer, Step
 if TYPE_CHECKING:
     from bench.search.search import Look
 
-__all__ = ["Curve", "Levels", "balanced", "in_places", "level_of", "near"]
+__all__ = ["Curve", "Key", "Levels", "balanced", "in_places", "level_of", "near"]
 
 _NOISE = 0.02  # of a run whose own error is not known
 _LEAST_NOISE = 0.01  # by which runs of one load differ, before there are enough of them
@@ -26,6 +26,7 @@ _OFTEN = 2  # runs of one end for each of the other
 _NEARBY = math.log(1.3)
 
 Ints = npt.NDArray[np.int64]
+Key = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...], tuple[int, ...]]
 Levels = dict[float, tuple[float, float]]  # of each load, ascending: mean of the logarithm, and its standard error
 
 
@@ -56,6 +57,17 @@ class Curve:
             np.array([look.row["requests"] for look in judged], dtype=int),
         )
         return cls(load, np.log(rate), error, requests, np.flatnonzero(shows))
+
+    @property
+    def key(self) -> Key:
+        """All numbers of it, hashable."""
+        return tuple(self.load.tolist()), tuple(self.log.tolist()), tuple(self.error.tolist()), tuple(self.requests.tolist())
+
+    @classmethod
+    def by(cls, key: Key) -> Curve:
+        """From a key, as if every run showed a throughput."""
+        load, log, error, requests = key
+        return cls(np.array(load), np.array(log), np.array(error), np.array(requests, dtype=int), np.arange(len(load)))
 
     def __len__(self) -> int:
         return len(self.load)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench.analysis.regions import FLAT
 from bench.search.belief import Belief, Floats, believe_relative
-from bench.search.curve import Curve, Levels, balanced, in_places, level_of, near
+from bench.search.curve import Curve, Key, Levels, balanced, in_places, level_of, near
 from bench.search.observation import GROWTH, Excess, Observation
 from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, place
 from bench.search.targets import Target, first_with
@@ -43,7 +44,7 @@ class ThroughputTarget(Target):
 
     def shown(self, looks: Sequence[Look], aim: Aim) -> list[Observation | None]:  # noqa: ARG002
         curve = Curve.of(looks)
-        return in_places(curve, _Fitted.of(curve).observations if len(curve) else [], len(looks))
+        return in_places(curve, curve.observations(self.name, _excesses(curve)) if len(curve) else [], len(looks))
 
     def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
         curve = Curve.of(looks)
@@ -54,10 +55,10 @@ class ThroughputTarget(Target):
             return step
         if not _tops_out(levels):
             return Answer(max(levels), max(levels), math.inf, "above", math.exp(max(levels.values())[0]))
-        fitted = _Fitted.of(curve)
+        fitted = _fitted(curve.key)
         if step := _about(fitted.best, list(levels), aim):
             return step
-        found = first_with(place(fitted.observations, aim, fitted.belief), aim)
+        found = first_with(place(curve.observations(self.name, _excesses(curve)), aim, fitted.belief), aim)
         if isinstance(found, Answer):
             return replace(found, top=fitted.top)
         if found.near and sum(map(curve.count, fitted.summit)) < near(curve, fitted.belief.middle, fitted.summit):
@@ -71,8 +72,8 @@ class ThroughputTarget(Target):
         levels = curve.levels()
         if not _tops_out(levels):
             return Answer(max(levels), 0.0, math.inf, why, math.exp(max(levels.values())[0]))
-        fitted = _Fitted.of(curve)
-        found = first_with(answer_so_far(fitted.observations, aim, why, fitted.belief), aim)
+        fitted = _fitted(curve.key)
+        found = first_with(answer_so_far(curve.observations(self.name, _excesses(curve)), aim, why, fitted.belief), aim)
         assert isinstance(found, Answer)
         return replace(found, top=fitted.top)
 
@@ -82,43 +83,53 @@ class _Fitted:
     """A curve that tops out.
 
     Attributes:
-        observations: the runs, by the logarithm of their throughput ÷ 90 % of the top. belief: where that crosses 0.
-        top: the highest throughput (tokens/s). best: the load that has it. summit: loads that have nearly as much.
+        belief: where it has 90 % of its top. top: the highest throughput (tokens/s). best: the load that has it. summit: loads that
+            have nearly as much.
     """
 
-    observations: list[Observation]
     belief: Belief
     top: float
     best: float
     summit: list[float]
 
-    @classmethod
-    def of(cls, curve: Curve) -> _Fitted:
-        """The curve is drawn twice: the first draws show its best load, whose neighbours may hide a peak."""
-        levels = curve.levels()
-        highest, error = max(levels.values())
-        edge = max(load for load, (mean, own) in levels.items() if highest - mean <= _SURE_FALL * math.hypot(error, own))
-        excesses = curve.log - highest + _GAIN
-        # What lies beyond a fall is beyond the crossing, whatever it carries.
-        excesses = np.where(curve.load > edge, np.maximum(excesses, _GAIN), excesses)
-        at = np.flatnonzero(curve.load <= edge)
-        drawn: list[Floats] = []
-        hidden = 0.0
 
-        def height(draws: Floats) -> Floats:
-            drawn.append(draws[:, at])
-            tops: Floats = draws[:, at].max(axis=1) - _GAIN + hidden * np.random.default_rng(0).random(len(draws))
-            return tops
+def _edge(levels: Levels) -> float:
+    """The highest load that has not surely fallen below the best one."""
+    highest, error = max(levels.values())
+    return max(load for load, (mean, own) in levels.items() if highest - mean <= _SURE_FALL * math.hypot(error, own))
 
-        believe_relative(curve.load, excesses, curve.error, height)
-        means = np.concatenate(drawn).mean(axis=0)
-        smooth = dict(sorted(zip(curve.load[at].tolist(), means.tolist(), strict=True)))
-        best = max(smooth, key=lambda load: smooth[load])
-        hidden = _hidden(best, smooth, list(levels))
+
+def _excesses(curve: Curve) -> Floats:
+    """Logarithm of each run's throughput ÷ 90 % of the highest mean. What lies beyond a fall is beyond the top, whatever it carries."""
+    levels = curve.levels()
+    excesses = curve.log - max(levels.values())[0] + _GAIN
+    kept: Floats = np.where(curve.load > _edge(levels), np.maximum(excesses, _GAIN), excesses)
+    return kept
+
+
+@lru_cache(maxsize=4)  # what is known so far, and where the next run goes, rest on the same curve
+def _fitted(key: Key) -> _Fitted:
+    """The curve's draws show its best load. Where that may hide a peak beside it, they are held against a higher top."""
+    curve = Curve.by(key)
+    levels, excesses = curve.levels(), _excesses(curve)
+    at = np.flatnonzero(curve.load <= _edge(levels))
+    drawn: list[Floats] = []
+    hidden = 0.0
+
+    def height(draws: Floats) -> Floats:
+        drawn.append(draws[:, at])
+        tops: Floats = draws[:, at].max(axis=1) - _GAIN + hidden * np.random.default_rng(0).random(len(draws))
+        return tops
+
+    belief = believe_relative(curve.load, excesses, curve.error, height)
+    means = np.concatenate(drawn).mean(axis=0)
+    smooth = dict(sorted(zip(curve.load[at].tolist(), means.tolist(), strict=True)))
+    best = max(smooth, key=lambda load: smooth[load])
+    hidden = _hidden(best, smooth, list(levels))
+    if hidden:
         belief = believe_relative(curve.load, excesses, curve.error, height)
-        top = math.exp(highest + smooth[best] - _GAIN + hidden / 2)
-        summit = [load for load, mean in smooth.items() if mean >= smooth[best] - _TOP]
-        return cls(curve.observations(THROUGHPUT, excesses), belief, top, best, summit)
+    top = math.exp(max(levels.values())[0] + smooth[best] - _GAIN + hidden / 2)
+    return _Fitted(belief, top, best, [load for load, mean in smooth.items() if mean >= smooth[best] - _TOP])
 
 
 class RateTarget(Target):
