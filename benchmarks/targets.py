@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -115,28 +114,25 @@ def of_server(number: int, seed: int) -> Planted:
     )
     case = cast("Case", SimpleNamespace(server=server, demand=demand, number=number))
     scraped = number % _EVERY != 3
-    most = 512.0 if held else 64.0
 
     def run(load: float, count: int, run_seed: int) -> dict[str, Any]:
         return case_run(case, load, count, 1000 * seed + run_seed, 1.0, scraped=scraped)
 
     alone = statistics.median(each["e2e"] for each in case_run(case, 1.0 if held else 0.2, 20, 5, 1.0)["judged"])
     start = 1.0 if held else float(f"{1 / alone:.3g}")
-    aim = Aim([], 0.01, held, PRECISION, start, 1.0 if held else start / 64, most)
-    truths: dict[str, float | None] = {"kv_cache": _fills(case, aim, alone) if scraped else None}
-    targets: tuple[Target, ...] = (KvCacheTarget(),)
+    aim = Aim([], 0.01, held, PRECISION, start, 1.0 if held else start / 64, 512.0)
     if not held:
-        truths["throughput"] = ceiling(server, demand, seed=number)
-        targets = (RateTarget(), *targets)
+        return Planted("server", aim, (RateTarget(),), {"throughput": ceiling(server, demand, seed=number)}, 0.02, run)
+    truths = {"kv_cache": _fills(case, aim) if scraped else None}
     kind = "no telemetry" if not scraped else "too few slots" if slots < 256 else "server"
-    return Planted(kind, aim, targets, truths, 0.0 if held else 0.02, run)
+    return Planted(kind, aim, (KvCacheTarget(),), truths, 0.0, run)
 
 
-def _fills(case: Case, aim: Aim, alone: float) -> float | None:
+def _fills(case: Case, aim: Aim) -> float | None:
     """The lowest load at which most runs, as long as those near the answer, fill the cache; None where none does."""
 
     def fills(load: float) -> bool:
-        count = math.ceil(max(200, _LATENCIES * (load if aim.held else load * alone)))
+        count = math.ceil(max(200, _LATENCIES * load))
         full = []
         for seed in range(_TRUTH_SEEDS):
             row = case_run(case, load, count, 77_000 + seed, 1.0, scraped=True)
@@ -150,8 +146,8 @@ def _fills(case: Case, aim: Aim, alone: float) -> float | None:
         low, high = high, 2 * high
         if high > aim.highest:
             return None
-    while high - low > (1 if aim.held else 0.01 * high):
-        middle = (low + high) / 2 if not aim.held else float((low + high) // 2)
+    while high - low > 1:
+        middle = float((low + high) // 2)
         low, high = (low, middle) if fills(middle) else (middle, high)
     return high
 

@@ -76,15 +76,15 @@ class SloTarget(Target):
 
 
 class KvCacheTarget(Target):
-    """The lowest load that fills the KV cache, by the report's signs that it was full (`saturated`).
+    """The lowest load of a closed loop that fills the KV cache, by the report's signs that it was full (`saturated`).
 
     Below it the excess is the logarithm of peak usage ÷ 99 %; above it, that of what is in flight ÷ what runs.
     """
 
     name = KV_CACHE
 
-    def shown(self, looks: Sequence[Look], aim: Aim) -> list[Observation | None]:
-        return [self._seen(look, aim) for look in looks]
+    def shown(self, looks: Sequence[Look], aim: Aim) -> list[Observation | None]:  # noqa: ARG002
+        return [self._seen(look) for look in looks]
 
     def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
         judged = [look for look in looks if look.observation is not None]
@@ -96,7 +96,7 @@ class KvCacheTarget(Target):
             return Step(aim.start, near=False)
         if never := _never_full(judged):
             return never
-        return first_with(place(seen, aim, climb=_promised(judged) if aim.held else 2.0), aim)
+        return first_with(place(seen, aim, climb=_promised(judged)), aim)
 
     def so_far(self, looks: Sequence[Look], aim: Aim, why: Why) -> Answer:
         seen = self.observations(looks, aim)
@@ -104,7 +104,7 @@ class KvCacheTarget(Target):
         assert isinstance(answer, Answer)
         return answer
 
-    def _seen(self, look: Look, aim: Aim) -> Observation | None:
+    def _seen(self, look: Look) -> Observation | None:
         full = None if look.observation is None else full_cache(look.row)
         if full is None:
             return None
@@ -114,8 +114,7 @@ class KvCacheTarget(Target):
             value = _SURE_SIDE + max(0.0, math.log(flying / running) if running and flying else 0.0)
         else:
             value = math.log(max(1e-3, row["kv_usage_peak"]) / SATURATED_KV_USAGE) - _SURE_SIDE
-        load = look.load if aim.held else look.load / look.speed
-        return Observation(load, {self.name: Excess(value, _SIDE_ERROR)}, row["requests"], asked=look.load)
+        return Observation(look.load, {self.name: Excess(value, _SIDE_ERROR)}, row["requests"])
 
 
 def first_with(found: Answer | Step, aim: Aim) -> Answer | Step:

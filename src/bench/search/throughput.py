@@ -111,23 +111,24 @@ def _excesses(curve: Curve) -> Floats:
 def _fitted(key: Key) -> _Fitted:
     """The curve's draws show its best load. Where that may hide a peak beside it, they are held against a higher top."""
     curve = Curve.by(key)
-    levels, excesses = curve.levels(), _excesses(curve)
-    at = np.flatnonzero(curve.load <= _edge(levels))
+    levels = curve.levels()
+    rising = curve.load <= _edge(levels)  # what lies beyond a fall shows nothing of the rise
+    load, excesses, errors = (values[rising] for values in (curve.load, _excesses(curve), curve.error))
     drawn: list[Floats] = []
     hidden = 0.0
 
     def height(draws: Floats) -> Floats:
-        drawn.append(draws[:, at])
-        tops: Floats = draws[:, at].max(axis=1) - _GAIN + hidden * np.random.default_rng(0).random(len(draws))
+        drawn.append(draws)
+        tops: Floats = draws.max(axis=1) - _GAIN + hidden * np.random.default_rng(0).random(len(draws))
         return tops
 
-    belief = believe_relative(curve.load, excesses, curve.error, height)
+    belief = believe_relative(load, excesses, errors, height)
     means = np.concatenate(drawn).mean(axis=0)
-    smooth = dict(sorted(zip(curve.load[at].tolist(), means.tolist(), strict=True)))
+    smooth = dict(sorted(zip(load.tolist(), means.tolist(), strict=True)))
     best = max(smooth, key=lambda load: smooth[load])
     hidden = _hidden(best, smooth, list(levels))
     if hidden:
-        belief = believe_relative(curve.load, excesses, curve.error, height)
+        belief = believe_relative(load, excesses, errors, height)
     top = math.exp(max(levels.values())[0] + smooth[best] - _GAIN + hidden / 2)
     return _Fitted(belief, top, best, [load for load, mean in smooth.items() if mean >= smooth[best] - _TOP])
 

@@ -14,7 +14,7 @@ from bench.published import accelerator_named, accelerators
 from bench.study.config import Config, Ladder
 from bench.study.deployment import Deployment, Engine
 from bench.study.plan import longest_request, swept
-from bench.study.search import EQUILIBRIUM, SLO, Search
+from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, Search
 from bench.study.slo import parse_slo
 from bench.study.workload import Workload
 
@@ -118,6 +118,11 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
             f"{where}.search.targets: equilibrium compares the throughput of a request with that of one alone, which takes "
             f"`concurrency: auto`; of a {ladder.axis}, throughput is what is sent. Remove it; `throughput` is the highest rate that "
             "the server keeps up with."
+        )
+    if KV_CACHE in search.targets and ladder.axis != "concurrency":
+        yield (
+            f"{where}.search.targets: kv_cache takes `concurrency: auto`; whether random arrivals fill the cache at some moment "
+            "depends on how long a run lasts. Remove it; `throughput` is the highest rate that the server keeps up with."
         )
     if SLO not in search.targets:
         if search.slo:

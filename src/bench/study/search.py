@@ -33,10 +33,10 @@ class Search(Strict):
         Field(min_length=1),
     ] = Field(
         default_factory=_slo_alone,
-        description="What to look for, in this order; all share the runs. `slo`: the highest load that meets the SLOs. `kv_cache`: the "
-        "lowest load that fills the KV cache. `throughput`: the lowest load with 90 % of the highest steady throughput; of a rate, the "
-        "highest that the server keeps up with. `equilibrium`, for `concurrency`: the lowest load at which a request gets less than "
-        "80 % of the throughput that it gets alone, the end of proportional growth.",
+        description="What to look for; all targets share the runs. `slo`: the highest load that meets the SLOs. `kv_cache`, for "
+        "`concurrency`: the lowest load that fills the KV cache. `throughput`: the lowest load with 90 % of the highest steady "
+        "throughput; of a rate, the highest that the server keeps up with. `equilibrium`, for `concurrency`: the lowest load at which "
+        "a request gets less than 80 % of the throughput that it gets alone, the end of proportional growth.",
     )
 
     slo: SloTexts | None = Field(default=None, description="Limits to search by, in place of those of `decision.slo`.")
