@@ -115,20 +115,23 @@ def _fitted(key: Key) -> _Fitted:
     rising = curve.load <= _edge(levels)  # what lies beyond a fall shows nothing of the rise
     load, excesses, errors = (values[rising] for values in (curve.load, _excesses(curve), curve.error))
     drawn: list[Floats] = []
-    hidden = 0.0
 
-    def height(draws: Floats) -> Floats:
+    def highest(draws: Floats) -> Floats:
         drawn.append(draws)
-        tops: Floats = draws.max(axis=1) - _GAIN + hidden * np.random.default_rng(0).random(len(draws))
+        tops: Floats = draws.max(axis=1) - _GAIN
         return tops
 
-    belief = believe_relative(load, excesses, errors, height)
+    believe_relative(load, excesses, errors, highest)
     means = np.concatenate(drawn).mean(axis=0)
     smooth = dict(sorted(zip(load.tolist(), means.tolist(), strict=True)))
     best = max(smooth, key=lambda load: smooth[load])
-    hidden = _hidden(best, smooth, list(levels))
-    if hidden:
-        belief = believe_relative(load, excesses, errors, height)
+    at, hidden = int(np.flatnonzero(load == best)[0]), _hidden(best, smooth, list(levels))
+
+    def of_best(draws: Floats) -> Floats:  # the highest of each draw would lie above the top, by chance
+        tops: Floats = draws[:, at] - _GAIN + hidden * np.random.default_rng(0).random(len(draws))
+        return tops
+
+    belief = believe_relative(load, excesses, errors, of_best)
     top = math.exp(max(levels.values())[0] + smooth[best] - _GAIN + hidden / 2)
     return _Fitted(belief, top, best, [load for load, mean in smooth.items() if mean >= smooth[best] - _TOP])
 
