@@ -39,6 +39,7 @@ BUDGET = Budget(40, math.inf)
 _CURVES = CURVES[:8]  # without the bursts, which no search sends
 _EVERY = 7  # servers: of each such one the telemetry is withheld
 _TRUTH_SEEDS = 7
+_QUIET = 0.025  # noise of a run
 _LATENCIES = 24  # that a run near the answer lasts
 
 
@@ -49,7 +50,7 @@ class Planted:
     Attributes:
         kind: of it. aim: of the search. targets: what is looked for.
         truths: of each, the true load; None: there is none, or it cannot be known. tolerance: by which a truth is known, as a share.
-        run: summary row of a run: of a load, with so many requests, by a seed.
+        run: summary row of a run: of a load, with so many requests, by a seed. noise: of a curve's runs (relative).
     """
 
     kind: str
@@ -58,6 +59,7 @@ class Planted:
     truths: Mapping[str, float | None]
     tolerance: float
     run: Callable[[float, int, int], dict[str, Any]]
+    noise: float | None = None
 
 
 def of_curve(number: int, seed: int) -> Planted:
@@ -90,7 +92,7 @@ def of_curve(number: int, seed: int) -> Planted:
                 "duration_s": 100 * count / tokens, "steady_tokens_per_s": tokens, "steady_error": own}  # fmt: skip
 
     aim = Aim([], 0.01, True, PRECISION, 1.0, 1.0, float(highest))
-    return Planted(curve.name, aim, (ThroughputTarget(), EquilibriumTarget()), truths, 0.0, run)
+    return Planted(curve.name, aim, (ThroughputTarget(), EquilibriumTarget()), truths, 0.0, run, noise)
 
 
 def of_server(number: int, seed: int) -> Planted:
@@ -170,6 +172,7 @@ def judged(planted: Planted) -> list[dict[str, Any]]:
         results.append(
             {
                 "kind": planted.kind,
+                "noise": planted.noise,
                 "target": name + ("" if planted.aim.held else ", rate"),
                 "truth": truth,
                 "limit": answer.limit,
@@ -197,8 +200,18 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
     def share(values: Sequence[bool]) -> str:
         return f"{100 * statistics.mean(values):.0f} %" if values else "–"
 
-    for name in dict.fromkeys(each["target"] for each in results):
-        of = [each for each in results if each["target"] == name]
+    groups: dict[str, Callable[[Mapping[str, Any]], bool]] = {}
+    for target in dict.fromkeys(each["target"] for each in results):
+        groups[target] = lambda each, target=target: each["target"] == target
+        if any(each["noise"] for each in results if each["target"] == target):
+            groups[f"{target}, noise of 1 to 2.5 %"] = lambda each, target=target: (
+                each["target"] == target and each["noise"] <= _QUIET
+            )
+            groups[f"{target}, noise of 2.5 to 5 %"] = lambda each, target=target: (
+                each["target"] == target and each["noise"] > _QUIET
+            )
+    for name, belongs in groups.items():
+        of = [each for each in results if belongs(each)]
         mine, none = [each for each in of if not each["unknown"]], [each for each in of if each["unknown"]]
         near = [abs(each["limit"] - each["truth"]) <= max(0.1 * each["truth"], 0.5) for each in mine]
         cells = [str(len(mine)), share([x["holds"] for x in mine]), share([x["narrow"] for x in mine]), share(near),

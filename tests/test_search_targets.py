@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -37,6 +38,7 @@ def flat(load, knee=20, each=50.0):
 
 def measuring(columns):
     """Measures rows of these columns, made from the load."""
+    noises.clear()
     return lambda load, requests, _: Measured(row(load, **{"requests": requests, **columns(load)}))
 
 
@@ -46,8 +48,12 @@ def looks(columns, *loads):
     return [Look(load, 50, 5.0, seen, row=row(load, **columns(load))) for load in loads]
 
 
+noises = Counter()  # runs of each load so far: each has another noise
+
+
 def noisy(load, sigma=0.01):
-    rate = flat(load) * math.exp(sigma * np.random.default_rng(round(load)).standard_normal())
+    noises[load] += 1
+    rate = flat(load) * math.exp(sigma * np.random.default_rng([round(load), noises[load]]).standard_normal())
     return {"steady_tokens_per_s": rate, "steady_error": sigma}
 
 
