@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -175,6 +176,32 @@ def test_all_targets_of_a_ladder_share_its_runs_and_another_one_goes_on(server, 
     sent = len(server.requests)
     assert "Nothing to be done" in folder.run()
     assert len(server.requests) == sent
+
+
+@pytest.mark.workflow
+def test_the_load_that_fills_the_kv_cache_is_found_by_the_engines_metrics(server, tmp_path, content):
+    """The cache holds six requests; the seventh waits for it."""
+    shown = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
+
+    def exposition(server):
+        values = {
+            "num_requests_running": min(MOST, server.in_flight),
+            "num_requests_waiting": max(0, server.in_flight - MOST),
+            "kv_cache_usage_perc": min(1.0, server.in_flight / MOST),
+        }
+        text = shown
+        for name, value in values.items():
+            text = re.sub(rf"(?m)^(vllm:{name}{{.*}}) .*$", rf"\1 {value}", text)
+        return text
+
+    server.refuse, server.exposition, server.pages["/version"] = None, exposition, '{"version": "0.32.0"}'
+    folder = Folder(tmp_path, searching(content, server.base_url, targets="kv_cache", highest=32))
+    del folder.content["engines"]["e"]["metrics"], folder.content["decision"]
+    folder.content["measurement"]["scrape_interval_s"] = 0.05
+    folder.run()
+    assert (folder.search.target, folder.search.why) == ("kv_cache", "found"), folder.search
+    assert folder.search.low <= MOST <= folder.search.high
+    assert len(folder.search.runs) <= 8
 
 
 def results(folder, plan, *runs):
