@@ -66,7 +66,7 @@ def load_figures(
         `offered_rate`, `achieved_rate` (requests/s; gaps between first and last due, and sent), `in_flight_peak` (requests, at the
         client), `retried` (requests that were refused and sent again) and `retry_wait_max_s` (longest time that one was held back),
         those of `in_flight_figures`,
-        `waiting_standing`, `kv_usage_queued` (of the requests that wait once the load stands, see `standing_queue`),
+        `waiting_standing`, `kv_usage_queued` (of the requests that wait once the load stands, see `_queue`),
         `prefix_hit_rate` (share of prompt tokens that came from the cache, by the server's counters) and `prefix_hit_rate_expected`
         (None where several engines have a cache each).
     """
@@ -80,7 +80,7 @@ def load_figures(
         "achieved_rate": _rate(sent),
         "in_flight_peak": _peak(sent, ends),
         **retries,
-        **standing_queue(sent, ends, telemetry),
+        **_queue(sent, ends, telemetry),
         # To its user a request that is held back is in flight, and the server has none of it.
         **(dict.fromkeys(counted) if retries["retried"] else counted),
         "prefix_hit_rate": hits / queries if queries and hits is not None else None,
@@ -122,7 +122,7 @@ def _peak(sent: pl.Series, ends: pl.Series) -> int:
     return int(events["change"].cum_sum().max() or 0)  # type: ignore[arg-type]
 
 
-def standing_queue(sent: pl.Series, ends: pl.Series, telemetry: pl.DataFrame) -> dict[str, float | None]:
+def _queue(sent: pl.Series, ends: pl.Series, telemetry: pl.DataFrame) -> dict[str, float | None]:
     """Requests that still wait once the load stands, and the share of the KV cache in use while any does; null where it is not known.
 
     Of a burst: at the last scrape before the first answer ends. It queues for its prefill at first; who still waits when an answer is
