@@ -26,7 +26,8 @@ _OFTEN = 2  # runs of one end for each of the other
 _NEARBY = math.log(1.3)
 
 Ints = npt.NDArray[np.int64]
-Key = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...], tuple[int, ...]]
+Rounds = tuple[int | None, ...]
+Key = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...], tuple[int, ...], Rounds]
 Levels = dict[float, tuple[float, float]]  # of each load, ascending: mean of the logarithm, and its standard error
 
 
@@ -36,13 +37,14 @@ class Curve:
 
     Attributes:
         load, log, error: of each run: its level, the logarithm of its tokens/s on a machine as fast as usual, and its standard error.
-        requests: of each. index: its place among all runs, most of which show a throughput.
+        requests: of each. round: of each, as its observation has it. index: its place among all runs, most of which show a throughput.
     """
 
     load: Floats
     log: Floats
     error: Floats
     requests: Ints
+    round: Rounds
     index: Ints
 
     @classmethod
@@ -56,18 +58,25 @@ class Curve:
             np.array([look.load for look in judged]),
             np.array([look.row["requests"] for look in judged], dtype=int),
         )
-        return cls(load, np.log(rate), error, requests, np.flatnonzero(shows))
+        rounds = tuple(look.observation.round if look.observation else None for look in judged)
+        return cls(load, np.log(rate), error, requests, rounds, np.flatnonzero(shows))
 
     @property
     def key(self) -> Key:
         """All numbers of it, hashable."""
-        return tuple(self.load.tolist()), tuple(self.log.tolist()), tuple(self.error.tolist()), tuple(self.requests.tolist())
+        return (
+            tuple(self.load.tolist()),
+            tuple(self.log.tolist()),
+            tuple(self.error.tolist()),
+            tuple(self.requests.tolist()),
+            self.round,
+        )
 
     @classmethod
     def by(cls, key: Key) -> Curve:
         """From a key, as if every run showed a throughput."""
-        load, log, error, requests = key
-        return cls(np.array(load), np.array(log), np.array(error), np.array(requests, dtype=int), np.arange(len(load)))
+        load, log, error, requests, rounds = key
+        return cls(np.array(load), np.array(log), np.array(error), np.array(requests, dtype=int), rounds, np.arange(len(load)))
 
     def __len__(self) -> int:
         return len(self.load)
@@ -98,8 +107,10 @@ class Curve:
     def observations(self, name: str, excesses: Floats) -> list[Observation]:
         """The runs, by their excess."""
         return [
-            Observation(float(load), {name: Excess(float(value), float(error))}, int(requests))
-            for load, value, error, requests in zip(self.load, excesses, self.error, self.requests, strict=True)
+            Observation(float(load), {name: Excess(float(value), float(error))}, int(requests), round=number)
+            for load, value, error, requests, number in zip(
+                self.load, excesses, self.error, self.requests, self.round, strict=True
+            )
         ]
 
 

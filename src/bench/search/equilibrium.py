@@ -70,5 +70,5 @@ def _belief(key: Key, lowest: float) -> Belief:
     curve = Curve.by(key)
     at = int(np.flatnonzero(curve.load == lowest)[0])
     return believe_relative(
-        curve.load, _excesses(curve, lowest), curve.error, lambda draws: draws[:, at] - math.log(PROPORTIONAL)
+        curve.load, _excesses(curve, lowest), curve.error, curve.round, lambda draws: draws[:, at] - math.log(PROPORTIONAL)
     )

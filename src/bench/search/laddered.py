@@ -29,7 +29,7 @@ from bench.words.searches import looked_for
 
 __all__ = ["LadderSearches"]
 
-_ROUND = 4  # runs between two reference loads
+_ROUND = 3  # runs between two reference loads
 _LOWEST = 1 / 64  # of the first rate
 
 

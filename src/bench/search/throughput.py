@@ -114,6 +114,7 @@ def _fitted(key: Key) -> _Fitted:
     levels = curve.levels()
     rising = curve.load <= _edge(levels)  # what lies beyond a fall shows nothing of the rise
     load, excesses, errors = (values[rising] for values in (curve.load, _excesses(curve), curve.error))
+    rounds = [number for number, kept in zip(curve.round, rising, strict=True) if kept]
     drawn: list[Floats] = []
 
     def highest(draws: Floats) -> Floats:
@@ -121,7 +122,7 @@ def _fitted(key: Key) -> _Fitted:
         tops: Floats = draws.max(axis=1) - _GAIN
         return tops
 
-    believe_relative(load, excesses, errors, highest)
+    believe_relative(load, excesses, errors, rounds, highest)
     means = np.concatenate(drawn).mean(axis=0)
     smooth = dict(sorted(zip(load.tolist(), means.tolist(), strict=True)))
     best = max(smooth, key=lambda load: smooth[load])
@@ -131,7 +132,7 @@ def _fitted(key: Key) -> _Fitted:
         tops: Floats = draws[:, at] - _GAIN + hidden * np.random.default_rng(0).random(len(draws))
         return tops
 
-    belief = believe_relative(load, excesses, errors, of_best)
+    belief = believe_relative(load, excesses, errors, rounds, of_best)
     top = math.exp(max(levels.values())[0] + smooth[best] - _GAIN + hidden / 2)
     return _Fitted(belief, top, best, [load for load, mean in smooth.items() if mean >= smooth[best] - _TOP])
 
