@@ -200,6 +200,10 @@ def record(**changed):
         ),
         ({"target": "equilibrium"}, "throughput stops growing in proportion at 34 in flight (32 to 36"),
         ({"target": "equilibrium", "why": "runs", "limit": 0, "low": 0, "high": None}, "not known"),
+        (
+            {"target": "kv_cache", "why": "runs", "limit": 40, "low": 16, "high": None},
+            "the KV cache is not full up to 16 in flight",
+        ),
     ],
 )
 def test_each_answer_is_a_sentence(changed, words):

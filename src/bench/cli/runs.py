@@ -18,7 +18,7 @@ from bench.store import Store, run_states
 from bench.study import Paths, Plan, RunSpec
 from bench.study.precision import auto_lines, thin_levels
 from bench.study.searches import SearchSpec, search_records
-from bench.words.searches import search_ended, search_limit
+from bench.words.searches import search_ended, search_limit, search_sentence
 
 __all__ = ["forget_runs", "list_runs"]
 
@@ -70,7 +70,8 @@ def _searched(plan: Plan) -> list[tuple[SearchSpec, str, str]]:
     found = []
     for search in plan.searches:
         answers = search_records(search)
-        text = [f"{search_limit(answer)}; {search_ended(answer)}" for answer in answers]
+        found_text = search_limit if len(answers) == 1 else search_sentence
+        text = [f"{found_text(answer)}; {search_ended(answer)}" for answer in answers]
         found += [(search, "measured", each) for each in text] or [(search, "missing", "")]
     return found
 

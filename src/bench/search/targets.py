@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
@@ -126,7 +127,12 @@ def first_with(found: Answer | Step, aim: Aim) -> Answer | Step:
 
 def full_cache(row: Mapping[str, Any]) -> bool | None:
     """Whether a run filled the KV cache; None where its telemetry does not show it."""
-    frame = pl.DataFrame({name: [row.get(name)] for name in _COLUMNS}, schema=dict.fromkeys(_COLUMNS, pl.Float64))
+    return _full(tuple(row.get(name) for name in _COLUMNS))
+
+
+@lru_cache(maxsize=256)  # each run is looked at again after each further one
+def _full(values: tuple[float | None, ...]) -> bool | None:
+    frame = pl.DataFrame([values], schema=dict.fromkeys(_COLUMNS, pl.Float64), orient="row")
     known: bool | None = frame.select(saturated()).item()
     return known
 

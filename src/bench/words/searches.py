@@ -12,7 +12,7 @@ from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, THROUGHPUT
 from bench.words.answer import Answer, shortened
 from bench.words.loads import count_text
 
-__all__ = ["answer", "limit_text", "looked_for", "search_ended", "search_limit", "target_text"]
+__all__ = ["answer", "limit_text", "looked_for", "search_ended", "search_limit", "search_sentence", "target_text"]
 
 _PROPORTIONAL, _FLAT = shown_share(PROPORTIONAL), shown_share(FLAT)
 
@@ -33,7 +33,7 @@ def answer(found: Iterable[tuple[str, SearchRecord]]) -> Answer:
     return Answer(
         name="searches",
         question=within if alike else "Which loads did the searches find?",
-        lines=shortened([f"{name}: {search_limit(record) if alike else _sentence(record)}." for name, record in named]),
+        lines=shortened([f"{name}: {search_limit(record) if alike else search_sentence(record)}." for name, record in named]),
         sure=shortened([f"{name}: {search_ended(record)}." for name, record in named]),
     )
 
@@ -66,7 +66,7 @@ def looked_for(target: str, slos: Iterable[object], *, held: bool) -> str:
         THROUGHPUT: f"the load with {_FLAT} of the highest throughput"
         if held
         else "the highest rate that the server keeps up with",
-        EQUILIBRIUM: "the load at which throughput stops growing in proportion",
+        EQUILIBRIUM: f"the load at which a request gets less than {_PROPORTIONAL} of the throughput that it gets alone",
     }[target]
 
 
@@ -79,7 +79,7 @@ def target_text(target: str, limit: float, low: float, high: float, *, held: boo
     highest = "" if top is None else f"{top:,.3g} tokens/s" if top < 1000 else f"{top:,.0f} tokens/s"
     if why == "unmeasured":
         return "not known: no run shows how full the KV cache was"
-    if not limit and not low and math.isinf(high):
+    if math.isinf(high) and not (limit if target == THROUGHPUT else low):
         return "not known"
     at = limit_text(limit, low, high, held=held, why="found")
     end = "above" if why == "above" else "below" if why == "below" else "open" if math.isinf(high) else ""
@@ -122,7 +122,7 @@ def search_limit(record: SearchRecord) -> str:
     return limit_text(record.limit, record.low, high, held=record.axis == "concurrency", why=record.why)
 
 
-def _sentence(record: SearchRecord) -> str:
+def search_sentence(record: SearchRecord) -> str:
     """What a search found, as a sentence that names what it looked for."""
     found = search_limit(record)
     return found if record.target != SLO else f"{looked_for(SLO, record.slos, held=record.axis == 'concurrency')} is {found}"
