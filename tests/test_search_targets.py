@@ -100,6 +100,20 @@ def test_what_a_request_gets_alone_is_measured_as_often_as_the_loads_about_the_a
     assert sum(look.load == 1 for look in found.looks) >= near / 2 > 1
 
 
+def test_without_a_count_of_tokens_no_throughput_is_claimed():
+    found = search(AIM, Budget(40, 1e9), measuring(lambda _: {"steady_tokens_per_s": 0.0}), targets=CURVE)
+    assert [(each.why, each.high) for each in found.answers.values()] == [("unmeasured", math.inf)] * 2
+    assert len(found.looks) == 1
+
+
+def test_where_all_requests_fail_throughput_has_fallen():
+    def overwhelmed(load):
+        return noisy(load) if load < 48 else {"steady_tokens_per_s": 0.0, "steady_error": None}
+
+    found = search(AIM, Budget(40, 1e9), measuring(overwhelmed), targets=CURVE[:1])
+    assert (found.answer.why, found.answer.low <= 18 <= found.answer.high) == ("found", True), found.answer
+
+
 def cache(load, holds=40.0):
     """Each request takes 1 ÷ `holds` of the KV cache."""
     return {

@@ -17,8 +17,9 @@ from bench.search.placing import Aim, Answer, Step
 if TYPE_CHECKING:
     from bench.search.search import Look
 
-__all__ = ["Curve", "Key", "Levels", "balanced", "in_places", "level_of", "near"]
+__all__ = ["Curve", "Key", "Levels", "balanced", "in_places", "level_of", "near", "unmeasured"]
 
+_NOTHING = 0.01  # of the most tokens/s: what counts as none
 _NOISE = 0.02  # of a run whose own error is not known
 _LEAST_NOISE = 0.01  # by which runs of one load differ, before there are enough of them
 _FEWEST_PAIRS = 3  # degrees of freedom behind the noise
@@ -50,9 +51,12 @@ class Curve:
     @classmethod
     def of(cls, looks: Sequence[Look]) -> Curve:
         """Of runs that could be judged."""
-        shows = [look.observation is not None and bool(look.row.get("steady_tokens_per_s")) for look in looks]
+        tokens = [look.row.get("steady_tokens_per_s") if look.observation else None for look in looks]
+        most = max((each for each in tokens if each), default=None)
+        shows = [most is not None and each is not None for each in tokens]
         judged = [look for look, known in zip(looks, shows, strict=True) if known]
-        rate = np.array([look.row["steady_tokens_per_s"] / look.speed for look in judged])
+        # Where all requests fail, throughput has fallen.
+        rate = np.array([(look.row["steady_tokens_per_s"] or _NOTHING * (most or 0.0)) / look.speed for look in judged])
         error = np.array([look.row.get("steady_error") or _NOISE for look in judged])
         load, requests = (
             np.array([look.load for look in judged]),
@@ -112,6 +116,11 @@ class Curve:
                 self.load, excesses, self.error, self.requests, self.round, strict=True
             )
         ]
+
+
+def unmeasured(curve: Curve, looks: Sequence[Look]) -> bool:
+    """Whether runs were judged and none of them shows a throughput, as where the server does not count its tokens."""
+    return not len(curve) and any(look.observation is not None for look in looks)
 
 
 def in_places(curve: Curve, observations: Sequence[Observation], count: int) -> list[Observation | None]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bench.analysis.regions import PROPORTIONAL
 from bench.search.belief import Belief, Floats, believe_relative
-from bench.search.curve import Curve, Key, balanced, in_places, near
+from bench.search.curve import Curve, Key, balanced, in_places, near, unmeasured
 from bench.search.observation import Observation
 from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, place
 from bench.search.targets import Target, first_with
@@ -34,6 +34,8 @@ class EquilibriumTarget(Target):
 
     def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
         curve = Curve.of(looks)
+        if unmeasured(curve, looks):
+            return Answer(0.0, 0.0, math.inf, "unmeasured")
         if not curve.count(aim.lowest):
             return Step(aim.lowest, near=False)
         belief = _belief(curve.key, aim.lowest)

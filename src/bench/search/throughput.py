@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.analysis.regions import FLAT
 from bench.search.belief import Belief, Floats, believe_relative
-from bench.search.curve import Curve, Key, Levels, balanced, in_places, level_of, near
+from bench.search.curve import Curve, Key, Levels, balanced, in_places, level_of, near, unmeasured
 from bench.search.observation import GROWTH, Excess, Observation
 from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, place
 from bench.search.targets import Target, first_with
@@ -48,6 +48,8 @@ class ThroughputTarget(Target):
 
     def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
         curve = Curve.of(looks)
+        if unmeasured(curve, looks):
+            return Answer(0.0, 0.0, math.inf, "unmeasured")
         if not len(curve):
             return Step(aim.start, near=False)
         levels = curve.levels()

@@ -78,7 +78,7 @@ def target_text(target: str, limit: float, low: float, high: float, *, held: boo
     """
     highest = "" if top is None else f"{top:,.3g} tokens/s" if top < 1000 else f"{top:,.0f} tokens/s"
     if why == "unmeasured":
-        return "not known: no run shows how full the KV cache was"
+        return f"not known: no run shows {'how full the KV cache was' if target == KV_CACHE else 'a throughput'}"
     if math.isinf(high) and not (limit if target == THROUGHPUT else low):
         return "not known"
     at = limit_text(limit, low, high, held=held, why="found")
@@ -137,7 +137,9 @@ def search_ended(record: SearchRecord) -> str:
         "above": f"{'every load up to `highest` meets the SLOs' if within else '`highest` is reached'}; raise it to look further",
         "below": "even the lowest load misses an SLO" if within else "`lowest` is reached; lower it to look further",
         "never": "no load fills it; `max_num_seqs` may bound what runs",
-        "unmeasured": "the engine's metrics are not there, or lack the cache's usage",
+        "unmeasured": "the engine's metrics are not there, or lack the cache's usage"
+        if record.target == KV_CACHE
+        else "the server does not report how many tokens it made",
         "runs": f"not yet {asked}: its `runs` are spent; with more, it goes on from here",
         "seconds": f"not yet {asked}: its `seconds` are spent; with more, it goes on from here",
         "invalid": "three runs in a row cannot be trusted; `bench discard --invalid`, then the same command, goes on",
