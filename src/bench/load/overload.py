@@ -18,7 +18,8 @@ __all__ = ["LOOKS_S", "Overload"]
 LOOKS_S = 0.1  # between two looks
 _LATER = 1.02  # times the time so far: when a run that is not stopped is judged again
 _FEWEST, _SHORTEST_S = 100, 10.0  # requests that were due, and the time so far
-_LEAST, _MOST = 0.25, 0.9  # of the time in which requests are sent: what slows a machine down for a while must not decide, and near the end nothing is gained
+# Of the time in which requests are to be sent: what slows a machine down for a while must not decide, and at the end nothing is gained.
+_LEAST, _MOST = 0.25, 0.9
 _PARTS, _FILLS = 8, 2  # of the time so far; in the first of them the server fills
 _CARRIED = 0.8  # of the rate that is offered: a server that finishes more may still catch up
 _SURE = 2.5  # standard errors of a count
@@ -92,7 +93,8 @@ class Overload:
 
     def _alone(self, at: float) -> float | None:
         """How long the first requests took, but for stragglers (s); None while too many of them have not ended."""
-        took = sorted(x.end - self._start - (x.due_s or 0.0) for x in self._first if x.end is not None and x.end - self._start <= at)
+        ends = ((x.end - self._start, x.due_s or 0.0) for x in self._first if x.end is not None)
+        took = sorted(end - due for end, due in ends if end <= at)
         enough = len(self._first) - _STRAGGLERS
         return took[enough - 1] if len(took) >= enough else None
 

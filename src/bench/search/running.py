@@ -62,7 +62,8 @@ class RunningServer:
             with suppress(BenchError, KeyError):  # what is damaged, or somebody else's, is not ours to judge
                 record = read_record(path)
                 given = record.definition
-                load = self._load(given["level"], given["num_requests"], given["repeat"])
+                stop = given.get("stop_overloaded", False)  # those measured before it existed are whole, and show no less
+                load = self._load(given["level"], given["num_requests"], given["repeat"], stop=stop)
                 if record.digest == self._digest(self._definition(load, given["num_requests"], given["repeat"])):
                     found.append(record)
         found.sort(key=lambda record: record.started)
@@ -113,8 +114,9 @@ class RunningServer:
             shutil.rmtree(folder, ignore_errors=True)
             unfinished.rename(folder)
 
-    def _load(self, level: float, requests: int, time: int) -> Load:
+    def _load(self, level: float, requests: int, time: int, *, stop: bool = True) -> Load:
         workload = load_workload({**self.workload, "num_requests": requests}, source="bench find")
+        workload = workload.model_copy(update={"stop_overloaded": stop and workload.stoppable})
         # Other prompts each time, or a prefix cache would know them; other gaps too, or chance would repeat itself.
         seed = f"{self.seed}/{level:g}/{requests}/{time}"
         return Load(

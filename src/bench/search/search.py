@@ -121,7 +121,7 @@ def search(
             found.looks = [_look(each, aim, speed) for each, speed in zip(runs, relative, strict=True)]
         before = relative
         look = found.looks[-1]
-        times[look.load, look.requests] += 1
+        times[look.load, measured.row.get("num_requests") or look.requests] += 1  # fewer are sent of a run that ends early
         if look.observation is not None:
             longer = 1.0
             carried = not (look.observation.slow or look.observation.grows or look.observation.failed)
