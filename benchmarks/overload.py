@@ -40,8 +40,8 @@ Floats = npt.NDArray[np.float64]
 # Moments of sending (s) → those of the ends, and which ones are answers.
 Served = tuple[Floats, npt.NDArray[np.bool_]]
 Serve = Callable[[Floats], Served]
-FAILED = 0.01
-PLAIN = 0.25  # of the rate that is offered, piled up in a whole run: from there on it is plainly overloaded
+PLAIN = 0.4  # of the rate that is offered, piled up in a whole run: from there on it is plainly overloaded
+_PILES_UP = 0.2
 _LOADS = (0.3, 3.0)  # times what is carried
 _REQUESTS = (120, 3000)
 _SERVERS, _SERVERS_SEED = 200, 22  # of the capacity benchmark; two thirds of them are open loops
@@ -253,9 +253,9 @@ def _plain(run: Mapping[str, Any]) -> bool:
 
 
 def _unknown(run: Mapping[str, Any]) -> bool:
-    """Whether the server cannot carry what the run offers, but the whole run is too short against its latencies to show it."""
-    known = run["kind"] in ("shared", "queue") and run["share"] > 1
-    return run["stopped"] is not None and run["why"] == "short" and known
+    """Whether requests pile up in the whole run as well, but it is too short against its latencies to show that they go on to."""
+    piles_up = run["share"] > 1 and run["growth"] is not None and run["growth"] > _PILES_UP
+    return run["stopped"] is not None and run["why"] == "short" and piles_up
 
 
 def _false(run: Mapping[str, Any]) -> bool:

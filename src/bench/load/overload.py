@@ -22,6 +22,7 @@ _FEWEST, _SHORTEST_S = 100, 10.0  # requests that were due, and the time so far
 _LEAST, _MOST = 0.25, 0.9
 _PARTS, _FILLS = 8, 2  # of the time so far; in the first of them the server fills
 _CARRIED = 0.8  # of the rate that is offered: a server that finishes more may still catch up
+_STALLS = 0.25  # of what it finishes in the mean
 _SURE = 2.5  # standard errors of a count
 _STEADY = 0.5  # of a straight line from 0: so many are in flight at the end of each part
 _FIRST, _STRAGGLERS = 20, 2  # requests that meet a server that is nearly empty, without its slowest ones
@@ -65,10 +66,12 @@ class Overload:
         offered = min(len(self._due) / span, (len(self._due) - due) / (span - at))
         edges = [at * part / _PARTS for part in range(_PARTS + 1)]
         ended = [self._ended_by(edge) for edge in edges]
-        # In no part does it finish what comes: a stall or a slow spell would have to last for nearly all of the time.
-        if max(after - before for before, after in pairwise(ended)) > _CARRIED * offered * at / _PARTS:
-            return False
+        done = [after - before for before, after in pairwise(ended)]
         edges, ended = edges[_FILLS:], ended[_FILLS:]
+        # In no part does it finish what comes: a slow spell would have to last for nearly all of the time. Nor does it stand still.
+        most, least = _CARRIED * offered * at / _PARTS, _STALLS * (ended[-1] - ended[0]) / (_PARTS - _FILLS)
+        if max(done) > most or min(done[_FILLS:]) < least:
+            return False
         flying = [bisect_right(self._due, edge) - count for edge, count in zip(edges, ended, strict=True)]
         if any(count < _STEADY * flying[-1] * edge / at for count, edge in zip(flying, edges, strict=True)):
             return False
