@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -9,8 +10,9 @@ import pytest
 from benchmarks.overload import disturbed, judged, queue, shared, stopped
 
 from bench.aggregate import summary_frame
-from bench.analysis import operating_points
+from bench.analysis import compare, operating_points
 from bench.analysis.slo import goodput, judged_requests
+from bench.cli.runs import _judged, _why
 from bench.errors import BenchError
 from bench.load import client
 from bench.load.client import Load
@@ -21,12 +23,15 @@ from bench.records.request import read_requests
 from bench.records.run import read_record
 from bench.search.observation import GROWTH, observed
 from bench.search.placing import Aim, Step, place
-from bench.study import Workload, load_workload, parse_slo
+from bench.study import Paths, Plan, Workload, load_config, load_workload, parse_slo
 from bench.study.config import Thresholds
 from bench.words.verdicts import stopped as stopped_text
 from tests import records
 from tests.fake_server import fake_server
 from tests.planted import poisson
+from tests.test_auto import searching
+from tests.test_compare import TOKENS, runs
+from tests.test_report import cells, drawn, results
 
 SLO = parse_slo("e2e_p95=60s")  # that nothing exceeds: growth alone decides
 
@@ -271,3 +276,52 @@ def test_the_key_is_refused_where_nothing_is_stopped(content):
     assert not Workload.model_validate(asked).stoppable
     with pytest.raises(BenchError, match="stop_overloaded belongs to single requests at a constant rate"):
         load_workload({**asked, "stop_overloaded": True}, source="here")
+
+
+def test_searched_runs_of_open_loops_end_early_and_those_measured_whole_stay_known(content, tmp_path):
+    config = searching(content)
+    closed = Plan.of(load_config(config, source="test"), results=tmp_path).searches[0]
+    assert not closed.run(4, 50, 1).workload.stop_overloaded
+    config["study"]["ladders"] = [{"deployment": "a", "workload": "w", "request_rate": "auto"}]
+    config["workloads"]["w"]["arrival"] = "poisson"
+    opened = Plan.of(load_config(config, source="test"), results=tmp_path).searches[0]
+    run = opened.run(4.0, 50, 1)
+    assert run.definition["stop_overloaded"]
+    whole = replace(run, workload=run.workload.model_copy(update={"stop_overloaded": False}))
+    assert whole.digest != run.digest
+    assert whole.schedule_seed == run.schedule_seed
+    assert [opened.measured(each.definition, each.digest) for each in (run, whole)] == [run, whole]
+
+
+# What others see of it
+
+
+def test_the_list_of_runs_and_the_report_name_a_run_that_was_stopped(summary, tmp_path, monkeypatch):
+    early = {"stopped_at_s": [None, 12.4], "requests": [250, 120], "num_requests": [250, 250]}
+    rows = [{**summary, "run": f"r{i}", "digest": f"d{i}", **{key: values[i] for key, values in early.items()}} for i in (0, 1)]
+    frame = summary_frame(rows, {}, {}, Thresholds())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / Paths.SUMMARY).parent.mkdir(parents=True)
+    for columns, text in (([], "stopped after 12 s: requests pile up (120 of 250 requests sent)"), (["stopped_at_s"], None)):
+        frame.drop(columns).write_parquet(Paths.SUMMARY)  # the second time as an older version wrote it
+        known = _judged()
+        assert (known["d0"]["stopped"], known["d1"]["stopped"]) == (None, text)
+    assert _why({"faults": [], "reasons": [], "failures": None, "stopped": "stopped after 12 s"}) == "stopped after 12 s"
+    page = drawn(
+        tmp_path,
+        results(
+            summary, deployments=("a",), **{key: [*values, None if key[0] == "s" else 250] for key, values in early.items()}
+        ),
+    )
+    assert "120 of 250" in cells(page)
+
+
+def test_latencies_of_runs_that_were_stopped_are_not_compared(summary):
+    """They say how long each of the two lasted."""
+    values = {8: [100.0, 101.0, 99.0]}
+    sides = [
+        runs(summary, values, deployment=name, ttft_p50_s=ttft, stopped_at_s=at)
+        for name, ttft, at in (("a", 1.0, 10.0), ("b", 2.0, 20.0))
+    ]
+    assert set(compare(*sides).pairs["metric"]) == {TOKENS}
+    assert "ttft_p50_s" in set(compare(*(side.with_columns(stopped_at_s=None) for side in sides)).pairs["metric"])
