@@ -5,7 +5,7 @@
 
 The servers are the open loops of `benchmarks.capacity` (an engine step by step), one that all requests share, a single queue, and
 latencies that do not depend on the load. Their machine stalls, drifts, starts slowly or is slow for a while. A stop is false where the
-whole run does not end as `grows`, unless it is too short to tell and the load is known to be more than the server carries.
+whole run does not end as `grows`, unless that is too short to tell and the load is known to be more than the server carries.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ Floats = npt.NDArray[np.float64]
 Served = tuple[Floats, npt.NDArray[np.bool_]]
 Serve = Callable[[Floats], Served]
 PLAIN = 0.4  # of the rate that is offered, piled up in a whole run: from there on it is plainly overloaded
-_PILES_UP = 0.2
 _LOADS = (0.3, 3.0)  # times what is carried
 _REQUESTS = (120, 3000)
 _SERVERS, _SERVERS_SEED = 200, 22  # of the capacity benchmark; two thirds of them are open loops
@@ -252,14 +251,13 @@ def _plain(run: Mapping[str, Any]) -> bool:
     return run["why"] == "grows" and run["growth"] >= PLAIN
 
 
-def _unknown(run: Mapping[str, Any]) -> bool:
-    """Whether requests pile up in the whole run as well, but it is too short against its latencies to show that they go on to."""
-    piles_up = run["share"] > 1 and run["growth"] is not None and run["growth"] > _PILES_UP
-    return run["stopped"] is not None and run["why"] == "short" and piles_up
+def _untold(run: Mapping[str, Any]) -> bool:
+    """Whether it was stopped, and the whole run is too short to tell that its load, more than what is carried, is so."""
+    return run["stopped"] is not None and run["why"] in ("short", "unsure") and run["share"] > 1
 
 
 def _false(run: Mapping[str, Any]) -> bool:
-    return run["stopped"] is not None and run["why"] != "grows" and not _unknown(run)
+    return run["stopped"] is not None and run["why"] != "grows" and not _untold(run)
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:
@@ -285,7 +283,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
             f"{100 * taken:.0f} %" if plain else "–",
             str(sum(each["stopped"] is not None for each in mine) - len(ended)),
             str(sum(map(_false, mine))),
-            str(sum(map(_unknown, mine))),
+            str(sum(map(_untold, mine))),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

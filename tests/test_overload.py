@@ -54,7 +54,7 @@ def test_a_queue_without_end_is_stopped_early(load, arrivals):
     rate, count = 10 * load, 3000
     sent = np.arange(count) / rate if arrivals == "constant" else poisson(rate, count, 1)
     sends = stopped(sent, of_one(sent))
-    assert 0.25 * count - 2 * np.sqrt(count) <= sends <= 0.4 * count
+    assert 0.3 * count - 2 * np.sqrt(count) <= sends <= 0.45 * count
 
 
 def test_what_all_requests_share_is_stopped_as_well():
@@ -147,7 +147,7 @@ def test_the_end_of_a_run_is_not_cut_off():
 
 
 def test_planted_runs_of_every_kind_have_no_false_stop():
-    found = [judged((number, 5)) for number in range(200) if number % 4]  # without engines, whose truth takes long
+    found = [judged((number, 5)) for number in range(120) if number % 4]  # without engines, whose truth takes long
     plain = [each for each in found if each["why"] == "grows" and each["growth"] > 0.4]
     assert not [each for each in found if each["stopped"] is not None and each["why"] not in ("grows", "short")]
     assert sum(each["stopped"] is not None for each in plain) > len(plain) / 2

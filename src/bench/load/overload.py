@@ -19,7 +19,7 @@ LOOKS_S = 0.1  # between two looks
 _LATER = 1.02  # times the time so far: when a run that is not stopped is judged again
 _FEWEST, _SHORTEST_S = 100, 10.0  # requests that were due, and the time so far
 # Of the time in which requests are to be sent: what slows a machine down for a while must not decide, and at the end nothing is gained.
-_LEAST, _MOST = 0.25, 0.9
+_LEAST, _MOST = 0.3, 0.9
 _PARTS, _FILLS = 8, 2  # of the time so far; in the first of them the server fills
 _CARRIED = 0.8  # of the rate that is offered: a server that finishes more may still catch up
 _STALLS = 0.25  # of what it finishes in the mean
