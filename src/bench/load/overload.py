@@ -77,8 +77,12 @@ class Overload:
             return False
         count = ended[-1] - ended[0]
         rate = (count + _SURE * math.sqrt(count)) / (edges[-1] - edges[0])
-        grown, came = flying[-1] - flying[0], flying[-1] - flying[0] + count
-        return rate <= _CARRIED * offered and grown >= (1 - _CARRIED) * came and self._full(at, offered, flying, ended)
+        if rate > _CARRIED * offered:
+            return False
+        half = _PARTS // 2 - _FILLS  # from there on the run's growth is judged when it is parsed
+        grown = flying[-1] - flying[half]
+        came = grown + ended[-1] - ended[half]
+        return grown >= (1 - _CARRIED) * came and self._full(at, offered, flying, ended)
 
     def _full(self, at: float, offered: float, flying: Sequence[float], ended: Sequence[float]) -> bool:
         """Whether a server that finishes so few is full, and does not still fill.
