@@ -27,13 +27,14 @@ import polars as pl
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import isotonic_regression
 
+from bench.parse.load import _queue
 from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import in_steady_state, steady_figures
 from bench.search import Aim, Budget, Measured, search
 from bench.search.observation import observed
 from bench.study import parse_slo
 from benchmarks.capacity.fleet import Case, drawn_case
-from benchmarks.capacity.server import OK, Load, simulate
+from benchmarks.capacity.server import OK, Load, Trace, simulate
 
 HERE = Path(__file__).parent
 TRUTHS = HERE / ".results" / "capacity" / "truths"
@@ -42,6 +43,7 @@ PRECISION = 0.1
 BUDGET = Budget(30, math.inf)
 _ROUND = 3  # runs between two reference loads
 _SPEEDS = 0.03  # by which rounds differ (standard deviation of the logarithm)
+_SCRAPE_S = 0.2
 _REFERENCE_ERROR = 0.05  # as on real machines, 3 to 8 %
 _AIPERF_PRECISION = 0.05
 _SHAPES = ("cliff", "steep", "gentle", "flat tail", "hump below", "falls beyond")
@@ -68,7 +70,7 @@ def of_case(case: Case) -> Planted:
     """A server of the capacity benchmark. Where to begin is what one request at a time shows."""
     slo = parse_slo(case.limit.text)
     held = case.demand.arrival == "closed"
-    alone = _case_run(case, 0.2 if not held else 1.0, 20, 5, 1.0)
+    alone = case_run(case, 0.2 if not held else 1.0, 20, 5, 1.0)
     latency = statistics.median([each["e2e"] for each in alone["judged"] if each["ok"]] or [1.0])
     start = 1.0 if held else float(f"{1 / latency:.3g}")
     aim = Aim([slo], FAILED, held, PRECISION, start, 1.0 if held else start / 64, 512.0, case.demand.burstiness or 1.0)
@@ -79,10 +81,11 @@ def of_case(case: Case) -> Planted:
         # It slows down and speeds up again, so that its usual speed is the one that the limit is known at.
         return 1 + case.trend * (0.5 - abs((n / 14 + 1) % 2 - 1))
 
-    return Planted(case.kind, case.level, aim, lambda *arguments: _case_run(case, *arguments), speed)
+    return Planted(case.kind, case.level, aim, lambda *arguments: case_run(case, *arguments), speed)
 
 
-def _case_run(case: Case, level: float, count: int, seed: int, speed: float) -> dict[str, Any]:
+def case_run(case: Case, level: float, count: int, seed: int, speed: float, *, scraped: bool = False) -> dict[str, Any]:
+    """The summary row of a run. Args: scraped: whether it has telemetry, too."""
     demand, held = case.demand, case.demand.arrival == "closed"
     random = np.random.default_rng([case.number, seed, 9])
     prompts = [demand.prompt] * count
@@ -126,11 +129,13 @@ def _case_run(case: Case, level: float, count: int, seed: int, speed: float) -> 
         schema_overrides={"after": pl.Int64, "token_times_s": pl.List(pl.Float64), "sent_s": pl.Float64},
     ).filter(pl.col("sent_s").is_not_null())
     definition = {"arrival": demand.arrival, "axis": "concurrency" if held else "request_rate", "level": level}
-    window, figures = steady_figures(definition, frame, pl.DataFrame(schema=TELEMETRY_SCHEMA))
+    telemetry = _telemetry(trace, case.server.blocks - 1) if scraped else pl.DataFrame(schema=TELEMETRY_SCHEMA)
+    window, figures = steady_figures(definition, frame, telemetry)
     judged = frame.filter(in_steady_state(window)) if window else frame.clear()
     return {
         **dict.fromkeys(("steady_from_s", "steady_growth", "steady_growth_error", "steady_needs_s")),
         **figures,
+        **(_server_figures(trace, case, prompts, telemetry, frame) if scraped else {}),
         "level": level,
         "arrival": demand.arrival,
         "requests": count,
@@ -138,6 +143,45 @@ def _case_run(case: Case, level: float, count: int, seed: int, speed: float) -> 
         "judged": judged.select(
             ok=pl.col("outcome") == "ok", **{name: pl.col(f"{name}_s") for name in ("ttft", "tpot", "e2e")}
         ).to_dicts(),
+    }
+
+
+def _telemetry(trace: Trace, blocks: int) -> pl.DataFrame:
+    """The engine's gauges, scraped as a session does it."""
+    at = np.arange(0.0, float(trace.steps[-1]), _SCRAPE_S) if len(trace.steps) else np.empty(0)
+    step = np.searchsorted(trace.steps, at, side="right") - 1
+    values = {"num_requests_running": "running", "num_requests_waiting": "waiting", "kv_cache_usage_perc": "used"}
+    return pl.concat(
+        pl.DataFrame(
+            {
+                "scrape": range(len(at)),
+                "elapsed_s": at,
+                "endpoint": "e",
+                "name": f"vllm:{name}",
+                "labels": "",
+                "value": np.where(step < 0, 0, trace.gauges[gauge][np.maximum(step, 0)]) / (blocks if gauge == "used" else 1),
+            },
+            schema=TELEMETRY_SCHEMA,
+        )
+        for name, gauge in values.items()
+    )
+
+
+def _server_figures(
+    trace: Trace, case: Case, prompts: Sequence[int], telemetry: pl.DataFrame, frame: pl.DataFrame
+) -> dict[str, Any]:
+    """What a run's row has of the server beside its steady window."""
+    peaks = dict(telemetry.group_by("name").agg(pl.col("value").max()).iter_rows())
+    server = case.server
+    return {
+        "kv_usage_peak": peaks.get("vllm:kv_cache_usage_perc"),
+        "running_peak": peaks.get("vllm:num_requests_running"),
+        "preemptions": trace.preemptions,
+        "prompt_tokens_p90": float(np.quantile(prompts, 0.9)),
+        "max_num_seqs": server.slots,
+        "kv_blocks": server.blocks,
+        "kv_tokens": server.blocks * server.block_size,
+        **_queue(frame["sent_s"].drop_nulls().sort(), frame["end_s"].drop_nulls().sort(), telemetry),
     }
 
 

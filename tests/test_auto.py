@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -46,6 +47,13 @@ def searching(content, url="http://127.0.0.1:1", **search):
     }
     content["measurement"] = {"warmup_requests": 3, "reference_requests": 0}
     return content
+
+
+def rated(content, target):
+    """A search for a rate in place of that for the concurrency."""
+    content["workloads"]["w"]["arrival"] = "poisson"
+    ladder = {"deployment": "a", "workload": "w", "request_rate": "auto", "search": {"targets": [target]}}
+    content["study"]["ladders"] = [ladder]
 
 
 class Folder:
@@ -147,6 +155,55 @@ def test_a_search_killed_in_a_run_goes_on_and_its_runs_are_runs_like_all_others(
     assert by_hand.digest in {run.digest for run in folder.search.runs}
 
 
+@pytest.mark.workflow
+def test_all_targets_of_a_ladder_share_its_runs_and_another_one_goes_on(server, tmp_path, content):
+    """The server computes four requests at a time."""
+    server.first_s, server.refuse = 0.02, None
+    at_once = {"precision": 0.3, "highest": 8, "runs": 12}
+    folder = Folder(tmp_path, searching(content, server.base_url, targets=["slo"], **at_once))
+    folder.run()
+    (slo,) = read_searches(tmp_path / SEARCH).searches
+    assert (slo.target, slo.why) == ("slo", "above")
+    before = folder.stored()
+
+    folder.content["study"]["ladders"][0]["search"] = {"targets": ["slo", "throughput", "kv_cache"], **at_once}
+    folder.run()
+    found = read_searches(tmp_path / SEARCH).searches
+    assert [each.target for each in found] == ["slo", "throughput", "kv_cache"]
+    assert folder.stored().items() >= before.items()
+    assert all({run.digest for run in each.runs} == set(folder.stored()) for each in found)
+    assert (found[2].why, found[1].top > 0) == ("unmeasured", True)
+    sent = len(server.requests)
+    assert "Nothing to be done" in folder.run()
+    assert len(server.requests) == sent
+
+
+@pytest.mark.workflow
+def test_the_load_that_fills_the_kv_cache_is_found_by_the_engines_metrics(server, tmp_path, content):
+    """The cache holds six requests; the seventh waits for it."""
+    shown = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
+
+    def exposition(server):
+        values = {
+            "num_requests_running": min(MOST, server.in_flight),
+            "num_requests_waiting": max(0, server.in_flight - MOST),
+            "kv_cache_usage_perc": min(1.0, server.in_flight / MOST),
+        }
+        text = shown
+        for name, value in values.items():
+            text = re.sub(rf"(?m)^(vllm:{name}{{.*}}) .*$", rf"\1 {value}", text)
+        return text
+
+    server.refuse, server.exposition, server.pages["/version"] = None, exposition, '{"version": "0.32.0"}'
+    folder = Folder(tmp_path, searching(content, server.base_url, targets="kv_cache", highest=32))
+    del folder.content["engines"]["e"]["metrics"], folder.content["decision"]
+    folder.content["measurement"]["scrape_interval_s"] = 0.05
+    folder.run()
+    assert (folder.search.target, folder.search.why) == ("kv_cache", "found"), folder.search
+    assert folder.search.low <= MOST <= folder.search.high
+    assert len(folder.search.runs) <= 8
+
+
 def results(folder, plan, *runs):
     """Results with records of runs of the plan's search: levels, requests and repeats, in their order."""
     (search,) = plan.searches
@@ -207,6 +264,22 @@ def test_another_threshold_is_another_search(content):
     assert one.run(1, 50, 1).digest == other.run(1, 50, 1).digest
 
 
+def test_another_target_is_another_search_of_the_same_runs(content):
+    one = Plan.of(load_config(searching(content), source="test")).searches[0]
+    content["study"]["ladders"][0]["search"] = {"targets": ["slo"]}
+    assert Plan.of(load_config(content, source="test")).searches[0].digest == one.digest
+    content["study"]["ladders"][0]["search"] = {"targets": ["slo", "throughput"]}
+    other = Plan.of(load_config(content, source="test")).searches[0]
+    assert one.digest != other.digest
+    assert one.run(1, 50, 1).digest == other.run(1, 50, 1).digest
+
+
+def test_without_the_target_slo_none_is_needed(content):
+    config = searching(content, targets="kv_cache")
+    del config["decision"]["slo"]
+    assert Plan.of(load_config(config, source="test")).searches[0].slos == ()
+
+
 def test_select_narrows_searches_by_their_names(content):
     config = searching(content)
     key = "a/w_closed_p16_o4_auto"
@@ -232,6 +305,12 @@ def test_select_narrows_searches_by_their_names(content):
         (lambda c: c["study"]["ladders"].append(c["study"]["ladders"][0]), "searches for the load of w on a already"),
         (lambda c: c["workloads"]["w"].update(stream=False), "has a TTFT, as it has no streaming"),
         (lambda c: c["study"].update(baseline="a"), "whose load is found by search"),
+        (lambda c: c["study"]["ladders"][0].update(search={"targets": []}), "at least 1 item"),
+        (lambda c: c["study"]["ladders"][0].update(search={"targets": ["slo", "slo"]}), "targets names one twice"),
+        (lambda c: c["study"]["ladders"][0].update(search={"targets": ["peak"]}), "targets"),
+        (lambda c: c["study"]["ladders"][0].update(search={"targets": "throughput", "slo": ["e2e_p50=1s"]}), "has no slo"),
+        (lambda c: rated(c, "equilibrium"), "equilibrium compares the throughput of a request with that of one alone"),
+        (lambda c: rated(c, "kv_cache"), "kv_cache takes `concurrency: auto`"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_with_its_reason(content, change, words):

@@ -52,7 +52,7 @@ def run(options: SimpleNamespace) -> None:
     options.output_dir.mkdir(parents=True, exist_ok=True)
     axis = "concurrency" if aim.held else "request_rate"
 
-    def report(look: Look, answer: Answer) -> None:
+    def report(look: Look, answer: Answer, _: str) -> None:
         print(f"  {look_text(look, aim.held)}; {answer_text(answer, aim.held)}", file=sys.stderr, flush=True)
 
     with _alone(options.output_dir), _bars(server):

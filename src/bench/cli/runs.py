@@ -17,8 +17,8 @@ from bench.shipped import BENCH
 from bench.store import Store, run_states
 from bench.study import Paths, Plan, RunSpec
 from bench.study.precision import auto_lines, thin_levels
-from bench.study.searches import SearchSpec, search_record
-from bench.words.searches import search_ended, search_limit
+from bench.study.searches import SearchSpec, search_records
+from bench.words.searches import search_ended, search_limit, search_sentence
 
 __all__ = ["forget_runs", "list_runs"]
 
@@ -67,13 +67,13 @@ def list_runs(configfile: Path | None, select: str | None, *, json: bool) -> Non
 
 
 def _searched(plan: Plan) -> list[tuple[SearchSpec, str, str]]:
-    """Each search with its state and its answer."""
+    """Each search with its state and its answers."""
     found = []
     for search in plan.searches:
-        answer = search_record(search)
-        found.append(
-            (search, "measured", f"{search_limit(answer)}; {search_ended(answer)}") if answer else (search, "missing", "")
-        )
+        answers = search_records(search)
+        found_text = search_limit if len(answers) == 1 else search_sentence
+        text = [f"{found_text(answer)}; {search_ended(answer)}" for answer in answers]
+        found += [(search, "measured", each) for each in text] or [(search, "missing", "")]
     return found
 
 

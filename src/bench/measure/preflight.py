@@ -24,7 +24,7 @@ from bench.records.checksums import record_digest
 from bench.store import Store, facts_key, run_states
 from bench.study import DeploymentSpec, Paths, Plan, Workload
 from bench.study.headers import filled_headers, same_server
-from bench.study.searches import search_record
+from bench.study.searches import search_records
 from bench.telemetry import find_catalogue, gpus_missing, nvml_endpoint, nvml_problem
 
 __all__ = ["faults"]
@@ -42,7 +42,7 @@ def faults(plan: Plan, sessions: Iterable[tuple[str, int]], store: Store, *, pre
     """
     states = run_states(plan, store, ())
     unmeasured = {(run.deployment.name, plan.place_of(run).session) for run, state in states if state != "measured"}
-    unmeasured |= {(search.deployment.name, 1) for search in plan.searches if not search_record(search)}
+    unmeasured |= {(search.deployment.name, 1) for search in plan.searches if not search_records(search)}
     starting = [each for each in sessions if each in unmeasured or not _has_facts(plan, *each, store)]
     specs = [plan.deployments[name] for name in dict.fromkeys(name for name, _ in starting)]
     places: dict[str, dict[str, None]] = {}  # of each fault: deployments share engines, models and the machine

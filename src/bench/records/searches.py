@@ -18,7 +18,8 @@ class SearchedRun:
 
     Attributes:
         level: its load. requests: how many it sends. repeat: the how manieth of that level. digest: of the run.
-        excess: by SLO column, logarithm of what the run reached ÷ the limit; empty where it could not be judged.
+        excess: by SLO column, logarithm of what the run reached ÷ the limit; of another target, by its name, how far the run lies below
+            (negative) or beyond it. Empty where the run shows nothing of it.
     """
 
     level: float
@@ -30,13 +31,16 @@ class SearchedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRecord:
-    """A search and its answer.
+    """A search and its answer to one target; with several targets it has as many records.
 
     Attributes:
         name: of the search. workload: its name. digest: of all that decides the answer. axis: `concurrency` or `request_rate`.
-        slos: what had to be met. precision: half the width asked for, as a share. why: it ended, as `bench.search.Answer` has it.
-        limit, low, high: the highest load within the SLOs, and its interval at 95 %; high is None where no load was too much.
+        slos: what had to be met; none where no SLO was looked for. precision: half the width asked for, as a share.
+        why: it ended, as `bench.search.Answer` has it.
+        limit, low, high: the highest load within the SLOs, or the load that the target describes, and its interval at 95 %; high is
+            None where no load was too much.
         seconds: under load. runs: in the order in which the search took them into account.
+        target: what was looked for, as configurations have it. top: the highest throughput (tokens/s), where that is known.
     """
 
     name: str
@@ -51,6 +55,8 @@ class SearchRecord:
     high: float | None
     seconds: float
     runs: tuple[SearchedRun, ...]
+    target: str = "slo"
+    top: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

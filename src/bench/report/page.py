@@ -35,7 +35,7 @@ from bench.words import advice, comparison, predictions, regions, trust
 from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
 from bench.words.searches import answer as search_answer
-from bench.words.searches import search_ended, search_limit
+from bench.words.searches import looked_for, search_ended, search_limit
 from bench.words.verdicts import PARTS, stopped
 
 __all__ = ["write_manifest", "write_report"]
@@ -146,7 +146,7 @@ def _searched(found: Sequence[tuple[str, SearchRecord]]) -> list[dict[str, Any]]
         {
             "deployment": deployment,
             "workload": each.workload,
-            "slos": each.slos,
+            "target": looked_for(each.target, each.slos, held=each.axis == "concurrency"),
             "limit": search_limit(each),
             "ended": search_ended(each),
         }

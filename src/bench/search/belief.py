@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from bench.search.observation import FAILED, GROWTH, Observation
 
-__all__ = ["Belief", "believe"]
+__all__ = ["Belief", "Floats", "believe", "believe_relative"]
 
 Floats = npt.NDArray[np.floating[Any]]
+Motion = Callable[[Floats, Floats], Floats]
 
 _COARSE, _FINE = 60, 140  # points at which curves are drawn: of all loads, and of those between which the limit may lie
 _SURELY = 3.5  # standard errors beyond which a curve's sign is known
@@ -25,6 +26,8 @@ _NEARBY = math.log(1.3)
 _STEP = 0.05  # in the logarithm of a load, over which a curve's slope is taken
 _ODDS = 2.0  # odds of a miss rise so much faster than latencies
 _BEYOND = math.log(2)  # how far from the measured loads a limit is looked for
+_HARDLY_BEYOND = 0.05  # the same, for a height that the measured loads set
+_BENDS = 0.02  # of the variance of a throughput's motion, where it is not smooth
 # Priors: of the curve at the middle and of its slope (standard deviations), and grids of its roughness, of the noise between runs, and
 # of what is not known of a round's speed, which its runs share.
 _LEVEL, _SLOPE, _SLOPE_MEAN = 3.0, 3.0, 1.5
@@ -80,6 +83,29 @@ def believe(observations: Sequence[Observation], seed: int = 0) -> Belief:
     return Belief(np.minimum.reduce([_by_criterion(observations, key, random) for key in keys]))
 
 
+def believe_relative(
+    loads: Floats,
+    excesses: Floats,
+    errors: Floats,
+    rounds: Sequence[int | None],
+    offset: Callable[[Floats], Floats],
+    seed: int = 0,
+) -> Belief:
+    """The distribution of the load at which a curve rises above a height that the curve itself sets, such as a share of its top.
+
+    Each draw of the curve is held against its own height, so that what is not known of the height widens the interval. Throughput is
+    smoother than a latency's percentile: the motion is integrated, a spline. Nothing is looked for beyond the measured loads.
+
+    Args:
+        loads, excesses, errors, rounds: of each run of a closed loop: its load, by how much it lies above the height as estimated, the
+            standard error of that, and its round, whose runs share what is not known of the machine's speed.
+        offset: by how much the height of each draw lies above the estimated one; it gets the draws (rows) at the runs (columns).
+    """
+    together = _together(rounds)
+    runs = _Runs(np.log(loads), excesses, errors, np.ones(len(loads)), together, moves=False, offset=offset)
+    return Belief(_limits(runs, np.random.default_rng(seed)))
+
+
 def _by_criterion(observations: Sequence[Observation], key: str, random: np.random.Generator) -> Floats:
     """Draws of the load at which one criterion is missed, ascending: by its excess or by the odds of a miss, whichever knows more.
 
@@ -94,7 +120,7 @@ def _by_criterion(observations: Sequence[Observation], key: str, random: np.rand
         raw=np.array([each.value for each in seen]),
         errors=less * np.array([each.error for each in seen]),
         by_speed=np.full(len(seen), float(key not in (FAILED, GROWTH))),
-        together=_together(observations),
+        together=_together([each.round for each in observations]),
         moves=not observations[0].held,
     )
     found = _limits(runs, random)
@@ -115,6 +141,7 @@ class _Runs:
         x: logarithms of their loads. raw: what a curve is drawn through. errors: of each.
         by_speed: by how much each rises with the logarithm of the machine's slowness. together: 1 for each two runs of the same round,
             which share the error of its speed. moves: whether that moves a run along the curve as well, as it does a rate.
+        offset: as `believe_relative` has it; None where the curve is held against 0.
     """
 
     x: Floats
@@ -123,11 +150,12 @@ class _Runs:
     by_speed: Floats
     together: Floats
     moves: bool
+    offset: Callable[[Floats], Floats] | None = None
 
 
-def _together(observations: Sequence[Observation]) -> Floats:
-    rounds = np.array([math.nan if each.round is None else each.round for each in observations])
-    same: Floats = (rounds[:, None] == rounds[None, :]).astype(float)
+def _together(rounds: Sequence[int | None]) -> Floats:
+    known = np.array([math.nan if each is None else each for each in rounds])
+    same: Floats = (known[:, None] == known[None, :]).astype(float)
     return same
 
 
@@ -159,24 +187,26 @@ def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
     x, raw = runs.x, runs.raw
     y, less = 2 * np.tanh(raw / 2), np.maximum(1 - np.tanh(raw / 2) ** 2, 0.2)
     centre = float(x.mean())
-    by_speed = less * runs.by_speed
-    fits = _fits(x - centre, y, less * runs.errors, np.outer(by_speed, by_speed) * runs.together)
+    by_speed, motion = less * runs.by_speed, _brownian if runs.offset is None else _integrated
+    fits = _fits(x - centre, y, less * runs.errors, np.outer(by_speed, by_speed) * runs.together, motion)
     if runs.moves:
         by_speed += sum(fit.times * fit.slopes() for fit in fits) / _PICKED
-        fits = _fits(x - centre, y, less * runs.errors, np.outer(by_speed, by_speed) * runs.together)
-    grid = _grid(x, centre, fits)
-    width = np.gradient(grid)
+        fits = _fits(x - centre, y, less * runs.errors, np.outer(by_speed, by_speed) * runs.together, motion)
+    grid = _grid(x, centre, fits, _BEYOND if runs.offset is None else _HARDLY_BEYOND)
+    width, at = np.gradient(grid), np.searchsorted(grid, x - 1e-9)
     limits: list[Floats] = []
     above = np.zeros(len(grid))
     for fit in fits:
         middle, gain = fit.at(grid - centre)
-        spread = _covariance(grid - centre, grid - centre, fit.rough) - gain.T @ gain
+        spread = _covariance(grid - centre, grid - centre, fit.rough, motion) - gain.T @ gain
         root = np.linalg.cholesky(spread + 1e-8 * np.eye(len(grid)))
         draws = middle + random.standard_normal((fit.times * _DRAWS, len(grid))) @ root.T
+        if runs.offset is not None:
+            draws -= runs.offset(draws[:, at])[:, None]
         above += (draws > 0).sum(axis=0) / (_PICKED * _DRAWS)
         limits.append(_zeros(grid, draws, width / (np.diag(spread) + 1e-4)))
     found = np.concatenate(limits)
-    _spread_over_cliffs(found, x, above[np.searchsorted(grid, x - 1e-9)], random)
+    _spread_over_cliffs(found, x, above[at], random)
     return np.sort(found)
 
 
@@ -185,19 +215,20 @@ class _Fit:
     """The curve by one roughness and one noise.
 
     Attributes:
-        times: how often it was picked, by its probability. rough: of the motion. x: measured loads, from the centre on.
+        times: how often it was picked, by its probability. rough, motion: of the curve. x: measured loads, from the centre on.
         lower, white: the root of their covariance, and how far they lie from the mean, in its units.
     """
 
     times: int
     rough: float
+    motion: Motion
     x: Floats
     lower: Floats
     white: Floats
 
     def at(self, points: Floats) -> tuple[Floats, Floats]:
         """The curve's mean at `points`, and what the measured loads take off its covariance, as the root of that."""
-        gain = np.linalg.solve(self.lower, _covariance(self.x, points, self.rough))
+        gain = np.linalg.solve(self.lower, _covariance(self.x, points, self.rough, self.motion))
         return _SLOPE_MEAN * points + gain.T @ self.white, gain
 
     def slopes(self) -> Floats:
@@ -206,18 +237,30 @@ class _Fit:
         return np.maximum(0.0, rise) / (2 * _STEP)
 
 
-def _covariance(a: Floats, b: Floats, rough: float) -> Floats:
-    """Of a straight line and a two-sided Brownian motion from the centre on."""
-    motion = 0.5 * (np.abs(a)[:, None] + np.abs(b)[None, :] - np.abs(a[:, None] - b[None, :]))
-    both: Floats = _LEVEL**2 + _SLOPE**2 * np.outer(a, b) + rough**2 * motion
+def _covariance(a: Floats, b: Floats, rough: float, motion: Motion) -> Floats:
+    """Of a straight line and a motion."""
+    both: Floats = _LEVEL**2 + _SLOPE**2 * np.outer(a, b) + rough**2 * motion(a, b)
     return both
 
 
-def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats) -> list[_Fit]:
+def _brownian(a: Floats, b: Floats) -> Floats:
+    """Covariance of a two-sided Brownian motion from the centre on."""
+    covariance: Floats = 0.5 * (np.abs(a)[:, None] + np.abs(b)[None, :] - np.abs(a[:, None] - b[None, :]))
+    return covariance
+
+
+def _integrated(a: Floats, b: Floats) -> Floats:
+    """Covariance of the integral of a two-sided Brownian motion from the centre on, and a little of the motion itself, for bends."""
+    near, far = np.minimum(np.abs(a)[:, None], np.abs(b)[None, :]), np.maximum(np.abs(a)[:, None], np.abs(b)[None, :])
+    covariance: Floats = np.where(np.outer(a, b) > 0, near**2 * (3 * far - near) / 6, 0.0) + _BENDS * _brownian(a, b)
+    return covariance
+
+
+def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats, motion: Motion) -> list[_Fit]:
     """The curve by each roughness and noise, of runs and of rounds, that the data do not rule out."""
     roughs, noises, speeds = (each.ravel() for each in np.meshgrid(_ROUGH, _NOISE, _SPEED, indexing="ij"))
     prior = np.einsum("i,j,k->ijk", _ROUGH_PRIOR, _NOISE_PRIOR, _SPEED_PRIOR).ravel()
-    inner = {rough: _covariance(x, x, rough) for rough in _ROUGH}
+    inner = {rough: _covariance(x, x, rough, motion) for rough in _ROUGH}
     spread = np.stack([inner[rough] for rough in roughs]) + speeds[:, None, None] ** 2 * shared
     spread += np.eye(len(x)) * (errors**2 + noises[:, None] ** 2)[:, None, :]
     lower = np.linalg.cholesky(spread)
@@ -228,18 +271,16 @@ def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats) -> list[_Fit]:
     shares = np.cumsum(weights / weights.sum())
     picked = np.searchsorted(shares, (np.arange(_PICKED) + 0.5) / _PICKED)
     numbers, times = np.unique(picked, return_counts=True)
-    return [_Fit(int(count), float(roughs[i]), x, lower[i], white[i]) for i, count in zip(numbers, times, strict=True)]
+    return [_Fit(int(count), float(roughs[i]), motion, x, lower[i], white[i]) for i, count in zip(numbers, times, strict=True)]
 
 
-def _grid(x: Floats, centre: float, fits: Sequence[_Fit]) -> Floats:
+def _grid(x: Floats, centre: float, fits: Sequence[_Fit], beyond: float) -> Floats:
     """Where curves are drawn: everywhere, more closely where one's sign is not known, and at the measured loads."""
-    coarse = np.linspace(x.min() - _BEYOND, x.max() + _BEYOND, _COARSE)
+    coarse = np.linspace(x.min() - beyond, x.max() + beyond, _COARSE)
     unsure = np.zeros(_COARSE, dtype=bool)
     for fit in fits:
         middle, gain = fit.at(coarse - centre)
-        variance = (
-            _LEVEL**2 + _SLOPE**2 * (coarse - centre) ** 2 + fit.rough**2 * np.abs(coarse - centre) - (gain**2).sum(axis=0)
-        )
+        variance = np.diag(_covariance(coarse - centre, coarse - centre, fit.rough, fit.motion)) - (gain**2).sum(axis=0)
         unsure |= np.abs(middle) < _SURELY * np.sqrt(np.maximum(variance, 1e-12))
         unsure[:-1] |= (middle[:-1] < 0) & (middle[1:] >= 0)
     between = np.flatnonzero(unsure)

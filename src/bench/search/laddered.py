@@ -8,20 +8,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.aggregate.deployed import deployed
 from bench.errors import BenchError
 from bench.measure.rounds import Rounds
+from bench.records.deployment import DeploymentFacts, read_facts
 from bench.records.files import write_record
+from bench.records.launch import Launch, read_launch
 from bench.records.run import RECORD, ReferenceLoad, RunRecord, read_record
-from bench.records.searches import DeploymentSearches, SearchedRun, SearchRecord
+from bench.records.searches import DeploymentSearches, SearchRecord
+from bench.search.answered import answer_records, targets_of
 from bench.search.judging import judged_run, speed
-from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim
 from bench.search.search import Budget, Found, Measured, search
 from bench.search.words import answer_text
-from bench.store import Store
-from bench.study import DeploymentSpec, Plan, RunSpec
+from bench.store import Store, facts_key
+from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.rounds import Place
 from bench.study.searches import SearchSpec, found_runs
+from bench.words.searches import looked_for
 
 __all__ = ["LadderSearches"]
 
@@ -89,13 +93,13 @@ class LadderSearches:
         Raises:
             BenchError: a search is unfinished.
         """
-        records = []
+        records = list[SearchRecord]()
         for each in self.searches:
             finished = self._finished(each)
             if finished is None:
                 raise BenchError(f"{each.key}: the search needs a run that is not measured. Run the workflow again.")
             found, known = finished
-            records.append(_record(each, found, known))
+            records += answer_records(each, _aim(each), found, known.runs, known.measured)
             for run in known.runs:
                 self.store.place(run.digest, run.record.parent, last=run.record.name)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +111,8 @@ class LadderSearches:
         reference: ReferenceLoad | None = None
         count, number = 0, 1 + max((place.round for place in self._places()), default=0)
         position = 1 + max((place.position for place in self._places()), default=0)
-        self.say(f"{asked.key}: searching for the highest load within {', '.join(map(str, asked.slos))}")
+        goals = [looked_for(target, asked.slos, held=aim.held) for target in asked.settings.targets]
+        self.say(f"{asked.key}: searching for {', '.join(goals)}")
 
         def measure(level: float, requests: int, _: int) -> Measured:
             nonlocal count, reference
@@ -127,12 +132,14 @@ class LadderSearches:
             self._budget(asked, known),
             measure,
             before,
-            lambda look, answer: self.say(
-                f"{asked.key}: {answer_text(answer, aim.held)}"
+            lambda look, answer, target: self.say(
+                f"{asked.key}: {answer_text(answer, aim.held, target)}"
                 + (f"; invalid: {'; '.join(look.reasons)}" if look.reasons else "")
             ),
+            targets_of(asked),
         )
-        self.say(f"{asked.key}: {answer_text(found.answer, aim.held)}, after {len(found.looks)} runs ({found.answer.why})")
+        for target, answer in found.answers.items():
+            self.say(f"{asked.key}: {answer_text(answer, aim.held, target)}, after {len(found.looks)} runs ({answer.why})")
         return found, known
 
     def _finished(self, asked: SearchSpec) -> tuple[Found, _Known] | None:
@@ -145,7 +152,10 @@ class LadderSearches:
             raise _Unmeasured
 
         try:
-            self._done[asked.key] = search(_aim(asked), self._budget(asked, known), measure, known.measured), known
+            self._done[asked.key] = (
+                search(_aim(asked), self._budget(asked, known), measure, known.measured, targets=targets_of(asked)),
+                known,
+            )
             return self._done[asked.key]
         except _Unmeasured:
             return None
@@ -167,6 +177,13 @@ class LadderSearches:
         given = [m.row["duration_s"] or 0.0 for run, m in zip(known.runs, known.measured, strict=True) if run.digest in listed]
         return Budget(asked.settings.runs + len(given), asked.settings.seconds + sum(given))
 
+    def _deployment(self) -> tuple[Launch | None, DeploymentFacts | None]:
+        """How the server was started, and what it is, as far as that is known."""
+        launch = Path(Paths.LAUNCH.format(deployment=self.spec.name))
+        key = facts_key(self.spec)
+        facts = self.store.folder(key) / Path(Paths.FACTS).name
+        return read_launch(launch) if launch.exists() else None, read_facts(facts) if self.store.holds(key) else None
+
     def _record(self, run: RunSpec) -> RunRecord:
         return read_record(self.store.folder(run.digest) / RECORD)
 
@@ -176,6 +193,7 @@ class LadderSearches:
             folder = self.store.folder(run.digest)
             with tempfile.TemporaryDirectory() as tables:
                 row, reasons = judged_run(folder, asked.slos, self.plan.config.thresholds, Path(tables))
+            row |= deployed(row, *self._deployment())
             self._judged[key] = Measured(row, reasons, *speed(self._record(run)))
         return self._judged[key]
 
@@ -199,35 +217,4 @@ def _aim(asked: SearchSpec) -> Aim:
         lowest=math.ceil(lowest) if held else lowest,
         highest=math.floor(settings.highest) if held else settings.highest,
         burstiness=asked.workload.burstiness or 1.0,
-    )
-
-
-def _record(asked: SearchSpec, found: Found, known: _Known) -> SearchRecord:
-    answer = found.answer
-    return SearchRecord(
-        name=asked.name,
-        workload=asked.workload_name,
-        digest=asked.digest,
-        axis=asked.workload.axis,
-        slos=tuple(map(str, asked.slos)),
-        precision=asked.settings.precision,
-        why=answer.why,
-        limit=answer.limit,
-        low=answer.low,
-        high=answer.high if math.isfinite(answer.high) else None,
-        seconds=round(found.seconds, 1),
-        runs=tuple(
-            SearchedRun(
-                level=run.level,
-                requests=measured.row["requests"],
-                repeat=run.repeat,
-                digest=run.digest,
-                excess={
-                    key: round(each.value, 4)
-                    for key, each in (look.observation.excesses if look.observation else {}).items()
-                    if key not in (FAILED, GROWTH)
-                },
-            )
-            for run, measured, look in zip(known.runs, known.measured, found.looks, strict=True)
-        ),
     )

@@ -11,9 +11,9 @@ from bench.search.belief import Belief, believe
 from bench.search.observation import GROWTH, Observation
 from bench.study import Slo
 
-__all__ = ["Aim", "Answer", "Step", "answer_so_far", "place"]
+__all__ = ["Aim", "Answer", "Step", "Why", "answer_so_far", "place"]
 
-Why = Literal["found", "above", "below", "runs", "seconds", "invalid", "short"]
+Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short"]
 
 # The search looks after every run, and stops when it looks narrow: the nominal level must be above the 95 % that hold in the end.
 _CONFIDENCE = 0.975
@@ -37,7 +37,7 @@ class Aim:
     """What is looked for, and within which bounds.
 
     Attributes:
-        slos, failed_share: what has to be met; the share of requests that may fail (0–1).
+        slos, failed_share: what has to be met; the share of requests that may fail (0–1). No SLOs where none are looked for.
         held: whether a closed loop holds the load, whose levels are whole numbers; else it is a rate of requests/s.
         precision: half the width of the interval that is asked for, as a share of its middle.
         start, lowest, highest: the first load, and the bounds of all.
@@ -59,7 +59,7 @@ class Aim:
         Args:
             latency_s: E2E, of a load that is carried. near: the limit, where four times as many are sent.
         """
-        allowed = min(1 - slo.share for slo in self.slos)
+        allowed = min((1 - slo.share for slo in self.slos), default=1.0)
         count = max(_FEWEST_REQUESTS, 30 + _BEYOND / allowed) / min(1.0, self.burstiness)
         if near:
             count *= _MORE_NEAR
@@ -86,29 +86,36 @@ class Answer:
         limit: the highest load that is carried; 0 where none is. low, high: it lies between them at 95 % confidence; high is infinite
             where no load that was tried is too much.
         why: `found`, as narrow as was asked for; `above`, the highest load is carried; `below`, the lowest is not; `runs` or `seconds`,
-            that budget is spent; `invalid`, runs cannot be trusted one after the other; `short`, none was long enough to be judged.
+            that budget is spent; `invalid`, runs cannot be trusted one after the other; `short`, none was long enough to be judged;
+            `never`, no load reaches it; `unmeasured`, no run shows it.
+        top: the highest throughput (tokens/s), where that is looked for.
     """
 
     limit: float
     low: float
     high: float
     why: Why
+    top: float | None = None
 
 
-def place(observations: Sequence[Observation], aim: Aim) -> Answer | Step:
-    """The next run, or the answer. It depends on the observations alone: the same ones lead to the same next run."""
+def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None = None, climb: float = _CLIMB) -> Answer | Step:
+    """The next run, or the answer. It depends on the observations alone: the same ones lead to the same next run.
+
+    Args:
+        belief: where the limit lies, if not by the observations' excesses. climb: from the highest measured load to the next, at most.
+    """
     if not observations:
         return Step(aim.start, near=False)
     levels = [each.level for each in observations]
     top, bottom = max(levels), min(levels)
     highest = [each for each in observations if each.level == top]
-    belief = believe(observations)
+    belief = belief or believe(observations)
     if len(highest) == 1 and highest[0].grows and not highest[0].slow and GROWTH not in highest[0].excesses:
         return Step(top, near=True)  # a server that still fills, or one that will never have caught up
     if belief.below(top) < 1 / 2:  # it lies higher than what was measured
         if top >= aim.highest:
             return _beyond(belief, aim.highest) or Step(aim.highest, near=True)
-        middle = max(_LEAST_CLIMB * top, min(_CLIMB * top, belief.middle))
+        middle = max(_LEAST_CLIMB * top, min(climb * top, belief.middle))
         return Step(min(aim.highest, _level(middle, aim, up=True)), near=False)
     if belief.below(bottom) > 1 / 2:
         if bottom <= aim.lowest:
@@ -129,11 +136,11 @@ def _rounds(observations: Sequence[Observation]) -> float:
     return len(rounds) or math.inf
 
 
-def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why) -> Answer:
+def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why, belief: Belief | None = None) -> Answer:
     """What is known when a search ends early."""
     if not observations:
         return Answer(0.0, 0.0, math.inf, why)
-    return _interval(believe(observations), aim, why, max(each.level for each in observations))
+    return _interval(belief or believe(observations), aim, why, max(each.level for each in observations))
 
 
 def _more(load: float, count: float, observations: Sequence[Observation]) -> float:

@@ -13,7 +13,8 @@ from typing import Any
 import polars as pl
 
 from bench.search.observation import Observation, observed
-from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, place
+from bench.search.placing import Aim, Answer, Step, Why
+from bench.search.targets import SloTarget, Target
 from bench.statistics import variance_by_chance
 
 __all__ = ["Budget", "Found", "Look", "Measured", "search", "speeds"]
@@ -53,21 +54,36 @@ class Measured:
 
 @dataclass(frozen=True)
 class Look:
-    """A run and what it showed; observation is None where it could not be judged."""
+    """A run and what it showed.
+
+    Attributes:
+        observation: of its latencies; None where it could not be judged. row: of the summary. speed: of the machine ÷ its usual one.
+    """
 
     load: float
     requests: int
     seconds: float
     observation: Observation | None
     reasons: tuple[str, ...] = ()
+    row: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    speed: float = 1.0
 
 
 @dataclass
 class Found:
-    """The answer, and the runs behind it, in their order."""
+    """The answers, and the runs behind them, in their order.
 
-    answer: Answer
+    Attributes:
+        answers: by the name of the target, in the order in which they were asked for.
+    """
+
+    answers: dict[str, Answer]
     looks: list[Look] = field(default_factory=list)
+
+    @property
+    def answer(self) -> Answer:
+        """That of the first target."""
+        return next(iter(self.answers.values()))
 
     @property
     def seconds(self) -> float:
@@ -85,36 +101,43 @@ def search(
     budget: Budget,
     measure: Callable[[float, int, int], Measured],
     known: Sequence[Measured] = (),
-    report: Callable[[Look, Answer], None] = lambda *_: None,
+    report: Callable[[Look, Answer, str], None] = lambda *_: None,
+    targets: Sequence[Target] = (SloTarget(),),
 ) -> Found:
-    """Find the limit that `aim` describes.
+    """Find what `aim` describes. All targets share the runs; those that are not found yet take turns to
+    place the next one.
 
     Args:
         measure: a run of a load, with so many requests, for the nth time with both; it may return what an earlier search measured.
         known: what was measured before.
-        report: gets each run, with the answer so far.
+        report: gets each run, with the answer so far of the target that asked for it, and that target's name.
     """
-    found = Found(Answer(0.0, 0.0, math.inf, "short"))
+    found = Found({})
     times: Counter[tuple[float, int]] = Counter()
     runs: list[Measured] = []
     latency_s, longer = _FIRST_LATENCY_S, 1.0
     former = list(known)
     before: list[float] = []
     began = len(former)  # what was invalid then may have been healed
+    target = targets[0]
     while True:
         step: Step | None = None
         if former:
             measured = former.pop(0)
         else:
-            placed = place(found.observations, aim)
-            if isinstance(placed, Answer):
-                found.answer = placed
+            placed = {each: each.place(found.looks, aim) for each in targets}
+            found.answers = {each.name: answer for each, answer in placed.items() if isinstance(answer, Answer)}
+            if len(found.answers) == len(targets):
                 return found
             if why := _spent(found, budget, began):
-                found.answer = answer_so_far(found.observations, aim, why)
+                found.answers = {
+                    each.name: answer if isinstance(answer, Answer) else each.so_far(found.looks, aim, why)
+                    for each, answer in placed.items()
+                }
                 return found
-            step = placed
-            requests = round(longer * aim.requests(step.load, latency_s, found.observations, near=step.near))
+            steps = [(each, it) for each, it in placed.items() if isinstance(it, Step)]
+            target, step = steps[len(found.looks) % len(steps)]
+            requests = round(longer * aim.requests(step.load, latency_s, target.observations(found.looks, aim), near=step.near))
             measured = measure(step.load, requests, times[step.load, requests] + 1)
         runs.append(measured)
         seen = [(each.speed, each.reference) for each in runs]
@@ -134,7 +157,7 @@ def search(
         elif not look.reasons:
             longer *= max(_LONGER, (measured.row.get("steady_needs_s") or 0.0) / max(look.seconds, 1e-3))
         if step is not None:
-            report(look, answer_so_far(found.observations, aim, "runs"))
+            report(look, target.so_far(found.looks, aim, "runs"), target.name)
 
 
 def speeds(seen: Sequence[tuple[float | None, str | None]]) -> list[float]:
@@ -165,7 +188,7 @@ def _look(measured: Measured, aim: Aim, speed: float, number: int | None) -> Loo
     observation = None if reasons else observed(row, aim.slos, aim.failed_share, speed)
     if observation is not None:
         observation = replace(observation.at_usual_speed(speed, held=aim.held), round=number)
-    return Look(row["level"], row["requests"], row["duration_s"] or 0.0, observation, reasons)
+    return Look(row["level"], row["requests"], row["duration_s"] or 0.0, observation, reasons, row, speed)
 
 
 def _latency(row: Mapping[str, Any]) -> float | None:

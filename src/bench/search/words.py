@@ -8,7 +8,8 @@ from bench.errors import shown_share
 from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim, Answer
 from bench.search.search import Found, Look
-from bench.words.searches import limit_text
+from bench.study.search import SLO
+from bench.words.searches import limit_text, target_text
 
 __all__ = ["answer_text", "load_text", "look_text", "why_text"]
 
@@ -18,8 +19,10 @@ def load_text(load: float, held: bool) -> str:
     return f"{load:g} in flight" if held else f"{load:.3g} requests/s"
 
 
-def answer_text(answer: Answer, held: bool, *, whole: bool = False) -> str:
+def answer_text(answer: Answer, held: bool, target: str = SLO, *, whole: bool = False) -> str:
     """The limit with its interval. Args: whole: as a sentence of its own, without its full stop."""
+    if target != SLO:
+        return target_text(target, answer.limit, answer.low, answer.high, held=held, why=answer.why, top=answer.top)
     name = "The highest load within the SLOs is" if whole else "limit"
     if not answer.limit and not answer.low and math.isinf(answer.high):
         return f"{name} not known"
@@ -59,5 +62,7 @@ def why_text(found: Found, aim: Aim) -> str:
         "invalid": f"{spent}; three runs in a row cannot be trusted: {'; '.join(found.looks[-1].reasons)}."
         if found.looks
         else spent,
+        "never": spent,
+        "unmeasured": spent,
         "short": f"{spent}; no run was long enough to be judged. Raise --max-runs.",
     }[found.answer.why]

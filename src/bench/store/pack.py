@@ -27,7 +27,7 @@ from bench.store.state import facts_key
 from bench.store.store import Store
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.plan import PROTOCOL
-from bench.study.searches import search_record
+from bench.study.searches import search_records
 
 __all__ = ["STUDY", "Packed", "pack", "packed_facts"]
 
@@ -62,7 +62,7 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
     found = [(run, folder) for run in plan.runs if (folder := _measured_at(run, store)) and whole(folder, run.record.name)]
     digests = {run.key: run.digest for run, _ in found}
     missing = tuple(run.key for run in plan.runs if run.key not in digests)
-    ended = [search.key for search in plan.searches if search_record(search)]
+    ended = [search.key for search in plan.searches if search_records(search)]
     missing += tuple(search.key for search in plan.searches if search.key not in ended)
     if not found:
         raise BenchError("no run of this study is measured here, so there is nothing to pack; `bench runs` lists them.")

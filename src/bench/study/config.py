@@ -62,7 +62,7 @@ class Ladder(Strict):
     concurrency: Annotated[list[InFlight], BeforeValidator(_levels)] | Literal["auto"] | None = Field(
         default=None,
         description="Levels for `burst` and `closed`: requests in flight; with `turns`, conversations. `auto`, for `closed`: the "
-        "session searches for the highest load within the SLOs, as `search` describes.",
+        "session searches for the highest load within the SLOs, or for what `search` names.",
     )
     request_rate: Annotated[list[Positive], BeforeValidator(_levels)] | Literal["auto"] | None = Field(
         default=None,
@@ -84,9 +84,7 @@ class Ladder(Strict):
         description="Runs of each level. Repeat n of every level of the deployment forms round n; its order is drawn "
         "from the seed. A search repeats by itself what is in doubt.",
     )
-    search: Search | None = Field(
-        default=None, description="How `auto` searches: by which SLOs, how precisely, within which bounds."
-    )
+    search: Search | None = Field(default=None, description="What `auto` looks for, how precisely, and within which bounds.")
 
     @model_validator(mode="after")
     def _one_axis(self) -> Ladder:

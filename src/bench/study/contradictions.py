@@ -14,7 +14,7 @@ from bench.published import accelerator_named, accelerators
 from bench.study.config import Config, Ladder
 from bench.study.deployment import Deployment, Engine
 from bench.study.plan import longest_request, swept
-from bench.study.search import Search
+from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, Search
 from bench.study.slo import parse_slo
 from bench.study.workload import Workload
 
@@ -91,7 +91,8 @@ def _searched_twice(config: Config) -> typing.Iterator[str]:
             if first != i:
                 yield (
                     f"study.ladders[{i}].{ladder.axis}: study.ladders[{first}] searches for the load of {name} on "
-                    f"{ladder.deployment} already. Remove one; search.slo takes several limits, all of which have to be met."
+                    f"{ladder.deployment} already. Remove one; search.slo takes several limits, all of "
+                    "which have to be met, and search.targets several targets."
                 )
 
 
@@ -112,6 +113,21 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
     for key, bound in bounds.items():
         if ladder.axis == "concurrency" and (bound < 1 or bound % 1):
             yield f"{where}.search.{key} is {bound:g}: requests in flight are whole numbers, 1 or more."
+    if EQUILIBRIUM in search.targets and ladder.axis != "concurrency":
+        yield (
+            f"{where}.search.targets: equilibrium compares the throughput of a request with that of one alone, which takes "
+            f"`concurrency: auto`; of a {ladder.axis}, throughput is what is sent. Remove it; `throughput` is the highest rate that "
+            "the server keeps up with."
+        )
+    if KV_CACHE in search.targets and ladder.axis != "concurrency":
+        yield (
+            f"{where}.search.targets: kv_cache takes `concurrency: auto`; whether random arrivals fill the cache at some moment "
+            "depends on how long a run lasts. Remove it; `throughput` is the highest rate that the server keeps up with."
+        )
+    if SLO not in search.targets:
+        if search.slo:
+            yield f"{where}.search.slo has limits, and search.targets has no slo. Remove one, or add slo to the targets."
+        return
     slos = [parse_slo(text) for text in search.slo or config.decision.slo]
     single = workload.output_tokens is not None and workload.output_tokens.longest == 1
     for slo in slos:
@@ -119,7 +135,10 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
             why = "has no streaming" if not workload.stream else "asks for single tokens"
             yield f"{where}: no answer of workloads.{ladder.workload} has a {slo.name.split()[0]}, as it {why}. Search by another SLO."
     if not (ladder.search and ladder.search.slo) and not config.decision.slo:
-        yield f"{where}: auto searches for the highest load within SLOs, and there are none. Give decision.slo, or search.slo."
+        yield (
+            f"{where}: auto searches for the highest load within SLOs, and there are none. Give decision.slo, or search.slo; or look "
+            "for something else with search.targets."
+        )
 
 
 def _baseline(name: str | None, config: Config, asked: Iterable[tuple[str, str, float]]) -> typing.Iterator[str]:

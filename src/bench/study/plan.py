@@ -20,7 +20,7 @@ from bench.study.config import Config, Ladder, Measurement
 from bench.study.paths import Paths
 from bench.study.precision import with_requests
 from bench.study.rounds import Place, alternating, places_of
-from bench.study.search import Search
+from bench.study.search import SLO, Search
 from bench.study.searches import SearchSpec, found_runs
 from bench.study.slo import parse_slo
 from bench.study.specs import PROTOCOL, DeploymentSpec, RunSpec, digest
@@ -302,6 +302,8 @@ def _searches(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iter
             continue
         own, settings = config.workloads[ladder.workload], ladder.search or Search()
         slos = [parse_slo(text) for text in settings.slo] if settings.slo else config.decision.slos
+        if SLO not in settings.targets:
+            slos = []
         files = {file: _sha256(Path(file)) for file in own.files}
         for name, workload in swept(ladder, own):
             yield SearchSpec(

@@ -1,34 +1,62 @@
-"""How an `auto` ladder looks for the highest load within SLOs."""
+"""What an `auto` ladder looks for, and how."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from bench.fields import Count, Strict
 from bench.study.decision import SloTexts
 
-__all__ = ["Search"]
+__all__ = ["EQUILIBRIUM", "KV_CACHE", "SLO", "THROUGHPUT", "Search"]
 
+SLO: Literal["slo"] = "slo"
+KV_CACHE: Literal["kv_cache"] = "kv_cache"
+THROUGHPUT: Literal["throughput"] = "throughput"
+EQUILIBRIUM: Literal["equilibrium"] = "equilibrium"
+
+TargetName = Literal["slo", "kv_cache", "throughput", "equilibrium"]
 _Positive = Annotated[float, Field(gt=0)]
 
 
+def _slo_alone() -> list[TargetName]:
+    return [SLO]
+
+
 class Search(Strict):
-    """How `auto` looks for the highest load within SLOs. A change goes on from what is measured."""
+    """What `auto` looks for, and how. A change goes on from what is measured."""
+
+    targets: Annotated[
+        list[TargetName],
+        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+        Field(min_length=1),
+    ] = Field(
+        default_factory=_slo_alone,
+        description="What to look for; all targets share the runs. `slo`: the highest load that meets the SLOs. `kv_cache`, for "
+        "`concurrency`: the lowest load that fills the KV cache. `throughput`: the lowest load with 90 % of the highest steady "
+        "throughput; of a rate, the highest that the server keeps up with. `equilibrium`, for `concurrency`: the lowest load at which "
+        "a request gets less than 80 % of the throughput that it gets alone, the end of proportional growth.",
+    )
 
     slo: SloTexts | None = Field(default=None, description="Limits to search by, in place of those of `decision.slo`.")
     precision: Annotated[float, Field(ge=0.02, lt=1)] = Field(
         default=0.1,
-        description="Half the width of the limit's interval (95 %), as a share of the limit, at which the search ends.",
+        description="Half the width of each answer's interval (95 %), as a share of it, at which the search ends.",
     )
     start: _Positive = Field(default=1.0, description="First load. The closer to the limit, the fewer runs.")
     lowest: _Positive | None = Field(
         default=None, description="Lowest load to try. Default: 1 in flight, or a 64th of `start` for a rate."
     )
     highest: _Positive = Field(default=4096.0, description="Highest load to try.")
-    runs: Count = Field(default=40, description="Most runs, those of an earlier search included.")
+    runs: Count = Field(default=40, description="Most runs for all targets together, those of an earlier search included.")
     seconds: _Positive = Field(default=3600.0, description="Most time under load (s), that of earlier runs included.")
+
+    @model_validator(mode="after")
+    def _different(self) -> Search:
+        if len(set(self.targets)) < len(self.targets):
+            raise ValueError("targets names one twice; list each once")
+        return self
 
     @model_validator(mode="after")
     def _ordered(self) -> Search:

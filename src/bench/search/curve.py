@@ -1,0 +1,145 @@
+"""The throughput of a search's runs over their loads, and what its targets share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.search.belief import Floats
+from bench.search.observation import Excess, Observation
+from bench.search.placing import Aim, Answer, Step
+
+if TYPE_CHECKING:
+    from bench.search.search import Look
+
+__all__ = ["Curve", "Key", "Levels", "balanced", "in_places", "level_of", "near"]
+
+_NOISE = 0.02  # of a run whose own error is not known
+_LEAST_NOISE = 0.01  # by which runs of one load differ, before there are enough of them
+_FEWEST_PAIRS = 3  # degrees of freedom behind the noise
+_OFTEN = 2  # runs of one end for each of the other
+_NEARBY = math.log(1.3)
+
+Ints = npt.NDArray[np.int64]
+Rounds = tuple[int | None, ...]
+Key = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...], tuple[int, ...], Rounds]
+Levels = dict[float, tuple[float, float]]  # of each load, ascending: mean of the logarithm, and its standard error
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Throughput of the runs that show one.
+
+    Attributes:
+        load, log, error: of each run: its level, the logarithm of its tokens/s on a machine as fast as usual, and its standard error.
+        requests: of each. round: of each, as its observation has it. index: its place among all runs, most of which show a throughput.
+    """
+
+    load: Floats
+    log: Floats
+    error: Floats
+    requests: Ints
+    round: Rounds
+    index: Ints
+
+    @classmethod
+    def of(cls, looks: Sequence[Look]) -> Curve:
+        """Of runs that could be judged."""
+        shows = [look.observation is not None and bool(look.row.get("steady_tokens_per_s")) for look in looks]
+        judged = [look for look, known in zip(looks, shows, strict=True) if known]
+        rate = np.array([look.row["steady_tokens_per_s"] / look.speed for look in judged])
+        error = np.array([look.row.get("steady_error") or _NOISE for look in judged])
+        load, requests = (
+            np.array([look.load for look in judged]),
+            np.array([look.row["requests"] for look in judged], dtype=int),
+        )
+        rounds = tuple(look.observation.round if look.observation else None for look in judged)
+        return cls(load, np.log(rate), error, requests, rounds, np.flatnonzero(shows))
+
+    @property
+    def key(self) -> Key:
+        """All numbers of it, hashable."""
+        return (
+            tuple(self.load.tolist()),
+            tuple(self.log.tolist()),
+            tuple(self.error.tolist()),
+            tuple(self.requests.tolist()),
+            self.round,
+        )
+
+    @classmethod
+    def by(cls, key: Key) -> Curve:
+        """From a key, as if every run showed a throughput."""
+        load, log, error, requests, rounds = key
+        return cls(np.array(load), np.array(log), np.array(error), np.array(requests, dtype=int), rounds, np.arange(len(load)))
+
+    def __len__(self) -> int:
+        return len(self.load)
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of a run's logarithm: by repeats, once there are enough, else by the runs' own errors."""
+        loads, at = np.unique(self.load, return_inverse=True)
+        free = len(self) - len(loads)
+        if free >= _FEWEST_PAIRS:
+            means = np.bincount(at, self.log) / np.bincount(at)
+            return max(_LEAST_NOISE, math.sqrt(float(np.sum((self.log - means[at]) ** 2)) / free))
+        return max(_LEAST_NOISE, math.sqrt(float(np.mean(self.error**2))))
+
+    def levels(self) -> Levels:
+        """Mean and standard error of each load, ascending."""
+        noise = self.noise
+        return {
+            float(load): (float(own.mean()), noise / math.sqrt(len(own)))
+            for load in np.unique(self.load)
+            for own in [self.log[self.load == load]]
+        }
+
+    def count(self, load: float) -> int:
+        """Runs of a load."""
+        return int(np.sum(self.load == load))
+
+    def observations(self, name: str, excesses: Floats) -> list[Observation]:
+        """The runs, by their excess."""
+        return [
+            Observation(float(load), {name: Excess(float(value), float(error))}, int(requests), round=number)
+            for load, value, error, requests, number in zip(
+                self.load, excesses, self.error, self.requests, self.round, strict=True
+            )
+        ]
+
+
+def in_places(curve: Curve, observations: Sequence[Observation], count: int) -> list[Observation | None]:
+    """Observations in the places of their runs among all `count`."""
+    found: list[Observation | None] = [None] * count
+    for place_of, seen in zip(curve.index.tolist(), observations, strict=True):
+        found[place_of] = seen
+    return found
+
+
+def near(curve: Curve, middle: float, but: Sequence[float] = ()) -> int:
+    """Runs about the crossing. Args: but: loads that do not count."""
+    if not 0 < middle < math.inf:
+        return 0
+    near = np.abs(np.log(curve.load / middle)) < _NEARBY
+    return int(np.sum(near & ~np.isin(curve.load, list(but))))
+
+
+def balanced(found: Answer | Step, curve: Curve, middle: float, aim: Aim) -> Answer | Step:
+    """A run at the other end of the interval, where its end has been looked at often, and that one has not."""
+    if isinstance(found, Answer) or not found.near or not 0 < middle < math.inf:
+        return found
+    other = middle * middle / found.load
+    other = float(math.ceil(other) if other > middle else math.floor(other)) if aim.held else level_of(other, aim)
+    if not aim.lowest <= other <= aim.highest or curve.count(found.load) <= _OFTEN * (curve.count(other) + 1):
+        return found
+    return Step(other, near=True)
+
+
+def level_of(load: float, aim: Aim) -> float:
+    return float(math.floor(load)) if aim.held else float(f"{load:.3g}")

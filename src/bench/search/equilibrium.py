@@ -1,0 +1,74 @@
+"""The target `equilibrium`: where throughput stops growing in proportion to the load."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.analysis.regions import PROPORTIONAL
+from bench.search.belief import Belief, Floats, believe_relative
+from bench.search.curve import Curve, Key, balanced, in_places, near
+from bench.search.observation import Observation
+from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, place
+from bench.search.targets import Target, first_with
+from bench.study.search import EQUILIBRIUM
+
+if TYPE_CHECKING:
+    from bench.search.search import Look
+
+__all__ = ["EquilibriumTarget"]
+
+
+class EquilibriumTarget(Target):
+    """The lowest load at which a request gets less than 80 % of the throughput that one at the lowest load gets. Closed loops alone."""
+
+    name = EQUILIBRIUM
+
+    def shown(self, looks: Sequence[Look], aim: Aim) -> list[Observation | None]:
+        curve = Curve.of(looks)
+        return in_places(curve, curve.observations(self.name, _excesses(curve, aim.lowest)), len(looks))
+
+    def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
+        curve = Curve.of(looks)
+        if not curve.count(aim.lowest):
+            return Step(aim.lowest, near=False)
+        belief = _belief(curve.key, aim.lowest)
+        found = balanced(first_with(place(self.observations(looks, aim), aim, belief), aim), curve, belief.middle, aim)
+        if isinstance(found, Step) and found.near and curve.count(aim.lowest) < near(curve, belief.middle):
+            return Step(aim.lowest, near=False)  # the measure of all others
+        return found if isinstance(found, Step) else self._proportional(found, aim)
+
+    def so_far(self, looks: Sequence[Look], aim: Aim, why: Why) -> Answer:
+        curve = Curve.of(looks)
+        if not curve.count(aim.lowest):
+            return Answer(0.0, 0.0, math.inf, why)
+        found = first_with(answer_so_far(self.observations(looks, aim), aim, why, _belief(curve.key, aim.lowest)), aim)
+        assert isinstance(found, Answer)
+        return found
+
+    def _proportional(self, found: Answer, aim: Aim) -> Answer:
+        """The answer, unless the lowest load itself may lie beyond the proportional part. One request alone is proportional."""
+        if aim.lowest > 1 and found.why == "found" and found.limit <= 2 * aim.lowest:
+            return Answer(0.0, 0.0, found.high, "below")
+        return found
+
+
+def _excesses(curve: Curve, lowest: float) -> Floats:
+    """Logarithm of 80 % of what a request gets at the lowest load ÷ what it gets in each run."""
+    each = curve.log - np.log(curve.load)
+    alone = each[curve.load == lowest]
+    excesses: Floats = (float(alone.mean()) if len(alone) else 0.0) + math.log(PROPORTIONAL) - each
+    return excesses
+
+
+@lru_cache(maxsize=4)  # what is known so far, and where the next run goes, rest on the same curve
+def _belief(key: Key, lowest: float) -> Belief:
+    curve = Curve.by(key)
+    at = int(np.flatnonzero(curve.load == lowest)[0])
+    return believe_relative(
+        curve.load, _excesses(curve, lowest), curve.error, curve.round, lambda draws: draws[:, at] - math.log(PROPORTIONAL)
+    )

@@ -1,0 +1,154 @@
+"""What a search may look for, and what each look at a load shows of it: the SLOs, or the KV cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import polars as pl
+
+from bench.analysis.saturation import SATURATED_KV_USAGE, saturated
+from bench.search.observation import Excess, Observation
+from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, place
+from bench.study.search import KV_CACHE, SLO
+
+if TYPE_CHECKING:
+    from bench.search.search import Look
+
+__all__ = ["KvCacheTarget", "SloTarget", "Target", "first_with", "full_cache"]
+
+_SURE_SIDE, _SIDE_ERROR = 0.1, 0.03  # of the sign that a cache was full: it decides the side, and surely
+_FARTHEST = 64.0  # the longest step up by what one run's usage promises
+_LEAST_CLIMB = 1.3
+_WAITING = 1.5  # times what runs: so many in flight, and the cache still is not full
+_UNMEASURED = 3  # runs in a row that show nothing
+_COLUMNS = (
+    "kv_usage_peak",
+    "kv_usage_queued",
+    "waiting_standing",
+    "running_peak",
+    "max_num_seqs",
+    "preemptions",
+    "kv_tokens",
+    "kv_blocks",
+    "engines",
+    "prompt_tokens_p90",
+)
+
+
+class Target:
+    """Something that is looked for: a load at which a rising curve crosses 0."""
+
+    name: ClassVar[str]  # as configurations have it
+
+    def shown(self, looks: Sequence[Look], aim: Aim) -> list[Observation | None]:
+        """What each run shows of it; None where it shows nothing."""
+        raise NotImplementedError
+
+    def observations(self, looks: Sequence[Look], aim: Aim) -> list[Observation]:
+        """What the runs show of it."""
+        return [seen for seen in self.shown(looks, aim) if seen is not None]
+
+    def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
+        """The next run, or the answer. It depends on the runs alone."""
+        raise NotImplementedError
+
+    def so_far(self, looks: Sequence[Look], aim: Aim, why: Why) -> Answer:
+        """What is known when a search ends early."""
+        raise NotImplementedError
+
+
+class SloTarget(Target):
+    """The highest load within the SLOs."""
+
+    name = SLO
+
+    def shown(self, looks: Sequence[Look], aim: Aim) -> list[Observation | None]:  # noqa: ARG002
+        return [look.observation for look in looks]
+
+    def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
+        return place(self.observations(looks, aim), aim)
+
+    def so_far(self, looks: Sequence[Look], aim: Aim, why: Why) -> Answer:
+        return answer_so_far(self.observations(looks, aim), aim, why)
+
+
+class KvCacheTarget(Target):
+    """The lowest load of a closed loop that fills the KV cache, by the report's signs that it was full (`saturated`).
+
+    Below it the excess is the logarithm of peak usage ÷ 99 %; above it, that of what is in flight ÷ what runs.
+    """
+
+    name = KV_CACHE
+
+    def shown(self, looks: Sequence[Look], aim: Aim) -> list[Observation | None]:  # noqa: ARG002
+        return [self._seen(look) for look in looks]
+
+    def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
+        judged = [look for look in looks if look.observation is not None]
+        last = judged[-_UNMEASURED:]
+        if judged and not any(full_cache(look.row) is not None for look in (last if len(last) == _UNMEASURED else judged)):
+            return Answer(0.0, 0.0, math.inf, "unmeasured")
+        seen = self.observations(looks, aim)
+        if not seen:
+            return Step(aim.start, near=False)
+        if never := _never_full(judged):
+            return never
+        return first_with(place(seen, aim, climb=_promised(judged)), aim)
+
+    def so_far(self, looks: Sequence[Look], aim: Aim, why: Why) -> Answer:
+        seen = self.observations(looks, aim)
+        answer = first_with(answer_so_far(seen, aim, why), aim)
+        assert isinstance(answer, Answer)
+        return answer
+
+    def _seen(self, look: Look) -> Observation | None:
+        full = None if look.observation is None else full_cache(look.row)
+        if full is None:
+            return None
+        row = look.row
+        if full:
+            running, flying = row.get("steady_running"), row.get("steady_in_flight")
+            value = _SURE_SIDE + max(0.0, math.log(flying / running) if running and flying else 0.0)
+        else:
+            value = math.log(max(1e-3, row["kv_usage_peak"]) / SATURATED_KV_USAGE) - _SURE_SIDE
+        return Observation(look.load, {self.name: Excess(value, _SIDE_ERROR)}, row["requests"])
+
+
+def first_with(found: Answer | Step, aim: Aim) -> Answer | Step:
+    """An answer as the lowest load beyond the crossing: of whole numbers, the one after the last that lies before it."""
+    if isinstance(found, Step) or not aim.held or found.why in ("above", "below") or not math.isfinite(found.high):
+        return found
+    return replace(found, limit=found.limit + 1, low=found.low + 1, high=found.high + 1)
+
+
+def full_cache(row: Mapping[str, Any]) -> bool | None:
+    """Whether a run filled the KV cache; None where its telemetry does not show it."""
+    return _full(tuple(row.get(name) for name in _COLUMNS))
+
+
+@lru_cache(maxsize=256)  # each run is looked at again after each further one
+def _full(values: tuple[float | None, ...]) -> bool | None:
+    frame = pl.DataFrame([values], schema=dict.fromkeys(_COLUMNS, pl.Float64), orient="row")
+    known: bool | None = frame.select(saturated()).item()
+    return known
+
+
+def _never_full(judged: Sequence[Look]) -> Answer | None:
+    """That no load fills the cache: at the highest, requests wait for something else."""
+    top = max(judged, key=lambda look: look.load)
+    running, flying = (top.row.get(f"steady_{name}") for name in ("running", "in_flight"))
+    if full_cache(top.row) is False and running and flying and flying > _WAITING * running and top.row.get("steady_waiting"):
+        return Answer(top.load, top.load, math.inf, "never")
+    return None
+
+
+def _promised(judged: Sequence[Look]) -> float:
+    """How many times the highest load fills the cache if usage grows in proportion; no farther than all that may run at once."""
+    top: dict[str, Any] = dict(max(judged, key=lambda look: look.load).row)
+    usage, slots = top.get("kv_usage_peak"), top.get("max_num_seqs")
+    farthest = min(_FARTHEST, _WAITING * slots * (top.get("engines") or 1) / top["level"]) if slots else _FARTHEST
+    return max(_LEAST_CLIMB, min(farthest, SATURATED_KV_USAGE / usage if usage else 2.0))

@@ -1,0 +1,219 @@
+"""What a search looks for beside SLOs: the load that fills the KV cache, the highest throughput, the end of proportional growth."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from benchmarks.targets import judged, of_curve, of_server
+
+from bench.records.files import typed
+from bench.records.searches import SearchRecord
+from bench.search import Aim, Answer, Budget, Measured, Step, search
+from bench.search.equilibrium import EquilibriumTarget
+from bench.search.observation import GROWTH, Excess, Observation
+from bench.search.search import Look
+from bench.search.targets import KvCacheTarget, SloTarget
+from bench.search.throughput import RateTarget, ThroughputTarget
+from bench.study import parse_slo
+from bench.words.searches import answer, search_ended, search_limit
+
+AIM = Aim([], 0.01, True, 0.1, 1.0, 1.0, 256.0)
+CURVE = (ThroughputTarget(), EquilibriumTarget())
+
+
+def row(level, **columns):
+    """A summary row of a run that could be judged."""
+    steady = {"steady_why": None, "steady_from_s": 0.0, "steady_growth": None, "steady_growth_error": None}
+    answers = [{"ok": True, "ttft": 0.1, "tpot": None, "e2e": 0.2}] * 50
+    return {"level": level, "arrival": "closed", "judged": answers, "requests": 50, "duration_s": 5.0, **steady, **columns}
+
+
+def flat(load, knee=20, each=50.0):
+    """Throughput in proportion to the load up to `knee`, then flat."""
+    return each * min(load, knee)
+
+
+def measuring(columns):
+    """Measures rows of these columns, made from the load."""
+    noises.clear()
+    return lambda load, requests, _: Measured(row(load, **{"requests": requests, **columns(load)}))
+
+
+def looks(columns, *loads):
+    """Runs at `loads`."""
+    seen = Observation(1.0, {}, 50)
+    return [Look(load, 50, 5.0, seen, row=row(load, **columns(load))) for load in loads]
+
+
+noises = Counter()  # runs of each load so far: each has another noise
+
+
+def noisy(load, sigma=0.01):
+    noises[load] += 1
+    rate = flat(load) * math.exp(sigma * np.random.default_rng([round(load), noises[load]]).standard_normal())
+    return {"steady_tokens_per_s": rate, "steady_error": sigma}
+
+
+def test_throughput_and_equilibrium_share_their_runs():
+    both = search(AIM, Budget(40, 1e9), measuring(noisy), targets=CURVE)
+    alone = [search(AIM, Budget(40, 1e9), measuring(noisy), targets=[target]) for target in CURVE]
+    top, ends = both.answers["throughput"], both.answers["equilibrium"]
+    assert top.why == ends.why == "found"
+    assert top.low <= 18 <= top.high
+    assert top.top == pytest.approx(1000, rel=0.03)
+    assert ends.low <= 26 <= ends.high  # 20 ÷ 25.x is less than 80 %
+    assert len(both.looks) < sum(len(found.looks) for found in alone)
+
+
+def test_a_search_goes_on_for_another_target_from_what_is_measured():
+    first = search(AIM, Budget(40, 1e9), measuring(noisy), targets=CURVE[:1])
+    known = [Measured(look.row) for look in first.looks]
+    again = search(AIM, Budget(40, 1e9), lambda *_: pytest.fail("measured again"), known, targets=CURVE[:1])
+    assert again.answers == first.answers
+    more = search(AIM, Budget(40, 1e9), measuring(noisy), known, targets=CURVE)
+    assert more.looks[: len(known)] == first.looks
+    assert more.answers["equilibrium"].why == "found"
+
+
+def test_loads_climb_until_more_load_adds_nothing():
+    assert ThroughputTarget().place([], AIM) == Step(1.0, near=False)
+    step = ThroughputTarget().place(looks(noisy, 1, 2, 4, 8), AIM)
+    assert (step.load, step.near) == (16, False)
+    rising = search(AIM, Budget(40, 1e9), measuring(lambda load: {"steady_tokens_per_s": 10 * load}), targets=CURVE)
+    assert [(found.why, found.low) for found in rising.answers.values()] == [("above", 256), ("above", 256)]
+
+
+def test_a_peak_between_two_loads_is_looked_for():
+    """At 32 and 64 throughput is alike, and 40 % higher at 45."""
+    step = ThroughputTarget().place(
+        looks(lambda load: {"steady_tokens_per_s": {64: 32}.get(load, load)}, 1, 2, 4, 8, 16, 32, 64), AIM
+    )
+    assert 32 < step.load < 64
+
+
+def test_what_a_request_gets_alone_is_measured_as_often_as_the_loads_about_the_answer():
+    found = search(AIM, Budget(30, 1e9), measuring(lambda load: noisy(load, 0.04)), targets=CURVE[1:])
+    near = sum(20 < look.load < 33 for look in found.looks)
+    assert sum(look.load == 1 for look in found.looks) >= near / 2 > 1
+
+
+def cache(load, holds=40.0):
+    """Each request takes 1 ÷ `holds` of the KV cache."""
+    return {
+        "kv_usage_peak": min(1.0, load / holds),
+        "preemptions": 0,
+        "steady_running": min(load, holds),
+        "steady_in_flight": load,
+    }
+
+
+def test_the_load_that_fills_the_kv_cache_is_tried_as_soon_as_one_run_shows_what_a_request_takes():
+    found = search(AIM, Budget(40, 1e9), measuring(cache), targets=[KvCacheTarget()])
+    assert (found.answer.why, abs(found.answer.limit - 40) <= 2) == ("found", True), found.answer
+    assert found.answer.low <= 40 <= found.answer.high
+    assert 30 < found.looks[1].load <= 40
+    assert len(found.looks) <= 8
+
+
+def test_without_telemetry_nothing_is_claimed_of_the_kv_cache():
+    found = search(AIM, Budget(40, 1e9), measuring(lambda _: {}), targets=[KvCacheTarget()])
+    assert (found.answer, len(found.looks)) == (Answer(0.0, 0.0, math.inf, "unmeasured"), 1)
+
+
+def test_a_cache_that_no_load_fills_is_found_out():
+    def few_slots(load):
+        return {"kv_usage_peak": min(load, 8) / 40, "preemptions": 0, "steady_running": min(load, 8), "steady_in_flight": load,
+                "steady_waiting": max(0, load - 8), "running_peak": min(load, 8), "max_num_seqs": 8}  # fmt: skip
+
+    found = search(AIM, Budget(40, 1e9), measuring(few_slots), targets=[KvCacheTarget()])
+    assert (found.answer.why, found.answer.high) == ("never", math.inf)
+    assert len(found.looks) <= 4
+
+
+def test_the_highest_rate_that_a_server_keeps_up_with_is_where_requests_pile_up():
+    def columns(load):
+        growth = max(0.0, 1 - 10 / load)
+        return {
+            "arrival": "poisson",
+            "requests": 400,
+            "judged": row(1)["judged"] * 8,
+            "steady_growth": growth,
+            "steady_growth_error": 0.005,
+        }
+
+    aim = Aim([], 0.01, False, 0.1, 1.0, 1 / 64, 256.0)
+    found = search(aim, Budget(40, 1e9), lambda load, *_: Measured(row(load, **columns(load))), targets=[RateTarget()])
+    assert found.answer.why == "found"
+    assert found.answer.low <= 10.2 <= found.answer.high
+    growing = Observation(4.0, {GROWTH: Excess(1.0, 0.1)}, 200, grows=True)
+    (seen,) = RateTarget().shown([Look(4.0, 200, 5.0, growing)], aim)
+    assert seen.excesses["throughput"].value == 1.0
+
+
+def test_slos_and_other_targets_share_their_runs():
+    def columns(load):
+        return {**noisy(load), **cache(load), "judged": [{"ok": True, "ttft": load / 12, "tpot": None, "e2e": 1.0}] * 400}
+
+    aim = Aim([parse_slo("ttft_p90=1s")], 0.01, True, 0.1, 1.0, 1.0, 256.0)
+    found = search(aim, Budget(40, 1e9), measuring(columns), targets=[SloTarget(), KvCacheTarget(), *CURVE])
+    assert [each.why for each in found.answers.values()] == ["found"] * 4
+    assert found.answer.low <= 12 <= found.answer.high
+    assert list(found.answers) == ["slo", "kv_cache", "throughput", "equilibrium"]
+
+
+def test_planted_truths_lie_within_their_intervals():
+    """benchmarks/targets.py has a hundred and more."""
+    found = [each for planted in (of_curve(1, 3), of_curve(3, 3), of_server(1, 3)) for each in judged(planted)]
+    assert sum(each["holds"] for each in found) >= 4
+    assert {each["target"] for each in found} == {"throughput", "equilibrium", "kv_cache"}
+
+
+def record(**changed):
+    of = {"name": "w_auto", "workload": "w", "digest": "d", "axis": "concurrency", "slos": [], "precision": 0.1, "why": "found",
+          "limit": 34, "low": 32, "high": 36, "seconds": 9.0, "runs": []}  # fmt: skip
+    return typed(SearchRecord, {**of, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"target": "kv_cache"}, "the KV cache is full from 34 in flight (32 to 36 at 95 % confidence)"),
+        ({"target": "kv_cache", "why": "unmeasured", "limit": 0, "low": 0, "high": None}, "not known: no run shows how full"),
+        (
+            {"target": "kv_cache", "why": "never", "limit": 64, "low": 64, "high": None},
+            "at 64 in flight, requests wait for something else",
+        ),
+        (
+            {"target": "throughput", "top": 1234.5},
+            "the highest throughput is 1,234 tokens/s; 90 % of it is reached at 34 in flight (32",
+        ),
+        (
+            {"target": "throughput", "why": "above", "low": 96, "high": None, "top": 12.34},
+            "still rises at 96 in flight, the highest load",
+        ),
+        (
+            {"target": "throughput", "axis": "request_rate"},
+            "the server keeps up with 34 requests/s (32 to 36 at 95 % confidence)",
+        ),
+        ({"target": "equilibrium"}, "throughput stops growing in proportion at 34 in flight (32 to 36"),
+        ({"target": "equilibrium", "why": "runs", "limit": 0, "low": 0, "high": None}, "not known"),
+        (
+            {"target": "kv_cache", "why": "runs", "limit": 40, "low": 16, "high": None},
+            "the KV cache is not full up to 16 in flight",
+        ),
+    ],
+)
+def test_each_answer_is_a_sentence(changed, words):
+    found = record(**changed)
+    assert words in search_limit(found)
+    assert search_ended(found).startswith("0 runs, 9 s under load: ")
+
+
+def test_answers_to_several_targets_stand_together():
+    said = answer([("a", record(target="slo", slos=["TTFT P90 ≤ 1 s"])), ("a", record(target="kv_cache"))])
+    assert said.question == "Which loads did the searches find?"
+    assert said.lines[0].startswith("a: the highest load within TTFT P90 ≤ 1 s is 34 in flight (32")
+    assert said.lines[1].startswith("a: the KV cache is full from 34")
