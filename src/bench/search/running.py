@@ -18,14 +18,13 @@ from bench.measure.recording import record_run
 from bench.measure.reference import reference_load
 from bench.records.run import RECORD, ReferenceLoad, RunHeader, read_record
 from bench.search.judging import judged_run, speed
-from bench.search.search import Measured
+from bench.search.search import ROUND, Measured
 from bench.study import Slo, load_workload
 from bench.study.config import Thresholds
 from bench.study.specs import PROTOCOL, digest, load_label
 
 __all__ = ["RunningServer"]
 
-_ROUND = 3  # runs between two reference loads
 _REFERENCE_REQUESTS = 8
 
 
@@ -89,7 +88,7 @@ class RunningServer:
         return digest([PROTOCOL, *server, self.vocabulary, self.timeout_s, definition])
 
     def _measure(self, load: Load, definition: dict[str, Any], identity: str, folder: Path) -> None:
-        if self._runs % _ROUND == 0:  # and so at first: since the last search the machine may have changed
+        if self._runs % ROUND == 0:  # and so at first: since the last search the machine may have changed
             self.say("reference load", None)
             number = 1 + len(self._references)
             first = self._load(1.0, _REFERENCE_REQUESTS, 0)  # the same for all

@@ -17,8 +17,9 @@ from bench.search.placing import Aim, Answer, Step, Why
 from bench.search.targets import SloTarget, Target
 from bench.statistics import variance_by_chance
 
-__all__ = ["Budget", "Found", "Look", "Measured", "search", "speeds"]
+__all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "search", "speeds"]
 
+ROUND = 3  # runs between two reference loads
 _LONGER = 2.0  # times the requests of a run that was too short
 _INVALID_IN_A_ROW = 3
 _FIRST_LATENCY_S = 0.5  # until one is known
