@@ -32,6 +32,7 @@ from bench.parse.scrapes import TELEMETRY_SCHEMA
 from bench.parse.steady import in_steady_state, steady_figures
 from bench.search import Aim, Budget, Measured, search
 from bench.search.observation import observed
+from bench.search.search import ROUND
 from bench.study import parse_slo
 from benchmarks.capacity.fleet import Case, drawn_case
 from benchmarks.capacity.server import OK, Load, Trace, simulate
@@ -41,7 +42,6 @@ TRUTHS = HERE / ".results" / "capacity" / "truths"
 FAILED = 0.01
 PRECISION = 0.1
 BUDGET = Budget(30, math.inf)
-_ROUND = 3  # runs between two reference loads
 _SPEEDS = 0.03  # by which rounds differ (standard deviation of the logarithm)
 _SCRAPE_S = 0.2
 _REFERENCE_ERROR = 0.05  # as on real machines, 3 to 8 %
@@ -238,7 +238,7 @@ class _Machine:
 
     def measure(self, load: float, count: int, _: int) -> Measured:
         """A run, with what the reference load before its round showed of the machine."""
-        if self.runs % _ROUND == 0:
+        if self.runs % ROUND == 0:
             self.speed = self.planted.speed(self.runs, self.random)
             self.seen = self.speed * math.exp(self.random.normal(0, _REFERENCE_ERROR))
         self.runs += 1

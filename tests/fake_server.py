@@ -12,7 +12,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,7 @@ class FakeServer:
         refuse: status and headers with which it refuses a completion, by how many came before it; None where it does not.
         statuses: status and headers that it answers with elsewhere, by path.
         keys: headers without which it answers 401, and repeats what it was given; requests: path and headers of each.
+        slots: requests that it answers at once, while the others wait; None for any number.
         echoes: every so many-th completion is refused, with the request's head in the error, as some proxies do; 0: none.
         authorization: the header of that name that came last. connections: how many were opened.
     """
@@ -67,6 +68,7 @@ class FakeServer:
     keys: dict[str, str] = field(default_factory=dict)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     echoes: int = 0
+    slots: asyncio.Semaphore | None = None
     authorization: str = ""
     connections: int = 0
 
@@ -94,7 +96,8 @@ async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyn
             if refused:
                 writer.write(refused)
             elif path in ("/v1/completions", "/v1/chat/completions"):
-                await _complete(server, body, arrival, writer)
+                async with server.slots or nullcontext():
+                    await _complete(server, body, arrival, writer)
             elif path == "/tokenize":
                 count = _prompt_tokens(server, {"messages": [body]} if "content" in body else body)
                 told = (

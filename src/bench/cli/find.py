@@ -26,6 +26,7 @@ from bench.measure.metrics import metric_names
 from bench.search import Aim, Answer, Budget, Found, Look, search
 from bench.search.chart import draw
 from bench.search.observation import GROWTH
+from bench.search.placing import lowest_load
 from bench.search.running import RunningServer
 from bench.search.words import answer_text, look_text, why_text
 from bench.study import Slo, load_workload, parse_slo
@@ -36,7 +37,6 @@ __all__ = ["run"]
 
 _SCRAPE_INTERVAL_S = 0.2
 _SEED = "find"
-_LOWEST = 1 / 64  # of the first rate
 
 
 def run(options: SimpleNamespace) -> None:
@@ -118,7 +118,7 @@ def _aim(options: SimpleNamespace, slos: tuple[Slo, ...]) -> Aim:
         held=options.concurrency,
         precision=options.precision / 100,
         start=start,
-        lowest=1.0 if options.concurrency else start * _LOWEST,
+        lowest=lowest_load(start, held=options.concurrency),
         highest=options.most,
         burstiness=options.burstiness or 1.0,
     )

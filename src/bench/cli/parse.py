@@ -9,7 +9,7 @@ from bench.analysis import verdict
 from bench.cli.output import print_json
 from bench.parse import parse_run, tail_text
 from bench.study.config import Thresholds
-from bench.words.verdicts import failures, reason_text, retries
+from bench.words.verdicts import failures, reason_text, retries, stopped
 
 __all__ = ["run"]
 
@@ -45,6 +45,8 @@ def run(folder: Path, *, json: bool) -> None:
         print(f"  {'failed':<20} {failures(judged)}")
     if again := retries(summary):
         print(f"  {'sent again':<20} {again}")
+    if early := stopped(summary):
+        print(f"  {'ended early':<20} {early}")
     for what, valid in (("latency, throughput", judged.valid), ("the server's counts", judged.counts_valid)):
         print(f"  {what:<20} {'valid' if valid else 'invalid'}")
     for reason in judged.found:

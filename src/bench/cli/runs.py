@@ -24,11 +24,12 @@ __all__ = ["forget_runs", "list_runs"]
 
 
 class Verdict(TypedDict):
-    """What the summary table says of a run: parts at fault, why, and requests that failed (None where none did)."""
+    """What the summary table says of a run: parts at fault, why, requests that failed and that it ended early (None if not)."""
 
     faults: list[str]
     reasons: list[str]
     failures: str | None
+    stopped: str | None
 
 
 def list_runs(configfile: Path | None, select: str | None, *, json: bool) -> None:
@@ -37,7 +38,7 @@ def list_runs(configfile: Path | None, select: str | None, *, json: bool) -> Non
     rejected = {digest for digest, verdict in judged.items() if verdict["faults"]}
     states = run_states(plan, Store(Path(Paths.STORE)), rejected)
     if json:
-        unknown: Verdict = {"faults": [], "reasons": [], "failures": None}
+        unknown: Verdict = {"faults": [], "reasons": [], "failures": None, "stopped": None}
         print_json(
             [
                 {
@@ -77,10 +78,9 @@ def _searched(plan: Plan) -> list[tuple[SearchSpec, str, str]]:
 
 
 def _why(verdict: Verdict) -> str:
-    """The parts at fault with the reasons, and the requests that failed; empty where there is nothing to say."""
+    """The parts at fault with the reasons, the requests that failed, and that it ended early; empty where there is nothing to say."""
     faults = [f"{', '.join(verdict['faults'])}: {'; '.join(verdict['reasons'])}"] if verdict["faults"] else []
-    failures = [verdict["failures"]] if verdict["failures"] else []
-    return "  ".join((*faults, *failures))
+    return "  ".join((*faults, *filter(None, (verdict["failures"], verdict["stopped"]))))
 
 
 def _judged() -> dict[str, Verdict]:
@@ -90,17 +90,20 @@ def _judged() -> dict[str, Verdict]:
         return {}
     import polars as pl  # noqa: PLC0415 - a list of runs must not cost half a second
 
-    columns = list(Verdict.__annotations__)
+    from bench.words.verdicts import stopped  # noqa: PLC0415 - likewise
+
+    columns, of_stopped = ["faults", "reasons", "failures"], ["stopped_at_s", "requests", "num_requests"]
     try:
         table = pl.scan_parquet(path)
-        if not set(columns) <= set(table.collect_schema().names()):
+        known = table.collect_schema().names()
+        if not set(columns) <= set(known):
             return {}
-        rows = table.select("digest", *columns).collect().iter_rows(named=True)
+        rows = table.select("digest", *columns, *(name for name in of_stopped if name in known)).collect().to_dicts()
     except pl.exceptions.PolarsError as error:
         raise BenchError(
             f"{path}: damaged ({str(error).splitlines()[0]}). Remove it and {Paths.MANIFEST}; the study's command makes both again."
         ) from None
-    return {row.pop("digest"): cast("Verdict", row) for row in rows}
+    return {row["digest"]: cast("Verdict", {**{key: row[key] for key in columns}, "stopped": stopped(row)}) for row in rows}
 
 
 def _unjudged(states: Sequence[tuple[RunSpec, str]], judged: Mapping[str, Verdict]) -> str:

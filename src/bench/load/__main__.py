@@ -77,13 +77,14 @@ def _send(assignment: Assignment, into, out) -> None:  # type: ignore[no-untyped
     (start,) = struct.unpack("d", into.read(8))
     realtime = _ahead_of_the_server()
     cpu = time.process_time()
-    loop.run(assignment.exchanges, start, assignment.in_flight)
+    loop.run(assignment.exchanges, start, assignment.in_flight, stop_overloaded=assignment.stop_overloaded)
     cpu, end = time.process_time() - cpu, time.monotonic()
     if realtime:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     loop.close()
-    records = [record_of(exchange, start) for exchange in assignment.exchanges]
-    pickle.dump(Report(records, end, loop.lags, cpu, sum(len(x.reads) for x in assignment.exchanges), realtime), out)
+    sent = [exchange for exchange in assignment.exchanges if exchange.scheduled is not None]
+    records = [record_of(exchange, start) for exchange in sent]
+    pickle.dump(Report(records, end, loop.lags, cpu, sum(len(x.reads) for x in sent), realtime, loop.stopped), out)
     out.flush()
 
 

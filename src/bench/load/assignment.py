@@ -18,6 +18,7 @@ class Assignment:
         host, port, tls: the server. connections: to open before the run. spare: to keep open beyond those in use.
         in_flight: of the exchanges without a moment of their own, how many are held in flight.
         honour_retry_after: whether a refused request is sent again when its answer says.
+        stop_overloaded: whether a run that is plainly overloaded ends early (`bench.load.overload`).
     """
 
     host: str
@@ -29,6 +30,7 @@ class Assignment:
     in_flight: int
     timeout_s: float
     honour_retry_after: bool = False
+    stop_overloaded: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,10 @@ class Report:
     """What became of it. Times are seconds on CLOCK_MONOTONIC.
 
     Attributes:
-        records: one a request. end: when the last exchange had ended.
+        records: one a request, but for those that were withdrawn. end: when the last exchange had ended.
         lags: how late each tick of a 10 ms timer was served (s). cpu_s: CPU time between start and end.
         reads: pieces of answers that were stamped. realtime: whether it was sent at real-time priority.
+        stopped: when the rest was withdrawn; None where everything was sent.
     """
 
     records: list[RequestRecord]
@@ -47,3 +50,4 @@ class Report:
     cpu_s: float
     reads: int
     realtime: bool
+    stopped: float | None = None

@@ -24,6 +24,7 @@ from bench.load.payload import Payloads
 from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
 from bench.records.request import RequestRecord
+from bench.records.run import Stopped
 from bench.study import Workload
 
 __all__ = ["Load", "LoadResult", "PreparedLoad", "ProcessFacts", "run_load"]
@@ -78,6 +79,7 @@ class LoadResult:
     Attributes:
         records: one a request, in the order of their index. planned: what each was to be.
         start, end: the run's start, and when the last exchange had ended.
+        stopped: that it ended early, without the requests that were not due yet; None where all were sent.
     """
 
     records: list[RequestRecord]
@@ -85,6 +87,7 @@ class LoadResult:
     start: float
     end: float
     processes: list[ProcessFacts]
+    stopped: Stopped | None = None
 
 
 class PreparedLoad:
@@ -173,7 +176,13 @@ def _run(target: Target, processes: Sequence[_Process], planned: list[PlannedReq
         ProcessFacts(report.lags, report.cpu_s, report.reads, skew, report.realtime)
         for report, skew in zip(reports, skews, strict=True)
     ]
-    return LoadResult(records, planned, start, max(report.end for report in reports), facts)
+    end = max(report.end for report in reports)
+    at = reports[0].stopped
+    if at is None:
+        return LoadResult(records, planned, start, end, facts)
+    sent = {record.index for record in records}
+    stopped = Stopped(why="overloaded", at_s=round(at - start, 3), sent=len(sent), planned=len(planned))
+    return LoadResult(records, [x for x in planned if x.index in sent], start, end, facts, stopped)
 
 
 def _assignments(
@@ -210,6 +219,8 @@ def _assignments(
                 in_flight=held if closed else 0,
                 timeout_s=load.timeout_s,
                 honour_retry_after=load.workload.honour_retry_after,
+                # One process of several sees its own share alone.
+                stop_overloaded=load.workload.stop_overloaded and count == 1,
             )
         )
     return assignments

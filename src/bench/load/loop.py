@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from bench.load.connection import READ_SIZE, UNREADABLE, Address, Connection
 from bench.load.exchange import Exchange, cut_off, oversized
+from bench.load.overload import LOOKS_S, Overload
 from bench.load.records import asked_wait
 from bench.load.timer import Timer
 
@@ -57,6 +58,7 @@ class Loop:
 
     Attributes:
         lags: how late each tick of a 10 ms timer was served (s): what a read's stamp can be late.
+        stopped: when the exchanges that were not due yet were withdrawn, as requests piled up; None where all were sent.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Loop:
                 self._epoll.register(fd, select.EPOLLIN)
         self._running = False
         self.lags: list[float] = []
+        self.stopped: float | None = None
 
     def open(self, count: int, within_s: float = 60.0) -> None:
         """Open connections until `count` are idle.
@@ -105,18 +108,20 @@ class Loop:
             if time.monotonic() > end:
                 raise TimeoutError(f"{count - len(self._idle)} of {count} connections were not open after {within_s:g} s")
 
-    def run(self, exchanges: Sequence[Exchange], start: float, in_flight: int) -> None:
+    def run(self, exchanges: Sequence[Exchange], start: float, in_flight: int, *, stop_overloaded: bool = False) -> None:
         """Send every exchange, and return when the last has ended.
 
         Args:
             exchanges: those with `due_s` leave then; those with `after` follow another's end; of the rest, `in_flight` leave at
                 once and each end lets the next go.
             start: the run's start on the monotonic clock. in_flight: of the exchanges without a moment, how many are held in flight.
+            stop_overloaded: whether those that are not due yet are withdrawn once requests plainly pile up; all have a moment then.
 
         Raises:
             OSError: the system gives no more descriptors.
         """
-        self._running, self._left = True, len(exchanges)
+        self._running, self._left, self._asked = True, len(exchanges), len(exchanges)
+        self._overload = Overload(exchanges, start) if stop_overloaded else None
         self._count = itertools.count()
         self._followers = {x.after: x for x in exchanges if x.after is not None}
         self._due = [(start + x.due_s, next(self._count), x) for x in exchanges if x.due_s is not None]
@@ -129,6 +134,7 @@ class Loop:
         self._arm()
         self._next_tick = start + _TICK_S
         self._next_look = start + _LOOK_AT_SIZES_S
+        self._next_judgement = start + LOOKS_S
         self._tick_timer.set(self._next_tick, _TICK_S)
         self._drive()
 
@@ -421,6 +427,20 @@ class Loop:
         if moment > self._next_look:
             self._next_look = moment + _LOOK_AT_SIZES_S
             self._cut_endless(moment)
+        if self._overload is not None and moment > self._next_judgement:
+            self._next_judgement = moment + LOOKS_S
+            if self._overload.plain(moment, self._asked - self._left):
+                self._withdraw(moment)
+
+    def _withdraw(self, moment: float) -> None:
+        """Send nothing more: what was due ends normally, the rest is left out."""
+        due = [entry for entry in self._due if entry[2].scheduled is not None]  # refused ones that are sent again
+        withdrawn = len(self._due) - len(due)
+        self._due[:] = due  # in place: the loop has it by another name
+        heapq.heapify(self._due)
+        self._left -= withdrawn
+        self._to_send -= withdrawn
+        self.stopped, self._overload = moment, None
 
     def _over(self, deadline: float, exchange: Exchange, connection: Connection) -> bool:
         """Whether that sending of an exchange has ended: its connection carries something else, or the same sent again."""

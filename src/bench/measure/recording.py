@@ -25,7 +25,7 @@ from bench.measure.metrics import metric_values
 from bench.records.checksums import checksums
 from bench.records.files import write_record
 from bench.records.request import RequestRecord, write_requests
-from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Prefix, RunHeader, RunRecord
+from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Prefix, RunHeader, RunRecord, Stopped
 from bench.telemetry import exposition_names
 from bench.telemetry.scraper import scraping
 
@@ -36,14 +36,15 @@ _DRAIN_LIMIT_S = 60.0
 
 @dataclass(frozen=True)
 class Recording:
-    """What a run left: its requests, its output tokens a second, how long it took (s), and the share of the cores' time (0–1) that
-    other processes took meanwhile, where that is known.
+    """What a run left: its requests, its output tokens a second, how long it took (s), the share of the cores' time (0–1) that
+    other processes took meanwhile, where that is known, and whether it ended early.
     """
 
     requests: list[RequestRecord]
     tokens_per_s: float
     duration_s: float
     other_share: float | None
+    stopped: Stopped | None = None
 
     @property
     def failed(self) -> int:
@@ -109,13 +110,14 @@ def record_run(
             expected_tokens=_expected_tokens(result.planned, prefix_block_size, engines),
         ),
         host=host.seen(),
+        stopped=result.stopped,
         versions=_versions(),
         files=checksums(folder, (REQUESTS, TELEMETRY)),
     )
     write_record(record, folder / RECORD)
     tokens = sum(r.completion_tokens or 0 for r in records)
     duration = result.end - result.start
-    return Recording(records, tokens / duration if duration else 0.0, duration, record.host.other_share)
+    return Recording(records, tokens / duration if duration else 0.0, duration, record.host.other_share, result.stopped)
 
 
 def _expected_tokens(planned: Sequence[PlannedRequest], block_size: int | None, engines: int) -> int | None:

@@ -147,7 +147,8 @@ class Rounds:
             recorded.tokens_per_s,
             recorded.duration_s,
         )
-        self.say(line + disturbed(recorded.other_share, self.plan.config.thresholds.other_share))
+        early = f"; stopped after {recorded.stopped.at_s:.0f} s: requests pile up" if recorded.stopped else ""
+        self.say(line + early + disturbed(recorded.other_share, self.plan.config.thresholds.other_share))
 
 
 def disturbed(other_share: float | None, limit: float) -> str:

@@ -88,6 +88,8 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
     streamed = ok["first_token_s"].is_not_null().any()
     content: dict[str, Any] = {
         **asked_figures(record.definition, requests),
+        **({"num_requests": record.stopped.planned} if record.stopped else {}),
+        "stopped_at_s": record.stopped.at_s if record.stopped else None,
         "digest": record.digest,
         "commit": record.commit,
         "environment": environment_text(record.environment),
@@ -110,7 +112,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
     content |= _latencies(ok)
     # From the moment at which it was due: what a client that sends late, or waits for answers, would leave out.
     content |= _distribution("ttft_due", ok["first_token_s"] - ok["scheduled_s"], bounds=True)
-    steady, figures = steady_figures(record.definition, requests, telemetry)
+    steady, figures = steady_figures(record.definition, requests, telemetry, stopped=record.stopped is not None)
     content |= figures | {
         f"steady_{key}": value
         for key, value in _latencies(ok.filter(in_steady_state(steady)) if steady else ok.clear()).items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -235,12 +235,14 @@ def in_steady_state(window: SteadyWindow) -> pl.Expr:
 
 
 def steady_figures(
-    definition: Mapping[str, Any], requests: pl.DataFrame, telemetry: pl.DataFrame
+    definition: Mapping[str, Any], requests: pl.DataFrame, telemetry: pl.DataFrame, *, stopped: bool = False
 ) -> tuple[SteadyWindow | None, dict[str, Any]]:
     """The steady window of a run and its numbers, all of which start with `steady`.
 
     Args:
         definition: the run's. requests: the tidy table. telemetry: the samples of the engine's endpoint.
+        stopped: whether the run ended early since requests piled up. The rule that stopped it knew the arrivals still to come, so it
+            decides that the load grows, even where those that were sent are too few to show it.
 
     Returns:
         The window, None where the run has none to look for: bursts, loads that change on purpose (`step`, `ramp`), and runs of fewer
@@ -253,6 +255,8 @@ def steady_figures(
     if window is None:
         too_few = len(requests) > 0
         return None, {"steady": False, "steady_why": "short"} if too_few else {}
+    if stopped:
+        window = replace(window, why="grows", needs_s=None)
     judged = requests.filter(in_steady_state(window))
     begin, end = window.begin_s, window.end_s
     share = request_share(definition, requests)

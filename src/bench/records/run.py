@@ -22,6 +22,7 @@ __all__ = [
     "RunHeader",
     "RunRecord",
     "SessionHeader",
+    "Stopped",
     "read_record",
     "read_run",
 ]
@@ -114,6 +115,20 @@ class Host:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stopped:
+    """A run that ended before all of its requests were sent. Those that were sent ended normally.
+
+    Attributes:
+        why: `overloaded`, requests piled up steadily. at_s: when, since the run's start. sent, planned: requests.
+    """
+
+    why: str
+    at_s: float
+    sent: int
+    planned: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class SessionHeader:
     """What the records of one start of a server share.
 
@@ -157,6 +172,7 @@ class RunRecord(RunHeader):
     Attributes:
         started: ISO moment. clock_start_s: the same on the clock of the scrapes. duration_s: to the end of the last request.
         drain_s: from then until the server was empty. scrape_interval_s: None where nothing was scraped. scrape_endpoint: the engine's.
+        stopped: that it ended early, and why; None where all requests were sent.
         versions: of this package and what it builds on. files: SHA-256 of each file beside the record.
     """
 
@@ -169,6 +185,7 @@ class RunRecord(RunHeader):
     client: Client
     prefix: Prefix
     host: Host
+    stopped: Stopped | None = None
     versions: Mapping[str, str | None] = field(default_factory=dict)
     files: Mapping[str, str]
 

@@ -36,7 +36,7 @@ from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
 from bench.words.searches import answer as search_answer
 from bench.words.searches import looked_for, search_ended, search_limit
-from bench.words.verdicts import PARTS
+from bench.words.verdicts import PARTS, stopped
 
 __all__ = ["write_manifest", "write_report"]
 
@@ -116,6 +116,7 @@ def write_report(
         "repeats": repeats(runs, "throughput_tokens_per_s").filter(pl.col("n") > 1).to_dicts(),
         "tail_text": tail_text,
         "runs": runs.to_dicts(),
+        "stopped": stopped,
         "of_study": of_study if of_study and of_study > runs.height else None,
         "invalid": runs.filter(invalid()).to_dicts(),
         "invalid_why": trust.alike(reason for reasons in runs["reasons"] for reason in reasons),

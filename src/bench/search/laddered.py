@@ -18,8 +18,8 @@ from bench.records.run import RECORD, ReferenceLoad, RunRecord, read_record
 from bench.records.searches import DeploymentSearches, SearchRecord
 from bench.search.answered import answer_records, targets_of
 from bench.search.judging import judged_run, speed
-from bench.search.placing import Aim
-from bench.search.search import Budget, Found, Measured, search
+from bench.search.placing import Aim, lowest_load
+from bench.search.search import ROUND, Budget, Found, Measured, search
 from bench.search.words import answer_text
 from bench.store import Store, facts_key
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
@@ -28,9 +28,6 @@ from bench.study.searches import SearchSpec, found_runs
 from bench.words.searches import looked_for
 
 __all__ = ["LadderSearches"]
-
-_ROUND = 3  # runs between two reference loads
-_LOWEST = 1 / 64  # of the first rate
 
 
 class _Unmeasured(Exception):
@@ -112,14 +109,14 @@ class LadderSearches:
         count, number = 0, 1 + max((place.round for place in self._places()), default=0)
         position = 1 + max((place.position for place in self._places()), default=0)
         goals = [looked_for(target, asked.slos, held=aim.held) for target in asked.settings.targets]
-        self.say(f"{asked.key}: searching for {', '.join(goals)}")
+        self._tell(rounds, f"{asked.key}: searching for {', '.join(goals)}")
 
         def measure(level: float, requests: int, _: int) -> Measured:
             nonlocal count, reference
-            if count % _ROUND == 0:
-                reference = rounds.reference(number + count // _ROUND)
+            if count % ROUND == 0:
+                reference = rounds.reference(number + count // ROUND)
             run = _next(asked, known, level, requests)
-            place = Place(number + count // _ROUND, 1, position + count)
+            place = Place(number + count // ROUND, 1, position + count)
             rounds.progress.clock.add([run])
             rounds.one(run, place, reference)
             count += 1
@@ -132,15 +129,22 @@ class LadderSearches:
             self._budget(asked, known),
             measure,
             before,
-            lambda look, answer, target: self.say(
+            lambda look, answer, target: self._tell(
+                rounds,
                 f"{asked.key}: {answer_text(answer, aim.held, target)}"
-                + (f"; invalid: {'; '.join(look.reasons)}" if look.reasons else "")
+                + (f"; invalid: {'; '.join(look.reasons)}" if look.reasons else ""),
             ),
             targets_of(asked),
         )
         for target, answer in found.answers.items():
             self.say(f"{asked.key}: {answer_text(answer, aim.held, target)}, after {len(found.looks)} runs ({answer.why})")
+        rounds.progress.searching("")
         return found, known
+
+    def _tell(self, rounds: Rounds, known: str) -> None:
+        """Say what a search knows so far, and keep it for those who watch."""
+        self.say(known)
+        rounds.progress.searching(known)
 
     def _finished(self, asked: SearchSpec) -> tuple[Found, _Known] | None:
         """A search that has ended here, or that needs no more than what is measured; None where it needs more."""
@@ -207,7 +211,7 @@ def _next(asked: SearchSpec, known: _Known, level: float, requests: int) -> RunS
 def _aim(asked: SearchSpec) -> Aim:
     settings, held = asked.settings, asked.workload.axis == "concurrency"
     start = math.ceil(settings.start) if held else settings.start
-    lowest = settings.lowest or (1.0 if held else start * _LOWEST)
+    lowest = settings.lowest or lowest_load(start, held=held)
     return Aim(
         slos=asked.slos,
         failed_share=asked.failed_share,

@@ -119,7 +119,8 @@ def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float, s
     excesses = {slo.column: _by_slo(requests, slo, speed) for slo in slos}
     failed = np.array([not x["ok"] for x in requests])
     excesses[FAILED] = _by_failures(failed, failed_share)
-    if row["steady_growth"] is not None and (not grows or len(requests) >= _FEWEST_GROWING):
+    filled = len(requests) >= _FEWEST_GROWING or row.get("stopped_at_s") is not None
+    if row["steady_growth"] is not None and (not grows or filled):
         value = (row["steady_growth"] - _MAY_GROW) / _GROWS
         excesses[GROWTH] = Excess(min(_CAP, max(-_CAP, value)), max(_LEAST_ERROR, row["steady_growth_error"] / _GROWS))
     return Observation(row["level"], excesses, len(requests), int(failed.sum()), grows)

@@ -11,13 +11,14 @@ from bench.search.belief import Belief, believe
 from bench.search.observation import GROWTH, Observation
 from bench.study import Slo
 
-__all__ = ["Aim", "Answer", "Step", "Why", "answer_so_far", "place"]
+__all__ = ["Aim", "Answer", "Step", "Why", "answer_so_far", "lowest_load", "place"]
 
 Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short"]
 
 # The search looks after every run, and stops when it looks narrow: the nominal level must be above the 95 % that hold in the end.
 _CONFIDENCE = 0.975
 _CLIMB, _LEAST_CLIMB = 2.0, 1.3  # from the highest measured load to the next
+_LOWEST = 1 / 64  # of the first rate
 _FEWEST_RUNS, _FEWEST_ROUNDS = 4, 3  # fewer rounds do not show how fast the machine usually is
 _WITHIN = 0.85  # of the precision asked for: where its ends are tested
 _WIDE = 0.6  # of the limit beyond those ends: then the middle is measured instead
@@ -68,6 +69,11 @@ class Aim:
                 count = max(count, _FAILURES / self.failed_share)
         at_once = load if self.held else load * latency_s
         return math.ceil(max(count, (_LATENCIES_NEAR if near else _LATENCIES) * at_once))
+
+
+def lowest_load(start: float, *, held: bool) -> float:
+    """The lowest load to try where none is given. Args: start: the first one. held: whether a closed loop holds it."""
+    return 1.0 if held else start * _LOWEST
 
 
 @dataclass(frozen=True)

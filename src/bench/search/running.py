@@ -18,14 +18,13 @@ from bench.measure.recording import record_run
 from bench.measure.reference import reference_load
 from bench.records.run import RECORD, ReferenceLoad, RunHeader, read_record
 from bench.search.judging import judged_run, speed
-from bench.search.search import Measured
+from bench.search.search import ROUND, Measured
 from bench.study import Slo, load_workload
 from bench.study.config import Thresholds
 from bench.study.specs import PROTOCOL, digest, load_label
 
 __all__ = ["RunningServer"]
 
-_ROUND = 3  # runs between two reference loads
 _REFERENCE_REQUESTS = 8
 
 
@@ -62,7 +61,8 @@ class RunningServer:
             with suppress(BenchError, KeyError):  # what is damaged, or somebody else's, is not ours to judge
                 record = read_record(path)
                 given = record.definition
-                load = self._load(given["level"], given["num_requests"], given["repeat"])
+                stop = given.get("stop_overloaded", False)  # those measured before it existed are whole, and show no less
+                load = self._load(given["level"], given["num_requests"], given["repeat"], stop=stop)
                 if record.digest == self._digest(self._definition(load, given["num_requests"], given["repeat"])):
                     found.append(record)
         found.sort(key=lambda record: record.started)
@@ -88,7 +88,7 @@ class RunningServer:
         return digest([PROTOCOL, *server, self.vocabulary, self.timeout_s, definition])
 
     def _measure(self, load: Load, definition: dict[str, Any], identity: str, folder: Path) -> None:
-        if self._runs % _ROUND == 0:  # and so at first: since the last search the machine may have changed
+        if self._runs % ROUND == 0:  # and so at first: since the last search the machine may have changed
             self.say("reference load", None)
             number = 1 + len(self._references)
             first = self._load(1.0, _REFERENCE_REQUESTS, 0)  # the same for all
@@ -113,8 +113,9 @@ class RunningServer:
             shutil.rmtree(folder, ignore_errors=True)
             unfinished.rename(folder)
 
-    def _load(self, level: float, requests: int, time: int) -> Load:
+    def _load(self, level: float, requests: int, time: int, *, stop: bool = True) -> Load:
         workload = load_workload({**self.workload, "num_requests": requests}, source="bench find")
+        workload = workload.model_copy(update={"stop_overloaded": stop and workload.stoppable})
         # Other prompts each time, or a prefix cache would know them; other gaps too, or chance would repeat itself.
         seed = f"{self.seed}/{level:g}/{requests}/{time}"
         return Load(

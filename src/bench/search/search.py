@@ -17,8 +17,9 @@ from bench.search.placing import Aim, Answer, Step, Why
 from bench.search.targets import SloTarget, Target
 from bench.statistics import variance_by_chance
 
-__all__ = ["Budget", "Found", "Look", "Measured", "search", "speeds"]
+__all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "search", "speeds"]
 
+ROUND = 3  # runs between two reference loads
 _LONGER = 2.0  # times the requests of a run that was too short
 _INVALID_IN_A_ROW = 3
 _FIRST_LATENCY_S = 0.5  # until one is known
@@ -148,7 +149,7 @@ def search(
             found.looks = [_look(*each) for each in zip(runs, repeat(aim), relative, rounds)]
         before = relative
         look = found.looks[-1]
-        times[look.load, look.requests] += 1
+        times[look.load, measured.row.get("num_requests") or look.requests] += 1  # fewer are sent of a run that ends early
         if look.observation is not None:
             longer = 1.0
             carried = not (look.observation.slow or look.observation.grows or look.observation.failed)

@@ -54,7 +54,7 @@ class SearchSpec:
     @cached_property
     def digest(self) -> str:
         """Digest of all that decides the answer, what is measured and by what it is judged."""
-        first = self.run(self.settings.start, 1, 1)
+        first = self._run(self.settings.start, 1, 1, stop=self.workload.stop_overloaded)  # which changes no answer
         slos = [str(slo) for slo in self.slos]
         settings = self.settings.model_dump(mode="json")
         if settings["targets"] == [SLO]:  # as before there were others
@@ -62,15 +62,18 @@ class SearchSpec:
         return digest([first.digest, settings, slos, self.failed_share, dict(self.thresholds)])
 
     def run(self, level: float, requests: int, repeat: int) -> RunSpec:
-        """A run of `requests` requests at `level`."""
-        sent = self.workload.model_copy(update={"num_requests": requests, "duration_s": None})
+        """A run of `requests` requests at `level`, which ends early where it is plainly overloaded."""
+        return self._run(level, requests, repeat, stop=self.workload.stoppable)
+
+    def _run(self, level: float, requests: int, repeat: int, *, stop: bool) -> RunSpec:
+        sent = self.workload.model_copy(update={"num_requests": requests, "duration_s": None, "stop_overloaded": stop})
         level = int(level) if self.workload.axis == "concurrency" else level
         return RunSpec(
             self.deployment, self.family, self.workload_name, sent, level, repeat, self.seed, self.files, searched=True
         )
 
     def measured(self, definition: Mapping[str, Any], digest: str) -> RunSpec | None:
-        """The run of a record, if it is one of this search by today's definition.
+        """The run of a record, if it is one of this search by today's definition; one that may not end early shows no less.
 
         Args:
             definition, digest: as the record has them.
@@ -80,8 +83,8 @@ class SearchSpec:
             return None
         if not (isinstance(level, int | float) and isinstance(requests, int) and isinstance(repeat, int)):
             return None
-        run = self.run(level, requests, repeat)
-        return run if run.digest == digest else None
+        runs = (self._run(level, requests, repeat, stop=stop) for stop in (self.workload.stoppable, False))
+        return next((run for run in runs if run.digest == digest), None)
 
     def selected(self, patterns: Iterable[str]) -> bool:
         """Whether one of `patterns` matches its key."""

@@ -128,6 +128,11 @@ class Workload(Strict):
         description="Whether a request that is refused with 429 or 503 and `Retry-After` is sent again after that wait. Its TTFT "
         "counts from the first time. Otherwise it has failed.",
     )
+    stop_overloaded: bool = Field(
+        default=False,
+        description="Open loop of single requests at a constant rate: end a run early once it is plainly overloaded, so that requests "
+        "pile up under any SLO. What was sent is answered; the rest is not sent. Runs of searches always end so.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -171,6 +176,8 @@ class Workload(Strict):
              "turns go with endpoint completions only: each request of a chat is one user message, not a conversation "
              "with the "
              "server's own tokens between its turns; remove endpoint chat, or turns (an archetype's with `turns: null`)"),
+            (self.stop_overloaded and not self.stoppable,
+             f"stop_overloaded belongs to single requests at a constant rate ({', '.join(OPEN)}); remove it, or turns, step and ramp"),
         )  # fmt: skip
         for wrong, message in rules:
             if wrong:
@@ -187,6 +194,11 @@ class Workload(Strict):
     def axis(self) -> str:
         """The ladder's key that carries this workload's load: `concurrency`, `request_rate` or `time_scale`."""
         return _AXES[self.arrival]
+
+    @property
+    def stoppable(self) -> bool:
+        """Whether a run of it may end early: requests that pile up are an overload only where as many keep coming."""
+        return self.arrival in OPEN and not (self.turns or self.step or self.ramp)
 
     @property
     def files(self) -> list[str]:

@@ -11,7 +11,7 @@ from bench.drift import Drift, RoundPart
 from bench.errors import shown_share
 from bench.words.loads import count_text
 
-__all__ = ["PARTS", "failures", "reason_text", "retries"]
+__all__ = ["PARTS", "failures", "reason_text", "retries", "stopped"]
 
 PARTS: dict[Part, str] = {
     "load": "the load was not the one asked for",
@@ -80,6 +80,14 @@ def retries(run: Mapping[str, Any]) -> str | None:
         f"{run['retried']} of {count_text(run['requests'], 'request')} were refused and sent again, after waits of up to "
         f"{run['retry_wait_max_s']:.3g} s"
     )
+
+
+def stopped(run: Mapping[str, Any]) -> str | None:
+    """That a run ended early, and why; None where all of its requests were sent."""
+    if run.get("stopped_at_s") is None:
+        return None
+    sent = f"{run['requests']} of {count_text(run['num_requests'], 'request')} sent"
+    return f"stopped after {run['stopped_at_s']:.0f} s: requests pile up ({sent})"
 
 
 def _listed(kinds: Mapping[str, int]) -> str:
