@@ -40,7 +40,7 @@ TRUTHS = HERE / ".results" / "capacity" / "truths"
 FAILED = 0.01
 PRECISION = 0.1
 BUDGET = Budget(30, math.inf)
-_ROUND = 4  # runs between two reference loads
+_ROUND = 3  # runs between two reference loads
 _SPEEDS = 0.03  # by which rounds differ (standard deviation of the logarithm)
 _REFERENCE_ERROR = 0.05  # as on real machines, 3 to 8 %
 _AIPERF_PRECISION = 0.05
@@ -76,7 +76,8 @@ def of_case(case: Case) -> Planted:
     def speed(n: int, random: np.random.Generator) -> float:
         if case.drift == "rounds":
             return math.exp(random.normal(0, _SPEEDS))
-        return 1 + case.trend * (0.5 - min(1.0, n / 14))
+        # It slows down and speeds up again, so that its usual speed is the one that the limit is known at.
+        return 1 + case.trend * (0.5 - abs((n / 14 + 1) % 2 - 1))
 
     return Planted(case.kind, case.level, aim, lambda *arguments: _case_run(case, *arguments), speed)
 

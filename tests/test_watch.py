@@ -110,6 +110,17 @@ def drawn(snapshot):
     return console.file.getvalue()
 
 
+def test_a_search_shows_what_it_knows_and_counts_no_runs_that_it_may_need(machine):
+    known = "a/chat_auto: 12 in flight (8 to 16 at 95 % confidence)"
+    machine.write(progress(search=known))
+    text = drawn(machine.look())
+    assert known in text
+    assert "measuring run 2 (chat, concurrency 4, 40 requests)" in text
+    assert "runs done: 1; searching" in text
+    assert " of 3" not in text
+    assert "time left" not in text
+
+
 def test_no_session_ever(machine):
     snapshot = machine.look()
     assert snapshot.sessions == () and snapshot.last is None

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["CONFIDENCE", "FEWEST_POINTS", "isotonic", "student_t"]
+__all__ = ["CONFIDENCE", "FEWEST_POINTS", "isotonic", "student_t", "variance_by_chance"]
 
 CONFIDENCE = 0.95
 FEWEST_POINTS = 3  # through fewer a line has no interval
@@ -23,6 +23,14 @@ def student_t(freedom: int, confidence: float = CONFIDENCE) -> float:
     from scipy.special import stdtrit  # noqa: PLC0415
 
     return float(stdtrit(freedom, (1 + confidence) / 2))
+
+
+@lru_cache
+def variance_by_chance(freedom: int, probability: float) -> float:
+    """How many times the true variance a sample's one exceeds with that probability: χ² ÷ its degrees of freedom."""
+    from scipy.special import chdtri  # noqa: PLC0415
+
+    return float(chdtri(freedom, probability)) / freedom
 
 
 def isotonic(

@@ -136,6 +136,10 @@ class Progress:
         """Write that another state began."""
         self._write(state=state, detail=detail, since=time.time(), run=None)
 
+    def searching(self, known: str) -> None:
+        """Write what a search knows so far; empty once it has ended."""
+        self._write(search=known)
+
     def run_begins(self, run: RunSpec, folder: Path, number: int) -> None:
         """Write which run is measured next.
 

@@ -69,6 +69,7 @@ class SessionProgress:
             `ended` (by a signal). detail: the server's log while it starts, why it failed. since: when the state began.
         began: when the session did. written: when this was written.
         runs: how many it measures. study_runs, study_done: of the whole study, when this session began.
+        search: what the search that goes on knows so far; empty without one, whose runs nobody can count beforehand.
         left_s: about how long the rest of the session takes after `written`; study_left_s: of the study; None: not known yet.
         thresholds: those of the study, by which runs are judged.
     """
@@ -92,6 +93,7 @@ class SessionProgress:
     detail: str = ""
     run: RunUnderWay | None = None
     finished: tuple[FinishedRun, ...] = ()
+    search: str = ""
     left_s: float | None = None
     study_left_s: float | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,19 +18,22 @@ Floats = npt.NDArray[np.floating[Any]]
 
 _COARSE, _FINE = 60, 140  # points at which curves are drawn: of all loads, and of those between which the limit may lie
 _SURELY = 3.5  # standard errors beyond which a curve's sign is known
-_SAMPLES = 400
-_LEAST_WEIGHT = 0.01
+_PICKED, _DRAWS = 25, 16  # fits that are drawn from, and draws of each
 _CLIFFS = 0.3  # of the draws: curves with a cliff
 _SURE = 0.025
 _NEARBY = math.log(1.3)
+_STEP = 0.05  # in the logarithm of a load, over which a curve's slope is taken
 _ODDS = 2.0  # odds of a miss rise so much faster than latencies
 _BEYOND = math.log(2)  # how far from the measured loads a limit is looked for
-# Priors: of the curve at the middle and of its slope (standard deviations), and grids of its roughness and of the noise between runs.
+# Priors: of the curve at the middle and of its slope (standard deviations), and grids of its roughness, of the noise between runs, and
+# of what is not known of a round's speed, which its runs share.
 _LEVEL, _SLOPE, _SLOPE_MEAN = 3.0, 3.0, 1.5
 _ROUGH = np.array([0.05, 0.2, 0.5, 1.0, 2.0, 5.0])
 _NOISE = np.array([0.01, 0.025, 0.05, 0.1, 0.2, 0.4])
+_SPEED = np.array([0.005, 0.015, 0.03, 0.05])
 _NOISE_PRIOR = np.array([0.5, 1.0, 1.5, 1.0, 0.5, 0.25])
 _ROUGH_PRIOR = np.array([0.5, 1.0, 1.5, 1.5, 1.0, 0.5])
+_SPEED_PRIOR = np.array([0.5, 1.0, 1.5, 0.75])
 
 
 @dataclass(frozen=True)
@@ -85,13 +88,47 @@ def _by_criterion(observations: Sequence[Observation], key: str, random: np.rand
     """
     observations = [each for each in observations if key in each.excesses]
     seen = [each.excesses[key] for each in observations]
-    loads, less = np.log([each.load for each in observations]), _less_sure(observations)
-    found = _limits(loads, np.array([each.value for each in seen]), less * np.array([each.error for each in seen]), random)
+    less = _less_sure(observations)
+    runs = _Runs(
+        x=np.log([each.load for each in observations]),
+        raw=np.array([each.value for each in seen]),
+        errors=less * np.array([each.error for each in seen]),
+        by_speed=np.full(len(seen), float(key not in (FAILED, GROWTH))),
+        together=_together(observations),
+        moves=not observations[0].held,
+    )
+    found = _limits(runs, random)
     if any(each.odds is None for each in seen):
         return found
-    odds, errors = (np.array(each) / _ODDS for each in ([x.odds for x in seen], [x.odds_error for x in seen]))
-    by_odds = _limits(loads, odds, less * errors, random)
+    odds, errors, slopes = (
+        np.array(each) / _ODDS for each in ([x.odds for x in seen], [x.odds_error for x in seen], [x.odds_slope for x in seen])
+    )
+    by_odds = _limits(replace(runs, raw=odds, errors=less * errors, by_speed=slopes), random)
     return min(found, by_odds, key=_width)
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """What runs showed of one criterion.
+
+    Attributes:
+        x: logarithms of their loads. raw: what a curve is drawn through. errors: of each.
+        by_speed: by how much each rises with the logarithm of the machine's slowness. together: 1 for each two runs of the same round,
+            which share the error of its speed. moves: whether that moves a run along the curve as well, as it does a rate.
+    """
+
+    x: Floats
+    raw: Floats
+    errors: Floats
+    by_speed: Floats
+    together: Floats
+    moves: bool
+
+
+def _together(observations: Sequence[Observation]) -> Floats:
+    rounds = np.array([math.nan if each.round is None else each.round for each in observations])
+    same: Floats = (rounds[:, None] == rounds[None, :]).astype(float)
+    return same
 
 
 def _less_sure(observations: Sequence[Observation]) -> Floats:
@@ -108,33 +145,35 @@ def _width(limits: Floats) -> float:
     return float(high / low) if 0 < low < math.inf else math.inf
 
 
-def _limits(x: Floats, raw: Floats, errors: Floats, random: np.random.Generator) -> Floats:
+def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
     """Draws of the load at which a curve through runs rises above 0, ascending.
 
     It is, over the logarithm of the load, a straight line, a Brownian motion on top (how rough, the data decide), and noise: each
-    run's own error and what runs differ by. Draws of the curve are made monotone, as more load never helps; each one's zero is a
-    draw of the limit.
+    run's own error, what runs differ by, and what rounds differ by, as the machine's speed in each is known only so well. Draws of
+    the curve are made monotone, as more load never helps; each one's zero is a draw of the limit.
 
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), 2.7 and 5.4; Lin and Dunson, Bayesian monotone
     regression using Gaussian process projection (Biometrika 2014).
     """
     # Far from the limit only the side counts: a smooth bound keeps the distant points from deciding the curve near it.
-    y = 2 * np.tanh(raw / 2)
-    errors = errors * np.maximum(1 - np.tanh(raw / 2) ** 2, 0.2)
+    x, raw = runs.x, runs.raw
+    y, less = 2 * np.tanh(raw / 2), np.maximum(1 - np.tanh(raw / 2) ** 2, 0.2)
     centre = float(x.mean())
-    fits = _fits(x - centre, y, errors)
+    by_speed = less * runs.by_speed
+    fits = _fits(x - centre, y, less * runs.errors, np.outer(by_speed, by_speed) * runs.together)
+    if runs.moves:
+        by_speed += sum(fit.times * fit.slopes() for fit in fits) / _PICKED
+        fits = _fits(x - centre, y, less * runs.errors, np.outer(by_speed, by_speed) * runs.together)
     grid = _grid(x, centre, fits)
     width = np.gradient(grid)
     limits: list[Floats] = []
     above = np.zeros(len(grid))
-    for fit, count in zip(fits, random.multinomial(_SAMPLES, [fit.weight for fit in fits]).tolist(), strict=True):
-        if not count:
-            continue
+    for fit in fits:
         middle, gain = fit.at(grid - centre)
         spread = _covariance(grid - centre, grid - centre, fit.rough) - gain.T @ gain
         root = np.linalg.cholesky(spread + 1e-8 * np.eye(len(grid)))
-        draws = middle + random.standard_normal((count, len(grid))) @ root.T
-        above += (draws > 0).sum(axis=0) / _SAMPLES
+        draws = middle + random.standard_normal((fit.times * _DRAWS, len(grid))) @ root.T
+        above += (draws > 0).sum(axis=0) / (_PICKED * _DRAWS)
         limits.append(_zeros(grid, draws, width / (np.diag(spread) + 1e-4)))
     found = np.concatenate(limits)
     _spread_over_cliffs(found, x, above[np.searchsorted(grid, x - 1e-9)], random)
@@ -146,11 +185,11 @@ class _Fit:
     """The curve by one roughness and one noise.
 
     Attributes:
-        weight: its probability. rough: of the motion. x: measured loads, from the centre on.
+        times: how often it was picked, by its probability. rough: of the motion. x: measured loads, from the centre on.
         lower, white: the root of their covariance, and how far they lie from the mean, in its units.
     """
 
-    weight: float
+    times: int
     rough: float
     x: Floats
     lower: Floats
@@ -161,6 +200,11 @@ class _Fit:
         gain = np.linalg.solve(self.lower, _covariance(self.x, points, self.rough))
         return _SLOPE_MEAN * points + gain.T @ self.white, gain
 
+    def slopes(self) -> Floats:
+        """How fast the curve rises about each measured load."""
+        rise: Floats = self.at(self.x + _STEP)[0] - self.at(self.x - _STEP)[0]
+        return np.maximum(0.0, rise) / (2 * _STEP)
+
 
 def _covariance(a: Floats, b: Floats, rough: float) -> Floats:
     """Of a straight line and a two-sided Brownian motion from the centre on."""
@@ -169,25 +213,22 @@ def _covariance(a: Floats, b: Floats, rough: float) -> Floats:
     return both
 
 
-def _fits(x: Floats, y: Floats, errors: Floats) -> list[_Fit]:
-    """The curve by each roughness and noise that the data do not rule out."""
-    found: list[tuple[float, float, Floats, Floats]] = []
-    for rough, p_rough in zip(_ROUGH, _ROUGH_PRIOR, strict=True):
-        inner = _covariance(x, x, rough)
-        for noise, p_noise in zip(_NOISE, _NOISE_PRIOR, strict=True):
-            lower = np.linalg.cholesky(inner + np.diag(errors**2 + noise**2))
-            white = np.linalg.solve(lower, y - _SLOPE_MEAN * x)
-            likelihood = -0.5 * float(white @ white) - float(np.log(np.diag(lower)).sum())
-            found.append((likelihood + math.log(p_rough * p_noise), float(rough), lower, white))
-    best = max(fit[0] for fit in found)
-    weights = np.exp([fit[0] - best for fit in found])
-    weights[weights < _LEAST_WEIGHT * weights.sum()] = 0.0  # each fit that is drawn from costs a decomposition of its own
-    weights /= weights.sum()
-    return [
-        _Fit(float(weight), rough, x, lower, white)
-        for weight, (_, rough, lower, white) in zip(weights, found, strict=True)
-        if weight
-    ]
+def _fits(x: Floats, y: Floats, errors: Floats, shared: Floats) -> list[_Fit]:
+    """The curve by each roughness and noise, of runs and of rounds, that the data do not rule out."""
+    roughs, noises, speeds = (each.ravel() for each in np.meshgrid(_ROUGH, _NOISE, _SPEED, indexing="ij"))
+    prior = np.einsum("i,j,k->ijk", _ROUGH_PRIOR, _NOISE_PRIOR, _SPEED_PRIOR).ravel()
+    inner = {rough: _covariance(x, x, rough) for rough in _ROUGH}
+    spread = np.stack([inner[rough] for rough in roughs]) + speeds[:, None, None] ** 2 * shared
+    spread += np.eye(len(x)) * (errors**2 + noises[:, None] ** 2)[:, None, :]
+    lower = np.linalg.cholesky(spread)
+    white = np.linalg.solve(lower, np.broadcast_to((y - _SLOPE_MEAN * x)[:, None], (*lower.shape[:2], 1)))[:, :, 0]
+    likelihood = np.log(prior) - 0.5 * (white**2).sum(axis=1) - np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+    weights = np.exp(likelihood - likelihood.max())
+    # Each one that is drawn from costs a decomposition of its own: by their weights, a few stand for all.
+    shares = np.cumsum(weights / weights.sum())
+    picked = np.searchsorted(shares, (np.arange(_PICKED) + 0.5) / _PICKED)
+    numbers, times = np.unique(picked, return_counts=True)
+    return [_Fit(int(count), float(roughs[i]), x, lower[i], white[i]) for i, count in zip(numbers, times, strict=True)]
 
 
 def _grid(x: Floats, centre: float, fits: Sequence[_Fit]) -> Floats:

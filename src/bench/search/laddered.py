@@ -25,7 +25,7 @@ from bench.study.searches import SearchSpec, found_runs
 
 __all__ = ["LadderSearches"]
 
-_ROUND = 4  # runs between two reference loads
+_ROUND = 3  # runs between two reference loads
 _LOWEST = 1 / 64  # of the first rate
 
 

@@ -21,7 +21,7 @@ _CAP = math.log(8)  # an excess beyond this factor shows no more
 _MAY_GROW = 0.02  # of the offered rate: requests that may pile up
 _GROWS = 0.05  # more of them than that is an excess of 1
 _LEAST_ERROR = 0.005
-_SPEED_ERROR = 0.01  # of a machine's speed
+_SLOWER = 0.03  # by which the machine is taken to be slower, and faster, to see what the odds make of it
 _FEWEST_GROWING = 150  # requests: while a server still fills, fewer pile up as well
 _HALF = 0.5  # a failure, added to what is counted and to what is allowed, so that none of n has a logarithm
 _ANSCOMBE = 0.375  # makes the variance of a count's square root a quarter
@@ -35,6 +35,7 @@ class Excess:
         value: logarithm of what it reached ÷ what is allowed; above 0 the criterion is missed. error: its standard error, from the
             run's own requests. alike: how many requests in a row show as much as a single independent one.
         odds, odds_error: logarithm of the odds of a miss ÷ those that are allowed, and its standard error; None where `value` is that.
+        odds_slope: by how much the odds rise with the logarithm of the machine's slowness, by which `value` rises as well.
     """
 
     value: float
@@ -42,6 +43,7 @@ class Excess:
     alike: float = 1.0
     odds: float | None = None
     odds_error: float = 0.0
+    odds_slope: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Observation:
     failed: int = 0
     grows: bool = False
     asked: float | None = None
+    held: bool = True
+    round: int | None = None
 
     @property
     def level(self) -> float:
@@ -94,7 +98,7 @@ class Observation:
             for key, each in self.excesses.items()
         }
         load = self.load if held else self.load / speed
-        return replace(self, load=load, excesses=excesses, asked=self.level)
+        return replace(self, load=load, excesses=excesses, asked=self.level, held=held)
 
 
 def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float, speed: float = 1.0) -> Observation | None:
@@ -152,10 +156,10 @@ def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo, speed: float) -> Ex
 
     missed, odds = odds_of(slo.limit_s)
     least = math.sqrt(spread / (max(missed, allowed) + _HALF) + spread / (max(count - missed, count - allowed) + _HALF))
-    # Latencies that are all the same pass the limit together, within the error of the speed that they are corrected by.
-    by_speed = (odds_of(slo.limit_s * (1 - _SPEED_ERROR))[1] - odds_of(slo.limit_s * (1 + _SPEED_ERROR))[1]) / 2
-    odds_error = math.hypot(max(least, abs(odds) / _sure(missed, allowed, spread)), by_speed)
-    return Excess(at, max(_LEAST_ERROR, error, abs(at) / sure), spread, odds, odds_error)
+    odds_error = max(least, abs(odds) / _sure(missed, allowed, spread))
+    # Latencies that are all the same pass the limit together.
+    slope = (odds_of(slo.limit_s * (1 - _SLOWER))[1] - odds_of(slo.limit_s * (1 + _SLOWER))[1]) / (2 * _SLOWER)
+    return Excess(at, max(_LEAST_ERROR, error, abs(at) / sure), spread, odds, odds_error, slope)
 
 
 def _log(value: float, limit_s: float) -> float:

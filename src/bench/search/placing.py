@@ -18,7 +18,7 @@ Why = Literal["found", "above", "below", "runs", "seconds", "invalid", "short"]
 # The search looks after every run, and stops when it looks narrow: the nominal level must be above the 95 % that hold in the end.
 _CONFIDENCE = 0.975
 _CLIMB, _LEAST_CLIMB = 2.0, 1.3  # from the highest measured load to the next
-_FEWEST_RUNS = 4
+_FEWEST_RUNS, _FEWEST_ROUNDS = 4, 3  # fewer rounds do not show how fast the machine usually is
 _WITHIN = 0.85  # of the precision asked for: where its ends are tested
 _WIDE = 0.6  # of the limit beyond those ends: then the middle is measured instead
 _ENOUGH_AMID, _TAIL = 3, 0.1  # but not more often than that; then what may lie farthest away, with that probability
@@ -118,9 +118,15 @@ def place(observations: Sequence[Observation], aim: Aim) -> Answer | Step:
     answer = _interval(belief, aim, "found", top)
     known = math.isfinite(answer.high)
     narrow = known and (answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low))
-    if narrow and len(observations) >= _FEWEST_RUNS:
+    if narrow and len(observations) >= _FEWEST_RUNS and _rounds(observations) >= _FEWEST_ROUNDS:
         return answer
     return Step(_where(belief, levels, aim), near=True)
+
+
+def _rounds(observations: Sequence[Observation]) -> float:
+    """How many reference loads showed the machine's speed; enough where there were none."""
+    rounds = {each.round for each in observations} - {None}
+    return len(rounds) or math.inf
 
 
 def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why) -> Answer:

@@ -25,7 +25,7 @@ from bench.study.specs import PROTOCOL, digest, load_label
 
 __all__ = ["RunningServer"]
 
-_ROUND = 4  # runs between two reference loads
+_ROUND = 3  # runs between two reference loads
 _REFERENCE_REQUESTS = 8
 
 

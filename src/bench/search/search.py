@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import repeat
 from statistics import median, variance
 from typing import Any
 
@@ -13,6 +14,7 @@ import polars as pl
 
 from bench.search.observation import Observation, observed
 from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, place
+from bench.statistics import variance_by_chance
 
 __all__ = ["Budget", "Found", "Look", "Measured", "search", "speeds"]
 
@@ -22,6 +24,7 @@ _FIRST_LATENCY_S = 0.5  # until one is known
 # Of the logarithm of a reference load's time. Of vLLM's and llama.cpp's CPU builds on two cores it was 3 to 8 %.
 _REFERENCE_NOISE = 0.05
 _FEWEST_REFERENCES = 3
+_BY_CHANCE = 0.1  # probability with which noise alone may look like drift
 
 
 @dataclass(frozen=True)
@@ -114,11 +117,12 @@ def search(
             requests = round(longer * aim.requests(step.load, latency_s, found.observations, near=step.near))
             measured = measure(step.load, requests, times[step.load, requests] + 1)
         runs.append(measured)
-        relative = speeds([(each.speed, each.reference) for each in runs])
+        seen = [(each.speed, each.reference) for each in runs]
+        relative, rounds = speeds(seen), [seen.index(each) if each[0] else None for each in seen]
         if relative[:-1] == before:
-            found.looks.append(_look(measured, aim, relative[-1]))
+            found.looks.append(_look(measured, aim, relative[-1], rounds[-1]))
         else:  # what is usual moved
-            found.looks = [_look(each, aim, speed) for each, speed in zip(runs, relative, strict=True)]
+            found.looks = [_look(*each) for each in zip(runs, repeat(aim), relative, rounds)]
         before = relative
         look = found.looks[-1]
         times[look.load, measured.row.get("num_requests") or look.requests] += 1  # fewer are sent of a run that ends early
@@ -136,8 +140,8 @@ def search(
 def speeds(seen: Sequence[tuple[float | None, str | None]]) -> list[float]:
     """How fast the machine was in each run ÷ its usual speed, the median of all reference loads of the same kind.
 
-    A reference load is short, and noisy itself. So differences count by the share of their variance that its noise does not explain
-    (James and Stein's shrinkage), and not at all before there are three.
+    A reference load is short, and noisy itself. So differences count by the share of their variance that neither its noise nor chance
+    explains (James and Stein's shrinkage), and not at all before there are three.
 
     Args:
         seen: of each run the speed, by its reference load, and which load that was; runs after the same one have the same speed.
@@ -148,17 +152,19 @@ def speeds(seen: Sequence[tuple[float | None, str | None]]) -> list[float]:
         logs = list(dict.fromkeys(of_kind.values()))
         if len(logs) < _FEWEST_REFERENCES:
             continue
-        counts, usual = max(0.0, 1 - _REFERENCE_NOISE**2 / max(variance(logs), 1e-12)), median(logs)
+        most = _REFERENCE_NOISE**2 * variance_by_chance(len(logs) - 1, _BY_CHANCE)
+        counts, usual = max(0.0, 1 - most / max(variance(logs), 1e-12)), median(logs)
         for i, log in of_kind.items():
             found[i] = math.exp(counts * (log - usual))
     return found
 
 
-def _look(measured: Measured, aim: Aim, speed: float) -> Look:
+def _look(measured: Measured, aim: Aim, speed: float, number: int | None) -> Look:
+    """Args: speed: of the machine ÷ its usual one. number: of the round, by its first run."""
     row, reasons = measured.row, measured.reasons
     observation = None if reasons else observed(row, aim.slos, aim.failed_share, speed)
     if observation is not None:
-        observation = observation.at_usual_speed(speed, held=aim.held)
+        observation = replace(observation.at_usual_speed(speed, held=aim.held), round=number)
     return Look(row["level"], row["requests"], row["duration_s"] or 0.0, observation, reasons)
 
 

@@ -51,12 +51,12 @@ def state_text(session: Session) -> str:
 def _doing(session: Session) -> str:
     record, run = session.record, session.record.run
     if run is not None:
-        return f"measuring run {run.number} of {record.runs} ({load_text(run)}, {run.requests} requests)"
+        return f"measuring run {run.number}{'' if record.search else f' of {record.runs}'} ({load_text(run)}, {run.requests} requests)"
     return {
         "starting": f"starting {record.engine}",
         "warming up": "warming up",
         "reference load": "measuring the reference load",
-        "between runs": f"between runs ({_runs(record.finished)} of {record.runs})",
+        "between runs": f"between runs ({_runs(record.finished)}{'' if record.search else f' of {record.runs}'})",
     }.get(record.state, record.state)
 
 
@@ -104,8 +104,8 @@ def limits_text(session: Session) -> str:
 
 
 def left_text(session: Session) -> str:
-    """About how long the rest takes."""
-    if session.record.over or session.state == "stale":
+    """About how long the rest takes; empty for a search, of which nobody knows."""
+    if session.record.over or session.record.search or session.state == "stale":
         return ""
     if session.left_s is None:
         return "time left: known after the first run of a closed loop or burst" if session.record.state != "starting" else ""

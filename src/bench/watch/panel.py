@@ -59,12 +59,17 @@ def _session(session: Session) -> Panel:
         parts.append(Text(left))
     doubtful = sum(bool(run.failed or reasons) for run, reasons in session.verdicts)
     remarks = f", {doubtful} with remarks" if doubtful else ""
+    done = f"{len(session.verdicts)} of {record.runs} runs done{remarks}"
     study_done = min(record.study_done + len(session.verdicts), record.study_runs)
+    done += f"; of the study {study_done} of {record.study_runs}"
+    if record.search:  # nobody knows how many runs follow
+        done = f"runs done: {len(session.verdicts)}{remarks}; searching"
+        parts.append(Text(record.search))
     elsewhere = "" if session.here else f" on {record.host}"
     return Panel(
         Group(*parts),
         title=f"[bold]{record.deployment}[/]  session {record.place} of {record.sessions}{elsewhere}",
-        subtitle=f"{len(session.verdicts)} of {record.runs} runs done{remarks}; of the study {study_done} of {record.study_runs}",
+        subtitle=done,
         title_align="left",
         subtitle_align="left",
         border_style="red" if stale else "blue",
