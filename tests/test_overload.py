@@ -21,6 +21,7 @@ from bench.measure.recording import record_run
 from bench.parse import parse_run
 from bench.records.request import read_requests
 from bench.records.run import read_record
+from bench.search import Budget, Measured, search
 from bench.search.observation import GROWTH, observed
 from bench.search.placing import Aim, Step, place
 from bench.study import Paths, Plan, Workload, load_config, load_workload, parse_slo
@@ -325,3 +326,17 @@ def test_latencies_of_runs_that_were_stopped_are_not_compared(summary):
     ]
     assert set(compare(*sides).pairs["metric"]) == {TOKENS}
     assert "ttft_p50_s" in set(compare(*(side.with_columns(stopped_at_s=None) for side in sides)).pairs["metric"])
+
+
+def test_a_search_asks_for_no_run_twice_though_fewer_requests_are_sent():
+    """The nth run of a load and a number of requests is another one than the first: it is known by what was asked for."""
+    asked = []
+
+    def measure(load, requests, time):
+        asked.append((load, requests, time))
+        found = row(load, 0.06, why="grows", stopped_at_s=12.0)
+        return Measured({**found, "steady_growth_error": 0.1, "requests": 120, "num_requests": requests, "duration_s": 9.0})
+
+    aim = Aim([SLO], 0.01, held=False, precision=0.1, start=4.0, lowest=4.0, highest=512.0)
+    search(aim, Budget(4, 1e9), measure)
+    assert len({each[:2] for each in asked}) < len(asked) == len(set(asked))
