@@ -11,6 +11,7 @@ from statistics import median, variance
 from typing import Any
 
 import polars as pl
+from threadpoolctl import threadpool_limits
 
 from bench.search.observation import Observation, observed
 from bench.search.placing import Aim, Answer, Step, Why
@@ -113,6 +114,20 @@ def search(
         known: what was measured before.
         report: gets each run, with the answer so far of the target that asked for it, and that target's name.
     """
+    with threadpool_limits(
+        limits=1, user_api="blas"
+    ):  # matrices are small: on two busy cores more threads took ten times as long
+        return _search(aim, budget, measure, known, report, targets)
+
+
+def _search(
+    aim: Aim,
+    budget: Budget,
+    measure: Callable[[float, int, int], Measured],
+    known: Sequence[Measured],
+    report: Callable[[Look, Answer, str], None],
+    targets: Sequence[Target],
+) -> Found:
     found = Found({})
     times: Counter[tuple[float, int]] = Counter()
     runs: list[Measured] = []
