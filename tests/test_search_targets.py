@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from bench.search.search import Look
 from bench.search.targets import KvCacheTarget, SloTarget
 from bench.search.throughput import RateTarget, ThroughputTarget
 from bench.study import parse_slo
+from bench.study.search import Search
 from bench.words.searches import answer, search_ended, search_limit
 
 AIM = Aim([], 0.01, True, 0.1, 1.0, 1.0, 256.0)
@@ -86,6 +88,23 @@ def test_loads_climb_until_more_load_adds_nothing():
     assert [(found.why, found.low) for found in rising.answers.values()] == [("above", 256), ("above", 256)]
 
 
+@pytest.mark.parametrize("highest", [3.0, 5.0, 7.0, 9.0])
+def test_a_low_bound_is_reached_in_a_few_runs(highest):
+    found = search(
+        replace(AIM, highest=highest),
+        Budget(40, 1e9),
+        measuring(lambda load: {"steady_tokens_per_s": 10 * load}),
+        targets=CURVE[:1],
+    )
+    assert (found.answer.why, found.answer.low) == ("above", highest)
+    assert len(found.looks) <= 6
+
+
+def test_what_is_compared_with_one_request_alone_needs_a_run_of_it():
+    with pytest.raises(ValueError, match="equilibrium compares with one request alone"):
+        Search(targets=["equilibrium"], start=8, lowest=8)
+
+
 def test_a_peak_between_two_loads_is_looked_for():
     """At 32 and 64 throughput is alike, and 40 % higher at 45."""
     step = ThroughputTarget().place(
@@ -134,7 +153,16 @@ def test_the_load_that_fills_the_kv_cache_is_tried_as_soon_as_one_run_shows_what
 
 def test_without_telemetry_nothing_is_claimed_of_the_kv_cache():
     found = search(AIM, Budget(40, 1e9), measuring(lambda _: {}), targets=[KvCacheTarget()])
-    assert (found.answer, len(found.looks)) == (Answer(0.0, 0.0, math.inf, "unmeasured"), 1)
+    assert (found.answer, len(found.looks)) == (Answer(0.0, 0.0, math.inf, "unmeasured"), 3)
+
+
+def test_a_run_without_telemetry_takes_nothing_from_what_others_showed():
+    def gaps(load):
+        return {} if load == 40 else {"kv_usage_peak": min(1.0, load / 40), "preemptions": int(load > 40)}
+
+    found = search(AIM, Budget(40, 1e9), measuring(gaps), targets=[KvCacheTarget()])
+    assert found.answer.why != "unmeasured"
+    assert found.answer.low <= 40 <= found.answer.high
 
 
 def test_a_cache_that_no_load_fills_is_found_out():
@@ -206,7 +234,7 @@ def record(**changed):
         ),
         (
             {"target": "throughput", "why": "above", "low": 96, "high": None, "top": 12.34},
-            "still rises at 96 in flight, the highest load",
+            "may still rise at 96 in flight, the highest load",
         ),
         (
             {"target": "throughput", "axis": "request_rate"},

@@ -106,8 +106,9 @@ def compare(
     ours, theirs = (_prepared(side) for side in (baseline, candidate))
     both = _in_order(ours.join(theirs, on=_RUN, suffix="_candidate", maintain_order="left"))
     comparable = both.join(failed.filter(~pl.col("alike")), on=CONFIGURATION, how="anti", maintain_order="left")
-    # Requests pile up in a run that ends early: how long they took says how long it lasted.
-    whole = comparable.filter(pl.col("stopped_at_s").is_null() & pl.col("stopped_at_s_candidate").is_null())
+    # Requests pile up in a run that ends early: how long they took shows how long it lasted. Of one side alone, that is the slower one,
+    # and it would have been slower still.
+    whole = comparable.filter(pl.col("stopped_at_s").is_null() | pl.col("stopped_at_s_candidate").is_null())
     pairs = pl.concat([_log_ratios(whole if METRICS[metric].unit == "s" else comparable, metric) for metric in metrics])
     found = set(pairs["metric"])
     measured = baseline.select(CONFIGURATION).unique(maintain_order=True).join(candidate, on=CONFIGURATION, how="semi")

@@ -441,6 +441,7 @@ class Loop:
         self._left -= withdrawn
         self._to_send -= withdrawn
         self.stopped, self._overload = moment, None
+        self._arm()
 
     def _over(self, deadline: float, exchange: Exchange, connection: Connection) -> bool:
         """Whether that sending of an exchange has ended: its connection carries something else, or the same sent again."""

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from bench.search.belief import Floats
 from bench.search.observation import Excess, Observation
-from bench.search.placing import Aim, Answer, Step
+from bench.search.placing import Aim, Answer, Step, level_of
 
 if TYPE_CHECKING:
     from bench.search.search import Look
 
-__all__ = ["Curve", "Key", "Levels", "balanced", "in_places", "level_of", "near", "unmeasured"]
+__all__ = ["Curve", "Key", "Levels", "balanced", "in_places", "near", "unmeasured"]
 
 _NOTHING = 0.01  # of the most tokens/s: what counts as none
 _NOISE = 0.02  # of a run whose own error is not known
@@ -135,20 +135,18 @@ def near(curve: Curve, middle: float, but: Sequence[float] = ()) -> int:
     """Runs about the crossing. Args: but: loads that do not count."""
     if not 0 < middle < math.inf:
         return 0
-    near = np.abs(np.log(curve.load / middle)) < _NEARBY
-    return int(np.sum(near & ~np.isin(curve.load, list(but))))
+    about = np.abs(np.log(curve.load / middle)) < _NEARBY
+    return int(np.sum(about & ~np.isin(curve.load, list(but))))
 
 
 def balanced(found: Answer | Step, curve: Curve, middle: float, aim: Aim) -> Answer | Step:
-    """A run at the other end of the interval, where its end has been looked at often, and that one has not."""
+    """The run to measure, or one on the other side of the middle, as far from it, if that side has far fewer runs."""
     if isinstance(found, Answer) or not found.near or not 0 < middle < math.inf:
         return found
     other = middle * middle / found.load
-    other = float(math.ceil(other) if other > middle else math.floor(other)) if aim.held else level_of(other, aim)
+    if aim.held:
+        other = max(round(other), math.ceil(middle)) if other > middle else min(round(other), math.floor(middle))
+    other = level_of(other, aim)
     if not aim.lowest <= other <= aim.highest or curve.count(found.load) <= _OFTEN * (curve.count(other) + 1):
         return found
     return Step(other, near=True)
-
-
-def level_of(load: float, aim: Aim) -> float:
-    return float(math.floor(load)) if aim.held else float(f"{load:.3g}")

@@ -24,12 +24,14 @@ __all__ = ["EquilibriumTarget"]
 
 
 class EquilibriumTarget(Target):
-    """The lowest load at which a request gets less than 80 % of the throughput that one at the lowest load gets. Closed loops alone."""
+    """The lowest load at which a request gets less than 80 % of what it gets alone. Of closed loops."""
 
     name = EQUILIBRIUM
 
     def shown(self, looks: Sequence[Look], aim: Aim) -> list[Observation | None]:
         curve = Curve.of(looks)
+        if not curve.count(aim.lowest):  # nothing to compare with
+            return [None] * len(looks)
         return in_places(curve, curve.observations(self.name, _excesses(curve, aim.lowest)), len(looks))
 
     def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
@@ -42,7 +44,7 @@ class EquilibriumTarget(Target):
         found = balanced(first_with(place(self.observations(looks, aim), aim, belief), aim), curve, belief.middle, aim)
         if isinstance(found, Step) and found.near and curve.count(aim.lowest) < near(curve, belief.middle):
             return Step(aim.lowest, near=False)  # the measure of all others
-        return found if isinstance(found, Step) else self._proportional(found, aim)
+        return found
 
     def so_far(self, looks: Sequence[Look], aim: Aim, why: Why) -> Answer:
         curve = Curve.of(looks)
@@ -52,18 +54,12 @@ class EquilibriumTarget(Target):
         assert isinstance(found, Answer)
         return found
 
-    def _proportional(self, found: Answer, aim: Aim) -> Answer:
-        """The answer, unless the lowest load itself may lie beyond the proportional part. One request alone is proportional."""
-        if aim.lowest > 1 and found.why == "found" and found.limit <= 2 * aim.lowest:
-            return Answer(0.0, 0.0, found.high, "below")
-        return found
-
 
 def _excesses(curve: Curve, lowest: float) -> Floats:
     """Logarithm of 80 % of what a request gets at the lowest load ÷ what it gets in each run."""
     each = curve.log - np.log(curve.load)
     alone = each[curve.load == lowest]
-    excesses: Floats = (float(alone.mean()) if len(alone) else 0.0) + math.log(PROPORTIONAL) - each
+    excesses: Floats = float(alone.mean()) + math.log(PROPORTIONAL) - each
     return excesses
 
 

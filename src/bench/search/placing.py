@@ -11,7 +11,7 @@ from bench.search.belief import Belief, believe
 from bench.search.observation import GROWTH, Observation
 from bench.study import Slo
 
-__all__ = ["Aim", "Answer", "Step", "Why", "answer_so_far", "lowest_load", "place"]
+__all__ = ["Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "lowest_load", "place"]
 
 Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short"]
 
@@ -122,12 +122,12 @@ def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None =
         if top >= aim.highest:
             return _beyond(belief, aim.highest) or Step(aim.highest, near=True)
         middle = max(_LEAST_CLIMB * top, min(climb * top, belief.middle))
-        return Step(min(aim.highest, _level(middle, aim, up=True)), near=False)
+        return Step(min(aim.highest, level_of(middle, aim, up=True)), near=False)
     if belief.below(bottom) > 1 / 2:
         if bottom <= aim.lowest:
             return _beyond(belief, aim.lowest) or Step(aim.lowest, near=True)
         middle = min(bottom / _LEAST_CLIMB, max(bottom / _CLIMB, belief.middle))
-        return Step(max(aim.lowest, _level(middle, aim)), near=False)
+        return Step(max(aim.lowest, level_of(middle, aim)), near=False)
     answer = _interval(belief, aim, "found", top)
     known = math.isfinite(answer.high)
     narrow = known and (answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low))
@@ -190,24 +190,24 @@ def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
     middle = belief.middle
     if not math.isfinite(middle) or middle <= 0:
         middle = max(loads) * _LEAST_CLIMB if middle > 0 else min(loads) / _LEAST_CLIMB
-        return min(aim.highest, max(aim.lowest, _level(middle, aim)))
+        return min(aim.highest, max(aim.lowest, level_of(middle, aim)))
     if aim.held and middle * aim.precision < 1:
         ends = (float(math.floor(middle)), math.floor(middle) + 1.0)  # it is carried, and the next number is not
     else:
         ends = (middle * (1 - _WITHIN * aim.precision), middle * (1 + _WITHIN * aim.precision))
         if belief.below(ends[0]) + 1 - belief.below(ends[1]) > _WIDE:
             if sum(ends[0] < load < ends[1] for load in loads) < _ENOUGH_AMID:
-                return min(aim.highest, max(aim.lowest, _level(middle, aim)))
+                return min(aim.highest, max(aim.lowest, level_of(middle, aim)))
             ends = (max(belief.quantile(_TAIL), min(loads)), min(belief.quantile(1 - _TAIL), _LEAST_CLIMB * max(loads)))
             upper = ends[1] / middle > middle / ends[0]
-            return min(aim.highest, max(aim.lowest, _level(ends[upper], aim, up=upper)))
+            return min(aim.highest, max(aim.lowest, level_of(ends[upper], aim, up=upper)))
         if aim.held:
             ends = (math.floor(ends[0]), math.ceil(ends[1]))
     upper = 1 - belief.below(ends[1]) > belief.below(ends[0])
-    return min(aim.highest, max(aim.lowest, _level(ends[upper], aim)))
+    return min(aim.highest, max(aim.lowest, level_of(ends[upper], aim)))
 
 
-def _level(load: float, aim: Aim, *, up: bool = False) -> float:
+def level_of(load: float, aim: Aim, *, up: bool = False) -> float:
     """A load as a level: a whole number in flight, or a rate of three digits."""
     if not aim.held:
         return float(f"{load:.3g}")

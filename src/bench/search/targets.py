@@ -24,7 +24,7 @@ _SURE_SIDE, _SIDE_ERROR = 0.1, 0.03  # of the sign that a cache was full: it dec
 _FARTHEST = 64.0  # the longest step up by what one run's usage promises
 _LEAST_CLIMB = 1.3
 _WAITING = 1.5  # times what runs: so many in flight, and the cache still is not full
-_UNMEASURED = 3  # runs in a row that show nothing
+_UNMEASURED = 3  # runs, none of which shows the cache
 _COLUMNS = (
     "kv_usage_peak",
     "kv_usage_queued",
@@ -89,10 +89,9 @@ class KvCacheTarget(Target):
 
     def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
         judged = [look for look in looks if look.observation is not None]
-        last = judged[-_UNMEASURED:]
-        if judged and not any(full_cache(look.row) is not None for look in (last if len(last) == _UNMEASURED else judged)):
-            return Answer(0.0, 0.0, math.inf, "unmeasured")
         seen = self.observations(looks, aim)
+        if not seen and len(judged) >= _UNMEASURED:
+            return Answer(0.0, 0.0, math.inf, "unmeasured")
         if not seen:
             return Step(aim.start, near=False)
         if never := _never_full(judged):

@@ -12,9 +12,9 @@ import numpy as np
 
 from bench.analysis.regions import FLAT
 from bench.search.belief import Belief, Floats, believe_relative
-from bench.search.curve import Curve, Key, Levels, balanced, in_places, level_of, near, unmeasured
+from bench.search.curve import Curve, Key, Levels, balanced, in_places, near, unmeasured
 from bench.search.observation import GROWTH, Excess, Observation
-from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, place
+from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, level_of, place
 from bench.search.targets import Target, first_with
 from bench.study.search import THROUGHPUT
 
@@ -25,7 +25,7 @@ __all__ = ["RateTarget", "ThroughputTarget"]
 
 _SURE, _SURE_FALL = 1.64, 2.0  # standard errors: one-sided, 95 and 97.7 %
 _ENOUGH = 3  # runs of both loads: then the estimate decides whether the top is reached
-_APART = 2.2  # the top and what it is held against
+_APART = 3.0  # the top and what it is held against: about half of it, of small whole numbers less
 _FINE = 1.15  # between the best load and its neighbours
 _TOP = 0.03  # below the highest throughput: loads that show the top
 _GAIN = -math.log(FLAT)
@@ -157,6 +157,10 @@ class RateTarget(Target):
         growth = seen and seen.excesses.get(GROWTH)
         if seen is None or not (growth or seen.grows):
             return None
+        if (
+            growth and seen.grows and growth.value < 0
+        ):  # a run that ended early, of which too little is left to show by how much
+            growth = None
         # Where requests pile up in a run that is too short, the server may still have been filling.
         excesses: dict[str, Excess] = {self.name: growth, GROWTH: growth} if growth else {self.name: _MAY_STILL_FILL}
         return replace(seen, excesses=excesses)
@@ -185,7 +189,7 @@ def _fallen(levels: Levels) -> bool:
     """Whether the highest load surely carries less than a lower one."""
     best, error = max(levels.values())
     mean, own = levels[max(levels)]
-    return best - mean > 2 * math.hypot(error, own)
+    return best - mean > _SURE_FALL * math.hypot(error, own)
 
 
 def _tops_out(levels: Levels) -> bool:
@@ -202,8 +206,9 @@ def _climb(curve: Curve, levels: Levels, aim: Aim) -> Step | None:
     higher = None if top >= aim.highest else Step(min(aim.highest, level_of(2 * top, aim)), near=False)
     gain = _gain(levels)
     if gain is None:
-        if higher is None and top / 2 >= max(aim.lowest, 1):
-            return Step(level_of(top / 2, aim), near=False)
+        half_of_it = level_of(top / 2, aim)
+        if higher is None and half_of_it not in levels and half_of_it >= max(aim.lowest, 1):
+            return Step(half_of_it, near=False)
         return higher
     more, error, half = gain
     if more + _SURE * error < _GAIN:

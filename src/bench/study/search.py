@@ -59,6 +59,14 @@ class Search(Strict):
         return self
 
     @model_validator(mode="after")
+    def _alone(self) -> Search:
+        if EQUILIBRIUM in self.targets and (self.lowest or 1) > 1:
+            raise ValueError(
+                f"lowest is {self.lowest:g}, but the target equilibrium compares with one request alone; remove lowest, or that target"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _ordered(self) -> Search:
         if not (self.lowest or 0.0) <= self.start <= self.highest:
             raise ValueError(

@@ -130,8 +130,8 @@ class Workload(Strict):
     )
     stop_overloaded: bool = Field(
         default=False,
-        description="Open loop of single requests at a constant rate: end a run early once it is plainly overloaded, so that requests "
-        "pile up under any SLO. What was sent is answered; the rest is not sent. Runs of searches always end so.",
+        description="Open loop of single requests whose rate does not change: end a run early once it is plainly overloaded, so that "
+        "requests pile up under any SLO. What was sent is answered; the rest is not sent. Runs of searches always end so.",
     )
 
     @model_validator(mode="before")
@@ -177,7 +177,7 @@ class Workload(Strict):
              "with the "
              "server's own tokens between its turns; remove endpoint chat, or turns (an archetype's with `turns: null`)"),
             (self.stop_overloaded and not self.stoppable,
-             f"stop_overloaded belongs to single requests at a constant rate ({', '.join(OPEN)}); remove it, or turns, step and ramp"),
+             f"stop_overloaded belongs to single requests at one rate ({', '.join(OPEN)}); remove it, or turns, step and ramp"),
         )  # fmt: skip
         for wrong, message in rules:
             if wrong:

@@ -104,9 +104,9 @@ def target_text(target: str, limit: float, low: float, high: float, *, held: boo
             "open": f"the server keeps up with {_load(low, held)} or more",
         }.get(end, f"the server keeps up with {at}")
     return {
-        "above": f"throughput still rises at {_load(low, held)}, the highest load tried ({highest})",
+        "above": f"throughput may still rise at {_load(low, held)}, the highest load tried ({highest})",
         "below": f"{_FLAT} of the highest throughput, {highest}, is reached at {_load(high, held)}, the lowest load tried",
-        "open": f"throughput still rises at {_load(limit, held)} ({highest})",
+        "open": f"throughput may still rise at {_load(limit, held)} ({highest})",
     }.get(end, f"the highest throughput is {highest}; {_FLAT} of it is reached at {at}")
 
 
@@ -132,16 +132,17 @@ def search_ended(record: SearchRecord) -> str:
     """Why a search ended, and what would show more."""
     asked = f"± {shown_share(record.precision)}"
     within = record.target == SLO
+    further = "" if record.axis == "concurrency" and record.high == 1 else "; lower `lowest` to look further"
     why = {
         "found": f"as precise as asked ({asked})",
         "above": f"{'every load up to `highest` meets the SLOs' if within else '`highest` is reached'}; raise it to look further",
-        "below": "even the lowest load misses an SLO" if within else "`lowest` is reached; lower it to look further",
+        "below": "even the lowest load misses an SLO" if within else "reached at the lowest load tried" + further,
         "never": "no load fills it; `max_num_seqs` may bound what runs",
         "unmeasured": "the engine's metrics are not there, or lack the cache's usage"
         if record.target == KV_CACHE
         else "the server does not report how many tokens it made",
-        "runs": f"not yet {asked}: its `runs` are spent; with more, it goes on from here",
-        "seconds": f"not yet {asked}: its `seconds` are spent; with more, it goes on from here",
+        "runs": f"not surely {asked} yet: its `runs` are spent; with more, it goes on from here",
+        "seconds": f"not surely {asked} yet: its `seconds` are spent; with more, it goes on from here",
         "invalid": "three runs in a row cannot be trusted; `bench discard --invalid`, then the same command, goes on",
         "short": "no run was long enough to be judged; raise `runs`",
     }[record.why]

@@ -1,0 +1,195 @@
+"""The highest concurrency within an SLO on a real server: Saturate's search beside GuideLLM's and AIPerf's, and a dense grid.
+
+    snakemake --cores 1 results/deployments/tiny-mha/launch.json
+    python -m benchmarks.race --launch results/deployments/tiny-mha/launch.json --folder race
+
+One start of the server, one contender after the other, each as its documentation has it. The grid is what they are held against: levels
+from half of the search's limit to one and a half times it, a twentieth apart, five times in turn. Needs a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.engine import Server
+from bench.load.target import Target
+from bench.records.launch import read_launch
+from bench.search.observation import observed
+from bench.search.running import RunningServer
+from bench.statistics import isotonic
+from bench.study import parse_slo
+from benchmarks.client import peers
+from benchmarks.client.clients import CLIENTS
+
+_PROMPT, _OUTPUT = 128, 64
+_TTFT_MS, _TPOT_MS, _SHARE = 500, 40, 0.95  # the shares that both peers take by default
+_START, _HIGHEST = 4, 128
+_PROBE_S = 60  # of GuideLLM, which has no default
+_LEAST_ROUNDS, _NEAR, _LATENCIES = 5, 400, 24
+_DRAWS = 1000
+_CONTENDERS = ("search", "guidellm", "aiperf", "grid")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a contender found: the limit, its interval where it has one, its runs, and how long it took (s)."""
+
+    limit: float
+    low: float | None
+    high: float | None
+    runs: int
+    seconds: float
+
+
+def by_search(url: str, model: str, folder: Path) -> Result:
+    """`bench find`."""
+    command = [str(Path(sys.executable).parent / "bench"), "find", "--base-url", url, "--model", model, "--concurrency"]
+    command += [
+        "--prompt-length",
+        str(_PROMPT),
+        "--output-length",
+        str(_OUTPUT),
+        "--start",
+        str(_START),
+        "--most",
+        str(_HIGHEST),
+    ]
+    command += ["--slo", f"ttft_p{100 * _SHARE:.0f}={_TTFT_MS}ms", "--slo", f"tpot_p{100 * _SHARE:.0f}={_TPOT_MS}ms"]
+    command += ["--max-minutes", "60", "--json", "--output-dir", str(folder)]
+    began = time.monotonic()
+    found = json.loads(_call(command, folder))
+    return Result(found["limit"], found["low"], found["high"], len(found["runs"]), time.monotonic() - began)
+
+
+def by_guidellm(url: str, model: str, folder: Path) -> Result:
+    """Its goodput profile: doubles, then bisects to 10 %."""
+    command = [str(peers.environment(peers.GUIDELLM) / "guidellm"), "run", "--disable-console-interactive"]
+    command += ["--backend", f"kind=openai_http,target={url},model={model},request_format=/v1/completions"]
+    command += ["--profile", json.dumps({"kind": "goodput", "initial_streams": _START, "max_streams": _HIGHEST})]
+    command += ["--metrics", json.dumps({"kind": "generative", "slo": {"ttft_ms": _TTFT_MS, "tpot_ms": _TPOT_MS}})]
+    command += ["--constraint", f"kind=max_duration,seconds={_PROBE_S}"]
+    command += ["--data", f"kind=synthetic_text,prompt_tokens={_PROMPT},output_tokens={_OUTPUT}"]
+    command += ["--tokenizer", f"kind=huggingface_auto,model={peers.tokenizer()}"]
+    command += ["--output", f"kind=json,path={folder / 'reported.json'}"]
+    began = time.monotonic()
+    _call(command, folder, CLIENTS["guidellm"].environment)
+    seconds = time.monotonic() - began
+    (found,) = json.loads((folder / "reported.json").read_text())["conclusions"]
+    return Result(found["best_passing_streams"] or 0, None, None, len(found["probes"]), seconds)
+
+
+def by_aiperf(url: str, model: str, folder: Path) -> Result:
+    """Its recipe for the highest concurrency under an SLA, by defaults."""
+    command = [str(peers.environment(peers.AIPERF) / "aiperf"), "profile", "--model", model, "--url", url]
+    command += ["--endpoint-type", "completions", "--streaming", "--tokenizer", str(peers.tokenizer())]
+    command += ["--isl", str(_PROMPT), "--isl-stddev", "0", "--osl", str(_OUTPUT), "--osl-stddev", "0"]
+    command += ["--extra-inputs", "ignore_eos:true", "--use-server-token-count", "--ui", "none"]
+    command += ["--no-server-metrics", "--no-gpu-telemetry", "--artifact-dir", str(folder)]
+    command += ["--search-recipe", "max-concurrency-under-sla", "--ttft-sla-ms", str(_TTFT_MS), "--itl-sla-ms", str(_TPOT_MS)]
+    began = time.monotonic()
+    _call(command, folder, CLIENTS["aiperf"].environment)
+    seconds = time.monotonic() - began
+    (history,) = folder.rglob("search_history.json")
+    found: dict[str, Any] = json.loads(history.read_text())
+    best = (found["boundary_summary"] or {}).get("feasible_max")
+    return Result(best["value"] if best else 0, None, None, len(found["iterations"]), seconds)
+
+
+def by_grid(url: str, model: str, folder: Path, about: float) -> Result:
+    """Levels about a limit, in rounds; where the rising line through the excesses' medians crosses 0, with a bootstrap over rounds."""
+    slos = tuple(parse_slo(f"{name}_p{100 * _SHARE:.0f}={ms}ms") for name, ms in (("ttft", _TTFT_MS), ("tpot", _TPOT_MS)))
+    server = RunningServer(
+        target=Target(url, model, "none", {}),
+        workload={"arrival": "closed", "prompt_tokens": _PROMPT, "output_tokens": _OUTPUT},
+        held=True,
+        slos=slos,
+        folder=folder,
+        recording={"scrape_interval_s": 0.2},
+        version=None,
+        seed="grid",
+        vocabulary=1000,
+        timeout_s=600.0,
+        say=lambda *_: None,
+    )
+    levels = sorted({max(1, round(about * (0.5 + part / 20))) for part in range(21)})
+    excess = np.full((_LEAST_ROUNDS, len(levels)), math.nan)
+    began = time.monotonic()
+    for turn in range(_LEAST_ROUNDS):
+        for i, level in enumerate(levels):
+            seen = observed(server.measure(level, max(_NEAR, _LATENCIES * level), turn + 1).row, slos, 0.01)
+            if seen is not None:
+                excess[turn, i] = max(seen.excesses[slo.column].value for slo in slos)
+        print(f"grid: round {turn + 1} of {_LEAST_ROUNDS}", flush=True)
+    seconds = time.monotonic() - began
+    random = np.random.default_rng(1)
+    rounds = random.integers(0, _LEAST_ROUNDS, (_DRAWS, _LEAST_ROUNDS))
+    draws = sorted(_crossing(levels, excess[chosen]) for chosen in rounds)
+    low, high = draws[round(0.025 * _DRAWS)], draws[round(0.975 * _DRAWS) - 1]
+    return Result(_crossing(levels, excess), low, high, excess.size, seconds)
+
+
+def _crossing(levels: Sequence[int], excess: np.ndarray) -> float:
+    rising = isotonic(np.nanmedian(excess, axis=0), np.ones(len(levels)))
+    above = np.flatnonzero(rising > 0)
+    if not len(above) or not above[0]:
+        return float(levels[-1] if not len(above) else 0)
+    i = int(above[0])
+    share = -rising[i - 1] / (rising[i] - rising[i - 1])
+    return float(levels[i - 1] * (levels[i] / levels[i - 1]) ** share)
+
+
+def _call(command: Sequence[str], folder: Path, variables: dict[str, str] | None = None) -> str:
+    """Run a command; its words go to a file in `folder`. Returns what it wrote to its output."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | (variables or {}))
+    (folder / "said.txt").write_text(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
+    if done.returncode:
+        sys.exit(f"{command[0]} failed; {folder / 'said.txt'} has its words:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def main() -> None:
+    """Start the server, let each contender search, print what they found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--launch", type=Path, required=True, help="launch.json of the server's deployment")
+    parser.add_argument("--folder", type=Path, required=True, help="for what they write; results.json is kept and added to")
+    parser.add_argument("--contenders", nargs="+", choices=_CONTENDERS, default=list(_CONTENDERS))
+    parser.add_argument("--about", type=float, help="middle of the grid (default: the search's limit)")
+    options = parser.parse_args()
+    launch, folder = read_launch(options.launch), options.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / "results.json"
+    results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+    ways: dict[str, Callable[[str, str, Path], Result]] = {"search": by_search, "guidellm": by_guidellm, "aiperf": by_aiperf}
+    with Server(launch, cores=1, workers=1, log=folder / "server.log", ready_timeout_s=300.0, say=print) as server:
+        for name in options.contenders:
+            if name == "grid":
+                about = options.about or results["search"]["limit"]
+                found = by_grid(server.base_url, launch.served_name or launch.deployment, folder / name, about)
+            else:
+                found = ways[name](server.base_url, launch.served_name or launch.deployment, folder / name)
+            results[name] = vars(found)
+            kept.write_text(json.dumps(results, indent=1) + "\n")
+            print(name, found, flush=True)
+    truth = results.get("grid", {}).get("limit")
+    print("\n| contender | limit | interval | off the grid's | runs | minutes |\n|---|--:|--:|--:|--:|--:|")
+    for name, each in results.items():
+        interval = f"{each['low']:.3g} to {each['high']:.3g}" if each["low"] is not None else "none"
+        off = f"{100 * (each['limit'] / truth - 1):+.0f} %" if truth else "–"
+        print(f"| {name} | {each['limit']:.3g} | {interval} | {off} | {each['runs']} | {each['seconds'] / 60:.1f} |")
+
+
+if __name__ == "__main__":
+    main()
