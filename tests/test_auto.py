@@ -297,7 +297,7 @@ def test_select_narrows_searches_by_their_names(content):
         (lambda c: c["decision"].pop("slo"), "auto searches for the highest load within SLOs, and there are none"),
         (lambda c: c["study"]["ladders"][0].update(repeats=2), "a search repeats by itself what is in doubt"),
         (lambda c: c["study"]["ladders"][0].update(concurrency=[1]), "search belongs to `concurrency: auto`"),
-        (lambda c: c["study"]["ladders"][0]["search"].update(start=9, highest=8), "start is 9, which does not lie between"),
+        (lambda c: c["study"]["ladders"][0]["search"].update(start=9, highest=8), "start is 9, above highest"),
         (lambda c: c["workloads"].update(w=CONTENT["workloads"]["short"]), "sends bursts"),
         (lambda c: c["workloads"]["w"].update(turns={"count": 2, "new_tokens": 4}), "has turns, a step or a ramp"),
         (lambda c: c["study"]["ladders"][0].update(concurrency="Auto"), "input should be 'auto'"),

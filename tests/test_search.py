@@ -240,6 +240,22 @@ def test_a_search_ends_with_its_budget_and_says_so():
     assert search(aim(held=False, precision=0.02), Budget(99, 35.0), measure).answer.why == "seconds"
 
 
+def test_no_run_is_begun_that_would_take_longer_than_what_is_left():
+    random = np.random.default_rng(4)
+    longest = []
+
+    def measure(load, requests, _):
+        longest.append(requests / load)
+        values = random.lognormal(math.log(load / 12), 0.8, min(requests, 400))
+        return Measured({**row(values, level=load, requests=requests), "duration_s": requests / load})
+
+    free = search(aim(held=False, precision=0.02), Budget(20, 1e9), measure)
+    bound = free.seconds - 0.5 * longest[-1]
+    found = search(aim(held=False, precision=0.02), Budget(99, bound), measure)
+    assert found.answer.why == "seconds"
+    assert 0.5 * bound < found.seconds <= bound * 1.01
+
+
 def test_no_more_is_claimed_than_was_measured():
     """A budget that ends while loads still climb says what is carried, not what may be."""
     found = search(aim(), Budget(3, 1e9), lambda load, *_: Measured(row([0.05] * 400, level=load)))

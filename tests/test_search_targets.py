@@ -165,6 +165,14 @@ def test_a_run_without_telemetry_takes_nothing_from_what_others_showed():
     assert found.answer.low <= 40 <= found.answer.high
 
 
+def test_counts_of_a_run_whose_latencies_cannot_be_trusted_show_the_cache():
+    known = [Measured(row(load, kv_usage_peak=min(1.0, load / 40), preemptions=0, counts_valid=counted), ("the client was late",))
+             for load, counted in ((16, True), (48, True), (20, False))]  # fmt: skip
+    found = search(AIM, Budget(3, 1e9), lambda *_: pytest.fail("measured"), known, targets=[KvCacheTarget()])
+    assert (found.answer.low, found.answer.high) != (0.0, math.inf)
+    assert [seen is not None for seen in KvCacheTarget().shown(found.looks, AIM)] == [True, True, False]
+
+
 def test_a_cache_that_no_load_fills_is_found_out():
     def few_slots(load):
         return {"kv_usage_peak": min(load, 8) / 40, "preemptions": 0, "steady_running": min(load, 8), "steady_in_flight": load,
@@ -223,7 +231,10 @@ def record(**changed):
     ("changed", "words"),
     [
         ({"target": "kv_cache"}, "the KV cache is full from 34 in flight (32 to 36 at 95 % confidence)"),
-        ({"target": "kv_cache", "why": "unmeasured", "limit": 0, "low": 0, "high": None}, "not known: no run shows how full"),
+        (
+            {"target": "kv_cache", "why": "unmeasured", "limit": 0, "low": 0, "high": None},
+            "the load that fills the KV cache is not known: no run shows how full",
+        ),
         (
             {"target": "kv_cache", "why": "never", "limit": 64, "low": 64, "high": None},
             "at 64 in flight, requests wait for something else",

@@ -146,18 +146,19 @@ def _search(
             if len(found.answers) == len(targets):
                 return found
             if why := _spent(found, budget, began):
-                found.answers = {
-                    each.name: answer if isinstance(answer, Answer) else each.so_far(found.looks, aim, why)
-                    for each, answer in placed.items()
-                }
-                return found
+                return _ended(found, placed, aim, why)
             steps = [(each, it) for each, it in placed.items() if isinstance(it, Step)]
             target, step = steps[len(found.looks) % len(steps)]
-            requests = round(longer * aim.requests(step.load, latency_s, target.observations(found.looks, aim), near=step.near))
+            seen = target.observations(found.looks, aim)
+            requests = _fitting(
+                round(longer * aim.requests(step.load, latency_s, seen, near=step.near)), step.load, found, budget
+            )
+            if requests < aim.requests(step.load, latency_s, seen, near=False):
+                return _ended(found, placed, aim, "seconds")
             measured = measure(step.load, requests, times[step.load, requests] + 1)
         runs.append(measured)
-        seen = [(each.speed, each.reference) for each in runs]
-        relative, rounds = speeds(seen), [seen.index(each) if each[0] else None for each in seen]
+        references = [(each.speed, each.reference) for each in runs]
+        relative, rounds = speeds(references), [references.index(each) if each[0] else None for each in references]
         if relative[:-1] == before:
             found.looks.append(_look(measured, aim, relative[-1], rounds[-1]))
         else:  # what is usual moved
@@ -174,6 +175,25 @@ def _search(
             longer *= max(_LONGER, (measured.row.get("steady_needs_s") or 0.0) / max(look.seconds, 1e-3))
         if step is not None:
             report(look, target.so_far(found.looks, aim, "runs"), target.name)
+
+
+def _ended(found: Found, placed: Mapping[Target, Answer | Step], aim: Aim, why: Why) -> Found:
+    """What was found until the budget was spent."""
+    found.answers = {
+        each.name: answer if isinstance(answer, Answer) else each.so_far(found.looks, aim, why)
+        for each, answer in placed.items()
+    }
+    return found
+
+
+def _fitting(requests: int, load: float, found: Found, budget: Budget) -> int:
+    """As many of the requests as can be answered in the seconds that are left, at the pace of the run whose load is nearest."""
+    paced = [look for look in found.looks if look.seconds and look.requests]
+    if not paced:
+        return requests
+    nearest = min(paced, key=lambda look: abs(math.log(look.load / load)))
+    fit = (budget.seconds - found.seconds) * nearest.requests / nearest.seconds
+    return requests if fit >= requests else math.floor(fit)
 
 
 def speeds(seen: Sequence[tuple[float | None, str | None]]) -> list[float]:

@@ -88,7 +88,7 @@ class KvCacheTarget(Target):
         return [self._seen(look) for look in looks]
 
     def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
-        judged = [look for look in looks if look.observation is not None]
+        judged = [look for look in looks if _counted(look)]
         seen = self.observations(looks, aim)
         if not seen and len(judged) >= _UNMEASURED:
             return Answer(0.0, 0.0, math.inf, "unmeasured")
@@ -105,7 +105,7 @@ class KvCacheTarget(Target):
         return answer
 
     def _seen(self, look: Look) -> Observation | None:
-        full = None if look.observation is None else full_cache(look.row)
+        full = full_cache(look.row) if _counted(look) else None
         if full is None:
             return None
         row = look.row
@@ -115,6 +115,13 @@ class KvCacheTarget(Target):
         else:
             value = math.log(max(1e-3, row["kv_usage_peak"]) / SATURATED_KV_USAGE) - _SURE_SIDE
         return Observation(look.load, {self.name: Excess(value, _SIDE_ERROR)}, row["requests"])
+
+
+def _counted(look: Look) -> bool:
+    """Whether a run was long enough, and what the server counted in it can be trusted: of a late client, that is so."""
+    return look.observation is not None or bool(
+        look.reasons and look.row.get("counts_valid") and look.row.get("steady_why") != "short"
+    )
 
 
 def first_with(found: Answer | Step, aim: Aim) -> Answer | Step:

@@ -69,7 +69,6 @@ class Search(Strict):
     @model_validator(mode="after")
     def _ordered(self) -> Search:
         if not (self.lowest or 0.0) <= self.start <= self.highest:
-            raise ValueError(
-                f"start is {self.start:g}, which does not lie between lowest ({self.lowest or 0:g}) and highest ({self.highest:g})"
-            )
+            least = "" if self.lowest is None else f"below lowest ({self.lowest:g}) or "
+            raise ValueError(f"start is {self.start:g}, {least}above highest ({self.highest:g})")
         return self

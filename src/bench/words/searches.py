@@ -78,9 +78,10 @@ def target_text(target: str, limit: float, low: float, high: float, *, held: boo
     """
     highest = "" if top is None else f"{top:,.3g} tokens/s" if top < 1000 else f"{top:,.0f} tokens/s"
     if why == "unmeasured":
-        return f"not known: no run shows {'how full the KV cache was' if target == KV_CACHE else 'a throughput'}"
+        shown = "how full the KV cache was" if target == KV_CACHE else "a throughput"
+        return f"{looked_for(target, (), held=held)} is not known: no run shows {shown}"
     if math.isinf(high) and not (limit if target == THROUGHPUT else low):
-        return "not known"
+        return f"{looked_for(target, (), held=held)} is not known"
     at = limit_text(limit, low, high, held=held, why="found")
     end = "above" if why == "above" else "below" if why == "below" else "open" if math.isinf(high) else ""
     if why == "never":
