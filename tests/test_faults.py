@@ -414,6 +414,8 @@ from pathlib import Path
 from tests.faulty import Study
 study = Study(json.loads(sys.argv[1]), sys.argv[2])
 study.session()
+print("measured", flush=True)
+sys.stdin.read()  # until the other one has measured as well: it may replace a run
 print(json.dumps(study.finished()))
 """
 
@@ -427,7 +429,9 @@ def test_two_folders_that_share_a_store_measure_at_the_same_time(content, tmp_pa
             (tmp_path / name / Paths.STORE).symlink_to(tmp_path / "store")
             command = [sys.executable, "-c", SESSION, json.dumps(content), server.base_url]
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            sessions.append(subprocess.Popen(command, cwd=tmp_path / name, env=environment, stdout=subprocess.PIPE))
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            sessions.append(subprocess.Popen(command, cwd=tmp_path / name, env=environment, **pipes))
+        assert [session.stdout.readline() for session in sessions] == [b"measured\n"] * 2
         outputs = [session.communicate(timeout=120)[0] for session in sessions]
     assert [session.returncode for session in sessions] == [0, 0]
     assert [len(json.loads(output)) for output in outputs] == [2, 2]

@@ -99,9 +99,12 @@ def test_a_request_longer_than_a_slot_is_an_error(server):
 def test_it_runs_on_its_cores_and_ends_with_its_context(engine, checkpoint, tmp_path):
     with server_of(engine, tmp_path, checkpoint, max_num_seqs=1) as server:
         assert server.ready_s < 15
-        process = next(
-            p for p in psutil.Process().children(recursive=True) if p.cmdline()[1:2] == ["src/bench/engines/llama_server.py"]
-        )
+        port = server.base_url.rsplit(":", 1)[1]  # another test's server may run beside it
+        (process,) = [
+            p
+            for p in psutil.Process().children(recursive=True)
+            if p.cmdline()[1:2] == ["src/bench/engines/llama_server.py"] and port in p.cmdline()
+        ]
         assert process.cpu_affinity() == sorted(os.sched_getaffinity(0))[:1]
         begin = time.monotonic()
     assert time.monotonic() - begin < 5
