@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -39,26 +40,26 @@ _COLUMNS = (
 )
 
 
-class Target:
+class Target(ABC):
     """Something that is looked for: a load at which a rising curve crosses 0."""
 
     name: ClassVar[str]  # as configurations have it
 
+    @abstractmethod
     def shown(self, looks: Sequence[Look], aim: Aim) -> list[Observation | None]:
         """What each run shows of it; None where it shows nothing."""
-        raise NotImplementedError
 
     def observations(self, looks: Sequence[Look], aim: Aim) -> list[Observation]:
         """What the runs show of it."""
         return [seen for seen in self.shown(looks, aim) if seen is not None]
 
+    @abstractmethod
     def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
         """The next run, or the answer. It depends on the runs alone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def so_far(self, looks: Sequence[Look], aim: Aim, why: Why) -> Answer:
         """What is known when a search ends early."""
-        raise NotImplementedError
 
 
 class SloTarget(Target):
