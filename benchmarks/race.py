@@ -3,8 +3,9 @@
     snakemake --cores 1 results/deployments/tiny-mha/launch.json
     python -m benchmarks.race --launch results/deployments/tiny-mha/launch.json --folder race
 
-One start of the server, one contender after the other, each as its documentation has it. The grid is what they are held against: levels
-from half of the search's limit to one and a half times it, a twentieth apart, five times in turn. Needs a quiet machine.
+One start of the server, one contender after the other, each as its documentation has it. The grid is what they are held against:
+levels from half of the search's limit to one and a half times it, a tenth apart, in five rounds of an order of their own. Needs a
+quiet machine.
 """
 
 from __future__ import annotations
@@ -33,13 +34,34 @@ from bench.study import parse_slo
 from benchmarks.client import peers
 from benchmarks.client.clients import CLIENTS
 
-_PROMPT, _OUTPUT = 128, 64
-_TTFT_MS, _TPOT_MS, _SHARE = 500, 40, 0.95  # the shares that both peers take by default
+_SHARE = 0.95  # of the requests within each limit: what both peers take by default
 _START, _HIGHEST = 4, 128
 _PROBE_S = 60  # of GuideLLM, which has no default
-_LEAST_ROUNDS, _NEAR, _LATENCIES = 5, 400, 24
+_ROUNDS = 5  # of the grid
+_MINUTES = 20  # of the search, at most
 _DRAWS = 1000
 _CONTENDERS = ("search", "guidellm", "aiperf", "grid")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What all look for: tokens of each request, and the limits (ms) of TTFT and TPOT.
+
+    Attributes:
+        requests: of a run of the grid. precision: of the search (%).
+    """
+
+    prompt: int
+    output: int
+    ttft_ms: int
+    tpot_ms: int
+    requests: int
+    precision: float
+
+    @property
+    def slos(self) -> tuple[str, str]:
+        """As Saturate writes them."""
+        return f"ttft_p{100 * _SHARE:.0f}={self.ttft_ms}ms", f"tpot_p{100 * _SHARE:.0f}={self.tpot_ms}ms"
 
 
 @dataclass(frozen=True)
@@ -53,34 +75,26 @@ class Result:
     seconds: float
 
 
-def by_search(url: str, model: str, folder: Path) -> Result:
+def by_search(url: str, model: str, folder: Path, asked: Asked) -> Result:
     """`bench find`."""
     command = [str(Path(sys.executable).parent / "bench"), "find", "--base-url", url, "--model", model, "--concurrency"]
-    command += [
-        "--prompt-length",
-        str(_PROMPT),
-        "--output-length",
-        str(_OUTPUT),
-        "--start",
-        str(_START),
-        "--most",
-        str(_HIGHEST),
-    ]
-    command += ["--slo", f"ttft_p{100 * _SHARE:.0f}={_TTFT_MS}ms", "--slo", f"tpot_p{100 * _SHARE:.0f}={_TPOT_MS}ms"]
-    command += ["--max-minutes", "60", "--json", "--output-dir", str(folder)]
+    command += ["--prompt-length", str(asked.prompt), "--output-length", str(asked.output)]
+    command += ["--start", str(_START), "--most", str(_HIGHEST), *(text for slo in asked.slos for text in ("--slo", slo))]
+    command += ["--precision", str(asked.precision), "--max-minutes", str(_MINUTES), "--json", "--output-dir", str(folder)]
     began = time.monotonic()
     found = json.loads(_call(command, folder))
     return Result(found["limit"], found["low"], found["high"], len(found["runs"]), time.monotonic() - began)
 
 
-def by_guidellm(url: str, model: str, folder: Path) -> Result:
+def by_guidellm(url: str, model: str, folder: Path, asked: Asked) -> Result:
     """Its goodput profile: doubles, then bisects to 10 %."""
     command = [str(peers.environment(peers.GUIDELLM) / "guidellm"), "run", "--disable-console-interactive"]
     command += ["--backend", f"kind=openai_http,target={url},model={model},request_format=/v1/completions"]
     command += ["--profile", json.dumps({"kind": "goodput", "initial_streams": _START, "max_streams": _HIGHEST})]
-    command += ["--metrics", json.dumps({"kind": "generative", "slo": {"ttft_ms": _TTFT_MS, "tpot_ms": _TPOT_MS}})]
+    slo = {"ttft_ms": asked.ttft_ms, "tpot_ms": asked.tpot_ms}
+    command += ["--metrics", json.dumps({"kind": "generative", "slo": slo})]
     command += ["--constraint", f"kind=max_duration,seconds={_PROBE_S}"]
-    command += ["--data", f"kind=synthetic_text,prompt_tokens={_PROMPT},output_tokens={_OUTPUT}"]
+    command += ["--data", f"kind=synthetic_text,prompt_tokens={asked.prompt},output_tokens={asked.output}"]
     command += ["--tokenizer", f"kind=huggingface_auto,model={peers.tokenizer()}"]
     command += ["--output", f"kind=json,path={folder / 'reported.json'}"]
     began = time.monotonic()
@@ -90,14 +104,15 @@ def by_guidellm(url: str, model: str, folder: Path) -> Result:
     return Result(found["best_passing_streams"] or 0, None, None, len(found["probes"]), seconds)
 
 
-def by_aiperf(url: str, model: str, folder: Path) -> Result:
+def by_aiperf(url: str, model: str, folder: Path, asked: Asked) -> Result:
     """Its recipe for the highest concurrency under an SLA, by defaults."""
     command = [str(peers.environment(peers.AIPERF) / "aiperf"), "profile", "--model", model, "--url", url]
     command += ["--endpoint-type", "completions", "--streaming", "--tokenizer", str(peers.tokenizer())]
-    command += ["--isl", str(_PROMPT), "--isl-stddev", "0", "--osl", str(_OUTPUT), "--osl-stddev", "0"]
+    command += ["--isl", str(asked.prompt), "--isl-stddev", "0", "--osl", str(asked.output), "--osl-stddev", "0"]
     command += ["--extra-inputs", "ignore_eos:true", "--use-server-token-count", "--ui", "none"]
     command += ["--no-server-metrics", "--no-gpu-telemetry", "--artifact-dir", str(folder)]
-    command += ["--search-recipe", "max-concurrency-under-sla", "--ttft-sla-ms", str(_TTFT_MS), "--itl-sla-ms", str(_TPOT_MS)]
+    command += ["--search-recipe", "max-concurrency-under-sla"]
+    command += ["--ttft-sla-ms", str(asked.ttft_ms), "--itl-sla-ms", str(asked.tpot_ms)]
     began = time.monotonic()
     _call(command, folder, CLIENTS["aiperf"].environment)
     seconds = time.monotonic() - began
@@ -107,12 +122,12 @@ def by_aiperf(url: str, model: str, folder: Path) -> Result:
     return Result(best["value"] if best else 0, None, None, len(found["iterations"]), seconds)
 
 
-def by_grid(url: str, model: str, folder: Path, about: float) -> Result:
+def by_grid(url: str, model: str, folder: Path, asked: Asked, about: float) -> Result:
     """Levels about a limit, in rounds; where the rising line through the excesses' medians crosses 0, with a bootstrap over rounds."""
-    slos = tuple(parse_slo(f"{name}_p{100 * _SHARE:.0f}={ms}ms") for name, ms in (("ttft", _TTFT_MS), ("tpot", _TPOT_MS)))
+    slos = tuple(map(parse_slo, asked.slos))
     server = RunningServer(
         target=Target(url, model, "none", {}),
-        workload={"arrival": "closed", "prompt_tokens": _PROMPT, "output_tokens": _OUTPUT},
+        workload={"arrival": "closed", "prompt_tokens": asked.prompt, "output_tokens": asked.output},
         held=True,
         slos=slos,
         folder=folder,
@@ -124,17 +139,18 @@ def by_grid(url: str, model: str, folder: Path, about: float) -> Result:
         say=lambda *_: None,
     )
     levels = sorted({max(1, round(about * (0.5 + part / 20))) for part in range(21)})
-    excess = np.full((_LEAST_ROUNDS, len(levels)), math.nan)
+    excess = np.full((_ROUNDS, len(levels)), math.nan)
+    random = np.random.default_rng(1)
     began = time.monotonic()
-    for turn in range(_LEAST_ROUNDS):
-        for i, level in enumerate(levels):
-            seen = observed(server.measure(level, max(_NEAR, _LATENCIES * level), turn + 1).row, slos, 0.01)
+    for turn in range(_ROUNDS):
+        for i in random.permutation(len(levels)):
+            level = levels[i]
+            seen = observed(server.measure(level, asked.requests, turn + 1).row, slos, 0.01)
             if seen is not None:
                 excess[turn, i] = max(seen.excesses[slo.column].value for slo in slos)
-        print(f"grid: round {turn + 1} of {_LEAST_ROUNDS}", flush=True)
+        print(f"grid: round {turn + 1} of {_ROUNDS}", flush=True)
     seconds = time.monotonic() - began
-    random = np.random.default_rng(1)
-    rounds = random.integers(0, _LEAST_ROUNDS, (_DRAWS, _LEAST_ROUNDS))
+    rounds = random.integers(0, _ROUNDS, (_DRAWS, _ROUNDS))
     draws = sorted(_crossing(levels, excess[chosen]) for chosen in rounds)
     low, high = draws[round(0.025 * _DRAWS)], draws[round(0.975 * _DRAWS) - 1]
     return Result(_crossing(levels, excess), low, high, excess.size, seconds)
@@ -167,19 +183,32 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="for what they write; results.json is kept and added to")
     parser.add_argument("--contenders", nargs="+", choices=_CONTENDERS, default=list(_CONTENDERS))
     parser.add_argument("--about", type=float, help="middle of the grid (default: the search's limit)")
+    parser.add_argument(
+        "--lengths", nargs=2, type=int, default=[128, 64], metavar=("PROMPT", "OUTPUT"), help="tokens of a request"
+    )
+    parser.add_argument(
+        "--limits", nargs=2, type=int, default=[500, 40], metavar=("TTFT", "TPOT"), help="the SLOs' (ms), at P95"
+    )
+    parser.add_argument("--requests", type=int, default=400, help="of each run of the grid")
+    parser.add_argument("--precision", type=float, default=10, help="of the search (%%)")
     options = parser.parse_args()
+    asked = Asked(*options.lengths, *options.limits, options.requests, options.precision)
     launch, folder = read_launch(options.launch), options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "results.json"
     results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
-    ways: dict[str, Callable[[str, str, Path], Result]] = {"search": by_search, "guidellm": by_guidellm, "aiperf": by_aiperf}
+    ways: dict[str, Callable[[str, str, Path, Asked], Result]] = {
+        "search": by_search,
+        "guidellm": by_guidellm,
+        "aiperf": by_aiperf,
+    }
     with Server(launch, cores=1, workers=1, log=folder / "server.log", ready_timeout_s=300.0, say=print) as server:
         for name in options.contenders:
             if name == "grid":
                 about = options.about or results["search"]["limit"]
-                found = by_grid(server.base_url, launch.served_name or launch.deployment, folder / name, about)
+                found = by_grid(server.base_url, launch.served_name or launch.deployment, folder / name, asked, about)
             else:
-                found = ways[name](server.base_url, launch.served_name or launch.deployment, folder / name)
+                found = ways[name](server.base_url, launch.served_name or launch.deployment, folder / name, asked)
             results[name] = vars(found)
             kept.write_text(json.dumps(results, indent=1) + "\n")
             print(name, found, flush=True)

@@ -10,7 +10,9 @@ import pytest
 from bench.aggregate import aggregate
 from bench.figures import Results
 from bench.published import accelerators
+from bench.records.searches import SearchRecord
 from bench.report import write_report
+from bench.report.answers import answers
 from bench.report.findings import findings
 from bench.study import Decision
 from bench.study.config import Thresholds
@@ -86,6 +88,53 @@ def test_how_much_was_measured_at_c_max_and_what_would_narrow_it(summary):
     assert findings(study(summary), {}, {}).curves[0].sure == "400 requests in 1 run were judged there."
     above = {"levels": (1, 2), "ttft_p99_s": [0.1, 0.1]}
     assert findings(study(summary, a=above), {}, {}).curves[0].sure.endswith("Levels above 2 would establish the upper end.")
+
+
+def searched(**changed):
+    found = {
+        "name": "w_auto",
+        "workload": "short",
+        "digest": "d",
+        "axis": "concurrency",
+        "slos": ("TTFT P99 ≤ 1 s",),
+        "precision": 0.2,
+        "why": "found",
+        "limit": 3,
+        "low": 2,
+        "high": 3,
+        "seconds": 60,
+        "runs": (),
+    }
+    return SearchRecord(**{**found, **changed})  # fmt: skip
+
+
+def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
+    results = study(summary)
+    workload = results.runs["workload"][0]
+
+    def told(record):
+        found = findings(results, {}, {}, [("a", record)])
+        return found.curves[0], answers(results, found, [("a", record)])
+
+    curve, (capacity, *others) = told(searched(workload=workload))
+    limit = "A search puts the limit at 3 in flight (2 to 3 at 95 % confidence): 0 runs, 60 s under load: as precise as asked (± 20 %)."
+    assert curve.sure == limit
+    assert capacity.sure == (f"a: C_max, the highest load within the SLOs, is 2 of those measured. {limit}",)
+    assert "searches" not in {answer.name for answer in others}
+    # Of other SLOs, or of another target, it says nothing about C_max.
+    for other in (searched(workload=workload, slos=("TTFT P99 ≤ 2 s",)), searched(workload=workload, target="kv_cache")):
+        curve, (search, *_) = told(other)
+        assert curve.sure == "400 requests in 1 run were judged there."
+        assert search.name == "searches"
+
+
+def test_a_search_of_a_single_load_asks_for_no_second_one_by_hand(summary):
+    results = study(summary, a={"levels": (1,), "ttft_p99_s": [0.1]})
+    record = searched(workload=results.runs["workload"][0], why="runs", limit=1, low=1, high=None)
+    assert [answer.name for answer in answers(results, findings(results, {}, {}, [("a", record)]), [("a", record)])] == [
+        "searches"
+    ]
+    assert [answer.name for answer in answers(results, findings(results, {}, {}))] == ["alone"]
 
 
 def test_how_many_may_fail_is_the_decisions(summary):

@@ -5,7 +5,7 @@ Which question the runs ask is decided by the conditions by which they get figur
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import polars as pl
 
@@ -21,9 +21,10 @@ from bench.figures.conditions import (
     several_device_counts,
     with_and_without_streaming,
 )
+from bench.records.searches import SearchRecord
 from bench.report.findings import Curve, Findings
 from bench.study.workload import ALIKE
-from bench.words import advice, against, alone, carried, decisive, saturates, second_device, token_costs
+from bench.words import advice, against, alone, carried, decisive, saturates, searches, second_device, token_costs
 from bench.words import sustained as sustained_words
 from bench.words.answer import Answer, remedy_once
 from bench.words.loads import UNITS
@@ -35,21 +36,29 @@ _ASKED = ("family", "workload", "model", "engine", "tensor_parallel", "stream", 
 _SWEEPS = (lengths("prompt_fixed"), lengths("output_fixed"))
 
 
-def answers(results: Results, findings: Findings) -> list[Answer]:
-    """What the runs answer, the study's own question first."""
+def answers(results: Results, findings: Findings, searched: Sequence[tuple[str, SearchRecord]] = ()) -> list[Answer]:
+    """What the runs answer, the study's own question first.
+
+    Args:
+        searched: the deployment of each search, and what it found.
+    """
     rows = results.runs.select(_ASKED).to_dicts()
     found = [answer for answer in _answers(results, rows, findings) if answer.lines]
-    if left := _alone(results.runs, findings.curves, found):
+    # What a curve carries within the SLOs is answered once, with what its search says of it.
+    carried_there = [curve.searched for curve in _carried(results, findings)]
+    others = searches.answer((name, record) for name, record in searched if record not in carried_there)
+    found = [others, *found] if others.lines else found
+    if left := _alone(results.runs, findings.curves, found, {(name, record.workload) for name, record in searched}):
         found.append(alone.answer(left, UNITS))
     return remedy_once(found)
 
 
 def _answers(results: Results, rows: Rows, findings: Findings) -> Iterator[Answer]:
     runs, decision, curves = results.runs, results.decision, findings.curves
-    judged = [curve for curve in curves if curve.point]
-    sized = decision.peak_rps is not None and bool(judged)
+    carrying = _carried(results, findings)
+    sized = decision.peak_rps is not None and bool(carrying)
     if sized:
-        yield carried.answer(judged, decision.slos, decision.peak_rps)
+        yield carried.answer(carrying, decision.slos, decision.peak_rps)
     against_others = beside_baseline(rows) and any(not each.replica for each in results.comparisons.values())
     if against_others:
         yield against.answer(next(iter(runs.filter("baseline")["deployment"])), results.comparisons)
@@ -67,9 +76,8 @@ def _answers(results: Results, rows: Rows, findings: Findings) -> Iterator[Answe
         yield sustained_words.answer(
             sustained(open_loops, decision.slos, decision.failed_share), steps, decision.slos, decision.failed_share
         )
-    closed = [curve for curve in judged if curve.point and curve.point["axis"] == "concurrency"]
-    if closed and not sized:
-        yield carried.answer(closed, decision.slos, None)
+    if carrying and not sized:
+        yield carried.answer(carrying, decision.slos, None)
     full = [curve.saturation for curve in curves if curve.saturation and curve.saturation["axis"] == "concurrency"]
     compared = against_others or several_device_counts(rows)
     if full and (decision.slo or not compared):  # beside a comparison it is a detail, which the tables have
@@ -79,8 +87,18 @@ def _answers(results: Results, rows: Rows, findings: Findings) -> Iterator[Answe
         )
 
 
-def _alone(runs: pl.DataFrame, curves: list[Curve], found: list[Answer]) -> list[dict[str, object]]:
-    """The runs of which no answer speaks: of workloads that were measured at a single load."""
+def _carried(results: Results, findings: Findings) -> list[Curve]:
+    """The curves whose capacity is answered by itself: without a peak, an open loop's is that of the loads that it sustains."""
+    judged = [curve for curve in findings.curves if curve.point]
+    if results.decision.peak_rps is not None:
+        return judged
+    return [curve for curve in judged if curve.point and curve.point["axis"] == "concurrency"]
+
+
+def _alone(
+    runs: pl.DataFrame, curves: list[Curve], found: list[Answer], searched: Collection[tuple[str, str]]
+) -> list[dict[str, object]]:
+    """The runs of which no answer speaks: of workloads that were measured at a single load, and by no search."""
     spoken = {answer.name for answer in found}
     left = runs
     if "lengths" in spoken:
@@ -88,6 +106,6 @@ def _alone(runs: pl.DataFrame, curves: list[Curve], found: list[Answer]) -> list
         left = left.join(streamed_both_ways(runs), on=["deployment", "run"], how="anti", maintain_order="left")
     if "factors" in spoken:
         left = left.filter(~crossed())
-    known = {(curve.deployment, curve.workload) for curve in curves}
+    known = {*searched, *((curve.deployment, curve.workload) for curve in curves)}
     rows = left.filter(pl.col("recovered").is_null()).drop("judged").to_dicts()
     return [row for row in rows if (row["deployment"], row["workload"]) not in known]

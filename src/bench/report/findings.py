@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,10 @@ from bench.analysis.bands import Judged
 from bench.analysis.economics import Prices
 from bench.figures import Results
 from bench.models import Geometry
+from bench.records.searches import SearchRecord
 from bench.study import Deployment
-from bench.words import capacity, causes, fleet
+from bench.study.search import SLO
+from bench.words import capacity, causes, fleet, searches
 
 __all__ = ["Curve", "Findings", "findings"]
 
@@ -41,8 +43,9 @@ class Curve:
         point: row of `operating_points`; None without SLOs. saturation: row of `saturation`; None where no run can be trusted.
         limit: why it carries no more; None without SLOs. fleet: of `sized`; None without a peak, or where no load meets the SLOs.
         knee: row of `knees`. there: means at the operating point of `ttft_p50_s`, `ttft_p99_s`, its bound (null unless each run has
-            one), and `profit_per_h` (USD). burst: whether its arrivals are bursts. gpu: what a GPU of the fleet is called: a machine,
-            where the engine runs on a CPU. measured: the operating point, for Little's law.
+            one), and `profit_per_h` (USD). searched: what a search for the decision's SLOs found; None without one. burst: whether its
+            arrivals are bursts. gpu: what a GPU of the fleet is called: a machine, where the engine runs on a CPU. measured: the
+            operating point, for Little's law.
     """
 
     deployment: str
@@ -56,6 +59,7 @@ class Curve:
     there: Mapping[str, float | None]
     gpu: str
     measured: OperatingPoint | None
+    searched: SearchRecord | None
     burst: bool
 
     @property
@@ -70,7 +74,9 @@ class Curve:
 
     @property
     def sure(self) -> str:
-        """How much was measured at C_max, and what would narrow its bounds; empty where there is none."""
+        """How much was measured at C_max, and what would narrow its bounds or those of a search; empty where there is none."""
+        if self.searched:
+            return f"A search puts the limit at {searches.search_limit(self.searched)}: {searches.search_ended(self.searched)}."
         return capacity.evidence(self.point) if self.point else ""
 
     @property
@@ -84,7 +90,9 @@ class Curve:
     @property
     def remedy(self) -> str:
         """What would raise it; empty where nothing follows."""
-        return causes.remedy(self.limit) if self.limit else ""
+        if self.limit is None or (self.limit.cause == "none" and self.searched):  # the search has looked further
+            return ""
+        return causes.remedy(self.limit)
 
     @property
     def contradiction(self) -> str:
@@ -127,18 +135,26 @@ class Findings:
         return capacity.BURSTS if any(curve.burst for curve in self.curves) else ""
 
 
-def findings(results: Results, geometries: Mapping[str, Geometry], deployments: Mapping[str, Deployment]) -> Findings:
+def findings(
+    results: Results,
+    geometries: Mapping[str, Geometry],
+    deployments: Mapping[str, Deployment],
+    searched: Iterable[tuple[str, SearchRecord]] = (),
+) -> Findings:
     """What the results say.
 
     Args:
         geometries, deployments: by deployment, for the ceilings of speed; those that are missing have none.
+        searched: the deployment of each search, and what it found.
     """
     runs = results.runs
     memory = results.device.memory if results.device else None
     bands = {
         f"{run['deployment']}/{run['run']}": judge({**run, "device_memory_bytes": memory}) for run in runs.iter_rows(named=True)
     }
-    curves = _curves(results)
+    slos = tuple(map(str, results.decision.slos))
+    limits = {(name, record.workload): record for name, record in searched if record.target == SLO and record.slos == slos}
+    curves = _curves(results, limits)
     causes = {(curve.deployment, curve.workload): curve.limit.cause for curve in curves if curve.limit}
     return Findings(
         curves=curves,
@@ -153,7 +169,7 @@ def findings(results: Results, geometries: Mapping[str, Geometry], deployments: 
     )
 
 
-def _curves(results: Results) -> list[Curve]:
+def _curves(results: Results, searched: Mapping[tuple[str, str], SearchRecord]) -> list[Curve]:
     key = ("deployment", "workload")
     points = {tuple(row[k] for k in key): row for row in results.points.iter_rows(named=True)}
     saturates = {tuple(row[k] for k in key): row for row in results.saturation.iter_rows(named=True)}
@@ -177,6 +193,7 @@ def _curves(results: Results) -> list[Curve]:
                 there=_there(rows, point),
                 gpu="machine" if is_machine(first) else "GPU",
                 measured=measured,
+                searched=searched.get((deployment, workload)),
                 burst=first["arrival"] == "burst",
             )
         )

@@ -34,7 +34,6 @@ from bench.study.config import Thresholds
 from bench.words import advice, comparison, predictions, regions, trust
 from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
-from bench.words.searches import answer as search_answer
 from bench.words.searches import looked_for, search_ended, search_limit
 from bench.words.verdicts import PARTS, stopped
 
@@ -89,9 +88,9 @@ def write_report(
     """
     runs = results.runs.sort("deployment", "workload", "level", "repeat", maintain_order=True)
     known = [read_facts(path) for path in facts]
-    found = findings(results, geometries or {}, settings or {})
     searched = [(each.deployment, one) for file in searches if (each := read_searches(file)) for one in each.searches]
-    answered = [*filter(lambda each: each.lines, [search_answer(searched)]), *answers(results, found)]
+    found = findings(results, geometries or {}, settings or {}, searched)
+    answered = answers(results, found, searched)
     remedied = any(AGAIN in answer.do for answer in answered)
     context: dict[str, Any] = {
         "title": title,

@@ -21,6 +21,7 @@ from bench.statistics import variance_by_chance
 __all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "search", "speeds"]
 
 ROUND = 3  # runs between two reference loads
+_LONGEST = 0.1  # of the seconds, for one run
 _LONGER = 2.0  # times the requests of a run that was too short
 _INVALID_IN_A_ROW = 3
 _FIRST_LATENCY_S = 0.5  # until one is known
@@ -150,10 +151,10 @@ def _search(
             steps = [(each, it) for each, it in placed.items() if isinstance(it, Step)]
             target, step = steps[len(found.looks) % len(steps)]
             seen = target.observations(found.looks, aim)
-            requests = _fitting(
-                round(longer * aim.requests(step.load, latency_s, seen, near=step.near)), step.load, found, budget
-            )
-            if requests < aim.requests(step.load, latency_s, seen, near=False):
+            least = aim.requests(step.load, latency_s, seen, near=False)
+            wanted = round(longer * aim.requests(step.load, latency_s, seen, near=step.near))
+            requests = _fitting(wanted, least, step.load, found, budget)
+            if requests < least:
                 return _ended(found, placed, aim, "seconds")
             measured = measure(step.load, requests, times[step.load, requests] + 1)
         runs.append(measured)
@@ -186,14 +187,20 @@ def _ended(found: Found, placed: Mapping[Target, Answer | Step], aim: Aim, why: 
     return found
 
 
-def _fitting(requests: int, load: float, found: Found, budget: Budget) -> int:
-    """As many of the requests as can be answered in the seconds that are left, at the pace of the run whose load is nearest."""
+def _fitting(requests: int, least: int, load: float, found: Found, budget: Budget) -> int:
+    """As many of the requests as can be answered in the seconds that are left, and beyond `least` in a tenth of all, at the pace of the
+    run whose load is nearest.
+
+    Where neighbours are alike for long, a run that tells as much as asked would leave no time for a second one; and what runs differ by
+    on a real machine no single one shows, however long.
+    """
     paced = [look for look in found.looks if look.seconds and look.requests]
     if not paced:
         return requests
     nearest = min(paced, key=lambda look: abs(math.log(look.load / load)))
-    fit = (budget.seconds - found.seconds) * nearest.requests / nearest.seconds
-    return requests if fit >= requests else math.floor(fit)
+    pace = nearest.requests / nearest.seconds
+    longest = max(least, _LONGEST * budget.seconds * pace)
+    return math.floor(min(requests, longest, (budget.seconds - found.seconds) * pace))
 
 
 def speeds(seen: Sequence[tuple[float | None, str | None]]) -> list[float]:

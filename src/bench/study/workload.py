@@ -89,8 +89,8 @@ class Workload(Strict):
     num_requests: Count | Literal["auto"] | None = Field(
         default=None,
         description="Requests of a closed loop, at least its highest level, or of an open loop without `duration_s`; "
-        "with `turns`, conversations. `auto`: over all repeats of a level 90 for a P90, 180 for a P95 and 920 for a "
-        "P99, the strictest in `decision.slo` (2.5 times the fewest that can show at 95 % confidence that it is met, more for bursty "
+        "with `turns`, conversations. A search sends as many as it needs instead. `auto`, the default: over all repeats of a level "
+        "90 for a P90, 180 for a P95 and 920 for a P99, the strictest in `decision.slo` (2.5 times the fewest that can show at 95 % confidence that it is met, more for bursty "
         "arrivals; 250 without an SLO), and in each run of a closed loop at least five times its level. `bench runs` shows the number.",
     )
     duration_s: Annotated[float, Field(gt=0)] | None = Field(
@@ -136,6 +136,14 @@ class Workload(Strict):
 
     @model_validator(mode="before")
     @classmethod
+    def _as_many_as_needed(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or content.get("arrival") not in ("closed", *OPEN):
+            return content
+        named = content.get("num_requests") is not None or content.get("duration_s") is not None
+        return content if named else {**content, "num_requests": "auto"}
+
+    @model_validator(mode="before")
+    @classmethod
     def _preset(cls, content: Any) -> Any:
         name = content.get("archetype") if isinstance(content, dict) else None
         if isinstance(name, str) and name in ARCHETYPES:
@@ -152,13 +160,11 @@ class Workload(Strict):
     def _keys_of_arrival(self) -> Workload:
         opened = self.arrival in OPEN
         rules = (
-            (self.arrival == "closed" and self.num_requests is None,
-             "arrival closed needs num_requests, the number of requests after which a run ends"),
             (self.arrival in ("burst", "trace") and self.num_requests is not None,
              f"num_requests belongs to closed and open loops; a {self.arrival} sends "
              + ("as many requests as its level" if self.arrival == "burst" else "what its file holds")),
-            (opened and (self.num_requests is None) == (self.duration_s is None),
-             f"arrival {self.arrival} needs num_requests or duration_s, one of them"),
+            (opened and self.num_requests is not None and self.duration_s is not None,
+             "both num_requests and duration_s are given; keep one"),
             (not opened and self.duration_s is not None, f"duration_s belongs to {', '.join(OPEN)}, not to {self.arrival}"),
             ((self.arrival in _SHAPED) != (self.burstiness is not None), f"arrival {' or '.join(_SHAPED)} and burstiness go together"),
             ((self.arrival == "trace") != (self.trace is not None), "arrival trace and trace, its file, go together"),

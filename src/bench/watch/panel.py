@@ -63,7 +63,7 @@ def _session(session: Session) -> Panel:
     study_done = min(record.study_done + len(session.verdicts), record.study_runs)
     done += f"; of the study {study_done} of {record.study_runs}"
     if record.search:  # nobody knows how many runs follow
-        done = f"runs done: {len(session.verdicts)}{remarks}; searching"
+        done = f"runs done: {len(session.verdicts)}{remarks}{'' if stale else '; searching'}"
         parts.append(Text(record.search))
     elsewhere = "" if session.here else f" on {record.host}"
     return Panel(

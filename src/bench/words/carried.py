@@ -30,6 +30,8 @@ class Carries(Protocol):
     @property
     def remedy(self) -> str: ...
     @property
+    def searched(self) -> object | None: ...
+    @property
     def fleet(self) -> Mapping[str, Any] | None: ...
     @property
     def burst(self) -> bool: ...
@@ -110,7 +112,10 @@ def _takes(curve: Carries) -> str:
 
 def _bounds(curve: Carries) -> str:
     assert curve.point
-    return f"C_max, the highest load within the SLOs, is {c_max(curve.point)}; "
+    highest = "C_max, the highest load within the SLOs, is"
+    if curve.searched:
+        return f"{highest} {curve.point['c_max']:g} of those measured. " if curve.point["c_max"] is not None else ""
+    return f"{highest} {c_max(curve.point)}; "
 
 
 def _lower_case(text: str) -> str:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from bench.study import Slo
 from bench.words.loads import count_text
 
 __all__ = [
     "efficiency_title",
     "fleet_title",
     "invalid_note",
+    "margin_title",
     "pairs_note",
     "prediction_title",
     "saturation_title",
@@ -81,6 +83,22 @@ def fleet_title(peak: float, instances: Sequence[int]) -> str | None:
         return None
     one = "" if set(instances) == {1} else "s"
     return f"A peak of {peak:,g} requests/s takes {_listed(instances)} instance{one}"
+
+
+def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
+    """Which SLO ends the load; None where a curve's end is not known, or curves differ, or several are missed at once.
+
+    Args:
+        points: rows of `bench.analysis.operating_points`.
+    """
+    ends = [
+        None if row["kind"] not in ("found", "below") else [miss["by"] for miss in row["missed"]] for row in points.to_dicts()
+    ]
+    first = ends[0] if ends else None
+    slo = next((slo for slo in slos if first == [slo.column]), None)
+    if slo is None or any(end != first for end in ends):
+        return None
+    return f"{slo} ends the load" + (f" of all {len(ends)} curves" if len(ends) > 1 else "")
 
 
 def throughput_title(saturation: pl.DataFrame, unit: str) -> str | None:

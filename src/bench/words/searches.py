@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from bench.analysis.regions import FLAT, PROPORTIONAL
 from bench.errors import shown_share
 from bench.records.searches import SearchRecord
+from bench.shipped import BENCH
 from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, THROUGHPUT
 from bench.words.answer import Answer, shortened
 from bench.words.loads import count_text
@@ -144,7 +145,8 @@ def search_ended(record: SearchRecord) -> str:
         else "the server does not report how many tokens it made",
         "runs": f"not surely {asked} yet: its `runs` are spent; with more, it goes on from here",
         "seconds": f"not surely {asked} yet: its `seconds` are spent; with more, it goes on from here",
-        "invalid": "three runs in a row cannot be trusted; `bench discard --invalid`, then the same command, goes on",
+        "invalid": f"three runs in a row cannot be trusted, for the reasons listed below; `{BENCH} discard --invalid`, then the same "
+        "command, goes on. Where other users' work disturbs it and cannot be ended, raise `thresholds.other_share`",
         "short": "no run was long enough to be judged; raise `runs`",
     }[record.why]
     return f"{count_text(len(record.runs), 'run')}, {record.seconds:.0f} s under load: {why}"
