@@ -90,8 +90,9 @@ class Workload(Strict):
         default=None,
         description="Requests of a closed loop, at least its highest level, or of an open loop without `duration_s`; "
         "with `turns`, conversations. A search sends as many as it needs instead. `auto`, the default: over all repeats of a level "
-        "90 for a P90, 180 for a P95 and 920 for a P99, the strictest in `decision.slo` (2.5 times the fewest that can show at 95 % confidence that it is met, more for bursty "
-        "arrivals; 250 without an SLO), and in each run of a closed loop at least five times its level. `bench runs` shows the number.",
+        "90 for a P90, 180 for a P95 and 920 for a P99, the strictest in `decision.slo` (2.5 times the fewest that can show at 95 % "
+        "confidence that it is met, more for bursty arrivals; 250 without an SLO), and in each run of a closed loop at least five "
+        "times its level. `bench runs` shows the number.",
     )
     duration_s: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="Open loop: how long requests are sent (s), in place of `num_requests`."

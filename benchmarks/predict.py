@@ -1,0 +1,191 @@
+"""How far `bench predict` is off, and how often its intervals hold, on engines whose truth is planted.
+
+    python -m benchmarks.predict                 # 40 engines; some ten minutes on two cores
+    python -m benchmarks.predict --engines 8 --seed 2
+
+Each engine has step times, limits and noise of its own (`benchmarks.naive_engine`, which shares no code with the replay). A model is
+calibrated on bursts of one and of many requests and on two closed loops; then loads are predicted that it has not seen, and measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from bench.load.schedule import PlannedRequest
+from bench.predict.calibrate import MeasuredRun, calibrate
+from bench.predict.judge import measured, self_judged
+from bench.predict.predict import predict
+from bench.predict.replay import Limits
+from bench.predict.step_time import StepTime
+from benchmarks.naive_engine import serve
+
+Request = tuple[int, int, int, float]
+METRICS = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s")
+_AGAIN = 1000  # of a seed: the same load once more
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A server's truth. Attributes: step_noise, run_noise: standard deviations of ln time. prompt, output: usual lengths (tokens)."""
+
+    step: StepTime
+    limits: Limits
+    step_noise: float
+    run_noise: float
+    prompt: int
+    output: int
+
+    def run(self, requests: Sequence[Request], *, held: int | None, seed: int, workload: str, level: float) -> MeasuredRun:
+        """Measure a load."""
+        random = np.random.default_rng(seed)
+        speed = math.exp(self.run_noise * random.standard_normal())
+        table = serve(
+            requests,
+            lambda **computed: speed * self.step.seconds(**computed),
+            tokens=self.limits.tokens,
+            sequences=self.limits.sequences,
+            blocks=self.limits.blocks,
+            block_size=self.limits.block_size,
+            held=held,
+            random=random,
+            noise=self.step_noise,
+        )
+        arrival = "closed" if held else "poisson" if workload != "burst" else "burst"
+        return MeasuredRun(f"{workload}-{level:g}-{seed}", {"arrival": arrival, "level": level, "workload": workload}, table)
+
+
+def drawn_engine(seed: int) -> Engine:
+    """An engine of random speed and size; two in three have KV blocks, the others slots."""
+    random = np.random.default_rng(seed)
+    slope = math.exp(random.uniform(math.log(5e-5), math.log(4e-4)))
+    step = StepTime(
+        idle_s=0.0,
+        fixed_s=random.uniform(0.002, 0.015),
+        sequence_s=random.uniform(0.0, 3e-4),
+        knots=(float(random.choice([32, 64, 128])),),
+        slopes_s=(slope, slope * random.uniform(0.5, 1.2)),
+        context_s=random.uniform(0.0, 2e-6),
+        attended_s=random.uniform(0.0, 5e-9),
+    )
+    prompt, output = int(random.integers(60, 400)), int(random.integers(20, 100))
+    sequences = int(random.integers(12, 48))
+    whole = -(-(prompt + output) // 16)
+    blocks = int(sequences * whole * random.uniform(0.5, 1.2)) + 2 * whole if random.random() < 2 / 3 else None
+    limits = Limits(int(random.choice([512, 1024, 2048])), sequences, blocks, 16 if blocks else 1)
+    return Engine(step, limits, random.uniform(0.03, 0.15), random.uniform(0.01, 0.06), prompt, output)
+
+
+def drawn_requests(engine: Engine, count: int, seed: int, *, rate: float | None = None, longer: float = 1.0) -> list[Request]:
+    """Requests of lengths about the engine's usual ones. Args: longer: times as long."""
+    random = np.random.default_rng(seed)
+    due = np.cumsum(random.exponential(1 / rate, count)) if rate else np.zeros(count)
+    spread = random.uniform(0.6, 1.4, (2, count)) * longer
+    prompts, outputs = (
+        np.maximum(1, usual * each).astype(int) for usual, each in zip((engine.prompt, engine.output), spread, strict=True)
+    )
+    return [(i, int(prompts[i]), int(outputs[i]), float(due[i])) for i in range(count)]
+
+
+def planned(requests: Sequence[Request]) -> list[PlannedRequest]:
+    """The same for the replay."""
+    return [PlannedRequest(i, i, prompt, output, due) for i, prompt, output, due in requests]
+
+
+def judge(seed: int) -> list[tuple[str, str, float, float, bool]]:
+    """Predictions for one engine: kind of load, metric, error, the same between two measurements, whether the interval holds; an error
+    of NaN where it was refused.
+    """
+    engine = drawn_engine(seed)
+    many = engine.limits.sequences
+    training = [
+        *(
+            engine.run(drawn_requests(engine, size, seed + size), held=None, seed=seed + size, workload="burst", level=size)
+            for size in (1, many // 2, 2 * many)
+        ),
+        *(
+            engine.run(
+                drawn_requests(engine, 10 * held, seed + 100 + held),
+                held=held,
+                seed=seed + 100 + held,
+                workload="chat",
+                level=held,
+            )
+            for held in (max(2, many // 4), many)
+        ),
+    ]
+    model = calibrate(training, engine.limits)
+    if model is None:
+        return []
+    model = self_judged(model, training)
+    carried = measured(training[-1])["throughput_requests_per_s"]
+    loads: dict[str, tuple[list[Request], int | None]] = {
+        "closed": (drawn_requests(engine, 200, seed + 200), max(1, many // 2)),
+        "poisson, half of what it carries": (drawn_requests(engine, 300, seed + 201, rate=0.5 * carried), None),
+        "poisson, 85 %": (drawn_requests(engine, 400, seed + 202, rate=0.85 * carried), None),
+        "poisson, 120 %": (drawn_requests(engine, 300, seed + 203, rate=1.2 * carried), None),
+        "shorter requests": (drawn_requests(engine, 300, seed + 204, rate=0.7 * carried, longer=0.6), None),
+        "half of the KV blocks": (drawn_requests(engine, 200, seed + 205), many),
+    }
+    found = []
+    for kind, (requests, held) in loads.items():
+        asked = engine
+        if kind == "half of the KV blocks":
+            if engine.limits.blocks is None:
+                continue
+            asked = replace(engine, limits=replace(engine.limits, blocks=engine.limits.blocks // 2))
+        truth, again = (
+            measured(asked.run(requests, held=held, seed=seed + 300 + more, workload=kind, level=float(held or 1)))
+            for more in (0, _AGAIN)
+        )
+        plan = planned(requests)
+        prediction = predict(model, lambda _, plan=plan: plan, held=held, limits=asked.limits)
+        for metric in METRICS:
+            if prediction.doubts:
+                found.append((kind, metric, math.nan, math.nan, False))
+                continue
+            interval = prediction.numbers[metric]
+            error = abs(interval.value / truth[metric] - 1)
+            found.append(
+                (kind, metric, error, abs(again[metric] / truth[metric] - 1), interval.low <= truth[metric] <= interval.high)
+            )
+    return found
+
+
+def main() -> None:
+    """Judge engines and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engines", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write every prediction there")
+    options = parser.parse_args()
+    seeds = [10_000 * options.seed + 17 * number for number in range(options.engines)]
+    with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
+        rows = [row for found in pool.map(judge, seeds) for row in found]
+    if options.json:
+        options.json.write_text(json.dumps(rows))
+    groups: dict[tuple[str, str], list[tuple[float, float, bool]]] = defaultdict(list)
+    for kind, metric, error, floor, held in rows:
+        groups["all", metric].append((error, floor, held))
+        groups[kind, metric].append((error, floor, held))
+    print("| load | number | error | two measurements | 90 % interval holds | n | refused |\n|---|---|--:|--:|--:|--:|--:|")
+    for (kind, metric), each in groups.items():
+        told = [row for row in each if not math.isnan(row[0])]
+        if not told:
+            continue
+        error, floor, held = (float(np.mean([row[i] for row in told])) for i in range(3))
+        shares = " | ".join(f"{100 * share:.1f} %" for share in (error, floor))
+        print(f"| {kind} | {metric} | {shares} | {100 * held:.0f} % | {len(told)} | {len(each) - len(told)} |")
+
+
+if __name__ == "__main__":
+    main()

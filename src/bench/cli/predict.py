@@ -1,0 +1,185 @@
+"""`bench predict`: what a measured server would do under a load that was not measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+
+from bench.cli.output import print_json, print_table, tracked
+from bench.cli.sources import read_named
+from bench.errors import BenchError
+from bench.load.schedule import PlannedRequest, schedule
+from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, limits_of
+from bench.predict.judge import cross_validate, judged, self_judged
+from bench.predict.predict import METRICS, Predicted, predict
+from bench.predict.replay import Limits
+from bench.records.deployment import read_facts
+from bench.records.launch import read_launch
+from bench.study import Paths, Workload, load_workload
+from bench.words.predicted import METRIC_TITLES, doubt_text, judgement_rows, parameters
+from bench.yaml_file import read_yaml
+
+__all__ = ["run"]
+
+_CLOSED_REQUESTS, _OPEN_REQUESTS = 20, 1000  # of a level's requests in flight; of a rate
+
+
+def run(options: SimpleNamespace) -> None:
+    runs, limits = _measured(options.results)
+    model = calibrate(runs, limits)
+    if model is None:
+        raise BenchError(f"{options.results}: its valid runs show too few steps of the engine to calibrate a model.")
+    obeyed = _what_if(limits, options)
+    levels = _levels(options)
+    predictions = {}
+    if levels:
+        workload = _workload(options)
+        model = self_judged(model, runs)
+        for level in tracked(levels, "Replaying"):
+            predictions[level] = _predicted(model, workload, level, obeyed)
+    judgements = judged(cross_validate(runs, limits), runs) if options.check or not levels else []
+    if options.json:
+        print_json(
+            {
+                "parameters": vars(model.fitted.best),
+                "runs": list(model.runs),
+                "predictions": [_as_json(level, found) for level, found in predictions.items()],
+                "judged": [vars(each) for each in judgements],
+            }
+        )
+    else:
+        _print(model, predictions, judgements)
+    if any(found.doubts for found in predictions.values()):
+        raise SystemExit(1)
+
+
+def _levels(options: SimpleNamespace) -> list[float]:
+    """The loads that are asked for; none where the model alone is.
+
+    Raises:
+        BenchError: both axes are given, or what is given is no list of numbers.
+    """
+    if options.concurrency and options.request_rate:
+        raise BenchError("Give --concurrency or --request-rate, not both.")
+    name = "concurrency" if options.concurrency else "request-rate"
+    text = options.concurrency or options.request_rate or ""
+    try:
+        found = [float(part) for part in text.split(",")] if text else []
+    except ValueError:
+        found = [math.nan]
+    if not all(0 < level < math.inf for level in found) or (options.concurrency and any(level % 1 for level in found)):
+        kind = "whole numbers of 1 or more" if options.concurrency else "numbers above 0"
+        raise BenchError(f"--{name} {text}: not {kind}, with commas between.")
+    return found
+
+
+def _measured(text: str) -> tuple[list[MeasuredRun], Limits]:
+    """The valid runs of one deployment with their requests, and what its scheduler obeys."""
+    table, deployment = read_named(text)
+    names = table["deployment"].unique(maintain_order=True).to_list()
+    if deployment is None and len(names) > 1:
+        raise BenchError(
+            f"one deployment is predicted at a time; name it, as {text}:{names[0]}. There are: {', '.join(names)}."
+        )
+    deployment = deployment or names[0]
+    place = Path(text) if Path(text).exists() else Path(text.rpartition(":")[0] or Path(Paths.SUMMARY).parent)
+    root = place if place.is_dir() else place.parent
+    launch_file, facts_file = (
+        root / Path(path.format(deployment=deployment)).relative_to(Path(Paths.SUMMARY).parent)
+        for path in (Paths.LAUNCH, Paths.FACTS)
+    )
+    if not launch_file.exists() or not facts_file.exists():
+        raise BenchError(
+            f"{launch_file.parent}: launch.json or deployment.json is not there, so the scheduler's limits are not known."
+        )
+    launch = read_launch(launch_file)
+    limits = limits_of(launch, read_facts(facts_file), kind=launch.kind)
+    if limits is None:
+        raise BenchError(f"{deployment}: how {launch.kind} admits requests is not known here; vllm and llama.cpp are.")
+    found = []
+    for row in table.filter((pl.col("deployment") == deployment) & pl.col("valid")).iter_rows(named=True):
+        requests = root / "runs" / deployment / row["run"] / "requests.parquet"
+        if requests.exists():
+            found.append(MeasuredRun(row["run"], row, pl.read_parquet(requests)))
+    if not found:
+        raise BenchError(f"{root}: no valid run of {deployment} whose requests.parquet is there.")
+    return found, limits
+
+
+def _what_if(limits: Limits, options: SimpleNamespace) -> Limits:
+    if options.kv_tokens is not None:
+        if limits.blocks is None:
+            raise BenchError("--kv-tokens: this engine has slots, whose number is --max-num-seqs.")
+        limits = replace(limits, blocks=options.kv_tokens // limits.block_size + 1)
+    if options.max_num_seqs is not None:
+        limits = replace(limits, sequences=options.max_num_seqs)
+    if options.max_num_batched_tokens is not None:
+        limits = replace(limits, tokens=options.max_num_batched_tokens)
+    return limits
+
+
+def _workload(options: SimpleNamespace) -> Workload:
+    content: dict[str, Any]
+    if options.workload is not None:
+        content = read_yaml(options.workload)
+    elif options.prompt_length is None or options.output_length is None:
+        raise BenchError("--prompt-length and --output-length say how long requests are; give both, or --workload FILE.")
+    else:
+        arrival = "closed" if options.concurrency else "poisson"
+        content = {"arrival": arrival, "prompt_tokens": options.prompt_length, "output_tokens": options.output_length}
+    if options.requests is not None:
+        content |= {"num_requests": options.requests}
+    workload = load_workload(content, source=str(options.workload or "bench predict"))
+    axis = "concurrency" if options.concurrency else "request_rate"
+    if workload.axis != axis:
+        raise BenchError(f"--{axis.replace('_', '-')}: the load of arrival {workload.arrival} is its {workload.axis}.")
+    return workload
+
+
+def _predicted(model: Calibrated, workload: Workload, level: float, limits: Limits) -> Predicted:
+    if workload.num_requests == "auto":
+        count = _OPEN_REQUESTS if workload.axis == "request_rate" else max(200, int(_CLOSED_REQUESTS * level))
+        workload = workload.model_copy(update={"num_requests": count})
+
+    def plans(number: int) -> Sequence[PlannedRequest]:
+        return schedule(workload, level, f"predict/{number}")
+
+    held = int(level) if workload.arrival == "closed" else None
+    return predict(model, plans, held=held, limits=limits)
+
+
+def _as_json(level: float, found: Predicted) -> dict[str, Any]:
+    return {
+        "level": level,
+        **{name: vars(interval) for name, interval in found.numbers.items() if not found.doubts},
+        "kv_peak": found.kv_peak,
+        "waiting": found.waiting,
+        "preemptions": found.preemptions,
+        "refused_because": [doubt_text(doubt) for doubt in found.doubts],
+    }
+
+
+def _print(model: Calibrated, predictions: dict[float, Predicted], judgements: Sequence[Any]) -> None:
+    print_table([list(pair) for pair in parameters(model)], head=False)
+    told = {level: found for level, found in predictions.items() if not found.doubts}
+    if told:
+        names = [name for name in METRICS if all(name in found.numbers for found in told.values())]
+        rows = [["load", *(METRIC_TITLES[name] for name in names), "KV peak", "waiting"]]
+        for level, found in told.items():
+            cells = [f"{i.value:.3g} ({i.low:.3g}–{i.high:.3g})" for i in (found.numbers[name] for name in names)]
+            kv = "–" if found.kv_peak is None else f"{100 * found.kv_peak:.0f} %"
+            rows.append([f"{level:g}", *cells, kv, f"{found.waiting:.3g}"])
+        print("\nPredicted, each with its 90 % interval:\n")
+        print_table(rows)
+    for level, found in predictions.items():
+        for doubt in found.doubts:
+            print(f"\nNot predicted at {level:g}: {doubt_text(doubt)}.")
+    if judgements:
+        print("\nPredictions of measured runs, from the other runs alone:\n")
+        print_table(judgement_rows(judgements), "<<>>>>")

@@ -1,0 +1,116 @@
+"""A server's calibrated model: its scheduler's limits, its step times, and what it has seen."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from bench.load.schedule import PlannedRequest
+from bench.predict.replay import Limits
+from bench.predict.step_time import Fitted, fit_steps
+from bench.predict.steps import intervals
+from bench.records.deployment import DeploymentFacts
+from bench.records.launch import Launch
+
+__all__ = ["Calibrated", "MeasuredRun", "calibrate", "limits_of", "planned_again"]
+
+_TOKENS = {"vllm": 2048, "llama.cpp": 2048}  # of a step where the command line does not say: both engines' own default on a CPU
+_FLAGS = {"vllm": "--max-num-batched-tokens", "llama.cpp": "--batch-size"}
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """A run to calibrate with, or to judge by.
+
+    Attributes:
+        name: of the run. row: of the summary. requests: its table, in the order of their indices.
+    """
+
+    name: str
+    row: Mapping[str, Any]
+    requests: pl.DataFrame
+
+    @property
+    def held(self) -> int | None:
+        """Requests that a closed loop keeps in flight; None of other loads."""
+        return int(self.row["level"]) if self.row["arrival"] == "closed" else None
+
+    @property
+    def condition(self) -> tuple[str, float]:
+        """Its workload and level: what repeats share."""
+        return str(self.row["workload"]), float(self.row["level"])
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A model of a server.
+
+    Attributes:
+        runs: that it was fitted to. longest: tokens of a request, the most that was seen. shared: whether any of its prompts was served
+            by a prefix cache. beyond: by metric, how far predictions of runs that it had not seen were off beyond what their ensembles
+            say (standard deviation of ln).
+    """
+
+    limits: Limits
+    fitted: Fitted
+    runs: tuple[str, ...]
+    longest: int
+    shared: bool
+    beyond: Mapping[str, float] = field(default_factory=dict)
+
+
+def limits_of(launch: Launch, facts: DeploymentFacts, *, kind: str) -> Limits | None:
+    """What the scheduler obeys; None where the engine's admission is not known here. Args: kind: of the engine."""
+    if kind not in _TOKENS or launch.settings.max_num_seqs is None:
+        return None
+    given = _flag(launch.argv or (), _FLAGS[kind])
+    slots = bool(launch.settings.slots)
+    blocks = None if slots or facts.kv_blocks is None else facts.kv_blocks
+    return Limits(
+        tokens=given or _TOKENS[kind],
+        sequences=launch.settings.max_num_seqs,
+        blocks=blocks,
+        block_size=facts.block_size or 1,
+        cached=bool(facts.prefix_caching),
+    )
+
+
+def _flag(argv: Sequence[str], name: str) -> int | None:
+    words = [word for text in argv for word in (shlex.split(text) if " " in text else [text])]
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        text = after if word == name else word.removeprefix(f"{name}=") if word.startswith(f"{name}=") else ""
+        if text.isdigit():
+            return int(text)
+    return None
+
+
+def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30, seed: int = 1) -> Calibrated | None:
+    """The model that the runs support; None where they show too few steps."""
+    fitted = fit_steps([intervals(run.requests, limits) for run in runs], draws=draws, seed=seed)
+    if fitted is None:
+        return None
+    longest = max(int(np.max((run.requests["prompt_asked"] + run.requests["output_asked"]).to_numpy())) for run in runs)
+    shared = any(int(run.requests["cached_tokens"].sum() or 0) > 0 for run in runs)
+    return Calibrated(limits, fitted, tuple(run.name for run in runs), longest, shared)
+
+
+def planned_again(run: MeasuredRun) -> list[PlannedRequest]:
+    """The requests of a run as they were planned: lengths as asked, moments as due."""
+    due = run.held is None
+    return [
+        PlannedRequest(
+            index=row["index"],
+            conversation=row["index"],
+            prompt_tokens=row["prompt_asked"],
+            output_tokens=row["output_asked"],
+            due_s=row["scheduled_s"] if due and row["after"] is None else None,
+            after=row["after"],
+            reusable_tokens=row["cached_tokens"] or 0,
+        )
+        for row in run.requests.sort("index").iter_rows(named=True)
+    ]

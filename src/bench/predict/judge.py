@@ -1,0 +1,157 @@
+"""How far predictions are from runs that the model had not seen, and what no prediction may be made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, planned_again
+from bench.predict.predict import METRICS, Interval, Z, measures, predict, widened
+from bench.predict.replay import Limits
+
+__all__ = ["HeldOut", "Judgement", "cross_validate", "judged", "measured", "self_judged"]
+
+_MEMBERS = 8  # replays of a load, to judge a model by
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A number of a run that was predicted without it.
+
+    Attributes:
+        run: its name. condition: its workload and level. fold: `level`, without the runs of its level, or `workload`, without those of
+            its workload. metric: in `METRICS`.
+    """
+
+    run: str
+    condition: tuple[str, float]
+    fold: str
+    metric: str
+    measured: float
+    predicted: Interval
+
+    @property
+    def error(self) -> float:
+        """Predicted ÷ measured − 1."""
+        return self.predicted.value / self.measured - 1
+
+    @property
+    def covered(self) -> bool:
+        """Whether the interval holds what was measured."""
+        return self.predicted.low <= self.measured <= self.predicted.high
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How good predictions of one number were.
+
+    Attributes:
+        error: mean absolute relative error. floor: the same between two measurements of one condition; None without repeats.
+        coverage: share of the runs whose number the interval holds (0–1). runs: predicted.
+    """
+
+    fold: str
+    metric: str
+    error: float
+    floor: float | None
+    coverage: float
+    runs: int
+
+
+def measured(run: MeasuredRun) -> dict[str, float]:
+    """The numbers of `METRICS` of a measured run."""
+    answered = run.requests.filter(pl.col("outcome") == "ok")
+    return measures(answered.with_columns(output_tokens="completion_tokens"))
+
+
+def cross_validate(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = 20) -> list[HeldOut]:
+    """Predict each condition from the runs of the others: of the other levels, and of the other workloads.
+
+    An interval has the error beyond its ensemble's that the predictions of the other conditions show, so that no run judges itself.
+    """
+    found: list[HeldOut] = []
+    for condition in dict.fromkeys(run.condition for run in runs):
+        own = [run for run in runs if run.condition == condition]
+        found += _fold("level", own, [run for run in runs if run.condition != condition], limits, members)
+    workloads = list(dict.fromkeys(run.condition[0] for run in runs))
+    for workload in workloads if len(workloads) > 1 else []:
+        own = [run for run in runs if run.condition[0] == workload]
+        found += _fold("workload", own, [run for run in runs if run.condition[0] != workload], limits, members)
+    return [
+        replace(each, predicted=widened(each.predicted, _beyond(_others(found, each)).get(each.metric, 0.0))) for each in found
+    ]
+
+
+def _others(found: Sequence[HeldOut], one: HeldOut) -> list[HeldOut]:
+    return [each for each in found if each.fold == one.fold and each.condition != one.condition]
+
+
+def self_judged(model: Calibrated, runs: Sequence[MeasuredRun]) -> Calibrated:
+    """The model with intervals as wide as its predictions of measured levels were off, each without the runs of its level."""
+    found: list[HeldOut] = []
+    for condition in dict.fromkeys(run.condition for run in runs):
+        own = [run for run in runs if run.condition == condition][:1]
+        found += _fold("level", own, [run for run in runs if run.condition != condition], model.limits, _MEMBERS)
+    return replace(model, beyond=_beyond(found))
+
+
+def _beyond(found: Sequence[HeldOut]) -> dict[str, float]:
+    """By metric, the standard deviation of ln predicted ÷ measured beyond the ensembles' own."""
+    beyond = {}
+    for metric in METRICS:
+        rows = [each for each in found if each.metric == metric]
+        if rows:
+            off = np.mean([math.log(each.predicted.value / each.measured) ** 2 for each in rows])
+            own = np.mean([(math.log(each.predicted.high / each.predicted.low) / 2 / Z) ** 2 for each in rows])
+            beyond[metric] = math.sqrt(max(0.0, float(off - own)))
+    return beyond
+
+
+def _fold(fold: str, own: Sequence[MeasuredRun], others: Sequence[MeasuredRun], limits: Limits, members: int) -> list[HeldOut]:
+    model = calibrate(others, limits) if others else None
+    if model is None:
+        return []
+    held_out = []
+    for run in own:
+        plan = planned_again(run)
+        found = predict(model, lambda _, plan=plan: plan, held=run.held, members=members)  # type: ignore[misc]
+        if found.doubts:
+            continue
+        for name, value in measured(run).items():
+            if name in found.numbers and value > 0:
+                held_out.append(HeldOut(run.name, run.condition, fold, name, value, found.numbers[name]))
+    return held_out
+
+
+def judged(held_out: Sequence[HeldOut], runs: Sequence[MeasuredRun]) -> list[Judgement]:
+    """What the cross-validation comes to, by fold and metric."""
+    numbers = {run.name: measured(run) for run in runs}
+    found = []
+    for fold in dict.fromkeys(each.fold for each in held_out):
+        for metric in METRICS:
+            rows = [each for each in held_out if each.fold == fold and each.metric == metric]
+            if rows:
+                found.append(
+                    Judgement(
+                        fold,
+                        metric,
+                        error=float(np.mean([abs(each.error) for each in rows])),
+                        floor=_floor([(each.condition, numbers[each.run][metric]) for each in rows]),
+                        coverage=float(np.mean([each.covered for each in rows])),
+                        runs=len(rows),
+                    )
+                )
+    return found
+
+
+def _floor(numbers: Sequence[tuple[tuple[str, float], float]]) -> float | None:
+    """Mean absolute relative difference between two measurements of one condition."""
+    apart = []
+    for condition in dict.fromkeys(condition for condition, _ in numbers):
+        same = [value for each, value in numbers if each == condition and value > 0]
+        apart += [abs(a / b - 1) for i, a in enumerate(same) for b in same[i + 1 :]]
+    return float(np.mean(apart)) if apart else None

@@ -1,0 +1,186 @@
+"""What a calibrated server does under a load: an ensemble of replays, with an interval of each number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from bench.load.schedule import PlannedRequest
+from bench.predict.calibrate import Calibrated
+from bench.predict.replay import Limits, Noise, Replay, replay
+
+__all__ = ["METRICS", "Doubt", "Interval", "Predicted", "Z", "measures", "predict", "widened"]
+
+#: By name, what is predicted and its unit.
+METRICS = {
+    "throughput_tokens_per_s": "output tokens/s",
+    "throughput_requests_per_s": "requests/s",
+    "ttft_p50_s": "s",
+    "ttft_p99_s": "s",
+    "tpot_p50_s": "s",
+    "e2e_p50_s": "s",
+    "e2e_p99_s": "s",
+}
+CONFIDENCE = 0.9
+Z = 1.645  # standard deviations about the mean that hold 90 % of a normal distribution
+_LEAST_OVERHEAD_S = 1e-4  # a request that follows an answer finds the next step begun
+_RESIDUAL = 0.2  # median relative error of a step, from which on a fit does not explain its server
+_DRIFT = 0.2  # standard deviation of ln time between runs
+_BEYOND = 1.25  # times what was seen: no farther is it extrapolated
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A predicted number: the median of the ensemble, and its central 90 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why a prediction must not be relied on.
+
+    Attributes:
+        name: `residual`, steps stray from the fit (median relative error); `drift`, runs from one another (standard deviation of
+            ln time); `requests` at once, `longest` request (tokens), tokens of a `step`, beyond what was seen; `prefix`, tokens that a
+            cache would serve, of which no calibrated run tells; `refused`, requests that can never fit.
+        value: what was found or is asked for. most: what is allowed, or was seen.
+    """
+
+    name: str
+    value: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a load brings.
+
+    Attributes:
+        numbers: by a name of `METRICS`; those that nothing shows are missing. kv_peak: highest share of the KV blocks in use, the
+            ensemble's median; None of slots. waiting: requests that wait, in the mean. preemptions: of a run, in the mean. refused:
+            requests that can never fit. doubts: why not to rely on it; empty where nothing speaks against it.
+    """
+
+    numbers: Mapping[str, Interval]
+    kv_peak: float | None
+    waiting: float
+    preemptions: float
+    refused: int
+    doubts: tuple[Doubt, ...]
+
+
+def measures(requests: pl.DataFrame) -> dict[str, float]:
+    """The numbers of `METRICS` of a run, whole: from the first request sent to the last answer.
+
+    Args:
+        requests: one row an answered request: `sent_s`, `first_token_s`, `end_s`, `output_tokens`.
+    """
+    if requests.is_empty():
+        return {}
+    span = float(requests["end_s"].max()) - float(requests["sent_s"].min())  # type: ignore[arg-type]
+    ttft, e2e = requests["first_token_s"] - requests["sent_s"], requests["end_s"] - requests["sent_s"]
+    several = requests.filter(pl.col("output_tokens") > 1)
+    tpot = several.select((pl.col("end_s") - pl.col("first_token_s")) / (pl.col("output_tokens") - 1)).to_series()
+    found = {
+        "throughput_tokens_per_s": float(requests["output_tokens"].sum()) / span,
+        "throughput_requests_per_s": requests.height / span,
+        "ttft_p50_s": ttft.quantile(0.5, "linear"),
+        "ttft_p99_s": ttft.quantile(0.99, "linear"),
+        "tpot_p50_s": tpot.quantile(0.5, "linear"),
+        "e2e_p50_s": e2e.quantile(0.5, "linear"),
+        "e2e_p99_s": e2e.quantile(0.99, "linear"),
+    }
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def predict(
+    model: Calibrated,
+    plans: Callable[[int], Sequence[PlannedRequest]],
+    *,
+    held: int | None = None,
+    limits: Limits | None = None,
+    members: int = 20,
+    seed: int = 1,
+) -> Predicted:
+    """Replay a load on the calibrated server, each time with other step times, other noise and, where they are drawn, other arrivals.
+
+    Args:
+        plans: the requests of the nth replay. held: as of `replay`. limits: of the scheduler, in place of the calibrated ones (a
+            what-if). members: replays.
+    """
+    random = np.random.default_rng(seed)
+    obeyed = limits or model.limits
+    replays: list[Replay] = []
+    for number in range(members):
+        step = model.fitted.draws[number % len(model.fitted.draws)]
+        noise = Noise(
+            run=float(np.exp(model.fitted.run_noise * random.standard_normal())),
+            step=model.fitted.step_noise,
+            stalls_per_s=model.fitted.stalls_per_s,
+            stall_s=model.fitted.stall_s,
+        )
+        replays.append(
+            replay(
+                plans(number),
+                obeyed,
+                step,
+                held=held,
+                overhead_s=max(step.idle_s, _LEAST_OVERHEAD_S),
+                noise=noise,
+                seed=seed + number,
+            )
+        )
+    found = [measures(each.requests) for each in replays]
+    numbers = {
+        name: widened(_interval([each[name] for each in found if name in each]), model.beyond.get(name, 0.0))
+        for name in METRICS
+        if any(name in each for each in found)
+    }
+    peaks = [each.kv_peak for each in replays if each.kv_peak is not None]
+    return Predicted(
+        numbers,
+        float(np.median(peaks)) if peaks else None,
+        float(np.mean([each.waiting_mean for each in replays])),
+        float(np.mean([each.requests["preemptions"].sum() for each in replays])),
+        max(len(each.refused) for each in replays),
+        tuple(_doubts(model, replays, obeyed)),
+    )
+
+
+def _doubts(model: Calibrated, replays: Sequence[Replay], limits: Limits) -> Iterator[Doubt]:
+    """Why a prediction must not be relied on."""
+    fitted = model.fitted
+    if fitted.residual > _RESIDUAL:
+        yield Doubt("residual", fitted.residual, _RESIDUAL)
+    if fitted.run_noise > _DRIFT:
+        yield Doubt("drift", fitted.run_noise, _DRIFT)
+    seen = (
+        ("requests", float(np.median([each.most_running for each in replays])), fitted.most["decodes"]),
+        ("longest", float(max(each.most_context for each in replays)), float(model.longest)),
+        ("step", float(np.median([each.most_tokens for each in replays])), fitted.most["tokens"]),
+    )
+    for name, asked, most in seen:
+        if asked > _BEYOND * most:
+            yield Doubt(name, asked, most)
+    if limits.cached and not model.shared and any(each.cached_tokens for each in replays):
+        yield Doubt("prefix", float(max(each.cached_tokens for each in replays)), 0.0)
+    if refused := max(len(each.refused) for each in replays):
+        yield Doubt("refused", float(refused), 0.0)
+
+
+def widened(interval: Interval, beyond: float) -> Interval:
+    """The interval with an error beyond the ensemble's. Args: beyond: standard deviation of ln."""
+    low, high = (math.hypot(math.log(end / interval.value), Z * beyond) for end in (interval.low, interval.high))
+    return Interval(interval.value, interval.value * math.exp(-low), interval.value * math.exp(high))
+
+
+def _interval(values: Sequence[float]) -> Interval:
+    low, middle, high = np.quantile(values, [(1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2])
+    return Interval(float(middle), float(low), float(high))

@@ -1,0 +1,241 @@
+"""How long an engine's step takes, by what is computed in it; fitted to the intervals of measured runs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from scipy.optimize import nnls
+
+__all__ = ["FEWEST_INTERVALS", "Fitted", "StepTime", "fit_steps"]
+
+Floats = npt.NDArray[np.float64]
+
+FEWEST_INTERVALS = 30  # behind a fit
+_KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # of the line over tokens in a step
+_STALLED = 5.0  # times what a step of its kind takes: a pause of the machine, not a step
+_SMOOTH = 0.3  # weight of "neighbouring parts of the line are of one slope", in relative errors of a class
+_ROUNDS = 6  # of reweighting
+_HUBER = 1.5  # robust standard deviations, from which on a class counts by its distance instead of its square
+_ASSUMED_RUN_NOISE = 0.03  # standard deviation of ln time between runs, with the weight of so many runs more:
+_ASSUMED_RUNS = 2
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a step.
+
+    `idle_s` where the engine had nothing to do before + `fixed_s` + `sequence_s` × requests that get a token + a line over the tokens
+    that pass through the layers, with a bend at each of `knots`, + `context_s` × tokens that decodes read + `attended_s` × tokens that
+    prompt tokens read.
+
+    Attributes:
+        slopes_s: seconds a token of the line, up to each knot and beyond the last.
+    """
+
+    idle_s: float
+    fixed_s: float
+    sequence_s: float
+    knots: tuple[float, ...]
+    slopes_s: tuple[float, ...]
+    context_s: float
+    attended_s: float
+
+    def line(self, tokens: float) -> float:
+        """The part of the line: seconds of so many tokens in a step."""
+        total, before = 0.0, 0.0
+        for knot, slope in zip(self.knots, self.slopes_s, strict=False):
+            if tokens <= knot:
+                return total + slope * (tokens - before)
+            total += slope * (knot - before)
+            before = knot
+        return total + self.slopes_s[-1] * (tokens - before)
+
+    def seconds(self, *, decodes: int, firsts: int, prefill: int, context: float, attended: float) -> float:
+        """Of one step."""
+        return (
+            self.fixed_s
+            + self.sequence_s * (decodes + firsts)
+            + self.line(decodes + prefill)
+            + self.context_s * context
+            + self.attended_s * attended
+        )
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fit, and how far steps and runs stray from it.
+
+    Attributes:
+        draws: fits to the runs drawn again with replacement. step_noise: standard deviation of ln time of a step within a run.
+        run_noise: the same between runs. stalls_per_s, stall_s: pauses, and their mean length beyond the step (s).
+        residual: median absolute relative error of the classes of steps. intervals, runs: behind it.
+        most: what was exercised: of `decodes` (requests at once), `context` (tokens of one request) and `tokens` (of a step) the most.
+    """
+
+    best: StepTime
+    draws: tuple[StepTime, ...]
+    step_noise: float
+    run_noise: float
+    stalls_per_s: float
+    stall_s: float
+    residual: float
+    intervals: int
+    runs: int
+    most: Mapping[str, float]
+
+
+def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -> Fitted | None:
+    """Fit step times to the intervals of runs; None where there are fewer than 30.
+
+    Intervals of one kind (the same decodes and firsts, about the same prompt tokens) in a run make a class, which counts by its trimmed
+    mean, so that what is frequent does not outweigh what is rare. Least squares on relative errors without negative coefficients
+    (Lawson and Hanson's NNLS), reweighted by Huber's weights; a line that bends follows kernels whose speed depends on the batch.
+
+    Args:
+        runs: of `intervals`, one table a run. draws: bootstrap fits, over runs, or over classes where there is one run.
+    """
+    classes = [_classes(run) for run in runs]
+    classes = [each for each in classes if each.height]
+    whole = pl.concat(classes) if classes else pl.DataFrame()
+    count = int(whole["count"].sum()) if whole.height else 0
+    if count < FEWEST_INTERVALS:
+        return None
+    knots = _knots(whole)
+    best = _fit(whole, knots)
+    random = np.random.default_rng(seed)
+    drawn = []
+    for _ in range(draws):
+        if len(classes) > 1:
+            chosen = pl.concat([classes[i] for i in random.integers(0, len(classes), len(classes))])
+        else:
+            chosen = whole[random.integers(0, whole.height, whole.height).tolist()]
+        drawn.append(_fit(chosen, knots))
+    predicted = _predicted(whole, best)
+    off = np.log(whole["took_s"].to_numpy() / predicted)
+    step_noise, stalls, length = _noise(runs, best)
+    return Fitted(
+        best=best,
+        draws=tuple(drawn),
+        step_noise=step_noise,
+        run_noise=_run_noise(runs, best),
+        stalls_per_s=stalls,
+        stall_s=length,
+        residual=float(np.median(np.abs(np.expm1(off)))),
+        intervals=count,
+        runs=len(classes),
+        most={
+            "decodes": float(np.max((whole["decodes"] + whole["firsts"]).to_numpy())),
+            "tokens": float(np.max(_tokens(whole))),
+        },
+    )
+
+
+def _known(run: pl.DataFrame) -> pl.DataFrame:
+    return run.filter(pl.col("took_s").is_finite() & (pl.col("took_s") > 0))
+
+
+def _classes(run: pl.DataFrame) -> pl.DataFrame:
+    """The intervals of a run, those of one kind together: their number, and trimmed means."""
+    kind = ["steps", "decodes", "firsts", "idle", pl.col("prefill").log1p().mul(4).round().alias("about")]
+    usual = pl.col("took_s").median().over(kind)
+    kept = _known(run).filter(pl.col("took_s") <= _STALLED * usual)
+    means = ("took_s", "prefill", "context", "attended")
+    return kept.group_by(kind, maintain_order=True).agg(pl.len().alias("count"), *(pl.col(name).mean() for name in means))
+
+
+def _knots(classes: pl.DataFrame) -> tuple[float, ...]:
+    """Bends between the fewest and the most tokens of a step, each with classes on both of its sides."""
+    tokens = _tokens(classes)
+    low, high = float(tokens.min()), float(tokens.max())
+    inner = [float(knot) for knot in _KNOTS if low < knot < high]
+    kept, before = list[float](), low
+    for knot in inner:
+        if ((tokens > before) & (tokens <= knot)).any() and (tokens > knot).any():
+            kept.append(knot)
+            before = knot
+    return tuple(kept)
+
+
+def _tokens(classes: pl.DataFrame) -> Floats:
+    """Tokens that pass through the layers in each step of an interval."""
+    found: Floats = ((classes["decodes"] + classes["prefill"]) / classes["steps"]).to_numpy().astype(float)
+    return found
+
+
+def _design(classes: pl.DataFrame, knots: Sequence[float]) -> Floats:
+    steps, tokens = classes["steps"].to_numpy().astype(float), _tokens(classes)
+    edges = [0.0, *knots, math.inf]
+    parts = [steps * np.clip(tokens - low, 0.0, high - low) for low, high in itertools.pairwise(edges)]
+    sequences = (classes["decodes"] + classes["firsts"]).to_numpy().astype(float)
+    idle = classes["idle"].to_numpy().astype(float)
+    return np.column_stack([idle, steps, sequences, *parts, classes["context"].to_numpy(), classes["attended"].to_numpy()])
+
+
+def _fit(classes: pl.DataFrame, knots: Sequence[float]) -> StepTime:
+    design, took = _design(classes, knots), classes["took_s"].to_numpy()
+    base = np.sqrt(np.minimum(classes["count"].to_numpy().astype(float), 50.0)) / took
+    weights = base.copy()
+    scale = design.max(axis=0)
+    scale[scale == 0] = 1.0
+    smooth = _smoothing(design.shape[1], len(knots) + 1, classes, knots)
+    solution = np.zeros(design.shape[1])
+    for _ in range(_ROUNDS):
+        rows = np.vstack([design * weights[:, None], smooth]) / scale
+        solution = nnls(rows, np.concatenate([took * weights, np.zeros(len(smooth))]))[0] / scale
+        off = (design @ solution - took) / took
+        spread = max(1.4826 * float(np.median(np.abs(off))), 1e-3)
+        weights = base * np.sqrt(np.minimum(1.0, _HUBER * spread / np.maximum(np.abs(off), 1e-9)))
+    idle, fixed, sequence, *slopes = map(float, solution[: 4 + len(knots)])
+    return StepTime(idle, fixed, sequence, tuple(knots), tuple(slopes), float(solution[-2]), float(solution[-1]))
+
+
+def _smoothing(columns: int, slopes: int, classes: pl.DataFrame, knots: Sequence[float]) -> Floats:
+    """Rows that hold neighbouring slopes together: a difference costs what it changes a step at the knot by, relatively."""
+    took, tokens = classes["took_s"].to_numpy(), np.maximum(_tokens(classes), 1.0)
+    rows = np.zeros((slopes - 1, columns))
+    for i, knot in enumerate(knots):
+        near = took[np.argmin(np.abs(np.log(tokens / knot)))]
+        rows[i, 3 + i], rows[i, 4 + i] = _SMOOTH * knot / near, -_SMOOTH * knot / near
+    return rows
+
+
+def _predicted(intervals: pl.DataFrame, step: StepTime) -> Floats:
+    solution = np.array([step.idle_s, step.fixed_s, step.sequence_s, *step.slopes_s, step.context_s, step.attended_s])
+    found: Floats = np.maximum(_design(intervals, step.knots) @ solution, 1e-9)
+    return found
+
+
+def _noise(runs: Sequence[pl.DataFrame], step: StepTime) -> tuple[float, float, float]:
+    """Standard deviation of ln time of a step within its run; pauses a second, and their mean length (s)."""
+    within, pauses, busy = [], [], 0.0
+    for run in runs:
+        known = _known(run)
+        if not known.height:
+            continue
+        took, expected = known["took_s"].to_numpy(), _predicted(known, step)
+        ratio = took / expected
+        usual = float(np.median(ratio))
+        paused = ratio > _STALLED * usual
+        pauses += list(took[paused] - usual * expected[paused])
+        within += list(np.log(ratio[~paused] / usual))
+        busy += float(took.sum())
+    spread = 1.4826 * float(np.median(np.abs(within))) if within else 0.0
+    return spread, len(pauses) / busy if busy else 0.0, float(np.mean(pauses)) if pauses else 0.0
+
+
+def _run_noise(runs: Sequence[pl.DataFrame], step: StepTime) -> float:
+    """Standard deviation of ln time between runs, with what is assumed before any is seen."""
+    off = []
+    for run in runs:
+        known = _known(run)
+        if known.height >= FEWEST_INTERVALS:
+            off.append(math.log(float(known["took_s"].sum()) / float(_predicted(known, step).sum())))
+    squares = float(np.sum(np.square(np.array(off) - np.mean(off)))) if off else 0.0
+    freedom = max(0, len(off) - 1)
+    return math.sqrt((squares + _ASSUMED_RUNS * _ASSUMED_RUN_NOISE**2) / (freedom + _ASSUMED_RUNS))

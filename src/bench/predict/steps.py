@@ -1,0 +1,184 @@
+"""What an engine did between two groups of tokens, read from the moments at which they reached the client."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from bench.predict.replay import Limits
+
+__all__ = ["INTERVAL_SCHEMA", "intervals"]
+
+_Row = dict[str, float | int | bool]
+
+INTERVAL_SCHEMA = {
+    "at_s": pl.Float64,
+    "took_s": pl.Float64,
+    "steps": pl.Int64,
+    "decodes": pl.Int64,
+    "firsts": pl.Int64,
+    "prefill": pl.Int64,
+    "context": pl.Float64,
+    "attended": pl.Float64,
+    "idle": pl.Boolean,
+}
+_APART = 0.25  # of the shortest gaps between a request's tokens: stamps further apart are of two steps
+_PREEMPTED = 5.0  # times them: a request without a token for so long, while others had theirs, was computed again
+
+
+@dataclass
+class _Prompt:
+    """A request's prompt. Attributes: sent: when (s). tokens: of it. done: those that are computed, or that a cache served."""
+
+    sent: float
+    tokens: int
+    done: int
+
+    @property
+    def left(self) -> int:
+        """Tokens to be computed."""
+        return self.tokens - self.done
+
+    def compute(self, count: int) -> float:
+        """Compute so many more; the tokens that they read, of all of them."""
+        read = count * (self.done + count / 2)
+        self.done += count
+        return read
+
+
+@dataclass
+class _Group:
+    """Tokens that came together.
+
+    Attributes:
+        at: when the last of them did. tokens: by request, its stamp's number. again: requests that had been preempted.
+    """
+
+    at: float
+    tokens: dict[int, int]
+    again: list[int] = field(default_factory=list)
+
+    @property
+    def firsts(self) -> list[int]:
+        """Requests whose first token is in it."""
+        return [request for request, number in self.tokens.items() if number == 0]
+
+
+def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
+    """The time between groups of tokens that came together, and what the engine computed in it.
+
+    Stamps of all requests, in order, fall apart into groups, each of which is the end of a step: where the next one is far, or where a
+    request would be in a group twice. A group's interval begins with the group before it, or, where no request was being answered
+    then, when the first of its requests was sent. Prompts whose first token is in a group were computed in its interval; what its
+    budget had left went to the prompts behind them, as far as these had been sent and could be admitted.
+
+    Args:
+        requests: one row a request: `outcome`, `prompt_tokens`, `cached_tokens`, `sent_s`, `token_times_s`. limits: of the scheduler.
+
+    Returns:
+        One row an interval: `at_s` (its end), `took_s`; `steps` (of the engine, 1 but for long prompts that nothing else accompanies);
+        `decodes` (tokens that are not a request's first), `firsts` (requests with their first token, or the first since they were
+        preempted), `prefill` (tokens of prompts, and of what was computed again),
+        `context` (tokens that the decodes read, of all their requests), `attended` (the same of prompt tokens), `idle` (whether the
+        engine had nothing to do before).
+    """
+    ok = requests.filter((pl.col("outcome") == "ok") & (pl.col("token_times_s").list.len() > 0))
+    if ok.is_empty():
+        return pl.DataFrame(schema=INTERVAL_SCHEMA)
+    stamps = ok.with_row_index("request").select("request", time="token_times_s").explode("time").sort("time")
+    gaps = stamps.select(gap=pl.col("time").diff().over("request"))["gap"].drop_nulls()
+    short = gaps.quantile(0.1) if len(gaps) else None
+    groups = _groups(stamps["request"].to_list(), stamps["time"].to_list(), short or 0.0)
+    served = ok["cached_tokens"].fill_null(0).to_list()
+    prompts = [_Prompt(*row) for row in zip(ok["sent_s"].to_list(), ok["prompt_tokens"].to_list(), served, strict=True)]
+    rows = [_row(groups[i - 1] if i else None, group, prompts) for i, group in enumerate(groups)]
+    _compute(rows, groups, prompts, limits)
+    return pl.DataFrame(rows, schema=INTERVAL_SCHEMA)
+
+
+def _groups(requests: list[int], times: list[float], short: float) -> list[_Group]:
+    counts: dict[int, int] = {}
+    last: dict[int, float] = {}
+    groups: list[_Group] = []
+    for request, time in zip(requests, times, strict=True):
+        if not groups or time - groups[-1].at > _APART * short or request in groups[-1].tokens:
+            groups.append(_Group(time, {}))
+        number = counts.get(request, 0)
+        counts[request] = number + 1
+        groups[-1].tokens[request] = number
+        groups[-1].at = time
+        if len(groups) > 1 and time - last.get(request, time) > _PREEMPTED * short and request not in groups[-2].tokens:
+            groups[-1].again.append(request)
+        last[request] = time
+    return _whole(groups)
+
+
+def _whole(groups: list[_Group]) -> list[_Group]:
+    """Groups that are the rest of the one before: none of their requests is in it, and each had tokens earlier."""
+    found: list[_Group] = []
+    for group in groups:
+        if found and not group.firsts and not group.again and not group.tokens.keys() & found[-1].tokens.keys():
+            found[-1].tokens |= group.tokens
+            found[-1].at = group.at
+        else:
+            found.append(group)
+    return found
+
+
+def _row(before: _Group | None, group: _Group, prompts: list[_Prompt]) -> _Row:
+    """An interval without its prompts' tokens."""
+    firsts = group.firsts
+    goes_on = before is not None and any(request in before.tokens for request in group.tokens)
+    begin = before.at if before is not None else -math.inf
+    if not goes_on and firsts:  # it may have waited for the first of them to come
+        begin = max(begin, min(prompts[request].sent for request in firsts))
+    decoding = [request for request, number in group.tokens.items() if number and request not in group.again]
+    return {
+        "at_s": group.at,
+        "took_s": group.at - begin if math.isfinite(begin) else math.nan,
+        "steps": 1,
+        "decodes": len(decoding),
+        "firsts": len(group.tokens) - len(decoding),
+        "prefill": 0,
+        "context": float(sum(prompts[request].tokens + group.tokens[request] - 1 for request in decoding)),
+        "attended": 0.0,
+        "idle": not goes_on,
+    }
+
+
+def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits) -> None:
+    """Enter the prompt tokens of each interval, as the scheduler would have cut them."""
+    order = deque(request for group in groups for request in group.firsts)
+    for row, group in zip(rows, groups, strict=True):
+        room = max(1, limits.tokens - int(row["decodes"]))
+        spent = 0
+        for request in group.again:  # all of it was computed again
+            whole = prompts[request].tokens + group.tokens[request]
+            spent += whole
+            row["attended"] = float(row["attended"]) + whole * whole / 2
+        for request in group.firsts:
+            order.popleft()
+            spent += prompts[request].left
+            row["attended"] = float(row["attended"]) + prompts[request].compute(prompts[request].left)
+        row["steps"] = max(1, math.ceil(spent / room))
+        begin = float(row["at_s"]) - float(row["took_s"])
+        running = len(group.tokens)
+        started = [*group.firsts, *group.again]
+        held = _blocks(float(row["context"]), int(row["decodes"]), limits)
+        held += sum(_blocks(prompts[request].tokens + group.tokens[request], 1, limits) for request in started)
+        left = room * int(row["steps"]) - spent
+        if order and 0 < left < prompts[order[0]].left and prompts[order[0]].sent <= begin and running < limits.sequences:
+            # With room for all of the next prompt, its first token would be in this group: it came too late for the step.
+            held += _blocks(prompts[order[0]].tokens, 1, limits)
+            if limits.blocks is None or held <= limits.blocks - 1:
+                row["attended"] = float(row["attended"]) + prompts[order[0]].compute(left)
+                spent += left
+        row["prefill"] = spent
+
+
+def _blocks(tokens: float, requests: int, limits: Limits) -> float:
+    """KV blocks that so many tokens of so many requests take, in the mean."""
+    return 0.0 if limits.blocks is None else (tokens + requests * (limits.block_size - 1) / 2) / limits.block_size

@@ -1,0 +1,203 @@
+"""Prediction on engines whose truth is planted: the replay against a naive engine, the fit against known step times, and refusals."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from benchmarks.naive_engine import TURNAROUND_S, serve
+
+from bench.load.schedule import PlannedRequest
+from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, planned_again
+from bench.predict.judge import cross_validate, judged, measured
+from bench.predict.predict import predict
+from bench.predict.replay import Limits, Noise, replay
+from bench.predict.step_time import StepTime
+from bench.predict.steps import intervals
+
+TRUE = StepTime(0.0, 0.008, 3e-4, (64.0,), (2e-4, 2.5e-4), 4e-7, 2e-9)
+LIMITS = Limits(tokens=512, sequences=32, blocks=None)
+
+
+def drawn(count, *, seed=1, prompts=(20, 200), outputs=(1, 60), rate=None):
+    """Requests of random lengths, as (index, prompt, output, due)."""
+    random = np.random.default_rng(seed)
+    due = np.cumsum(random.exponential(1 / rate, count)) if rate else np.zeros(count)
+    lengths = zip(random.integers(*prompts, count), random.integers(*outputs, count), due, strict=True)
+    return [(i, int(p), int(o), float(d)) for i, (p, o, d) in enumerate(lengths)]
+
+
+def planned(requests):
+    return [PlannedRequest(i, i, p, o, d) for i, p, o, d in requests]
+
+
+def run_of(requests, *, name="r", workload="w", arrival="burst", level=1.0, limits=LIMITS, held=None, seed=1, noise=0.0):
+    """A measured run of the planted engine."""
+    table = serve(
+        requests,
+        TRUE.seconds,
+        tokens=limits.tokens,
+        sequences=limits.sequences,
+        blocks=limits.blocks,
+        block_size=limits.block_size,
+        held=held,
+        random=np.random.default_rng(seed),
+        noise=noise,
+    )
+    return MeasuredRun(name, {"arrival": arrival, "level": level, "workload": workload}, table)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    ("limits", "rate", "held"),
+    [
+        (LIMITS, None, None),
+        (replace(LIMITS, sequences=4), 8.0, None),
+        (replace(LIMITS, tokens=48), 4.0, None),
+        (Limits(tokens=256, sequences=16, blocks=60, block_size=16), None, 8),
+        (Limits(tokens=128, sequences=64, blocks=40, block_size=16), 6.0, None),  # preempts
+    ],
+    ids=["burst", "slots", "chunks", "closed", "full"],
+)
+def test_the_replay_is_the_naive_engine(limits, rate, held, seed):
+    """To the last request, preemptions included."""
+    requests = drawn(40, seed=seed, rate=rate)
+    truth = run_of(requests, limits=limits, held=held).requests
+    found = replay(planned(requests), limits, TRUE, held=held, turnaround_s=TURNAROUND_S).requests.sort("index")
+    for column in ("sent_s", "first_token_s", "end_s"):
+        assert found[column].to_numpy() == pytest.approx(truth[column].to_numpy(), abs=1e-6), column
+    assert found["preemptions"].to_list() == truth["preemptions"].to_list()
+
+
+def test_a_full_cache_preempts():
+    limits = Limits(tokens=128, sequences=64, blocks=40, block_size=16)
+    found = [replay(planned(drawn(40, seed=seed, rate=6.0)), limits, TRUE) for seed in range(8)]
+    assert sum(each.requests["preemptions"].sum() for each in found) > 0
+    assert all(each.kv_peak == 1.0 for each in found if each.requests["preemptions"].sum())
+
+
+def test_what_never_fits_is_refused():
+    found = replay(planned([(0, 900, 10, 0.0), (1, 20, 10, 0.0)]), Limits(512, 8, blocks=40, block_size=16), TRUE)
+    assert (found.refused, found.requests["index"].to_list()) == ((0,), [1])
+
+
+def test_turns_follow_after_their_pause():
+    first = PlannedRequest(0, 0, 50, 5, 0.0)
+    found = replay([first, replace(first, index=1, due_s=None, after=0, think_s=2.0)], LIMITS, TRUE).requests.sort("index")
+    assert found["sent_s"][1] == pytest.approx(found["end_s"][0] + 2.0)
+
+
+def test_steps_are_read_from_stamps():
+    """A burst of three prompts of 200 tokens and a budget of 512: two in the first step with a part of the third, then the rest."""
+    steps = intervals(run_of([(i, 200, 4, 0.0) for i in range(3)]).requests, LIMITS)
+    assert steps.select("decodes", "firsts", "prefill").rows() == [(0, 2, 512), (2, 1, 88), (3, 0, 0), (3, 0, 0), (1, 0, 0)]
+    expected = TRUE.seconds(decodes=2, firsts=1, prefill=88, context=400, attended=88 * (112 + 44))
+    assert steps["took_s"][1] == pytest.approx(expected, rel=1e-6)
+
+
+def training(noise=0.05):
+    """Bursts of three sizes and two closed loops."""
+    bursts = [
+        run_of(drawn(size, seed=size, outputs=(30, 60)), name=f"b{size}", level=float(size), seed=size, noise=noise)
+        for size in (1, 8, 30)
+    ]
+    loops = [
+        run_of(
+            drawn(12 * held, seed=held), name=f"c{held}", workload="chat", arrival="closed", level=float(held), held=held, seed=held, noise=noise
+        )
+        for held in (4, 16)
+    ]  # fmt: skip
+    return bursts + loops
+
+
+@pytest.mark.parametrize("kind", ["closed", "poisson", "longer"])
+def test_loads_that_were_not_measured_are_predicted(kind):
+    """From bursts and two closed loops with 5 % noise a step: throughput within 3 %, TTFT P50 and TPOT within 8 %, TTFT P99 within 12 %."""
+    model = calibrate(training(), LIMITS)
+    held = 9 if kind == "closed" else None
+    requests = {
+        "closed": lambda: drawn(150, seed=77),
+        "poisson": lambda: drawn(300, seed=78, rate=5.0),
+        "longer": lambda: drawn(200, seed=79, rate=3.0, prompts=(150, 230), outputs=(20, 28)),
+    }[kind]()
+    errors = {}
+    for seed in range(5):
+        truth = measured(
+            run_of(
+                requests,
+                arrival="closed" if held else "poisson",
+                level=float(held or 1),
+                held=held,
+                seed=100 + seed,
+                noise=0.05,
+            )
+        )
+        found = predict(model, lambda _: planned(requests), held=held)
+        assert found.doubts == ()
+        for name, value in truth.items():
+            errors.setdefault(name, []).append(abs(found.numbers[name].value / value - 1))
+    mean = {name: float(np.mean(values)) for name, values in errors.items()}
+    assert mean["throughput_tokens_per_s"] < 0.03
+    assert max(mean["ttft_p50_s"], mean["tpot_p50_s"]) < 0.08
+    assert mean["ttft_p99_s"] < 0.12
+
+
+def test_the_model_judges_itself():
+    found = judged(cross_validate(training(), LIMITS), training())
+    levels = {each.metric: each for each in found if each.fold == "level"}
+    assert levels["throughput_tokens_per_s"].error < 0.05
+    assert levels["throughput_tokens_per_s"].coverage >= 0.75
+    assert {each.fold for each in found} == {"level", "workload"}
+
+
+def test_too_few_steps_make_no_model():
+    assert calibrate([run_of([(0, 20, 5, 0.0)])], LIMITS) is None
+
+
+def refused(model, requests, **changed):
+    return {doubt.name for doubt in predict(model, lambda _: planned(requests), members=3, **changed).doubts}
+
+
+def fitted(model: Calibrated, **changed):
+    return replace(model, fitted=replace(model.fitted, **changed))
+
+
+def test_what_was_not_seen_is_refused():
+    model = calibrate(training(), LIMITS)
+    usual = drawn(20, rate=3.0)
+    assert refused(model, usual) == set()
+    assert refused(fitted(model, residual=0.3), usual) == {"residual"}
+    assert refused(fitted(model, run_noise=0.3), usual) == {"drift"}
+    assert "longest" in refused(model, drawn(5, prompts=(400, 500)))
+    assert "requests" in refused(model, drawn(60, outputs=(50, 60)), limits=replace(LIMITS, sequences=64))
+    assert "step" in refused(model, drawn(30, prompts=(150, 200)), limits=replace(LIMITS, tokens=4096))
+    assert "refused" in refused(model, usual, limits=Limits(512, 32, blocks=10, block_size=16))
+    shared = [PlannedRequest(i, i, 100, 10, 0.3 * i, reusable_tokens=64) for i in range(10)]
+    cached = replace(LIMITS, cached=True, block_size=16)
+    assert {doubt.name for doubt in predict(model, lambda _: shared, members=3, limits=cached).doubts} == {"prefix"}
+    assert {d.name for d in predict(replace(model, shared=True), lambda _: shared, members=3, limits=cached).doubts} == set()
+
+
+def test_noise_widens_what_is_predicted():
+    model = calibrate(training(), LIMITS)
+    requests = drawn(50, rate=4.0)
+
+    def width(model):
+        found = predict(model, lambda _: planned(requests)).numbers["e2e_p50_s"]
+        return (found.high - found.low) / found.value
+
+    assert width(fitted(model, run_noise=0.15)) > 2 * width(fitted(model, run_noise=0.01))
+
+
+def test_pauses_take_their_share():
+    requests = planned(drawn(100))
+    calm = replay(requests, LIMITS, TRUE).requests["end_s"].max()
+    noise = Noise(stalls_per_s=1.0, stall_s=0.5)
+    paused = [replay(requests, LIMITS, TRUE, noise=noise, seed=seed).requests["end_s"].max() for seed in range(20)]
+    assert np.mean(paused) == pytest.approx(1.5 * calm, rel=0.2)
+
+
+def test_a_plan_is_the_run_that_was_measured():
+    run = run_of(drawn(10, rate=2.0), arrival="poisson")
+    plan = planned_again(run)
+    assert [each.due_s for each in plan] == run.requests["scheduled_s"].to_list()
+    assert [each.output_tokens for each in plan] == run.requests["output_asked"].to_list()

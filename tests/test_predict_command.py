@@ -1,0 +1,117 @@
+"""`bench predict` as a user runs it."""
+
+import json
+
+import pytest
+
+from bench.aggregate import summary_frame
+from bench.cli import main
+from bench.records.files import write_record
+from bench.study.config import Thresholds
+from tests import records
+from tests.test_predict import run_of, training
+
+LOAD = ["--prompt-length", "100", "--output-length", "30"]
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return training()
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch, summary, measured):
+    """A folder with the results of a planted engine, of the deployment a."""
+    monkeypatch.chdir(tmp_path)
+    return written(tmp_path / "results", summary, measured)
+
+
+def written(folder, summary, runs, **launched):
+    rows = []
+    for run in runs:
+        place = folder / "runs/a" / run.name
+        place.mkdir(parents=True)
+        run.requests.write_parquet(place / "requests.parquet")
+        rows.append({**summary, **run.row, "deployment": "a", "run": run.name, "family": run.row["workload"]})
+    launch = records.launch(**{"argv": ("serve", "--max-num-batched-tokens", "512"), "max_num_seqs": 32, **launched})
+    facts = records.facts()
+    (folder / "deployments/a").mkdir(parents=True)
+    write_record(launch, folder / "deployments/a/launch.json")
+    write_record(facts, folder / "deployments/a/deployment.json")
+    summary_frame(rows, {"a": launch}, {"a": facts}, Thresholds()).write_parquet(folder / "summary.parquet")
+    return folder
+
+
+def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
+    assert main(["predict", "--concurrency", "4,10", *LOAD, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    low, high = found["predictions"]
+    assert [low["level"], high["level"]] == [4, 10]
+    for each in (low, high):
+        interval = each["throughput_tokens_per_s"]
+        assert interval["low"] < interval["value"] < interval["high"]
+        assert each["refused_because"] == []
+    assert low["throughput_tokens_per_s"]["value"] < high["throughput_tokens_per_s"]["value"]
+    assert found["judged"] == []
+    assert main(["predict", "--request-rate", "2.5", *LOAD]) == 0
+    told = capsys.readouterr().out
+    assert "a step, whatever is in it" in told
+    assert "Predicted, each with its 90 % interval:" in told
+
+
+def test_a_smaller_server_is_a_what_if(study, capsys):  # noqa: ARG001
+    waits = []
+    for more in ([], ["--max-num-seqs", "2"]):
+        assert main(["predict", "--concurrency", "10", *LOAD, "--json", *more]) == 0
+        waits.append(json.loads(capsys.readouterr().out)["predictions"][0]["waiting"])
+    assert waits[0] < 1
+    assert waits[1] > 7
+
+
+def test_what_was_not_measured_is_refused_and_said(study, capsys):  # noqa: ARG001
+    with pytest.raises(SystemExit) as ended:
+        main(["predict", "--concurrency", "4", "--prompt-length", "700", "--output-length", "30"])
+    assert ended.value.code == 1
+    assert "Not predicted at 4: requests of 730 tokens, and none that was measured had more than" in capsys.readouterr().out
+
+
+def test_without_a_load_the_model_is_shown_and_judged(study, capsys):  # noqa: ARG001
+    assert main(["predict"]) == 0
+    told = capsys.readouterr().out
+    assert "Predictions of measured runs, from the other runs alone:" in told
+    assert "another workload" in told
+
+
+def test_a_workload_of_a_file(study, capsys):
+    text = "arrival: gamma\nburstiness: 0.5\nnum_requests: 100\nprompt_tokens: {distribution: uniform, min: 20, max: 150}\noutput_tokens: 30\n"
+    (study.parent / "mine.yaml").write_text(text)
+    assert main(["predict", "--request-rate", "2", "--workload", "mine.yaml"]) == 0
+    assert "Predicted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--concurrency", "4"], "--prompt-length and --output-length say how long requests are"),
+        (["--concurrency", "4.5", *LOAD], "--concurrency 4.5: not whole numbers of 1 or more"),
+        (["--request-rate", "fast", *LOAD], "--request-rate fast: not numbers above 0"),
+        (["--concurrency", "4", "--request-rate", "4", *LOAD], "Give --concurrency or --request-rate, not both."),
+        (["--concurrency", "4", *LOAD, "--kv-tokens", "999"], "this engine has slots"),
+        (["results:b"], "has no deployment 'b'"),
+    ],
+)
+def test_wrong_arguments(study, capsys, argv, words):  # noqa: ARG001
+    assert main(["predict", *argv]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_an_engine_whose_admission_is_not_known(tmp_path, summary, measured, capsys):
+    folder = written(tmp_path / "r", summary, measured, kind="sglang")
+    assert main(["predict", str(folder)]) == 2
+    assert "how sglang admits requests is not known here" in capsys.readouterr().err
+
+
+def test_too_few_steps(tmp_path, summary, capsys):
+    folder = written(tmp_path / "r", summary, [run_of([(0, 20, 5, 0.0)])])
+    assert main(["predict", str(folder)]) == 2
+    assert "too few steps" in capsys.readouterr().err
