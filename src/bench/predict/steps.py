@@ -26,7 +26,7 @@ INTERVAL_SCHEMA = {
     "idle": pl.Boolean,
 }
 _APART = 0.25  # of the shortest gaps between a request's tokens: stamps further apart are of two steps
-_PREEMPTED = 5.0  # times them: a request without a token for so long, while others had theirs, was computed again
+_PREEMPTED = 3  # groups without a token of a request that had some before and has some again: it was computed anew
 
 
 @dataclass
@@ -101,7 +101,7 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
 
 def _groups(requests: list[int], times: list[float], short: float) -> list[_Group]:
     counts: dict[int, int] = {}
-    last: dict[int, float] = {}
+    last: dict[int, int] = {}
     groups: list[_Group] = []
     for request, time in zip(requests, times, strict=True):
         if not groups or time - groups[-1].at > _APART * short or request in groups[-1].tokens:
@@ -110,9 +110,9 @@ def _groups(requests: list[int], times: list[float], short: float) -> list[_Grou
         counts[request] = number + 1
         groups[-1].tokens[request] = number
         groups[-1].at = time
-        if len(groups) > 1 and time - last.get(request, time) > _PREEMPTED * short and request not in groups[-2].tokens:
+        if len(groups) - last.get(request, len(groups)) > _PREEMPTED:
             groups[-1].again.append(request)
-        last[request] = time
+        last[request] = len(groups)
     return _whole(groups)
 
 
