@@ -12,7 +12,7 @@ from bench.search import Aim, Answer, Budget, Measured, Step, search
 from bench.search.belief import believe
 from bench.search.observation import FAILED, GROWTH, Excess, Observation, observed
 from bench.search.placing import place
-from bench.search.search import speeds
+from bench.search.search import Found, Look, _fitting, speeds
 from bench.study import parse_slo
 
 SLO = parse_slo("ttft_p90=1s")
@@ -238,6 +238,15 @@ def test_a_search_ends_with_its_budget_and_says_so():
     assert len(found.looks) == 6
     assert found.answer.low <= found.answer.limit <= found.answer.high
     assert search(aim(held=False, precision=0.02), Budget(99, 35.0), measure).answer.why == "seconds"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "least", "spent", "requests"), [(600.0, 50, 20.0, 300), (600.0, 400, 20.0, 400), (600.0, 50, 590.0, 50)]
+)
+def test_no_run_takes_more_than_a_tenth_of_the_seconds(seconds, least, spent, requests):
+    """At 5 requests/s; a first look may take longer, and what is left bounds all."""
+    found = Found({}, [Look(10.0, round(5 * spent), spent, None)])
+    assert _fitting(5000, least, 10.0, found, Budget(40, seconds)) == requests
 
 
 def test_no_run_is_begun_that_would_take_longer_than_what_is_left():
