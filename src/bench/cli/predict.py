@@ -103,12 +103,14 @@ def _measured(text: str) -> tuple[list[MeasuredRun], Limits]:
     if limits is None:
         raise BenchError(f"{deployment}: how {launch.kind} admits requests is not known here; vllm and llama.cpp are.")
     found = []
-    for row in table.filter((pl.col("deployment") == deployment) & pl.col("valid")).iter_rows(named=True):
+    # Answers that come whole show no steps.
+    usable = (pl.col("deployment") == deployment) & pl.col("valid") & pl.col("stream").fill_null(True)
+    for row in table.filter(usable).iter_rows(named=True):
         requests = root / "runs" / deployment / row["run"] / "requests.parquet"
         if requests.exists():
             found.append(MeasuredRun(row["run"], row, pl.read_parquet(requests)))
     if not found:
-        raise BenchError(f"{root}: no valid run of {deployment} whose requests.parquet is there.")
+        raise BenchError(f"{root}: no valid run of {deployment} with streamed answers whose requests.parquet is there.")
     return found, limits
 
 
