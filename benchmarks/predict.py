@@ -25,7 +25,7 @@ from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import MeasuredRun, calibrate
 from bench.predict.judge import measured, self_judged
 from bench.predict.predict import predict
-from bench.predict.replay import Limits
+from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from benchmarks.naive_engine import serve
 
@@ -179,12 +179,12 @@ def main() -> None:
         groups[kind, metric].append((error, floor, held))
     print("| load | number | error | two measurements | 90 % interval holds | n | refused |\n|---|---|--:|--:|--:|--:|--:|")
     for (kind, metric), each in groups.items():
-        told = [row for row in each if not math.isnan(row[0])]
-        if not told:
+        predicted = [row for row in each if not math.isnan(row[0])]
+        if not predicted:
             continue
-        error, floor, held = (float(np.mean([row[i] for row in told])) for i in range(3))
+        error, floor, held = (float(np.mean([row[i] for row in predicted])) for i in range(3))
         shares = " | ".join(f"{100 * share:.1f} %" for share in (error, floor))
-        print(f"| {kind} | {metric} | {shares} | {100 * held:.0f} % | {len(told)} | {len(each) - len(told)} |")
+        print(f"| {kind} | {metric} | {shares} | {100 * held:.0f} % | {len(predicted)} | {len(each) - len(predicted)} |")
 
 
 if __name__ == "__main__":

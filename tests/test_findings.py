@@ -112,18 +112,18 @@ def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
     results = study(summary)
     workload = results.runs["workload"][0]
 
-    def told(record):
+    def with_search(record):
         found = findings(results, {}, {}, [("a", record)])
         return found.curves[0], answers(results, found, [("a", record)])
 
-    curve, (capacity, *others) = told(searched(workload=workload))
+    curve, (capacity, *others) = with_search(searched(workload=workload))
     limit = "A search puts the limit at 3 in flight (2 to 3 at 95 % confidence): 0 runs, 60 s under load: as precise as asked (± 20 %)."
     assert curve.sure == limit
     assert capacity.sure == (f"a: C_max, the highest load within the SLOs, is 2 of those measured. {limit}",)
     assert "searches" not in {answer.name for answer in others}
     # Of other SLOs, or of another target, it says nothing about C_max.
     for other in (searched(workload=workload, slos=("TTFT P99 ≤ 2 s",)), searched(workload=workload, target="kv_cache")):
-        curve, (search, *_) = told(other)
+        curve, (search, *_) = with_search(other)
         assert curve.sure == "400 requests in 1 run were judged there."
         assert search.name == "searches"
 

@@ -9,8 +9,10 @@ from benchmarks.naive_engine import TURNAROUND_S, serve
 from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, planned_again
 from bench.predict.judge import cross_validate, judged, measured
+from bench.predict.noise import Noise
 from bench.predict.predict import predict
-from bench.predict.replay import Limits, Noise, replay
+from bench.predict.replay import replay
+from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.predict.steps import intervals
 

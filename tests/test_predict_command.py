@@ -54,9 +54,9 @@ def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
     assert low["throughput_tokens_per_s"]["value"] < high["throughput_tokens_per_s"]["value"]
     assert found["judged"] == []
     assert main(["predict", "--request-rate", "2.5", *LOAD]) == 0
-    told = capsys.readouterr().out
-    assert "a step, whatever is in it" in told
-    assert "Predicted, each with its 90 % interval:" in told
+    printed = capsys.readouterr().out
+    assert "a step, whatever is in it" in printed
+    assert "Predicted, each with its 90 % interval:" in printed
 
 
 def test_a_smaller_server_is_a_what_if(study, capsys):  # noqa: ARG001
@@ -77,9 +77,9 @@ def test_what_was_not_measured_is_refused_and_said(study, capsys):  # noqa: ARG0
 
 def test_without_a_load_the_model_is_shown_and_judged(study, capsys):  # noqa: ARG001
     assert main(["predict"]) == 0
-    told = capsys.readouterr().out
-    assert "Predictions of measured runs, from the other runs alone:" in told
-    assert "another workload" in told
+    printed = capsys.readouterr().out
+    assert "Predictions of measured runs, from the other runs alone:" in printed
+    assert "another workload" in printed
 
 
 def test_a_workload_of_a_file(study, capsys):

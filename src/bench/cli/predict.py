@@ -18,7 +18,7 @@ from bench.load.schedule import PlannedRequest, schedule
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, limits_of
 from bench.predict.judge import cross_validate, judged, self_judged
 from bench.predict.predict import METRICS, Predicted, predict
-from bench.predict.replay import Limits
+from bench.predict.state import Limits
 from bench.records.deployment import read_facts
 from bench.records.launch import read_launch
 from bench.study import Paths, Workload, load_workload
@@ -169,11 +169,11 @@ def _as_json(level: float, found: Predicted) -> dict[str, Any]:
 
 def _print(model: Calibrated, predictions: dict[float, Predicted], judgements: Sequence[Any]) -> None:
     print_table([list(pair) for pair in parameters(model)], head=False)
-    told = {level: found for level, found in predictions.items() if not found.doubts}
-    if told:
-        names = [name for name in METRICS if all(name in found.numbers for found in told.values())]
+    given = {level: found for level, found in predictions.items() if not found.doubts}
+    if given:
+        names = [name for name in METRICS if all(name in found.numbers for found in given.values())]
         rows = [["load", *(METRIC_TITLES[name] for name in names), "KV peak", "waiting"]]
-        for level, found in told.items():
+        for level, found in given.items():
             cells = [f"{i.value:.3g} ({i.low:.3g}–{i.high:.3g})" for i in (found.numbers[name] for name in names)]
             kv = "–" if found.kv_peak is None else f"{100 * found.kv_peak:.0f} %"
             rows.append([f"{level:g}", *cells, kv, f"{found.waiting:.3g}"])

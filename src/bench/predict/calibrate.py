@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from bench.load.schedule import PlannedRequest
-from bench.predict.replay import Limits
+from bench.predict.state import Limits
 from bench.predict.step_time import Fitted, fit_steps
 from bench.predict.steps import intervals
 from bench.records.deployment import DeploymentFacts

@@ -11,7 +11,7 @@ import polars as pl
 
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, planned_again
 from bench.predict.predict import METRICS, Interval, Z, measures, predict, widened
-from bench.predict.replay import Limits
+from bench.predict.state import Limits
 
 __all__ = ["HeldOut", "Judgement", "cross_validate", "judged", "measured", "self_judged"]
 

@@ -11,7 +11,9 @@ import polars as pl
 
 from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import Calibrated
-from bench.predict.replay import Limits, Noise, Replay, replay
+from bench.predict.noise import Noise
+from bench.predict.replay import Replay, replay
+from bench.predict.state import Limits
 
 __all__ = ["METRICS", "Doubt", "Interval", "Predicted", "Z", "measures", "predict", "widened"]
 

@@ -10,15 +10,17 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from bench.load.schedule import PlannedRequest
+from bench.predict.noise import Drawn, Noise
+from bench.predict.state import Limits, Request, State
 from bench.predict.step_time import StepTime
 
-__all__ = ["REPLAY_SCHEMA", "Limits", "Noise", "Replay", "replay"]
+__all__ = ["REPLAY_SCHEMA", "Replay", "replay"]
 
 REPLAY_SCHEMA = {
     "index": pl.Int64,
@@ -31,38 +33,6 @@ REPLAY_SCHEMA = {
     "preemptions": pl.Int64,
 }
 _FAR = 1 << 60
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a scheduler obeys.
-
-    Attributes:
-        tokens: of a step, decodes first. sequences: at once. blocks: of the KV cache, None where a slot holds all that a request may
-            need; block_size: tokens of one. cached: whether prompt tokens that an earlier request had are not computed again.
-
-    Source: vLLM V1's scheduler: running requests first, then those that wait, in their order; a prompt is admitted when blocks for
-    all of it are free, and computed in chunks where the step's budget is short of it; where a running request finds no block, the one
-    that was admitted last gives up its own and waits in front. One block of the pool is never given out.
-    """
-
-    tokens: int
-    sequences: int
-    blocks: int | None
-    block_size: int = 1
-    cached: bool = False
-
-
-@dataclass(frozen=True)
-class Noise:
-    """How a replayed run strays: `run` multiplies all of its steps; `step` is the standard deviation of ln time of one step; pauses of
-    `stall_s` in the mean come `stalls_per_s` times a second.
-    """
-
-    run: float = 1.0
-    step: float = 0.0
-    stalls_per_s: float = 0.0
-    stall_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -83,45 +53,6 @@ class Replay:
     cached_tokens: int
     kv_peak: float | None
     waiting_mean: float
-
-
-@dataclass
-class _Request:
-    plan: PlannedRequest
-    sent: float
-    left: int = 0  # prompt tokens to be computed
-    start: int = 0  # of them, where the next chunk begins
-    done: int = 0  # output tokens
-    base: int = 0  # tokens held − steps so far, while it decodes
-    ends: int = 0  # step with its last token
-    blocks: int = 0
-    admitted: float = math.nan
-    first: float = math.nan
-    end: float = math.nan
-    preemptions: int = 0
-    epoch: int = 0  # grows with each preemption: what the heap has of earlier ones is void
-
-
-@dataclass
-class _State:
-    """A server while it is replayed.
-
-    Attributes:
-        steps: so far. context: tokens that the decodes hold. ends: of decodes, as (step, index, epoch). free: blocks. phases: decodes
-            by the step, modulo the block size, in which they need a block.
-    """
-
-    limits: Limits
-    now: float = 0.0
-    steps: int = 0
-    context: int = 0
-    waiting: deque[_Request] = field(default_factory=deque)
-    running: dict[int, _Request] = field(default_factory=dict)  # in order of admission
-    prefilling: list[_Request] = field(default_factory=list)
-    decodes: int = 0
-    ends: list[tuple[int, int, int]] = field(default_factory=list)
-    free: int = 0
-    phases: list[int] = field(default_factory=list)
 
 
 def replay(
@@ -159,8 +90,8 @@ class _Replaying:
     ) -> None:
         self._limits, self._step, self._noise = limits, step, noise
         self._overhead_s, self._turnaround_s = overhead_s, turnaround_s
-        self._normal = _Drawn(np.random.default_rng(seed))
-        self._state = _State(limits, free=(limits.blocks or 1) - 1, phases=[0] * limits.block_size)
+        self._normal = Drawn(np.random.default_rng(seed))
+        self._state = State(limits, free=(limits.blocks or 1) - 1, phases=[0] * limits.block_size)
         self._followers = {request.after: request for request in requests if request.after is not None}
         roots = [request for request in requests if request.after is None]
         self._coming: list[tuple[float, int, PlannedRequest]] = []
@@ -172,7 +103,7 @@ class _Replaying:
             for request in roots[:held]:
                 heapq.heappush(self._coming, (0.0, request.index, request))
             self._next = deque(roots[held:])
-        self._answered: list[_Request] = []
+        self._answered: list[Request] = []
         self._refused: list[int] = []
         self._most_running = self._most_context = self._most_tokens = 0
         self._kv_least = self._state.free
@@ -220,7 +151,7 @@ class _Replaying:
 
     def _arrive(self) -> None:
         at, _, plan = heapq.heappop(self._coming)
-        request = _Request(plan, at, left=self._to_compute(plan))
+        request = Request(plan, at, left=self._to_compute(plan))
         request.start = plan.prompt_tokens - request.left
         whole = plan.prompt_tokens + plan.output_tokens
         if self._limits.blocks is not None and self._blocks(whole) > self._limits.blocks - 1:
@@ -255,7 +186,7 @@ class _Replaying:
             self._make_room()
         budget = limits.tokens - state.decodes
         kept = state.phases[state.steps % limits.block_size]  # for the decodes of this step
-        chunks: list[tuple[_Request, int]] = []
+        chunks: list[tuple[Request, int]] = []
         for request in state.prefilling:
             if budget <= 0:
                 break
@@ -283,7 +214,7 @@ class _Replaying:
         else:
             self._jump()
 
-    def _compute(self, chunks: list[tuple[_Request, int]]) -> None:
+    def _compute(self, chunks: list[tuple[Request, int]]) -> None:
         state = self._state
         prefill = sum(tokens for _, tokens in chunks)
         attended = sum(tokens * (request.start + tokens / 2) for request, tokens in chunks)
@@ -307,7 +238,7 @@ class _Replaying:
             self._most_context = max(self._most_context, request.plan.prompt_tokens + request.plan.output_tokens)
             self._decode(request)
 
-    def _decode(self, request: _Request) -> None:
+    def _decode(self, request: Request) -> None:
         """Let a request whose prompt is computed go on; its first token (or the one after a preemption) is there."""
         state, left = self._state, request.plan.output_tokens - request.done
         if left <= 0:
@@ -358,13 +289,13 @@ class _Replaying:
             request.done = request.plan.output_tokens
             self._end(request)
 
-    def _leave_decodes(self, request: _Request) -> None:
+    def _leave_decodes(self, request: Request) -> None:
         state = self._state
         state.decodes -= 1
         state.context -= request.base + state.steps
         state.phases[-request.base % self._limits.block_size] -= 1
 
-    def _end(self, request: _Request) -> None:
+    def _end(self, request: Request) -> None:
         state = self._state
         del state.running[request.plan.index]
         state.free += request.blocks
@@ -429,25 +360,6 @@ class _Replaying:
             request.blocks += taken
             state.free -= taken
         self._kv_least = min(self._kv_least, state.free)
-
-
-class _Drawn:
-    """Random numbers, drawn many at a time."""
-
-    def __init__(self, random: np.random.Generator) -> None:
-        self._random = random
-        self._normals: list[float] = []
-        self._uniforms: list[float] = []
-
-    def normal(self) -> float:
-        if not self._normals:
-            self._normals = self._random.standard_normal(4096).tolist()
-        return self._normals.pop()
-
-    def uniform(self) -> float:
-        if not self._uniforms:
-            self._uniforms = self._random.random(4096).tolist()
-        return self._uniforms.pop()
 
 
 def _steps_until(seconds: float, base: float, slope: float) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from bench.predict.replay import Limits
+from bench.predict.state import Limits
 
 __all__ = ["INTERVAL_SCHEMA", "intervals"]
 

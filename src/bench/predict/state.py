@@ -1,0 +1,72 @@
+"""A server while it is replayed: what its scheduler obeys, its requests, and what they hold."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+from bench.load.schedule import PlannedRequest
+
+__all__ = ["Limits", "Request", "State"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a scheduler obeys.
+
+    Attributes:
+        tokens: of a step, decodes first. sequences: at once. blocks: of the KV cache, None where a slot holds all that a request may
+            need; block_size: tokens of one. cached: whether prompt tokens that an earlier request had are not computed again.
+
+    Source: vLLM V1's scheduler: running requests first, then those that wait, in their order; a prompt is admitted when blocks for
+    all of it are free, and computed in chunks where the step's budget is short of it; where a running request finds no block, the one
+    that was admitted last gives up its own and waits in front. One block of the pool is never given out.
+    """
+
+    tokens: int
+    sequences: int
+    blocks: int | None
+    block_size: int = 1
+    cached: bool = False
+
+
+@dataclass
+class Request:
+    """A request on its way through the server. Times are seconds of the replay; NaN until they come."""
+
+    plan: PlannedRequest
+    sent: float
+    left: int = 0  # prompt tokens to be computed
+    start: int = 0  # of them, where the next chunk begins
+    done: int = 0  # output tokens
+    base: int = 0  # tokens held − steps so far, while it decodes
+    ends: int = 0  # step with its last token
+    blocks: int = 0
+    admitted: float = math.nan
+    first: float = math.nan
+    end: float = math.nan
+    preemptions: int = 0
+    epoch: int = 0  # grows with each preemption: what the heap has of earlier ones is void
+
+
+@dataclass
+class State:
+    """A server while it is replayed.
+
+    Attributes:
+        steps: so far. context: tokens that the decodes hold. ends: of decodes, as (step, index, epoch). free: blocks. phases: decodes
+            by the step, modulo the block size, in which they need a block.
+    """
+
+    limits: Limits
+    now: float = 0.0
+    steps: int = 0
+    context: int = 0
+    waiting: deque[Request] = field(default_factory=deque)
+    running: dict[int, Request] = field(default_factory=dict)  # in order of admission
+    prefilling: list[Request] = field(default_factory=list)
+    decodes: int = 0
+    ends: list[tuple[int, int, int]] = field(default_factory=list)
+    free: int = 0
+    phases: list[int] = field(default_factory=list)
