@@ -8,10 +8,13 @@ from bench.analysis.slo import goodput, judged_requests
 from bench.parse import latency_columns
 from bench.parse.run import summarise
 from bench.parse.scrapes import TELEMETRY_SCHEMA
+from bench.predict.predict import METRICS
+from bench.records.calibration import Calibration, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.records.columns import COLUMNS
 from bench.records.request_table import REQUEST_SCHEMA
 from bench.records.summary import complete
 from bench.study.config import Thresholds
+from bench.words.predicted import PARAMETER_TITLES
 from bench.words.verdicts import reason_text
 from tests import records
 
@@ -197,3 +200,38 @@ def parsed(requests, *, rate=None, level=None, slos=(), arrival="poisson", run="
     record = records.run(definition={**asked, **definition})
     summary = summarise(record, requests, pl.DataFrame(schema=TELEMETRY_SCHEMA), [])
     return {**summary, **goodput(summary, judged_requests(summary, requests), slos)}
+
+
+def calibrated(runs):
+    """A model of each deployment of a summary table, whose predictions are the levels themselves, 10 % about them."""
+    models = []
+    for name, group in runs.group_by("deployment", maintain_order=True):
+        rows = group.select("run", "workload", "axis", "level").to_dicts()
+        places = [{key: row[key] for key in ("workload", "axis", "level")} for row in rows]
+        models.append(
+            ModelRecord(
+                deployment=name[0],
+                digest="d",
+                parameters={key: Interval(0.002, 0.001, 0.003) for key in PARAMETER_TITLES},
+                steps=400,
+                runs=len(rows),
+                judged=tuple(Judgement("level", metric, 0.04, 0.03, 0.9, len(rows)) for metric in METRICS),
+                predicted=tuple(
+                    PredictedLoad(
+                        **place,
+                        numbers={m: Interval(place["level"], 0.9 * place["level"], 1.1 * place["level"]) for m in METRICS},
+                        kv_peak=0.5,
+                        waiting=0.0,
+                        preemptions=0.0,
+                        doubts=(),
+                        shares={"median": {"queue": 0.25, "decode": 0.75}, "slowest": {"queue": 1.0}},
+                    )
+                    for place in places
+                ),
+                measured=tuple(
+                    MeasuredLoad(run=row["run"], **place, numbers=dict.fromkeys(METRICS, place["level"]))
+                    for row, place in zip(rows, places, strict=True)
+                ),
+            )
+        )
+    return Calibration(models=tuple(models))

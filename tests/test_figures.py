@@ -23,7 +23,7 @@ from bench.report import write_manifest, write_report
 from bench.study import Decision
 from bench.study.config import Thresholds
 from tests.conftest import bare_summary
-from tests.planted import answers
+from tests.planted import answers, calibrated
 from tests.test_analysis import FACTS, LAUNCH
 
 DECISION = Decision(slo=["ttft_p99=1s"], peak_rps=10, price_per_hour=1, price_per_million_tokens=10)
@@ -50,7 +50,7 @@ def results(summary, levels=(1, 4, 16), *, deployments=("a", "b"), workloads=("s
         for run in runs for name, value in series.items() for t in (0.5, 1.0, 1.5)
     ]  # fmt: skip
     frame = summary_frame(runs, LAUNCHES if known else {}, KNOWN if known else {}, Thresholds(), baseline)
-    return Results(frame, pl.DataFrame(rows), None, DECISION)
+    return Results(frame, pl.DataFrame(rows), None, DECISION, None, calibrated(frame) if known else None)
 
 
 def test_what_is_earned_has_no_panel_for_a_burst(summary):

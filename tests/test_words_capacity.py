@@ -5,8 +5,8 @@ import pytest
 from bench.analysis import operating_points
 from bench.analysis.judging import Miss, Unsettled
 from bench.study import Slo, parse_slo
-from bench.words.capacity import carries, evidence, full_cache, misses, unsettled_text, with_texts
-from bench.words.loads import loads_text
+from bench.words.capacity import c_max, carries, evidence, full_cache, misses, unsettled_text, with_texts
+from bench.words.loads import load_text, loads_text
 from tests.planted import frame, short_row, steady_row
 
 SLOS = [parse_slo("ttft_p99=2s")]
@@ -25,6 +25,14 @@ def written(rows):
         (
             Miss("tpot_p90_s", 0.025, 0.0243, 3 / 46, 3, 46),
             "TPOT P90 ≤ 25 ms (6.5 % of the requests fail or take longer: too few requests to rely on it)",
+        ),
+        (
+            Miss("tpot_p90_s", 0.025, 0.0243, 3 / 46, 3, 46, 0.12),
+            "TPOT P90 ≤ 25 ms (6.5 % of the requests fail or take longer, but 12.0 % as the loads around it have it)",
+        ),
+        (
+            Miss("tpot_p90_s", 0.025, 0.0243, 0.0, 0, 46, 0.12),
+            "TPOT P90 ≤ 25 ms (none of its requests does, but 12.0 % as the loads around it have it)",
         ),
         (Miss("tpot_p50_s", 0.05, 0.0501), "TPOT P50 ≤ 50 ms (50.1 ms)"),
         (Miss("failed", share=0.5, misses=2, requests=4), "the limit on failures (2 of 4 requests fail)"),
@@ -101,3 +109,26 @@ def test_a_point_is_written_with_its_texts(summary):
 
 def test_loads_in_a_list():
     assert [loads_text(loads) for loads in ([], [8.0], [8.0, 0.5])] == ["", "8", "8, 0.5"]
+
+
+def test_a_lowest_load_that_misses_is_not_the_lowest_measured_where_others_cannot_be_judged(summary):
+    """Loads of 4 and 8 were too short, and 24 misses: that nothing lower is carried was not shown."""
+    lower = [short_row(steady_row(summary, level), 24.9) for level in (4, 8)]
+    point = operating_points(frame([*lower, steady_row(summary, 24, slow=200)]), SLOS).row(0, named=True)
+    assert (point["kind"], point["missed_at"], point["unsettled_needs_s"]) == ("below", 24, 25)
+    assert c_max(point) == "below 24, the lowest level that can be judged"
+    said = carries(point, burst=False)
+    assert said.startswith("No load that can be judged meets the SLOs: at 24 requests in flight it misses TTFT P99 ≤ 2 s")
+    assert said.endswith("At lower levels the load did not become steady: let it last 25 s.")
+    alone = operating_points(frame([steady_row(summary, 24, slow=200)]), SLOS).row(0, named=True)
+    assert c_max(alone) == "below 24, the lowest level"
+    assert "the lowest, it misses" in carries(alone, burst=False)
+
+
+def test_one_is_singular():
+    assert [load_text(1, unit) for unit in ("requests in flight", "requests/s", "conversations/s")] == [
+        "1 request in flight",
+        "1 request/s",
+        "1 conversation/s",
+    ]
+    assert load_text(1.5, "requests/s") == "1.5 requests/s"

@@ -27,6 +27,7 @@ _STAGES = {
     "found": "Listing the runs that were found",
     "deploy": "Planning the launch of {deployment}",
     "aggregate": "Making the summary table",
+    "calibrate": "Calibrating a model of each server",
     "figures": "Drawing {drawn} figures",
     "report": "Writing the report",
     "manifest": "Listing what was made",

@@ -126,6 +126,7 @@ if absent := [run.key for run in PLAN.runs if PACKED and not run.record.exists()
 # What the configuration lists. Runs that searches find come with the checkpoint `found`.
 RUNS = [(run.deployment.name, run.name) for run in PLAN.listed]
 FIGURES = figures_of(PLAN.rows)
+CALIBRATED = [paths.CALIBRATION] if "predicted-loads" in FIGURES else []
 SEARCHED = [
     paths.SEARCHES.format(deployment=deployment)
     for deployment in PLAN.deployments

@@ -10,6 +10,7 @@ rule report:
         facts=of_deployments(paths.FACTS),
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
+        calibration=CALIBRATED,
         searches=SEARCHED,
     output:
         page=paths.REPORT,

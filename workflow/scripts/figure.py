@@ -8,10 +8,13 @@ from bench.workflow import job
 
 with job(snakemake.log[0]) as say:
     tables = [Path(snakemake.input.summary), Path(snakemake.input.timeseries)]
+    calibration = next(map(Path, snakemake.input.calibration), None)
     results = Results.read(
         *tables,
         Decision(**snakemake.params.decision),
         Accelerator(**snakemake.params.device) if snakemake.params.device else None,
+        calibration,
     )
-    drawn = draw_figures(snakemake.params.code, results, Path(Paths.MANIFEST).parent, tables=tables, say=say)
+    read = [*tables, *filter(None, [calibration])]
+    drawn = draw_figures(snakemake.params.code, results, Path(Paths.MANIFEST).parent, tables=read, say=say)
     say(f"drawn: {', '.join(drawn) or 'none'}; of {len(snakemake.params.code)} figures")

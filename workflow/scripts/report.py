@@ -15,7 +15,11 @@ with job(snakemake.log[0]):
         summary=Path(snakemake.output.markdown),
         title=snakemake.params.title,
         results=Results.read(
-            Path(snakemake.input.summary), Path(snakemake.input.timeseries), plan.config.decision, plan.device
+            Path(snakemake.input.summary),
+            Path(snakemake.input.timeseries),
+            plan.config.decision,
+            plan.device,
+            next(map(Path, snakemake.input.calibration), None),
         ),
         specs=[Path(path) for path in snakemake.input.specs],
         facts=[Path(path) for path in snakemake.input.facts],

@@ -22,7 +22,7 @@ _MISSED = pl.List(
             "by": pl.String,
             **dict.fromkeys(("limit_s", "reached_s", "share"), pl.Float64),
             **dict.fromkeys(("misses", "requests"), pl.Int64),
-            "growth": pl.Float64,
+            **dict.fromkeys(("smoothed", "growth"), pl.Float64),
         }
     )
 )
@@ -73,8 +73,9 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
         - `missed_at`: the first level that misses, or of which the SLO was not measured, or that was not steady; `missed`: by what, a
           list of `Miss`, null where nothing is; `highest` level; `runs` and `requests` at C_max.
         - `low_needs`, what would make the lower end as high as C_max: `longer` runs there, `low_needs_requests` in place of its
-          `requests`, or more `rounds`; null where it is. `high_needs`, what would establish the upper end: `levels` above
-          `high_needs_at`, more `requests` there, or a steady state there (`unsettled`); null where it is established.
+          `requests`, or more `rounds`; `unsettled` where no level meets and lower ones were not steady; null where it is.
+          `high_needs`, what would establish the upper end: `levels` above `high_needs_at`, more `requests` there, or a steady state
+          there (`unsettled`); null where it is established.
         - `unsettled` and `unsettled_needs_s`: as `Unsettled` has them, of the level that is not steady: the lowest, or
           `high_needs_at`.
         - `operate_at`, and of its runs the means: `usable_rps` (requests/s; of an open loop never more than was offered),
@@ -130,6 +131,9 @@ def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float
         **_low_needs(meeting, low),
         **_high_needs(settled, first, miss, levels),
     }
+    lower = next((level for level in levels if level.unsettled and level.load < settled[0].load), None)
+    if lower is not None and not meeting:
+        found |= {"low_needs": "unsettled", **_unsettled(lower.unsettled)}
     if meeting:
         found |= _carried(meeting, low, miss, settled, burst=burst)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ CONFIGURATION = ("deployment", "workload", "axis", "level")
 REGIONS = ("low loads", "middle loads", "high loads")
 _FEWEST_FOR_REGIONS = 4  # levels of a curve; of three, each would be its own region
 _FEWEST_FOR_TREND = 3
+_FAR = 700.0  # no number of Python's is e to the power of much more
 _SCHEMA: dict[str, Any] = {
     "deployment": pl.String,
     "metric": pl.String,
@@ -202,8 +204,8 @@ def _judged(
         rows.append(
             {
                 "ratio": np.exp(log),
-                "low": np.exp(log - width) if known else None,
-                "high": np.exp(log + width) if known else None,
+                "low": math.exp(log - width) if known else None,
+                "high": (math.exp(log + width) if log + width < _FAR else math.inf) if known else None,
                 "confidence": 1 - float(own[i]) if known else None,
                 "verdict": verdict,
                 "could_see": smallest_difference(float(error[i]), float(freedom[i]), float(own[i])) if known else None,

@@ -49,7 +49,7 @@ class Miss:
     Attributes:
         by: the SLO's column, `failed` or `growth`. limit_s: of an SLO. reached_s: its percentile, of the requests that were answered;
             None where none was. share: of the requests that fail or take longer (0–1). misses, requests: behind that share.
-        growth: requests that pile up, as a share of those that come.
+        smoothed: the share that the levels about it make of that. growth: requests that pile up, as a share of those that come.
     """
 
     by: str
@@ -58,6 +58,7 @@ class Miss:
     share: float | None = None
     misses: int | None = None
     requests: int | None = None
+    smoothed: float | None = None
     growth: float | None = None
 
 
@@ -69,6 +70,7 @@ class Verdict:
         key: the SLO's column, `failed` or `growth`.
         weight: requests behind it, of one spread over requests that resemble their neighbours. share: of requests; None of growth.
         limit_s, reached_s: an SLO's limit, and what its percentile is of the requests that were answered. growth: the estimate of it.
+        smoothed: the value with what the levels about it add; None until that is known.
     """
 
     key: str
@@ -81,6 +83,7 @@ class Verdict:
     limit_s: float | None = None
     reached_s: float | None = None
     growth: float | None = None
+    smoothed: float | None = None
 
     @classmethod
     def of(
@@ -95,7 +98,7 @@ class Verdict:
         if self.share is None:
             return Miss(self.key, growth=self.growth)
         share = self.share
-        return Miss(self.key, self.limit_s, self.reached_s, share.share, int(share.misses), int(share.requests))
+        return Miss(self.key, self.limit_s, self.reached_s, share.share, int(share.misses), int(share.requests), self.smoothed)
 
     @property
     def surely_met(self) -> bool:
@@ -312,9 +315,9 @@ def _smooth(levels: Sequence[Level]) -> None:
         for level, verdict, value, weight in zip(levels, verdicts, smoothed.tolist(), weights, strict=True):
             if verdict.high > verdict.allowed and not replace(verdict, weight=weight).likely(value):
                 level.meets = False
-                level.missed.append(verdict)
+                level.missed.append(replace(verdict, smoothed=value))
             elif verdict.low > verdict.allowed:
-                level.missed.append(verdict)
+                level.missed.append(replace(verdict, smoothed=value))
 
 
 def _too_short(rows: Sequence[Mapping[str, Any]]) -> Unsettled:

@@ -9,20 +9,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import polars as pl
-
 from bench.cli.output import print_json, print_table, tracked
 from bench.cli.sources import read_named
 from bench.errors import BenchError
 from bench.load.schedule import PlannedRequest, schedule
-from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, limits_of
+from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, parameters
 from bench.predict.judge import cross_validate, judged, self_judged
 from bench.predict.predict import METRICS, Predicted, predict
+from bench.predict.sources import measured_runs, read_limits
 from bench.predict.state import Limits
-from bench.records.deployment import read_facts
-from bench.records.launch import read_launch
+from bench.predict.study import described
 from bench.study import Paths, Workload, load_workload
-from bench.words.predicted import METRIC_TITLES, doubt_text, judgement_rows, parameters
+from bench.words.predicted import METRIC_TITLES, PHASE_TITLES, doubt_text, judgement_rows, parameter_rows, shares_rows
 from bench.yaml_file import read_yaml
 
 __all__ = ["run"]
@@ -47,7 +45,8 @@ def run(options: SimpleNamespace) -> None:
     if options.json:
         print_json(
             {
-                "parameters": vars(model.fitted.best),
+                "parameters": {name: vars(interval) for name, interval in parameters(model).items()},
+                "step_time": vars(model.fitted.best),
                 "runs": list(model.runs),
                 "predictions": [_as_json(level, found) for level, found in predictions.items()],
                 "judged": [vars(each) for each in judgements],
@@ -90,25 +89,8 @@ def _measured(text: str) -> tuple[list[MeasuredRun], Limits]:
     deployment = deployment or names[0]
     place = Path(text) if Path(text).exists() else Path(text.rpartition(":")[0] or Path(Paths.SUMMARY).parent)
     root = place if place.is_dir() else place.parent
-    launch_file, facts_file = (
-        root / Path(path.format(deployment=deployment)).relative_to(Path(Paths.SUMMARY).parent)
-        for path in (Paths.LAUNCH, Paths.FACTS)
-    )
-    if not launch_file.exists() or not facts_file.exists():
-        raise BenchError(
-            f"{launch_file.parent}: launch.json or deployment.json is not there, so the scheduler's limits are not known."
-        )
-    launch = read_launch(launch_file)
-    limits = limits_of(launch, read_facts(facts_file), kind=launch.kind)
-    if limits is None:
-        raise BenchError(f"{deployment}: how {launch.kind} admits requests is not known here; vllm and llama.cpp are.")
-    found = []
-    # Answers that come whole show no steps.
-    usable = (pl.col("deployment") == deployment) & pl.col("valid") & pl.col("stream").fill_null(True)
-    for row in table.filter(usable).iter_rows(named=True):
-        requests = root / "runs" / deployment / row["run"] / "requests.parquet"
-        if requests.exists():
-            found.append(MeasuredRun(row["run"], row, pl.read_parquet(requests)))
+    limits = read_limits(root, deployment)
+    found = measured_runs(table, root, deployment)
     if not found:
         raise BenchError(f"{root}: no valid run of {deployment} with streamed answers whose requests.parquet is there.")
     return found, limits
@@ -163,12 +145,13 @@ def _as_json(level: float, found: Predicted) -> dict[str, Any]:
         "kv_peak": found.kv_peak,
         "waiting": found.waiting,
         "preemptions": found.preemptions,
+        "shares_of_time": {} if found.doubts else found.shares,
         "refused_because": [doubt_text(doubt) for doubt in found.doubts],
     }
 
 
 def _print(model: Calibrated, predictions: dict[float, Predicted], judgements: Sequence[Any]) -> None:
-    print_table([list(pair) for pair in parameters(model)], head=False)
+    print_table(parameter_rows(described("", model)), head=False)
     given = {level: found for level, found in predictions.items() if not found.doubts}
     if given:
         names = [name for name in METRICS if all(name in found.numbers for found in given.values())]
@@ -179,6 +162,9 @@ def _print(model: Calibrated, predictions: dict[float, Predicted], judgements: S
             rows.append([f"{level:g}", *cells, kv, f"{found.waiting:.3g}"])
         print("\nPredicted, each with its 90 % interval:\n")
         print_table(rows)
+        print("\nWhere a request's time goes: of median ones, and of the slowest 5 %:\n")
+        shares = [[f"{level:g}", *row] for level, found in given.items() for row in shares_rows(found.shares)]
+        print_table([["load", "requests", *PHASE_TITLES.values()], *shares], "><>>>>>")
     for level, found in predictions.items():
         for doubt in found.doubts:
             print(f"\nNot predicted at {level:g}: {doubt_text(doubt)}.")

@@ -23,6 +23,7 @@ __all__ = [
     "levels",
     "on_gpus",
     "plain",
+    "predictable",
     "several_device_counts",
     "tokens_over_time",
     "varied",
@@ -114,6 +115,11 @@ def _crossed(rows: Rows) -> Rows:
 def tokens_over_time(rows: Rows) -> bool:
     """Answers that come token by token."""
     return any(row.get("stream") is not False and (row.get("output_fixed") or 2) > 1 for row in plain(rows))
+
+
+def predictable(rows: Rows) -> bool:
+    """A curve of a server that the study started itself, so that its scheduler's limits are known, with answers that show its steps."""
+    return levels(2)([row for row in rows if row.get("started") and row.get("stream") is not False])
 
 
 def beside_baseline(rows: Rows) -> bool:

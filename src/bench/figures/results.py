@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bench.figures.conditions import CROSSED, plain
 from bench.published import Accelerator
+from bench.records.calibration import Calibration, read_calibration
 from bench.study import Decision
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Results:
     Attributes:
         whole: the runs of the study that these are a part of; None where they are all.
         decision: what is to be decided from them. device: that they ran on; None where it is not known.
+        calibration: the model of each deployment; None where none was made.
     """
 
     runs: pl.DataFrame
@@ -34,18 +36,27 @@ class Results:
     whole: pl.DataFrame | None = None
     decision: Decision = field(default_factory=Decision)
     device: Accelerator | None = None
+    calibration: Calibration | None = None
 
     @classmethod
     def read(
-        cls, summary: Path, timeseries: Path, decision: Decision | None = None, device: Accelerator | None = None
+        cls,
+        summary: Path,
+        timeseries: Path,
+        decision: Decision | None = None,
+        device: Accelerator | None = None,
+        calibration: Path | None = None,
     ) -> Results:
-        """The results in the files that `aggregate` wrote; loads that go on by their steady windows, where there are any."""
+        """The results in the files that `aggregate` and `calibrate` wrote; loads that go on by their steady windows, if any."""
         import polars as pl  # noqa: PLC0415 - the workflow asks which figures there are without it
 
         from bench.analysis.windows import of_windows  # noqa: PLC0415 - as above
         from bench.records.summary import read_summary  # noqa: PLC0415 - as above
 
-        return cls(of_windows(read_summary(summary))[0], pl.read_parquet(timeseries), None, decision or Decision(), device)
+        models = None if calibration is None else read_calibration(calibration)
+        return cls(
+            of_windows(read_summary(summary))[0], pl.read_parquet(timeseries), None, decision or Decision(), device, models
+        )
 
     def given(self, uses: Collection[str]) -> Results:
         """The same results with no more of the decision than the keys in `uses`, and with the device where that is one of them."""

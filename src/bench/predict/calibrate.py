@@ -12,12 +12,13 @@ import polars as pl
 
 from bench.load.schedule import PlannedRequest
 from bench.predict.state import Limits
-from bench.predict.step_time import Fitted, fit_steps
+from bench.predict.step_time import Fitted, StepTime, fit_steps
 from bench.predict.steps import intervals
+from bench.records.calibration import Interval
 from bench.records.deployment import DeploymentFacts
 from bench.records.launch import Launch
 
-__all__ = ["Calibrated", "MeasuredRun", "calibrate", "limits_of", "planned_again"]
+__all__ = ["Calibrated", "MeasuredRun", "calibrate", "limits_of", "parameters", "planned_again"]
 
 _TOKENS = {"vllm": 2048, "llama.cpp": 2048}  # of a step where the command line does not say: both engines' own default on a CPU
 _FLAGS = {"vllm": "--max-num-batched-tokens", "llama.cpp": "--batch-size"}
@@ -97,6 +98,33 @@ def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30, s
     longest = max(int(np.max((run.requests["prompt_asked"] + run.requests["output_asked"]).to_numpy())) for run in runs)
     shared = any(int(run.requests["cached_tokens"].sum() or 0) > 0 for run in runs)
     return Calibrated(limits, fitted, tuple(run.name for run in runs), longest, shared)
+
+
+def parameters(model: Calibrated) -> dict[str, Interval]:
+    """What a step costs (s), which explains the server's speed: the best fit, and the central 90 % of the bootstrap.
+
+    Returns:
+        `step_s`, whatever is in it; `request_s`, a request more in it, in the mean of as many as were seen; `prompt_s` of 1,000 prompt
+        tokens, in steps as large as were seen; `context_s` of 1,000 tokens of context that decodes read; `idle_s`, the way to an idle
+        engine and back.
+    """
+    best, draws = _costs(model.fitted.best, model), [_costs(step, model) for step in model.fitted.draws]
+    ends = {name: np.quantile([each[name] for each in draws], [0.05, 0.95]) for name in best}
+    return {
+        name: Interval(value, min(value, float(ends[name][0])), max(value, float(ends[name][1])))
+        for name, value in best.items()
+    }
+
+
+def _costs(step: StepTime, model: Calibrated) -> dict[str, float]:
+    many, tokens = max(model.fitted.most["decodes"], 1.0), max(model.fitted.most["tokens"], 1.0)
+    return {
+        "step_s": step.fixed_s,
+        "request_s": step.sequence_s + step.line(many) / many,
+        "prompt_s": 1000 * step.line(tokens) / tokens,
+        "context_s": 1000 * step.context_s,
+        "idle_s": step.idle_s,
+    }
 
 
 def planned_again(run: MeasuredRun) -> list[PlannedRequest]:

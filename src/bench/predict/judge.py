@@ -10,12 +10,23 @@ import numpy as np
 import polars as pl
 
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, planned_again
-from bench.predict.predict import METRICS, Interval, Z, measures, predict, widened
+from bench.predict.predict import METRICS, Z, measures, predict, widened
 from bench.predict.state import Limits
+from bench.records.calibration import Interval, Judgement
 
-__all__ = ["HeldOut", "Judgement", "cross_validate", "judged", "measured", "self_judged"]
+__all__ = [
+    "MEMBERS",
+    "HeldOut",
+    "beyond",
+    "cross_validate",
+    "held_out",
+    "judged",
+    "measured",
+    "self_judged",
+    "widened_by_others",
+]
 
-_MEMBERS = 8  # replays of a load, to judge a model by
+MEMBERS = 8  # replays of a load, to judge a model by
 
 
 @dataclass(frozen=True)
@@ -45,33 +56,15 @@ class HeldOut:
         return self.predicted.low <= self.measured <= self.predicted.high
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """How good predictions of one number were.
-
-    Attributes:
-        error: mean absolute relative error. floor: the same between two measurements of one condition; None without repeats.
-        coverage: share of the runs whose number the interval holds (0–1). runs: predicted.
-    """
-
-    fold: str
-    metric: str
-    error: float
-    floor: float | None
-    coverage: float
-    runs: int
-
-
 def measured(run: MeasuredRun) -> dict[str, float]:
     """The numbers of `METRICS` of a measured run."""
     answered = run.requests.filter(pl.col("outcome") == "ok")
     return measures(answered.with_columns(output_tokens="completion_tokens"))
 
 
-def cross_validate(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = 20) -> list[HeldOut]:
-    """Predict each condition from the runs of the others: of the other levels, and of the other workloads.
-
-    An interval has the error beyond its ensemble's that the predictions of the other conditions show, so that no run judges itself.
+def held_out(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = 20) -> list[HeldOut]:
+    """Predict each condition from the runs of the others: of the other levels, and of the other workloads. Intervals are those of the
+    ensembles alone.
     """
     found: list[HeldOut] = []
     for condition in dict.fromkeys(run.condition for run in runs):
@@ -81,9 +74,19 @@ def cross_validate(runs: Sequence[MeasuredRun], limits: Limits, *, members: int 
     for workload in workloads if len(workloads) > 1 else []:
         own = [run for run in runs if run.condition[0] == workload]
         found += _fold("workload", own, [run for run in runs if run.condition[0] != workload], limits, members)
+    return found
+
+
+def widened_by_others(found: Sequence[HeldOut]) -> list[HeldOut]:
+    """The same with the error beyond the ensembles' that the predictions of the other conditions show, so that no run judges itself."""
     return [
-        replace(each, predicted=widened(each.predicted, _beyond(_others(found, each)).get(each.metric, 0.0))) for each in found
+        replace(each, predicted=widened(each.predicted, beyond(_others(found, each)).get(each.metric, 0.0))) for each in found
     ]
+
+
+def cross_validate(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = 20) -> list[HeldOut]:
+    """`held_out`, with the intervals of `widened_by_others`."""
+    return widened_by_others(held_out(runs, limits, members=members))
 
 
 def _others(found: Sequence[HeldOut], one: HeldOut) -> list[HeldOut]:
@@ -95,45 +98,45 @@ def self_judged(model: Calibrated, runs: Sequence[MeasuredRun]) -> Calibrated:
     found: list[HeldOut] = []
     for condition in dict.fromkeys(run.condition for run in runs):
         own = [run for run in runs if run.condition == condition][:1]
-        found += _fold("level", own, [run for run in runs if run.condition != condition], model.limits, _MEMBERS)
-    return replace(model, beyond=_beyond(found))
+        found += _fold("level", own, [run for run in runs if run.condition != condition], model.limits, MEMBERS)
+    return replace(model, beyond=beyond(found))
 
 
-def _beyond(found: Sequence[HeldOut]) -> dict[str, float]:
+def beyond(found: Sequence[HeldOut]) -> dict[str, float]:
     """By metric, the standard deviation of ln predicted ÷ measured beyond the ensembles' own."""
-    beyond = {}
+    off_by = {}
     for metric in METRICS:
         rows = [each for each in found if each.metric == metric]
         if rows:
             off = np.mean([math.log(each.predicted.value / each.measured) ** 2 for each in rows])
             own = np.mean([(math.log(each.predicted.high / each.predicted.low) / 2 / Z) ** 2 for each in rows])
-            beyond[metric] = math.sqrt(max(0.0, float(off - own)))
-    return beyond
+            off_by[metric] = math.sqrt(max(0.0, float(off - own)))
+    return off_by
 
 
 def _fold(fold: str, own: Sequence[MeasuredRun], others: Sequence[MeasuredRun], limits: Limits, members: int) -> list[HeldOut]:
     model = calibrate(others, limits) if others else None
     if model is None:
         return []
-    held_out = []
+    found = []
     for run in own:
         plan = planned_again(run)
-        found = predict(model, lambda _, plan=plan: plan, held=run.held, members=members)  # type: ignore[misc]
-        if found.doubts:
+        predicted = predict(model, lambda _, plan=plan: plan, held=run.held, members=members)  # type: ignore[misc]
+        if predicted.doubts:
             continue
         for name, value in measured(run).items():
-            if name in found.numbers and value > 0:
-                held_out.append(HeldOut(run.name, run.condition, fold, name, value, found.numbers[name]))
-    return held_out
+            if name in predicted.numbers and value > 0:
+                found.append(HeldOut(run.name, run.condition, fold, name, value, predicted.numbers[name]))
+    return found
 
 
-def judged(held_out: Sequence[HeldOut], runs: Sequence[MeasuredRun]) -> list[Judgement]:
+def judged(predictions: Sequence[HeldOut], runs: Sequence[MeasuredRun]) -> list[Judgement]:
     """What the cross-validation comes to, by fold and metric."""
     numbers = {run.name: measured(run) for run in runs}
     found = []
-    for fold in dict.fromkeys(each.fold for each in held_out):
+    for fold in dict.fromkeys(each.fold for each in predictions):
         for metric in METRICS:
-            rows = [each for each in held_out if each.fold == fold and each.metric == metric]
+            rows = [each for each in predictions if each.fold == fold and each.metric == metric]
             if rows:
                 found.append(
                     Judgement(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -13,9 +13,11 @@ from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import Calibrated
 from bench.predict.noise import Noise
 from bench.predict.replay import Replay, replay
+from bench.predict.spent import PHASES
 from bench.predict.state import Limits
+from bench.records.calibration import Doubt, Interval
 
-__all__ = ["METRICS", "Doubt", "Interval", "Predicted", "Z", "measures", "predict", "widened"]
+__all__ = ["CONFIDENCE", "METRICS", "Predicted", "Z", "measures", "predict", "widened"]
 
 #: By name, what is predicted and its unit.
 METRICS = {
@@ -32,32 +34,8 @@ Z = 1.645  # standard deviations about the mean that hold 90 % of a normal distr
 _LEAST_OVERHEAD_S = 1e-4  # a request that follows an answer finds the next step begun
 _RESIDUAL = 0.2  # median relative error of a step, from which on a fit does not explain its server
 _DRIFT = 0.2  # standard deviation of ln time between runs
+_GROUPS = {"median": (0.45, 0.55), "slowest": (0.95, 1.0)}  # quantiles of E2E
 _BEYOND = 1.25  # times what was seen: no farther is it extrapolated
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A predicted number: the median of the ensemble, and its central 90 %."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Doubt:
-    """Why a prediction must not be relied on.
-
-    Attributes:
-        name: `residual`, steps stray from the fit (median relative error); `drift`, runs from one another (standard deviation of
-            ln time); `requests` at once, `longest` request (tokens), tokens of a `step`, beyond what was seen; `prefix`, tokens that a
-            cache would serve, of which no calibrated run tells; `refused`, requests that can never fit.
-        value: what was found or is asked for. most: what is allowed, or was seen.
-    """
-
-    name: str
-    value: float
-    most: float
 
 
 @dataclass(frozen=True)
@@ -68,6 +46,7 @@ class Predicted:
         numbers: by a name of `METRICS`; those that nothing shows are missing. kv_peak: highest share of the KV blocks in use, the
             ensemble's median; None of slots. waiting: requests that wait, in the mean. preemptions: of a run, in the mean. refused:
             requests that can never fit. doubts: why not to rely on it; empty where nothing speaks against it.
+        shares: of the time of `median` requests (E2E from P45 to P55) and of the `slowest` (from P95 on), by phase, in the mean (0–1).
     """
 
     numbers: Mapping[str, Interval]
@@ -76,6 +55,7 @@ class Predicted:
     preemptions: float
     refused: int
     doubts: tuple[Doubt, ...]
+    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 def measures(requests: pl.DataFrame) -> dict[str, float]:
@@ -153,7 +133,24 @@ def predict(
         float(np.mean([each.requests["preemptions"].sum() for each in replays])),
         max(len(each.refused) for each in replays),
         tuple(_doubts(model, replays, obeyed)),
+        _shares([each.requests for each in replays if each.requests.height]),
     )
+
+
+def _shares(replays: Sequence[pl.DataFrame]) -> dict[str, dict[str, float]]:
+    """Where the time of median and of the slowest requests goes."""
+    found = {}
+    for name, (low, high) in _GROUPS.items():
+        kept = [_between(requests, low, high) for requests in replays]
+        rows = pl.concat(kept).select(*(pl.col(f"{phase}_s").sum() for phase in PHASES)).row(0) if kept else ()
+        if total := sum(rows):
+            found[name] = {phase: seconds / total for phase, seconds in zip(PHASES, rows, strict=True)}
+    return found
+
+
+def _between(requests: pl.DataFrame, low: float, high: float) -> pl.DataFrame:
+    took = pl.col("end_s") - pl.col("sent_s")
+    return requests.filter(took.is_between(took.quantile(low, "lower"), took.quantile(high, "higher")))
 
 
 def _doubts(model: Calibrated, replays: Sequence[Replay], limits: Limits) -> Iterator[Doubt]:

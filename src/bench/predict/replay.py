@@ -17,6 +17,7 @@ import polars as pl
 
 from bench.load.schedule import PlannedRequest
 from bench.predict.noise import Drawn, Noise
+from bench.predict.spent import PHASES
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_time import StepTime
 
@@ -31,6 +32,7 @@ REPLAY_SCHEMA = {
     "first_token_s": pl.Float64,
     "end_s": pl.Float64,
     "preemptions": pl.Int64,
+    **{f"{phase}_s": pl.Float64 for phase in PHASES},
 }
 _FAR = 1 << 60
 
@@ -40,7 +42,8 @@ class Replay:
     """What came of it.
 
     Attributes:
-        requests: one row a request that was answered, `REPLAY_SCHEMA`. refused: indices of those that can never fit.
+        requests: one row a request that was answered, `REPLAY_SCHEMA`, with where its time went. refused: indices of those that can
+            never fit.
         most_running, most_context: requests at once, and tokens of one request. most_tokens: of a step. cached_tokens: of prompts,
             served by a prefix cache. kv_peak: highest share of the blocks in use. waiting_mean: requests that wait, over time.
     """
@@ -134,6 +137,7 @@ class _Replaying:
                         r.first,
                         r.end,
                         r.preemptions,
+                        *r.spent.seconds.values(),
                     )
                     for r in self._answered
                 ],
@@ -203,6 +207,7 @@ class _Replaying:
             state.waiting.popleft()
             if math.isnan(request.admitted):
                 request.admitted = state.now
+                request.spent.enter("own_prompt", state.now, state.prompts_s)
             state.running[request.plan.index] = request
             state.prefilling.append(request)
             chunks.append((request, min(request.left, budget)))
@@ -224,7 +229,7 @@ class _Replaying:
             decodes=state.decodes, firsts=len(finished), prefill=prefill, context=state.context, attended=attended
         )
         self._take_blocks(1)
-        self._elapse(seconds, 1)
+        self._share_out(chunks, seconds, self._elapse(seconds, 1))
         state.context += state.decodes
         self._end_those_that_are_done()
         for request, tokens in chunks:
@@ -235,8 +240,21 @@ class _Replaying:
             request.done += 1
             if math.isnan(request.first):
                 request.first = state.now
+            request.spent.enter("decode", state.now, state.prompts_s)
             self._most_context = max(self._most_context, request.plan.prompt_tokens + request.plan.output_tokens)
             self._decode(request)
+
+    def _share_out(self, chunks: list[tuple[Request, int]], seconds: float, took: float) -> None:
+        """What prompts added to a step, to each by its tokens. Args: seconds: of the step without noise. took: with it."""
+        state = self._state
+        bare = 0.0
+        if state.decodes:
+            bare = self._step.seconds(decodes=state.decodes, firsts=0, prefill=0, context=state.context, attended=0.0)
+        added = took * max(0.0, 1 - bare / seconds) if seconds else 0.0
+        state.prompts_s += added
+        prefill = sum(tokens for _, tokens in chunks)
+        for request, tokens in chunks:
+            request.spent.computes(added * tokens / prefill)
 
     def _decode(self, request: Request) -> None:
         """Let a request whose prompt is computed go on; its first token (or the one after a preemption) is there."""
@@ -300,10 +318,12 @@ class _Replaying:
         del state.running[request.plan.index]
         state.free += request.blocks
         request.end = state.now
+        request.spent.enter("decode", state.now, state.prompts_s)
         self._answered.append(request)
         self._follow(request.plan, state.now)
 
-    def _elapse(self, seconds: float, steps: int) -> None:
+    def _elapse(self, seconds: float, steps: int) -> float:
+        """Let so many steps pass, with their noise; the seconds that they took."""
         state, noise = self._state, self._noise
         seconds *= noise.run
         if noise.step:
@@ -313,6 +333,7 @@ class _Replaying:
         self._waited += len(state.waiting) * seconds
         state.now += seconds
         state.steps += steps
+        return seconds
 
     # Blocks
 
@@ -331,6 +352,7 @@ class _Replaying:
             request.blocks = 0
             request.epoch += 1
             request.preemptions += 1
+            request.spent.enter("preempted", state.now, state.prompts_s)
             request.left, request.start = request.plan.prompt_tokens + request.done, 0
             state.waiting.appendleft(request)
 

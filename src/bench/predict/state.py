@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from bench.load.schedule import PlannedRequest
+from bench.predict.spent import Spent
 
 __all__ = ["Limits", "Request", "State"]
 
@@ -47,7 +48,11 @@ class Request:
     first: float = math.nan
     end: float = math.nan
     preemptions: int = 0
+    spent: Spent = field(init=False)
     epoch: int = 0  # grows with each preemption: what the heap has of earlier ones is void
+
+    def __post_init__(self) -> None:
+        self.spent = Spent(self.sent)
 
 
 @dataclass
@@ -56,7 +61,7 @@ class State:
 
     Attributes:
         steps: so far. context: tokens that the decodes hold. ends: of decodes, as (step, index, epoch). free: blocks. phases: decodes
-            by the step, modulo the block size, in which they need a block.
+            by the step, modulo the block size, in which they need a block. prompts_s: that prompts have added to the steps.
     """
 
     limits: Limits
@@ -70,3 +75,4 @@ class State:
     ends: list[tuple[int, int, int]] = field(default_factory=list)
     free: int = 0
     phases: list[int] = field(default_factory=list)
+    prompts_s: float = 0.0

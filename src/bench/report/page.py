@@ -18,11 +18,13 @@ from markupsafe import Markup, escape
 from bench import __version__
 from bench.analysis import Comparison, Prices, invalid, repeats, sight
 from bench.commit import labelled
+from bench.errors import shown_share
 from bench.figures import Results
 from bench.figures.curves import with_curve
 from bench.figures.selection import KINDS
 from bench.models import Geometry
 from bench.parse import tail_text
+from bench.records.calibration import ModelRecord, PredictedLoad
 from bench.records.columns import METRICS
 from bench.records.deployment import read_facts
 from bench.records.searches import SearchRecord, read_searches
@@ -31,9 +33,10 @@ from bench.report.answers import answers
 from bench.report.findings import Findings, findings
 from bench.study import Deployment
 from bench.study.config import Thresholds
-from bench.words import advice, comparison, predictions, regions, trust
+from bench.words import advice, comparison, predicted, predictions, regions, trust
 from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
+from bench.words.loads import UNITS, load_text
 from bench.words.searches import looked_for, search_ended, search_limit
 from bench.words.verdicts import PARTS, stopped
 
@@ -49,6 +52,7 @@ _SECTIONS = (
     "saturation",
     "comparison",
     "predictions",
+    "models",
     "economics",
     "recovery",
     "advice",
@@ -126,6 +130,7 @@ def write_report(
         "findings": found,
         "advice": _advised(found),
         "predictions": _predicted(found),
+        "models": _models(results, geometries or {}),
         "slos": results.decision.slos,
         "peak_rps": results.decision.peak_rps,
         "safety": results.decision.safety,
@@ -186,6 +191,40 @@ def _predicted(found: Findings) -> list[dict[str, Any]]:
         {**vars(each), "quantity": predictions.quantity(each), "comparison": predictions.comparison(each)}
         for each in found.predictions
     ]
+
+
+def _models(results: Results, geometries: Mapping[str, Geometry]) -> list[dict[str, Any]]:
+    """The calibrated models of a study in words, with the speeds that their parameters come to."""
+    models = results.calibration.models if results.calibration else ()
+    return [
+        {
+            "deployment": model.deployment,
+            "why_not": model.why_not,
+            "parameters": {name: predicted.parameter_text(interval) for name, interval in model.parameters.items()},
+            "reached": predicted.prompt_flops_text(model, geometries.get(model.deployment)),
+            "residual": shown_share(model.residual),
+            "noise": shown_share(model.run_noise),
+            "judged": predicted.judgement_rows(model.judged, predicted.REPORTED)[1:],
+            "shares": [
+                [load_text(load.level, UNITS[load.axis]), load.workload, *row]
+                for load in _explained(results, model)
+                for row in predicted.shares_rows(load.shares)
+            ],
+        }
+        for model in models
+    ]
+
+
+def _explained(results: Results, model: ModelRecord) -> list[PredictedLoad]:
+    """Of each curve the predicted load that is nearest to C_max, or the highest one where that is not known."""
+    known = {row["workload"]: row["c_max"] for row in results.points.filter(deployment=model.deployment).to_dicts()}
+    found = []
+    for workload in dict.fromkeys(load.workload for load in model.predicted):
+        curve = [load for load in model.predicted if load.workload == workload and not load.doubts]
+        if curve:
+            c_max = known.get(workload) or max(load.level for load in curve)
+            found.append(min(curve, key=lambda load: abs(load.level - c_max)))
+    return found
 
 
 def _markdown(context: Mapping[str, Any]) -> str:

@@ -33,6 +33,7 @@ class Paths:
     SUMMARY = "results/summary.parquet"
     SUMMARY_CSV = "results/summary.csv"
     TIMESERIES = "results/timeseries.parquet"
+    CALIBRATION = "results/calibration.json"
     FIGURE_SVG = "results/figures/{figure}.svg"
     FIGURE_PNG = "results/figures/{figure}.png"
     FIGURE_SPEC = "results/figures/{figure}.json"

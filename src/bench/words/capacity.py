@@ -17,6 +17,7 @@ __all__ = [
     "evidence",
     "full_cache",
     "high_needs",
+    "judged_alone",
     "low_needs",
     "missed",
     "misses",
@@ -46,8 +47,13 @@ def _miss(miss: Miss) -> str:
     if miss.reached_s is not None and miss.reached_s > slo.limit_s:
         return f"{slo} ({_reached(miss.reached_s, slo)})"
     assert miss.share is not None
-    share = f"{shown_share(miss.share, 1)} of the requests fail or take longer"
-    return f"{slo} ({share}: too few requests to rely on it)" if miss.share <= 1 - slo.share else f"{slo} ({share})"
+    share = f"{shown_share(miss.share, 1)} of the requests fail or take longer" if miss.share else "none of its requests does"
+    allowed = 1 - slo.share
+    if miss.share > allowed:
+        return f"{slo} ({share})"
+    if miss.smoothed is not None and miss.smoothed > allowed:
+        return f"{slo} ({share}, but {shown_share(miss.smoothed, 1)} as the loads around it have it)"
+    return f"{slo} ({share}: too few requests to rely on it)"
 
 
 def _slo(miss: Miss) -> Slo:
@@ -104,7 +110,7 @@ def c_max(point: Point) -> str:
         case "unjudged":
             return f"{missed(point)}: no answer at {point['missed_at']:g} has that latency"
         case "below":
-            return f"below {point['missed_at']:g}, the lowest level"
+            return f"below {point['missed_at']:g}, the lowest level{judged_alone(point)}"
     low = "the lower end is not established" if point["low"] is None else f"at least {point['low']:g}"
     high = "the upper end is not established" if point["high"] is None else f"below {point['high']:g}"
     if point["low"] is None and point["high"] is None:
@@ -116,6 +122,10 @@ def c_max(point: Point) -> str:
 def low_needs(point: Point) -> str | None:
     """What would make the lower end as high as C_max; None where it is."""
     match point["low_needs"]:
+        case "unsettled":
+            needs_s = point["unsettled_needs_s"]
+            helps = "send more requests" if needs_s is None else f"let it last {needs_s:g} s"
+            return f"At lower levels the load did not become steady: {helps}."
         case "longer":
             return (
                 f"Longer runs at {point['c_max']:g} would show whether requests pile up there, and raise the lower end to it."
@@ -138,6 +148,11 @@ def _lower(point: Point) -> str:
     if point["low"] is not None:
         return f", or levels between {point['low']:g} and {point['c_max']:g},"
     return "" if point["axis"] == "concurrency" and point["c_max"] <= 1 else " or a lower level"
+
+
+def judged_alone(point: Point) -> str:
+    """What follows "the lowest load" where lower ones were measured and cannot be judged."""
+    return " that can be judged" if point["low_needs"] == "unsettled" else ""
 
 
 def high_needs(point: Point) -> str | None:
@@ -164,6 +179,8 @@ def carries(point: Point, *, burst: bool) -> str:
             return f"No steady state, so its capacity is not known: at {at} {missed(point)}."
         case "below":
             at = load_text(point["missed_at"], point["unit"])
+            if point["low_needs"] == "unsettled":
+                return f"No load that can be judged meets the SLOs: at {at} it misses {missed(point)}. {low_needs(point)}"
             return f"No measured load meets the SLOs: at {at}, the lowest, it misses {missed(point)}."
     if burst:
         return f"A burst of {load_text(point['c_max'], point['unit'])} meets the SLOs: C_max is {c_max(point)}."

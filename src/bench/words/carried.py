@@ -71,7 +71,7 @@ def _burst(curve: Carries) -> str:
     """How many requests at once meet the SLOs, and how many do not."""
     assert curve.point
     misses = f" ({curve.point['missed_at']:g} do not)" if curve.point["missed_at"] is not None else ""
-    return f"{curve.point['c_max']:g} requests of {curve.name}{misses}"
+    return f"{count_text(int(curve.point['c_max']), 'request')} of {curve.name}{misses}"
 
 
 def _upper_ends(curves: Sequence[Carries]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.shipped import BENCH
 from bench.words.answer import AGAIN
-from bench.words.capacity import c_max, missed
+from bench.words.capacity import c_max, judged_alone, missed
 from bench.words.loads import count_text
 
 __all__ = ["UNKNOWN_GPUS", "ends", "interval", "little", "meets", "next_step", "no_point", "takes"]
@@ -58,7 +58,8 @@ def no_point(point: Mapping[str, Any]) -> str:
     """Why a curve has no operating point that a fleet could be sized by. Args: point: its row of `operating_points`."""
     match point["kind"]:
         case "below":
-            return f"no measured load meets the SLOs: at {point['missed_at']:g} it misses {missed(point)}"
+            which = f"load{judged_alone(point)}" if judged_alone(point) else "measured load"
+            return f"no {which} meets the SLOs: at {point['missed_at']:g} it misses {missed(point)}"
         case "unsettled":
             return f"no steady state: at {point['missed_at']:g} {missed(point)}"
     return c_max(point)

@@ -11,7 +11,7 @@ UNITS = {"concurrency": "requests in flight", "request_rate": "requests/s", "tim
 
 def load_text(level: float, unit: str) -> str:
     """A load with its unit, such as `1 request in flight`."""
-    return f"{level:g} {unit.replace('s in flight', ' in flight') if level == 1 else unit}"
+    return f"{level:g} {unit.replace('s in flight', ' in flight').replace('s/s', '/s') if level == 1 else unit}"
 
 
 def loads_text(loads: Iterable[float]) -> str:

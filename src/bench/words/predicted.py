@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from statistics import median
 
 from bench.errors import shown_share
-from bench.predict.calibrate import Calibrated
-from bench.predict.judge import Judgement
-from bench.predict.predict import Doubt
+from bench.models import Geometry
+from bench.records.calibration import Calibration, Doubt, Interval, Judgement, ModelRecord
 
-__all__ = ["METRIC_TITLES", "doubt_text", "judgement_rows", "parameters"]
+__all__ = [
+    "METRIC_TITLES",
+    "PARAMETER_TITLES",
+    "PHASE_TITLES",
+    "REPORTED",
+    "doubt_text",
+    "judgement_rows",
+    "parameter_rows",
+    "parameter_text",
+    "predictions_title",
+    "prompt_flops_text",
+    "shares_rows",
+    "unpredicted_note",
+]
 
 METRIC_TITLES = {
     "throughput_tokens_per_s": "output tokens/s",
@@ -20,6 +34,25 @@ METRIC_TITLES = {
     "e2e_p50_s": "E2E P50 (s)",
     "e2e_p99_s": "E2E P99 (s)",
 }
+#: Of `bench.predict.calibrate.parameters`.
+PARAMETER_TITLES = {
+    "step_s": "a step, whatever is in it",
+    "request_s": "a request more in it, in the mean",
+    "prompt_s": "1,000 prompt tokens",
+    "context_s": "1,000 tokens of context that decodes read",
+    "idle_s": "the way to an idle engine and back",
+}
+#: Of `bench.predict.spent.PHASES`.
+PHASE_TITLES = {
+    "queue": "in the queue",
+    "own_prompt": "own prompt",
+    "other_prompts": "prompts of others",
+    "preempted": "preempted",
+    "decode": "output",
+}
+#: In a report; `bench predict` prints all.
+REPORTED = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s")
+_MS, _TERA = 1e-3, 1e12
 _FOLDS = {"level": "another level", "workload": "another workload"}
 
 
@@ -37,27 +70,38 @@ def doubt_text(doubt: Doubt) -> str:
     }[doubt.name]
 
 
-def parameters(model: Calibrated) -> Iterator[tuple[str, str]]:
-    """What a step costs: pairs of a name and a value, which explain the server's speed."""
-    step, fitted = model.fitted.best, model.fitted
-    tokens = max(fitted.most["tokens"], 1.0)
-    yield "a step, whatever is in it", f"{1000 * step.fixed_s:.3g} ms"
-    yield "a request more in it, in the mean", f"{1e6 * (step.sequence_s + step.line(_many(model)) / _many(model)):.3g} µs"
-    yield "1,000 prompt tokens", f"{1000 * 1000 * step.line(tokens) / tokens:.3g} ms"
-    yield "1,000 tokens of context that decodes read", f"{1000 * 1000 * step.context_s:.3g} ms"
-    yield "the way to an idle engine and back", f"{1000 * step.idle_s:.3g} ms"
-    yield "a step's noise", shown_share(fitted.step_noise)
-    yield "noise between runs", shown_share(fitted.run_noise)
-    yield "steps stray from the fit, in the median, by", shown_share(fitted.residual)
-    yield "fitted to", f"{fitted.intervals:,} steps of {fitted.runs} runs"
+def parameter_rows(model: ModelRecord) -> list[list[str]]:
+    """What a step costs, with intervals, and how far steps and runs stray: pairs of a name and a value."""
+    return [
+        *([PARAMETER_TITLES[name], parameter_text(interval)] for name, interval in model.parameters.items()),
+        ["a step's noise", shown_share(model.step_noise)],
+        ["noise between runs", shown_share(model.run_noise)],
+        ["steps stray from the fit, in the median, by", shown_share(model.residual)],
+        ["fitted to", f"{model.steps:,} steps of {model.runs} runs"],
+    ]
 
 
-def _many(model: Calibrated) -> float:
-    return max(model.fitted.most["decodes"], 1.0)
+def parameter_text(interval: Interval) -> str:
+    """A time with its interval, such as `7.1 ms (6.8 to 7.4)`."""
+    times, unit = (1000.0, "ms") if interval.value >= _MS else (1e6, "µs")
+    return f"{times * interval.value:.3g} {unit} ({times * interval.low:.3g} to {times * interval.high:.3g})"
 
 
-def judgement_rows(judgements: Sequence[Judgement]) -> list[list[str]]:
-    """A table of how good predictions are, with its head."""
+def prompt_flops_text(model: ModelRecord, geometry: Geometry | None) -> str:
+    """The arithmetic that prompt tokens get, such as `41 GFLOP/s`: two operations for each linear parameter that a token passes
+    through (Kaplan et al. 2020); `–` where the model's parameters or the time are not known.
+    """
+    took = model.parameters.get("prompt_s")
+    if geometry is None or took is None or not took.value:
+        return "–"
+    linear = geometry.linear_parameters - (geometry.parameters - geometry.active_parameters)
+    flops = 2 * linear * 1000 / took.value
+    scale, unit = (1e12, "TFLOP/s") if flops >= _TERA else (1e9, "GFLOP/s")
+    return f"{flops / scale:.3g} {unit}"
+
+
+def judgement_rows(judgements: Sequence[Judgement], metrics: Collection[str] = tuple(METRIC_TITLES)) -> list[list[str]]:
+    """A table of how good predictions are, with its head. Args: metrics: that it has."""
     head = ["predicted from", "number", "error", "two measurements", "90 % interval holds", "runs"]
     return [
         head,
@@ -71,5 +115,35 @@ def judgement_rows(judgements: Sequence[Judgement]) -> list[list[str]]:
                 str(each.runs),
             ]
             for each in judgements
+            if each.metric in metrics
         ),
     ]
+
+
+def shares_rows(shares: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
+    """Where the time of median and of the slowest requests goes, a row each: their name, and the share of each phase."""
+    return [[name, *(shown_share(found.get(phase, 0.0)) for phase in PHASE_TITLES)] for name, found in shares.items()]
+
+
+def predictions_title(calibration: Calibration | None) -> str | None:
+    """How far predictions of levels that a model had not seen are off; None where none could be judged."""
+    models = calibration.models if calibration else ()
+    errors = {
+        name: [each.error for model in models for each in model.judged if each.fold == "level" and each.metric == name]
+        for name in ("throughput_tokens_per_s", "ttft_p50_s")
+    }
+    if not all(errors.values()):
+        return None
+    tokens, first = (shown_share(median(found)) for found in errors.values())
+    return f"Levels that a model has not seen are predicted to {tokens} (tokens/s) and {first} (TTFT P50)"
+
+
+def unpredicted_note(calibration: Calibration | None, axis: str) -> str:
+    """Of which loads there is no prediction, and why; empty where of none."""
+    loads = [load for model in (calibration.models if calibration else ()) for load in model.predicted if load.axis == axis]
+    without = [load.doubts[0] for load in loads if load.doubts]
+    if not without:
+        return ""
+    why, _ = Counter(each.name for each in without).most_common(1)[0]
+    example = next(each for each in without if each.name == why)
+    return f"Not predicted: {len(without)} of {len(loads)} loads, such as one where {doubt_text(example)}."

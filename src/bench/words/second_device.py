@@ -11,6 +11,8 @@ from bench.words.loads import UNITS, count_text, load_text
 
 __all__ = ["answer"]
 
+_USELESS = 25.0  # upper ÷ lower end of an interval that says nothing
+
 
 def answer(gains: Sequence[DeviceGain]) -> Answer:
     """What another device buys, and at what load."""
@@ -84,6 +86,8 @@ def _speed(found: DeviceGain, gain: Gain) -> str:
 def _interval(ratio: Ratio) -> str:
     if ratio.low is None or ratio.high is None:
         return ", of which the uncertainty is not known"
+    if ratio.high > _USELESS * ratio.low:
+        return " (the pairs differ too much to say how sure that is)"
     return f" ({ratio.low:.2f} to {ratio.high:.2f} at 95 % confidence)"
 
 

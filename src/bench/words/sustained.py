@@ -8,7 +8,7 @@ from bench.analysis.judging import Miss
 from bench.analysis.sustained import Recovery, Sustained
 from bench.study import Slo
 from bench.words.answer import AGAIN, Answer, listed, shortened
-from bench.words.capacity import c_max, high_needs, low_needs, missed
+from bench.words.capacity import c_max, high_needs, judged_alone, low_needs, missed
 from bench.words.loads import load_text
 
 __all__ = ["answer"]
@@ -48,7 +48,8 @@ def _curve(found: Sustained, by_slo: bool) -> str:
         case "unsettled" | "unjudged":
             return f"not known: at {load_text(point['missed_at'], point['unit'])} {missed(point)}."
         case "below":
-            return f"less than {load_text(point['missed_at'], point['unit'])}, the lowest load: {_beyond(found, by_slo)}."
+            less = f"less than {load_text(point['missed_at'], point['unit'])}, the lowest load{judged_alone(point)}"
+            return f"{less}: {_beyond(found, by_slo)}."
     tail = f" (TTFT P99 {'' if found.bounded else '~'}{found.ttft_p99_s:.2g} s)" if found.ttft_p99_s is not None else ""
     carried = f"carries {load_text(point['c_max'], point['unit'])}{tail}"
     if point["missed_at"] is None:

@@ -1,0 +1,163 @@
+"""The models of a study: each deployment calibrated, judged by runs that it has not seen, and asked for loads near those measured."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from bench.errors import BenchError
+from bench.load.schedule import schedule
+from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, parameters
+from bench.predict.judge import MEMBERS, beyond, held_out, judged, measured, widened_by_others
+from bench.predict.predict import predict
+from bench.predict.sources import measured_runs, read_limits
+from bench.records.calibration import Calibration, MeasuredLoad, ModelRecord, PredictedLoad
+from bench.study import Workload
+from bench.study.plan import digest
+
+__all__ = ["calibrate_study", "described"]
+
+_LEVELS = 12  # of a curve
+_HIGHER = 1.2  # times the highest that was measured
+_FEW = "its valid runs show too few steps of the engine"
+
+
+def calibrate_study(
+    table: pl.DataFrame,
+    results: Path,
+    workloads: Mapping[tuple[str, str], Workload],
+    *,
+    code: str,
+    known: Calibration | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Calibration:
+    """The model of each deployment. One whose runs, limits and code are those of a model that is known keeps it.
+
+    Args:
+        table: the summary. results: the folder that it is of. workloads: of each run, by (deployment, run). code: a digest of the
+            sources that decide the result. known: from an earlier call. say: takes progress lines.
+    """
+    before = {model.deployment: model for model in known.models} if known else {}
+    models = []
+    names = table["deployment"].unique(maintain_order=True).to_list()
+    for number, name in enumerate(names, 1):
+        runs = measured_runs(table, results, name)
+        of = _digest(results, name, runs, workloads, code)
+        if name in before and before[name].digest == of:
+            models.append(before[name])
+            continue
+        say(f"calibrating {name}, {number} of {len(names)}")
+        try:
+            models.append(_modelled(name, of, runs, results, workloads))
+        except BenchError as error:
+            models.append(ModelRecord(deployment=name, digest=of, why_not=str(error).rstrip("."), parameters={}))
+    return Calibration(models=tuple(models))
+
+
+def _digest(
+    results: Path, name: str, runs: Sequence[MeasuredRun], workloads: Mapping[tuple[str, str], Workload], code: str
+) -> str:
+    """Of all that decides a model."""
+    try:
+        limits = repr(read_limits(results, name))
+    except BenchError as error:
+        limits = str(error)
+    return digest(
+        {
+            "code": code,
+            "limits": limits,
+            "runs": {run.name: hashlib.sha256(run.requests.write_ipc(None).getvalue()).hexdigest() for run in runs},
+            "workloads": {
+                run.name: workloads[name, run.name].model_dump(mode="json") for run in runs if (name, run.name) in workloads
+            },
+        }
+    )
+
+
+def _modelled(
+    name: str, of: str, runs: Sequence[MeasuredRun], results: Path, workloads: Mapping[tuple[str, str], Workload]
+) -> ModelRecord:
+    """Raises: BenchError: there can be no model; the message says why."""
+    limits = read_limits(results, name)
+    model = calibrate(runs, limits) if runs else None
+    if model is None:
+        raise BenchError(_FEW)
+    unseen = held_out(runs, limits, members=MEMBERS)
+    model = replace(model, beyond=beyond([each for each in unseen if each.fold == "level"]))
+    curves: dict[tuple[str, str], list[MeasuredRun]] = {}
+    for run in runs:
+        if (name, run.name) in workloads:
+            curves.setdefault((str(run.row["workload"]), str(run.row["axis"])), []).append(run)
+    predicted = [
+        _load(model, curve, level, workloads[name, _nearest(curve, level).name])
+        for (_, axis), curve in curves.items()
+        for level in _levels(curve, whole=axis == "concurrency")
+    ]
+    return replace(
+        described(name, model),
+        digest=of,
+        judged=tuple(judged(widened_by_others(unseen), runs)),
+        predicted=tuple(predicted),
+        measured=tuple(MeasuredLoad(run=run.name, **_place(run.row), numbers=measured(run)) for run in runs),
+    )
+
+
+def described(deployment: str, model: Calibrated) -> ModelRecord:
+    """The record of a model alone."""
+    fitted = model.fitted
+    return ModelRecord(
+        deployment=deployment,
+        digest="",
+        parameters=parameters(model),
+        step_noise=fitted.step_noise,
+        run_noise=fitted.run_noise,
+        residual=fitted.residual,
+        steps=fitted.intervals,
+        runs=fitted.runs,
+    )
+
+
+def _place(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"workload": str(row["workload"]), "axis": str(row["axis"]), "level": float(row["level"])}
+
+
+def _levels(curve: Sequence[MeasuredRun], *, whole: bool) -> list[float]:
+    """About which loads a curve is asked: over what was measured, and a little beyond; none where there is one level."""
+    measured_levels = {float(run.row["level"]) for run in curve}
+    if len(measured_levels) < 2:
+        return []
+    grid = np.geomspace(min(measured_levels), _HIGHER * max(measured_levels), _LEVELS).tolist()
+    return sorted({float(round(level)) if whole else float(f"{level:.3g}") for level in grid})
+
+
+def _nearest(curve: Sequence[MeasuredRun], level: float) -> MeasuredRun:
+    return min(curve, key=lambda run: abs(math.log(float(run.row["level"]) / level)))
+
+
+def _load(model: Calibrated, curve: Sequence[MeasuredRun], level: float, workload: Workload) -> PredictedLoad:
+    """What a level would bring, by as many requests for each that is held as the nearest level had."""
+    near = _nearest(curve, level)
+    if workload.arrival == "closed" and isinstance(workload.num_requests, int):
+        requests = max(int(level), round(workload.num_requests * level / float(near.row["level"])))
+        workload = workload.model_copy(update={"num_requests": requests})
+    found = predict(
+        model,
+        lambda number: schedule(workload, level, f"predict/{number}"),
+        held=int(level) if workload.arrival == "closed" else None,
+    )
+    return PredictedLoad(
+        **{**_place(near.row), "level": level},
+        numbers={} if found.doubts else found.numbers,
+        kv_peak=found.kv_peak,
+        waiting=found.waiting,
+        preemptions=found.preemptions,
+        doubts=found.doubts,
+        shares={} if found.doubts else found.shares,
+    )

@@ -1,0 +1,126 @@
+"""`calibration.json`: the calibrated model of each deployment, how far its predictions are off, and what it predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.records.files import read_typed
+
+__all__ = ["Calibration", "Doubt", "Interval", "Judgement", "MeasuredLoad", "ModelRecord", "PredictedLoad", "read_calibration"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A predicted number: the median of the ensemble, and its central 90 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why a prediction must not be relied on.
+
+    Attributes:
+        name: `residual`, steps stray from the fit (median relative error); `drift`, runs from one another (standard deviation of
+            ln time); `requests` at once, `longest` request (tokens), tokens of a `step`, beyond what was seen; `prefix`, tokens that a
+            cache would serve, of which no calibrated run tells; `refused`, requests that can never fit.
+        value: what was found or is asked for. most: what is allowed, or was seen.
+    """
+
+    name: str
+    value: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How good predictions of one number were.
+
+    Attributes:
+        fold: `level`, from the runs of other levels, or `workload`, from those of other workloads. metric: the number's name.
+        error: mean absolute relative error. floor: the same between two measurements of one condition; None without repeats.
+        coverage: share of the runs whose number the interval holds (0–1). runs: predicted.
+    """
+
+    fold: str
+    metric: str
+    error: float
+    floor: float | None
+    coverage: float
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictedLoad:
+    """What a level of load would bring.
+
+    Attributes:
+        numbers: by name; empty where there are doubts. kv_peak: highest share of the KV blocks in use (0–1); None of slots.
+        waiting: requests that wait, in the mean. preemptions: of a run, in the mean. doubts: why there is no prediction.
+        shares: of the time of `median` and of the `slowest` requests, by phase (0–1); empty where there are doubts.
+    """
+
+    workload: str
+    axis: str
+    level: float
+    numbers: Mapping[str, Interval]
+    kv_peak: float | None
+    waiting: float
+    preemptions: float
+    doubts: tuple[Doubt, ...]
+    shares: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredLoad:
+    """The same numbers of a valid run, whole: from the first request sent to the last answer."""
+
+    run: str
+    workload: str
+    axis: str
+    level: float
+    numbers: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRecord:
+    """One deployment.
+
+    Attributes:
+        digest: of all that decides the rest. why_not: why there is no model, in words; None where there is one.
+        parameters: by name of `bench.predict.calibrate.parameters`, with their central 90 % over the bootstrap.
+        step_noise, run_noise: standard deviations of ln time. residual: median relative error of the fit. steps, runs: behind it.
+    """
+
+    deployment: str
+    digest: str
+    why_not: str | None = None
+    parameters: Mapping[str, Interval]
+    step_noise: float = 0.0
+    run_noise: float = 0.0
+    residual: float = 0.0
+    steps: int = 0
+    runs: int = 0
+    judged: tuple[Judgement, ...] = ()
+    predicted: tuple[PredictedLoad, ...] = ()
+    measured: tuple[MeasuredLoad, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """The models of a study, in the order of its deployments."""
+
+    models: tuple[ModelRecord, ...]
+
+
+def read_calibration(path: Path) -> Calibration | None:
+    """The record in `path`; None where there is none that can be read: it is made again."""
+    try:
+        return read_typed(Calibration, path, "")
+    except BenchError:
+        return None

@@ -1,0 +1,183 @@
+"""The models of a study: what they are made of, when they are made again, and where they stand."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+from bench.figures.registry import load_figure
+from bench.predict.calibrate import calibrate
+from bench.predict.predict import METRICS, predict
+from bench.predict.replay import replay
+from bench.predict.spent import PHASES
+from bench.predict.state import Limits
+from bench.predict.study import calibrate_study
+from bench.records.calibration import Calibration, Doubt, read_calibration
+from bench.records.files import write_record
+from bench.records.summary import read_summary
+from bench.study import load_workload
+from bench.words.predicted import judgement_rows, predictions_title, prompt_flops_text, unpredicted_note
+from tests.planted import calibrated
+from tests.test_figures import results
+from tests.test_predict import LIMITS, TRUE, drawn, planned, training
+from tests.test_predict_command import written
+
+LENGTHS = {
+    "prompt_tokens": {"distribution": "uniform", "min": 20, "max": 200},
+    "output_tokens": {"distribution": "uniform", "min": 30, "max": 60},
+}
+BURST = load_workload({"arrival": "burst", **LENGTHS}, source="test")
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return training()
+
+
+def workloads(runs):
+    chat = {"arrival": "closed", **LENGTHS, "output_tokens": {"distribution": "uniform", "min": 1, "max": 60}}
+    return {
+        ("a", run.name): load_workload({**chat, "num_requests": run.requests.height}, source="test") if run.held else BURST
+        for run in runs
+    }
+
+
+def made(folder, runs, **options):
+    """The calibration of a folder, and what it said."""
+    said = []
+    found = calibrate_study(
+        read_summary(folder / "summary.parquet"), folder, workloads(runs), **{"code": "c", **options}, say=said.append
+    )
+    return found, said
+
+
+def test_a_study_s_model_is_fitted_judged_and_asked_for_loads_that_were_not_measured(tmp_path, summary, runs):
+    folder = written(tmp_path / "results", summary, runs)
+    found, said = made(folder, runs)
+    (model,) = found.models
+    assert said == ["calibrating a, 1 of 1"]
+    assert model.why_not is None
+    assert model.parameters["step_s"].low <= TRUE.fixed_s <= model.parameters["step_s"].high * 1.1
+    assert {each.fold for each in model.judged} == {"level", "workload"}
+    assert {load.run for load in model.measured} == {run.name for run in runs}
+    levels = {name: [load.level for load in model.predicted if load.workload == name] for name in ("w", "chat")}
+    assert levels["chat"][0] == 4
+    assert levels["chat"][-1] == 19
+    assert len(levels["w"]) > 6
+    assert all(level % 1 == 0 for each in levels.values() for level in each)
+    rates = [
+        load.numbers["throughput_tokens_per_s"].value for load in model.predicted if load.workload == "chat" and not load.doubts
+    ]
+    assert rates == sorted(rates)
+    by_run = {load.run: load.numbers for load in model.measured}
+    again = next(load for load in model.predicted if load.workload == "chat" and load.level == 4)
+    assert again.numbers["throughput_tokens_per_s"].value == pytest.approx(by_run["c4"]["throughput_tokens_per_s"], rel=0.1)
+    file = tmp_path / "calibration.json"
+    write_record(found, file)
+    assert read_calibration(file) == found
+
+
+def test_a_model_is_made_again_where_what_decides_it_has_changed(tmp_path, summary, runs):
+    folder = written(tmp_path / "results", summary, runs)
+    found, _ = made(folder, runs)
+    assert made(folder, runs, known=found) == (found, [])
+    assert made(folder, runs, known=found, code="d")[1] != []
+    file = folder / "runs/a/b8/requests.parquet"
+    pl.read_parquet(file).with_columns(pl.col("sent_s") + 1e-3).write_parquet(file)
+    again, said = made(folder, runs, known=found)
+    assert said != []
+    assert again.models[0].digest != found.models[0].digest
+    table = read_summary(folder / "summary.parquet").with_columns(valid=pl.col("run") != "c16")
+    table.write_parquet(folder / "summary.parquet")
+    fewer = made(folder, runs, known=again)[0].models[0]
+    assert {load.run for load in fewer.measured} == {"b1", "b8", "b30", "c4"}
+    assert [load.workload for load in fewer.predicted if load.workload == "chat"] == []  # one level is no curve
+
+
+def test_a_server_without_a_model_says_why(tmp_path, summary, runs):
+    (model,) = made(written(tmp_path / "r", summary, runs, kind="sglang"), runs)[0].models
+    assert model.why_not == "a: how sglang admits requests is not known here; vllm and llama.cpp are"
+    (model,) = made(written(tmp_path / "few", summary, runs[:1]), runs)[0].models
+    assert "too few steps" in (model.why_not or "") or model.predicted == ()
+
+
+def test_a_calibration_that_cannot_be_read_is_made_again(tmp_path):
+    file = tmp_path / "calibration.json"
+    assert read_calibration(file) is None
+    file.write_text('{"models": [{"deployment": 4}]}')
+    assert read_calibration(file) is None
+
+
+def test_predictions_are_dashed_and_never_among_the_points(summary):
+    study = results(summary)
+    spec = json.dumps(load_figure("predicted-loads").draw(study).to_dict())
+    assert '"strokeDash": [6, 4]' in spec
+    assert spec.count('"type": "point"') == 4  # a panel for each number, of the one workload
+    assert "output tokens/s" in spec
+    empty = load_figure("predicted-loads").draw(replace(study, calibration=None)).to_dict()
+    assert "no deployment could be calibrated" in json.dumps(empty)
+
+
+def test_the_title_and_the_note_come_from_the_models(summary):
+    found = calibrated(results(summary).runs)
+    assert predictions_title(found) == "Levels that a model has not seen are predicted to 4 % (tokens/s) and 4 % (TTFT P50)"
+    assert predictions_title(Calibration(models=())) is None
+    assert unpredicted_note(found, "concurrency") == ""
+    first, *others = found.models
+    doubted = replace(first.predicted[0], numbers={}, doubts=(Doubt("longest", 900.0, 300.0),))
+    some = Calibration(models=(replace(first, predicted=(doubted, *first.predicted[1:])), *others))
+    assert unpredicted_note(some, "concurrency").startswith(
+        "Not predicted: 1 of 6 loads, such as one where requests of 900 tokens"
+    )
+    assert unpredicted_note(some, "request_rate") == ""
+
+
+def test_the_arithmetic_that_prompts_get():
+    (model,) = calibrated(
+        pl.DataFrame({"deployment": ["a"], "run": ["r"], "workload": ["w"], "axis": ["concurrency"], "level": [1.0]})
+    ).models
+    geometry = SimpleNamespace(linear_parameters=10**6, parameters=2 * 10**6, active_parameters=2 * 10**6)
+    assert prompt_flops_text(model, geometry) == "1 TFLOP/s"
+    assert prompt_flops_text(model, None) == "–"
+    assert len(judgement_rows(model.judged)) == 1 + len(METRICS)
+    assert len(judgement_rows(model.judged, ("ttft_p50_s",))) == 2
+
+
+def test_where_the_time_goes_adds_up():
+    """Of a burst on a small server: later requests wait, all meet the prompts of others, and those that lose their blocks wait for them."""
+    limits = Limits(tokens=128, sequences=64, blocks=40, block_size=16)
+    found = replay(planned(drawn(30, seed=3)), limits, TRUE).requests
+    parts = found.select(pl.sum_horizontal(f"{phase}_s" for phase in PHASES)).to_series()
+    assert (parts - (found["end_s"] - found["sent_s"])).abs().max() < 1e-9
+    assert found.select(pl.min_horizontal(f"{phase}_s" for phase in PHASES).min()).item() >= 0
+    lost = found.filter(pl.col("preemptions") > 0)
+    assert lost.height
+    assert lost["preempted_s"].min() > 0
+    assert found.filter(preemptions=0)["preempted_s"].max() == 0
+    assert found["queue_s"].max() > 0.5
+
+
+def test_a_request_that_is_alone_spends_its_time_on_itself():
+    found = replay(planned([(0, 300, 40, 0.0)]), LIMITS, TRUE).requests.row(0, named=True)
+    assert found["queue_s"] == found["other_prompts_s"] == found["preempted_s"] == 0
+    prompt = TRUE.seconds(decodes=0, firsts=1, prefill=300, context=0, attended=300 * 150)
+    assert found["own_prompt_s"] == pytest.approx(prompt)
+    assert found["own_prompt_s"] + found["decode_s"] == pytest.approx(found["end_s"] - found["sent_s"])
+
+
+def test_a_prompt_that_comes_late_costs_the_other_request_what_it_adds():
+    """One request decodes when another's prompt of 200 tokens comes: the step with it is longer by what the prompt takes."""
+    found = replay(planned([(0, 20, 60, 0.0), (1, 200, 1, 0.2)]), LIMITS, TRUE).requests
+    first = found.filter(index=0).row(0, named=True)
+    added = TRUE.sequence_s + TRUE.line(201) - TRUE.line(1) + TRUE.attended_s * 200 * 100
+    assert first["other_prompts_s"] == pytest.approx(added, rel=0.01)
+
+
+def test_shares_of_time_of_a_predicted_load():
+    model = calibrate(training(), LIMITS)
+    busy = predict(model, lambda _: planned(drawn(60, outputs=(50, 60))), limits=replace(LIMITS, sequences=8), members=3)
+    for shares in busy.shares.values():
+        assert sum(shares.values()) == pytest.approx(1)
+    assert busy.shares["slowest"]["queue"] > busy.shares["median"]["queue"] > 0.3

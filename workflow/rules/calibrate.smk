@@ -1,0 +1,28 @@
+localrules:
+    calibrate,
+
+
+rule calibrate:
+    """The model of each deployment, judged by runs that it has not seen; those that would come out unchanged stay."""
+    input:
+        summary=paths.SUMMARY,
+        requests=of_runs(paths.REQUESTS),
+        launches=of_deployments(paths.LAUNCH),
+        facts=of_deployments(paths.FACTS),
+    output:
+        calibration=update(paths.CALIBRATION),
+    log:
+        "logs/calibrate.log",
+    conda:
+        "../envs/bench.yaml"
+    params:
+        code=library(
+            "predict",
+            "load/arrivals.py",
+            "load/schedule.py",
+            "records/calibration.py",
+            "records/latencies.py",
+            "study/lengths.py",
+        ),
+    script:
+        "../scripts/calibrate.py"

@@ -1,0 +1,21 @@
+from pathlib import Path
+
+from bench.predict.study import calibrate_study
+from bench.records.calibration import read_calibration
+from bench.records.files import write_record
+from bench.records.summary import read_summary
+from bench.study import Plan, load_config
+from bench.workflow import job
+
+with job(snakemake.log[0]) as say:
+    plan = Plan.of(load_config(snakemake.config, source="the workflow's configuration"))
+    file = Path(snakemake.output.calibration)
+    found = calibrate_study(
+        read_summary(Path(snakemake.input.summary)),
+        file.parent,
+        {(run.deployment.name, run.name): run.workload for run in plan.runs},
+        code=snakemake.params.code,
+        known=read_calibration(file),
+        say=say,
+    )
+    write_record(found, file)
