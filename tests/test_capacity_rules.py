@@ -726,7 +726,7 @@ def test_one_request_is_singular():
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"kind": "below", "missed_at": 2}, "below 2, the lowest level"),
+        ({"kind": "below", "missed_at": 2, "low_needs": None}, "below 2, the lowest level"),
         ({"kind": "found", "c_max": 4, "low": 2, "high": 8}, "4 (at least 2, below 8)"),
         ({"kind": "found", "c_max": 4, "low": None, "high": 8}, "4 (the lower end is not established, below 8)"),
         ({"kind": "found", "c_max": 4, "low": 4, "high": None}, "4 (at least 4, the upper end is not established)"),

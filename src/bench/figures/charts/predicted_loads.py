@@ -59,10 +59,10 @@ def predicted_loads(results: Results) -> alt.VConcatChart | alt.LayerChart:
         for workload in workloads:
             here = pl.col("metric").eq(metric) & pl.col("workload").eq(workload)
             panel = _panel(results, predicted.filter(here), measured.filter(here), _scale(predicted, measured, metric), title)
-            heading = (
-                alt.TitleParams(workload, fontSize=13, fontWeight="normal", anchor="start") if not number else alt.Undefined
-            )
-            panels.append(panel.properties(width=width, height=_HEIGHT, title=heading))
+            panel = panel.properties(width=width, height=_HEIGHT)
+            if number == 0:
+                panel.title = alt.TitleParams(workload, fontSize=13, fontWeight="normal", anchor="start")
+            panels.append(panel)
         rows.append(alt.hconcat(*panels))
     return alt.vconcat(*rows)
 
