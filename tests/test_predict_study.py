@@ -14,11 +14,18 @@ from bench.predict.replay import replay
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits
 from bench.predict.study import calibrate_study
-from bench.records.calibration import Calibration, Doubt, read_calibration
+from bench.records.calibration import Calibration, Doubt, Interval, read_calibration
 from bench.records.files import write_record
 from bench.records.summary import read_summary
 from bench.study import load_workload
-from bench.words.predicted import judgement_rows, predictions_title, prompt_flops_text, unpredicted_note
+from bench.words.predicted import (
+    judgement_lines,
+    judgement_rows,
+    parameter_text,
+    predictions_title,
+    prompt_flops_text,
+    unpredicted_note,
+)
 from tests.planted import calibrated
 from tests.test_figures import results
 from tests.test_predict import LIMITS, TRUE, drawn, planned, training
@@ -142,7 +149,8 @@ def test_the_arithmetic_that_prompts_get():
     assert prompt_flops_text(model, geometry) == "1 TFLOP/s"
     assert prompt_flops_text(model, None) == "–"
     assert len(judgement_rows(model.judged)) == 1 + len(METRICS)
-    assert len(judgement_rows(model.judged, ("ttft_p50_s",))) == 2
+    assert judgement_lines(model.judged) == [["another level", *["4 % (3 %)"] * 4, "90 % to 90 %", "1"]]
+    assert parameter_text(Interval(6.46e-4, 0.0, 3.03e-3)) == "646 µs (0 to 3,030)"
 
 
 def test_where_the_time_goes_adds_up():

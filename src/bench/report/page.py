@@ -204,7 +204,7 @@ def _models(results: Results, geometries: Mapping[str, Geometry]) -> list[dict[s
             "reached": predicted.prompt_flops_text(model, geometries.get(model.deployment)),
             "residual": shown_share(model.residual),
             "noise": shown_share(model.run_noise),
-            "judged": predicted.judgement_rows(model.judged, predicted.REPORTED)[1:],
+            "judged": predicted.judgement_lines(model.judged),
             "shares": [
                 [load_text(load.level, UNITS[load.axis]), load.workload, *row]
                 for load in _explained(results, model)

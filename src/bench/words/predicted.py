@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from bench.errors import shown_share
@@ -16,6 +16,7 @@ __all__ = [
     "PHASE_TITLES",
     "REPORTED",
     "doubt_text",
+    "judgement_lines",
     "judgement_rows",
     "parameter_rows",
     "parameter_text",
@@ -50,9 +51,9 @@ PHASE_TITLES = {
     "preempted": "preempted",
     "decode": "output",
 }
-#: In a report; `bench predict` prints all.
+#: Numbers in a report; `bench predict` prints all.
 REPORTED = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s")
-_MS, _TERA = 1e-3, 1e12
+_MS, _THOUSAND, _TERA = 1e-3, 1000, 1e12
 _FOLDS = {"level": "another level", "workload": "another workload"}
 
 
@@ -84,7 +85,13 @@ def parameter_rows(model: ModelRecord) -> list[list[str]]:
 def parameter_text(interval: Interval) -> str:
     """A time with its interval, such as `7.1 ms (6.8 to 7.4)`."""
     times, unit = (1000.0, "ms") if interval.value >= _MS else (1e6, "µs")
-    return f"{times * interval.value:.3g} {unit} ({times * interval.low:.3g} to {times * interval.high:.3g})"
+    value, low, high = (_three(times * each) for each in (interval.value, interval.low, interval.high))
+    return f"{value} {unit} ({low} to {high})"
+
+
+def _three(value: float) -> str:
+    """With three digits, and no exponent."""
+    return f"{value:,.0f}" if value >= _THOUSAND else f"{value:.3g}"
 
 
 def prompt_flops_text(model: ModelRecord, geometry: Geometry | None) -> str:
@@ -100,8 +107,8 @@ def prompt_flops_text(model: ModelRecord, geometry: Geometry | None) -> str:
     return f"{flops / scale:.3g} {unit}"
 
 
-def judgement_rows(judgements: Sequence[Judgement], metrics: Collection[str] = tuple(METRIC_TITLES)) -> list[list[str]]:
-    """A table of how good predictions are, with its head. Args: metrics: that it has."""
+def judgement_rows(judgements: Sequence[Judgement]) -> list[list[str]]:
+    """A table of how good predictions are, with its head."""
     head = ["predicted from", "number", "error", "two measurements", "90 % interval holds", "runs"]
     return [
         head,
@@ -115,9 +122,26 @@ def judgement_rows(judgements: Sequence[Judgement], metrics: Collection[str] = t
                 str(each.runs),
             ]
             for each in judgements
-            if each.metric in metrics
         ),
     ]
+
+
+def judgement_lines(judgements: Sequence[Judgement]) -> list[list[str]]:
+    """The same in short, a row for what was left out: the error of each number of `REPORTED` with how far two measurements differ in
+    brackets, the range of the intervals' coverage, and the runs.
+    """
+    rows = []
+    for fold in dict.fromkeys(each.fold for each in judgements):
+        found = {each.metric: each for each in judgements if each.fold == fold}
+        held = sorted(found[name].coverage for name in REPORTED if name in found)
+        cells = [_error(found[name]) if name in found else "–" for name in REPORTED]
+        holds = f"{shown_share(held[0])} to {shown_share(held[-1])}" if held else "–"
+        rows.append([_FOLDS[fold], *cells, holds, str(max(each.runs for each in found.values()))])
+    return rows
+
+
+def _error(judgement: Judgement) -> str:
+    return shown_share(judgement.error) + ("" if judgement.floor is None else f" ({shown_share(judgement.floor)})")
 
 
 def shares_rows(shares: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
