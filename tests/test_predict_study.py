@@ -129,7 +129,10 @@ def test_predictions_are_dashed_and_never_among_the_points(summary):
 
 def test_the_title_and_the_note_come_from_the_models(summary):
     found = calibrated(results(summary).runs)
-    assert predictions_title(found) == "Levels that a model has not seen are predicted to 4 % (tokens/s) and 4 % (TTFT P50)"
+    assert (
+        predictions_title(found)
+        == "Predictions of levels that a model has not seen are off by 4 % (tokens/s) and 4 % (TTFT P50)"
+    )
     assert predictions_title(Calibration(models=())) is None
     assert unpredicted_note(found, "concurrency") == ""
     first, *others = found.models

@@ -418,6 +418,9 @@ def test_what_an_engine_does_not_report_is_named(machine):
     machine.telemetry.write_bytes(gzip.compress(json.dumps(line).encode() + b"\n"))
     shown = drawn(machine.look())
     assert "not reported by this server: KV cache, output tokens/s, TTFT mean, requests done" in shown
+    write_record(made.launch(slots=True, max_num_seqs=4), machine.root / "results/deployments/a/launch.json")
+    assert machine.look().sessions[0].live.kv_usage == 0.75  # the slots that are taken
+    assert "not reported by this server: output tokens/s, TTFT mean, requests done" in drawn(machine.look())
 
 
 def test_a_record_of_another_version_or_half_of_one_is_left_alone(machine):

@@ -10,7 +10,7 @@ from bench.records.deployment import DeploymentFacts
 from bench.records.launch import Launch
 from bench.words.machines import in_short
 
-__all__ = ["deployed", "slots_of"]
+__all__ = ["deployed"]
 
 _OF_LAUNCH = ("model", "engine", "device", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpus")
 # Sums over the GPUs; over those of one node of several they mislead.
@@ -37,14 +37,9 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
         "kv_slots": settings and settings.slots,
         "engines": engines or (launch and launch.data_parallel),
         "predicted_saturation": _predicted(run, launch, facts),
-        **(_slots_in_use(run, slots) if (slots := slots_of(launch)) else {}),
+        **(_slots_in_use(run, slots) if (slots := launch and launch.kv_slots) else {}),
         **(dict.fromkeys(_OF_ALL_GPUS) if launch and 0 < (run.get("gpu_count_seen") or 0) < (launch.gpus or 0) else {}),
     }
-
-
-def slots_of(launch: Launch | None) -> int | None:
-    """Slots of the KV cache, each of which a request holds from its first token on; None of an engine without."""
-    return launch.settings.max_num_seqs if launch and launch.settings.slots else None
 
 
 def _slots_in_use(run: Mapping[str, Any], slots: int) -> dict[str, float | None]:
@@ -70,7 +65,8 @@ def _predicted(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentF
     """
     plan = launch and launch.plan
     kv_tokens = (facts and facts.kv_tokens) or (plan and plan.kv_tokens)
-    shared = run.get("cache", "unique") != "unique" and run.get("prefix_hit_rate_expected") != 0 and not slots_of(launch)
+    slots = launch and launch.kv_slots
+    shared = run.get("cache", "unique") != "unique" and run.get("prefix_hit_rate_expected") != 0 and not slots
     if not kv_tokens or shared or not run["requests"]:
         return None
     block_size = (facts and facts.block_size) or (plan and plan.block_size) or 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.aggregate.deployed import deployed, slots_of
+from bench.aggregate.deployed import deployed
 from bench.analysis.saturation import saturated
 from bench.analysis.slo import goodput, judged_requests
 from bench.analysis.validity import Reason, Verdict, verdict
@@ -174,7 +174,8 @@ def timeseries_frame(folders: Iterable[Path], launches: Mapping[str, Launch] | N
         )
         known = gauges(samples.collect()).select("elapsed_s", series="gauge", value="value")
         parts.append(known)
-        if slots := slots_of((launches or {}).get(run.deployment or "")):
+        launch = (launches or {}).get(run.deployment or "")
+        if slots := launch and launch.kv_slots:
             parts.append(known.filter(series="running").with_columns(series=pl.lit("kv_usage"), value=pl.col("value") / slots))
         if run.gpu_count_seen:
             parts.append(_devices_over_time(folder / "telemetry.parquet"))

@@ -107,6 +107,11 @@ class Launch:
     environment: Mapping[str, str] = field(default_factory=dict)
     plan: MemoryPlan | None
 
+    @property
+    def kv_slots(self) -> int | None:
+        """Slots of the KV cache, each of which a request holds from its first token on; None of an engine without."""
+        return self.settings.max_num_seqs if self.settings.slots else None
+
 
 def read_launch(path: Path) -> Launch:
     """The launch in `path`; of an older version, GPUs and settings are those of its command line.

@@ -10,13 +10,14 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 import psutil
 
 from bench.errors import BenchError
+from bench.records.launch import read_launch
 from bench.records.progress import FinishedRun, SessionProgress, read_progress
 from bench.records.run import RECORD, TELEMETRY
 from bench.study import Paths
@@ -192,7 +193,7 @@ class Watcher:
             state_s=max(0.0, ago - record.since),
             began_s=max(0.0, ago - record.began),
             silent_s=silent_s,
-            live=self._live(growing) if growing and not stale else None,
+            live=self._live(growing, record.deployment) if growing and not stale else None,
             last_line=_last_line(log) if log else "",
             verdicts=tuple((run, self._verdict(folder, run, record)) for run in record.finished),
             left_s=None if record.left_s is None else max(0.0, record.left_s - since_written),
@@ -216,11 +217,21 @@ class Watcher:
         seen.looked = ticks
         return seen
 
-    def _live(self, file: Path) -> Live | None:
+    def _live(self, file: Path, deployment: str) -> Live | None:
+        """What the server reports; where requests hold slots of the KV cache, those that are taken are its usage."""
         if file not in self._tails:
             self._tails = {kept: tail for kept, tail in self._tails.items() if kept.exists()}
             self._tails[file] = Tail(file)
-        return self._tails[file].read()
+        live, slots = self._tails[file].read(), self._slots(deployment)
+        if live is None or live.kv_usage is not None or live.running is None or slots is None:
+            return live
+        return replace(live, kv_usage=live.running / slots)
+
+    def _slots(self, deployment: str) -> int | None:
+        try:
+            return read_launch(self._root / Paths.LAUNCH.format(deployment=deployment)).kv_slots
+        except BenchError:
+            return None
 
     def _verdict(self, folder: Path, run: FinishedRun, record: SessionProgress) -> tuple[str, ...] | None:
         """What speaks against a finished run; None where its record is not there (yet)."""

@@ -159,7 +159,7 @@ def predictions_title(calibration: Calibration | None) -> str | None:
     if not all(errors.values()):
         return None
     tokens, first = (shown_share(median(found)) for found in errors.values())
-    return f"Levels that a model has not seen are predicted to {tokens} (tokens/s) and {first} (TTFT P50)"
+    return f"Predictions of levels that a model has not seen are off by {tokens} (tokens/s) and {first} (TTFT P50)"
 
 
 def unpredicted_note(calibration: Calibration | None, axis: str) -> str:
