@@ -51,7 +51,7 @@ def test_every_example_is_understood(name, line):
 @pytest.mark.parametrize("asked", ["-h", "--help"])
 def test_help_has_groups_and_exit_statuses(asked):
     text = CliRunner().invoke(app, [asked], env={"COLUMNS": "200"}).output
-    for words in ("Plan, before anything is measured", "A study", "One stage", "The project itself", "130 after Ctrl-C"):
+    for words in ("Plan and predict", "A study", "One stage", "The project itself", "130 after Ctrl-C"):
         assert words in text
     assert "<bool>" not in text
 

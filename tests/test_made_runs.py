@@ -60,7 +60,7 @@ class Project:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     project = Project(tmp_path_factory.mktemp("project").resolve())
-    drawn = {"parse", "aggregate", "figures", "report", "manifest"}
+    drawn = {"parse", "aggregate", "calibrate", "figures", "report", "manifest"}
     assert project.jobs(target="results/figures/all") == {"engine", "checkpoint", "deploy", "measure_d000", *drawn}
     assert {"ttft", "fleet"} <= project.drawn
     assert project.jobs("--dry-run") == set()
@@ -72,13 +72,14 @@ def project(tmp_path_factory):
     [
         ("figures/charts/ttft.py", {"figures"}),
         ("figures/theme.py", {"figures"}),
-        ("analysis/validity.py", {"aggregate", "figures"}),
-        ("aggregate/deployed.py", {"aggregate", "figures"}),
-        ("words/verdicts.py", {"aggregate", "figures"}),
+        ("predict/replay.py", {"calibrate", "figures"}),
+        ("analysis/validity.py", {"aggregate", "calibrate", "figures"}),
+        ("aggregate/deployed.py", {"aggregate", "calibrate", "figures"}),
+        ("words/verdicts.py", {"aggregate", "calibrate", "figures"}),
         ("words/regions.py", {"figures"}),
-        ("records/columns.toml", {"aggregate", "figures"}),
-        ("parse/latency.py", {"parse", "aggregate", "figures"}),
-        ("engines/vllm.py", {"deploy", "measure_d000", "parse", "aggregate", "figures"}),  # its flags, and its names of metrics
+        ("records/columns.toml", {"aggregate", "calibrate", "figures"}),
+        ("parse/latency.py", {"parse", "aggregate", "calibrate", "figures"}),
+        ("engines/vllm.py", {"deploy", "measure_d000", "parse", "aggregate", "calibrate", "figures"}),  # its flags, and its names of metrics
         # A figure that this study does not have, and code that measures: one dry run for all that decides nothing here.
         ("figures/charts/streaming.py measure/session.py load/loop.py", set()),
     ],
@@ -123,7 +124,7 @@ def test_another_peak_draws_the_fleet_alone(project):
         config.write_text(yaml.safe_dump(content, sort_keys=False))
 
     decide(slo=["ttft_p99=9s"])
-    assert project.jobs("--dry-run", target="results/figures/all") == {"aggregate", "figures", "report", "manifest"}
+    assert project.jobs("--dry-run", target="results/figures/all") == {"aggregate", "calibrate", "figures", "report", "manifest"}
     decide(slo=["ttft_p99=10s"], peak_rps=20)
     assert project.jobs(target="results/figures/all") == {"figures", "report", "manifest"}
     assert project.drawn == {"fleet"}

@@ -16,7 +16,7 @@ from polars.testing import assert_series_equal
 from bench.errors import shown
 from bench.records.files import UNREADABLE, read_object
 
-__all__ = ["CLOSE", "Check", "Tables", "same_picture", "same_specification"]
+__all__ = ["CLOSE", "Check", "Tables", "same_numbers", "same_picture", "same_specification"]
 
 CLOSE = 1e-9  # by which results of other processors may differ, relative to themselves
 # Over all charts of a process, Altair numbers what a chart has no name for, and Vega the clips of an SVG.
@@ -91,21 +91,22 @@ def _other_columns(stored: Collection[str], again: Collection[str]) -> str | Non
 def _summaries(stored: Path, again: Path) -> tuple[str | None, str | None]:
     """How two summaries differ in their entries, and in the first number that does, in words; None where they are the same."""
     old, new = read_object(stored, constants=True), json.loads(again.read_text(encoding="utf-8"))
-    differing = next((key for key in old if key in new and not _same(old[key], new[key])), None)
+    differing = next((key for key in old if key in new and not same_numbers(old[key], new[key])), None)
     return (
         _other_columns(sorted(old), sorted(new)),
         differing and f"{differing} is {shown(old[differing])}, and the raw records give {shown(new[differing])}",
     )
 
 
-def _same(one: Any, other: Any) -> bool:
+def same_numbers(one: Any, other: Any) -> bool:
+    """Whether two structures are the same, numbers to 1 in 10⁹."""
     if isinstance(one, float) or isinstance(other, float):
         numbers = isinstance(one, int | float) and isinstance(other, int | float)
         return numbers and (math.isclose(one, other, rel_tol=CLOSE) or (math.isnan(one) and math.isnan(other)))
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return one.keys() == other.keys() and all(same_numbers(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same_numbers, one, other))
     return type(one) is type(other) and bool(one == other)
 
 
@@ -143,7 +144,7 @@ def same_specification(stored: Path, again: Path) -> bool:
         old, new = (json.loads(_renumbered(path.read_text(encoding="utf-8"), _NUMBERED)) for path in (stored, again))
     except (OSError, ValueError, RecursionError):
         return False
-    return _same(old, new)
+    return same_numbers(old, new)
 
 
 def same_picture(stored: Path, again: Path) -> bool:

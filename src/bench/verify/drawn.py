@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from bench.aggregate import aggregate
@@ -12,12 +12,15 @@ from bench.errors import BenchError
 from bench.figures import Results, figures_of
 from bench.figures.save import KINDS, save_figure
 from bench.models import geometry_of_model
+from bench.predict.study import calibrate_study
+from bench.records.calibration import read_calibration
 from bench.records.checksums import checksum
+from bench.records.summary import read_summary
 from bench.report import write_report
 from bench.study import Paths, Plan
-from bench.verify.check import Check, Tables, same_picture, same_specification
+from bench.verify.check import Check, Tables, same_numbers, same_picture, same_specification
 
-__all__ = ["Drawing", "at", "check_figures", "check_report", "check_tables", "drawn_by"]
+__all__ = ["Drawing", "at", "check_figures", "check_models", "check_report", "check_tables", "drawn_by"]
 
 _DRAWN_BY = re.compile(r"This page was drawn by Saturate \S+ from <code>(?:commit )?([^<]+)</code>")
 
@@ -94,9 +97,36 @@ def check_tables(drawing: Drawing, made_by: str | None) -> Check:
             tables.compare(stored, new)
         else:
             check.compare(f"{stored}: missing")
-    if (models := at(drawing.folder, Paths.CALIBRATION)).is_file():
-        check.unchecked.append(f"{models}: models are not fitted again; figures and report were checked against these")
     return tables.done()
+
+
+def check_models(drawing: Drawing, made_by: str | None) -> Check:
+    """Fit the model of each server again and compare all of its numbers.
+
+    Args:
+        made_by: the sources that fitted them, where they are not these: then they are not compared.
+    """
+    check, file = Check("models of the servers"), at(drawing.folder, Paths.CALIBRATION)
+    if not file.is_file():
+        return check
+    if made_by is not None:
+        check.unchecked.append(f"{file}: fitted by {made_by}")
+        return check
+    drawing.say("fitting the models of the servers")
+    stored = read_calibration(file)
+    again = calibrate_study(
+        read_summary(at(drawing.again, Paths.SUMMARY)),
+        drawing.folder,
+        {(run.deployment.name, run.name): run.workload for run in drawing.plan.runs},
+        code="",
+    )
+    known = {model.deployment: model for model in stored.models} if stored else {}
+    for model in again.models:
+        same = model.deployment in known and same_numbers(
+            *(asdict(replace(each, digest="")) for each in (known[model.deployment], model))
+        )
+        check.compare(None if same else f"{file}: the model of {model.deployment} is not what the raw records give")
+    return check
 
 
 def check_figures(drawing: Drawing) -> Check:

@@ -15,7 +15,7 @@ from bench.records.files import UNREADABLE, read_object
 from bench.records.run import RunRecord
 from bench.study import Paths, Plan, load_file
 from bench.verify.check import Check
-from bench.verify.drawn import Drawing, at, check_figures, check_report, check_tables, drawn_by
+from bench.verify.drawn import Drawing, at, check_figures, check_models, check_report, check_tables, drawn_by
 from bench.verify.parsed import check_parsed, parse_again
 from bench.verify.raw import check_definitions, check_deployments, check_raw
 
@@ -46,17 +46,19 @@ def verify_results(folder: Path, study: Path | None, say: Callable[[str], None])
         parsed = parse_again(sorted(intact), again / "runs", say)
         made_by = _made_by(folder, records)
         made = check_parsed(sorted(intact), again / "runs", made_by)
-        tables, figures, report = (Check(what) for what in ("tables of the study", "figures", "report"))
+        tables, models, figures, report = (
+            Check(what) for what in ("tables of the study", "models of the servers", "figures", "report")
+        )
         specs = None
         try:
             manifest, plan = _drawn(folder, study, {run: records[run] for run in intact})
             specs = plan.deployments
             drawing = Drawing(folder, again, plan, {**manifest["figures"], **manifest["page"]}, say)
-            tables = check_tables(drawing, made_by)
+            tables, models = check_tables(drawing, made_by), check_models(drawing, made_by)
             figures, report = check_figures(drawing), check_report(drawing)
         except BenchError as error:
             tables.unchecked.append(f"tables, figures and report: {error}")
-        checks += [check_deployments(folder, records, specs), parsed, made, tables, figures, report]
+        checks += [check_deployments(folder, records, specs), parsed, made, tables, models, figures, report]
     return [*checks, Check("anything else", unchecked=list(_UNKNOWN))]
 
 

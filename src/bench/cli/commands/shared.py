@@ -35,7 +35,7 @@ __all__ = [
     "positive",
 ]
 
-PLAN = "Plan, before anything is measured"
+PLAN = "Plan and predict"
 STUDY = "A study"
 ONE_STAGE = "One stage, against any server"
 PROJECT = "The project itself"
