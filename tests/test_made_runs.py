@@ -79,7 +79,10 @@ def project(tmp_path_factory):
         ("words/regions.py", {"figures"}),
         ("records/columns.toml", {"aggregate", "calibrate", "figures"}),
         ("parse/latency.py", {"parse", "aggregate", "calibrate", "figures"}),
-        ("engines/vllm.py", {"deploy", "measure_d000", "parse", "aggregate", "calibrate", "figures"}),  # its flags, and its names of metrics
+        (
+            "engines/vllm.py",
+            {"deploy", "measure_d000", "parse", "aggregate", "calibrate", "figures"},
+        ),  # its flags, and its names of metrics
         # A figure that this study does not have, and code that measures: one dry run for all that decides nothing here.
         ("figures/charts/streaming.py measure/session.py load/loop.py", set()),
     ],
@@ -124,7 +127,13 @@ def test_another_peak_draws_the_fleet_alone(project):
         config.write_text(yaml.safe_dump(content, sort_keys=False))
 
     decide(slo=["ttft_p99=9s"])
-    assert project.jobs("--dry-run", target="results/figures/all") == {"aggregate", "calibrate", "figures", "report", "manifest"}
+    assert project.jobs("--dry-run", target="results/figures/all") == {
+        "aggregate",
+        "calibrate",
+        "figures",
+        "report",
+        "manifest",
+    }
     decide(slo=["ttft_p99=10s"], peak_rps=20)
     assert project.jobs(target="results/figures/all") == {"figures", "report", "manifest"}
     assert project.drawn == {"fleet"}

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
+from bench.errors import BenchError
 from bench.figures.registry import load_figure
-from bench.predict.calibrate import calibrate
+from bench.predict.calibrate import calibrate, limits_of, planned_again
 from bench.predict.predict import METRICS, predict
 from bench.predict.replay import replay
 from bench.predict.spent import PHASES
@@ -26,9 +27,10 @@ from bench.words.predicted import (
     prompt_flops_text,
     unpredicted_note,
 )
+from tests import records
 from tests.planted import calibrated
 from tests.test_figures import results
-from tests.test_predict import LIMITS, TRUE, drawn, planned, training
+from tests.test_predict import LIMITS, TRUE, drawn, planned, run_of, training
 from tests.test_predict_command import written
 
 LENGTHS = {
@@ -105,9 +107,63 @@ def test_a_model_is_made_again_where_what_decides_it_has_changed(tmp_path, summa
 
 def test_a_server_without_a_model_says_why(tmp_path, summary, runs):
     (model,) = made(written(tmp_path / "r", summary, runs, kind="sglang"), runs)[0].models
-    assert model.why_not == "a: how sglang admits requests is not known here; vllm and llama.cpp are"
-    (model,) = made(written(tmp_path / "few", summary, runs[:1]), runs)[0].models
-    assert "too few steps" in (model.why_not or "") or model.predicted == ()
+    assert model.why_not == "how sglang admits requests is not known here; vllm and llama.cpp are"
+    few = [run_of([(0, 20, 5, 0.0)], name="b1")]
+    (model,) = made(written(tmp_path / "few", summary, few), few)[0].models
+    assert model.why_not == "its valid runs show too few steps of the engine"
+
+
+@pytest.mark.parametrize(
+    ("launched", "why"),
+    [
+        ({"data_parallel": 2}, "its 2 engines (data_parallel) share the load; only a single one is modelled"),
+        ({"argv": None}, "it was not started here, so its scheduler's limits are not known"),
+        ({"max_num_seqs": None}, "it was not started here, so its scheduler's limits are not known"),
+        (
+            {"argv": ("serve",)},
+            "a GPU's default for --max-num-batched-tokens is not known here; name it under the deployment's flags",
+        ),
+    ],
+)
+def test_a_scheduler_whose_limits_are_not_known_is_not_replayed(launched, why):
+    launch = records.launch(**{"argv": ("serve", "--max-num-batched-tokens", "512"), "max_num_seqs": 32, **launched})
+    with pytest.raises(BenchError) as raised:
+        limits_of(launch, records.facts())
+    assert str(raised.value) == why
+
+
+@pytest.mark.parametrize("outputs", [(30, 31), (1, 2)])
+@pytest.mark.parametrize("levels", [(1, 2), (1, 8)])
+def test_two_levels_with_a_run_each_are_few_and_no_fault(tmp_path, summary, levels, outputs):
+    """What was left out leaves one run to fit, some draws of which see no step that decodes."""
+    few = [
+        run_of(drawn(40, seed=held, prompts=(100, 101), outputs=outputs), name=f"c{held}", workload="chat", arrival="closed", level=float(held), held=held)
+        for held in levels
+    ]  # fmt: skip
+    (model,) = made(written(tmp_path / "r", summary, few), few)[0].models
+    assert model.why_not is None or "too few steps" in model.why_not
+    numbers = [interval for load in model.predicted for interval in load.numbers.values()]
+    assert all(0 < each.low <= each.value <= each.high for each in numbers)
+
+
+def test_the_models_of_deployments_that_are_not_selected_are_kept(tmp_path, summary, runs):
+    folder = written(tmp_path / "results", summary, runs)
+    found, _ = made(folder, runs)
+    other = replace(found.models[0], deployment="b")
+    again, said = made(folder, runs, known=Calibration(models=(other, *found.models)))
+    assert said == []
+    assert [model.deployment for model in again.models] == ["a", "b"]
+    assert again.of(["a"]) == found
+
+
+def test_turns_are_planned_again_with_the_time_to_think():
+    """Of a conversation whose second turn was due 3 s after the first one's end."""
+    run = run_of([(0, 20, 30, 0.0), (1, 60, 30, 0.0)])
+    ended = float(run.requests["end_s"][0])
+    turns = run.requests.with_columns(after=pl.Series([None, 0], dtype=pl.Int64), scheduled_s=pl.Series([0.0, ended + 3.0]))
+    first, second = planned_again(replace(run, requests=turns))
+    assert (first.after, first.think_s) == (None, 0.0)
+    assert (second.after, second.think_s, second.due_s) == (0, pytest.approx(3.0), None)
 
 
 def test_a_calibration_that_cannot_be_read_is_made_again(tmp_path):
@@ -119,12 +175,32 @@ def test_a_calibration_that_cannot_be_read_is_made_again(tmp_path):
 
 def test_predictions_are_dashed_and_never_among_the_points(summary):
     study = results(summary)
-    spec = json.dumps(load_figure("predicted-loads").draw(study).to_dict())
-    assert '"strokeDash": [6, 4]' in spec
-    assert spec.count('"type": "point"') == 4  # a panel for each number, of the one workload
-    assert "output tokens/s" in spec
-    empty = load_figure("predicted-loads").draw(replace(study, calibration=None)).to_dict()
-    assert "no deployment could be calibrated" in json.dumps(empty)
+    drawing = load_figure("predicted-loads").draw
+    spec = drawing(study).to_dict()
+    panels = [panel for row in spec["vconcat"] for panel in row["hconcat"]]
+    assert len(panels) == 4  # a number each, of the one workload
+    for panel in panels:
+        shown = {layer["mark"]["type"]: spec["datasets"][layer["data"]["name"]] for layer in panel["layer"]}
+        assert {row["value"] / row["level"] for row in shown["line"]} == {1.0}
+        assert {round(row["value"] / row["level"], 2) for row in shown["point"]} == {1.05}
+        assert next(layer for layer in panel["layer"] if layer["mark"]["type"] == "line")["mark"]["strokeDash"] == [6, 4]
+
+
+def test_why_nothing_is_predicted_is_said(summary):
+    study, drawing = results(summary), load_figure("predicted-loads").draw
+
+    def said(models):
+        return json.dumps(drawing(replace(study, calibration=models)).to_dict(), ensure_ascii=False)
+
+    assert "no model was calibrated" in said(None)
+    first, *_ = study.calibration.models
+    assert "could be calibrated (no flag)" in said(
+        Calibration(models=(replace(first, why_not="no flag", predicted=(), measured=()),))
+    )
+    doubt = Doubt("longest", 900.0, 300.0)
+    doubted = replace(first, predicted=tuple(replace(load, numbers={}, doubts=(doubt,)) for load in first.predicted))
+    assert "no load can be predicted (requests of 900 tokens" in said(Calibration(models=(doubted,)))
+    assert predictions_title(Calibration(models=(doubted,))) is None
 
 
 def test_the_title_and_the_note_come_from_the_models(summary):
@@ -152,8 +228,9 @@ def test_the_arithmetic_that_prompts_get():
     assert prompt_flops_text(model, geometry) == "1 TFLOP/s"
     assert prompt_flops_text(model, None) == "–"
     assert len(judgement_rows(model.judged)) == 1 + len(METRICS)
-    assert judgement_lines(model.judged) == [["another level", *["4 % (3 %)"] * 4, "90 % to 90 %", "1"]]
+    assert judgement_lines(model.judged) == [["another level", *["4 % (3 %)"] * 4, "90 % to 90 %", "1 of 2"]]
     assert parameter_text(Interval(6.46e-4, 0.0, 3.03e-3)) == "646 µs (0 to 3,030)"
+    assert parameter_text(Interval(0.0, 0.0, 0.0)) == "–"
 
 
 def test_where_the_time_goes_adds_up():

@@ -22,7 +22,9 @@ rule calibrate:
             "load/schedule.py",
             "records/calibration.py",
             "records/latencies.py",
+            "study/arrivals.py",
             "study/lengths.py",
+            "study/trace.py",
         ),
     script:
         "../scripts/calibrate.py"

@@ -15,6 +15,7 @@ with job(snakemake.log[0]) as say:
         Accelerator(**snakemake.params.device) if snakemake.params.device else None,
         calibration,
     )
-    read = [*tables, *filter(None, [calibration])]
-    drawn = draw_figures(snakemake.params.code, results, Path(Paths.MANIFEST).parent, tables=read, say=say)
+    drawn = draw_figures(
+        snakemake.params.code, results, Path(Paths.MANIFEST).parent, tables=tables, calibration=calibration, say=say
+    )
     say(f"drawn: {', '.join(drawn) or 'none'}; of {len(snakemake.params.code)} figures")

@@ -11,6 +11,7 @@ from bench.errors import BenchError
 from bench.figures import Results, figures_of
 from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
+from bench.study import Paths
 from bench.study.config import Thresholds
 
 __all__ = ["run"]
@@ -33,7 +34,8 @@ def run(folder: Path, out: Path, wanted: Sequence[str] | None, *, json: bool) ->
         summary_csv=out / "summary.csv",
         timeseries=timeseries,
     )
-    results = Results.read(summary, timeseries)
+    calibration = folder / Path(Paths.CALIBRATION).name
+    results = Results.read(summary, timeseries, calibration=calibration if calibration.is_file() else None)
     names = wanted or figures_of(results.runs.to_dicts())
     written = [path for name in tracked(names, "Drawing") for path in save_figure(name, results, out / name)]
     if json:

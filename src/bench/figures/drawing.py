@@ -30,6 +30,7 @@ def draw_figures(
     folder: Path,
     *,
     tables: Sequence[Path],
+    calibration: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[str]:
     """Draw the figures named in `code` into `folder`; the names of those that were drawn, and not as they should be already.
@@ -38,7 +39,8 @@ def draw_figures(
     were written. Kept files are touched, as the workflow takes what is older than the tables for stale.
 
     Args:
-        code: by figure, a digest of the code that decides it. tables: the files that hold `results`. say: takes a line now and then.
+        code: by figure, a digest of the code that decides it. tables: the files that hold `results`. calibration: the one with the
+            models, for the figures that use it. say: takes a line now and then.
 
     Raises:
         BenchError: there is no such figure.
@@ -56,6 +58,7 @@ def draw_figures(
                 "tables": read,
                 "decision": given.decision.model_dump(mode="json"),
                 "device": given.device.model_dump(mode="json") if given.device else None,
+                **({"calibration": _checksum(calibration)} if calibration and given.calibration else {}),
             }
         )
         if known.get(name) == {"of": of, "files": _files(folder, name)}:

@@ -53,15 +53,19 @@ class Results:
         from bench.analysis.windows import of_windows  # noqa: PLC0415 - as above
         from bench.records.summary import read_summary  # noqa: PLC0415 - as above
 
+        runs = of_windows(read_summary(summary))[0]
         models = None if calibration is None else read_calibration(calibration)
-        return cls(
-            of_windows(read_summary(summary))[0], pl.read_parquet(timeseries), None, decision or Decision(), device, models
-        )
+        if models is not None:
+            models = models.of(runs["deployment"].unique())
+        return cls(runs, pl.read_parquet(timeseries), None, decision or Decision(), device, models)
 
     def given(self, uses: Collection[str]) -> Results:
-        """The same results with no more of the decision than the keys in `uses`, and with the device where that is one of them."""
+        """The same results with no more of the decision than the keys in `uses`; with the device where `accelerator` is one of them,
+        and with the models where `calibration` is.
+        """
         decision = Decision(**self.decision.model_dump(include=set(uses)))
-        return replace(self, decision=decision, device=self.device if "accelerator" in uses else None)
+        device = self.device if "accelerator" in uses else None
+        return replace(self, decision=decision, device=device, calibration=self.calibration if "calibration" in uses else None)
 
     @property
     def axis(self) -> str:

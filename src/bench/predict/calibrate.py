@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from bench.errors import BenchError
 from bench.load.schedule import PlannedRequest
 from bench.predict.state import Limits
 from bench.predict.step_time import Fitted, StepTime, fit_steps
@@ -20,7 +21,7 @@ from bench.records.launch import Launch
 
 __all__ = ["Calibrated", "MeasuredRun", "calibrate", "limits_of", "parameters", "planned_again"]
 
-_TOKENS = {"vllm": 2048, "llama.cpp": 2048}  # of a step where the command line does not say: both engines' own default on a CPU
+_TOKENS = 2048  # of a step where the command line does not say: both engines' own default on a CPU
 _FLAGS = {"vllm": "--max-num-batched-tokens", "llama.cpp": "--batch-size"}
 
 
@@ -35,6 +36,13 @@ class MeasuredRun:
     name: str
     row: Mapping[str, Any]
     requests: pl.DataFrame
+    _steps: dict[Limits, pl.DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def steps(self, limits: Limits) -> pl.DataFrame:
+        """Its `intervals`, which are found once."""
+        if limits not in self._steps:
+            self._steps[limits] = intervals(self.requests, limits)
+        return self._steps[limits]
 
     @property
     def held(self) -> int | None:
@@ -65,15 +73,24 @@ class Calibrated:
     beyond: Mapping[str, float] = field(default_factory=dict)
 
 
-def limits_of(launch: Launch, facts: DeploymentFacts, *, kind: str) -> Limits | None:
-    """What the scheduler obeys; None where the engine's admission is not known here. Args: kind: of the engine."""
-    if kind not in _TOKENS or launch.settings.max_num_seqs is None:
-        return None
-    given = _flag(launch.argv or (), _FLAGS[kind])
-    slots = bool(launch.settings.slots)
-    blocks = None if slots or facts.kv_blocks is None else facts.kv_blocks
+def limits_of(launch: Launch, facts: DeploymentFacts) -> Limits:
+    """What the scheduler obeys.
+
+    Raises:
+        BenchError: it is not known; the message says why.
+    """
+    if launch.kind not in _FLAGS:
+        raise BenchError(f"how {launch.kind} admits requests is not known here; vllm and llama.cpp are")
+    if launch.argv is None or launch.settings.max_num_seqs is None:
+        raise BenchError("it was not started here, so its scheduler's limits are not known")
+    if (launch.data_parallel or 1) > 1:
+        raise BenchError(f"its {launch.data_parallel} engines (data_parallel) share the load; only a single one is modelled")
+    tokens = _flag(launch.argv, _FLAGS[launch.kind])
+    if tokens is None and launch.device != "cpu":
+        raise BenchError(f"a GPU's default for {_FLAGS[launch.kind]} is not known here; name it under the deployment's flags")
+    blocks = None if launch.settings.slots or facts.kv_blocks is None else facts.kv_blocks
     return Limits(
-        tokens=given or _TOKENS[kind],
+        tokens=tokens or _TOKENS,
         sequences=launch.settings.max_num_seqs,
         blocks=blocks,
         block_size=facts.block_size or 1,
@@ -92,7 +109,7 @@ def _flag(argv: Sequence[str], name: str) -> int | None:
 
 def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30, seed: int = 1) -> Calibrated | None:
     """The model that the runs support; None where they show too few steps."""
-    fitted = fit_steps([intervals(run.requests, limits) for run in runs], draws=draws, seed=seed)
+    fitted = fit_steps([run.steps(limits) for run in runs], draws=draws, seed=seed)
     if fitted is None:
         return None
     longest = max(int(np.max((run.requests["prompt_asked"] + run.requests["output_asked"]).to_numpy())) for run in runs)
@@ -130,6 +147,7 @@ def _costs(step: StepTime, model: Calibrated) -> dict[str, float]:
 def planned_again(run: MeasuredRun) -> list[PlannedRequest]:
     """The requests of a run as they were planned: lengths as asked, moments as due."""
     due = run.held is None
+    ended = dict(run.requests.select("index", "end_s").iter_rows())
     return [
         PlannedRequest(
             index=row["index"],
@@ -138,7 +156,13 @@ def planned_again(run: MeasuredRun) -> list[PlannedRequest]:
             output_tokens=row["output_asked"],
             due_s=row["scheduled_s"] if due and row["after"] is None else None,
             after=row["after"],
+            think_s=_thought(row["scheduled_s"], ended.get(row["after"])),
             reusable_tokens=row["cached_tokens"] or 0,
         )
         for row in run.requests.sort("index").iter_rows(named=True)
     ]
+
+
+def _thought(due_s: float | None, ended_s: float | None) -> float:
+    """The time between the end of the turn before and the moment at which this one was due (s)."""
+    return 0.0 if due_s is None or ended_s is None else max(0.0, due_s - ended_s)

@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 MEMBERS = 8  # replays of a load, to judge a model by
+_CONDITIONS = 16  # that are left out, of more evenly chosen ones
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def held_out(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = 20) 
     ensembles alone.
     """
     found: list[HeldOut] = []
-    for condition in dict.fromkeys(run.condition for run in runs):
+    for condition in _chosen(runs):
         own = [run for run in runs if run.condition == condition]
         found += _fold("level", own, [run for run in runs if run.condition != condition], limits, members)
     workloads = list(dict.fromkeys(run.condition[0] for run in runs))
@@ -75,6 +76,12 @@ def held_out(runs: Sequence[MeasuredRun], limits: Limits, *, members: int = 20) 
         own = [run for run in runs if run.condition[0] == workload]
         found += _fold("workload", own, [run for run in runs if run.condition[0] != workload], limits, members)
     return found
+
+
+def _chosen(runs: Sequence[MeasuredRun]) -> list[tuple[str, float]]:
+    """The conditions that are left out, one after the other."""
+    every = sorted({run.condition for run in runs})
+    return every if len(every) <= _CONDITIONS else [every[round(i)] for i in np.linspace(0, len(every) - 1, _CONDITIONS)]
 
 
 def widened_by_others(found: Sequence[HeldOut]) -> list[HeldOut]:
@@ -96,7 +103,7 @@ def _others(found: Sequence[HeldOut], one: HeldOut) -> list[HeldOut]:
 def self_judged(model: Calibrated, runs: Sequence[MeasuredRun]) -> Calibrated:
     """The model with intervals as wide as its predictions of measured levels were off, each without the runs of its level."""
     found: list[HeldOut] = []
-    for condition in dict.fromkeys(run.condition for run in runs):
+    for condition in _chosen(runs):
         own = [run for run in runs if run.condition == condition][:1]
         found += _fold("level", own, [run for run in runs if run.condition != condition], model.limits, MEMBERS)
     return replace(model, beyond=beyond(found))
@@ -115,7 +122,7 @@ def beyond(found: Sequence[HeldOut]) -> dict[str, float]:
 
 
 def _fold(fold: str, own: Sequence[MeasuredRun], others: Sequence[MeasuredRun], limits: Limits, members: int) -> list[HeldOut]:
-    model = calibrate(others, limits) if others else None
+    model = calibrate(others, limits, draws=members) if others else None
     if model is None:
         return []
     found = []
@@ -135,6 +142,7 @@ def judged(predictions: Sequence[HeldOut], runs: Sequence[MeasuredRun]) -> list[
     numbers = {run.name: measured(run) for run in runs}
     found = []
     for fold in dict.fromkeys(each.fold for each in predictions):
+        left_out = set(_chosen(runs)) if fold == "level" else {run.condition for run in runs}
         for metric in METRICS:
             rows = [each for each in predictions if each.fold == fold and each.metric == metric]
             if rows:
@@ -146,6 +154,7 @@ def judged(predictions: Sequence[HeldOut], runs: Sequence[MeasuredRun]) -> list[
                         floor=_floor([(each.condition, numbers[each.run][metric]) for each in rows]),
                         coverage=float(np.mean([each.covered for each in rows])),
                         runs=len(rows),
+                        of=sum(run.condition in left_out and metric in numbers[run.name] for run in runs),
                     )
                 )
     return found

@@ -120,10 +120,11 @@ def predict(
             )
         )
     found = [measures(each.requests) for each in replays]
+    known = {name: [each[name] for each in found if each.get(name, 0.0) > 0] for name in METRICS}
     numbers = {
-        name: widened(_interval([each[name] for each in found if name in each]), model.beyond.get(name, 0.0))
-        for name in METRICS
-        if any(name in each for each in found)
+        name: widened(_interval(values), model.beyond.get(name, 0.0))
+        for name, values in known.items()
+        if len(values) > members / 2  # a fit that saw no such steps takes them for free
     }
     peaks = [each.kv_peak for each in replays if each.kv_peak is not None]
     return Predicted(

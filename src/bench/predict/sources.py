@@ -43,11 +43,10 @@ def read_limits(results: Path, deployment: str) -> Limits:
         raise BenchError(
             f"{launch_file.parent}: launch.json or deployment.json is not there, so the scheduler's limits are not known."
         )
-    launch = read_launch(launch_file)
-    limits = limits_of(launch, read_facts(facts_file), kind=launch.kind)
-    if limits is None:
-        raise BenchError(f"{deployment}: how {launch.kind} admits requests is not known here; vllm and llama.cpp are.")
-    return limits
+    try:
+        return limits_of(read_launch(launch_file), read_facts(facts_file))
+    except BenchError as error:
+        raise BenchError(f"{deployment}: {error}.") from None
 
 
 def _at(results: Path, path: str, **names: str) -> Path:

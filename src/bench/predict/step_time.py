@@ -114,7 +114,7 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
         if len(classes) > 1:
             chosen = pl.concat([classes[i] for i in random.integers(0, len(classes), len(classes))])
         else:
-            chosen = whole[random.integers(0, whole.height, whole.height).tolist()]
+            chosen = _drawn_again(whole, random)
         drawn.append(_fit(chosen, knots))
     predicted = _predicted(whole, best)
     off = np.log(whole["took_s"].to_numpy() / predicted)
@@ -134,6 +134,17 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
             "tokens": float(np.max(_tokens(whole))),
         },
     )
+
+
+def _drawn_again(classes: pl.DataFrame, random: np.random.Generator) -> pl.DataFrame:
+    """As many classes with replacement, as many of each sort as there are: that decode, that end prompts, that follow idleness."""
+    sorts = (
+        classes.with_row_index().group_by(pl.col("decodes") > 0, pl.col("firsts") > 0, "idle", maintain_order=True).agg("index")
+    )
+    chosen: list[int] = []
+    for rows in sorts["index"].to_list():
+        chosen += [rows[i] for i in random.integers(0, len(rows), len(rows))]
+    return classes[chosen]
 
 
 def _known(run: pl.DataFrame) -> pl.DataFrame:

@@ -38,7 +38,8 @@ def calibrate_study(
     known: Calibration | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Calibration:
-    """The model of each deployment. One whose runs, limits and code are those of a model that is known keeps it.
+    """The model of each deployment, and those that are known of others. One whose runs, limits and code are those of a known model
+    keeps it.
 
     Args:
         table: the summary. results: the folder that it is of. workloads: of each run, by (deployment, run). code: a digest of the
@@ -56,9 +57,15 @@ def calibrate_study(
         say(f"calibrating {name}, {number} of {len(names)}")
         try:
             models.append(_modelled(name, of, runs, results, workloads))
-        except BenchError as error:
-            models.append(ModelRecord(deployment=name, digest=of, why_not=str(error).rstrip("."), parameters={}))
-    return Calibration(models=tuple(models))
+        except (
+            BenchError,
+            ArithmeticError,
+            ValueError,
+        ) as error:  # a server without a model must not cost the study its report
+            why = str(error).removeprefix(f"{name}: ").rstrip(".")
+            models.append(ModelRecord(deployment=name, digest=of, why_not=why, parameters={}))
+    # Of deployments that were not selected this time: they need not be calibrated again when they are.
+    return Calibration(models=(*models, *(model for model in before.values() if model.deployment not in names)))
 
 
 def _digest(

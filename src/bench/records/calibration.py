@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,8 @@ class Judgement:
     Attributes:
         fold: `level`, from the runs of other levels, or `workload`, from those of other workloads. metric: the number's name.
         error: mean absolute relative error. floor: the same between two measurements of one condition; None without repeats.
-        coverage: share of the runs whose number the interval holds (0–1). runs: predicted.
+        coverage: share of the runs whose number the interval holds (0–1). runs: predicted, of so many that were left out; of the others
+            no prediction was made (`Doubt`).
     """
 
     fold: str
@@ -53,6 +54,7 @@ class Judgement:
     floor: float | None
     coverage: float
     runs: int
+    of: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +115,14 @@ class ModelRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """The models of a study, in the order of its deployments."""
+    """The models of a study, in the order of its deployments, and others that earlier selections of it had."""
 
     models: tuple[ModelRecord, ...]
+
+    def of(self, deployments: Iterable[str]) -> Calibration:
+        """Those of these deployments."""
+        names = set(deployments)
+        return Calibration(models=tuple(model for model in self.models if model.deployment in names))
 
 
 def read_calibration(path: Path) -> Calibration | None:

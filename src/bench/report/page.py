@@ -196,6 +196,8 @@ def _predicted(found: Findings) -> list[dict[str, Any]]:
 def _models(results: Results, geometries: Mapping[str, Geometry]) -> list[dict[str, Any]]:
     """The calibrated models of a study in words, with the speeds that their parameters come to."""
     models = results.calibration.models if results.calibration else ()
+    rows = results.runs.select("workload", "axis", pl.col("turns") > 1).unique(maintain_order=True).iter_rows()
+    units = {name: UNITS[axis].replace("requests", "conversations") if turns else UNITS[axis] for name, axis, turns in rows}
     return [
         {
             "deployment": model.deployment,
@@ -206,7 +208,7 @@ def _models(results: Results, geometries: Mapping[str, Geometry]) -> list[dict[s
             "noise": shown_share(model.run_noise),
             "judged": predicted.judgement_lines(model.judged),
             "shares": [
-                [load_text(load.level, UNITS[load.axis]), load.workload, *row]
+                [load_text(load.level, units[load.workload]), load.workload, *row]
                 for load in _explained(results, model)
                 for row in predicted.shares_rows(load.shares)
             ],

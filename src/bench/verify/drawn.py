@@ -56,9 +56,12 @@ class Drawing:
     def results(self) -> Results:
         """The tables that were made again."""
         summary, timeseries = at(self.again, Paths.SUMMARY), at(self.again, Paths.TIMESERIES)
-        calibration = at(self.folder, Paths.CALIBRATION)
-        models = calibration if calibration.is_file() else None
-        return Results.read(summary, timeseries, self.plan.config.decision, self.plan.device, models)
+        return Results.read(summary, timeseries, self.plan.config.decision, self.plan.device, self.calibration)
+
+    @property
+    def calibration(self) -> Path | None:
+        """The models of the servers; None where the study has none."""
+        return at(self.folder, Paths.CALIBRATION) if "predicted-loads" in figures_of(self.plan.rows) else None
 
     def of_deployments(self, path: str) -> list[Path]:
         """A file of each deployment."""
@@ -100,17 +103,13 @@ def check_tables(drawing: Drawing, made_by: str | None) -> Check:
     return tables.done()
 
 
-def check_models(drawing: Drawing, made_by: str | None) -> Check:
-    """Fit the model of each server again and compare all of its numbers.
-
-    Args:
-        made_by: the sources that fitted them, where they are not these: then they are not compared.
-    """
-    check, file = Check("models of the servers"), at(drawing.folder, Paths.CALIBRATION)
-    if not file.is_file():
+def check_models(drawing: Drawing) -> Check:
+    """Fit the model of each server again and compare all of its numbers."""
+    check, file = Check("models of the servers"), drawing.calibration
+    if file is None:
         return check
-    if made_by is not None:
-        check.unchecked.append(f"{file}: fitted by {made_by}")
+    if not file.is_file():
+        check.compare(f"{file}: missing")
         return check
     drawing.say("fitting the models of the servers")
     stored = read_calibration(file)

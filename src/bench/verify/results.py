@@ -54,7 +54,7 @@ def verify_results(folder: Path, study: Path | None, say: Callable[[str], None])
             manifest, plan = _drawn(folder, study, {run: records[run] for run in intact})
             specs = plan.deployments
             drawing = Drawing(folder, again, plan, {**manifest["figures"], **manifest["page"]}, say)
-            tables, models = check_tables(drawing, made_by), check_models(drawing, made_by)
+            tables, models = check_tables(drawing, made_by), check_models(drawing)
             figures, report = check_figures(drawing), check_report(drawing)
         except BenchError as error:
             tables.unchecked.append(f"tables, figures and report: {error}")

@@ -24,6 +24,7 @@ __all__ = [
     "prompt_flops_text",
     "shares_rows",
     "unpredicted_note",
+    "unpredicted_reason",
 ]
 
 METRIC_TITLES = {
@@ -83,7 +84,9 @@ def parameter_rows(model: ModelRecord) -> list[list[str]]:
 
 
 def parameter_text(interval: Interval) -> str:
-    """A time with its interval, such as `7.1 ms (6.8 to 7.4)`."""
+    """A time with its interval, such as `7.1 ms (6.8 to 7.4)`; `–` where the runs show none."""
+    if not interval.high:
+        return "–"
     times, unit = (1000.0, "ms") if interval.value >= _MS else (1e6, "µs")
     value, low, high = (_three(times * each) for each in (interval.value, interval.low, interval.high))
     return f"{value} {unit} ({low} to {high})"
@@ -119,7 +122,7 @@ def judgement_rows(judgements: Sequence[Judgement]) -> list[list[str]]:
                 shown_share(each.error),
                 "–" if each.floor is None else shown_share(each.floor),
                 shown_share(each.coverage),
-                str(each.runs),
+                f"{each.runs} of {each.of}",
             ]
             for each in judgements
         ),
@@ -136,7 +139,8 @@ def judgement_lines(judgements: Sequence[Judgement]) -> list[list[str]]:
         held = sorted(found[name].coverage for name in REPORTED if name in found)
         cells = [_error(found[name]) if name in found else "–" for name in REPORTED]
         holds = f"{shown_share(held[0])} to {shown_share(held[-1])}" if held else "–"
-        rows.append([_FOLDS[fold], *cells, holds, str(max(each.runs for each in found.values()))])
+        most = max(found.values(), key=lambda each: each.runs)
+        rows.append([_FOLDS[fold], *cells, holds, f"{most.runs} of {most.of}"])
     return rows
 
 
@@ -156,10 +160,22 @@ def predictions_title(calibration: Calibration | None) -> str | None:
         name: [each.error for model in models for each in model.judged if each.fold == "level" and each.metric == name]
         for name in ("throughput_tokens_per_s", "ttft_p50_s")
     }
-    if not all(errors.values()):
+    if not all(errors.values()) or not any(load.numbers for model in models for load in model.predicted):
         return None
     tokens, first = (shown_share(median(found)) for found in errors.values())
     return f"Predictions of levels that a model has not seen are off by {tokens} (tokens/s) and {first} (TTFT P50)"
+
+
+def unpredicted_reason(calibration: Calibration | None, axis: str) -> str:
+    """Why no load of an axis is predicted."""
+    models = calibration.models if calibration else ()
+    if not models:
+        return "no model was calibrated"
+    doubts = [doubt for model in models for load in model.predicted if load.axis == axis for doubt in load.doubts]
+    if doubts:
+        return f"no load can be predicted ({doubt_text(doubts[0])})"
+    why = next((model.why_not for model in models if model.why_not), None)
+    return f"no deployment could be calibrated ({why})" if why else "no curve has two levels with valid runs"
 
 
 def unpredicted_note(calibration: Calibration | None, axis: str) -> str:

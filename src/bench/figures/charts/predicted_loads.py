@@ -9,7 +9,7 @@ from bench.figures.conditions import predictable
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import curve_colour, curve_column, curve_shape, is_log, level_axis, nothing_to_show, with_curve
-from bench.words.predicted import predictions_title, unpredicted_note
+from bench.words.predicted import predictions_title, unpredicted_note, unpredicted_reason
 
 _METRICS = {
     "throughput_tokens_per_s": "output tokens/s",
@@ -39,6 +39,7 @@ def _unpredicted(results: Results) -> str:
     "that go on). Dashed, with the interval of 90 %: what a model of the server predicts that was calibrated on all of these runs. "
     "How far it is off for runs that it has not seen: “A model of each server”, below.",
     invalid="Not shown",
+    uses=("calibration",),
     finding=_title,
     note=_unpredicted,
 )
@@ -50,7 +51,7 @@ def predicted_loads(results: Results) -> alt.VConcatChart | alt.LayerChart:
     """
     predicted, measured = _predicted(results), _measured(results)
     if predicted.is_empty():
-        return nothing_to_show("no deployment could be calibrated")
+        return nothing_to_show(unpredicted_reason(results.calibration, results.axis))
     workloads = predicted["workload"].unique(maintain_order=True).to_list()
     width = _WIDTH if len(workloads) <= _FEW_PANELS else _NARROW
     rows = []
