@@ -86,8 +86,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where all numbers go, too")
     options = parser.parse_args()
     table = read_summary(options.results / "summary.parquet")
-    runs = measured_runs(table, options.results, options.base)
     limits = read_limits(options.results, options.base)
+    runs = measured_runs(table, options.results, options.base, limits)
     model = calibrate(runs, limits) if runs else None
     if model is None:
         raise BenchError(f"{options.results}: {options.base} has too few valid runs to calibrate a model.")
@@ -95,8 +95,8 @@ def main() -> None:
     found = []
     for deployment in table["deployment"].unique(maintain_order=True):
         if deployment != options.base:
-            changed = measured_runs(table, options.results, deployment)
-            found += compared(model, changed, read_limits(options.results, deployment), deployment)
+            changed = read_limits(options.results, deployment)
+            found += compared(model, measured_runs(table, options.results, deployment, changed), changed, deployment)
     print("| deployment | load | number | base measured | measured | predicted (90 %) | off by | two runs |")
     print("|---|---|---|--:|--:|--:|--:|--:|")
     before = {(*run.condition, metric): value for run in runs for metric, value in measured(run).items()}

@@ -12,6 +12,7 @@ from bench.figures.registry import load_figure
 from bench.predict.calibrate import calibrate, limits_of, planned_again
 from bench.predict.predict import METRICS, predict
 from bench.predict.replay import replay
+from bench.predict.sources import measured_runs
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits
 from bench.predict.study import calibrate_study
@@ -269,3 +270,25 @@ def test_shares_of_time_of_a_predicted_load():
     for shares in busy.shares.values():
         assert sum(shares.values()) == pytest.approx(1)
     assert busy.shares["slowest"]["queue"] > busy.shares["median"]["queue"] > 0.3
+
+
+def test_what_the_cache_serves_is_known_where_the_server_does_not_report_it(tmp_path, summary):
+    """Prompts of 200 tokens that share 150 leave 56 to be computed: whole blocks of 16 are served."""
+    limits = Limits(tokens=512, sequences=32, blocks=400, block_size=16, cached=True)
+    run = run_of([(i, 200, 20, 0.0) for i in range(3)], limits=limits)
+    unknown = replace(run, requests=run.requests.with_columns(cached_tokens=pl.lit(None, dtype=pl.Int64)))
+    shared = {"cache": "shared", "shared_prefix": 0.75, "prefix_hit_rate_expected": 0.72, "prefix_hit_rate": 0.72}
+    folder = written(tmp_path / "r", {**summary, **shared}, [unknown])
+    table = read_summary(folder / "summary.parquet")
+
+    def served(table, limits=limits):
+        return [each.requests["cached_tokens"].to_list() for each in measured_runs(table, folder, "a", limits)]
+
+    assert served(table) == [[144] * 3]
+    assert served(table, replace(limits, cached=False)) == [[0] * 3]
+    assert served(table.with_columns(cache=pl.lit("repeated"))) == [[192] * 3]
+    assert served(table.with_columns(prefix_hit_rate=pl.lit(0.3))) == []  # evicted
+    turns = unknown.requests.with_columns(after=pl.Series([None, 0, 1], dtype=pl.Int64), prompt_asked=pl.Series([50, 100, 200]))
+    (folder / "runs/a/r/requests.parquet").unlink()
+    turns.write_parquet(folder / "runs/a/r/requests.parquet")
+    assert served(table.with_columns(cache=pl.lit("unique"))) == [[0, 48, 96]]

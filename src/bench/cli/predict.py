@@ -90,7 +90,7 @@ def _measured(text: str) -> tuple[list[MeasuredRun], Limits]:
     place = Path(text) if Path(text).exists() else Path(text.rpartition(":")[0] or Path(Paths.SUMMARY).parent)
     root = place if place.is_dir() else place.parent
     limits = read_limits(root, deployment)
-    found = measured_runs(table, root, deployment)
+    found = measured_runs(table, root, deployment, limits)
     if not found:
         raise BenchError(f"{root}: no valid run of {deployment} with streamed answers whose requests.parquet is there.")
     return found, limits

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -15,21 +17,42 @@ from bench.study import Paths
 
 __all__ = ["measured_runs", "read_limits"]
 
+_EVICTED = 0.9  # of the expected hit rate: below it, the cache evicted
 
-def measured_runs(table: pl.DataFrame, results: Path, deployment: str) -> list[MeasuredRun]:
-    """The valid runs of a deployment whose requests are there.
+
+def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: Limits) -> list[MeasuredRun]:
+    """The valid runs of a deployment whose requests are there. Without those whose prefix cache served less than their prompts have in
+    common: it evicted, and nobody knows what.
 
     Args:
-        table: the summary. results: the folder that it is of.
+        table: the summary. results: the folder that it is of. limits: of the deployment's scheduler.
     """
     # Answers that come whole show no steps.
     usable = (pl.col("deployment") == deployment) & pl.col("valid") & pl.col("stream").fill_null(True)
     found = []
     for row in table.filter(usable).iter_rows(named=True):
-        requests = _at(results, Paths.REQUESTS, deployment=deployment, run=row["run"])
-        if requests.exists():
-            found.append(MeasuredRun(row["run"], row, pl.read_parquet(requests)))
+        file = _at(results, Paths.REQUESTS, deployment=deployment, run=row["run"])
+        expected, seen = row["prefix_hit_rate_expected"], row["prefix_hit_rate"]
+        if file.exists() and not (expected and seen is not None and seen < _EVICTED * expected):
+            requests = pl.read_parquet(file)
+            found.append(MeasuredRun(row["run"], row, requests.with_columns(cached_tokens=_served(requests, row, limits))))
     return found
+
+
+def _served(requests: pl.DataFrame, row: Mapping[str, Any], limits: Limits) -> pl.Series:
+    """Of each prompt, the tokens that the prefix cache served: as the server reports them, else those that it could serve."""
+    reported = requests["cached_tokens"]
+    if not reported.null_count():
+        return reported
+    if not limits.cached:
+        return pl.Series("cached_tokens", [0] * requests.height, dtype=reported.dtype)
+    prompts = dict(requests.select("index", "prompt_asked").iter_rows())
+    share = {"repeated": 1.0, "shared": row["shared_prefix"] or 0.0}.get(row["cache"], 0.0)
+    size, served = limits.block_size, []
+    for prompt, after, known in requests.select("prompt_asked", "after", "cached_tokens").iter_rows():
+        reusable = int(share * prompt) if after is None else prompts.get(after, 0)
+        served.append(min(reusable, prompt - 1) // size * size if known is None else known)
+    return pl.Series("cached_tokens", served, dtype=reported.dtype)
 
 
 def read_limits(results: Path, deployment: str) -> Limits:

@@ -18,6 +18,7 @@ from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, paramete
 from bench.predict.judge import MEMBERS, beyond, held_out, judged, measured, widened_by_others
 from bench.predict.predict import predict
 from bench.predict.sources import measured_runs, read_limits
+from bench.predict.state import Limits
 from bench.records.calibration import Calibration, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.study import Workload
 from bench.study.plan import digest
@@ -49,53 +50,54 @@ def calibrate_study(
     models = []
     names = table["deployment"].unique(maintain_order=True).to_list()
     for number, name in enumerate(names, 1):
-        runs = measured_runs(table, results, name)
-        of = _digest(results, name, runs, workloads, code)
+        limits, why_not = _limits(results, name)
+        runs = measured_runs(table, results, name, limits) if limits else []
+        of = _digest(repr(limits), name, runs, workloads, code) if limits else digest({"code": code, "why_not": why_not})
         if name in before and before[name].digest == of:
             models.append(before[name])
             continue
         say(f"calibrating {name}, {number} of {len(names)}")
-        try:
-            models.append(_modelled(name, of, runs, results, workloads))
-        except (
-            BenchError,
-            ArithmeticError,
-            ValueError,
-        ) as error:  # a server without a model must not cost the study its report
-            why = str(error).removeprefix(f"{name}: ").rstrip(".")
-            models.append(ModelRecord(deployment=name, digest=of, why_not=why, parameters={}))
+        model = None
+        if limits:
+            try:
+                model = _modelled(name, of, runs, limits, workloads)
+            except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
+                why_not = f"fitting it failed ({error})"
+        models.append(model or ModelRecord(deployment=name, digest=of, why_not=why_not or _FEW, parameters={}))
     # Of deployments that were not selected this time: they need not be calibrated again when they are.
     return Calibration(models=(*models, *(model for model in before.values() if model.deployment not in names)))
 
 
+def _limits(results: Path, name: str) -> tuple[Limits | None, str | None]:
+    """What a scheduler obeys, or why it is not known."""
+    try:
+        return read_limits(results, name), None
+    except BenchError as error:
+        return None, str(error).removeprefix(f"{name}: ").rstrip(".")
+
+
 def _digest(
-    results: Path, name: str, runs: Sequence[MeasuredRun], workloads: Mapping[tuple[str, str], Workload], code: str
+    limits: str, name: str, runs: Sequence[MeasuredRun], workloads: Mapping[tuple[str, str], Workload], code: str
 ) -> str:
     """Of all that decides a model."""
-    try:
-        limits = repr(read_limits(results, name))
-    except BenchError as error:
-        limits = str(error)
+    known = {run.name: workloads[name, run.name] for run in runs if (name, run.name) in workloads}
     return digest(
         {
             "code": code,
             "limits": limits,
             "runs": {run.name: hashlib.sha256(run.requests.write_ipc(None).getvalue()).hexdigest() for run in runs},
-            "workloads": {
-                run.name: workloads[name, run.name].model_dump(mode="json") for run in runs if (name, run.name) in workloads
-            },
+            "workloads": {run: workload.model_dump(mode="json") for run, workload in known.items()},
         }
     )
 
 
 def _modelled(
-    name: str, of: str, runs: Sequence[MeasuredRun], results: Path, workloads: Mapping[tuple[str, str], Workload]
-) -> ModelRecord:
-    """Raises: BenchError: there can be no model; the message says why."""
-    limits = read_limits(results, name)
+    name: str, of: str, runs: Sequence[MeasuredRun], limits: Limits, workloads: Mapping[tuple[str, str], Workload]
+) -> ModelRecord | None:
+    """The record of a model; None where the runs show too few steps for one."""
     model = calibrate(runs, limits) if runs else None
     if model is None:
-        raise BenchError(_FEW)
+        return None
     unseen = held_out(runs, limits, members=MEMBERS)
     model = replace(model, beyond=beyond([each for each in unseen if each.fold == "level"]))
     curves: dict[tuple[str, str], list[MeasuredRun]] = {}
