@@ -15,6 +15,7 @@ from bench.predict.replay import replay
 from bench.predict.sources import measured_runs
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits
+from bench.predict.step_time import fit_steps
 from bench.predict.study import calibrate_study
 from bench.records.calibration import Calibration, Doubt, Interval, read_calibration
 from bench.records.files import write_record
@@ -292,3 +293,29 @@ def test_what_the_cache_serves_is_known_where_the_server_does_not_report_it(tmp_
     (folder / "runs/a/r/requests.parquet").unlink()
     turns.write_parquet(folder / "runs/a/r/requests.parquet")
     assert served(table.with_columns(cache=pl.lit("unique"))) == [[0, 48, 96]]
+
+
+def test_tokens_of_one_step_that_came_in_two_parts_do_not_decide_the_fit():
+    """Relative errors make short times count: a few of a microsecond must not."""
+    steps = [run.steps(LIMITS) for run in training()]
+    odd = steps[1].head(4).with_columns(took_s=pl.lit(1e-6), decodes=pl.lit(7, pl.Int64), prefill=pl.lit(0, pl.Int64))
+    whole, split = fit_steps(steps, draws=2), fit_steps([steps[0], pl.concat([steps[1], odd]), *steps[2:]], draws=2)
+    assert split.residual == pytest.approx(whole.residual, rel=0.1)
+    assert split.best.fixed_s == pytest.approx(TRUE.fixed_s, rel=0.2)
+
+
+def test_a_fit_that_does_not_explain_its_server_is_no_model(tmp_path, summary, runs):
+    """Of two runs the machine was half as fast."""
+    slow = [
+        replace(run, requests=slowed(run.requests)) if run.name in ("b30", "c16") else run
+        for run in runs
+    ]  # fmt: skip
+    (model,) = made(written(tmp_path / "r", summary, slow), slow)[0].models
+    assert model.why_not.startswith(("the runs differ in speed by", "the engine's steps stray from the fit by"))
+    assert model.predicted == model.judged == ()
+
+
+def slowed(requests):
+    return requests.with_columns(
+        pl.col("sent_s", "first_token_s", "end_s") * 3, pl.col("token_times_s").list.eval(pl.element() * 3)
+    )

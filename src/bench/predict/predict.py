@@ -17,7 +17,7 @@ from bench.predict.spent import PHASES
 from bench.predict.state import Limits
 from bench.records.calibration import Doubt, Interval
 
-__all__ = ["CONFIDENCE", "METRICS", "Predicted", "Z", "measures", "predict", "widened"]
+__all__ = ["CONFIDENCE", "METRICS", "Predicted", "Z", "measures", "misfits", "predict", "widened"]
 
 #: By name, what is predicted and its unit.
 METRICS = {
@@ -154,13 +154,18 @@ def _between(requests: pl.DataFrame, low: float, high: float) -> pl.DataFrame:
     return requests.filter(took.is_between(took.quantile(low, "lower"), took.quantile(high, "higher")))
 
 
+def misfits(model: Calibrated) -> Iterator[Doubt]:
+    """Why a model must not be relied on for any load."""
+    if model.fitted.residual > _RESIDUAL:
+        yield Doubt("residual", model.fitted.residual, _RESIDUAL)
+    if model.fitted.run_noise > _DRIFT:
+        yield Doubt("drift", model.fitted.run_noise, _DRIFT)
+
+
 def _doubts(model: Calibrated, replays: Sequence[Replay], limits: Limits) -> Iterator[Doubt]:
     """Why a prediction must not be relied on."""
     fitted = model.fitted
-    if fitted.residual > _RESIDUAL:
-        yield Doubt("residual", fitted.residual, _RESIDUAL)
-    if fitted.run_noise > _DRIFT:
-        yield Doubt("drift", fitted.run_noise, _DRIFT)
+    yield from misfits(model)
     seen = (
         ("requests", float(np.median([each.most_running for each in replays])), fitted.most["decodes"]),
         ("longest", float(max(each.most_context for each in replays)), float(model.longest)),

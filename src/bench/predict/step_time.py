@@ -19,6 +19,7 @@ Floats = npt.NDArray[np.float64]
 FEWEST_INTERVALS = 30  # behind a fit
 _KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # of the line over tokens in a step
 _STALLED = 5.0  # times what a step of its kind takes: a pause of the machine, not a step
+_PART = 0.1  # of the run's median time: below it, no step of its own
 _SMOOTH = 0.3  # weight of "neighbouring parts of the line are of one slope", in relative errors of a class
 _ROUNDS = 6  # of reweighting
 _HUBER = 1.5  # robust standard deviations, from which on a class counts by its distance instead of its square
@@ -155,7 +156,9 @@ def _classes(run: pl.DataFrame) -> pl.DataFrame:
     """The intervals of a run, those of one kind together: their number, and trimmed means."""
     kind = ["steps", "decodes", "firsts", "idle", pl.col("prefill").log1p().mul(4).round().alias("about")]
     usual = pl.col("took_s").median().over(kind)
-    kept = _known(run).filter(pl.col("took_s") <= _STALLED * usual)
+    # Relative errors would make the shortest count most: these are tokens of one step that came in two parts.
+    step = (pl.col("took_s") >= usual / _STALLED) & (pl.col("took_s") >= _PART * pl.col("took_s").median())
+    kept = _known(run).filter(step & (pl.col("took_s") <= _STALLED * usual))
     means = ("took_s", "prefill", "context", "attended")
     return kept.group_by(kind, maintain_order=True).agg(pl.len().alias("count"), *(pl.col(name).mean() for name in means))
 
