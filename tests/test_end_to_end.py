@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 import yaml
 
+from bench.records.calibration import read_calibration
 from tests.conftest import ROOT
 from tests.project import LENIENT, Project
 
@@ -132,9 +133,19 @@ def test_prefixes_come_from_the_cache_as_the_workload_implies(runs):
     assert runs["closed", 2]["prefix_hit_rate"] == 0
 
 
+def test_the_engine_has_a_model(project):
+    """Of so few requests it says little, but its steps take milliseconds, and the loads that were measured are among its numbers."""
+    (model,) = read_calibration(project.folder / "results/calibration.json").models
+    if model.why_not is None:
+        assert 1e-4 < model.parameters["step_s"].high < 1
+        assert {load.workload for load in model.measured} >= {"burst", "closed"}
+    else:
+        assert re.match("the engine's steps stray|the runs differ|its valid runs show too few", model.why_not)
+
+
 def test_figures_and_report_are_there(project):
     manifest = json.loads((project.folder / "results/figures/all").read_text())
-    assert len(manifest["figures"]) == 18
+    assert len(manifest["figures"]) == 21
     for name in manifest["figures"]:
         assert (project.folder / "results/figures" / name).stat().st_size > 500
     page = (project.folder / "results/report.html").read_text()
