@@ -51,7 +51,7 @@ def test_the_ends_of_an_interval():
     ("point", "text"),
     [
         ({"kind": "unknown"}, "no valid run"),
-        ({"kind": "below", "missed_at": 1.0, "missed": [{"by": "growth", "growth": 0.5}]},
+        ({"kind": "below", "low_needs": None, "missed_at": 1.0, "missed": [{"by": "growth", "growth": 0.5}]},
          "no measured load meets the SLOs: at 1 it misses steadiness (requests pile up: 50 % of those that come stay)"),
         ({"kind": "unsettled", "missed_at": 1.0, "missed": None, "unsettled": "empty", "unsettled_needs_s": None},
          "no steady state: at 1 no request was sent"),
