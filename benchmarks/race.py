@@ -4,8 +4,8 @@
     python -m benchmarks.race --launch results/deployments/tiny-mha/launch.json --folder race
 
 One start of the server, one contender after the other, each as its documentation has it. The grid is what they are held against:
-levels from half of the search's limit to one and a half times it, a tenth apart, in five rounds of an order of their own. Needs a
-quiet machine.
+levels from half of the search's limit to one and a half times it, a twentieth apart, each measured once after every contender, because
+the speed of a machine changes within an hour. Needs a quiet machine.
 """
 
 from __future__ import annotations
@@ -37,10 +37,8 @@ from benchmarks.client.clients import CLIENTS
 _SHARE = 0.95  # of the requests within each limit: what both peers take by default
 _START, _HIGHEST = 4, 128
 _PROBE_S = 60  # of GuideLLM, which has no default
-_ROUNDS = 5  # of the grid
 _MINUTES = 20  # of the search, at most
 _DRAWS = 1000
-_CONTENDERS = ("search", "guidellm", "aiperf", "grid")
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,15 @@ def by_aiperf(url: str, model: str, folder: Path, asked: Asked) -> Result:
     command = [str(peers.environment(peers.AIPERF) / "aiperf"), "profile", "--model", model, "--url", url]
     command += ["--endpoint-type", "completions", "--streaming", "--tokenizer", str(peers.tokenizer())]
     command += ["--isl", str(asked.prompt), "--isl-stddev", "0", "--osl", str(asked.output), "--osl-stddev", "0"]
-    command += ["--extra-inputs", "ignore_eos:true", "--use-server-token-count", "--ui", "none"]
+    command += [
+        "--extra-inputs",
+        "ignore_eos:true",
+        "--extra-inputs",
+        "temperature:0",
+        "--use-server-token-count",
+        "--ui",
+        "none",
+    ]
     command += ["--no-server-metrics", "--no-gpu-telemetry", "--artifact-dir", str(folder)]
     command += ["--search-recipe", "max-concurrency-under-sla"]
     command += ["--ttft-sla-ms", str(asked.ttft_ms), "--itl-sla-ms", str(asked.tpot_ms)]
@@ -122,38 +128,52 @@ def by_aiperf(url: str, model: str, folder: Path, asked: Asked) -> Result:
     return Result(best["value"] if best else 0, None, None, len(found["iterations"]), seconds)
 
 
-def by_grid(url: str, model: str, folder: Path, asked: Asked, about: float) -> Result:
-    """Levels about a limit, in rounds; where the rising line through the excesses' medians crosses 0, with a bootstrap over rounds."""
-    slos = tuple(map(parse_slo, asked.slos))
-    server = RunningServer(
-        target=Target(url, model, "none", {}),
-        workload={"arrival": "closed", "prompt_tokens": asked.prompt, "output_tokens": asked.output},
-        held=True,
-        slos=slos,
-        folder=folder,
-        recording={"scrape_interval_s": 0.2},
-        version=None,
-        seed="grid",
-        vocabulary=1000,
-        timeout_s=600.0,
-        say=lambda *_: None,
-    )
-    levels = sorted({max(1, round(about * (0.5 + part / 20))) for part in range(21)})
-    excess = np.full((_ROUNDS, len(levels)), math.nan)
-    random = np.random.default_rng(1)
-    began = time.monotonic()
-    for turn in range(_ROUNDS):
-        for i in random.permutation(len(levels)):
-            level = levels[i]
-            seen = observed(server.measure(level, asked.requests, turn + 1).row, slos, 0.01)
+class Grid:
+    """Levels about a limit, in rounds of an order of their own."""
+
+    def __init__(self, url: str, model: str, folder: Path, asked: Asked, about: float) -> None:
+        self.asked = asked
+        self.slos = tuple(map(parse_slo, asked.slos))
+        self.levels = sorted({max(1, round(about * (0.5 + part / 20))) for part in range(21)})
+        self.excess = np.empty((0, len(self.levels)))
+        self.seconds = 0.0
+        self.random = np.random.default_rng(1)
+        self.server = RunningServer(
+            target=Target(url, model, "none", {}),
+            workload={"arrival": "closed", "prompt_tokens": asked.prompt, "output_tokens": asked.output},
+            held=True,
+            slos=self.slos,
+            folder=folder,
+            recording={"scrape_interval_s": 0.2},
+            version=None,
+            seed="grid",
+            vocabulary=1000,
+            timeout_s=600.0,
+            say=lambda *_: None,
+        )
+
+    def round(self) -> None:
+        """Measure each level once."""
+        began = time.monotonic()
+        row = np.full(len(self.levels), math.nan)
+        for i in self.random.permutation(len(self.levels)):
+            measured = self.server.measure(self.levels[i], self.asked.requests, len(self.excess) + 1)
+            seen = observed(measured.row, self.slos, 0.01)
             if seen is not None:
-                excess[turn, i] = max(seen.excesses[slo.column].value for slo in slos)
-        print(f"grid: round {turn + 1} of {_ROUNDS}", flush=True)
-    seconds = time.monotonic() - began
-    rounds = random.integers(0, _ROUNDS, (_DRAWS, _ROUNDS))
-    draws = sorted(_crossing(levels, excess[chosen]) for chosen in rounds)
-    low, high = draws[round(0.025 * _DRAWS)], draws[round(0.975 * _DRAWS) - 1]
-    return Result(_crossing(levels, excess), low, high, excess.size, seconds)
+                row[i] = max(seen.excesses[slo.column].value for slo in self.slos)
+        self.excess = np.vstack([self.excess, row])
+        self.seconds += time.monotonic() - began
+        print(
+            f"grid: {len(self.excess)} rounds, each limit {[round(_crossing(self.levels, each[None]), 1) for each in self.excess]}"
+        )
+
+    def found(self) -> Result:
+        """Where the rising line through the excesses' medians crosses 0, with a bootstrap over rounds."""
+        rounds = len(self.excess)
+        chosen = np.random.default_rng(2).integers(0, rounds, (_DRAWS, rounds))
+        draws = sorted(_crossing(self.levels, self.excess[each]) for each in chosen)
+        low, high = draws[round(0.025 * _DRAWS)], draws[round(0.975 * _DRAWS) - 1]
+        return Result(_crossing(self.levels, self.excess), low, high, self.excess.size, self.seconds)
 
 
 def _crossing(levels: Sequence[int], excess: np.ndarray) -> float:
@@ -180,13 +200,22 @@ def _call(command: Sequence[str], folder: Path, variables: dict[str, str] | None
     return done.stdout
 
 
+_WAYS: dict[str, Callable[[str, str, Path, Asked], Result]] = {
+    "search": by_search,
+    "guidellm": by_guidellm,
+    "aiperf": by_aiperf,
+}
+
+
 def main() -> None:
     """Start the server, let each contender search, print what they found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--launch", type=Path, required=True, help="launch.json of the server's deployment")
-    parser.add_argument("--folder", type=Path, required=True, help="for what they write; results.json is kept and added to")
-    parser.add_argument("--contenders", nargs="+", choices=_CONTENDERS, default=list(_CONTENDERS))
-    parser.add_argument("--about", type=float, help="middle of the grid (default: the search's limit)")
+    parser.add_argument("--folder", type=Path, required=True, help="for what they write; results.json has what was found")
+    parser.add_argument(
+        "--contenders", nargs="+", choices=_WAYS, default=list(_WAYS), help="in this order; each as often as named"
+    )
+    parser.add_argument("--about", type=float, help="middle of the grid (default: the first contender's limit)")
     parser.add_argument(
         "--lengths", nargs=2, type=int, default=[128, 64], metavar=("PROMPT", "OUTPUT"), help="tokens of a request"
     )
@@ -199,23 +228,18 @@ def main() -> None:
     asked = Asked(*options.lengths, *options.limits, options.requests, options.precision)
     launch, folder = read_launch(options.launch), options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / "results.json"
-    results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
-    ways: dict[str, Callable[[str, str, Path, Asked], Result]] = {
-        "search": by_search,
-        "guidellm": by_guidellm,
-        "aiperf": by_aiperf,
-    }
+    results: dict[str, Any] = {}
+    grid: Grid | None = None
     with Server(launch, cores=1, workers=1, log=folder / "server.log", ready_timeout_s=300.0, say=print) as server:
-        for name in options.contenders:
-            if name == "grid":
-                about = options.about or results["search"]["limit"]
-                found = by_grid(server.base_url, launch.served_name or launch.deployment, folder / name, asked, about)
-            else:
-                found = ways[name](server.base_url, launch.served_name or launch.deployment, folder / name, asked)
-            results[name] = vars(found)
-            kept.write_text(json.dumps(results, indent=1) + "\n")
+        model = launch.served_name or launch.deployment
+        for turn, name in enumerate(options.contenders, 1):
+            found = _WAYS[name](server.base_url, model, folder / f"{turn}-{name}", asked)
+            results[name if name not in results else f"{name}, again"] = vars(found)
             print(name, found, flush=True)
+            grid = grid or Grid(server.base_url, model, folder / "grid", asked, options.about or found.limit)
+            grid.round()
+            results["grid"] = vars(grid.found())
+            (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     truth = results.get("grid", {}).get("limit")
     print("\n| contender | limit | interval | off the grid's | runs | minutes |\n|---|--:|--:|--:|--:|--:|")
     for name, each in results.items():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -99,14 +100,17 @@ def main() -> None:
             found += compared(model, measured_runs(table, options.results, deployment, changed), changed, deployment)
     print("| deployment | load | number | base measured | measured | predicted (90 %) | off by | two runs |")
     print("|---|---|---|--:|--:|--:|--:|--:|")
-    before = {(*run.condition, metric): value for run in runs for metric, value in measured(run).items()}
+    before: dict[tuple[str, float, str], list[float]] = defaultdict(list)
+    for run in runs:
+        for metric, value in measured(run).items():
+            before[(*run.condition, metric)].append(value)
     for row in found:
         off = "refused" if row.predicted is None else f"{100 * (row.predicted / row.measured - 1):+.0f} %"
         predicted = row.refused if row.predicted is None else f"{row.predicted:.3g} ({row.low:.3g} to {row.high:.3g})"
         apart = "–" if row.apart is None else f"{100 * row.apart:.0f} %"
         base = before.get((row.workload, row.level, row.metric))
         print(
-            f"| {row.deployment} | {row.workload}, {row.level:g} | {_SHOWN[row.metric]} | {'–' if base is None else f'{base:.3g}'} "
+            f"| {row.deployment} | {row.workload}, {row.level:g} | {_SHOWN[row.metric]} | {f'{np.median(base):.3g}' if base else '–'} "
             f"| {row.measured:.3g} | {predicted} | {off} | {apart} |"
         )
     for metric in REPORTED:

@@ -25,6 +25,7 @@ class FakeServer:
 
     Attributes:
         behaviour: `ok`, `http_error`, `busy` (503), `stream_error`, `truncated`, `disconnect` (after some chunks) or `silent`.
+        gone: whether it closes every connection without an answer, as what stands before a dead server does.
         first_s, gap_s: time from arrival to the first chunk, and between chunks.
         arrivals, peak: arrival of each request (monotonic), and the most in flight at once.
         writes: per request, the time of writing each chunk.
@@ -44,6 +45,7 @@ class FakeServer:
     """
 
     behaviour: str = "ok"
+    gone: bool = False
     first_s: float = 0.02
     gap_s: float = 0.005
     token_offset: int = 0
@@ -82,6 +84,8 @@ async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyn
     try:
         while head := await reader.readuntil(b"\r\n\r\n"):
             arrival = time.monotonic()
+            if server.gone:
+                return
             path = head.split(b" ")[1].decode()
             length = next((int(x.split(b":")[1]) for x in head.split(b"\r\n") if x.lower().startswith(b"content-length")), 0)
             body = json.loads(await reader.readexactly(length)) if length else {}

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.factors import planted as crossed
 
 from bench.aggregate import summary_frame
-from bench.analysis.decisive import _effect
+from bench.analysis.decisive import Decided, Decisive, FactorEffect, _effect
 from bench.figures import Results
 from bench.figures.conditions import crossed_factors, levels, plain
 from bench.report import write_report
@@ -17,7 +17,7 @@ from bench.report.answers import answers
 from bench.report.findings import findings
 from bench.study import Decision
 from bench.study.config import Thresholds
-from bench.words import saturates
+from bench.words import decisive, saturates
 from bench.words.answer import by_advice
 from bench.words.closing import closing_lines_again
 from bench.words.trust import alike, changed_thresholds, first_line
@@ -183,6 +183,12 @@ def test_which_factor_decides_what():
     assert throughput.startswith("Throughput: batch size") and "no visible effect: devices" in throughput
     assert "To change throughput, look at batch size first." in found.do
     assert "R² of 0.9" in found.sure[0] or "R² of 1.00" in found.sure[0]
+
+
+def test_an_effect_without_a_direction_is_not_called_one():
+    effect = FactorEffect("devices", 0.2, 0.1, 0.3, change=1.01, between=(1, 2))
+    (mixed,) = decisive.answer([Decided("f", (Decisive("TTFT (s)", (0.9, 0.8, 1.0), (effect,), ()),), 9, 9, ())]).lines
+    assert "devices (up or down, by what the others are; × 1.01 in the mean from 1 to 2) decides most" in mixed
 
 
 def test_factors_of_noise_decide_nothing_and_few_configurations_are_not_enough():

@@ -617,7 +617,7 @@ def test_as_many_digits_as_show_that_it_is_over_2(value, words):
 def test_a_percentile_is_missed_by_failures_or_by_its_time(summary):
     """20 of 100 fail, and what is answered is quick: no time shows it."""
     fails = point([steady_row(summary, 1, requests=100, failed=20)], [parse_slo("ttft_p95=2s")])
-    assert "TTFT P95 ≤ 2 s (20.0 % of the requests fail or take longer)" in capacity.missed(fails)
+    assert "TTFT P95 ≤ 2 s (20.0 % of its requests fail or take longer)" in capacity.missed(fails)
     # Of 10 the P90 is the tenth at the latest: what at most a tenth exceeds.
     slow = point([steady_row(summary, 1, requests=10, ttft=[0.1] * 8 + [4.0, 5.0])], [parse_slo("ttft_p90=2s")])
     assert capacity.missed(slow) == "TTFT P90 ≤ 2 s (5 s)"

@@ -390,8 +390,8 @@ def test_a_key_that_is_given_replaces_the_catalogues(tmp_path):
     small = geometry_of_model(model)
     assert (small.layers, small.vocabulary, small.kv_heads) == (2, 1024, 8)
     assert Model(**model.model_dump(exclude_defaults=True)) == model  # as the workflow hands it on
-    with pytest.raises(BenchError, match=r"models\.m: a vocabulary of 256 has no token for every byte"):
-        write_checkpoint("m", Model(catalogue="qwen3-8b", config={"vocab_size": 256}), tmp_path / "m/checkpoint.json")
+    with pytest.raises(BenchError, match=r"models\.m: a vocabulary of 96 has no token for every character of ASCII"):
+        write_checkpoint("m", Model(catalogue="qwen3-8b", config={"vocab_size": 96}), tmp_path / "m/checkpoint.json")
 
 
 def test_a_config_without_what_its_family_needs(tmp_path):

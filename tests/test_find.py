@@ -71,3 +71,24 @@ def test_a_server_that_is_not_there_is_named(tmp_path):
     assert done.returncode == 2
     assert "127.0.0.1:9" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.workflow
+def test_a_server_that_dies_ends_the_search_with_what_is_known(server, tmp_path):
+    """The runs before it count; the one in which it died does not, whose failures say nothing of the load."""
+    asked = []
+
+    def dies(_):
+        asked.append(1)
+        server.gone = len(asked) > 150
+        return (503, {}) if server.in_flight > MOST else None
+
+    server.refuse = dies
+    done = find(server.base_url, "--output-dir", tmp_path / "found", "--json", "--at-least", "1", "--precision", "2")
+    assert done.returncode == 1, done.stderr
+    assert "stopped answering" in done.stderr
+    result = json.loads(done.stdout)
+    assert result["why"] == "gone"
+    assert result["low"] <= MOST
+    runs = list((tmp_path / "found/runs").iterdir())
+    assert len(runs) == len(result["runs"])

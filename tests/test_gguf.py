@@ -97,7 +97,7 @@ def test_weights_are_finite_random_and_the_same_again(written, tmp_path):
 def test_no_token_that_the_server_would_hold_back_is_ever_the_likeliest(written):
     _, arrays = read(written)
     silent = [i for i, row in enumerate(arrays["output.weight"]) if not row.any()]
-    assert silent == [0, 1, 2, *range(3 + 128, 3 + 256)]
+    assert silent == [0, 1, 2]
     assert arrays["token_embd.weight"].any(axis=1).all()
 
 

@@ -24,6 +24,7 @@ from bench.study import load_workload
 from bench.words.predicted import (
     judgement_lines,
     judgement_rows,
+    no_model,
     parameter_text,
     predictions_title,
     prompt_flops_text,
@@ -132,6 +133,15 @@ def test_a_scheduler_whose_limits_are_not_known_is_not_replayed(launched, why):
     with pytest.raises(BenchError) as raised:
         limits_of(launch, records.facts())
     assert str(raised.value) == why
+
+
+def test_the_tokens_of_a_step_come_from_the_flag_else_the_log_else_the_rule_of_a_cpu():
+    flag, none = ("serve", "--max-num-batched-tokens", "512"), ("serve",)
+    launched = {"max_num_seqs": 32, "device": "cpu", "tensor_parallel": 2, "pipeline_parallel": 1}
+    for argv, logged, tokens in ((flag, 4096, 512), (none, 8192, 8192), (none, None, 2 * 2048)):
+        found = limits_of(records.launch(**launched, argv=argv), records.facts(step_tokens=logged))
+        assert found.tokens == tokens
+    assert limits_of(records.launch(max_num_seqs=32, argv=none), records.facts(step_tokens=8192)).tokens == 8192  # a GPU
 
 
 @pytest.mark.parametrize("outputs", [(30, 31), (1, 2)])
@@ -311,7 +321,7 @@ def test_a_fit_that_does_not_explain_its_server_is_no_model(tmp_path, summary, r
         for run in runs
     ]  # fmt: skip
     (model,) = made(written(tmp_path / "r", summary, slow), slow)[0].models
-    assert model.why_not.startswith(("the runs differ in speed by", "the engine's steps stray from the fit by"))
+    assert no_model(model).startswith(("the runs differ in speed by", "the engine's steps stray from the fit by"))
     assert model.predicted == model.judged == ()
 
 

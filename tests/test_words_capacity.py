@@ -20,19 +20,19 @@ def written(rows):
 @pytest.mark.parametrize(
     ("miss", "text"),
     [
-        (Miss("ttft_p99_s", 2.0, None, 1.0, 4, 4), "TTFT P99 ≤ 2 s (100.0 % of the requests fail or take longer)"),
-        (Miss("ttft_p99_s", 2.0, 1.5, 0.05, 5, 100), "TTFT P99 ≤ 2 s (5.0 % of the requests fail or take longer)"),
+        (Miss("ttft_p99_s", 2.0, None, 1.0, 4, 4), "TTFT P99 ≤ 2 s (100.0 % of its requests fail or take longer)"),
+        (Miss("ttft_p99_s", 2.0, 1.5, 0.05, 5, 100), "TTFT P99 ≤ 2 s (5.0 % of its requests fail or take longer)"),
         (
             Miss("tpot_p90_s", 0.025, 0.0243, 3 / 46, 3, 46),
-            "TPOT P90 ≤ 25 ms (6.5 % of the requests fail or take longer: too few requests to rely on it)",
+            "TPOT P90 ≤ 25 ms (6.5 % of its requests fail or take longer: too few requests to rely on it)",
         ),
         (
             Miss("tpot_p90_s", 0.025, 0.0243, 3 / 46, 3, 46, 0.12),
-            "TPOT P90 ≤ 25 ms (6.5 % of the requests fail or take longer, but 12.0 % as the loads around it have it)",
+            "TPOT P90 ≤ 25 ms (6.5 % of its requests fail or take longer; judged with the loads around it, 12.0 % do)",
         ),
         (
             Miss("tpot_p90_s", 0.025, 0.0243, 0.0, 0, 46, 0.12),
-            "TPOT P90 ≤ 25 ms (none of its requests does, but 12.0 % as the loads around it have it)",
+            "TPOT P90 ≤ 25 ms (no request fails or takes longer; judged with the loads around it, 12.0 % do)",
         ),
         (Miss("tpot_p50_s", 0.05, 0.0501), "TPOT P50 ≤ 50 ms (50.1 ms)"),
         (Miss("failed", share=0.5, misses=2, requests=4), "the limit on failures (2 of 4 requests fail)"),

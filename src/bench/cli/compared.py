@@ -7,6 +7,7 @@ from typing import Any
 
 from bench.analysis import Comparison, needed
 from bench.cli.output import print_table
+from bench.errors import two_digits
 from bench.words.comparison import (
     assumed_text,
     difference_text,
@@ -119,8 +120,8 @@ def _print_plan(found: Comparison, percent: float) -> None:
     rows = [["metric", "sessions", "runs differ by", "sessions differ by"]]
     for row in _plan(found, percent):
         takes = "not known" if row["noise"] is None else row["sessions"] or "more than 100"
-        spread = f"{100 * row['spread']:.2g} %{' (assumed)' if row['spread_assumed'] else ''}"
-        noise = "not known" if row["noise"] is None else f"{100 * row['noise']:.2g} %"
+        spread = f"{two_digits(100 * row['spread'])} %{' (assumed)' if row['spread_assumed'] else ''}"
+        noise = "not known" if row["noise"] is None else f"{two_digits(100 * row['noise'])} %"
         rows.append([_metric(found, row), str(takes), noise, spread])
     print_table(rows)
 

@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,7 +60,11 @@ def run(options: SimpleNamespace) -> None:
         known = server.known()
         if known:
             print(f"{options.output_dir}: goes on from {len(known)} runs of the same load on the same server", file=sys.stderr)
-        found = search(aim, Budget(options.max_runs, 60 * options.max_minutes), server.measure, known, report)
+        try:
+            found = search(aim, Budget(options.max_runs, 60 * options.max_minutes), server.measure, known, report)
+        except BenchError as error:
+            found = _until_now(server, aim, error)
+            print(f"bench: {error}", file=sys.stderr)
     figure = draw(found, aim, options.output_dir / "limit")
     result = {
         **_result(found, axis),
@@ -74,6 +79,16 @@ def run(options: SimpleNamespace) -> None:
     else:
         _print(found, aim, figure)
     sys.exit(_status(found.answer, options.at_least))
+
+
+def _until_now(server: RunningServer, aim: Aim, error: BenchError) -> Found:
+    """What the runs show that were measured before the server was lost. Raises `error` where there are none."""
+    known = server.known()
+    if not known:
+        raise error
+    found = search(aim, Budget(len(known), math.inf), server.measure, known)
+    found.answers = {name: replace(answer, why="gone") for name, answer in found.answers.items()}
+    return found
 
 
 def _refuse_contradictions(options: SimpleNamespace) -> None:
@@ -236,6 +251,8 @@ def _print(found: Found, aim: Aim, figure: Path) -> None:
 
 
 def _status(answer: Answer, at_least: float | None) -> int:
+    if answer.why == "gone":
+        return 1
     if at_least is not None:
         return 0 if answer.low >= at_least else 1 if answer.high < at_least else 3
     return 0 if answer.why in ("found", "above", "below", "runs", "seconds") and math.isfinite(answer.limit) else 1

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from bench.analysis import Noise, sessions_for, visible
 from bench.cli.output import print_json, print_table
-from bench.errors import BenchError
+from bench.errors import BenchError, two_digits
 
 __all__ = ["plan_sessions"]
 
@@ -48,5 +48,5 @@ def plan_sessions(options: SimpleNamespace) -> None:
         f"repeats: {options.repeats}; metrics: {metrics}."
     )
     print()
-    rows = [[str(sessions), f"{seen:.2g} %"] for sessions, seen in sees.items()]
+    rows = [[str(sessions), f"{two_digits(seen)} %"] for sessions, seen in sees.items()]
     print_table([["sessions", "could see, in 8 of 10 cases"], *rows], ">>")

@@ -23,21 +23,21 @@ from bench.study import Paths, Workload, load_workload
 from bench.words.predicted import METRIC_TITLES, PHASE_TITLES, doubt_text, judgement_rows, parameter_rows, shares_rows
 from bench.yaml_file import read_yaml
 
-__all__ = ["run"]
+__all__ = ["measured_runs_of", "run", "what_if", "workload_of"]
 
 _CLOSED_REQUESTS, _OPEN_REQUESTS = 20, 1000  # of a level's requests in flight; of a rate
 
 
 def run(options: SimpleNamespace) -> None:
-    runs, limits = _measured(options.results)
+    runs, limits = measured_runs_of(options.results)
     model = calibrate(runs, limits)
     if model is None:
         raise BenchError(f"{options.results}: its valid runs show too few steps of the engine to calibrate a model.")
-    obeyed = _what_if(limits, options)
+    obeyed = what_if(limits, options)
     levels = _levels(options)
     predictions = {}
     if levels:
-        workload = _workload(options)
+        workload = workload_of(options, "concurrency" if options.concurrency else "request_rate")
         model = self_judged(model, runs)
         for level in tracked(levels, "Replaying"):
             predictions[level] = _predicted(model, workload, level, obeyed)
@@ -78,7 +78,7 @@ def _levels(options: SimpleNamespace) -> list[float]:
     return found
 
 
-def _measured(text: str) -> tuple[list[MeasuredRun], Limits]:
+def measured_runs_of(text: str) -> tuple[list[MeasuredRun], Limits]:
     """The valid runs of one deployment with their requests, and what its scheduler obeys."""
     table, deployment = read_named(text)
     names = table["deployment"].unique(maintain_order=True).to_list()
@@ -96,7 +96,8 @@ def _measured(text: str) -> tuple[list[MeasuredRun], Limits]:
     return found, limits
 
 
-def _what_if(limits: Limits, options: SimpleNamespace) -> Limits:
+def what_if(limits: Limits, options: SimpleNamespace) -> Limits:
+    """The limits with the settings that are asked for in their place."""
     if options.kv_tokens is not None:
         if limits.blocks is None:
             raise BenchError("--kv-tokens: this engine has slots, whose number is --max-num-seqs.")
@@ -108,21 +109,28 @@ def _what_if(limits: Limits, options: SimpleNamespace) -> Limits:
     return limits
 
 
-def _workload(options: SimpleNamespace) -> Workload:
+def workload_of(options: SimpleNamespace, axis: str) -> Workload:
+    """The load of `--workload` or of the two lengths.
+
+    Args:
+        axis: of its levels.
+
+    Raises:
+        BenchError: neither is given, or the load is of another axis.
+    """
     content: dict[str, Any]
     if options.workload is not None:
         content = read_yaml(options.workload)
     elif options.prompt_length is None or options.output_length is None:
         raise BenchError("--prompt-length and --output-length say how long requests are; give both, or --workload FILE.")
     else:
-        arrival = "closed" if options.concurrency else "poisson"
+        arrival = "closed" if axis == "concurrency" else "poisson"
         content = {"arrival": arrival, "prompt_tokens": options.prompt_length, "output_tokens": options.output_length}
     if options.requests is not None:
         content |= {"num_requests": options.requests}
-    workload = load_workload(content, source=str(options.workload or "bench predict"))
-    axis = "concurrency" if options.concurrency else "request_rate"
+    workload = load_workload(content, source=str(options.workload or "the command line"))
     if workload.axis != axis:
-        raise BenchError(f"--{axis.replace('_', '-')}: the load of arrival {workload.arrival} is its {workload.axis}.")
+        raise BenchError(f"the load of arrival {workload.arrival} has levels of {workload.axis}, not of {axis}.")
     return workload
 
 

@@ -57,6 +57,7 @@ def gather_facts(
         nodes=server.nodes.names,
         ready_s=round(server.ready_s, 3),
         weight_gib=managed(spec.engine.kind).weight_gib(words) if server.managed else None,
+        step_tokens=managed(spec.engine.kind).step_tokens(words) if server.managed else None,
         hardware=hardware(),
         inherited=inherited,
         environment_digest=digest(counted(inherited)),

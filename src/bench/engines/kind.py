@@ -158,6 +158,10 @@ class Managed(Kind):
         version = info.get("version")
         return version if isinstance(version, str) else None
 
+    def step_tokens(self, log: str) -> int | None:
+        """Most tokens of a step, as its log has them; None where it does not."""
+        return None
+
     def weight_gib(self, log: str) -> float | None:
         """Size of the loaded weights, as its log reports it."""
         return None

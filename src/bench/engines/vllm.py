@@ -31,7 +31,7 @@ _SAMPLER_BYTES = 37.7
 _PARALLEL_BYTES = int(0.52 * 2**30)
 
 _API_SERVER = "vllm.entrypoints.openai.api_server"
-# `vllm serve`, without what that command looks up of a distribution called vllm: the server's module does not know `--headless`.
+# `vllm serve`, without what that command looks up of a distribution called vllm: the server's module ignores `--headless`.
 _FOLLOWER = """
 import os
 from vllm.entrypoints.cli.serve import ServeSubcommand
@@ -146,7 +146,7 @@ class VLLM(Managed):
             ),
             (
                 d.nodes > 1 and _API_SERVER in (engine.command or ()),
-                f"nodes: the other nodes are started with --headless, which {_API_SERVER} does not know; give `command: [vllm, serve]`",
+                f"nodes: the other nodes are started with --headless, which {_API_SERVER} ignores; give `command: [vllm, serve]`",
             ),
         )
         return next((text for is_wrong, text in wrong if is_wrong), None)
@@ -175,9 +175,13 @@ class VLLM(Managed):
         return flags if rank == 0 else {**flags, "headless": True}
 
     def block_size(self, spec: DeploymentSpec, geometry: Geometry | None) -> int:
-        """On a CPU 32, and 16 of latent attention, whose backend there has no others; 16 on a GPU."""
+        """On a CPU 32, and 16 of latent attention, whose backend there has no others; on a GPU 16, and 64 of latent attention.
+
+        Source: vLLM's default of a CPU, and the sizes that FlashMLA and FlashInfer's kernel for MLA take (vllm/v1/attention, 0.32).
+        """
         latent = geometry is not None and geometry.latent
-        return spec.deployment.block_size or (32 if spec.engine.backend == "cpu" and not latent else 16)
+        on_cpu = spec.engine.backend == "cpu"
+        return spec.deployment.block_size or ((16 if latent else 32) if on_cpu else (64 if latent else 16))
 
     def gpu_overhead(self, vocabulary: int, max_num_seqs: int, sharing: int) -> int:
         """The sum of `gpu_overhead_terms`."""
@@ -192,8 +196,8 @@ class VLLM(Managed):
         taken to keep all three, though the last one alone sorts logits: their KV cache comes out too small rather than too large.
 
         Source: fitted to the study's seven printed capacities, each of which it meets within 1 %
-        (docs/explanation/memory.md). Engines that sample with FlashInfer, which sorts nothing, keep less: there
-        the capacity comes out too small, by 1.6 of 56 GiB in the one log seen.
+        (docs/explanation/memory.md). Newer versions sort nothing and keep less: there the capacity comes out too small, by 1.6 of 56
+        GiB in the one log seen.
         """
         return {
             "activation": round(_SAMPLER_BYTES * vocabulary * max_num_seqs),
@@ -245,13 +249,25 @@ class VLLM(Managed):
         return settings_of(flags)
 
     def environment(self, spec: DeploymentSpec) -> dict[str, str]:
-        """No usage reports; nothing is looked up on a hub for models that are here."""
+        """No usage reports; nothing is looked up on a hub for models that are here.
+
+        A locked environment for CUDA brings no nvcc, with which FlashInfer would compile its sampler and its exchange between GPUs
+        when the server starts; vLLM has its own. It looks for the package alone (vllm/v1/sample/ops/topk_topp_sampler.py and
+        distributed/device_communicators/flashinfer_all_reduce.py, 0.32).
+        """
         offline = {"HF_HUB_OFFLINE": "1"} if spec.model.synthetic or spec.model.path else {}
-        return {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", **offline}
+        compiled = spec.engine.source == "lock" and spec.engine.backend == "cuda"
+        variables = ("VLLM_USE_FLASHINFER_SAMPLER", "VLLM_ALLREDUCE_USE_FLASHINFER") if compiled else ()
+        return {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", **offline, **dict.fromkeys(variables, "0")}
 
     def pinned(self, groups: Sequence[Sequence[int]]) -> tuple[list[str], dict[str, str]]:
         """Unpinned, the worker's threads, the API server and the client displace one another."""
         return [], {"VLLM_CPU_OMP_THREADS_BIND": "|".join(",".join(map(str, group)) for group in groups)}
+
+    def step_tokens(self, log: str) -> int | None:
+        """As its log has it wherever prompts are computed in chunks (vllm/config/scheduler.py)."""
+        found = re.findall(r"Chunked prefill is enabled with max_num_batched_tokens=(\d+)", log)
+        return int(found[-1]) if found else None
 
     def weight_gib(self, log: str) -> float | None:
         """As its log reports after loading."""

@@ -14,7 +14,7 @@ from bench.models.fingerprint import fingerprint
 from bench.models.geometry import Geometry
 from bench.models.hub import FILES
 from bench.models.model import Model
-from bench.models.tokenizer import CHAT_TEMPLATE, FEWEST_TOKENS, SPECIAL, TOKEN_IDS, tokens
+from bench.models.tokenizer import CHAT_TEMPLATE, FEWEST_TOKENS, SPECIAL, TOKEN_IDS, UNKNOWN, tokens
 from bench.published import decoder_part
 from bench.records.checkpoint import Checkpoint
 from bench.records.files import write_record
@@ -137,7 +137,7 @@ def _synthetic_config(name: str, model: Model) -> dict[str, Any]:
         raise BenchError(f"models.{name}: {error}. Give the keys of a whole config.json.") from None
     if vocabulary < FEWEST_TOKENS:
         raise BenchError(
-            f"models.{name}: a vocabulary of {vocabulary} has no token for every byte; give {FEWEST_TOKENS} or more."
+            f"models.{name}: a vocabulary of {vocabulary} has no token for every character of ASCII; give {FEWEST_TOKENS} or more."
         )
     part = dict(decoder_part(stated))
     if part.get("model_type") in _TEXT_ONLY and "text_config" in stated:
@@ -185,7 +185,7 @@ def _tokenizer(vocabulary: int) -> dict[str, Any]:
         "model": {
             "type": "BPE",
             "dropout": None,
-            "unk_token": None,
+            "unk_token": UNKNOWN,
             "continuing_subword_prefix": None,
             "end_of_word_suffix": None,
             "fuse_unk": False,

@@ -34,7 +34,6 @@ _TENSOR_TYPES = {"float32": 0, "float16": 1, "bfloat16": 30}
 _FILE_TYPES = {"float32": 0, "float16": 1, "bfloat16": 32}
 _UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
 _NORMAL, _CONTROL = 1, 3  # kinds of token
-_BYTES_FROM = len(SPECIAL)
 
 
 class GgufTensor(NamedTuple):
@@ -58,9 +57,9 @@ class GgufTensor(NamedTuple):
 def write_gguf(config: Mapping[str, Any], file: Path, *, dtype: str, seed: int = 0) -> None:
     """Write a checkpoint with random weights, the same for the same arguments.
 
-    Weights are normal with a standard deviation of 0.02, norms are 1. The output layer is 0 for special tokens and for bytes above
-    127, so that greedy decoding never picks one: llama.cpp holds back a token that ends within a character of UTF-8, and times to it
-    would be longer than they are. Scaled rotary embeddings are written as unscaled ones; no size or speed depends on it.
+    Weights are normal with a standard deviation of 0.02, norms are 1. The output layer is 0 for special tokens, so that greedy decoding
+    never picks one: they have no text, and llama.cpp sends nothing for them. Scaled rotary embeddings are written as unscaled ones; no
+    size or speed depends on it.
 
     Args:
         config: the checkpoint's config.json.
@@ -224,7 +223,7 @@ def _weights(tensor: GgufTensor, g: Geometry, random: np.random.Generator) -> It
         part = random.standard_normal((min(each, rows - first), width), np.float32) * np.float32(_SCALE)
         if is_output:
             ids = np.arange(first, first + len(part))
-            part[(ids < _BYTES_FROM) | ((ids >= _BYTES_FROM + 128) & (ids < _BYTES_FROM + 256))] = 0
+            part[ids < len(SPECIAL)] = 0
         yield part
 
 

@@ -24,7 +24,7 @@ class Architecture(Strict):
     head_dim: Count = Field(description="Width of one head.")
     intermediate_size: Count = Field(description="Width of the gated MLP.")
     vocabulary: Annotated[int, Field(ge=320, le=10_000_000)] = Field(
-        description="Vocabulary size; at least 320, so that every byte has a token."
+        description="Vocabulary size; at least 160, so that every character of ASCII has a token."
     )
     context: Count = Field(description="Longest sequence, prompt and output together (tokens).")
 

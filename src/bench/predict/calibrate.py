@@ -21,7 +21,7 @@ from bench.records.launch import Launch
 
 __all__ = ["Calibrated", "MeasuredRun", "calibrate", "limits_of", "parameters", "planned_again"]
 
-_TOKENS = 2048  # of a step where the command line does not say: both engines' own default on a CPU
+_TOKENS = 2048  # of a step where neither command line nor log says: both engines' default on a CPU, vLLM's for each worker
 _FLAGS = {"vllm": "--max-num-batched-tokens", "llama.cpp": "--batch-size"}
 
 
@@ -85,12 +85,13 @@ def limits_of(launch: Launch, facts: DeploymentFacts) -> Limits:
         raise BenchError("it was not started here, so its scheduler's limits are not known")
     if (launch.data_parallel or 1) > 1:
         raise BenchError(f"its {launch.data_parallel} engines (data_parallel) share the load; only a single one is modelled")
-    tokens = _flag(launch.argv, _FLAGS[launch.kind])
+    tokens = _flag(launch.argv, _FLAGS[launch.kind]) or facts.step_tokens
     if tokens is None and launch.device != "cpu":
         raise BenchError(f"a GPU's default for {_FLAGS[launch.kind]} is not known here; name it under the deployment's flags")
+    workers = (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) if launch.kind == "vllm" else 1
     blocks = None if launch.settings.slots or facts.kv_blocks is None else facts.kv_blocks
     return Limits(
-        tokens=tokens or _TOKENS,
+        tokens=tokens or _TOKENS * workers,
         sequences=launch.settings.max_num_seqs,
         blocks=blocks,
         block_size=facts.block_size or 1,

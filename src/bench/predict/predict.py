@@ -11,13 +11,13 @@ import polars as pl
 
 from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import Calibrated
-from bench.predict.noise import Noise
+from bench.predict.ensemble import members as ensemble
 from bench.predict.replay import Replay, replay
 from bench.predict.spent import PHASES
 from bench.predict.state import Limits
 from bench.records.calibration import Doubt, Interval
 
-__all__ = ["CONFIDENCE", "METRICS", "Predicted", "Z", "measures", "misfits", "predict", "widened"]
+__all__ = ["CONFIDENCE", "METRICS", "Predicted", "Z", "ensemble_interval", "measures", "misfits", "predict", "widened"]
 
 #: By name, what is predicted and its unit.
 METRICS = {
@@ -31,7 +31,6 @@ METRICS = {
 }
 CONFIDENCE = 0.9
 Z = 1.645  # standard deviations about the mean that hold 90 % of a normal distribution
-_LEAST_OVERHEAD_S = 1e-4  # a request that follows an answer finds the next step begun
 _RESIDUAL = 0.2  # median relative error of a step, from which on a fit does not explain its server
 _DRIFT = 0.2  # standard deviation of ln time between runs
 _GROUPS = {"median": (0.45, 0.55), "slowest": (0.95, 1.0)}  # quantiles of E2E
@@ -97,32 +96,23 @@ def predict(
         plans: the requests of the nth replay. held: as of `replay`. limits: of the scheduler, in place of the calibrated ones (a
             what-if). members: replays.
     """
-    random = np.random.default_rng(seed)
     obeyed = limits or model.limits
-    replays: list[Replay] = []
-    for number in range(members):
-        step = model.fitted.draws[number % len(model.fitted.draws)]
-        noise = Noise(
-            run=float(np.exp(model.fitted.run_noise * random.standard_normal())),
-            step=model.fitted.step_noise,
-            stalls_per_s=model.fitted.stalls_per_s,
-            stall_s=model.fitted.stall_s,
+    replays = [
+        replay(
+            plans(member.number),
+            obeyed,
+            member.step,
+            held=held,
+            overhead_s=member.overhead_s,
+            noise=member.noise,
+            seed=seed + member.number,
         )
-        replays.append(
-            replay(
-                plans(number),
-                obeyed,
-                step,
-                held=held,
-                overhead_s=max(step.idle_s, _LEAST_OVERHEAD_S),
-                noise=noise,
-                seed=seed + number,
-            )
-        )
+        for member in ensemble(model, obeyed, count=members, seed=seed)
+    ]
     found = [measures(each.requests) for each in replays]
     known = {name: [each[name] for each in found if each.get(name, 0.0) > 0] for name in METRICS}
     numbers = {
-        name: widened(_interval(values), model.beyond.get(name, 0.0))
+        name: widened(ensemble_interval(values), model.beyond.get(name, 0.0))
         for name, values in known.items()
         if len(values) > members / 2  # a fit that saw no such steps takes them for free
     }
@@ -186,6 +176,7 @@ def widened(interval: Interval, beyond: float) -> Interval:
     return Interval(interval.value, interval.value * math.exp(-low), interval.value * math.exp(high))
 
 
-def _interval(values: Sequence[float]) -> Interval:
+def ensemble_interval(values: Sequence[float]) -> Interval:
+    """The median, and the central 90 %."""
     low, middle, high = np.quantile(values, [(1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2])
     return Interval(float(middle), float(low), float(high))

@@ -69,7 +69,7 @@ def read_limits(results: Path, deployment: str) -> Limits:
     try:
         return limits_of(read_launch(launch_file), read_facts(facts_file))
     except BenchError as error:
-        raise BenchError(f"{deployment}: {error}.") from None
+        raise BenchError(f"{deployment}: {str(error).rstrip('.')}.") from None
 
 
 def _at(results: Path, path: str, **names: str) -> Path:

@@ -19,7 +19,7 @@ from bench.predict.judge import MEMBERS, beyond, held_out, judged, measured, wid
 from bench.predict.predict import misfits, predict
 from bench.predict.sources import measured_runs, read_limits
 from bench.predict.state import Limits
-from bench.records.calibration import Calibration, Doubt, MeasuredLoad, ModelRecord, PredictedLoad
+from bench.records.calibration import Calibration, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.study import Workload
 from bench.study.plan import digest
 
@@ -27,10 +27,6 @@ __all__ = ["calibrate_study", "described"]
 
 _LEVELS = 12  # of a curve
 _HIGHER = 1.2  # times the highest that was measured
-_MISFITS = {
-    "residual": "the engine's steps stray from the fit by {} in the median, more than {}",
-    "drift": "the runs differ in speed by {} (standard deviation), more than {}",
-}
 _FEW = "its valid runs show too few steps of the engine"
 
 
@@ -102,8 +98,8 @@ def _modelled(
     model = calibrate(runs, limits) if runs else None
     if model is None:
         return None
-    if unfit := list(misfits(model)):
-        return ModelRecord(deployment=name, digest=of, why_not="; ".join(map(misfit_text, unfit)), parameters={})
+    if doubts := tuple(misfits(model)):
+        return ModelRecord(deployment=name, digest=of, doubts=doubts, parameters={})
     unseen = held_out(runs, limits, members=MEMBERS)
     model = replace(model, beyond=beyond([each for each in unseen if each.fold == "level"]))
     curves: dict[tuple[str, str], list[MeasuredRun]] = {}
@@ -122,12 +118,6 @@ def _modelled(
         predicted=tuple(predicted),
         measured=tuple(MeasuredLoad(run=run.name, **_place(run.row), numbers=measured(run)) for run in runs),
     )
-
-
-def misfit_text(doubt: Doubt) -> str:
-    """Why a fit does not explain its server."""
-    value = f"{100 * doubt.value:.0f} %" if doubt.value <= 1 else "more than 100 %"
-    return _MISFITS[doubt.name].format(value, f"{100 * doubt.most:.0f} %")
 
 
 def described(deployment: str, model: Calibrated) -> ModelRecord:

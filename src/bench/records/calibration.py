@@ -94,7 +94,8 @@ class ModelRecord:
     """One deployment.
 
     Attributes:
-        digest: of all that decides the rest. why_not: why there is no model, in words; None where there is one.
+        digest: of all that decides the rest. why_not: why none could be fitted, in words. doubts: why the fit must not be relied on;
+            `bench.words.predicted.no_model` has both in words.
         parameters: by name of `bench.predict.calibrate.parameters`, with their central 90 % over the bootstrap.
         step_noise, run_noise: standard deviations of ln time. residual: median relative error of the fit. steps, runs: behind it.
     """
@@ -102,6 +103,7 @@ class ModelRecord:
     deployment: str
     digest: str
     why_not: str | None = None
+    doubts: tuple[Doubt, ...] = ()
     parameters: Mapping[str, Interval]
     step_noise: float = 0.0
     run_noise: float = 0.0

@@ -73,7 +73,8 @@ class DeploymentFacts(KvFacts):
         engine_version: as the server reports it. managed: whether it was started here. command, environment: with which it was started,
             without secrets. settings: the engine's settings, as started.
         nodes: names of the nodes of a server on several, by rank.
-        ready_s: seconds from start to readiness. weight_gib: size of the loaded weights, as its log reports it.
+        ready_s: seconds from start to readiness. weight_gib: size of the loaded weights, as its log reports it. step_tokens:
+            most tokens of a step, as its log has them.
         inherited: the user's variables that reached it, as recorded; None for a server that was not started here, or of which nothing
             was recorded. environment_digest: of those that must be alike in runs that are compared.
     """
@@ -88,6 +89,7 @@ class DeploymentFacts(KvFacts):
     nodes: tuple[str, ...] = ()
     ready_s: float
     weight_gib: float | None = None
+    step_tokens: int | None = None
     hardware: Hardware
     inherited: Mapping[str, str] | None = None
     environment_digest: str | None = None

@@ -201,7 +201,7 @@ def _models(results: Results, geometries: Mapping[str, Geometry]) -> list[dict[s
     return [
         {
             "deployment": model.deployment,
-            "why_not": model.why_not,
+            "why_not": predicted.no_model(model),
             "parameters": {name: predicted.parameter_text(interval) for name, interval in model.parameters.items()},
             "reached": predicted.prompt_flops_text(model, geometries.get(model.deployment)),
             "residual": shown_share(model.residual),

@@ -11,15 +11,16 @@ from bench.search.belief import Belief, believe
 from bench.search.observation import GROWTH, Observation
 from bench.study import Slo
 
-__all__ = ["Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "lowest_load", "place"]
+__all__ = ["FEWEST_RUNS", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "lowest_load", "place"]
 
-Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short"]
+Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short", "gone"]
 
 # The search looks after every run, and stops when it looks narrow: the nominal level must be above the 95 % that hold in the end.
 _CONFIDENCE = 0.975
 _CLIMB, _LEAST_CLIMB = 2.0, 1.3  # from the highest measured load to the next
 _LOWEST = 1 / 64  # of the first rate
-_FEWEST_RUNS, _FEWEST_ROUNDS = 4, 3  # fewer rounds do not show how fast the machine usually is
+FEWEST_RUNS = 4  # for an interval that is not the prior's
+_FEWEST_ROUNDS = 3  # fewer do not show how fast the machine usually is
 _WITHIN = 0.85  # of the precision asked for: where its ends are tested
 _WIDE = 0.6  # of the limit beyond those ends: then the middle is measured instead
 _ENOUGH_AMID, _TAIL = 3, 0.1  # but not more often than that; then what may lie farthest away, with that probability
@@ -93,7 +94,7 @@ class Answer:
             where no load that was tried is too much.
         why: `found`, as narrow as was asked for; `above`, the highest load is carried; `below`, the lowest is not; `runs` or `seconds`,
             that budget is spent; `invalid`, runs cannot be trusted one after the other; `short`, none was long enough to be judged;
-            `never`, no load reaches it; `unmeasured`, no run shows it.
+            `gone`, the server no longer answers; `never`, no load reaches it; `unmeasured`, no run shows it.
         top: the highest throughput (tokens/s), where that is looked for.
     """
 
@@ -131,7 +132,7 @@ def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None =
     answer = _interval(belief, aim, "found", top)
     known = math.isfinite(answer.high)
     narrow = known and (answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low))
-    if narrow and len(observations) >= _FEWEST_RUNS and _rounds(observations) >= _FEWEST_ROUNDS:
+    if narrow and len(observations) >= FEWEST_RUNS and _rounds(observations) >= _FEWEST_ROUNDS:
         return answer
     return Step(_where(belief, levels, aim), near=True)
 

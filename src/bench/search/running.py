@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import requests
+
 from bench.commit import commit_of
 from bench.errors import BenchError
+from bench.http import get, problem
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import record_run
@@ -26,6 +30,7 @@ from bench.study.specs import PROTOCOL, digest, load_label
 __all__ = ["RunningServer"]
 
 _REFERENCE_REQUESTS = 8
+_TRIES, _BETWEEN_TRIES_S = 6, 0.5
 
 
 @dataclass
@@ -69,14 +74,14 @@ class RunningServer:
         self._references = list({each.reference.started: each.reference for each in found if each.reference}.values())
         return [self._judged(self.folder / "runs" / record.definition["run"]) for record in found]
 
-    def measure(self, level: float, requests: int, time: int) -> Measured:
-        """The run of `requests` requests at `level`, the `time`th of them.
+    def measure(self, level: float, count: int, turn: int) -> Measured:
+        """The run of `count` requests at `level`, the `turn`th of them.
 
         Raises:
-            BenchError: the server does not accept connections.
+            BenchError: the server does not accept connections, or stopped doing so.
         """
-        load = self._load(level, requests, time)
-        definition = self._definition(load, requests, time)
+        load = self._load(level, count, turn)
+        definition = self._definition(load, count, turn)
         folder = self.folder / "runs" / definition["run"]
         self._measure(load, definition, self._digest(definition), folder)
         self._runs += 1
@@ -109,29 +114,43 @@ class RunningServer:
         with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=self.folder) as aside:
             unfinished = Path(aside) / folder.name
             unfinished.mkdir()
-            record_run(self.target, load, unfinished, header=header, **self.recording)
+            if record_run(self.target, load, unfinished, header=header, **self.recording).failed:
+                self._refuse_gone()
             shutil.rmtree(folder, ignore_errors=True)
             unfinished.rename(folder)
 
-    def _load(self, level: float, requests: int, time: int, *, stop: bool = True) -> Load:
-        workload = load_workload({**self.workload, "num_requests": requests}, source="bench find")
+    def _refuse_gone(self) -> None:
+        """Raise where the server no longer answers: what failed then says nothing of the load. A busy one is given the time to."""
+        why = ""
+        for _ in range(_TRIES):
+            try:
+                get(f"{self.target.base_url}/v1/models", headers=self.target.headers)
+            except requests.RequestException as error:
+                why = problem(error)
+                time.sleep(_BETWEEN_TRIES_S)
+            else:
+                return
+        raise BenchError(f"{self.target.base_url} stopped answering while it was measured ({why}); this run is not kept.")
+
+    def _load(self, level: float, count: int, turn: int, *, stop: bool = True) -> Load:
+        workload = load_workload({**self.workload, "num_requests": count}, source="bench find")
         workload = workload.model_copy(update={"stop_overloaded": stop and workload.stoppable})
         # Other prompts each time, or a prefix cache would know them; other gaps too, or chance would repeat itself.
-        seed = f"{self.seed}/{level:g}/{requests}/{time}"
+        seed = f"{self.seed}/{level:g}/{count}/{turn}"
         return Load(
             workload=workload, level=level, seed=seed, schedule_seed=seed, vocabulary=self.vocabulary, timeout_s=self.timeout_s
         )
 
-    def _definition(self, load: Load, requests: int, time: int) -> dict[str, Any]:
+    def _definition(self, load: Load, count: int, turn: int) -> dict[str, Any]:
         label = f"c{load.level:04g}" if self.held else f"q{load.level:g}"
         return {
             "deployment": self.target.model,
-            "run": f"{label}_n{requests}_r{time}_{digest([self.target.base_url, self.target.model, self.workload])[:8]}",
+            "run": f"{label}_n{count}_r{turn}_{digest([self.target.base_url, self.target.model, self.workload])[:8]}",
             "workload": load_label(load.workload),
             **load.workload.model_dump(mode="json", exclude_defaults=True),
             "axis": load.workload.axis,
             "level": load.level,
-            "repeat": time,
+            "repeat": turn,
             "seed": self.seed,
         }
 

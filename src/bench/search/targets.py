@@ -13,7 +13,7 @@ import polars as pl
 
 from bench.analysis.saturation import SATURATED_KV_USAGE, saturated
 from bench.search.observation import Excess, Observation
-from bench.search.placing import Aim, Answer, Step, Why, answer_so_far, place
+from bench.search.placing import FEWEST_RUNS, Aim, Answer, Step, Why, answer_so_far, place
 from bench.study.search import KV_CACHE, SLO
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ class SloTarget(Target):
         return place(self.observations(looks, aim), aim)
 
     def so_far(self, looks: Sequence[Look], aim: Aim, why: Why) -> Answer:
-        return answer_so_far(self.observations(looks, aim), aim, why)
+        seen = self.observations(looks, aim)
+        found = answer_so_far(seen, aim, why)
+        return found if len(seen) >= FEWEST_RUNS else replace(found, low=0.0, high=math.inf)
 
 
 class KvCacheTarget(Target):

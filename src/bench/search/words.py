@@ -62,6 +62,7 @@ def why_text(found: Found, aim: Aim) -> str:
         "invalid": f"{spent}; three runs in a row cannot be trusted: {'; '.join(found.looks[-1].reasons)}."
         if found.looks
         else spent,
+        "gone": f"{spent}; the server stopped answering. Start it again: the same command goes on from here.",
         "never": spent,
         "unmeasured": spent,
         "short": f"{spent}; no run was long enough to be judged. Raise --max-runs.",

@@ -47,12 +47,16 @@ def _miss(miss: Miss) -> str:
     if miss.reached_s is not None and miss.reached_s > slo.limit_s:
         return f"{slo} ({_reached(miss.reached_s, slo)})"
     assert miss.share is not None
-    share = f"{shown_share(miss.share, 1)} of the requests fail or take longer" if miss.share else "none of its requests does"
+    share = (
+        f"{shown_share(miss.share, 1)} of its requests fail or take longer"
+        if miss.share
+        else "no request fails or takes longer"
+    )
     allowed = 1 - slo.share
     if miss.share > allowed:
         return f"{slo} ({share})"
     if miss.smoothed is not None and miss.smoothed > allowed:
-        return f"{slo} ({share}, but {shown_share(miss.smoothed, 1)} as the loads around it have it)"
+        return f"{slo} ({share}; judged with the loads around it, {shown_share(miss.smoothed, 1)} do)"
     return f"{slo} ({share}: too few requests to rely on it)"
 
 

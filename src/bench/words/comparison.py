@@ -11,7 +11,7 @@ import polars as pl
 from bench.analysis import Comparison, blind, regressions, unseen
 from bench.analysis.gate import Sight
 from bench.analysis.locked import Difference, SlowerMachine
-from bench.errors import shown_share
+from bench.errors import shown_share, two_digits
 from bench.records.columns import METRICS
 from bench.words.loads import count_text, loads_text
 
@@ -168,8 +168,8 @@ def sight_text(sight: Sight | None) -> str | None:
     number = "more than 100 sessions" if sight.sessions is None else f"about {sight.sessions} sessions"
     assumed = " (how far sessions differ is assumed)" if sight.spread_assumed else ""
     return (
-        f"could have seen differences of {sight.could_see:.2g} % or more in {METRICS[sight.metric].title}; {sight.half:.2g} % takes "
-        f"{number} of each deployment{assumed}."
+        f"could have seen differences of {two_digits(sight.could_see)} % or more in {METRICS[sight.metric].title}; "
+        f"{two_digits(sight.half)} % takes {number} of each deployment{assumed}."
     )
 
 
@@ -250,6 +250,6 @@ def assumed_text(sessions: int, spread: float) -> str:
     """That too few sessions were measured to show how far they differ, and what is assumed. Args: spread: relative."""
     return (
         f"{count_text(sessions, 'session')} of each side: too few to show how far sessions differ, so the intervals allow for "
-        f"{100 * spread:.2g} % (standard deviation; --between, --again). A change with the load needs no such allowance. Four "
+        f"{two_digits(100 * spread)} % (standard deviation; --between, --again). A change with the load needs no such allowance. Four "
         "sessions or more (study.sessions) measure it."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from bench.analysis.decisive import Decided, Decisive, FactorEffect
@@ -10,6 +11,7 @@ from bench.words.answer import AGAIN, Answer, listed
 __all__ = ["answer"]
 
 _DIGITS = 10  # a factor below it is shown with two decimals
+_LITTLE = 0.05  # of the logarithm of a change: an effect that is visible all the same depends on other factors
 
 
 def answer(found: Sequence[Decided]) -> Answer:
@@ -58,6 +60,8 @@ def _effect(found: FactorEffect) -> str:
         return found.factor
     low, high = found.between
     times = f"{found.change:.2f}" if found.change < _DIGITS else f"{found.change:,.0f}"
+    if abs(math.log(found.change)) < _LITTLE:
+        return f"{found.factor} (up or down, by what the others are; × {times} in the mean from {low:,.0f} to {high:,.0f})"
     return f"{found.factor} (× {times} from {low:,.0f} to {high:,.0f})"
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "doubt_text",
     "judgement_lines",
     "judgement_rows",
+    "no_model",
     "parameter_rows",
     "parameter_text",
     "predictions_title",
@@ -61,15 +62,23 @@ _FOLDS = {"level": "another level", "workload": "another workload"}
 def doubt_text(doubt: Doubt) -> str:
     """Why a prediction must not be relied on, and what would help."""
     value, most = doubt.value, doubt.most
+    share = shown_share(value) if value <= 1 else "more than 100 %"
     return {
-        "residual": f"the engine's steps stray from the fit by {shown_share(value)} in the median; measure on a quiet machine",
-        "drift": f"the machine's speed differs by {shown_share(value)} between the runs; measure on a quiet machine",
+        "residual": f"the engine's steps stray from the fit by {share} in the median, more than {shown_share(most)}; measure on a "
+        "quiet machine",
+        "drift": f"the runs differ in speed by {share} (standard deviation), more than {shown_share(most)}; measure on a quiet "
+        "machine",
         "requests": f"{value:,.0f} requests would run at once, and no run had more than {most:,.0f}; measure a higher level",
         "longest": f"requests of {value:,.0f} tokens, and none that was measured had more than {most:,.0f}; measure longer ones",
         "step": f"steps of {value:,.0f} tokens, and none that was measured had more than {most:,.0f}; measure a larger burst",
         "prefix": f"a prefix cache would serve {value:,.0f} tokens, and no measured run shows one at work; measure shared prompts",
         "refused": f"{value:,.0f} requests are longer than the whole KV cache",
     }[doubt.name]
+
+
+def no_model(model: ModelRecord) -> str | None:
+    """Why a deployment has no model; None where it has one."""
+    return model.why_not or "; ".join(map(doubt_text, model.doubts)) or None
 
 
 def parameter_rows(model: ModelRecord) -> list[list[str]]:
@@ -174,7 +183,7 @@ def unpredicted_reason(calibration: Calibration | None, axis: str) -> str:
     doubts = [doubt for model in models for load in model.predicted if load.axis == axis for doubt in load.doubts]
     if doubts:
         return f"no load can be predicted ({doubt_text(doubts[0])})"
-    why = next((model.why_not for model in models if model.why_not), None)
+    why = next(filter(None, map(no_model, models)), None)
     return f"no deployment could be calibrated ({why})" if why else "no curve has two levels with valid runs"
 
 

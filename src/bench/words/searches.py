@@ -49,6 +49,8 @@ def limit_text(limit: float, low: float, high: float, *, held: bool, why: str) -
         return f"below {_load(high, held)}"
     if why == "above" or not math.isfinite(limit):
         return f"{_load(low, held)} or more"
+    if not math.isfinite(high) and low <= 0:
+        return f"perhaps {_load(limit, held)}"
     if not math.isfinite(high):
         return f"{_load(low, held)} or more, perhaps {_load(limit, held)}"
     ends = f"{low:g} to {high:g}" if held else f"{low:.3g} to {high:.3g}"

@@ -5,7 +5,8 @@ of the same name one level up, and is imported when it runs. No annotation is po
 """
 
 from bench.cli.commands import (  # in the order of the help page  # isort: skip
-    models, plan, predict, size, init, runs, watch, compare, pack, verify, wheels, workload, find, scrape, parse, figures, config,
+    models, plan, predict, fleet, size, init, runs, watch, compare, pack, verify, wheels, workload, find, scrape, parse, figures,
+    config,
 )  # fmt: skip
 from bench.cli.commands.shared import app
 
@@ -15,6 +16,7 @@ __all__ = [
     "config",
     "figures",
     "find",
+    "fleet",
     "init",
     "models",
     "pack",

@@ -20,7 +20,7 @@ _BUDGET = "Bounds and budget"
     "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --archetype rag --slo ttft_p99=2s --slo tpot_p95=50ms",
     "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --prompt-length 900 --slo e2e_p95=8s --at-least 5",
     after="Exit status: 0 for an answer; with --at-least 0 if the limit surely is not lower, 1 if it surely is, 3 if that is not "
-    "known. 1 without an answer.",
+    "known. 1 without an answer, or where the server stopped answering.",
 )
 def find(
     base_url: Annotated[

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
 import altair as alt
 import polars as pl
 
@@ -9,6 +12,7 @@ from bench.figures.conditions import predictable
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import curve_colour, curve_column, curve_shape, is_log, level_axis, nothing_to_show, with_curve
+from bench.records.calibration import MeasuredLoad, ModelRecord, PredictedLoad
 from bench.words.predicted import predictions_title, unpredicted_note, unpredicted_reason
 
 _METRICS = {
@@ -18,6 +22,7 @@ _METRICS = {
     "tpot_p50_s": "TPOT P50 (s)",
 }
 _FEW_PANELS, _WIDTH, _NARROW, _HEIGHT = 3, 300, 220, 150
+_Load = TypeVar("_Load", PredictedLoad, MeasuredLoad)
 _SCHEMA = {"deployment": pl.String, "workload": pl.String, "level": pl.Float64, "metric": pl.String}
 
 
@@ -99,38 +104,24 @@ def _scale(predicted: pl.DataFrame, measured: pl.DataFrame, metric: str) -> alt.
 
 def _predicted(results: Results) -> pl.DataFrame:
     rows = [
-        {
-            "deployment": model.deployment,
-            "workload": load.workload,
-            "level": load.level,
-            "metric": metric,
-            **vars(interval),
-        }
-        for model in (results.calibration.models if results.calibration else ())
-        for load in model.predicted
-        if load.axis == results.axis
-        for metric, interval in load.numbers.items()
+        {**place, **vars(load.numbers[place["metric"]])} for place, load in _numbers(results, lambda model: model.predicted)
     ]
-    ends = dict.fromkeys(("value", "low", "high"), pl.Float64)
-    return _shown(results, pl.DataFrame(rows, schema={**_SCHEMA, **ends}))
+    return _shown(results, pl.DataFrame(rows, schema={**_SCHEMA, **dict.fromkeys(("value", "low", "high"), pl.Float64)}))
 
 
 def _measured(results: Results) -> pl.DataFrame:
-    rows = [
-        {
-            "deployment": model.deployment,
-            "workload": load.workload,
-            "level": load.level,
-            "metric": metric,
-            "run": load.run,
-            "value": value,
-        }
-        for model in (results.calibration.models if results.calibration else ())
-        for load in model.measured
-        if load.axis == results.axis
-        for metric, value in load.numbers.items()
-    ]
+    found = _numbers(results, lambda model: model.measured)
+    rows = [{**place, "run": load.run, "value": load.numbers[place["metric"]]} for place, load in found]
     return _shown(results, pl.DataFrame(rows, schema={**_SCHEMA, "run": pl.String, "value": pl.Float64}))
+
+
+def _numbers(results: Results, loads: Callable[[ModelRecord], Sequence[_Load]]) -> Iterator[tuple[dict[str, Any], _Load]]:
+    """Each number of each load on the axis: where it belongs, and its load."""
+    for model in results.calibration.models if results.calibration else ():
+        for load in loads(model):
+            if load.axis == results.axis:
+                place = {"deployment": model.deployment, "workload": load.workload, "level": load.level}
+                yield from (({**place, "metric": metric}, load) for metric in load.numbers)
 
 
 def _shown(results: Results, rows: pl.DataFrame) -> pl.DataFrame:

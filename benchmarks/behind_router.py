@@ -1,0 +1,220 @@
+"""Two real servers behind HAProxy, against the prediction of a model that was calibrated on each of them.
+
+    apt-get install haproxy
+    snakemake --cores 1 results/deployments/llama-cpp/launch.json results/deployments/llama-cpp/deployment.json
+    python -m benchmarks.behind_router results:llama-cpp --folder fleet
+
+Each server has a core of its own. Both are calibrated by closed loops of three levels, at the same time, as they share the machine;
+then Poisson arrivals go to HAProxy, in turn or to the server with the fewest connections, at shares of what both carry. Each load is
+predicted from the closed loops alone, and measured twice. Needs a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from bench.engine import Server
+from bench.load.target import Target
+from bench.predict.calibrate import MeasuredRun, calibrate, planned_again
+from bench.predict.ensemble import Member, members
+from bench.predict.fleet import Instances, Router, replay_fleet
+from bench.predict.judge import measured, self_judged
+from bench.predict.predict import ensemble_interval, measures, widened
+from bench.predict.sources import read_limits
+from bench.predict.state import Limits
+from bench.records.launch import Launch, read_launch
+from bench.search.running import RunningServer
+from bench.study import Paths
+from bench.words.predicted import METRIC_TITLES, REPORTED
+
+_BALANCE: dict[Router, str] = {"least-requests": "leastconn", "round-robin": "roundrobin"}
+_REQUESTS, _REPEATS = 300, 2
+_CONFIGURATION = """
+defaults
+  mode http
+  timeout connect 10s
+  timeout client 600s
+  timeout server 600s
+frontend all
+  bind 127.0.0.1:{port}
+  default_backend servers
+backend servers
+  balance {balance}
+  server first {first}
+  server second {second}
+"""
+
+
+@contextmanager
+def haproxy(servers: Sequence[str], router: Router, folder: Path) -> Iterator[str]:
+    """HAProxy before the servers; its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    first, second = (url.removeprefix("http://") for url in servers)
+    configuration = folder / f"haproxy-{router}.cfg"
+    configuration.write_text(_CONFIGURATION.format(port=port, balance=_BALANCE[router], first=first, second=second))
+    process = subprocess.Popen([shutil.which("haproxy") or "/usr/sbin/haproxy", "-db", "-f", str(configuration)])
+    try:
+        time.sleep(1.0)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def started(launch: Launch, folder: Path, cores: Sequence[int], stack: ExitStack) -> list[str]:
+    """A server on each core, all with an address of their own."""
+    everything, addresses = os.sched_getaffinity(0), []
+    for core in cores:
+        os.sched_setaffinity(0, {core})
+        try:
+            log = folder / f"server-{core}.log"
+            server = stack.enter_context(Server(launch, cores=1, workers=1, log=log, ready_timeout_s=300.0, say=print))
+        finally:
+            os.sched_setaffinity(0, everything)
+        addresses.append(server.base_url)
+    return addresses
+
+
+def running(url: str, launch: Launch, folder: Path, arrival: str, lengths: Sequence[int], seed: str) -> RunningServer:
+    """What measures a load there."""
+    return RunningServer(
+        target=Target(url, launch.served_name or launch.deployment, "none", {}),
+        workload={"arrival": arrival, "prompt_tokens": _around(lengths[0]), "output_tokens": _around(lengths[1])},
+        held=arrival == "closed",
+        slos=(),
+        folder=folder,
+        recording={"scrape_interval_s": None},
+        version=launch.engine_version,
+        seed=seed,
+        vocabulary=launch.vocabulary or 1000,
+        timeout_s=600.0,
+        say=lambda *_: None,
+    )
+
+
+def _around(tokens: int) -> dict[str, Any]:
+    return {"distribution": "uniform", "min": max(1, tokens // 2), "max": tokens * 3 // 2}
+
+
+def run_of(server: RunningServer, level: float, requests: int, turn: int) -> MeasuredRun:
+    """A run, as a model is calibrated on it."""
+    found = server.measure(level, requests, turn)
+    (folder,) = server.folder.glob(f"runs/*_n{requests}_r{turn}_*")
+    table = pl.read_parquet(folder / "requests.parquet")
+    if found.reasons:
+        print(f"{folder.name}: {'; '.join(found.reasons)}", flush=True)
+    return MeasuredRun(folder.name, found.row, table.with_columns(cached_tokens=pl.lit(0, pl.Int64)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "results", help="folder and deployment whose launch.json and deployment.json are there, as results:llama-cpp"
+    )
+    parser.add_argument("--folder", type=Path, required=True, help="for what is measured")
+    parser.add_argument(
+        "--lengths", nargs=2, type=int, default=[64, 32], metavar=("PROMPT", "OUTPUT"), help="tokens, in the mean"
+    )
+    parser.add_argument("--shares", nargs="+", type=float, default=[0.5, 0.8, 0.95], help="of what both carry")
+    options = parser.parse_args()
+    place, _, name = options.results.partition(":")
+    root, folder = Path(place), options.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    limits = read_limits(root, name)
+    launch = read_launch(root / Path(Paths.LAUNCH.format(deployment=name)).relative_to("results"))
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    found: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        urls = started(launch, folder, cores, stack)
+        runs = _calibration(urls, launch, folder, options.lengths, limits)
+        model = calibrate(runs, limits)
+        if model is None:
+            sys.exit("Too few steps of the engine to calibrate a model.")
+        model = self_judged(model, runs)
+        carries = max(measured(run)["throughput_requests_per_s"] for run in runs)
+        print(f"one server carries {carries:.3g} requests/s; residual of the fit {model.fitted.residual:.1%}", flush=True)
+        for router in _BALANCE:
+            with haproxy(urls, router, folder) as url:
+                behind = running(url, launch, folder / router, "poisson", options.lengths, router)
+                for share in options.shares:
+                    rate = float(f"{2 * share * carries:.3g}")
+                    same = [run_of(behind, rate, _REQUESTS, turn) for turn in range(1, 1 + _REPEATS)]
+                    found += _compared(router, share, same, members(model, count=20), model.beyond)
+    (folder / "results.json").write_text(json.dumps(found, indent=1) + "\n")
+    _print(found)
+
+
+def _calibration(
+    urls: Sequence[str], launch: Launch, folder: Path, lengths: Sequence[int], limits: Limits
+) -> list[MeasuredRun]:
+    """Closed loops of one request, of half the slots, and of half as many again as there are, on both servers at a time."""
+    runs = []
+    with ThreadPoolExecutor(len(urls)) as pool:
+        loops = [running(url, launch, folder / f"{i}", "closed", lengths, f"loop-{i}") for i, url in enumerate(urls)]
+        for turn in (1, 2):
+            for level in (1, limits.sequences // 2, limits.sequences * 3 // 2):
+                each = pool.map(lambda loop, level=level, turn=turn: run_of(loop, level, 40 + 8 * level, turn), loops)  # type: ignore[misc]
+                runs += [replace(run, name=f"{i}/{run.name}") for i, run in enumerate(each)]
+                print(f"{level} in flight at each: {measured(runs[-1])['throughput_tokens_per_s']:.0f} tokens/s", flush=True)
+    return runs
+
+
+def _compared(
+    router: Router, share: float, same: Sequence[MeasuredRun], ensemble: Sequence[Member], beyond: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """Each run against the prediction of its arrivals."""
+    found = []
+    for run in same:
+        plans = planned_again(run)
+        fleets = [Instances(member.server, 2) for member in ensemble]
+        replays = [
+            measures(replay_fleet(plans, fleet, router, overhead_s=member.overhead_s).requests)
+            for member, fleet in zip(ensemble, fleets, strict=True)
+        ]
+        for metric in REPORTED:
+            seen = measured(run)[metric]
+            interval = widened(ensemble_interval([each[metric] for each in replays]), beyond.get(metric, 0.0))
+            held = interval.low <= seen <= interval.high
+            found.append({"router": router, "share": share, "metric": metric, "measured": seen, **vars(interval), "held": held})
+            print(
+                f"{router}, {share:.0%}: {METRIC_TITLES[metric]} {seen:.3g}, predicted {interval.value:.3g} ({interval.low:.3g} to "
+                f"{interval.high:.3g}), {interval.value / seen - 1:+.0%}",
+                flush=True,
+            )
+    return found
+
+
+def _print(found: Sequence[dict[str, Any]]) -> None:
+    print("\n| number | error in the mean | two runs of other arrivals | 90 % interval holds | runs |\n|---|--:|--:|--:|--:|")
+    for metric in REPORTED:
+        rows = [row for row in found if row["metric"] == metric]
+        error = np.mean([abs(row["value"] / row["measured"] - 1) for row in rows])
+        pairs = [sorted(row["measured"] for row in rows if (row["router"], row["share"]) == load) for load in _loads(rows)]
+        apart, held = np.mean([pair[-1] / pair[0] - 1 for pair in pairs]), np.mean([row["held"] for row in rows])
+        print(f"| {METRIC_TITLES[metric]} | {error:.1%} | {apart:.1%} | {held:.0%} | {len(rows)} |")
+
+
+def _loads(rows: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:
+    return list(dict.fromkeys((row["router"], row["share"]) for row in rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""What an instance carries within SLOs, alone or in a fleet: by replays, of traffic that nobody has measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from bench.load.schedule import schedule
+from bench.predict.calibrate import Calibrated
+from bench.predict.ensemble import Member
+from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
+from bench.predict.predict import Predicted, ensemble_interval, predict
+from bench.predict.state import Limits
+from bench.records.calibration import Interval
+from bench.study import Slo, Workload
+
+__all__ = ["Carried", "carried", "latency_longer", "rates_carried", "within"]
+
+_FEWEST_REQUESTS, _BEYOND = 1000, 20  # of a replay: that many, and so many beyond the percentile
+_CLOSE, _FIRST_STEP = (
+    1.02,
+    0.15,
+)  # ratio of the rates between which the highest one lies; logarithm of the first step towards it
+_FAR = 1.0  # excess of a rate that cannot be judged
+_WARM = 0.1  # of the requests, while queues still fill
+_LOWEST = 1e-3  # of what is carried at most
+_AT_ONCE = 1e6  # requests/s
+_TAIL = 90  # percentile from which on the error of the P99 is the metric's
+
+
+@dataclass(frozen=True)
+class Carried:
+    """The highest rate within SLOs.
+
+    Attributes:
+        rate: requests/s (conversations/s) of one instance. at: what one does at that rate.
+    """
+
+    rate: Interval
+    at: Predicted
+
+
+def rates_carried(
+    ensemble: Iterable[Member],
+    workload: Workload,
+    slos: Sequence[Slo],
+    *,
+    instances: int = 1,
+    router: Router = "round-robin",
+) -> list[float]:
+    """The highest rate that an instance carries within the SLOs, of each member (requests/s; conversations/s).
+
+    Args:
+        workload: an open loop. instances: that share the traffic.
+
+    Returns:
+        0 where none is within them.
+    """
+    found: list[float] = []
+    for member in ensemble:
+        found.append(_highest(member, workload, slos, instances, router, found[-1] if found and found[-1] else 1.0))
+    return found
+
+
+def carried(model: Calibrated, workload: Workload, slos: Sequence[Slo], rates: Sequence[float], limits: Limits) -> Carried:
+    """What `rates_carried` of an instance alone come to."""
+    rate = ensemble_interval(rates)
+    wanted = _requests(workload, slos, 1)
+    return Carried(rate, predict(model, lambda number: schedule(wanted, rate.value, f"carried/{number}"), limits=limits))
+
+
+def latency_longer(member: Member, slo: Slo) -> float:
+    """How many times as long as replayed a latency is: predictions of runs that the model had not seen were off by as much."""
+    percentile = "p99" if int(slo.percentile[1:]) >= _TAIL and slo.metric != "tpot" else "p50"
+    return member.longer(f"{slo.metric}_{percentile}_s")
+
+
+def within(requests: pl.DataFrame, slo: Slo, longer: float = 1.0) -> pl.Series:
+    """Whether each request is within an SLO's limit; null where it has no such latency.
+
+    Args:
+        requests: of `REPLAY_SCHEMA`. longer: times by which its latencies are longer.
+    """
+    return _latency(requests, slo) * longer <= slo.limit_s
+
+
+def _latency(requests: pl.DataFrame, slo: Slo) -> pl.Series:
+    ttft, e2e = pl.col("first_token_s") - pl.col("sent_s"), pl.col("end_s") - pl.col("sent_s")
+    after = pl.when(pl.col("output_tokens") > 1).then((e2e - ttft) / (pl.col("output_tokens") - 1))
+    return requests.select({"ttft": ttft, "e2e": e2e}.get(slo.metric, after)).to_series()
+
+
+def _requests(workload: Workload, slos: Sequence[Slo], instances: int) -> Workload:
+    """As many as the SLOs' percentiles take."""
+    each = max(_FEWEST_REQUESTS, *(math.ceil(_BEYOND / (1 - slo.share)) for slo in slos))
+    turns = workload.turns.count if workload.turns else 1
+    return workload.model_copy(
+        update={"num_requests": math.ceil(each * instances / turns), "duration_s": None, "step": None, "ramp": None}
+    )
+
+
+def _replayed(member: Member, workload: Workload, rate: float, instances: int, router: Router) -> FleetReplay:
+    plans = schedule(workload, rate * instances, f"carried/{member.number}")
+    return replay_fleet(
+        plans, Instances(member.server, instances), router, overhead_s=member.overhead_s, seed=1 + member.number
+    )
+
+
+def _highest(member: Member, workload: Workload, slos: Sequence[Slo], instances: int, router: Router, near: float) -> float:
+    """Where the excess over the limits crosses 0, by regula falsi over the logarithm of the rate, from a rate nearby."""
+    wanted = _requests(workload, slos, instances)
+    most = _most(member, wanted, instances, router)
+
+    def excess(rate: float) -> float:
+        if rate >= most:  # where the limits are lax, a replay ends before its queue is too long
+            return _FAR
+        table = _replayed(member, wanted, rate, instances, router).requests.sort("sent_s")
+        table = table.slice(int(_WARM * table.height))
+        reached = ((_latency(table, slo).quantile(slo.share, "higher"), slo) for slo in slos)
+        return max(
+            (math.log(value * latency_longer(member, slo) / slo.limit_s) for value, slo in reached if value), default=-_FAR
+        )
+
+    rate = min(near, 0.99 * most)
+    at = excess(rate)
+    step = math.copysign(_FIRST_STEP, -at)
+    other, there = rate, at
+    while (there > 0) == (at > 0):
+        rate, at, other = other, there, other * math.exp(step)
+        if other < _LOWEST * most:
+            return 0.0
+        there, step = excess(other), 2 * step  # ever farther
+    low, high = sorted(((rate, at), (other, there)))
+    while high[0] / low[0] > _CLOSE:
+        part = min(0.9, max(0.1, -low[1] / (high[1] - low[1])))
+        middle = low[0] * (high[0] / low[0]) ** part
+        found = middle, excess(middle)
+        if found[1] > 0:
+            low, high = (low[0], low[1] / 2), found  # Illinois: the end that stays counts by half
+        else:
+            low, high = found, (high[0], high[1] / 2)
+    return low[0]
+
+
+def _most(member: Member, workload: Workload, instances: int, router: Router) -> float:
+    """Requests/s of an instance where they never lack: between a tenth and nine tenths of the answers, if all come at once."""
+    ends = np.sort(_replayed(member, workload, _AT_ONCE, instances, router).requests["end_s"].to_numpy())
+    first, last = ends[int(0.1 * len(ends))], ends[int(0.9 * len(ends))]
+    return 0.8 * len(ends) / (workload.turns.count if workload.turns else 1) / instances / float(last - first)

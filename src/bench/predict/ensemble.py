@@ -1,0 +1,68 @@
+"""Servers as a calibrated one may be: other fits, speeds of the machine and noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.predict.calibrate import Calibrated
+from bench.predict.noise import Noise
+from bench.predict.server import ReplayedServer
+from bench.predict.state import Limits
+from bench.predict.step_time import StepTime
+
+__all__ = ["Member", "members", "typical"]
+
+_LEAST_OVERHEAD_S = 1e-4  # a request that follows an answer finds the next step begun
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of an ensemble of servers as one may be.
+
+    Attributes:
+        step: its step times. off: by how many standard deviations its latencies are off beyond what is replayed.
+    """
+
+    model: Calibrated
+    limits: Limits
+    number: int
+    step: StepTime
+    noise: Noise
+    off: float
+
+    @property
+    def overhead_s(self) -> float:
+        """From the client to the queue (s)."""
+        return max(self.step.idle_s, _LEAST_OVERHEAD_S)
+
+    def server(self, number: int, now: float) -> ReplayedServer:
+        """An instance, whose clock starts then (s); each has other noise."""
+        return ReplayedServer(self.limits, self.step, self.noise, 1 + 10_000 * self.number + number, now=now)
+
+    def longer(self, metric: str) -> float:
+        """Times by which a latency of `METRICS` is longer than replayed: runs that the model had not seen were off by as much."""
+        return math.exp(self.off * self.model.beyond.get(metric, 0.0))
+
+
+def typical(model: Calibrated, limits: Limits | None = None) -> Member:
+    """The best fit, at the machine's usual speed."""
+    return Member(model, limits or model.limits, 0, model.fitted.best, _noise(model, 1.0), 0.0)
+
+
+def members(model: Calibrated, limits: Limits | None = None, *, count: int, seed: int = 1) -> list[Member]:
+    """An ensemble. Args: limits: of the scheduler, in place of the calibrated ones."""
+    random, errors, fitted = np.random.default_rng(seed), np.random.default_rng([seed, 1]), model.fitted
+    found = []
+    for number in range(count):
+        noise = _noise(model, float(np.exp(fitted.run_noise * random.standard_normal())))
+        step = fitted.draws[number % len(fitted.draws)]
+        found.append(Member(model, limits or model.limits, number, step, noise, float(errors.standard_normal())))
+    return found
+
+
+def _noise(model: Calibrated, run: float) -> Noise:
+    fitted = model.fitted
+    return Noise(run=run, step=fitted.step_noise, stalls_per_s=fitted.stalls_per_s, stall_s=fitted.stall_s)

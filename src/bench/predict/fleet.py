@@ -1,0 +1,300 @@
+"""Many replayed servers behind a router: what a request gets that may go to any of them."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from bench.load.schedule import PlannedRequest
+from bench.predict.replay import answered_table
+from bench.predict.server import ReplayedServer
+from bench.predict.state import Request
+
+__all__ = ["ROUTERS", "FleetReplay", "Instances", "Router", "Scaling", "replay_fleet"]
+
+Router = Literal["round-robin", "random", "least-requests", "two-choices", "session"]
+#: Which instance a request goes to, in a few words.
+ROUTERS: dict[Router, str] = {
+    "round-robin": "one after the other",
+    "random": "any",
+    "least-requests": "the one with the fewest requests",
+    "two-choices": "of two that are drawn, the one with fewer",
+    "session": "that of the conversation's first turn, which goes to the one with the fewest",
+}
+_NEVER = math.inf
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How instances are added and taken away.
+
+    Attributes:
+        usable_rps: requests/s that one carries. low, high: share of that, below and above which their number changes, so that it comes
+            to the middle of both. every_s: between two looks. least, most: instances.
+    """
+
+    usable_rps: float
+    low: float = 0.6
+    high: float = 0.8
+    every_s: float = 60.0
+    least: int = 1
+    most: int = 1_000_000
+
+    def wanted(self, rate: float, instances: int) -> int:
+        """Instances for requests that come at a rate, where there are `instances`."""
+        load = rate / (self.usable_rps * max(1, instances))
+        if self.low <= load <= self.high and instances >= self.least:
+            return min(instances, self.most)
+        return max(self.least, min(self.most, math.ceil(rate / self.usable_rps / ((self.low + self.high) / 2) - 1e-9)))
+
+
+@dataclass(frozen=True)
+class Instances:
+    """What a fleet is made of.
+
+    Attributes:
+        make: a server of the given number, whose clock starts then (s). number: of them at first, all ready. start_up_s: until a
+            further one is ready. fails_s: mean time until one fails, and loses what it has; another takes its place after `start_up_s`.
+            scaling: None for a fixed number.
+    """
+
+    make: Callable[[int, float], ReplayedServer]
+    number: int
+    start_up_s: float = 0.0
+    fails_s: float = _NEVER
+    scaling: Scaling | None = None
+
+
+@dataclass(frozen=True)
+class FleetReplay:
+    """What came of it.
+
+    Attributes:
+        requests: one row a request that was answered, `REPLAY_SCHEMA` and `instance`. lost: requests that were on an instance that
+            failed, or came while none was ready. refused: that can never fit. paid_s: instance-seconds, from the decision to start one
+            until it is stopped. history: (s, instances that are ready, instances that are paid for), at each change.
+    """
+
+    requests: pl.DataFrame
+    lost: int
+    refused: int
+    paid_s: float
+    history: tuple[tuple[float, int, int], ...]
+
+
+@dataclass
+class _Instance:
+    """One of the fleet; `due` is when its steps end, `conversations` those whose last turn it had."""
+
+    number: int
+    server: ReplayedServer
+    paid_from: float
+    due: float = _NEVER
+    had: set[int] = field(default_factory=set)
+
+
+def replay_fleet(
+    plans: Sequence[PlannedRequest], instances: Instances, router: Router, *, overhead_s: float = 0.0, seed: int = 1
+) -> FleetReplay:
+    """Replay the requests of an open loop on a fleet.
+
+    Each request, and each turn of a conversation, is sent to an instance by the router. A prefix cache serves what the instance has
+    seen: a conversation's earlier turns where they were there, and what all prompts share from its second request on.
+
+    Args:
+        plans: in the order of `due_s`; a turn follows the answer before it. overhead_s: from the client to the queue.
+    """
+    return _Fleet(plans, instances, router, overhead_s, seed).run()
+
+
+class _Fleet:
+    def __init__(
+        self, plans: Sequence[PlannedRequest], instances: Instances, router: Router, overhead_s: float, seed: int
+    ) -> None:
+        self._roots = deque(plan for plan in plans if plan.after is None)
+        self._followers = {plan.after: plan for plan in plans if plan.after is not None}
+        self._turns: list[tuple[float, int, PlannedRequest]] = []  # that follow an answer
+        self._instances, self._router, self._overhead_s = instances, router, overhead_s
+        self._random = np.random.default_rng(seed)
+        self._numbers, self._order, self._turn = count(), count(), count()
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._ready: list[_Instance] = []
+        self._stopping: list[_Instance] = []  # which answer what they have
+        self._starting = 0
+        self._home: dict[int, _Instance] = {}
+        self._of: dict[int, int] = {}
+        self._answered: list[Request] = []
+        self._lost = self._refused = self._came = 0
+        self._paid_s = 0.0
+        self._history: list[tuple[float, int, int]] = []
+        self._paid_from: deque[float] = deque()  # of those that start
+        self._last = 0.0
+
+    def run(self) -> FleetReplay:
+        for _ in range(self._instances.number):
+            self._add(0.0, paid_from=0.0)
+        self._note(0.0)
+        if self._instances.scaling:
+            self._at(self._instances.scaling.every_s, self._look)
+        while True:
+            coming = self._next_s() + self._overhead_s
+            due = self._events[0][0] if self._events else _NEVER
+            if coming == due == _NEVER or (coming == _NEVER and not self._working()):
+                break
+            if coming <= due:
+                self._arrive()
+            else:
+                moment, _, act = heapq.heappop(self._events)
+                act(moment)
+        paid_from = [*(each.paid_from for each in (*self._ready, *self._stopping)), *self._paid_from]
+        self._paid_s += sum(max(0.0, self._last - moment) for moment in paid_from)
+        table = answered_table(self._answered)
+        return FleetReplay(
+            table.with_columns(instance=pl.Series([self._of[index] for index in table["index"]], dtype=pl.Int64)),
+            self._lost,
+            self._refused,
+            self._paid_s,
+            tuple(self._history),
+        )
+
+    def _working(self) -> bool:
+        return any(each.server.busy for each in (*self._ready, *self._stopping))
+
+    def _at(self, moment: float, act: Callable[[float], None]) -> None:
+        heapq.heappush(self._events, (moment, next(self._order), act))
+
+    # Requests
+
+    def _next_s(self) -> float:
+        first = self._roots[0].due_s or 0.0 if self._roots else _NEVER
+        return min(first, self._turns[0][0] if self._turns else _NEVER)
+
+    def _arrive(self) -> None:
+        sent = self._next_s()
+        is_turn = bool(self._turns) and self._turns[0][0] == sent
+        plan = heapq.heappop(self._turns)[2] if is_turn else self._roots.popleft()
+        self._came += 1
+        self._last = max(self._last, sent)
+        if not self._ready:
+            self._lost += 1
+            return
+        instance = self._chosen(plan)
+        if not instance.server.offer(self._seen_by(instance, plan), sent, sent + self._overhead_s):
+            self._refused += 1
+            return
+        instance.had.add(plan.conversation)
+        self._home[plan.conversation] = instance
+        self._of[plan.index] = instance.number
+        self._go_on(instance)
+
+    def _seen_by(self, instance: _Instance, plan: PlannedRequest) -> PlannedRequest:
+        """The request with what the prefix cache of an instance has of it."""
+        if plan.reusable_tokens and plan.conversation not in instance.had:
+            return replace(plan, reusable_tokens=plan.shared_tokens if instance.had else 0)
+        return plan
+
+    def _chosen(self, plan: PlannedRequest) -> _Instance:
+        ready = self._ready
+        match self._router:
+            case "round-robin":
+                return ready[next(self._turn) % len(ready)]
+            case "random":
+                return ready[int(self._random.integers(len(ready)))]
+            case "two-choices":
+                return min((ready[int(i)] for i in self._random.integers(len(ready), size=2)), key=_requests)
+            case "session" if plan.conversation in self._home and self._home[plan.conversation] in ready:
+                return self._home[plan.conversation]
+        first = next(self._turn) % len(ready)  # among equals in turn
+        return min((ready[(first + i) % len(ready)] for i in range(len(ready))), key=_requests)
+
+    def _go_on(self, instance: _Instance) -> None:
+        """Begin its next steps, or expect the end of those under way, which may have moved."""
+        server = instance.server
+        if server.ends is None and server.busy:
+            server.begin()
+        if server.ends is not None and server.ends != instance.due:
+            instance.due = server.ends
+            self._at(server.ends, lambda moment: self._finish(instance, moment))
+
+    def _finish(self, instance: _Instance, moment: float) -> None:
+        if instance.due != moment:
+            return  # the steps were cut short, or the instance failed
+        instance.due = _NEVER
+        for request in instance.server.finish():
+            self._answered.append(request)
+            self._last = max(self._last, request.end)
+            if follower := self._followers.get(request.plan.index):
+                heapq.heappush(self._turns, (request.end + follower.think_s, follower.index, follower))
+        if instance in self._stopping and not instance.server.busy:
+            self._stop(instance, moment)
+        else:
+            self._go_on(instance)
+
+    # Instances
+
+    def _add(self, moment: float, paid_from: float) -> None:
+        number = next(self._numbers)
+        instance = _Instance(number, self._instances.make(number, moment), paid_from)
+        self._ready.append(instance)
+        if self._instances.fails_s < _NEVER:
+            self._at(moment + float(self._random.exponential(self._instances.fails_s)), lambda at: self._fail(instance, at))
+
+    def _start(self, moment: float) -> None:
+        self._starting += 1
+        self._paid_from.append(moment)
+
+        def ready(at: float) -> None:
+            self._starting -= 1
+            self._add(at, self._paid_from.popleft())
+            self._note(at)
+
+        self._at(moment + self._instances.start_up_s, ready)
+
+    def _fail(self, instance: _Instance, moment: float) -> None:
+        if instance not in self._ready:
+            return
+        self._lost += instance.server.in_flight
+        instance.due = _NEVER
+        self._ready.remove(instance)
+        self._paid_s += moment - instance.paid_from
+        self._start(moment)
+        self._note(moment)
+
+    def _stop(self, instance: _Instance, moment: float) -> None:
+        """It has answered all that it had."""
+        self._stopping.remove(instance)
+        self._paid_s += moment - instance.paid_from
+
+    def _look(self, moment: float) -> None:
+        """Compare what came since the last look with what there is, and change the number of instances."""
+        scaling = self._instances.scaling
+        assert scaling
+        there = len(self._ready) + self._starting
+        wanted = scaling.wanted(self._came / scaling.every_s, there)
+        self._came = 0
+        for _ in range(wanted - there):
+            self._start(moment)
+        for instance in sorted(self._ready, key=_requests)[: max(0, there - wanted)]:
+            self._ready.remove(instance)
+            self._stopping.append(instance)
+            if not instance.server.busy:
+                self._stop(instance, moment)
+        self._note(moment)
+        if self._next_s() < _NEVER:
+            self._at(moment + scaling.every_s, self._look)
+
+    def _note(self, moment: float) -> None:
+        ready = len(self._ready)
+        self._history.append((moment, ready, ready + self._starting))
+
+
+def _requests(instance: _Instance) -> int:
+    return instance.server.in_flight

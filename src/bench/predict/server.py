@@ -1,0 +1,366 @@
+"""A server whose steps take a known time: the scheduler of continuous batching, step by step where prompts are computed, in jumps where
+nothing changes but the length of what is decoded.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bench.load.schedule import PlannedRequest
+from bench.predict.noise import Drawn, Noise
+from bench.predict.state import Limits, Request, State
+from bench.predict.step_time import StepTime
+
+__all__ = ["ReplayedServer", "Seen"]
+
+_FAR = 1 << 60
+
+
+@dataclass
+class Seen:
+    """What a server has seen: requests at once, tokens of one request, and of a step, at most; prompt tokens that its prefix cache
+    served; the fewest free blocks; seconds that requests have waited, added up; and those that can never fit, by their indices.
+    """
+
+    running: int = 0
+    context: int = 0
+    tokens: int = 0
+    cached: int = 0
+    free: int = 0
+    waited_s: float = 0.0
+    refused: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """Steps that are under way, all alike but for the length of what is decoded.
+
+    Attributes:
+        ends: when the last of them does (s). seconds: of all of them without noise, took: with it. base, slope: seconds of the first
+            of several, and by how much longer each further one is. chunks: of prompts, in a single one.
+    """
+
+    began: float
+    ends: float
+    steps: int
+    seconds: float
+    took: float
+    base: float = 0.0
+    slope: float = 0.0
+    chunks: tuple[tuple[Request, int], ...] = ()
+
+    def cut(self, moment: float) -> _Begun:
+        """As many of them as have begun by a moment."""
+        stretched = self.took / self.seconds if self.seconds else 1.0
+        steps = min(self.steps, _steps_until((moment - self.began) / stretched, self.base, self.slope))
+        if steps == self.steps:
+            return self
+        seconds = _seconds(steps, self.base, self.slope)
+        return replace(self, steps=steps, seconds=seconds, took=seconds * stretched, ends=self.began + seconds * stretched)
+
+
+class ReplayedServer:
+    """A server that is replayed.
+
+    `offer` a request, `begin` the next steps, and `finish` them when their time has come.
+
+    Attributes:
+        seen: so far.
+    """
+
+    def __init__(self, limits: Limits, step: StepTime, noise: Noise | None = None, seed: int = 1, *, now: float = 0.0) -> None:
+        self._limits, self._step, self._noise = limits, step, noise or Noise()
+        self._normal = Drawn(np.random.default_rng(seed))
+        self._state = State(limits, now=now, free=(limits.blocks or 1) - 1, phases=[0] * limits.block_size)
+        self._begun: _Begun | None = None
+        self._ended: list[Request] = []
+        self.seen = Seen(free=self._state.free)
+
+    @property
+    def now(self) -> float:
+        """Its clock: the end of the last step (s)."""
+        return self._state.now
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has any request."""
+        return bool(self._state.running or self._state.waiting)
+
+    @property
+    def ends(self) -> float | None:
+        """When the steps under way end (s); None where none are."""
+        return self._begun.ends if self._begun else None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that it has, running or waiting."""
+        return len(self._state.running) + len(self._state.waiting)
+
+    def wait_until(self, moment: float) -> None:
+        """Let time pass in which there is nothing to do."""
+        self._state.now = max(self._state.now, moment)
+
+    def offer(self, plan: PlannedRequest, sent: float, comes: float | None = None) -> bool:
+        """A request comes; False where it can never fit, and is refused.
+
+        Args:
+            sent: by the client (s). comes: here, where steps under way are cut short if it could be admitted; None: between two steps.
+        """
+        request = Request(plan, sent, left=self._to_compute(plan))
+        request.start = plan.prompt_tokens - request.left
+        if self._limits.blocks is not None and self._blocks(plan.prompt_tokens + plan.output_tokens) > self._limits.blocks - 1:
+            self.seen.refused.append(plan.index)
+            return False
+        self.seen.cached += request.start
+        first = not self._state.waiting
+        self._state.waiting.append(request)
+        if comes is None:
+            return True
+        if self._begun is None:
+            self.wait_until(comes)
+        elif first and not self._begun.chunks and len(self._state.running) < self._limits.sequences:
+            self._begun = self._begun.cut(comes)
+        return True
+
+    def begin(self, until: float = math.inf) -> float:
+        """Begin a step with prompts in it, or as many steps without as nothing else changes; returns when they end (s).
+
+        Args:
+            until: moment at which the next request comes, as far as it is known.
+        """
+        state, limits = self._state, self._limits
+        if limits.blocks is not None:
+            self._make_room()
+        budget = limits.tokens - state.decodes
+        kept = state.phases[state.steps % limits.block_size]  # for the decodes of this step
+        chunks: list[tuple[Request, int]] = []
+        for request in state.prefilling:
+            if budget <= 0:
+                break
+            chunks.append((request, min(request.left, budget)))
+            budget -= chunks[-1][1]
+        while state.waiting and budget > 0 and len(state.running) < limits.sequences:
+            request = state.waiting[0]
+            if limits.blocks is not None:
+                need = self._blocks(request.start + request.left)
+                if need > state.free - kept:
+                    break
+                state.free -= need
+                request.blocks = need
+            state.waiting.popleft()
+            if math.isnan(request.admitted):
+                request.admitted = state.now
+                request.spent.enter("own_prompt", state.now, state.prompts_s)
+            state.running[request.plan.index] = request
+            state.prefilling.append(request)
+            chunks.append((request, min(request.left, budget)))
+            budget -= chunks[-1][1]
+        self.seen.running = max(self.seen.running, len(state.running))
+        self.seen.free = min(self.seen.free, state.free)
+        self._begun = self._prompts(chunks) if chunks else self._jump(until)
+        return self._begun.ends
+
+    def finish(self) -> list[Request]:
+        """The steps under way are done; returns the requests that ended with them."""
+        begun, self._begun = self._begun, None
+        if begun is None:
+            raise AssertionError("no step is under way")
+        state, self._ended = self._state, []
+        self._take_blocks(begun.steps)
+        self.seen.waited_s += len(state.waiting) * begun.took
+        state.now = begun.ends
+        state.steps += begun.steps
+        if begun.chunks:
+            self._share_out(begun)
+        state.context += begun.steps * state.decodes
+        self._end_those_that_are_done()
+        if begun.chunks:
+            self._computed(begun.chunks)
+        return self._ended
+
+    def _prompts(self, chunks: list[tuple[Request, int]]) -> _Begun:
+        state = self._state
+        prefill = sum(tokens for _, tokens in chunks)
+        attended = sum(tokens * (request.start + tokens / 2) for request, tokens in chunks)
+        firsts = sum(tokens == request.left for request, tokens in chunks)
+        self.seen.tokens = max(self.seen.tokens, state.decodes + prefill)
+        seconds = self._step.seconds(
+            decodes=state.decodes, firsts=firsts, prefill=prefill, context=state.context, attended=attended
+        )
+        took = self._with_noise(seconds, 1)
+        return _Begun(state.now, state.now + took, 1, seconds, took, chunks=tuple(chunks))
+
+    def _computed(self, chunks: tuple[tuple[Request, int], ...]) -> None:
+        state = self._state
+        finished = [request for request, tokens in chunks if tokens == request.left]
+        for request, tokens in chunks:
+            request.left -= tokens
+            request.start += tokens
+        state.prefilling = [request for request in state.prefilling if request.left]
+        for request in finished:
+            request.done += 1
+            if math.isnan(request.first):
+                request.first = state.now
+            request.spent.enter("decode", state.now, state.prompts_s)
+            self.seen.context = max(self.seen.context, request.plan.prompt_tokens + request.plan.output_tokens)
+            self._decode(request)
+
+    def _share_out(self, begun: _Begun) -> None:
+        """What prompts added to a step, to each by its tokens."""
+        state, bare = self._state, 0.0
+        if state.decodes:
+            bare = self._step.seconds(decodes=state.decodes, firsts=0, prefill=0, context=state.context, attended=0.0)
+        added = begun.took * max(0.0, 1 - bare / begun.seconds) if begun.seconds else 0.0
+        state.prompts_s += added
+        prefill = sum(tokens for _, tokens in begun.chunks)
+        for request, tokens in begun.chunks:
+            request.spent.computes(added * tokens / prefill)
+
+    def _decode(self, request: Request) -> None:
+        """Let a request whose prompt is computed go on; its first token (or the one after a preemption) is there."""
+        state, left = self._state, request.plan.output_tokens - request.done
+        if left <= 0:
+            self._end(request)
+            return
+        request.ends = state.steps + left
+        request.base = request.start - state.steps
+        state.decodes += 1
+        state.context += request.start
+        state.phases[-request.base % self._limits.block_size] += 1
+        heapq.heappush(state.ends, (request.ends, request.plan.index, request.epoch))
+
+    def _jump(self, until: float) -> _Begun:
+        state = self._state
+        if not state.decodes:  # nothing can be admitted, and nothing runs: cannot happen, as what never fits is refused
+            raise AssertionError("a replay stands still")
+        steps = self._until_an_end()
+        if self._limits.blocks is not None:
+            steps = min(steps, self._until_a_block_is_missing())
+        base = self._step.seconds(decodes=state.decodes, firsts=0, prefill=0, context=state.context, attended=0.0)
+        slope = self._step.context_s * state.decodes
+        if math.isfinite(until):
+            steps = min(steps, _steps_until((until - state.now) / self._noise.run, base, slope))
+        self.seen.tokens = max(self.seen.tokens, state.decodes)
+        seconds = _seconds(steps, base, slope)
+        took = self._with_noise(seconds, steps)
+        return _Begun(state.now, state.now + took, steps, seconds, took, base, slope)
+
+    def _until_an_end(self) -> int:
+        state = self._state
+        while True:
+            ends, index, epoch = state.ends[0]
+            request = state.running.get(index)
+            if request is not None and request.epoch == epoch:
+                return max(1, ends - state.steps)
+            heapq.heappop(state.ends)
+
+    def _end_those_that_are_done(self) -> None:
+        state = self._state
+        while state.ends and state.ends[0][0] <= state.steps:
+            _, index, epoch = heapq.heappop(state.ends)
+            request = state.running.get(index)
+            if request is None or request.epoch != epoch:
+                continue
+            self._leave_decodes(request)
+            request.done = request.plan.output_tokens
+            self._end(request)
+
+    def _leave_decodes(self, request: Request) -> None:
+        state = self._state
+        state.decodes -= 1
+        state.context -= request.base + state.steps
+        state.phases[-request.base % self._limits.block_size] -= 1
+
+    def _end(self, request: Request) -> None:
+        state = self._state
+        del state.running[request.plan.index]
+        state.free += request.blocks
+        request.end = state.now
+        request.spent.enter("decode", state.now, state.prompts_s)
+        self._ended.append(request)
+
+    def _with_noise(self, seconds: float, steps: int) -> float:
+        """The seconds that so many steps take, with their noise."""
+        noise = self._noise
+        seconds *= noise.run
+        if noise.step:
+            seconds *= math.exp(noise.step / math.sqrt(steps) * self._normal.normal())
+        if noise.stalls_per_s and self._normal.uniform() < -math.expm1(-noise.stalls_per_s * seconds):
+            seconds -= noise.stall_s * math.log(1 - self._normal.uniform())
+        return seconds
+
+    # Blocks
+
+    def _to_compute(self, plan: PlannedRequest) -> int:
+        if not self._limits.cached:
+            return plan.prompt_tokens
+        size = self._limits.block_size
+        return plan.prompt_tokens - min(plan.reusable_tokens, plan.prompt_tokens - 1) // size * size
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self._limits.block_size)
+
+    def _make_room(self) -> None:
+        """Where decodes need more blocks in the next step than are free, those that were admitted last give theirs up."""
+        state = self._state
+        while state.phases[state.steps % self._limits.block_size] > state.free:
+            index, request = next(reversed(state.running.items()))
+            del state.running[index]
+            if request in state.prefilling:
+                state.prefilling.remove(request)
+            else:
+                self._leave_decodes(request)
+                request.done = request.plan.output_tokens - (request.ends - state.steps)
+            state.free += request.blocks
+            request.blocks = 0
+            request.epoch += 1
+            request.preemptions += 1
+            request.spent.enter("preempted", state.now, state.prompts_s)
+            request.left, request.start = request.plan.prompt_tokens + request.done, 0
+            state.waiting.appendleft(request)
+
+    def _until_a_block_is_missing(self) -> int:
+        """Steps whose blocks are free."""
+        state, size = self._state, self._limits.block_size
+        cycles = state.free // state.decodes
+        left, steps = state.free - cycles * state.decodes, cycles * size
+        for ahead in range(size):
+            left -= state.phases[(state.steps + steps + ahead) % size]
+            if left < 0:
+                return max(1, steps + ahead)
+        return steps + size
+
+    def _take_blocks(self, steps: int) -> None:
+        """Give the decodes the blocks of so many steps."""
+        state, size = self._state, self._limits.block_size
+        if self._limits.blocks is None:
+            return
+        whole, rest = divmod(steps, size)
+        for request in state.running.values():
+            if request.left:
+                continue
+            phase = -request.base % size
+            ahead = (phase - state.steps) % size
+            taken = whole + (1 if ahead < rest else 0)
+            request.blocks += taken
+            state.free -= taken
+        self.seen.free = min(self.seen.free, state.free)
+
+
+def _seconds(steps: int, base: float, slope: float) -> float:
+    """Of so many steps, the first of `base` seconds and each further one `slope` longer."""
+    return steps * base + slope * steps * (steps - 1) / 2
+
+
+def _steps_until(seconds: float, base: float, slope: float) -> int:
+    """The fewest steps that last so long, the first of `base` seconds and each further one `slope` longer."""
+    if seconds <= 0:
+        return 1
+    if slope <= 0:
+        return max(1, math.ceil(seconds / base)) if base > 0 else _FAR
+    half = base - slope / 2
+    return max(1, math.ceil((-half + math.sqrt(half * half + 2 * slope * seconds)) / slope))

@@ -1,0 +1,117 @@
+"""Requests whose rate changes over a day."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from bench.errors import BenchError
+from bench.load.schedule import PlannedRequest, schedule
+from bench.study import Workload
+
+__all__ = ["DAY_S", "Traffic", "read_traffic", "sine"]
+
+DAY_S = 86_400.0
+_POINTS = 288  # of a sine: every five minutes of a day
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """A rate over time.
+
+    Attributes:
+        moments: rising (s). rates: requests/s (conversations/s) at each; straight lines between them.
+    """
+
+    moments: tuple[float, ...]
+    rates: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        """From the first moment to the last."""
+        return self.moments[-1] - self.moments[0]
+
+    @property
+    def peak(self) -> float:
+        """Highest rate."""
+        return max(self.rates)
+
+    @property
+    def requests(self) -> float:
+        """That are expected in all."""
+        return float(self._expected()[-1])
+
+    def scaled(self, share: float) -> Traffic:
+        """A share of it (0–1)."""
+        return Traffic(self.moments, tuple(share * rate for rate in self.rates))
+
+    def busiest(self, seconds: float) -> Traffic:
+        """So much of it about its peak."""
+        at = self.moments[self.rates.index(self.peak)]
+        begin = max(self.moments[0], min(at - seconds / 2, self.moments[-1] - seconds))
+        moments = np.unique(
+            [begin, *(m for m in self.moments if begin < m < begin + seconds), min(begin + seconds, self.moments[-1])]
+        )
+        rates = np.interp(moments, self.moments, self.rates)
+        return Traffic(tuple((moments - begin).tolist()), tuple(rates.tolist()))
+
+    def plans(self, workload: Workload, seed: str) -> list[PlannedRequest]:
+        """Its requests: as many as are expected, with the workload's lengths, turns and gaps; their pattern is bent by the rate.
+
+        Source: time rescaling of a point process (Daley and Vere-Jones, An Introduction to the Theory of Point Processes, 7.4).
+        """
+        count = max(1, round(self.requests))
+        workload = workload.model_copy(update={"num_requests": count, "duration_s": None, "step": None, "ramp": None})
+        expected = self._expected()
+        fine = np.linspace(self.moments[0], self.moments[-1], max(2, 100 * len(self.moments)))
+        so_far = np.interp(fine, self.moments, self.rates)
+        so_far = np.concatenate([[0.0], np.cumsum((so_far[1:] + so_far[:-1]) / 2 * np.diff(fine))])
+        so_far *= expected[-1] / so_far[-1] if so_far[-1] else 1.0
+
+        plans = schedule(workload, 1.0, seed)
+        due = iter(np.interp([plan.due_s for plan in plans if plan.due_s is not None], so_far, fine).tolist())
+        return [plan if plan.due_s is None else replace(plan, due_s=next(due)) for plan in plans]
+
+    def _expected(self) -> np.ndarray:
+        """Requests until each moment."""
+        moments, rates = np.array(self.moments), np.array(self.rates)
+        return np.concatenate([[0.0], np.cumsum((rates[1:] + rates[:-1]) / 2 * np.diff(moments))])
+
+
+def sine(peak: float, trough: float, seconds: float = DAY_S) -> Traffic:
+    """A day that begins and ends with its lowest rate, with its peak in the middle."""
+    moments = [seconds * i / _POINTS for i in range(_POINTS + 1)]
+    return Traffic(
+        tuple(moments), tuple(trough + (peak - trough) * (1 - math.cos(2 * math.pi * m / seconds)) / 2 for m in moments)
+    )
+
+
+def read_traffic(file: Path) -> Traffic:
+    """Of a CSV file with the columns `seconds` and `requests_per_s`.
+
+    Raises:
+        BenchError: it cannot be read, or has no two moments in their order.
+    """
+    try:
+        with file.open(newline="", encoding="utf-8") as lines:
+            rows = [(float(row["seconds"]), float(row["requests_per_s"])) for row in csv.DictReader(lines)]
+    except FileNotFoundError:
+        raise BenchError(f"{file}: no such file.") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise BenchError(f"{file}: not a CSV file of numbers with the columns seconds and requests_per_s ({error}).") from None
+    moments, rates = zip(*rows, strict=True) if rows else ((), ())
+    rising = all(a < b for a, b in pairwise(moments))
+    if (
+        len(rows) < 2
+        or not rising
+        or not all(0 <= rate < math.inf for rate in rates)
+        or not max(rates)
+        or not math.isfinite(moments[-1])
+    ):
+        raise BenchError(f"{file}: needs two rows or more with rising seconds, and rates of 0 or more, not all 0.")
+    return Traffic(tuple(moments), tuple(rates))

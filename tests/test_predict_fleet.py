@@ -1,0 +1,252 @@
+"""Fleets of replayed servers: against single replays, by brute force, and on step times that are planted."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bench.errors import BenchError
+from bench.load.schedule import PlannedRequest, schedule
+from bench.predict.calibrate import calibrate
+from bench.predict.carried import carried, rates_carried, within
+from bench.predict.ensemble import members
+from bench.predict.fleet import ROUTERS, Instances, Scaling, replay_fleet
+from bench.predict.replay import replay
+from bench.predict.server import ReplayedServer
+from bench.predict.state import Limits
+from bench.predict.traffic import Traffic, read_traffic, sine
+from bench.study import load_workload, parse_slo
+from tests.test_predict import LIMITS, TRUE, drawn, planned, training
+
+FULL = Limits(tokens=128, sequences=64, blocks=40, block_size=16)  # preempts
+COLUMNS = (
+    "sent_s",
+    "admitted_s",
+    "first_token_s",
+    "end_s",
+    "queue_s",
+    "own_prompt_s",
+    "other_prompts_s",
+    "preempted_s",
+    "decode_s",
+)
+
+
+def instances(number, limits=LIMITS, **options):
+    return Instances(lambda _, now: ReplayedServer(limits, TRUE, now=now), number, **options)
+
+
+def assert_same(found, truth):
+    assert found["index"].to_list() == truth["index"].to_list()
+    for column in COLUMNS:
+        assert found[column].to_numpy() == pytest.approx(truth[column].to_numpy(), abs=1e-6), column
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+@pytest.mark.parametrize("limits", [LIMITS, replace(LIMITS, sequences=4), FULL], ids=["plenty", "slots", "full"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_fleet_of_one_is_its_server(router, limits, seed):
+    plans = planned(drawn(60, seed=seed, rate=6.0))
+    found = replay_fleet(plans, instances(1, limits), router, overhead_s=0.001).requests.sort("index")
+    truth = replay(plans, limits, TRUE, overhead_s=0.001).requests.sort("index")
+    assert_same(found, truth)
+    assert found["preemptions"].to_list() == truth["preemptions"].to_list()
+
+
+def test_in_turn_each_has_every_third():
+    plans = planned(drawn(90, rate=12.0))
+    found = replay_fleet(plans, instances(3), "round-robin").requests.sort("index")
+    for number in range(3):
+        truth = replay(plans[number::3], LIMITS, TRUE).requests.sort("index")
+        assert_same(found.filter(found["instance"] == number), truth)
+
+
+def test_the_one_with_the_fewest_requests_is_chosen():
+    """By brute force, over what is in flight when each comes."""
+    table = replay_fleet(planned(drawn(300, rate=40.0)), instances(4), "least-requests").requests.sort("sent_s")
+    rows = table.select("sent_s", "end_s", "instance").rows()
+    assert len(rows) == 300
+    for i, (sent, _, chosen) in enumerate(rows):
+        there = [sum(end > sent for _, end, number in rows[:i] if number == each) for each in range(4)]
+        assert there[chosen] == min(there)
+    assert {number for *_, number in rows} == set(range(4))
+
+
+def test_fewest_of_all_beats_fewest_of_two_beats_any():
+    plans = planned(drawn(2000, rate=60.0))
+    slowest = {
+        router: replay_fleet(plans, instances(4, replace(LIMITS, sequences=8)), router).requests["queue_s"].quantile(0.99)
+        for router in ("least-requests", "two-choices", "random")
+    }
+    assert slowest["least-requests"] < slowest["two-choices"] < slowest["random"]
+
+
+def test_conversations_stay_where_their_prefix_is():
+    workload = load_workload(
+        {
+            "arrival": "poisson", "num_requests": 100, "prompt_tokens": 64, "output_tokens": 8,
+            "turns": {"count": 3, "new_tokens": 16, "think_s": 0.2},
+        },
+        source="test",
+    )  # fmt: skip
+    plans, cached = schedule(workload, 6.0, "s"), Limits(tokens=512, sequences=32, blocks=4000, block_size=16, cached=True)
+    turn = {plan.index: plan.conversation for plan in plans}
+    homes, firsts = {}, {}
+    for router in ("session", "round-robin"):
+        table = replay_fleet(plans, instances(3, cached), router).requests
+        assert table.height == 300
+        homes[router] = len({(turn[index], number) for index, number in table.select("index", "instance").rows()})
+        firsts[router] = (table["first_token_s"] - table["admitted_s"]).mean()
+    assert homes["session"] == 100
+    assert homes["round-robin"] > 200
+    assert firsts["session"] < firsts["round-robin"]
+
+
+def test_what_all_prompts_share_is_computed_once_an_instance():
+    workload = {
+        "arrival": "poisson",
+        "num_requests": 60,
+        "prompt_tokens": 160,
+        "output_tokens": 4,
+        "cache": "shared",
+        "shared_prefix": 0.5,
+    }
+    plans = schedule(load_workload(workload, source="test"), 0.5, "s")
+    seen = {}
+
+    def make(number, now):
+        seen[number] = ReplayedServer(Limits(512, 32, 4000, 16, cached=True), TRUE, now=now)
+        return seen[number]
+
+    replay_fleet(plans, Instances(make, 3), "round-robin")
+    assert [each.seen.cached for each in seen.values()] == [19 * 80] * 3
+
+
+def test_what_an_instance_had_is_lost_when_it_fails_and_another_takes_its_place():
+    plans = planned(drawn(400, rate=20.0))
+    found = replay_fleet(plans, instances(3, start_up_s=5.0, fails_s=8.0), "least-requests", seed=3)
+    assert found.lost > 0
+    assert found.requests.height + found.lost + found.refused == 400
+    assert min(ready for _, ready, _ in found.history) < 3
+    assert {paid for _, _, paid in found.history} == {3}
+    failed_at = next(moment for moment, ready, _ in found.history if ready < 3)
+    assert any(moment == pytest.approx(failed_at + 5.0) for moment, *_ in found.history)
+
+
+def test_what_never_fits_is_refused_by_all():
+    plans = [PlannedRequest(0, 0, 2000, 10, 0.0), PlannedRequest(1, 1, 20, 10, 0.1)]
+    found = replay_fleet(plans, instances(2, FULL), "round-robin")
+    assert (found.refused, found.requests["index"].to_list()) == (1, [1])
+
+
+def test_instances_follow_the_rate():
+    """Ten times the rate for ten minutes: the fleet grows to 70 % load within a look and a start, and shrinks again."""
+    traffic = Traffic((0.0, 600.0, 601.0, 1200.0, 1201.0, 1800.0), (1.0, 1.0, 10.0, 10.0, 1.0, 1.0))
+    workload = load_workload({"arrival": "poisson", "num_requests": 1, "prompt_tokens": 64, "output_tokens": 16}, source="test")
+    plans = traffic.plans(workload, "s")
+    assert len(plans) == pytest.approx(600 + 6000 + 600, rel=0.01)
+    scaling = Scaling(usable_rps=2.0)
+    found = replay_fleet(plans, instances(1, start_up_s=30.0, scaling=scaling), "least-requests")
+    assert found.requests.height == len(plans)
+
+    def ready_at(moment):
+        return [ready for at, ready, _ in found.history if at <= moment][-1]
+
+    assert (ready_at(590), ready_at(1790)) == (1, 1)
+    assert ready_at(600 + 60 + 30 + 61) == 8  # ⌈10 ÷ 2 ÷ 0.7⌉
+    last = float(found.requests["end_s"].max())
+    spans = zip(found.history, [*found.history[1:], (last, 0, 0)], strict=True)
+    paid = sum(there * max(0.0, min(end, last) - begin) for (begin, _, there), (end, _, _) in spans)
+    assert found.paid_s == pytest.approx(paid, rel=0.02)
+
+
+def test_the_band_is_kept_and_its_middle_aimed_at():
+    scaling = Scaling(usable_rps=2.0, least=2, most=20)
+    assert scaling.wanted(7.0, 5) == 5  # 70 %
+    assert scaling.wanted(8.5, 5) == 7  # 85 %
+    assert scaling.wanted(4.0, 5) == 3  # 40 %
+    assert (scaling.wanted(0.0, 5), scaling.wanted(1e3, 5)) == (2, 20)
+
+
+def test_traffic_has_its_rate_over_time():
+    day = sine(10.0, 2.0)
+    assert day.peak == 10.0
+    assert day.requests == pytest.approx(6.0 * 86_400, rel=1e-3)
+    hour = day.busiest(3600)
+    assert hour.seconds == pytest.approx(3600)
+    assert hour.requests == pytest.approx(10 * 3600, rel=0.01)
+    workload = load_workload({"arrival": "poisson", "num_requests": 1, "prompt_tokens": 8, "output_tokens": 2}, source="test")
+    due = np.array([plan.due_s for plan in day.scaled(0.05).plans(workload, "s")])
+    assert len(due) == pytest.approx(0.05 * 6 * 86_400, rel=0.01)
+    assert (np.diff(due) >= 0).all()
+    for begin, end in ((0, 21_600), (21_600, 43_200)):
+        moments = np.linspace(begin, end, 1000)
+        expected = 0.05 * np.trapezoid(np.interp(moments, day.moments, day.rates), moments)
+        assert ((due >= begin) & (due < end)).sum() == pytest.approx(expected, abs=5 * np.sqrt(expected))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "seconds,requests_per_s\n0,1\n", "seconds,requests_per_s\n0,1\n0,2\n", "seconds,requests_per_s\n0,0\n9,0\n", "s,r\n0,1\n9,2\n",
+     "seconds,requests_per_s\n0,-1\n9,2\n", "seconds,requests_per_s\n0,x\n9,2\n"],
+)  # fmt: skip
+def test_traffic_that_is_none_is_refused(tmp_path, text):
+    file = tmp_path / "day.csv"
+    file.write_text(text)
+    with pytest.raises(BenchError, match=r"day\.csv"):
+        read_traffic(file)
+
+
+def test_traffic_is_read(tmp_path):
+    file = tmp_path / "day.csv"
+    file.write_text("seconds,requests_per_s\n0,1\n3600,4.5\n")
+    assert read_traffic(file) == Traffic((0.0, 3600.0), (1.0, 4.5))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return calibrate(training(), LIMITS)
+
+
+def highest(plans_of, slos, low, high):
+    """The highest rate of the planted server, by its true step times and 3,000 requests."""
+    while high / low > 1.02:
+        middle = np.sqrt(low * high)
+        table = replay(plans_of(middle), LIMITS, TRUE).requests.sort("sent_s").slice(300)
+        good = all(within(table, slo).mean() >= slo.share for slo in slos)
+        low, high = (middle, high) if good else (low, middle)
+    return low
+
+
+@pytest.mark.parametrize("texts", [["ttft_p95=300ms"], ["tpot_p90=25ms"], ["ttft_p99=1s", "e2e_p50=800ms"]])
+def test_a_planted_limit_of_traffic_that_was_not_measured_is_found(model, texts):
+    workload = load_workload({"arrival": "poisson", "num_requests": 1, "prompt_tokens": 90, "output_tokens": 30}, source="test")
+    slos = [parse_slo(text) for text in texts]
+    rates = rates_carried(members(model, count=8), workload, slos)
+    found = carried(model, workload, slos, rates, LIMITS)
+    many = workload.model_copy(update={"num_requests": 3000})
+    truth = highest(lambda rate: schedule(many, rate, "truth"), slos, 0.5, 60.0)
+    assert found.rate.low * 0.95 <= truth <= found.rate.high * 1.05
+    assert found.rate.value == pytest.approx(truth, rel=0.15)
+    assert found.at.numbers["throughput_tokens_per_s"].value == pytest.approx(30 * found.rate.value, rel=0.05)
+
+
+def test_a_shared_queue_carries_more_than_one_alone(model):
+    workload = load_workload({"arrival": "poisson", "num_requests": 1, "prompt_tokens": 90, "output_tokens": 30}, source="test")
+    slos = [parse_slo("ttft_p95=150ms")]
+    alone, shared = (
+        float(np.median(rates_carried(members(model, count=2), workload, slos, instances=number, router="least-requests")))
+        for number in (1, 4)
+    )
+    assert shared > 1.05 * alone
+
+
+def test_limits_that_any_burst_meets_do_not_raise_the_rate_beyond_what_is_answered(model):
+    workload = load_workload({"arrival": "poisson", "num_requests": 1, "prompt_tokens": 90, "output_tokens": 30}, source="test")
+    (lax,), (strict,) = (
+        rates_carried(members(model, count=1), workload, [parse_slo(text)]) for text in ("ttft_p95=36000s", "ttft_p95=1ms")
+    )
+    (member,) = members(model, count=1)
+    all_at_once = replay(planned([(i, 90, 30, 0.0) for i in range(2000)]), LIMITS, member.step, noise=member.noise).requests
+    assert lax == pytest.approx(2000 / float(all_at_once["end_s"].max()), rel=0.05)
+    assert strict == 0.0
