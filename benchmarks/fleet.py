@@ -37,7 +37,7 @@ from benchmarks.replay import LIMITS, STEP, traffic
 from benchmarks.replay import carried as most_carried
 
 _TRUTH_REQUESTS = 20_000
-_ROUTERS: tuple[Router, ...] = ("round-robin", "two-choices", "least-requests")
+_ROUTERS: tuple[Router, ...] = ("round-robin", "power-of-two", "least-requests")
 
 
 def workload_of(engine: Engine) -> Workload:
@@ -145,7 +145,7 @@ def sampled() -> None:
 def speed() -> None:
     """How time and memory grow."""
     print("| router | instances | requests | seconds | requests/s replayed | peak memory |\n|---|--:|--:|--:|--:|--:|")
-    for router in ("two-choices", "least-requests"):
+    for router in ("power-of-two", "least-requests"):
         for number, count in ((1, 30_000), (16, 30_000), (256, 30_000), (16, 300_000)):
             *_, took, rate, memory = _alone(number, count, 0.8, router)
             print(f"| {router} | {number} | {count:,} | {took:.1f} | {rate:,.0f} | {memory:,.0f} MiB |", flush=True)

@@ -28,7 +28,7 @@ from bench.search import Aim, Answer, Budget, Found, Look, search
 from bench.search.chart import draw
 from bench.search.observation import GROWTH
 from bench.search.placing import lowest_load
-from bench.search.running import RunningServer
+from bench.search.running import RunningServer, ServerGone
 from bench.search.words import answer_text, look_text, why_text
 from bench.study import Slo, load_workload, parse_slo
 from bench.study.headers import same_server
@@ -62,7 +62,7 @@ def run(options: SimpleNamespace) -> None:
             print(f"{options.output_dir}: goes on from {len(known)} runs of the same load on the same server", file=sys.stderr)
         try:
             found = search(aim, Budget(options.max_runs, 60 * options.max_minutes), server.measure, known, report)
-        except BenchError as error:
+        except ServerGone as error:
             found = _until_now(server, aim, error)
             print(f"bench: {error}", file=sys.stderr)
     figure = draw(found, aim, options.output_dir / "limit")
@@ -81,7 +81,7 @@ def run(options: SimpleNamespace) -> None:
     sys.exit(_status(found.answer, options.at_least))
 
 
-def _until_now(server: RunningServer, aim: Aim, error: BenchError) -> Found:
+def _until_now(server: RunningServer, aim: Aim, error: ServerGone) -> Found:
     """What the runs show that were measured before the server was lost. Raises `error` where there are none."""
     known = server.known()
     if not known:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,23 +14,24 @@ from bench.cli.output import print_json, print_table, tracked
 from bench.cli.predict import measured_runs_of, what_if, workload_of
 from bench.errors import BenchError, shown_share
 from bench.predict.calibrate import Calibrated, calibrate
-from bench.predict.carried import Carried, carried, latency_longer, rates_carried, within
+from bench.predict.carried import Carried, carried, latency_longer, rates_carried, replayed, within
 from bench.predict.ensemble import Member, members, typical
 from bench.predict.fleet import FleetReplay, Instances, Scaling, replay_fleet
 from bench.predict.judge import self_judged
-from bench.predict.predict import ensemble_interval
+from bench.predict.predict import doubts, ensemble_interval, misfits
 from bench.predict.state import Limits
 from bench.predict.traffic import Traffic, read_traffic, sine
-from bench.records.calibration import Interval
+from bench.records.calibration import Doubt, Interval
 from bench.study import Slo, Workload, parse_slo
 from bench.words.predicted import METRIC_TITLES, REPORTED, doubt_text
 
 __all__ = ["run"]
 
-_MEMBERS = 20  # of the ensemble
-_TOGETHER, _FEWER_MEMBERS = 4, 10  # instances that stand for a fleet at its peak; members of their ensemble
-_REQUESTS, _FEWEST, _MOST = 1_000_000, 2, 16  # of a replay of all the traffic; instances that stand for the fleet
-_WINDOW_S = 3600.0
+_MEMBERS = 20  # of an ensemble
+_TOGETHER, _GAIN = 4, 2  # instances that stand for a larger fleet at its peak; times that one carries more there, at most
+_REQUESTS, _MOST_REQUESTS = 1_000_000, 3_000_000  # of a replay of all the traffic: so many, if few instances can stand for all
+_FEWEST, _MOST, _TO_SCALE = 2, 16, 8  # instances that stand for a fleet; and for one whose number changes
+_HOUR_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,9 @@ class _Day:
     """What traffic got from a fleet.
 
     Attributes:
-        least, most: instances that were ready. hours: that are paid for. within: share of the requests within all limits, lost ones
-            are not; worst: the same of the worst hour. meets: whether the SLOs' percentiles hold over all of it, and in each hour.
+        least, most: instances that were ready. hours: that are paid for. within: share of the requests within all limits, of which
+            lost ones are not; worst: the same of the worst hour. lost: share of them that was lost. meets: whether each hour met the
+            SLOs' percentiles. doubts: why not to rely on it.
     """
 
     name: str
@@ -49,41 +52,47 @@ class _Day:
     worst: float
     lost: float
     meets: bool
+    doubts: Sequence[Doubt] = field(default=())
 
 
 def run(options: SimpleNamespace) -> None:
     slos = [parse_slo(text) for text in options.slo]
     traffic = _traffic(options)
     workload = workload_of(options, "request_rate")
-    if workload.trace:
-        raise BenchError("--workload: a trace has a rate of its own; give lengths, and the rate with --traffic.")
+    if workload.step or workload.ramp:
+        raise BenchError("--workload: a step or ramp is traffic; give it as --traffic FILE, and leave it out of the workload.")
     runs, limits = measured_runs_of(options.results)
     fitted = calibrate(runs, limits)
     if fitted is None:
         raise BenchError(f"{options.results}: its valid runs show too few steps of the engine to calibrate a model.")
     limits = what_if(limits, options)
     model = self_judged(fitted, runs)
+    _refuse(list(misfits(model)), options)
     rates = rates_carried(tracked(members(model, limits, count=_MEMBERS), "One instance"), workload, slos)
     if not min(rates):
+        _refuse(list(doubts(model, [replayed(typical(model, limits), workload, slos, 1e-3)], limits)), options)
         raise BenchError(f"no rate is surely within {' and '.join(map(str, slos))}: even a request alone may take longer.")
     alone = carried(model, workload, slos, rates, limits)
-    if alone.at.doubts:
-        for doubt in alone.at.doubts:
-            print(f"Not predicted: {doubt_text(doubt)}.")
-        raise SystemExit(1)
-    together = _together(model, limits, workload, slos, options)
+    _refuse(alone.at.doubts, options)
+    number, together = _together(model, limits, workload, slos, traffic.peak, alone.rate, options)
+    at = replayed(typical(model, limits), workload, slos, together.high, instances=number, router=options.router)
+    _refuse(list(doubts(model, [at], limits)), options)
     needed = Interval(*(math.ceil(traffic.peak / rate - 1e-9) for rate in (together.value, together.high, together.low)))
-    days = [] if traffic.seconds < _WINDOW_S else _days(model, limits, workload, slos, traffic, needed, together, options)
+    days, notes = (
+        ([], []) if traffic.seconds < _HOUR_S else _days(model, limits, workload, slos, traffic, needed, together, options)
+    )
     result = {
         "slos": options.slo,
         "peak_rps": traffic.peak,
         "router": options.router,
         "alone_rps": vars(alone.rate),
         "alone_there": {name: vars(interval) for name, interval in alone.at.numbers.items()},
+        "together": number,
         "together_rps": vars(together),
         "instances": vars(needed),
-        "safety_factor": _safety(needed, traffic, alone),
-        "traffic": [asdict(day) for day in days],
+        "safety_factor": (needed.high + 1) / max(1, math.ceil(traffic.peak / alone.rate.value - 1e-9)),
+        "traffic": [asdict(day) | {"doubts": [doubt_text(doubt) for doubt in day.doubts]} for day in days],
+        "notes": notes,
     }
     if options.json:
         print_json(result)
@@ -91,28 +100,60 @@ def run(options: SimpleNamespace) -> None:
         _print(result, needed, alone, together, days, workload, options)
 
 
+def _refuse(found: Sequence[Doubt], options: SimpleNamespace) -> None:
+    """End where there is a reason not to predict."""
+    why = [doubt_text(doubt) for doubt in found]
+    if not why:
+        return
+    if options.json:
+        print_json({"refused_because": why})
+    else:
+        print("\n".join(f"Not predicted: {text}." for text in why))
+    raise SystemExit(1)
+
+
 def _traffic(options: SimpleNamespace) -> Traffic:
     if (options.traffic is None) == (options.peak_rps is None):
         raise BenchError("Give --peak-rps, the requests/s of the busiest moment, or --traffic FILE.")
     if options.traffic is not None:
-        return read_traffic(options.traffic)
-    trough = options.trough_rps
-    if trough is None:
+        if options.trough_rps is not None:
+            raise BenchError("--trough-rps belongs to --peak-rps; --traffic has its own.")
+        found = read_traffic(options.traffic)
+        if found.seconds < _HOUR_S:
+            raise BenchError(f"--traffic {options.traffic}: lasts {found.seconds:g} s; an hour is the least.")
+        return found
+    if options.trough_rps is None:
+        for name, given in (("fail-every", options.fail_every), ("price-per-hour", options.price_per_hour)):
+            if given is not None:
+                raise BenchError(f"--{name} needs a course of traffic: --trough-rps or --traffic.")
         return Traffic((0.0, 1.0), (options.peak_rps, options.peak_rps))
-    if trough > options.peak_rps:
-        raise BenchError(f"--trough-rps {trough:g} is above --peak-rps {options.peak_rps:g}.")
-    return sine(options.peak_rps, trough)
+    if options.trough_rps > options.peak_rps:
+        raise BenchError(f"--trough-rps {options.trough_rps:g} is above --peak-rps {options.peak_rps:g}.")
+    return sine(options.peak_rps, options.trough_rps)
 
 
-def _together(model: Calibrated, limits: Limits, workload: Workload, slos: list[Slo], options: SimpleNamespace) -> Interval:
-    """Requests/s of one of several behind the router."""
-    ensemble = tracked(members(model, limits, count=_FEWER_MEMBERS), f"{_TOGETHER} behind {options.router}")
-    return ensemble_interval(rates_carried(ensemble, workload, slos, instances=_TOGETHER, router=options.router))
-
-
-def _safety(needed: Interval, traffic: Traffic, alone: Carried) -> float:
-    """Instances that are surely enough, with one failed, by what `bench size` would take without a safety factor."""
-    return (needed.high + 1) / max(1, math.ceil(traffic.peak / alone.rate.value - 1e-9))
+def _together(
+    model: Calibrated,
+    limits: Limits,
+    workload: Workload,
+    slos: list[Slo],
+    peak: float,
+    alone: Interval,
+    options: SimpleNamespace,
+) -> tuple[int, Interval]:
+    """Requests/s of one of several behind the router: of as many as the peak takes, or of four that stand for more."""
+    if peak <= alone.value:
+        return 1, alone
+    number = 2 if peak <= _TOGETHER * _GAIN * alone.value else _TOGETHER
+    while True:
+        ensemble = tracked(members(model, limits, count=_MEMBERS), f"{number} behind {options.router}")
+        rates = rates_carried(ensemble, workload, slos, instances=number, router=options.router)
+        if not min(rates):
+            raise BenchError(f"no rate is surely within the SLOs of {number} instances behind {options.router}.")
+        found = ensemble_interval(rates)
+        if number == _TOGETHER or number * found.value >= peak:
+            return number, found
+        number += 1
 
 
 # All the traffic
@@ -127,43 +168,56 @@ def _days(
     needed: Interval,
     together: Interval,
     options: SimpleNamespace,
-) -> list[_Day]:
-    """A fixed fleet, and one that follows the traffic: a few instances stand for all, with their share of the traffic."""
-    member = typical(model, limits)
-    number = int(needed.high)
-    few = min(number, max(_FEWEST, min(_MOST, round(_REQUESTS * number / traffic.requests))))
+) -> tuple[list[_Day], list[str]]:
+    """A fixed fleet, and one that follows the traffic, as far as they can be replayed; and notes on what cannot.
+
+    A few instances stand for all, with their share of the traffic.
+    """
+    member, number = typical(model, limits), int(needed.high)
+    requests = traffic.requests * (workload.turns.count if workload.turns else 1)
+    few = min(number, max(_FEWEST, min(_MOST, round(_REQUESTS * number / requests))))
     share = few / number
+    if requests * share > _MOST_REQUESTS:
+        return [], [
+            f"The traffic was not replayed: {few} instances get {requests * share:,.0f} requests of it. Give shorter traffic."
+        ]
+    if options.fail_every is not None and few < number:
+        return [], [f"Failures were not replayed: {few} instances cannot stand for the {number} of the fleet there."]
+    notes = [f"{few} instances, with their share of the traffic, stand for {number}."] if few < number else []
     plans = traffic.scaled(share).plans(workload, "traffic")
-    fails_s = math.inf if options.fail_every is None else 3600 * options.fail_every
-    fixed = Instances(member.server, few, options.start_up, fails_s)
-    first = max(1, round(few * traffic.rates[0] / traffic.peak))
-    follows = Instances(member.server, first, options.start_up, fails_s, Scaling(together.value))
+    fails_s = math.inf if options.fail_every is None else _HOUR_S * options.fail_every
+    fleets = [("fixed", Instances(member.server, few, options.start_up, fails_s))]
+    if few in (number, *range(_TO_SCALE, _MOST + 1)):
+        first = max(1, math.ceil(few * traffic.rates[0] / traffic.peak))
+        fleets.append(("autoscaled", Instances(member.server, first, options.start_up, fails_s, Scaling(together.value))))
+    else:
+        notes.append(f"Autoscaling was not replayed: {few} instances are too few to stand for {number} whose number changes.")
     found = []
-    for name, instances in tracked([("fixed", fixed), ("follows the load", follows)], "All the traffic"):
-        replayed = replay_fleet(plans, instances, options.router, overhead_s=member.overhead_s)
-        found.append(_day(name, replayed, member, slos, share))
-    return found
+    for name, instances in tracked(fleets, "All the traffic"):
+        replay = replay_fleet(plans, instances, options.router, overhead_s=member.overhead_s, until_s=traffic.seconds)
+        found.append(_day(name, replay, member, slos, share, list(doubts(model, [replay], limits))))
+    return found, notes
 
 
-def _day(name: str, replayed: FleetReplay, member: Member, slos: list[Slo], share: float) -> _Day:
-    table = replayed.requests
+def _day(name: str, replay: FleetReplay, member: Member, slos: list[Slo], share: float, why_not: list[Doubt]) -> _Day:
+    table, lost = replay.requests, np.array(replay.lost_s) // _HOUR_S
     each = [within(table, slo, latency_longer(member, slo)).fill_null(value=True).to_numpy() for slo in slos]
     both = np.logical_and.reduce(each)
-    hour = (table["sent_s"].to_numpy() // _WINDOW_S).astype(int)
-    hours = [hour == number for number in np.unique(hour)]
-    # Requests that are lost are taken to be spread as all others are.
-    kept = 1 - replayed.lost / max(1, table.height + replayed.lost)
-    meets = all(kept * good[of].mean() >= slo.share for slo, good in zip(slos, each, strict=True) for of in hours)
-    ready = [number / share for _, number, _ in replayed.history]
+    hour = table["sent_s"].to_numpy() // _HOUR_S
+    hours = [(hour == number, int((lost == number).sum())) for number in np.unique(np.concatenate([hour, lost]))]
+    ready = [number / share for _, number, _ in replay.history]
     return _Day(
         name,
         least=round(min(ready)),
         most=round(max(ready)),
-        hours=replayed.paid_s / 3600 / share,
-        within=float(kept * both.mean()),
-        worst=float(kept * min(both[of].mean() for of in hours)),
-        lost=1 - kept,
-        meets=bool(meets),
+        hours=replay.paid_s / _HOUR_S / share,
+        within=float(both.sum() / max(1, len(both) + len(lost))),
+        worst=min((float(both[of].sum() / (of.sum() + gone)) for of, gone in hours), default=1.0),
+        lost=len(lost) / max(1, len(both) + len(lost)),
+        meets=all(
+            good[of].sum() >= slo.share * (of.sum() + gone) for slo, good in zip(slos, each, strict=True) for of, gone in hours
+        ),
+        doubts=why_not,
     )
 
 
@@ -178,7 +232,6 @@ def _print(
 ) -> None:
     unit = "conversations/s" if workload.turns else "requests/s"
     print(f"Predicted, with 90 % intervals, within {' and '.join(str(parse_slo(text)) for text in options.slo)}:\n")
-    count = f"{needed.value:,.0f} ({needed.low:,.0f} to {needed.high:,.0f})"
     rows = [
         [f"one instance alone carries, {unit}", _shown(alone.rate)],
         *(
@@ -186,22 +239,33 @@ def _print(
             for name in REPORTED
             if name in alone.at.numbers
         ),
-        [f"one of {_TOGETHER} behind a router ({options.router}), {unit}", _shown(together)],
-        [f"instances for {result['peak_rps']:,.4g} {unit}", count],
-        ["surely enough, and one of them may fail", f"{needed.high + 1:,.0f}"],
-        ["the safety factor that this comes to", f"{result['safety_factor']:.2f}"],
+    ]
+    if result["together"] > 1:
+        rows.append([f"one of {result['together']} behind a router ({options.router}), {unit}", _shown(together)])
+    rows += [
+        [f"instances for {result['peak_rps']:,.4g} {unit}", f"{needed.value:,.0f} ({needed.low:,.0f} to {needed.high:,.0f})"],
+        ["enough even if one fails (N + 1)", f"{needed.high + 1:,.0f}"],
+        ["equivalent safety factor of bench size", f"{result['safety_factor']:.2f}"],
     ]
     print_table(rows, head=False)
     if days:
         price = options.price_per_hour
-        head = ["fleet", "instances", "instance-hours", "within all limits", "in the worst hour", "SLOs met in each hour"]
         print(f"\nAll the traffic, {options.start_up:g} s to start an instance:\n")
-        rows = [head + (["USD"] if price else [])]
-        for day in days:
-            instances = f"{day.least:,}" if day.least == day.most else f"{day.least:,} to {day.most:,}"
-            cells = [day.name, instances, f"{day.hours:,.0f}", shown_share(day.within, 2), shown_share(day.worst, 2)]
-            rows.append([*cells, "yes" if day.meets else "no", *([f"{day.hours * price:,.2f}"] if price else [])])
-        print_table(rows)
+        head = ["fleet", "instances", "instance-hours", "within all limits", "in the worst hour", "SLOs met in each hour"]
+        print_table([head + (["USD"] if price else []), *(_row(day, price) for day in days)])
+    for day in days:
+        for doubt in day.doubts:
+            print(f"\nNot predicted, {day.name}: {doubt_text(doubt)}.")
+    for note in result["notes"]:
+        print(f"\n{note}")
+
+
+def _row(day: _Day, price: float | None) -> list[str]:
+    instances = f"{day.least:,}" if day.least == day.most else f"{day.least:,} to {day.most:,}"
+    shares = ["–"] * 3
+    if not day.doubts:
+        shares = [shown_share(day.within, 2), shown_share(day.worst, 2), "yes" if day.meets else "no"]
+    return [day.name, instances, f"{day.hours:,.0f}", *shares, *([f"{day.hours * price:,.2f}"] if price else [])]
 
 
 def _shown(interval: Interval) -> str:

@@ -23,7 +23,7 @@ class Architecture(Strict):
     kv_heads: Count = Field(description="Key/value heads: as many as `heads` is MHA, 1 is MQA, anything between is GQA.")
     head_dim: Count = Field(description="Width of one head.")
     intermediate_size: Count = Field(description="Width of the gated MLP.")
-    vocabulary: Annotated[int, Field(ge=320, le=10_000_000)] = Field(
+    vocabulary: Annotated[int, Field(ge=160, le=10_000_000)] = Field(
         description="Vocabulary size; at least 160, so that every character of ASCII has a token."
     )
     context: Count = Field(description="Longest sequence, prompt and output together (tokens).")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
 import polars as pl
 
 from bench.load.schedule import schedule
@@ -14,21 +13,21 @@ from bench.predict.calibrate import Calibrated
 from bench.predict.ensemble import Member
 from bench.predict.fleet import FleetReplay, Instances, Router, replay_fleet
 from bench.predict.predict import Predicted, ensemble_interval, predict
+from bench.predict.replay import replay
 from bench.predict.state import Limits
 from bench.records.calibration import Interval
 from bench.study import Slo, Workload
 
-__all__ = ["Carried", "carried", "latency_longer", "rates_carried", "within"]
+__all__ = ["Carried", "carried", "latency_longer", "rates_carried", "replayed", "within"]
 
-_FEWEST_REQUESTS, _BEYOND = 1000, 20  # of a replay: that many, and so many beyond the percentile
-_CLOSE, _FIRST_STEP = (
-    1.02,
-    0.15,
-)  # ratio of the rates between which the highest one lies; logarithm of the first step towards it
+# Requests of a replay: that many, so many beyond the percentile, so many times those that an instance has at once, and so many times
+# those that come while a conversation lasts.
+_FEWEST_REQUESTS, _BEYOND, _TIMES_AT_ONCE, _TIMES_LASTING = 1000, 20, 4, 3
+_WARM = 0.25  # of the requests, while queues still fill
+_CLOSE = 1.02  # ratio of the rates between which the highest one lies
+_FIRST_STEP = 0.15  # logarithm of the first step towards it
 _FAR = 1.0  # excess of a rate that cannot be judged
-_WARM = 0.1  # of the requests, while queues still fill
 _LOWEST = 1e-3  # of what is carried at most
-_AT_ONCE = 1e6  # requests/s
 _TAIL = 90  # percentile from which on the error of the P99 is the metric's
 
 
@@ -58,7 +57,7 @@ def rates_carried(
         workload: an open loop. instances: that share the traffic.
 
     Returns:
-        0 where none is within them.
+        0 where none is within them, or no request fits.
     """
     found: list[float] = []
     for member in ensemble:
@@ -69,7 +68,7 @@ def rates_carried(
 def carried(model: Calibrated, workload: Workload, slos: Sequence[Slo], rates: Sequence[float], limits: Limits) -> Carried:
     """What `rates_carried` of an instance alone come to."""
     rate = ensemble_interval(rates)
-    wanted = _requests(workload, slos, 1)
+    wanted = _long_enough(workload, slos, limits, rate.value)
     return Carried(rate, predict(model, lambda number: schedule(wanted, rate.value, f"carried/{number}"), limits=limits))
 
 
@@ -94,31 +93,39 @@ def _latency(requests: pl.DataFrame, slo: Slo) -> pl.Series:
     return requests.select({"ttft": ttft, "e2e": e2e}.get(slo.metric, after)).to_series()
 
 
-def _requests(workload: Workload, slos: Sequence[Slo], instances: int) -> Workload:
-    """As many as the SLOs' percentiles take."""
-    each = max(_FEWEST_REQUESTS, *(math.ceil(_BEYOND / (1 - slo.share)) for slo in slos))
-    turns = workload.turns.count if workload.turns else 1
-    return workload.model_copy(
-        update={"num_requests": math.ceil(each * instances / turns), "duration_s": None, "step": None, "ramp": None}
-    )
-
-
-def _replayed(member: Member, workload: Workload, rate: float, instances: int, router: Router) -> FleetReplay:
-    plans = schedule(workload, rate * instances, f"carried/{member.number}")
+def replayed(
+    member: Member, workload: Workload, slos: Sequence[Slo], rate: float, *, instances: int = 1, router: Router = "round-robin"
+) -> FleetReplay:
+    """A load that goes on for long enough to judge the SLOs by. Args: rate: of an instance."""
+    wanted = _long_enough(workload, slos, member.limits, rate, instances)
+    plans = schedule(wanted, rate * instances, f"carried/{member.number}")
     return replay_fleet(
         plans, Instances(member.server, instances), router, overhead_s=member.overhead_s, seed=1 + member.number
     )
 
 
+def _long_enough(workload: Workload, slos: Sequence[Slo], limits: Limits, rate: float, instances: int = 1) -> Workload:
+    """As many requests (conversations) as the SLOs' percentiles, the server's queue and the pauses of conversations take."""
+    turns, paused_s = (
+        (workload.turns.count, (workload.turns.count - 1) * workload.turns.think_s) if workload.turns else (1, 0.0)
+    )
+    percentiles = max((math.ceil(_BEYOND / (1 - slo.share)) for slo in slos), default=0)
+    each = max(_FEWEST_REQUESTS, percentiles, _TIMES_AT_ONCE * limits.sequences) / turns
+    return workload.model_copy(
+        update={"num_requests": math.ceil(instances * max(each, _TIMES_LASTING * rate * paused_s)), "duration_s": None}
+    )
+
+
 def _highest(member: Member, workload: Workload, slos: Sequence[Slo], instances: int, router: Router, near: float) -> float:
     """Where the excess over the limits crosses 0, by regula falsi over the logarithm of the rate, from a rate nearby."""
-    wanted = _requests(workload, slos, instances)
-    most = _most(member, wanted, instances, router)
+    most = _most(member, workload)
+    if not most:
+        return 0.0
 
     def excess(rate: float) -> float:
         if rate >= most:  # where the limits are lax, a replay ends before its queue is too long
             return _FAR
-        table = _replayed(member, wanted, rate, instances, router).requests.sort("sent_s")
+        table = replayed(member, workload, slos, rate, instances=instances, router=router).requests.sort("sent_s")
         table = table.slice(int(_WARM * table.height))
         reached = ((_latency(table, slo).quantile(slo.share, "higher"), slo) for slo in slos)
         return max(
@@ -146,8 +153,15 @@ def _highest(member: Member, workload: Workload, slos: Sequence[Slo], instances:
     return low[0]
 
 
-def _most(member: Member, workload: Workload, instances: int, router: Router) -> float:
-    """Requests/s of an instance where they never lack: between a tenth and nine tenths of the answers, if all come at once."""
-    ends = np.sort(_replayed(member, workload, _AT_ONCE, instances, router).requests["end_s"].to_numpy())
-    first, last = ends[int(0.1 * len(ends))], ends[int(0.9 * len(ends))]
-    return 0.8 * len(ends) / (workload.turns.count if workload.turns else 1) / instances / float(last - first)
+def _most(member: Member, workload: Workload) -> float:
+    """Requests/s (conversations/s) of an instance that always has as many as it takes at once; 0 where none fits."""
+    limits, turns = member.limits, workload.turns.count if workload.turns else 1
+    wanted = workload.model_copy(
+        update={"num_requests": math.ceil(max(_FEWEST_REQUESTS, _TIMES_AT_ONCE * limits.sequences) / turns), "duration_s": None}
+    )
+    plans = [replace(plan, think_s=0.0) for plan in schedule(wanted, 1.0, f"most/{member.number}")]
+    ends = replay(plans, limits, member.step, held=limits.sequences, noise=member.noise).requests["end_s"].sort()
+    if ends.is_empty():
+        return 0.0
+    first, last = (float(ends[int(share * (len(ends) - 1))]) for share in (0.1, 0.9))
+    return 0.8 * len(ends) / turns / (last - first)

@@ -15,18 +15,18 @@ import polars as pl
 
 from bench.load.schedule import PlannedRequest
 from bench.predict.replay import answered_table
-from bench.predict.server import ReplayedServer
+from bench.predict.server import ReplayedServer, Seen
 from bench.predict.state import Request
 
 __all__ = ["ROUTERS", "FleetReplay", "Instances", "Router", "Scaling", "replay_fleet"]
 
-Router = Literal["round-robin", "random", "least-requests", "two-choices", "session"]
+Router = Literal["round-robin", "random", "least-requests", "power-of-two", "session"]
 #: Which instance a request goes to, in a few words.
 ROUTERS: dict[Router, str] = {
     "round-robin": "one after the other",
     "random": "any",
     "least-requests": "the one with the fewest requests",
-    "two-choices": "of two that are drawn, the one with fewer",
+    "power-of-two": "of two that are drawn, the one with fewer",
     "session": "that of the conversation's first turn, which goes to the one with the fewest",
 }
 _NEVER = math.inf
@@ -37,8 +37,8 @@ class Scaling:
     """How instances are added and taken away.
 
     Attributes:
-        usable_rps: requests/s that one carries. low, high: share of that, below and above which their number changes, so that it comes
-            to the middle of both. every_s: between two looks. least, most: instances.
+        usable_rps: requests/s (conversations/s) that one carries. low, high: share of that, below and above which their number
+            changes, so that it comes to the middle of both. every_s: between two looks. least, most: instances.
     """
 
     usable_rps: float
@@ -78,46 +78,73 @@ class FleetReplay:
     """What came of it.
 
     Attributes:
-        requests: one row a request that was answered, `REPLAY_SCHEMA` and `instance`. lost: requests that were on an instance that
-            failed, or came while none was ready. refused: that can never fit. paid_s: instance-seconds, from the decision to start one
-            until it is stopped. history: (s, instances that are ready, instances that are paid for), at each change.
+        requests: one row a request that was answered, `REPLAY_SCHEMA` and `instance`. lost_s: when requests were sent that were on an
+            instance that failed, or came while none was ready, or are later turns of such. refused: indices of those that never fit.
+        paid_s: instance-seconds, from the decision to start one until it has stopped. history: (s, instances that are ready, that are
+            paid for), at each change.
+        most_running, most_context, most_tokens, cached_tokens: as of `Replay`, of all instances.
     """
 
     requests: pl.DataFrame
-    lost: int
-    refused: int
+    lost_s: tuple[float, ...]
+    refused: tuple[int, ...]
     paid_s: float
     history: tuple[tuple[float, int, int], ...]
+    most_running: int
+    most_context: int
+    most_tokens: int
+    cached_tokens: int
 
 
 @dataclass
 class _Instance:
-    """One of the fleet; `due` is when its steps end, `conversations` those whose last turn it had."""
+    """One of the fleet; `due` is when its steps end, `had` the prompt tokens that it has seen of each conversation."""
 
     number: int
     server: ReplayedServer
     paid_from: float
     due: float = _NEVER
-    had: set[int] = field(default_factory=set)
+    had: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class _Start:
+    """An instance that starts."""
+
+    paid_from: float
+    cancelled: bool = False
 
 
 def replay_fleet(
-    plans: Sequence[PlannedRequest], instances: Instances, router: Router, *, overhead_s: float = 0.0, seed: int = 1
+    plans: Sequence[PlannedRequest],
+    instances: Instances,
+    router: Router,
+    *,
+    overhead_s: float = 0.0,
+    until_s: float = 0.0,
+    seed: int = 1,
 ) -> FleetReplay:
     """Replay the requests of an open loop on a fleet.
 
     Each request, and each turn of a conversation, is sent to an instance by the router. A prefix cache serves what the instance has
-    seen: a conversation's earlier turns where they were there, and what all prompts share from its second request on.
+    seen: of a conversation what it had of it, and what all prompts share from its second request on.
 
     Args:
-        plans: in the order of `due_s`; a turn follows the answer before it. overhead_s: from the client to the queue.
+        plans: in the order of `due_s`; a turn follows the answer before it. overhead_s: from the client to the queue. until_s: the
+            fleet is there for so long at least, with requests or without.
     """
-    return _Fleet(plans, instances, router, overhead_s, seed).run()
+    return _Fleet(plans, instances, router, overhead_s, until_s, seed).run()
 
 
 class _Fleet:
     def __init__(
-        self, plans: Sequence[PlannedRequest], instances: Instances, router: Router, overhead_s: float, seed: int
+        self,
+        plans: Sequence[PlannedRequest],
+        instances: Instances,
+        router: Router,
+        overhead_s: float,
+        until_s: float,
+        seed: int,
     ) -> None:
         self._roots = deque(plan for plan in plans if plan.after is None)
         self._followers = {plan.after: plan for plan in plans if plan.after is not None}
@@ -128,15 +155,18 @@ class _Fleet:
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._ready: list[_Instance] = []
         self._stopping: list[_Instance] = []  # which answer what they have
-        self._starting = 0
+        self._starts: list[_Start] = []
+        self._seen: list[Seen] = []
         self._home: dict[int, _Instance] = {}
         self._of: dict[int, int] = {}
+        self._on: dict[int, dict[int, tuple[PlannedRequest, float]]] = {}  # by instance: what it has, and when that was sent
         self._answered: list[Request] = []
-        self._lost = self._refused = self._came = 0
+        self._lost: list[float] = []
+        self._refused: list[int] = []
+        self._came = 0
         self._paid_s = 0.0
         self._history: list[tuple[float, int, int]] = []
-        self._paid_from: deque[float] = deque()  # of those that start
-        self._last = 0.0
+        self._until = self._last = until_s
 
     def run(self) -> FleetReplay:
         for _ in range(self._instances.number):
@@ -147,22 +177,27 @@ class _Fleet:
         while True:
             coming = self._next_s() + self._overhead_s
             due = self._events[0][0] if self._events else _NEVER
-            if coming == due == _NEVER or (coming == _NEVER and not self._working()):
+            if coming == _NEVER and not self._working() and due > self._until:
                 break
             if coming <= due:
                 self._arrive()
             else:
                 moment, _, act = heapq.heappop(self._events)
                 act(moment)
-        paid_from = [*(each.paid_from for each in (*self._ready, *self._stopping)), *self._paid_from]
+        there = [*self._ready, *self._stopping]
+        paid_from = [instance.paid_from for instance in there] + [start.paid_from for start in self._starts]
         self._paid_s += sum(max(0.0, self._last - moment) for moment in paid_from)
         table = answered_table(self._answered)
         return FleetReplay(
             table.with_columns(instance=pl.Series([self._of[index] for index in table["index"]], dtype=pl.Int64)),
-            self._lost,
-            self._refused,
+            tuple(self._lost),
+            tuple(self._refused),
             self._paid_s,
             tuple(self._history),
+            max(each.running for each in self._seen),
+            max(each.context for each in self._seen),
+            max(each.tokens for each in self._seen),
+            sum(each.cached for each in self._seen),
         )
 
     def _working(self) -> bool:
@@ -181,25 +216,39 @@ class _Fleet:
         sent = self._next_s()
         is_turn = bool(self._turns) and self._turns[0][0] == sent
         plan = heapq.heappop(self._turns)[2] if is_turn else self._roots.popleft()
-        self._came += 1
+        self._came += not is_turn
         self._last = max(self._last, sent)
         if not self._ready:
-            self._lost += 1
+            self._lose(plan, sent)
             return
         instance = self._chosen(plan)
         if not instance.server.offer(self._seen_by(instance, plan), sent, sent + self._overhead_s):
-            self._refused += 1
+            self._refused.append(plan.index)
+            self._follow(plan, sent)
             return
-        instance.had.add(plan.conversation)
+        instance.had[plan.conversation] = plan.prompt_tokens
         self._home[plan.conversation] = instance
         self._of[plan.index] = instance.number
+        self._on[instance.number][plan.index] = (plan, sent)
         self._go_on(instance)
 
     def _seen_by(self, instance: _Instance, plan: PlannedRequest) -> PlannedRequest:
         """The request with what the prefix cache of an instance has of it."""
-        if plan.reusable_tokens and plan.conversation not in instance.had:
-            return replace(plan, reusable_tokens=plan.shared_tokens if instance.had else 0)
-        return plan
+        if not plan.reusable_tokens:
+            return plan
+        had = instance.had.get(plan.conversation, 0)
+        return replace(plan, reusable_tokens=min(plan.reusable_tokens, max(had, plan.shared_tokens if instance.had else 0)))
+
+    def _follow(self, plan: PlannedRequest, at: float) -> None:
+        """The turn after an answer comes."""
+        if follower := self._followers.get(plan.index):
+            heapq.heappush(self._turns, (at + follower.think_s, follower.index, follower))
+
+    def _lose(self, plan: PlannedRequest | None, sent: float) -> None:
+        """A request, and the turns that would have followed."""
+        while plan:
+            self._lost.append(sent)
+            plan = self._followers.get(plan.index)
 
     def _chosen(self, plan: PlannedRequest) -> _Instance:
         ready = self._ready
@@ -208,7 +257,7 @@ class _Fleet:
                 return ready[next(self._turn) % len(ready)]
             case "random":
                 return ready[int(self._random.integers(len(ready)))]
-            case "two-choices":
+            case "power-of-two":
                 return min((ready[int(i)] for i in self._random.integers(len(ready), size=2)), key=_requests)
             case "session" if plan.conversation in self._home and self._home[plan.conversation] in ready:
                 return self._home[plan.conversation]
@@ -230,9 +279,9 @@ class _Fleet:
         instance.due = _NEVER
         for request in instance.server.finish():
             self._answered.append(request)
+            del self._on[instance.number][request.plan.index]
             self._last = max(self._last, request.end)
-            if follower := self._followers.get(request.plan.index):
-                heapq.heappush(self._turns, (request.end + follower.think_s, follower.index, follower))
+            self._follow(request.plan, request.end)
         if instance in self._stopping and not instance.server.busy:
             self._stop(instance, moment)
         else:
@@ -244,24 +293,34 @@ class _Fleet:
         number = next(self._numbers)
         instance = _Instance(number, self._instances.make(number, moment), paid_from)
         self._ready.append(instance)
+        self._seen.append(instance.server.seen)
+        self._on[number] = {}
         if self._instances.fails_s < _NEVER:
             self._at(moment + float(self._random.exponential(self._instances.fails_s)), lambda at: self._fail(instance, at))
 
     def _start(self, moment: float) -> None:
-        self._starting += 1
-        self._paid_from.append(moment)
+        start = _Start(moment)
+        self._starts.append(start)
 
         def ready(at: float) -> None:
-            self._starting -= 1
-            self._add(at, self._paid_from.popleft())
-            self._note(at)
+            if not start.cancelled:
+                self._starts.remove(start)
+                self._add(at, start.paid_from)
+                self._note(at)
 
         self._at(moment + self._instances.start_up_s, ready)
+
+    def _cancel(self, moment: float) -> None:
+        """Give up the start that began last."""
+        start = self._starts.pop()
+        start.cancelled = True
+        self._paid_s += moment - start.paid_from
 
     def _fail(self, instance: _Instance, moment: float) -> None:
         if instance not in self._ready:
             return
-        self._lost += instance.server.in_flight
+        for plan, sent in self._on[instance.number].values():
+            self._lose(plan, sent)
         instance.due = _NEVER
         self._ready.remove(instance)
         self._paid_s += moment - instance.paid_from
@@ -272,28 +331,33 @@ class _Fleet:
         """It has answered all that it had."""
         self._stopping.remove(instance)
         self._paid_s += moment - instance.paid_from
+        self._note(moment)
 
     def _look(self, moment: float) -> None:
         """Compare what came since the last look with what there is, and change the number of instances."""
         scaling = self._instances.scaling
         assert scaling
-        there = len(self._ready) + self._starting
+        there = len(self._ready) + len(self._starts)
         wanted = scaling.wanted(self._came / scaling.every_s, there)
         self._came = 0
         for _ in range(wanted - there):
             self._start(moment)
-        for instance in sorted(self._ready, key=_requests)[: max(0, there - wanted)]:
+        for _ in range(min(there - wanted, len(self._starts))):
+            self._cancel(moment)
+        for instance in sorted(self._ready, key=_requests)[: max(0, len(self._ready) + len(self._starts) - wanted)]:
             self._ready.remove(instance)
             self._stopping.append(instance)
             if not instance.server.busy:
                 self._stop(instance, moment)
         self._note(moment)
-        if self._next_s() < _NEVER:
+        if self._next_s() < _NEVER or self._working() or moment < self._until:
             self._at(moment + scaling.every_s, self._look)
 
     def _note(self, moment: float) -> None:
         ready = len(self._ready)
-        self._history.append((moment, ready, ready + self._starting))
+        now = ready, ready + len(self._starts) + len(self._stopping)
+        if not self._history or self._history[-1][1:] != now:
+            self._history.append((moment, *now))
 
 
 def _requests(instance: _Instance) -> int:

@@ -40,27 +40,42 @@ class _Begun:
     """Steps that are under way, all alike but for the length of what is decoded.
 
     Attributes:
-        ends: when the last of them does (s). seconds: of all of them without noise, took: with it. base, slope: seconds of the first
-            of several, and by how much longer each further one is. chunks: of prompts, in a single one.
+        began: when (s). seconds: of all of them without noise. base, slope: of the first of several, and by how much longer each
+            further one is. chunks: of prompts, in a single one. run, deviation: their noise, as of `Noise.run`, and standard
+            deviations of a step's. stall_s, stall_at: a pause, and after which share of the steps it comes.
     """
 
     began: float
-    ends: float
     steps: int
     seconds: float
-    took: float
+    run: float
+    deviation: float
+    stall_s: float = 0.0
+    stall_at: float = 0.0
     base: float = 0.0
     slope: float = 0.0
     chunks: tuple[tuple[Request, int], ...] = ()
 
+    @property
+    def took(self) -> float:
+        """With noise (s)."""
+        return self.seconds * self._stretched + self.stall_s
+
+    @property
+    def ends(self) -> float:
+        """When the last of them does (s)."""
+        return self.began + self.took
+
+    @property
+    def _stretched(self) -> float:
+        return self.run * math.exp(self.deviation / math.sqrt(self.steps))
+
     def cut(self, moment: float) -> _Begun:
         """As many of them as have begun by a moment."""
-        stretched = self.took / self.seconds if self.seconds else 1.0
-        steps = min(self.steps, _steps_until((moment - self.began) / stretched, self.base, self.slope))
-        if steps == self.steps:
-            return self
+        steps = min(self.steps, _steps_until((moment - self.began) / self._stretched, self.base, self.slope))
+        paused = self.stall_s and self.stall_at * self.steps < steps
         seconds = _seconds(steps, self.base, self.slope)
-        return replace(self, steps=steps, seconds=seconds, took=seconds * stretched, ends=self.began + seconds * stretched)
+        return replace(self, steps=steps, seconds=seconds, stall_s=self.stall_s if paused else 0.0)
 
 
 class ReplayedServer:
@@ -161,7 +176,9 @@ class ReplayedServer:
             budget -= chunks[-1][1]
         self.seen.running = max(self.seen.running, len(state.running))
         self.seen.free = min(self.seen.free, state.free)
-        self._begun = self._prompts(chunks) if chunks else self._jump(until)
+        self._begun = self._prompts(chunks) if chunks else self._jump()
+        if math.isfinite(until) and not chunks:
+            self._begun = self._begun.cut(until)
         return self._begun.ends
 
     def finish(self) -> list[Request]:
@@ -191,8 +208,7 @@ class ReplayedServer:
         seconds = self._step.seconds(
             decodes=state.decodes, firsts=firsts, prefill=prefill, context=state.context, attended=attended
         )
-        took = self._with_noise(seconds, 1)
-        return _Begun(state.now, state.now + took, 1, seconds, took, chunks=tuple(chunks))
+        return _Begun(state.now, 1, seconds, *self._noise_of(seconds), chunks=tuple(chunks))
 
     def _computed(self, chunks: tuple[tuple[Request, int], ...]) -> None:
         state = self._state
@@ -233,7 +249,7 @@ class ReplayedServer:
         state.phases[-request.base % self._limits.block_size] += 1
         heapq.heappush(state.ends, (request.ends, request.plan.index, request.epoch))
 
-    def _jump(self, until: float) -> _Begun:
+    def _jump(self) -> _Begun:
         state = self._state
         if not state.decodes:  # nothing can be admitted, and nothing runs: cannot happen, as what never fits is refused
             raise AssertionError("a replay stands still")
@@ -242,12 +258,9 @@ class ReplayedServer:
             steps = min(steps, self._until_a_block_is_missing())
         base = self._step.seconds(decodes=state.decodes, firsts=0, prefill=0, context=state.context, attended=0.0)
         slope = self._step.context_s * state.decodes
-        if math.isfinite(until):
-            steps = min(steps, _steps_until((until - state.now) / self._noise.run, base, slope))
         self.seen.tokens = max(self.seen.tokens, state.decodes)
         seconds = _seconds(steps, base, slope)
-        took = self._with_noise(seconds, steps)
-        return _Begun(state.now, state.now + took, steps, seconds, took, base, slope)
+        return _Begun(state.now, steps, seconds, *self._noise_of(seconds), base, slope)
 
     def _until_an_end(self) -> int:
         state = self._state
@@ -283,15 +296,13 @@ class ReplayedServer:
         request.spent.enter("decode", state.now, state.prompts_s)
         self._ended.append(request)
 
-    def _with_noise(self, seconds: float, steps: int) -> float:
-        """The seconds that so many steps take, with their noise."""
-        noise = self._noise
-        seconds *= noise.run
-        if noise.step:
-            seconds *= math.exp(noise.step / math.sqrt(steps) * self._normal.normal())
-        if noise.stalls_per_s and self._normal.uniform() < -math.expm1(-noise.stalls_per_s * seconds):
-            seconds -= noise.stall_s * math.log(1 - self._normal.uniform())
-        return seconds
+    def _noise_of(self, seconds: float) -> tuple[float, float, float, float]:
+        """Of steps that take so long: `run`, `deviation`, `stall_s` and `stall_at` of `_Begun`."""
+        noise, stall_s, stall_at = self._noise, 0.0, 0.0
+        deviation = noise.step * self._normal.normal() if noise.step else 0.0
+        if noise.stalls_per_s and self._normal.uniform() < -math.expm1(-noise.stalls_per_s * seconds * noise.run):
+            stall_s, stall_at = -noise.stall_s * math.log(1 - self._normal.uniform()), self._normal.uniform()
+        return noise.run, deviation, stall_s, stall_at
 
     # Blocks
 

@@ -18,6 +18,7 @@ __all__ = ["DAY_S", "Traffic", "read_traffic", "sine"]
 
 DAY_S = 86_400.0
 _POINTS = 288  # of a sine: every five minutes of a day
+_BETWEEN = 33  # points between two moments, between which the rate is a straight line and its sum is none
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Traffic:
     """A rate over time.
 
     Attributes:
-        moments: rising (s). rates: requests/s (conversations/s) at each; straight lines between them.
+        moments: rising from 0 (s). rates: requests/s (conversations/s) at each; straight lines between them.
     """
 
     moments: tuple[float, ...]
@@ -33,8 +34,8 @@ class Traffic:
 
     @property
     def seconds(self) -> float:
-        """From the first moment to the last."""
-        return self.moments[-1] - self.moments[0]
+        """Until the last moment."""
+        return self.moments[-1]
 
     @property
     def peak(self) -> float:
@@ -50,16 +51,6 @@ class Traffic:
         """A share of it (0–1)."""
         return Traffic(self.moments, tuple(share * rate for rate in self.rates))
 
-    def busiest(self, seconds: float) -> Traffic:
-        """So much of it about its peak."""
-        at = self.moments[self.rates.index(self.peak)]
-        begin = max(self.moments[0], min(at - seconds / 2, self.moments[-1] - seconds))
-        moments = np.unique(
-            [begin, *(m for m in self.moments if begin < m < begin + seconds), min(begin + seconds, self.moments[-1])]
-        )
-        rates = np.interp(moments, self.moments, self.rates)
-        return Traffic(tuple((moments - begin).tolist()), tuple(rates.tolist()))
-
     def plans(self, workload: Workload, seed: str) -> list[PlannedRequest]:
         """Its requests: as many as are expected, with the workload's lengths, turns and gaps; their pattern is bent by the rate.
 
@@ -68,7 +59,7 @@ class Traffic:
         count = max(1, round(self.requests))
         workload = workload.model_copy(update={"num_requests": count, "duration_s": None, "step": None, "ramp": None})
         expected = self._expected()
-        fine = np.linspace(self.moments[0], self.moments[-1], max(2, 100 * len(self.moments)))
+        fine = np.unique(np.concatenate([np.linspace(*ends, _BETWEEN) for ends in pairwise(self.moments)]))
         so_far = np.interp(fine, self.moments, self.rates)
         so_far = np.concatenate([[0.0], np.cumsum((so_far[1:] + so_far[:-1]) / 2 * np.diff(fine))])
         so_far *= expected[-1] / so_far[-1] if so_far[-1] else 1.0
@@ -92,7 +83,7 @@ def sine(peak: float, trough: float, seconds: float = DAY_S) -> Traffic:
 
 
 def read_traffic(file: Path) -> Traffic:
-    """Of a CSV file with the columns `seconds` and `requests_per_s`.
+    """Of a CSV file with the columns `seconds` and `requests_per_s`; its first moment is 0.
 
     Raises:
         BenchError: it cannot be read, or has no two moments in their order.
@@ -114,4 +105,4 @@ def read_traffic(file: Path) -> Traffic:
         or not math.isfinite(moments[-1])
     ):
         raise BenchError(f"{file}: needs two rows or more with rising seconds, and rates of 0 or more, not all 0.")
-    return Traffic(tuple(moments), tuple(rates))
+    return Traffic(tuple(moment - moments[0] for moment in moments), tuple(rates))

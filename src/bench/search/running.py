@@ -27,10 +27,15 @@ from bench.study import Slo, load_workload
 from bench.study.config import Thresholds
 from bench.study.specs import PROTOCOL, digest, load_label
 
-__all__ = ["RunningServer"]
+__all__ = ["RunningServer", "ServerGone"]
 
 _REFERENCE_REQUESTS = 8
 _TRIES, _BETWEEN_TRIES_S = 6, 0.5
+_OF_A_GATEWAY = (502, 503, 504)  # before a server that is gone
+
+
+class ServerGone(BenchError):
+    """The server no longer answers."""
 
 
 @dataclass
@@ -78,12 +83,16 @@ class RunningServer:
         """The run of `count` requests at `level`, the `turn`th of them.
 
         Raises:
-            BenchError: the server does not accept connections, or stopped doing so.
+            ServerGone: the server no longer answers. BenchError: it does, but does not accept so many connections.
         """
         load = self._load(level, count, turn)
         definition = self._definition(load, count, turn)
         folder = self.folder / "runs" / definition["run"]
-        self._measure(load, definition, self._digest(definition), folder)
+        try:
+            self._measure(load, definition, self._digest(definition), folder)
+        except BenchError:
+            self._refuse_gone()
+            raise
         self._runs += 1
         return self._judged(folder)
 
@@ -120,17 +129,19 @@ class RunningServer:
             unfinished.rename(folder)
 
     def _refuse_gone(self) -> None:
-        """Raise where the server no longer answers: what failed then says nothing of the load. A busy one is given the time to."""
+        """Raise ServerGone where it no longer answers: what failed then says nothing of the load. A busy one is given the time to."""
         why = ""
         for _ in range(_TRIES):
             try:
-                get(f"{self.target.base_url}/v1/models", headers=self.target.headers)
+                answer = get(f"{self.target.base_url}/v1/models", headers=self.target.headers)
             except requests.RequestException as error:
                 why = problem(error)
-                time.sleep(_BETWEEN_TRIES_S)
             else:
-                return
-        raise BenchError(f"{self.target.base_url} stopped answering while it was measured ({why}); this run is not kept.")
+                if answer.status_code not in _OF_A_GATEWAY:
+                    return
+                why = f"HTTP {answer.status_code}"
+            time.sleep(_BETWEEN_TRIES_S)
+        raise ServerGone(f"{self.target.base_url} stopped answering while it was measured ({why}); this run is not kept.")
 
     def _load(self, level: float, count: int, turn: int, *, stop: bool = True) -> Load:
         workload = load_workload({**self.workload, "num_requests": count}, source="bench find")

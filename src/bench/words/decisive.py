@@ -61,7 +61,7 @@ def _effect(found: FactorEffect) -> str:
     low, high = found.between
     times = f"{found.change:.2f}" if found.change < _DIGITS else f"{found.change:,.0f}"
     if abs(math.log(found.change)) < _LITTLE:
-        return f"{found.factor} (up or down, by what the others are; × {times} in the mean from {low:,.0f} to {high:,.0f})"
+        return f"{found.factor} (direction depends on the other factors; × {times} in the mean from {low:,.0f} to {high:,.0f})"
     return f"{found.factor} (× {times} from {low:,.0f} to {high:,.0f})"
 
 

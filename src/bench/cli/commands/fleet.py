@@ -6,16 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from bench.cli.commands.shared import PLAN, Json, at_least_one, command, number, positive
+from bench.cli.commands.shared import PLAN, Json, at_least_one, command, not_negative, positive
 
 _TRAFFIC, _FLEET, _WHAT_IF = "The traffic", "The fleet", "What if"
-
-
-def _not_negative(text: str) -> float:
-    value = number(text)
-    if value < 0:
-        raise typer.BadParameter(f"{text!r} is below 0.")
-    return value
 
 
 @command(
@@ -35,7 +28,9 @@ def fleet(
     ] = "results",
     peak_rps: Annotated[
         float | None,
-        typer.Option(metavar="N", parser=positive, help="Requests/s of the busiest moment.", rich_help_panel=_TRAFFIC),
+        typer.Option(
+            metavar="N", parser=positive, help="Requests/s (with turns: conversations/s) at the peak.", rich_help_panel=_TRAFFIC
+        ),
     ] = None,
     trough_rps: Annotated[
         float | None,
@@ -62,12 +57,12 @@ def fleet(
         ),
     ] = None,
     router: Annotated[
-        Literal["round-robin", "random", "least-requests", "two-choices", "session"],
+        Literal["round-robin", "random", "least-requests", "power-of-two", "session"],
         typer.Option(help="How requests are shared out; `session` keeps conversations where they are.", rich_help_panel=_FLEET),
     ] = "least-requests",
     start_up: Annotated[
         float,
-        typer.Option(metavar="SECONDS", parser=_not_negative, help="Until a new instance is ready.", rich_help_panel=_FLEET),
+        typer.Option(metavar="SECONDS", parser=not_negative, help="Until a new instance is ready.", rich_help_panel=_FLEET),
     ] = 120.0,
     fail_every: Annotated[
         float | None,

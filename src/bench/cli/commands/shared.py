@@ -30,6 +30,7 @@ __all__ = [
     "app",
     "at_least_one",
     "command",
+    "not_negative",
     "number",
     "percent",
     "positive",
@@ -116,6 +117,14 @@ def positive(text: str) -> float:
     value = number(text)
     if not 0 < value < math.inf:
         raise typer.BadParameter(f"{text!r} is not a number above 0.")
+    return value
+
+
+def not_negative(text: str) -> float:
+    """A finite number of 0 or more."""
+    value = number(text)
+    if not 0 <= value < math.inf:
+        raise typer.BadParameter(f"{text!r} is not a number of 0 or more.")
     return value
 
 
