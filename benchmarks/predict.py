@@ -1,6 +1,6 @@
 """How far `bench predict` is off, and how often its intervals hold, on engines whose truth is planted.
 
-    python -m benchmarks.predict                 # 40 engines; some ten minutes on two cores
+    python -m benchmarks.predict                 # 40 engines; two to three minutes on two cores
     python -m benchmarks.predict --engines 8 --seed 2
 
 Each engine has step times, limits and noise of its own (`benchmarks.naive_engine`, which shares no code with the replay). A model is
