@@ -1,6 +1,6 @@
 """Fleets as `bench fleet` predicts them: how far the highest rate of an instance is off, what few say of many, and how fast it is.
 
-    python -m benchmarks.fleet planted        # 40 engines whose truth is planted; some ten minutes on two cores
+    python -m benchmarks.fleet planted        # 40 engines whose truth is planted; a quarter of an hour on two cores
     python -m benchmarks.fleet sampled        # a fleet of 64, and the same traffic on 2 to 32 of them; two minutes
     python -m benchmarks.fleet speed          # requests/s that are replayed, and memory, by instances; a minute or two
 
