@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -14,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from bench.load.schedule import PlannedRequest
-from bench.predict.replay import answered_table
+from bench.predict.replay import Coming, answered_table
 from bench.predict.server import ReplayedServer, Seen
 from bench.predict.state import Request
 
@@ -146,9 +145,7 @@ class _Fleet:
         until_s: float,
         seed: int,
     ) -> None:
-        self._roots = deque(plan for plan in plans if plan.after is None)
-        self._followers = {plan.after: plan for plan in plans if plan.after is not None}
-        self._turns: list[tuple[float, int, PlannedRequest]] = []  # that follow an answer
+        self._coming = Coming(plans)
         self._instances, self._router, self._overhead_s = instances, router, overhead_s
         self._random = np.random.default_rng(seed)
         self._numbers, self._order, self._turn = count(), count(), count()
@@ -175,7 +172,7 @@ class _Fleet:
         if self._instances.scaling:
             self._at(self._instances.scaling.every_s, self._look)
         while True:
-            coming = self._next_s() + self._overhead_s
+            coming = self._coming.at + self._overhead_s
             due = self._events[0][0] if self._events else _NEVER
             if coming == _NEVER and not self._working() and due > self._until:
                 break
@@ -208,15 +205,9 @@ class _Fleet:
 
     # Requests
 
-    def _next_s(self) -> float:
-        first = self._roots[0].due_s or 0.0 if self._roots else _NEVER
-        return min(first, self._turns[0][0] if self._turns else _NEVER)
-
     def _arrive(self) -> None:
-        sent = self._next_s()
-        is_turn = bool(self._turns) and self._turns[0][0] == sent
-        plan = heapq.heappop(self._turns)[2] if is_turn else self._roots.popleft()
-        self._came += not is_turn
+        plan, sent = self._coming.pop()
+        self._came += plan.after is None
         self._last = max(self._last, sent)
         if not self._ready:
             self._lose(plan, sent)
@@ -224,7 +215,7 @@ class _Fleet:
         instance = self._chosen(plan)
         if not instance.server.offer(self._seen_by(instance, plan), sent, sent + self._overhead_s):
             self._refused.append(plan.index)
-            self._follow(plan, sent)
+            self._coming.follow(plan, sent)
             return
         instance.had[plan.conversation] = plan.prompt_tokens
         self._home[plan.conversation] = instance
@@ -239,16 +230,11 @@ class _Fleet:
         had = instance.had.get(plan.conversation, 0)
         return replace(plan, reusable_tokens=min(plan.reusable_tokens, max(had, plan.shared_tokens if instance.had else 0)))
 
-    def _follow(self, plan: PlannedRequest, at: float) -> None:
-        """The turn after an answer comes."""
-        if follower := self._followers.get(plan.index):
-            heapq.heappush(self._turns, (at + follower.think_s, follower.index, follower))
-
     def _lose(self, plan: PlannedRequest | None, sent: float) -> None:
         """A request, and the turns that would have followed."""
         while plan:
             self._lost.append(sent)
-            plan = self._followers.get(plan.index)
+            plan = self._coming.turn_after(plan)
 
     def _chosen(self, plan: PlannedRequest) -> _Instance:
         ready = self._ready
@@ -281,7 +267,7 @@ class _Fleet:
             self._answered.append(request)
             del self._on[instance.number][request.plan.index]
             self._last = max(self._last, request.end)
-            self._follow(request.plan, request.end)
+            self._coming.follow(request.plan, request.end)
         if instance in self._stopping and not instance.server.busy:
             self._stop(instance, moment)
         else:
@@ -350,7 +336,7 @@ class _Fleet:
             if not instance.server.busy:
                 self._stop(instance, moment)
         self._note(moment)
-        if self._next_s() < _NEVER or self._working() or moment < self._until:
+        if self._coming.at < _NEVER or self._working() or moment < self._until:
             self._at(moment + scaling.every_s, self._look)
 
     def _note(self, moment: float) -> None:

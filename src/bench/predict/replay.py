@@ -17,7 +17,7 @@ from bench.predict.spent import PHASES
 from bench.predict.state import Limits, Request
 from bench.predict.step_time import StepTime
 
-__all__ = ["REPLAY_SCHEMA", "Replay", "answered_table", "replay"]
+__all__ = ["REPLAY_SCHEMA", "Coming", "Replay", "answered_table", "replay"]
 
 REPLAY_SCHEMA = {
     "index": pl.Int64,
@@ -72,7 +72,7 @@ def replay(
         noise: None for none.
     """
     server = ReplayedServer(limits, step, noise, seed)
-    coming = _Coming(requests, held, turnaround_s)
+    coming = Coming(requests, held, turnaround_s)
     answered: list[Request] = []
     while True:
         while coming.at + overhead_s <= server.now:
@@ -121,10 +121,10 @@ def answered_table(answered: Sequence[Request]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=REPLAY_SCHEMA, orient="row")
 
 
-class _Coming:
+class Coming:
     """The requests that are not sent yet."""
 
-    def __init__(self, requests: Sequence[PlannedRequest], held: int | None, turnaround_s: float) -> None:
+    def __init__(self, requests: Sequence[PlannedRequest], held: int | None = None, turnaround_s: float = 0.0) -> None:
         """Args: as of `replay`."""
         self._turnaround_s = turnaround_s
         self._followers = {request.after: request for request in requests if request.after is not None}
@@ -146,7 +146,11 @@ class _Coming:
 
     def follow(self, plan: PlannedRequest, at: float) -> None:
         """What an answer lets go."""
-        if follower := self._followers.get(plan.index):
+        if follower := self.turn_after(plan):
             heapq.heappush(self._heap, (at + follower.think_s, follower.index, follower))
         elif self._next:
             heapq.heappush(self._heap, (at + self._turnaround_s, self._next[0].index, self._next.popleft()))
+
+    def turn_after(self, plan: PlannedRequest) -> PlannedRequest | None:
+        """The turn of its conversation that follows."""
+        return self._followers.get(plan.index)

@@ -6,9 +6,22 @@ from typing import Annotated, Literal
 
 import typer
 
-from bench.cli.commands.shared import PLAN, Json, at_least_one, command, not_negative, positive
+from bench.cli.commands.shared import (
+    PLAN,
+    BatchedTokens,
+    Json,
+    KvTokens,
+    Measured,
+    OutputLength,
+    PromptLength,
+    Sequences,
+    WorkloadFile,
+    command,
+    not_negative,
+    positive,
+)
 
-_TRAFFIC, _FLEET, _WHAT_IF = "The traffic", "The fleet", "What if"
+_TRAFFIC, _FLEET = "The traffic", "The fleet"
 
 
 @command(
@@ -23,9 +36,7 @@ def fleet(
         list[str],
         typer.Option(metavar="LIMIT", help="Such as ttft_p99=2s or tpot_p95=50ms. Repeatable; all have to be met."),
     ],
-    results: Annotated[
-        str, typer.Argument(metavar="RESULTS", help="A folder with results, with :DEPLOYMENT where it has several.")
-    ] = "results",
+    results: Measured = "results",
     peak_rps: Annotated[
         float | None,
         typer.Option(
@@ -44,18 +55,9 @@ def fleet(
             metavar="FILE", help="CSV of seconds and requests_per_s; straight lines between.", rich_help_panel=_TRAFFIC
         ),
     ] = None,
-    prompt_length: Annotated[
-        int | None, typer.Option(metavar="TOKENS", parser=at_least_one, help="Of each prompt.", rich_help_panel=_TRAFFIC)
-    ] = None,
-    output_length: Annotated[
-        int | None, typer.Option(metavar="TOKENS", parser=at_least_one, help="Of each answer.", rich_help_panel=_TRAFFIC)
-    ] = None,
-    workload: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="A workload as a study has it, in YAML, in place of lengths.", rich_help_panel=_TRAFFIC
-        ),
-    ] = None,
+    prompt_length: PromptLength = None,
+    output_length: OutputLength = None,
+    workload: WorkloadFile = None,
     router: Annotated[
         Literal["round-robin", "random", "least-requests", "power-of-two", "session"],
         typer.Option(help="How requests are shared out; `session` keeps conversations where they are.", rich_help_panel=_FLEET),
@@ -71,15 +73,9 @@ def fleet(
     price_per_hour: Annotated[
         float | None, typer.Option(metavar="USD", parser=positive, help="Of one instance.", rich_help_panel=_FLEET)
     ] = None,
-    kv_tokens: Annotated[
-        int | None, typer.Option(metavar="TOKENS", parser=at_least_one, help="KV capacity.", rich_help_panel=_WHAT_IF)
-    ] = None,
-    max_num_seqs: Annotated[
-        int | None, typer.Option(metavar="N", parser=at_least_one, help="Requests at once.", rich_help_panel=_WHAT_IF)
-    ] = None,
-    max_num_batched_tokens: Annotated[
-        int | None, typer.Option(metavar="N", parser=at_least_one, help="Tokens of a step.", rich_help_panel=_WHAT_IF)
-    ] = None,
+    kv_tokens: KvTokens = None,
+    max_num_seqs: Sequences = None,
+    max_num_batched_tokens: BatchedTokens = None,
     json: Json = False,
 ) -> None:
     """Predict how many instances traffic takes that was not measured.

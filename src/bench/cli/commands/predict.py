@@ -1,14 +1,24 @@
 """`bench predict`."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated
 
 import typer
 
-from bench.cli.commands.shared import PLAN, Json, at_least_one, command
-
-_LOAD, _WHAT_IF = "The load", "What if"
+from bench.cli.commands.shared import (
+    LOAD,
+    PLAN,
+    BatchedTokens,
+    Json,
+    KvTokens,
+    Measured,
+    OutputLength,
+    PromptLength,
+    Sequences,
+    WorkloadFile,
+    at_least_one,
+    command,
+)
 
 
 @command(
@@ -19,35 +29,20 @@ _LOAD, _WHAT_IF = "The load", "What if"
     after="Exit status: 0 for a prediction; 1 where a load is refused; 2 for what you can fix.",
 )
 def predict(
-    results: Annotated[
-        str, typer.Argument(metavar="RESULTS", help="A folder with results, with :DEPLOYMENT where it has several.")
-    ] = "results",
+    results: Measured = "results",
     concurrency: Annotated[
-        str | None, typer.Option(metavar="N,N", help="Requests in flight, of a closed loop.", rich_help_panel=_LOAD)
+        str | None, typer.Option(metavar="N,N", help="Requests in flight, of a closed loop.", rich_help_panel=LOAD)
     ] = None,
-    request_rate: Annotated[str | None, typer.Option(metavar="N,N", help="Requests/s, Poisson.", rich_help_panel=_LOAD)] = None,
-    prompt_length: Annotated[
-        int | None, typer.Option(metavar="TOKENS", parser=at_least_one, help="Of each prompt.", rich_help_panel=_LOAD)
-    ] = None,
-    output_length: Annotated[
-        int | None, typer.Option(metavar="TOKENS", parser=at_least_one, help="Of each answer.", rich_help_panel=_LOAD)
-    ] = None,
-    workload: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A workload as a study has it, in YAML, in place of lengths.", rich_help_panel=_LOAD),
-    ] = None,
+    request_rate: Annotated[str | None, typer.Option(metavar="N,N", help="Requests/s, Poisson.", rich_help_panel=LOAD)] = None,
+    prompt_length: PromptLength = None,
+    output_length: OutputLength = None,
+    workload: WorkloadFile = None,
     requests: Annotated[
-        int | None, typer.Option(metavar="N", parser=at_least_one, help="Of each replay.", rich_help_panel=_LOAD)
+        int | None, typer.Option(metavar="N", parser=at_least_one, help="Of each replay.", rich_help_panel=LOAD)
     ] = None,
-    kv_tokens: Annotated[
-        int | None, typer.Option(metavar="TOKENS", parser=at_least_one, help="KV capacity.", rich_help_panel=_WHAT_IF)
-    ] = None,
-    max_num_seqs: Annotated[
-        int | None, typer.Option(metavar="N", parser=at_least_one, help="Requests at once.", rich_help_panel=_WHAT_IF)
-    ] = None,
-    max_num_batched_tokens: Annotated[
-        int | None, typer.Option(metavar="N", parser=at_least_one, help="Tokens of a step.", rich_help_panel=_WHAT_IF)
-    ] = None,
+    kv_tokens: KvTokens = None,
+    max_num_seqs: Sequences = None,
+    max_num_batched_tokens: BatchedTokens = None,
     check: Annotated[
         bool, typer.Option(help="Predict each measured run from the others, and print how far off that is.")
     ] = False,

@@ -13,20 +13,29 @@ from typer.core import TyperCommand, TyperGroup
 from bench.cli import completion
 
 __all__ = [
+    "LOAD",
     "ONE_STAGE",
     "PLAN",
     "PROJECT",
     "STUDY",
+    "WHAT_IF",
     "Accelerator",
+    "BatchedTokens",
     "Configfile",
     "FormerDevice",
     "GpuMemoryUtilization",
     "Hardware",
     "Header",
     "Json",
+    "KvTokens",
     "MaxNumSeqs",
+    "Measured",
+    "OutputLength",
+    "PromptLength",
     "Select",
+    "Sequences",
     "TensorParallel",
+    "WorkloadFile",
     "app",
     "at_least_one",
     "command",
@@ -201,4 +210,30 @@ MaxNumSeqs = Annotated[
         parser=at_least_one,
         help="Most sequences in one step: the sampler keeps memory for them, and no more requests run at once.",
     ),
+]
+
+LOAD, WHAT_IF = "The load", "What if"
+#: Of commands that ask a calibrated model.
+Measured = Annotated[
+    str, typer.Argument(metavar="RESULTS", help="A folder with results, with :DEPLOYMENT where it has several.")
+]
+PromptLength = Annotated[
+    int | None, typer.Option(metavar="TOKENS", parser=at_least_one, help="Of each prompt.", rich_help_panel=LOAD)
+]
+OutputLength = Annotated[
+    int | None, typer.Option(metavar="TOKENS", parser=at_least_one, help="Of each answer.", rich_help_panel=LOAD)
+]
+WorkloadFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A workload as a study has it, in YAML, in place of lengths.", rich_help_panel=LOAD),
+]
+KvTokens = Annotated[
+    int | None, typer.Option(metavar="TOKENS", parser=at_least_one, help="KV capacity.", rich_help_panel=WHAT_IF)
+]
+Sequences = Annotated[
+    int | None,
+    typer.Option("--max-num-seqs", metavar="N", parser=at_least_one, help="Requests at once.", rich_help_panel=WHAT_IF),
+]
+BatchedTokens = Annotated[
+    int | None, typer.Option(metavar="N", parser=at_least_one, help="Tokens of a step.", rich_help_panel=WHAT_IF)
 ]
