@@ -5,6 +5,7 @@
 
 Each engine has step times, limits and noise of its own (`benchmarks.naive_engine`, which shares no code with the replay). A model is
 calibrated on bursts of one and of many requests and on two closed loops; then loads are predicted that it has not seen, and measured.
+Beside it stands what an M/G/c queue says by the same runs (`benchmarks.queueing`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from bench.predict.predict import predict
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from benchmarks.naive_engine import serve
+from benchmarks.queueing import Service
 
 Request = tuple[int, int, int, float]
 METRICS = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s")
@@ -101,9 +103,9 @@ def planned(requests: Sequence[Request]) -> list[PlannedRequest]:
     return [PlannedRequest(i, i, prompt, output, due) for i, prompt, output, due in requests]
 
 
-def judge(seed: int) -> list[tuple[str, str, float, float, bool]]:
-    """Predictions for one engine: kind of load, metric, error, the same between two measurements, whether the interval holds; an error
-    of NaN where it was refused.
+def judge(seed: int) -> list[tuple[str, str, float, float, bool, float]]:
+    """Predictions for one engine: kind of load, metric, error, the same between two measurements, whether the interval holds, the error
+    of a queueing formula; an error of NaN where it was refused.
     """
     engine = drawn_engine(seed)
     many = engine.limits.sequences
@@ -128,6 +130,7 @@ def judge(seed: int) -> list[tuple[str, str, float, float, bool]]:
         return []
     model = self_judged(model, training)
     carried = measured(training[-1])["throughput_requests_per_s"]
+    queue, fit = Service.of(training), _held_at_once(engine)
     loads: dict[str, tuple[list[Request], int | None]] = {
         "closed": (drawn_requests(engine, 200, seed + 200), max(1, many // 2)),
         "poisson, half of what it carries": (drawn_requests(engine, 300, seed + 201, rate=0.5 * carried), None),
@@ -138,7 +141,7 @@ def judge(seed: int) -> list[tuple[str, str, float, float, bool]]:
     }
     found = []
     for kind, (requests, held) in loads.items():
-        asked = engine
+        asked, rate = engine, len(requests) / max(due for *_, due in requests) if not held else 0.0
         if kind == "half of the KV blocks":
             if engine.limits.blocks is None:
                 continue
@@ -147,18 +150,27 @@ def judge(seed: int) -> list[tuple[str, str, float, float, bool]]:
             measured(asked.run(requests, held=held, seed=seed + 300 + more, workload=kind, level=float(held or 1)))
             for more in (0, _AGAIN)
         )
+        slots = fit if asked is engine else _held_at_once(asked)
+        longer = 0.6 if kind == "shorter requests" else 1.0
+        by_queue = queue.closed(min(held, round(slots))) if held else queue.at_rate(rate, len(requests), slots, longer=longer)
         plan = planned(requests)
         prediction = predict(model, lambda _, plan=plan: plan, held=held, limits=asked.limits)
         for metric in METRICS:
             if prediction.doubts:
-                found.append((kind, metric, math.nan, math.nan, False))
+                found.append((kind, metric, math.nan, math.nan, False, math.nan))
                 continue
             interval = prediction.numbers[metric]
-            error = abs(interval.value / truth[metric] - 1)
-            found.append(
-                (kind, metric, error, abs(again[metric] / truth[metric] - 1), interval.low <= truth[metric] <= interval.high)
-            )
+            errors = [abs(value / truth[metric] - 1) for value in (interval.value, again[metric], by_queue[metric])]
+            found.append((kind, metric, *errors[:2], interval.low <= truth[metric] <= interval.high, errors[2]))
     return found
+
+
+def _held_at_once(engine: Engine) -> float:
+    """Requests of the usual lengths that it serves at a time: all its slots, or as many as have room in the KV cache."""
+    limits = engine.limits
+    if limits.blocks is None:
+        return limits.sequences
+    return min(limits.sequences, limits.blocks * limits.block_size / (engine.prompt + engine.output / 2))
 
 
 def main() -> None:
@@ -173,17 +185,18 @@ def main() -> None:
         rows = [row for found in pool.map(judge, seeds) for row in found]
     if options.json:
         options.json.write_text(json.dumps(rows))
-    groups: dict[tuple[str, str], list[tuple[float, float, bool]]] = defaultdict(list)
-    for kind, metric, error, floor, held in rows:
-        groups["all", metric].append((error, floor, held))
-        groups[kind, metric].append((error, floor, held))
-    print("| load | number | error | two measurements | 90 % interval holds | n | refused |\n|---|---|--:|--:|--:|--:|--:|")
+    groups: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
+    for kind, metric, *numbers in rows:
+        groups["all", metric].append(tuple(numbers))
+        groups[kind, metric].append(tuple(numbers))
+    print("| load | number | error | a queueing formula's | two measurements | 90 % interval holds | n | refused |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|")
     for (kind, metric), each in groups.items():
         predicted = [row for row in each if not math.isnan(row[0])]
         if not predicted:
             continue
-        error, floor, held = (float(np.mean([row[i] for row in predicted])) for i in range(3))
-        shares = " | ".join(f"{100 * share:.1f} %" for share in (error, floor))
+        error, floor, held, queue = (float(np.mean([row[i] for row in predicted])) for i in range(4))
+        shares = " | ".join(f"{100 * share:.1f} %" for share in (error, queue, floor))
         print(f"| {kind} | {metric} | {shares} | {100 * held:.0f} % | {len(predicted)} | {len(each) - len(predicted)} |")
 
 

@@ -35,6 +35,9 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
     assert result["high"] - result["low"] <= 1
     assert (result["axis"], result["why"]) == ("concurrency", "found")
     assert json.loads((tmp_path / "found/find.json").read_text()) == result
+    assert all(bool(run["failed"]) == (run["load"] > MOST) for run in result["runs"]), result["runs"]
+    assert all(list(run["of_limit"]) == ["ttft_p90"] for run in result["runs"])
+    assert f"{len(result['runs'])} of at most 30 runs" in done.stderr
     assert (tmp_path / "found/limit.png").read_bytes().startswith(b"\x89PNG")
     before = len(server.requests)
     again = find(server.base_url, *into, "--json")

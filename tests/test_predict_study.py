@@ -230,6 +230,10 @@ def test_the_title_and_the_note_come_from_the_models(summary):
         "Not predicted: 1 of 6 loads, such as one where requests of 900 tokens"
     )
     assert unpredicted_note(some, "request_rate") == ""
+    refused = Calibration(models=(replace(first, doubts=(Doubt("drift", 0.3, 0.2),)), *others))
+    assert unpredicted_note(refused, "concurrency").startswith(
+        f"No model of {first.deployment}: the runs differ in speed by 30 %"
+    )
 
 
 def test_the_arithmetic_that_prompts_get():

@@ -24,12 +24,11 @@ from bench.errors import BenchError
 from bench.http import api_root, get, problem
 from bench.load.target import Target
 from bench.measure.metrics import metric_names
-from bench.search import Aim, Answer, Budget, Found, Look, search
+from bench.search import Aim, Answer, Budget, Found, search
 from bench.search.chart import draw
-from bench.search.observation import GROWTH
 from bench.search.placing import lowest_load
 from bench.search.running import RunningServer, ServerGone
-from bench.search.words import answer_text, look_text, why_text
+from bench.search.words import answer_text, look_text, spent_text, why_text
 from bench.study import Slo, load_workload, parse_slo
 from bench.study.headers import same_server
 from bench.telemetry import find_catalogue
@@ -53,21 +52,24 @@ def run(options: SimpleNamespace) -> None:
     options.output_dir.mkdir(parents=True, exist_ok=True)
     axis = "concurrency" if aim.held else "request_rate"
 
-    def report(look: Look, answer: Answer, _: str) -> None:
-        print(f"  {look_text(look, aim.held)}; {answer_text(answer, aim.held)}", file=sys.stderr, flush=True)
+    budget = Budget(options.max_runs, 60 * options.max_minutes)
+
+    def report(found: Found, answer: Answer, _: str) -> None:
+        line = f"{look_text(found.looks[-1], aim.held)}; {answer_text(answer, aim.held)}; {spent_text(found, budget)}"
+        print(f"  {line}", file=sys.stderr, flush=True)
 
     with _alone(options.output_dir), _bars(server):
         known = server.known()
         if known:
             print(f"{options.output_dir}: goes on from {len(known)} runs of the same load on the same server", file=sys.stderr)
         try:
-            found = search(aim, Budget(options.max_runs, 60 * options.max_minutes), server.measure, known, report)
+            found = search(aim, budget, server.measure, known, report)
         except ServerGone as error:
             found = _until_now(server, aim, error)
             print(f"bench: {error}", file=sys.stderr)
     figure = draw(found, aim, options.output_dir / "limit")
     result = {
-        **_result(found, axis),
+        **_result(found, axis, aim),
         "server": server.target.base_url,
         "model": options.model,
         "slos": options.slo,
@@ -218,7 +220,7 @@ def _bars(server: RunningServer) -> ExitStack:
     return stack
 
 
-def _result(found: Found, axis: str) -> dict[str, Any]:
+def _result(found: Found, axis: str, aim: Aim) -> dict[str, Any]:
     answer = found.answer
     return {
         "limit": answer.limit if math.isfinite(answer.limit) else None,
@@ -233,10 +235,12 @@ def _result(found: Found, axis: str) -> dict[str, Any]:
                 "requests": look.requests,
                 "seconds": round(look.seconds, 2),
                 "invalid": list(look.reasons),
-                "reached": {
-                    key: round(math.exp(each.value), 4)
-                    for key, each in (look.observation.excesses if look.observation else {}).items()
-                    if key != GROWTH
+                "failed": look.observation.failed if look.observation else None,
+                "of_limit": {
+                    f"{slo.metric}_{slo.percentile}": round(math.exp(look.observation.excesses[slo.column].value), 4)
+                    if look.observation
+                    else None
+                    for slo in aim.slos
                 },
             }
             for look in found.looks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,6 +60,7 @@ AXIS_TITLES = {
 }
 _UNITS = {"concurrency": "requests in flight", "request_rate": "requests/s", "time_scale": "times the recorded speed"}
 _FONT = "Helvetica, Arial, sans-serif"
+_NOTE = 110  # characters of a line below the title: about as wide as one panel and its legend
 # Charts show what the tables hold; a study of more rows than Altair's default limit is no mistake.
 alt.data_transformers.disable_max_rows()
 
@@ -209,7 +211,8 @@ def nothing_to_show(why: str) -> alt.LayerChart:
 
 def finish(chart: Any, title: str, notes: Sequence[str]) -> alt.TopLevelMixin:
     """Give a figure its title, the notes below it, and the theme; in place, as `properties` would copy every chart in it, deeply."""
-    chart.title = alt.TitleParams(title, subtitle=[note for note in notes if note], anchor="start", offset=12)
+    lines = [line for note in notes for line in textwrap.wrap(note, _NOTE)]
+    chart.title = alt.TitleParams(title, subtitle=lines, anchor="start", offset=12)
     chart.config = _config()
     return chart  # type: ignore[no-any-return]
 

@@ -18,9 +18,9 @@ from bench.records.run import RECORD, ReferenceLoad, RunRecord, read_record
 from bench.records.searches import DeploymentSearches, SearchRecord
 from bench.search.answered import answer_records, targets_of
 from bench.search.judging import judged_run, speed
-from bench.search.placing import Aim, lowest_load
+from bench.search.placing import Aim, Answer, lowest_load
 from bench.search.search import ROUND, Budget, Found, Measured, search
-from bench.search.words import answer_text
+from bench.search.words import answer_text, spent_text
 from bench.store import Store, facts_key
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.rounds import Place
@@ -124,18 +124,13 @@ class LadderSearches:
             known.measured.append(self._measured(asked, run))
             return known.measured[-1]
 
-        found = search(
-            aim,
-            self._budget(asked, known),
-            measure,
-            before,
-            lambda look, answer, target: self._tell(
-                rounds,
-                f"{asked.key}: {answer_text(answer, aim.held, target)}"
-                + (f"; invalid: {'; '.join(look.reasons)}" if look.reasons else ""),
-            ),
-            targets_of(asked),
-        )
+        def report(found: Found, answer: Answer, target: str) -> None:
+            why = found.looks[-1].reasons
+            doubts = f"; invalid: {'; '.join(why)}" if why else ""
+            self._tell(rounds, f"{asked.key}: {answer_text(answer, aim.held, target)}{doubts}; {spent_text(found, budget)}")
+
+        budget = self._budget(asked, known)
+        found = search(aim, budget, measure, before, report, targets_of(asked))
         for target, answer in found.answers.items():
             self.say(f"{asked.key}: {answer_text(answer, aim.held, target)}, after {len(found.looks)} runs ({answer.why})")
         rounds.progress.searching("")

@@ -104,7 +104,7 @@ def search(
     budget: Budget,
     measure: Callable[[float, int, int], Measured],
     known: Sequence[Measured] = (),
-    report: Callable[[Look, Answer, str], None] = lambda *_: None,
+    report: Callable[[Found, Answer, str], None] = lambda *_: None,
     targets: Sequence[Target] = (SloTarget(),),
 ) -> Found:
     """Find what `aim` describes. All targets share the runs; those that are not found yet take turns to
@@ -113,7 +113,7 @@ def search(
     Args:
         measure: a run of a load, with so many requests, for the nth time with both; it may return what an earlier search measured.
         known: what was measured before.
-        report: gets each run, with the answer so far of the target that asked for it, and that target's name.
+        report: gets what is known after each run, the answer so far of the target that asked for it, and that target's name.
     """
     with threadpool_limits(
         limits=1, user_api="blas"
@@ -126,7 +126,7 @@ def _search(
     budget: Budget,
     measure: Callable[[float, int, int], Measured],
     known: Sequence[Measured],
-    report: Callable[[Look, Answer, str], None],
+    report: Callable[[Found, Answer, str], None],
     targets: Sequence[Target],
 ) -> Found:
     found = Found({})
@@ -175,7 +175,7 @@ def _search(
         elif not look.reasons:
             longer *= max(_LONGER, (measured.row.get("steady_needs_s") or 0.0) / max(look.seconds, 1e-3))
         if step is not None:
-            report(look, target.so_far(found.looks, aim, "runs"), target.name)
+            report(found, target.so_far(found.looks, aim, "runs"), target.name)
 
 
 def _ended(found: Found, placed: Mapping[Target, Answer | Step], aim: Aim, why: Why) -> Found:

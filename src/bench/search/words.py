@@ -7,11 +7,11 @@ import math
 from bench.errors import shown_share
 from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim, Answer
-from bench.search.search import Found, Look
+from bench.search.search import Budget, Found, Look
 from bench.study.search import SLO
 from bench.words.searches import limit_text, target_text
 
-__all__ = ["answer_text", "load_text", "look_text", "why_text"]
+__all__ = ["answer_text", "load_text", "look_text", "spent_text", "why_text"]
 
 
 def load_text(load: float, held: bool) -> str:
@@ -47,6 +47,11 @@ def look_text(look: Look, held: bool) -> str:
     if seen.grows:
         parts.append("requests pile up")
     return f"{start}: {', '.join(parts)}"
+
+
+def spent_text(found: Found, budget: Budget) -> str:
+    """What a search has spent so far, and what it may."""
+    return f"{len(found.looks)} of at most {budget.runs} runs, {found.seconds:.0f} of at most {budget.seconds:.0f} s"
 
 
 def why_text(found: Found, aim: Aim) -> str:

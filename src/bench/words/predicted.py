@@ -188,11 +188,14 @@ def unpredicted_reason(calibration: Calibration | None, axis: str) -> str:
 
 
 def unpredicted_note(calibration: Calibration | None, axis: str) -> str:
-    """Of which loads there is no prediction, and why; empty where of none."""
-    loads = [load for model in (calibration.models if calibration else ()) for load in model.predicted if load.axis == axis]
+    """Which deployments have no model, of which loads there is no prediction, and why; empty where of none."""
+    models = calibration.models if calibration else ()
+    refused = {model.deployment: why for model in models if (why := no_model(model))}
+    notes = [f"No model of {name}: {why}." for name, why in refused.items()]
+    loads = [load for model in models if model.deployment not in refused for load in model.predicted if load.axis == axis]
     without = [load.doubts[0] for load in loads if load.doubts]
-    if not without:
-        return ""
-    why, _ = Counter(each.name for each in without).most_common(1)[0]
-    example = next(each for each in without if each.name == why)
-    return f"Not predicted: {len(without)} of {len(loads)} loads, such as one where {doubt_text(example)}."
+    if without:
+        why, _ = Counter(each.name for each in without).most_common(1)[0]
+        example = next(each for each in without if each.name == why)
+        notes.append(f"Not predicted: {len(without)} of {len(loads)} loads, such as one where {doubt_text(example)}.")
+    return " ".join(notes)
