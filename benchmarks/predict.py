@@ -130,7 +130,7 @@ def judge(seed: int) -> list[tuple[str, str, float, float, bool, float]]:
         return []
     model = self_judged(model, training)
     carried = measured(training[-1])["throughput_requests_per_s"]
-    queue, fit = Service.of(training), _held_at_once(engine)
+    queue = Service.of(training, _served_at_once(engine))
     loads: dict[str, tuple[list[Request], int | None]] = {
         "closed": (drawn_requests(engine, 200, seed + 200), max(1, many // 2)),
         "poisson, half of what it carries": (drawn_requests(engine, 300, seed + 201, rate=0.5 * carried), None),
@@ -150,9 +150,10 @@ def judge(seed: int) -> list[tuple[str, str, float, float, bool, float]]:
             measured(asked.run(requests, held=held, seed=seed + 300 + more, workload=kind, level=float(held or 1)))
             for more in (0, _AGAIN)
         )
-        slots = fit if asked is engine else _held_at_once(asked)
+        tokens = float(np.mean([output for _, _, output, _ in requests]))
         longer = 0.6 if kind == "shorter requests" else 1.0
-        by_queue = queue.closed(min(held, round(slots))) if held else queue.at_rate(rate, len(requests), slots, longer=longer)
+        formula = queue if asked is engine else queue.with_slots(_served_at_once(asked))
+        by_queue = formula.closed(held, tokens) if held else formula.at_rate(rate, len(requests), tokens, longer=longer)
         plan = planned(requests)
         prediction = predict(model, lambda _, plan=plan: plan, held=held, limits=asked.limits)
         for metric in METRICS:
@@ -165,7 +166,7 @@ def judge(seed: int) -> list[tuple[str, str, float, float, bool, float]]:
     return found
 
 
-def _held_at_once(engine: Engine) -> float:
+def _served_at_once(engine: Engine) -> float:
     """Requests of the usual lengths that it serves at a time: all its slots, or as many as have room in the KV cache."""
     limits = engine.limits
     if limits.blocks is None:

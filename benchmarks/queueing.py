@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -22,74 +22,90 @@ _P50, _P99 = 0.5, 0.99
 
 @dataclass(frozen=True)
 class Service:
-    """A server as closed loops show it, in between by straight lines.
+    """A server as a single request and closed loops show it, in between by straight lines.
 
     Attributes:
-        held: requests in flight of each, ascending. whole_s: mean E2E of each. first_s: TTFT P50. slow_s: TTFT P99. token_s: TPOT P50.
-        tokens: of an answer, in the mean. spread: squared coefficient of variation of E2E at the highest.
+        slots: requests that are served at a time; the others wait. served: of each run, requests in service, ascending.
+        whole_s: mean time in service. token_s: TPOT P50. alone_s: TTFT of a single request. calm: of the loop without a queue, TTFT P50
+            and P99. spread: squared coefficient of variation of the time in service.
     """
 
-    held: tuple[float, ...]
+    slots: float
+    served: tuple[float, ...]
     whole_s: tuple[float, ...]
-    first_s: tuple[float, ...]
-    slow_s: tuple[float, ...]
     token_s: tuple[float, ...]
-    tokens: float
+    alone_s: float
+    calm: tuple[float, float]
     spread: float
 
     @classmethod
-    def of(cls, runs: Sequence[MeasuredRun]) -> Service:
-        """By runs of a single request and of closed loops."""
+    def of(cls, runs: Sequence[MeasuredRun], slots: float) -> Service:
+        """By a burst of one and closed loops, the lowest of which has no queue."""
         steady = sorted(
-            (run for run in runs if run.condition[1] == 1 or run.condition[0] != "burst"), key=lambda run: run.condition[1]
+            (run for run in runs if run.condition[1] == 1 or run.condition[0] != "burst"), key=lambda x: x.condition[1]
         )
+        single, loops = steady[0], steady[1:]
         numbers = [measured(run) for run in steady]
-        whole = [run.requests.select(pl.col("end_s") - pl.col("sent_s")).to_series().to_numpy() for run in steady]
+        usual = float(pl.concat([run.requests for run in loops])["completion_tokens"].mean())  # type: ignore[arg-type]
+        # A single request has lengths of its own.
+        longer = usual / float(single.requests["completion_tokens"].mean())  # type: ignore[arg-type]
+        alone = numbers[0]["ttft_p50_s"]
+        decode = [run.requests.select(pl.col("end_s") - pl.col("first_token_s")).to_series().to_numpy() for run in steady]
+        whole = [
+            alone + float(each.mean()) * (longer if run is single else 1.0) for run, each in zip(steady, decode, strict=True)
+        ]
         return cls(
-            held=tuple(run.condition[1] for run in steady),
-            whole_s=tuple(float(each.mean()) for each in whole),
-            first_s=tuple(each["ttft_p50_s"] for each in numbers),
-            slow_s=tuple(each["ttft_p99_s"] for each in numbers),
+            slots=slots,
+            served=tuple(min(slots, run.condition[1]) for run in steady),
+            whole_s=tuple(whole),
             token_s=tuple(each["tpot_p50_s"] for each in numbers),
-            tokens=float(np.mean([float(run.requests["completion_tokens"].mean() or 0.0) for run in steady])),  # type: ignore[arg-type]
-            spread=float((whole[-1].std() / whole[-1].mean()) ** 2),
+            alone_s=alone,
+            calm=(numbers[1]["ttft_p50_s"], numbers[1]["ttft_p99_s"]),
+            spread=float((decode[-1].std() / decode[-1].mean()) ** 2),
         )
 
-    def at(self, values: Sequence[float], held: float) -> float:
-        """One of its lines at so many in flight."""
-        return float(np.interp(held, self.held, values))
+    def with_slots(self, slots: float) -> Service:
+        """The same server with fewer slots."""
+        return replace(self, slots=slots)
 
-    def closed(self, held: int) -> dict[str, float]:
-        """A closed loop, by Little's law."""
-        return {
-            "throughput_tokens_per_s": held / self.at(self.whole_s, held) * self.tokens,
-            "ttft_p50_s": self.at(self.first_s, held),
-            "ttft_p99_s": self.at(self.slow_s, held),
-            "tpot_p50_s": self.at(self.token_s, held),
-        }
+    def closed(self, held: int, tokens: float) -> dict[str, float]:
+        """A closed loop, by Little's law. Args: tokens: of an answer, in the mean."""
+        served = min(float(held), self.slots)
+        whole = self._at(self.whole_s, served)
+        wait = (held / served - 1) * whole
+        return self._numbers(served / whole * tokens, served, wait, wait)
 
-    def at_rate(self, rate: float, requests: int, slots: float, *, longer: float = 1.0) -> dict[str, float]:
+    def at_rate(self, rate: float, requests: int, tokens: float, *, longer: float = 1.0) -> dict[str, float]:
         """Poisson arrivals.
 
         Args:
-            requests: that are sent. slots: that are served at a time. longer: how many times as long requests are as those measured.
+            requests: that are sent. longer: how many times as long they are as those measured.
         """
         served = 0.0
-        for _ in range(200):  # in flight without a queue: rate × time in service, which rises with it
-            served += 0.2 * (min(slots, rate * longer * self.at(self.whole_s, served)) - served)
-        most = slots / (longer * self.at(self.whole_s, slots))
+        for _ in range(200):  # in service without a queue: rate × time in service, which rises with it
+            served += 0.2 * (min(self.slots, rate * longer * self._at(self.whole_s, served)) - served)
+        most = self.slots / (longer * self._at(self.whole_s, self.slots))
         if rate < most:
-            waits = _erlang_c(slots, slots * rate / most)
+            waits = _erlang_c(self.slots, self.slots * rate / most)
             mean_s = (1 + self.spread) / 2 / (most - rate)  # of those that wait
-            wait = {share: max(0.0, mean_s * math.log(waits / (1 - share))) if waits else 0.0 for share in (_P50, _P99)}
+            wait = [max(0.0, mean_s * math.log(waits / (1 - share))) if waits else 0.0 for share in (_P50, _P99)]
         else:  # the queue grows until the last has come
-            wait = {share: share * requests * (1 / most - 1 / rate) for share in (_P50, _P99)}
-        span = requests / min(rate, most) + longer * self.at(self.whole_s, served)
+            wait = [share * requests * (1 / most - 1 / rate) for share in (_P50, _P99)]
+        span = requests / min(rate, most) + longer * self._at(self.whole_s, served)
+        return self._numbers(requests * tokens / span, served, *wait, longer=longer)
+
+    def _at(self, values: Sequence[float], served: float) -> float:
+        return float(np.interp(served, self.served, values))
+
+    def _numbers(
+        self, tokens_per_s: float, served: float, wait: float, longest: float, longer: float = 1.0
+    ) -> dict[str, float]:
+        first, slow = (longer * float(np.interp(served, self.served[:2], (self.alone_s, each))) for each in self.calm)
         return {
-            "throughput_tokens_per_s": requests * longer * self.tokens / span,
-            "ttft_p50_s": longer * self.at(self.first_s, served) + wait[_P50],
-            "ttft_p99_s": longer * self.at(self.slow_s, served) + wait[_P99],
-            "tpot_p50_s": self.at(self.token_s, served),
+            "throughput_tokens_per_s": tokens_per_s,
+            "ttft_p50_s": first + wait,
+            "ttft_p99_s": slow + longest,
+            "tpot_p50_s": self._at(self.token_s, served),
         }
 
 

@@ -1,6 +1,6 @@
 """How well a search finds the highest load within an SLO: planted servers of known limit, beside searches by point estimates.
 
-    python -m benchmarks.search                    # 200 simulated servers and 100 planted curves; some twenty minutes on two cores
+    python -m benchmarks.search                    # 200 simulated servers and 100 planted curves; nine minutes on two cores
     python -m benchmarks.search --servers 40 --curves 20 --json search.json
 
 The servers are those of `benchmarks.capacity`: an engine step by step, with noise, stalls, failures, refusals and a drifting machine.
