@@ -60,7 +60,7 @@ AXIS_TITLES = {
 }
 _UNITS = {"concurrency": "requests in flight", "request_rate": "requests/s", "time_scale": "times the recorded speed"}
 _FONT = "Helvetica, Arial, sans-serif"
-_NOTE = 110  # characters of a line below the title: about as wide as one panel and its legend
+_NOTE = 130  # characters of a line below the title: not much wider than one panel and its legend
 # Charts show what the tables hold; a study of more rows than Altair's default limit is no mistake.
 alt.data_transformers.disable_max_rows()
 
