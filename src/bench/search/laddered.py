@@ -124,12 +124,13 @@ class LadderSearches:
             known.measured.append(self._measured(asked, run))
             return known.measured[-1]
 
+        budget = self._budget(asked, known)
+
         def report(found: Found, answer: Answer, target: str) -> None:
             why = found.looks[-1].reasons
             doubts = f"; invalid: {'; '.join(why)}" if why else ""
             self._tell(rounds, f"{asked.key}: {answer_text(answer, aim.held, target)}{doubts}; {spent_text(found, budget)}")
 
-        budget = self._budget(asked, known)
         found = search(aim, budget, measure, before, report, targets_of(asked))
         for target, answer in found.answers.items():
             self.say(f"{asked.key}: {answer_text(answer, aim.held, target)}, after {len(found.looks)} runs ({answer.why})")
