@@ -66,14 +66,14 @@ class Planted:
     speed: Callable[[int, np.random.Generator], float]
 
 
-def of_case(case: Case) -> Planted:
+def of_case(case: Case, precision: float = PRECISION) -> Planted:
     """A server of the capacity benchmark. Where to begin is what one request at a time shows."""
     slo = parse_slo(case.limit.text)
     held = case.demand.arrival == "closed"
     alone = case_run(case, 0.2 if not held else 1.0, 20, 5, 1.0)
     latency = statistics.median([each["e2e"] for each in alone["judged"] if each["ok"]] or [1.0])
     start = 1.0 if held else float(f"{1 / latency:.3g}")
-    aim = Aim([slo], FAILED, held, PRECISION, start, 1.0 if held else start / 64, 512.0, case.demand.burstiness or 1.0)
+    aim = Aim([slo], FAILED, held, precision, start, 1.0 if held else start / 64, 512.0, case.demand.burstiness or 1.0)
 
     def speed(n: int, random: np.random.Generator) -> float:
         if case.drift == "rounds":
@@ -185,7 +185,7 @@ def _server_figures(
     }
 
 
-def of_curve(number: int, seed: int) -> Planted:
+def of_curve(number: int, seed: int, precision: float = PRECISION) -> Planted:
     """A latency over load: its percentile is limit × exp(shape(log(load ÷ truth))), times what the run and each request add."""
     random = np.random.default_rng([seed, number, 21])
     shape = _SHAPES[number % len(_SHAPES)]
@@ -225,7 +225,7 @@ def of_curve(number: int, seed: int) -> Planted:
         return {**empty, "steady_from_s": 0.0, "level": load, "arrival": "closed" if held else "poisson", "requests": count,
                 "duration_s": count / load, "judged": requests}  # fmt: skip
 
-    aim = Aim([slo], FAILED, held, PRECISION, 1.0, 1.0 if held else 1 / 64, 2048.0)
+    aim = Aim([slo], FAILED, held, precision, 1.0, 1.0 if held else 1 / 64, 2048.0)
     return Planted(shape, truth, aim, run, lambda _, draw: math.exp(draw.normal(0, _SPEEDS)) if number % 2 else 1.0)
 
 
@@ -253,14 +253,14 @@ def by_search(planted: Planted, seed: int) -> dict[str, Any]:
     found = search(planted.aim, BUDGET, machine.measure)
     answer, truth = found.answer, planted.limit
     off = 0.0 if planted.aim.held else 0.01  # a simulated server's rate is known to 1 %
-    middle = (answer.low + answer.high) / 2
+    middle, precision = (answer.low + answer.high) / 2, planted.aim.precision
     return {
         "limit": answer.limit,
         "low": answer.low,
         "high": answer.high,
         "why": answer.why,
         "holds": answer.low * (1 - off) <= truth <= answer.high * (1 + off),
-        "narrow": answer.why in ("above", "below") or answer.high == answer.low or answer.high - middle <= PRECISION * middle,
+        "narrow": answer.why in ("above", "below") or answer.high == answer.low or answer.high - middle <= precision * middle,
         **_cost(machine, answer.limit, truth),
     }
 
@@ -269,7 +269,7 @@ def by_bisection(planted: Planted, seed: int) -> dict[str, Any]:
     """Doubles until a run misses, then halves what lies between, by each run's own percentiles, as GuideLLM's goodput profile does."""
     machine, aim = _Machine(planted, seed), planted.aim
     low, high, load = 0.0, math.inf, aim.start
-    while machine.runs < BUDGET.runs and (high / max(low, 1e-9) > 1 + PRECISION and not (aim.held and high - low <= 1)):
+    while machine.runs < BUDGET.runs and (high / max(low, 1e-9) > 1 + aim.precision and not (aim.held and high - low <= 1)):
         if _passes(machine, load):
             low = load
             load = 2 * load if math.isinf(high) else (low + high) / 2
@@ -363,10 +363,11 @@ def _cost(machine: _Machine, limit: float, truth: float) -> dict[str, Any]:
     return {"runs": machine.runs, "seconds": machine.seconds, "near": abs(limit - truth) <= 0.1 * truth + 1e-9}
 
 
-def judged(job: tuple[str, int, int]) -> dict[str, Any]:
-    """One planted server by every search. Args: job: `server` or `curve`, its number, the seed."""
-    what, number, seed = job
-    planted = of_case(drawn_case(number, seed, TRUTHS)) if what == "server" else of_curve(number, seed)
+def judged(job: tuple[str, int, int, float]) -> dict[str, Any]:
+    """One planted server by every search. Args: job: `server` or `curve`, its number, the seed, the precision asked for."""
+    what, number, seed, precision = job
+    server = what == "server"
+    planted = of_case(drawn_case(number, seed, TRUTHS), precision) if server else of_curve(number, seed, precision)
     return {
         "what": what,
         "number": number,
@@ -416,11 +417,14 @@ def main() -> None:
     parser.add_argument("--servers", type=int, default=200)
     parser.add_argument("--curves", type=int, default=100)
     parser.add_argument("--seed", type=int, default=22)
+    parser.add_argument(
+        "--precision", type=float, default=PRECISION, help="half the width that is asked for (default: %(default)s)"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write everything, server by server")
     options = parser.parse_args()
-    jobs = [("server", n, options.seed) for n in range(options.servers)]
-    jobs += [("curve", n, options.seed) for n in range(options.curves)]
+    jobs = [("server", n, options.seed, options.precision) for n in range(options.servers)]
+    jobs += [("curve", n, options.seed, options.precision) for n in range(options.curves)]
     counts = {"server": options.servers, "curve": options.curves}
     jobs.sort(key=lambda job: job[1] / counts[job[0]])  # so that a part of them is a sample of both
     results, began = [], time.monotonic()

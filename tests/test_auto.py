@@ -49,9 +49,9 @@ def searching(content, url="http://127.0.0.1:1", **search):
     return content
 
 
-def rated(content, target):
+def rated(content, target, **workload):
     """A search for a rate in place of that for the concurrency."""
-    content["workloads"]["w"]["arrival"] = "poisson"
+    content["workloads"]["w"] |= {"arrival": "poisson", **workload}
     ladder = {"deployment": "a", "workload": "w", "request_rate": "auto", "search": {"targets": [target]}}
     content["study"]["ladders"] = [ladder]
 
@@ -299,7 +299,12 @@ def test_select_narrows_searches_by_their_names(content):
         (lambda c: c["study"]["ladders"][0].update(concurrency=[1]), "search belongs to `concurrency: auto`"),
         (lambda c: c["study"]["ladders"][0]["search"].update(start=9, highest=8), "start is 9, above highest"),
         (lambda c: c["workloads"].update(w=CONTENT["workloads"]["short"]), "sends bursts"),
-        (lambda c: c["workloads"]["w"].update(turns={"count": 2, "new_tokens": 4}), "has turns, a step or a ramp"),
+        (lambda c: rated(c, "throughput", turns={"count": 2, "new_tokens": 4}), "has turns) only slo is looked for"),
+        (
+            lambda c: c["workloads"]["w"].update(turns={"count": 2, "new_tokens": 4}),
+            "Use an open loop and `request_rate: auto`",
+        ),
+        (lambda c: rated(c, "slo", step={"factor": 2, "start_s": 1, "duration_s": 1}), "has a step or a ramp"),
         (lambda c: c["study"]["ladders"][0].update(concurrency="Auto"), "input should be 'auto'"),
         (lambda c: c["study"]["ladders"][0]["search"].update(highest=9.5), "whole numbers, 1 or more"),
         (lambda c: c["study"]["ladders"].append(c["study"]["ladders"][0]), "searches for the load of w on a already"),
@@ -316,7 +321,7 @@ def test_select_narrows_searches_by_their_names(content):
 def test_what_cannot_be_searched_is_refused_with_its_reason(content, change, words):
     config = searching(content, precision=0.1)
     change(config)
-    with pytest.raises(BenchError, match=words.replace("(", r"\(")):
+    with pytest.raises(BenchError, match=re.escape(words)):
         load_config(config, source="test")
 
 
@@ -341,3 +346,5 @@ def test_answers_say_what_is_known_and_how_the_search_ended():
     assert "not surely ± 10 % yet" in answer([("a", replace(found, why="runs"))]).sure[0]
     assert answer([("a", replace(found, why="invalid", limit=0.0, low=0.0, high=None))]).lines == ("a: not known.",)
     assert answer([]).lines == ()
+    chat = replace(found, turns=4)
+    assert answer([("a", replace(chat, axis="request_rate"))]).lines == ("a: 6 conversations/s (6 to 7 at 95 % confidence).",)

@@ -57,7 +57,7 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
         (["--start", "600"], "above --most"),
         (["--at-least", "600"], "Raise --most"),
         (["--slo", "ttft_p90=1s"], "limited twice"),
-        (["--archetype", "chat"], "has conversations"),
+        (["--archetype", "chat"], "Use --request-rate, which counts conversations/s"),
         (["--failed-share", "2"], "--failed-share is 2"),
         (["--slo", "ttft=1"], "ttft"),
     ],
@@ -67,6 +67,15 @@ def test_options_that_contradict_each_other_are_refused(tmp_path, options, words
     assert done.returncode == 2
     assert words in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_conversations_whose_pauses_take_longer_than_the_search_may_are_refused(tmp_path):
+    """Those of agents are short enough; here, no server answers."""
+    options = ["--model", "m", "--request-rate", "--slo", "ttft_p90=500ms", "--base-url", "http://127.0.0.1:9"]
+    done = bench("find", *options, "--archetype", "chat", "--max-minutes", "30", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "its conversations pause for 135 s, so that 4 runs, the fewest of a search, take 54 minutes" in done.stderr
+    assert "127.0.0.1:9" in bench("find", *options, "--archetype", "agentic", cwd=tmp_path).stderr
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path):

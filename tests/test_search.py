@@ -210,6 +210,19 @@ def test_a_run_has_what_its_percentile_and_its_latencies_take():
     assert aim().requests(1, 0.1, [seen(1, 0.0, failed=1)], near=True) == 600
 
 
+def test_of_conversations_a_run_has_as_many_requests_and_lasts_as_long():
+    chat = aim(held=False, turns=4, think_s=2.0)
+    assert chat.requests(0.1, 0.1, [], near=False) == 13  # conversations, of 50 requests
+    assert chat.requests(10, 0.5, [], near=False) == 6 * 10 * (4 * 0.5 + 3 * 2.0)
+    assert chat.requests(10, 0.5, [], near=True) == 6 * 10 * 8  # 24 latencies of a request are fewer
+    assert aim(turns=2).requests(100, 0.1, [], near=True) == 1200
+
+
+def test_what_is_left_of_the_budget_counts_conversations():
+    found = Found({}, [Look(10.0, 400, 20.0, None)])  # 20 requests/s, 5 conversations/s
+    assert _fitting(5000, 10, 10.0, found, Budget(40, 600.0), 4) == 300
+
+
 def test_a_run_takes_more_requests_where_neighbours_are_alike_and_the_percentile_is_unsure():
     def queued(alike, error):
         return [Observation(4, {COLUMN: Excess(0.0, error, alike), FAILED: Excess(-1.0, 0.5)}, 200)]
@@ -246,7 +259,7 @@ def test_a_search_ends_with_its_budget_and_says_so():
 def test_no_run_takes_more_than_a_tenth_of_the_seconds(seconds, least, spent, requests):
     """At 5 requests/s; a first look may take longer, and what is left bounds all."""
     found = Found({}, [Look(10.0, round(5 * spent), spent, None)])
-    assert _fitting(5000, least, 10.0, found, Budget(40, seconds)) == requests
+    assert _fitting(5000, least, 10.0, found, Budget(40, seconds), 1) == requests
 
 
 def test_no_run_is_begun_that_would_take_longer_than_what_is_left():

@@ -26,11 +26,12 @@ from bench.load.target import Target
 from bench.measure.metrics import metric_names
 from bench.search import Aim, Answer, Budget, Found, search
 from bench.search.chart import draw
-from bench.search.placing import lowest_load
+from bench.search.placing import FEWEST_RUNS, lowest_load
 from bench.search.running import RunningServer, ServerGone
 from bench.search.words import answer_text, look_text, spent_text, why_text
 from bench.study import Slo, load_workload, parse_slo
 from bench.study.headers import same_server
+from bench.study.workload import Turns
 from bench.telemetry import find_catalogue
 
 __all__ = ["run"]
@@ -43,11 +44,8 @@ def run(options: SimpleNamespace) -> None:
     slos = tuple(parse_slo(text) for text in options.slo)
     _refuse_contradictions(options)
     content = _workload(options)
-    if load_workload({**content, "num_requests": 1}, source="bench find").turns:
-        raise BenchError(
-            f"--archetype {options.archetype} has conversations, which a search does not count. Measure them as a study."
-        )
-    aim = _aim(options, slos)
+    aim = _aim(options, slos, load_workload({**content, "num_requests": 1}, source="bench find").turns)
+    _refuse_conversations(options, aim)
     server = _server(options, content, aim)
     options.output_dir.mkdir(parents=True, exist_ok=True)
     axis = "concurrency" if aim.held else "request_rate"
@@ -55,7 +53,7 @@ def run(options: SimpleNamespace) -> None:
     budget = Budget(options.max_runs, 60 * options.max_minutes)
 
     def report(found: Found, answer: Answer, _: str) -> None:
-        line = f"{look_text(found.looks[-1], aim.held)}; {answer_text(answer, aim.held)}; {spent_text(found, budget)}"
+        line = f"{look_text(found.looks[-1], aim)}; {answer_text(answer, aim)}; {spent_text(found, budget)}"
         print(f"  {line}", file=sys.stderr, flush=True)
 
     with _alone(options.output_dir), _bars(server):
@@ -116,6 +114,23 @@ def _refuse_contradictions(options: SimpleNamespace) -> None:
         raise BenchError("--start and --most of --concurrency are whole numbers.")
 
 
+def _refuse_conversations(options: SimpleNamespace, aim: Aim) -> None:
+    """Those of a closed loop, and those whose pauses alone take longer than the search may."""
+    if aim.turns > 1 and aim.held:
+        raise BenchError(
+            f"--archetype {options.archetype} with --concurrency: conversations that begin together keep in step, and their latencies "
+            "with them. Use --request-rate, which counts conversations/s."
+        )
+    pauses_s = (aim.turns - 1) * aim.think_s
+    minutes = FEWEST_RUNS * aim.latencies(near=False) * pauses_s / 60
+    if minutes > options.max_minutes:
+        raise BenchError(
+            f"--archetype {options.archetype}: its conversations pause for {pauses_s:g} s, so that {FEWEST_RUNS} runs, the fewest of a "
+            f"search, take {math.ceil(minutes)} minutes, and --max-minutes is {options.max_minutes:g}. Raise it, or search in a study, "
+            "whose `turns` can have shorter pauses (`think_s`)."
+        )
+
+
 def _workload(options: SimpleNamespace) -> dict[str, Any]:
     """What a configuration would say of the load."""
     content: dict[str, Any] = {"endpoint": options.endpoint, "arrival": "closed"}
@@ -127,7 +142,7 @@ def _workload(options: SimpleNamespace) -> dict[str, Any]:
     return content | {key: value for key, value in given if value is not None}
 
 
-def _aim(options: SimpleNamespace, slos: tuple[Slo, ...]) -> Aim:
+def _aim(options: SimpleNamespace, slos: tuple[Slo, ...], turns: Turns | None) -> Aim:
     start = options.start or min(1.0, options.most)
     return Aim(
         slos=slos,
@@ -138,6 +153,8 @@ def _aim(options: SimpleNamespace, slos: tuple[Slo, ...]) -> Aim:
         lowest=lowest_load(start, held=options.concurrency),
         highest=options.most,
         burstiness=options.burstiness or 1.0,
+        turns=turns.count if turns else 1,
+        think_s=turns.think_s if turns else 0.0,
     )
 
 
@@ -249,7 +266,7 @@ def _result(found: Found, axis: str, aim: Aim) -> dict[str, Any]:
 
 
 def _print(found: Found, aim: Aim, figure: Path) -> None:
-    print(f"{answer_text(found.answer, aim.held, whole=True)}.")
+    print(f"{answer_text(found.answer, aim, whole=True)}.")
     print(why_text(found, aim))
     print(f"The figure: {figure}")
 

@@ -40,6 +40,7 @@ class SearchRecord:
         limit, low, high: the highest load within the SLOs, or the load that the target describes, and its interval at 95 %; high is
             None where no load was too much.
         seconds: under load. runs: in the order in which the search took them into account.
+        turns: requests of a conversation; above 1, loads count conversations.
         target: what was looked for, as configurations have it. top: the highest throughput (tokens/s), where that is known.
     """
 
@@ -55,6 +56,7 @@ class SearchRecord:
     high: float | None
     seconds: float
     runs: tuple[SearchedRun, ...]
+    turns: int = 1
     target: str = "slo"
     top: float | None = None
 

@@ -72,6 +72,7 @@ def _record(
             )
             for run, each, seen in zip(runs, measured, target.shown(found.looks, aim), strict=True)
         ),
+        turns=aim.turns,
         target=target.name,
         top=answer.top,
     )

@@ -38,6 +38,8 @@ def draw(found: Found, aim: Aim, stem: Path) -> Path:
         rows, schema={"load": pl.Float64, "slo": pl.String, "reached": pl.Float64, "low": pl.Float64, "high": pl.Float64}
     )
     axis = AXIS_TITLES["concurrency" if aim.held else "request_rate"]
+    if aim.turns > 1:
+        axis = axis.replace("request", "conversation")
     x = alt.X("load:Q", title=axis, scale=alt.Scale(type="log", nice=False, padding=12))
     scale = alt.Scale(type="log", domain=[0.1, 10], clamp=True)
     y = alt.Y(
@@ -61,5 +63,5 @@ def draw(found: Found, aim: Aim, stem: Path) -> Path:
     spent = f"{len(found.looks)} runs, {found.seconds:.0f} s under load."
     reading = "Grey: where the limit lies. Lines: 95 % of each run."
     chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
-    whole = finish(chart, answer_text(answer, aim.held, whole=True), [spent, reading]).to_dict()
+    whole = finish(chart, answer_text(answer, aim, whole=True), [spent, reading]).to_dict()
     return next(path for path in save_chart(whole, stem) if path.suffix == ".png")

@@ -129,11 +129,11 @@ class LadderSearches:
         def report(found: Found, answer: Answer, target: str) -> None:
             why = found.looks[-1].reasons
             doubts = f"; invalid: {'; '.join(why)}" if why else ""
-            self._tell(rounds, f"{asked.key}: {answer_text(answer, aim.held, target)}{doubts}; {spent_text(found, budget)}")
+            self._tell(rounds, f"{asked.key}: {answer_text(answer, aim, target)}{doubts}; {spent_text(found, budget)}")
 
         found = search(aim, budget, measure, before, report, targets_of(asked))
         for target, answer in found.answers.items():
-            self.say(f"{asked.key}: {answer_text(answer, aim.held, target)}, after {len(found.looks)} runs ({answer.why})")
+            self.say(f"{asked.key}: {answer_text(answer, aim, target)}, after {len(found.looks)} runs ({answer.why})")
         rounds.progress.searching("")
         return found, known
 
@@ -205,7 +205,7 @@ def _next(asked: SearchSpec, known: _Known, level: float, requests: int) -> RunS
 
 
 def _aim(asked: SearchSpec) -> Aim:
-    settings, held = asked.settings, asked.workload.axis == "concurrency"
+    settings, turns, held = asked.settings, asked.workload.turns, asked.workload.axis == "concurrency"
     start = math.ceil(settings.start) if held else settings.start
     lowest = settings.lowest or lowest_load(start, held=held)
     return Aim(
@@ -217,4 +217,6 @@ def _aim(asked: SearchSpec) -> Aim:
         lowest=math.ceil(lowest) if held else lowest,
         highest=math.floor(settings.highest) if held else settings.highest,
         burstiness=asked.workload.burstiness or 1.0,
+        turns=turns.count if turns else 1,
+        think_s=turns.think_s if turns else 0.0,
     )

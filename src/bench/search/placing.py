@@ -27,11 +27,11 @@ _ENOUGH_AMID, _TAIL = 3, 0.1  # but not more often than that; then what may lie 
 _FEWEST_REQUESTS, _BEYOND = 50, 2.0  # of a first look: that many, and so many beyond the percentile
 _FAILURES = 6.0  # failures to expect at what is allowed, where there are any
 _MORE_NEAR = 4
-_LATENCIES, _LATENCIES_NEAR = 6, 24  # how many a run lasts
+_LATENCIES, _LATENCIES_NEAR = 6, 24  # how many a run lasts; of a conversation's, never fewer than the first
 _NEIGHBOURS = math.log(1.3)  # how far away a load is whose requests tell how alike neighbours are
 _MOST_ALIKE = 16.0
 _SOON, _EACH_MORE = 6, 1.1  # after so many runs nearby, each is so many times as long as the one before
-_SURE_ENOUGH = 0.03  # of an excess: a run that is surer tells no more of a limit that is asked for to a tenth
+_SURE_ENOUGH = 0.3  # of the precision asked for: a run whose excess is surer tells no more of such a limit
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Aim:
         precision: half the width of the interval that is asked for, as a share of its middle.
         start, lowest, highest: the first load, and the bounds of all.
         burstiness: shape of the gaps of an open loop; below 1 they come in bursts, which takes more requests.
+        turns, think_s: requests of a conversation, and the pause between them (s); a load then counts conversations.
     """
 
     slos: Sequence[Slo]
@@ -54,22 +55,28 @@ class Aim:
     lowest: float
     highest: float
     burstiness: float = 1.0
+    turns: int = 1
+    think_s: float = 0.0
 
     def requests(self, load: float, latency_s: float, observations: Sequence[Observation], *, near: bool) -> int:
-        """Requests of the next run: what the percentile takes, and a run that is long against its latencies.
+        """Requests, or conversations, of the next run: what the percentile takes, and a run that is long against its latencies.
 
         Args:
-            latency_s: E2E, of a load that is carried. near: the limit, where four times as many are sent.
+            latency_s: E2E of a request, of a load that is carried. near: the limit, where four times as many are sent.
         """
         allowed = min((1 - slo.share for slo in self.slos), default=1.0)
         count = max(_FEWEST_REQUESTS, 30 + _BEYOND / allowed) / min(1.0, self.burstiness)
         if near:
             count *= _MORE_NEAR
-            count *= _more(load, count, observations)
+            count *= _more(load, count, observations, _SURE_ENOUGH * self.precision)
             if self.failed_share and any(each.failed for each in observations):
                 count = max(count, _FAILURES / self.failed_share)
-        at_once = load if self.held else load * latency_s
-        return math.ceil(max(count, (_LATENCIES_NEAR if near else _LATENCIES) * at_once))
+        at_once = load if self.held else load * (self.turns * latency_s + (self.turns - 1) * self.think_s)
+        return math.ceil(max(count / self.turns, self.latencies(near=near) * at_once))
+
+    def latencies(self, *, near: bool) -> float:
+        """How many a run lasts: those of requests, or of whole conversations. Args: near: the limit."""
+        return max(_LATENCIES, _LATENCIES_NEAR / self.turns) if near else _LATENCIES
 
 
 def lowest_load(start: float, *, held: bool) -> float:
@@ -150,9 +157,9 @@ def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why, belie
     return _interval(belief or believe(observations), aim, why, max(each.level for each in observations))
 
 
-def _more(load: float, count: float, observations: Sequence[Observation]) -> float:
+def _more(load: float, count: float, observations: Sequence[Observation], sure: float) -> float:
     """How many times `count` requests a run takes where neighbours are alike, as in a queue: as many as count as one, by the runs of
-    loads nearby, unless fewer are sure enough. And ever more, once many runs have not been enough.
+    loads nearby, unless fewer are sure enough (`sure`, an excess's error). And ever more, once many runs have not been enough.
     """
     nearby = [each for each in observations if abs(math.log(each.level / load)) < _NEIGHBOURS]
     requests = sum(each.requests for each in nearby)
@@ -161,7 +168,7 @@ def _more(load: float, count: float, observations: Sequence[Observation]) -> flo
     alike = sum(each.alike * each.requests for each in nearby) / requests
     # The variance of one request, as the errors of the runs have it.
     variance = sum(each.error**2 * each.requests**2 for each in nearby) / requests
-    more = max(1.0, min(alike, variance / count / _SURE_ENOUGH**2))
+    more = max(1.0, min(alike, variance / count / sure**2))
     return min(_MOST_ALIKE, more * _EACH_MORE ** max(0, len(nearby) - _SOON))
 
 

@@ -153,7 +153,7 @@ def _search(
             seen = target.observations(found.looks, aim)
             least = aim.requests(step.load, latency_s, seen, near=False)
             wanted = round(longer * aim.requests(step.load, latency_s, seen, near=step.near))
-            requests = _fitting(wanted, least, step.load, found, budget)
+            requests = _fitting(wanted, least, step.load, found, budget, aim.turns)
             if requests < least:
                 return _ended(found, placed, aim, "seconds")
             measured = measure(step.load, requests, times[step.load, requests] + 1)
@@ -166,7 +166,8 @@ def _search(
             found.looks = [_look(*each) for each in zip(runs, repeat(aim), relative, rounds)]
         before = relative
         look = found.looks[-1]
-        times[look.load, measured.row.get("num_requests") or look.requests] += 1  # fewer are sent of a run that ends early
+        planned = measured.row.get("num_requests") or look.requests  # fewer are sent of a run that ends early
+        times[look.load, planned // aim.turns] += 1
         if look.observation is not None:
             longer = 1.0
             carried = not (look.observation.slow or look.observation.grows or look.observation.failed)
@@ -187,9 +188,9 @@ def _ended(found: Found, placed: Mapping[Target, Answer | Step], aim: Aim, why: 
     return found
 
 
-def _fitting(requests: int, least: int, load: float, found: Found, budget: Budget) -> int:
-    """As many of the requests as can be answered in the seconds that are left, and beyond `least` in a tenth of all, at the pace of the
-    run whose load is nearest.
+def _fitting(requests: int, least: int, load: float, found: Found, budget: Budget, turns: int) -> int:
+    """As many of the requests (conversations of so many turns) as can be answered in the seconds that are left, and beyond `least` in a
+    tenth of all, at the pace of the run whose load is nearest.
 
     Where neighbours are alike for long, a run that tells as much as asked would leave no time for a second one; and what runs differ by
     on a real machine no single one shows, however long.
@@ -198,7 +199,7 @@ def _fitting(requests: int, least: int, load: float, found: Found, budget: Budge
     if not paced:
         return requests
     nearest = min(paced, key=lambda look: abs(math.log(look.load / load)))
-    pace = nearest.requests / nearest.seconds
+    pace = nearest.requests / nearest.seconds / turns
     longest = max(least, _LONGEST * budget.seconds * pace)
     return math.floor(min(requests, longest, (budget.seconds - found.seconds) * pace))
 

@@ -9,29 +9,33 @@ from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim, Answer
 from bench.search.search import Budget, Found, Look
 from bench.study.search import SLO
-from bench.words.searches import limit_text, target_text
+from bench.words.searches import LoadUnit, limit_text, target_text
 
 __all__ = ["answer_text", "load_text", "look_text", "spent_text", "why_text"]
 
 
-def load_text(load: float, held: bool) -> str:
+def load_text(load: float, aim: Aim) -> str:
     """A load with its unit."""
-    return f"{load:g} in flight" if held else f"{load:.3g} requests/s"
+    return _unit(aim).text(load)
 
 
-def answer_text(answer: Answer, held: bool, target: str = SLO, *, whole: bool = False) -> str:
+def _unit(aim: Aim) -> LoadUnit:
+    return LoadUnit(aim.held, aim.turns > 1)
+
+
+def answer_text(answer: Answer, aim: Aim, target: str = SLO, *, whole: bool = False) -> str:
     """The limit with its interval. Args: whole: as a sentence of its own, without its full stop."""
     if target != SLO:
-        return target_text(target, answer.limit, answer.low, answer.high, held=held, why=answer.why, top=answer.top)
+        return target_text(target, answer.limit, answer.low, answer.high, unit=_unit(aim), why=answer.why, top=answer.top)
     name = "The highest load within the SLOs is" if whole else "limit"
     if not answer.limit and not answer.low and math.isinf(answer.high):
         return f"{name} not known"
-    return f"{name} {limit_text(answer.limit, answer.low, answer.high, held=held, why=answer.why)}"
+    return f"{name} {limit_text(answer.limit, answer.low, answer.high, unit=_unit(aim), why=answer.why)}"
 
 
-def look_text(look: Look, held: bool) -> str:
+def look_text(look: Look, aim: Aim) -> str:
     """One run, and how it did."""
-    start = f"{load_text(look.load, held)}, {look.requests} requests in {look.seconds:.1f} s"
+    start = f"{load_text(look.load, aim)}, {look.requests} requests in {look.seconds:.1f} s"
     if look.reasons:
         return f"{start}: invalid, {'; '.join(look.reasons)}"
     if look.observation is None:

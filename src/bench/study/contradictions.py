@@ -103,12 +103,11 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
             f"{where}.concurrency is auto, but workloads.{ladder.workload} sends bursts, as many requests as the level: too few to "
             "judge a percentile by. Use arrival: closed, or give levels."
         )
-    if workload.turns or workload.step or workload.ramp:
-        yield (
-            f"{where}: auto needs a steady load of single requests; workloads.{ladder.workload} has turns, a step or a ramp. "
-            "Give levels, or remove them (an archetype's with `turns: null`)."
-        )
+    if workload.step or workload.ramp:
+        yield f"{where}: auto needs a steady load; workloads.{ladder.workload} has a step or a ramp. Give levels, or remove it."
     search = ladder.search or Search()
+    if workload.turns:
+        yield from _unsearchable_conversations(where, ladder, search)
     bounds = {key: getattr(search, key) for key in ("start", "lowest", "highest") if getattr(search, key) is not None}
     for key, bound in bounds.items():
         if ladder.axis == "concurrency" and (bound < 1 or bound % 1):
@@ -138,6 +137,20 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
         yield (
             f"{where}: auto searches for the highest load within SLOs, and there are none. Give decision.slo, or search.slo; or look "
             "for something else with search.targets."
+        )
+
+
+def _unsearchable_conversations(where: str, ladder: Ladder, search: Search) -> typing.Iterator[str]:
+    turns = f"workloads.{ladder.workload} has turns"
+    if ladder.axis == "concurrency":
+        yield (
+            f"{where}.concurrency is auto, but {turns}: conversations that begin together keep in step, and their latencies with them. "
+            "Use an open loop and `request_rate: auto`, which counts conversations/s, or give levels."
+        )
+    if search.targets != [SLO]:
+        yield (
+            f"{where}.search.targets: of conversations ({turns}) only slo is looked for. Remove the other targets, or the turns (an "
+            "archetype's with `turns: null`)."
         )
 
 

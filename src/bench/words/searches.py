@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from bench.analysis.regions import FLAT, PROPORTIONAL
 from bench.errors import shown_share
@@ -13,7 +14,7 @@ from bench.study.search import EQUILIBRIUM, KV_CACHE, SLO, THROUGHPUT
 from bench.words.answer import Answer, shortened
 from bench.words.loads import count_text
 
-__all__ = ["answer", "limit_text", "looked_for", "search_ended", "search_limit", "search_sentence", "target_text"]
+__all__ = ["LoadUnit", "answer", "limit_text", "looked_for", "search_ended", "search_limit", "search_sentence", "target_text"]
 
 _PROPORTIONAL, _FLAT = shown_share(PROPORTIONAL), shown_share(FLAT)
 
@@ -39,26 +40,42 @@ def answer(found: Iterable[tuple[str, SearchRecord]]) -> Answer:
     )
 
 
-def limit_text(limit: float, low: float, high: float, *, held: bool, why: str) -> str:
+@dataclass(frozen=True)
+class LoadUnit:
+    """What a searched load counts. Attributes: held: requests in flight; else what comes a second. conversations: not requests."""
+
+    held: bool
+    conversations: bool = False
+
+    def number(self, load: float) -> str:
+        """A load, as a whole number or with three digits."""
+        return f"{load:g}" if self.held else f"{load:.3g}"
+
+    def text(self, load: float) -> str:
+        """The same with its unit."""
+        return f"{self.number(load)} {'in flight' if self.held else 'conversations/s' if self.conversations else 'requests/s'}"
+
+
+def _unit(record: SearchRecord) -> LoadUnit:
+    return LoadUnit(record.axis == "concurrency", record.turns > 1)
+
+
+def limit_text(limit: float, low: float, high: float, *, unit: LoadUnit, why: str) -> str:
     """The limit with its interval, such as `12 in flight (11 to 13 at 95 % confidence)`.
 
     Args:
-        held: whether the load is requests in flight; else requests/s. why: the search ended.
+        unit: of the load. why: the search ended.
     """
     if why == "below" or (not limit and math.isfinite(high)):
-        return f"below {_load(high, held)}"
+        return f"below {unit.text(high)}"
     if why == "above" or not math.isfinite(limit):
-        return f"{_load(low, held)} or more"
+        return f"{unit.text(low)} or more"
     if not math.isfinite(high) and low <= 0:
-        return f"perhaps {_load(limit, held)}"
+        return f"perhaps {unit.text(limit)}"
     if not math.isfinite(high):
-        return f"{_load(low, held)} or more, perhaps {_load(limit, held)}"
-    ends = f"{low:g} to {high:g}" if held else f"{low:.3g} to {high:.3g}"
-    return f"{_load(limit, held)} ({ends} at 95 % confidence)"
-
-
-def _load(load: float, held: bool) -> str:
-    return f"{load:g} in flight" if held else f"{load:.3g} requests/s"
+        return f"{unit.text(low)} or more, perhaps {unit.text(limit)}"
+    ends = f"{unit.number(low)} to {unit.number(high)}"
+    return f"{unit.text(limit)} ({ends} at 95 % confidence)"
 
 
 def looked_for(target: str, slos: Iterable[object], *, held: bool) -> str:
@@ -73,7 +90,9 @@ def looked_for(target: str, slos: Iterable[object], *, held: bool) -> str:
     }[target]
 
 
-def target_text(target: str, limit: float, low: float, high: float, *, held: bool, why: str, top: float | None = None) -> str:
+def target_text(
+    target: str, limit: float, low: float, high: float, *, unit: LoadUnit, why: str, top: float | None = None
+) -> str:
     """What a search found of a target other than the SLOs, as a sentence without its full stop.
 
     Args:
@@ -82,35 +101,35 @@ def target_text(target: str, limit: float, low: float, high: float, *, held: boo
     highest = "" if top is None else f"{top:,.3g} tokens/s" if top < 1000 else f"{top:,.0f} tokens/s"
     if why == "unmeasured":
         shown = "how full the KV cache was" if target == KV_CACHE else "a throughput"
-        return f"{looked_for(target, (), held=held)} is not known: no run shows {shown}"
+        return f"{looked_for(target, (), held=unit.held)} is not known: no run shows {shown}"
     if math.isinf(high) and not (limit if target == THROUGHPUT else low):
-        return f"{looked_for(target, (), held=held)} is not known"
-    at = limit_text(limit, low, high, held=held, why="found")
+        return f"{looked_for(target, (), held=unit.held)} is not known"
+    at = limit_text(limit, low, high, unit=unit, why="found")
     end = "above" if why == "above" else "below" if why == "below" else "open" if math.isinf(high) else ""
     if why == "never":
-        return f"the KV cache does not fill: at {_load(low, held)}, requests wait for something else"
+        return f"the KV cache does not fill: at {unit.text(low)}, requests wait for something else"
     if target == KV_CACHE:
         return {
-            "above": f"the KV cache is not full at {_load(low, held)}, the highest load tried",
-            "below": f"the KV cache is full at {_load(high, held)}, the lowest load tried",
-            "open": f"the KV cache is not full up to {_load(low, held)}",
+            "above": f"the KV cache is not full at {unit.text(low)}, the highest load tried",
+            "below": f"the KV cache is full at {unit.text(high)}, the lowest load tried",
+            "open": f"the KV cache is not full up to {unit.text(low)}",
         }.get(end, f"the KV cache is full from {at}")
     if target == EQUILIBRIUM:
         return {
-            "above": f"throughput grows in proportion up to {_load(low, held)}, the highest load tried",
-            "below": f"throughput stops growing in proportion below {_load(high, held)}",
-            "open": f"throughput grows in proportion up to {_load(low, held)}",
+            "above": f"throughput grows in proportion up to {unit.text(low)}, the highest load tried",
+            "below": f"throughput stops growing in proportion below {unit.text(high)}",
+            "open": f"throughput grows in proportion up to {unit.text(low)}",
         }.get(end, f"throughput stops growing in proportion at {at}")
-    if not held:
+    if not unit.held:
         return {
-            "above": f"the server keeps up with {_load(low, held)}, the highest rate tried",
-            "below": f"the server does not keep up with {_load(high, held)}, the lowest rate tried",
-            "open": f"the server keeps up with {_load(low, held)} or more",
+            "above": f"the server keeps up with {unit.text(low)}, the highest rate tried",
+            "below": f"the server does not keep up with {unit.text(high)}, the lowest rate tried",
+            "open": f"the server keeps up with {unit.text(low)} or more",
         }.get(end, f"the server keeps up with {at}")
     return {
-        "above": f"throughput may still rise at {_load(low, held)}, the highest load tried ({highest})",
-        "below": f"{_FLAT} of the highest throughput, {highest}, is reached at {_load(high, held)}, the lowest load tried",
-        "open": f"throughput may still rise at {_load(limit, held)} ({highest})",
+        "above": f"throughput may still rise at {unit.text(low)}, the highest load tried ({highest})",
+        "below": f"{_FLAT} of the highest throughput, {highest}, is reached at {unit.text(high)}, the lowest load tried",
+        "open": f"throughput may still rise at {unit.text(limit)} ({highest})",
     }.get(end, f"the highest throughput is {highest}; {_FLAT} of it is reached at {at}")
 
 
@@ -118,12 +137,11 @@ def search_limit(record: SearchRecord) -> str:
     """The limit that a search found."""
     if record.target != SLO:
         high = math.inf if record.high is None else record.high
-        held = record.axis == "concurrency"
-        return target_text(record.target, record.limit, record.low, high, held=held, why=record.why, top=record.top)
+        return target_text(record.target, record.limit, record.low, high, unit=_unit(record), why=record.why, top=record.top)
     if not record.limit and not record.low and record.high is None:  # nothing could be judged
         return "not known"
     high = math.inf if record.high is None else record.high
-    return limit_text(record.limit, record.low, high, held=record.axis == "concurrency", why=record.why)
+    return limit_text(record.limit, record.low, high, unit=_unit(record), why=record.why)
 
 
 def search_sentence(record: SearchRecord) -> str:
