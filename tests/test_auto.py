@@ -345,6 +345,9 @@ def test_answers_say_what_is_known_and_how_the_search_ended():
     assert answer([("a", found), ("a", replace(above, workload="v"))]).lines[1] == "a, v: 64 in flight or more."
     assert "not surely ± 10 % yet" in answer([("a", replace(found, why="runs"))]).sure[0]
     assert answer([("a", replace(found, why="invalid", limit=0.0, low=0.0, high=None))]).lines == ("a: not known.",)
+    unbounded = replace(found, why="runs", high=None)
+    assert answer([("a", unbounded)]).lines == ("a: 6 in flight or more.",)
+    assert answer([("a", replace(unbounded, low=4))]).lines == ("a: 4 in flight or more, perhaps 6 in flight.",)
     assert answer([]).lines == ()
     chat = replace(found, turns=4)
     assert answer([("a", replace(chat, axis="request_rate"))]).lines == ("a: 6 conversations/s (6 to 7 at 95 % confidence).",)

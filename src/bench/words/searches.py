@@ -68,7 +68,7 @@ def limit_text(limit: float, low: float, high: float, *, unit: LoadUnit, why: st
     """
     if why == "below" or (not limit and math.isfinite(high)):
         return f"below {unit.text(high)}"
-    if why == "above" or not math.isfinite(limit):
+    if why == "above" or not math.isfinite(limit) or (not math.isfinite(high) and 0 < limit <= low):
         return f"{unit.text(low)} or more"
     if not math.isfinite(high) and low <= 0:
         return f"perhaps {unit.text(limit)}"
