@@ -1,7 +1,7 @@
 """How often a round is taken for one in which the machine drifted: made reference loads of known truth, through `drift_reasons`.
 
 `python -m benchmarks.drift`: rates of false alarms (studies without drift in which any round is named) and of misses (studies with one
-round that took longer in which that round is not named), by the number of rounds and the noise of a reference's times.
+round that took longer in which that round is not named), by the number of rounds, their runs and the noise of a reference's times.
 """
 
 from __future__ import annotations
@@ -12,55 +12,56 @@ import math
 import random
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 from bench.drift import drift_reasons, place_of_run
 from bench.records.run import ReferenceLoad, RunHeader
 from bench.study.config import Thresholds
 
-__all__ = ["NOISES", "ROUNDS", "rates", "rounds_of"]
+__all__ = ["NOISES", "ROUNDS", "RUNS", "rates", "rounds_of"]
 
-ROUNDS = (2, 3, 4, 6)
+ROUNDS = (2, 3, 4, 6, 11)
+RUNS = (1, 3, 5)  # of a round
 NOISES = (0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08)
-_SECONDS, _TIMES = 1.2, 5
+_SECONDS, _TIMES = 1.2, 2
+_OF_THE_MOMENT = 0.7  # of the variance: what both times of a reference have in common
+_KEPT = 0.3  # of a moment's deviation, until the next run
 _HICCUP_SHARE, _HICCUP = 0.05, 0.3
 
 
 def rounds_of(
-    generator: random.Random, count: int, noise: float, drift: float, *, hiccups: bool = False
+    generator: random.Random, count: int, noise: float, drift: float, *, runs: int = 5, hiccups: bool = False
 ) -> list[dict[str, Any]]:
-    """Summaries of a deployment of `count` rounds; the machine is slower by `drift` in one of them.
+    """Summaries of a deployment of `count` rounds of so many runs; the machine is slower by `drift` in one of them.
 
     Args:
-        noise: standard deviation of the logarithm of a reference's times. hiccups: one time in twenty takes 30 % longer in the mean.
+        noise: standard deviation of the logarithm of a reference's times. Most of it is the moment's: a machine's speed wanders within
+            seconds. hiccups: one time in twenty takes 30 % longer in the mean.
     """
     slow = generator.randrange(1, count + 1)
+    moment = generator.gauss(0, 1)
 
-    def seconds() -> float:
-        log = generator.gauss(math.log(_SECONDS), noise)
+    def seconds(number: int) -> float:
+        log = math.log(_SECONDS) + noise * (
+            math.sqrt(_OF_THE_MOMENT) * moment + math.sqrt(1 - _OF_THE_MOMENT) * generator.gauss(0, 1)
+        )
         if hiccups and generator.random() < _HICCUP_SHARE:
             log += generator.expovariate(1 / _HICCUP)
-        return math.exp(log)
+        return math.exp(log) * (1 + drift * (number == slow))
 
-    return [
-        {
-            "deployment": "a",
-            "run": f"r{number}",
-            "slow": number == slow and drift > 0,
-            **place_of_run(
-                RunHeader(
-                    digest="d",
-                    round=number,
-                    reference=ReferenceLoad(
-                        started=f"2026-01-01T00:{number:02}:00.000+00:00",
-                        seconds=tuple(seconds() if number != slow else seconds() * (1 + drift) for _ in range(_TIMES)),
-                    ),
-                    definition={},
-                )
-            ),
-        }
-        for number in range(1, count + 1)
-    ]
+    found = []
+    for number in range(1, count + 1):
+        for run in range(runs):
+            moment = _KEPT * moment + math.sqrt(1 - _KEPT**2) * generator.gauss(0, 1)
+            reference = ReferenceLoad(
+                since=f"2026-01-01T{number:02}:00:00.000+00:00",
+                started=f"2026-01-01T{number:02}:{run:02}:00.000+00:00",
+                seconds=tuple(seconds(number) for _ in range(_TIMES)),
+            )
+            place = place_of_run(RunHeader(digest="d", round=number, reference=reference, definition={}))
+            found.append({"deployment": "a", "run": f"r{number}-{run}", "slow": number == slow and drift > 0, **place})
+    return found
 
 
 def rates(studies: int, make: Callable[[random.Random], list[dict[str, Any]]], seed: str = "0") -> dict[str, float]:
@@ -83,25 +84,24 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args()
     rows = []
-    for hiccups in (False, True):
-        for count in ROUNDS:
-            for drift in (0.0, 0.25, 0.4):
-                key = "alarms" if drift == 0 else "misses"
-                each = [
-                    rates(options.studies, partial(rounds_of, count=count, noise=noise, drift=drift, hiccups=hiccups))[key]
-                    for noise in NOISES
-                ]
-                rows.append(
-                    {"rounds": count, "drift": drift, "hiccups": hiccups, "rate": key, "mean": sum(each) / len(each),
-                     **{f"{noise:.0%}": rate for noise, rate in zip(NOISES, each, strict=True)}}
-                )  # fmt: skip
+    for hiccups, runs, count, drift in product((False, True), RUNS, ROUNDS, (0.0, 0.25, 0.4)):
+        key = "alarms" if drift == 0 else "misses"
+        each = [
+            rates(options.studies, partial(rounds_of, count=count, noise=noise, drift=drift, runs=runs, hiccups=hiccups))[key]
+            for noise in NOISES
+        ]
+        rows.append(
+            {"rounds": count, "runs": runs, "drift": drift, "hiccups": hiccups, "rate": key, "mean": sum(each) / len(each),
+             **{f"{noise:.0%}": rate for noise, rate in zip(NOISES, each, strict=True)}}
+        )  # fmt: skip
     if options.json:
         print(json.dumps(rows, indent=1))
         return
-    print("rounds  drift  hiccups  rate      mean  " + "  ".join(f"{noise:>6.0%}" for noise in NOISES))
+    print("rounds  runs  drift  hiccups  rate      mean  " + "  ".join(f"{noise:>6.0%}" for noise in NOISES))
     for row in rows:
         print(
-            f"{row['rounds']:>6}  {row['drift']:>5.0%}  {'yes' if row['hiccups'] else 'no':>7}  {row['rate']}  {row['mean']:>6.2%}  "
+            f"{row['rounds']:>6}  {row['runs']:>4}  {row['drift']:>5.0%}  "
+            f"{'yes' if row['hiccups'] else 'no':>7}  {row['rate']}  {row['mean']:>6.2%}  "
             + "  ".join(f"{row[f'{noise:.0%}']:>6.2%}" for noise in NOISES)
         )
 

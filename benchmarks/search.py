@@ -44,7 +44,7 @@ PRECISION = 0.1
 BUDGET = Budget(30, math.inf)
 _SPEEDS = 0.03  # by which rounds differ (standard deviation of the logarithm)
 _SCRAPE_S = 0.2
-_REFERENCE_ERROR = 0.05  # as on real machines, 3 to 8 %
+_REFERENCE_ERROR = 0.07  # of one reference load; on real machines 5 to 9 %
 _AIPERF_PRECISION = 0.05
 _SHAPES = ("cliff", "steep", "gentle", "flat tail", "hump below", "falls beyond")
 
@@ -234,17 +234,18 @@ class _Machine:
 
     def __init__(self, planted: Planted, seed: int) -> None:
         self.planted, self.random, self.runs, self.seconds = planted, np.random.default_rng([seed, 77]), 0, 0.0
-        self.speed = self.seen = 1.0
+        self.speed = 1.0
 
     def measure(self, load: float, count: int, _: int) -> Measured:
-        """A run, with what the reference load before its round showed of the machine."""
+        """A run, with what the reference load before it showed of the machine."""
+        number = self.runs // ROUND
         if self.runs % ROUND == 0:
             self.speed = self.planted.speed(self.runs, self.random)
-            self.seen = self.speed * math.exp(self.random.normal(0, _REFERENCE_ERROR))
+        seen = self.speed * math.exp(self.random.normal(0, _REFERENCE_ERROR))
         self.runs += 1
         row = self.planted.run(load, count, self.runs, self.speed)
         self.seconds += row["duration_s"]
-        return Measured(row, (), self.seen)
+        return Measured(row, (), seen, round=str(number))
 
 
 def by_search(planted: Planted, seed: int) -> dict[str, Any]:

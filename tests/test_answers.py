@@ -256,7 +256,7 @@ def test_what_load_is_sustained_and_how_it_recovers(summary):
     curve, recovery = found["sustained"].lines
     assert curve.startswith("chat: carries 8 requests/s (TTFT P99 ~0.1 s); at 24 requests pile up, and the median TTFT is 5 s")
     assert recovery == "step: after the step, TTFT is as before within 1.7 s."
-    assert "sets no SLO" in found["sustained"].sure[0]
+    assert "No SLO is set" in found["sustained"].sure[0]
     fast = answered(study(rows[:2]))["sustained"].lines[0]
     assert fast.endswith("the highest load that can be judged; its limit was not reached.")
     assert (

@@ -16,20 +16,20 @@ from bench.words.verdicts import reason_text
 THRESHOLDS = Thresholds()
 
 
-def made(seconds, *, deployment="a", noise=0.02, load="8 requests", rounds=None):
-    """Two runs of each round, whose reference took `seconds`."""
+def made(seconds, *, deployment="a", noise=0.0, load="8 requests", rounds=None, each=2):
+    """`each` runs of each round, whose references took `seconds` in the mean and differ by `noise` (standard deviation of two)."""
     return [
         {
             "deployment": deployment,
-            "run": f"r{number}-{level}",
+            "run": f"r{number}-{run + 1}",
             "round": rounds[number] if rounds else number + 1,
-            "reference_s": value,
-            "reference_noise": noise,
-            "reference_started": f"2026-01-01T00:{number:02}:00.000+00:00",
+            "reference_s": value * math.exp(noise / math.sqrt(2) * (-1) ** run if each > 1 else 0.0),
+            "reference_started": f"2026-01-01T00:{number:02}:{run:02}.000+00:00",
+            "reference_since": f"2026-01-01T00:{number:02}:00.000+00:00",
             "reference_load": load,
         }
         for number, value in enumerate(seconds)
-        for level in (1, 2)
+        for run in range(each)
     ]
 
 
@@ -87,33 +87,40 @@ def test_the_threshold_is_the_studys():
     assert drift_reasons(runs, Thresholds(drift=0.3)) == {}
 
 
-# With a noise of 0.05 the moderated one is 0.05, whatever its weight. Student's t: two-sided, at 1 % over all rounds.
+# Two references a round that differ by a noise of 0.05: the moderated one is 0.05, whatever its weight. What rounds differ by would allow
+# less where they do not, so that here they do. Student's t: two-sided, at 0.5 % over all rounds.
 @pytest.mark.parametrize(
-    ("count", "t", "against"),
+    ("count", "t", "others"),
     [
-        (2, 3.055, 1.0),  # 3 · 2 + 6 degrees, at 1 %: what it is compared with is one reference
-        (3, 3.47, 0.25),  # 15 degrees, at 0.33 %
-        (5, 3.55, 0.125),  # 21 degrees, at 0.2 %: 0.5 / 4
+        (2, 3.833, 1.0),  # 2 · 1 + 6 degrees, at 0.5 %: what it is compared with is one round
+        (3, 4.422, 0.25),  # 9 degrees, at 0.17 %
+        (5, 4.437, 0.125),  # 11 degrees, at 0.1 %: 0.5 / 4
     ],
 )
-def test_the_bound_by_hand(count, t, against):
-    bound = t * 0.05 * math.sqrt(0.2157 * (1 + against))
+def test_the_bound_by_hand(count, t, others):
+    bound = t * 0.05 * math.sqrt(0.5 * (1 + others))
+    apart = [math.exp(0.05 * (-1) ** i) for i in range(count - 1)]  # as much as noise allows, and their median 1 or one of them
+    usual = min(apart) if count == 2 else sorted([*apart, 9.0])[count // 2]
     for share, drifted in ((0.98, 0), (1.02, 2)):
-        runs = made([1.0] * (count - 1) + [math.exp(share * bound)], noise=0.05)
+        runs = made([*apart, usual * math.exp(share * bound)], noise=0.05)
         assert len(drift_reasons(runs, Thresholds(drift=0.0001))) == drifted, share
 
 
-def test_the_noise_is_moderated_by_hand():
-    # Three rounds without noise: s² = 6 · 0.05² / 15; the bound of t of 15 at 0.33 % and √(0.2157 · 1.25).
-    bound = 3.47 * math.sqrt(6 * 0.05**2 / 15) * math.sqrt(0.2157 * 1.25)
-    for share, drifted in ((0.98, 0), (1.02, 2)):
-        runs = made([1.0, 1.0, math.exp(share * bound)], noise=0.0)
+def test_rounds_of_one_run_show_the_noise_by_what_the_others_differ_by():
+    """Of seven rounds six differ by nothing: s² = 6 · 0.05² / (6 + 5), t of 11 degrees at 0.5 % ÷ 7, and √(1 + 0.5 / 6)."""
+    bound = 4.642 * math.sqrt(6 * 0.05**2 / 11) * math.sqrt(1 + 0.5 / 6)
+    for share, drifted in ((0.98, 0), (1.02, 1)):
+        runs = made([1.0] * 6 + [math.exp(share * bound)], each=1)
         assert len(drift_reasons(runs, Thresholds(drift=0.0001))) == drifted, share
-    # One noisy reference of three: 3 · 0.2² more.
-    bound = 3.47 * math.sqrt((3 * 0.2**2 + 6 * 0.05**2) / 15) * math.sqrt(0.2157 * 1.25)
-    for share, drifted in ((0.98, 0), (1.02, 2)):
-        runs = [{**run, "reference_noise": 0.2 * (run["round"] == 1)} for run in made([1.0, 1.0, math.exp(share * bound)])]
-        assert len(drift_reasons(runs, Thresholds(drift=0.0001))) == drifted, share
+
+
+def test_a_reference_that_several_runs_share_counts_once():
+    """As records of earlier versions have it, one load a round: K rounds of one reference each."""
+    shared = [{**run, "reference_started": run["reference_since"]} for run in made([1.0] * 6 + [1.3])]
+    single = made([1.0] * 6 + [1.3], each=1)
+    assert {run: drift.log for (_, run), drift in drift_reasons(single, THRESHOLDS).items()} == {"r6-1": math.log(1.3)}
+    assert {run for _, run in drift_reasons(shared, THRESHOLDS)} == {"r6-1", "r6-2"}
+    assert drift_reasons([{**run, "reference_s": run["reference_s"] / 1.07} for run in shared], Thresholds(drift=0.4)) == {}
 
 
 def test_a_run_of_a_round_that_drifted_is_invalid(summary):
@@ -134,10 +141,11 @@ def mixed(generator: random.Random, *, count: int, drift: float, hiccups: bool):
 @pytest.mark.parametrize("hiccups", [False, True])
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_how_often_it_is_wrong(count, hiccups):
-    """Wanted: false alarms in 1 % of studies without drift, misses in 5 % of those with a drift of 25 %, at a noise of 2 to 8 %.
+    """Wanted: false alarms in 1 % of studies without drift, misses in 5 % of those with a drift of 25 %, at a noise of 2 to 8 %, in rounds of
+    five runs.
 
     So many studies tell rates of twice as much from these; benchmarks/drift.py has the rates themselves.
     """
     alarms = rates(700, partial(mixed, count=count, drift=0.0, hiccups=hiccups))["alarms"]
     misses = rates(700, partial(mixed, count=count, drift=0.25, hiccups=hiccups))["misses"]
-    assert (alarms <= 0.015, misses <= 0.05) == (True, True), (alarms, misses)
+    assert (alarms <= 0.02, misses <= 0.05) == (True, True), (alarms, misses)

@@ -117,19 +117,31 @@ def test_a_slower_machine_is_taken_off_the_load_and_the_latency():
 
 
 def test_a_slower_machine_counts_by_what_noise_does_not_explain():
-    def relative(*seen):
-        return speeds([(each, "8 requests") for each in seen])
+    def relative(*seen, load="8 requests", each=1):
+        """Of rounds of so many runs each, by reference loads alike."""
+        return speeds([Measured({}, (), speed, load, f"{load}/{i}") for i, speed in enumerate(seen) for _ in range(each)])
 
-    assert relative(1.0, 1.0, 0.8, None) == [1.0] * 4  # of two nobody knows which one is usual
+    assert relative(1.0, 0.8, None) == [1.0] * 3  # of two nobody knows which one is usual
     assert relative(1.0, 1.0, 1.03, 0.97, 1.02) == [1.0] * 5
     halved = relative(1.0, 1.0, 1.02, 0.5, 0.99, None)
     assert halved[3] == pytest.approx(0.5, rel=0.06)
     assert halved[5] == 1.0
     assert all(0.98 < each < 1.03 for each in (*halved[:3], halved[4]))
-    other = speeds(
-        [*((each, "8 requests") for each in (1.0, 1.01, 0.99)), *((each, "longer ones") for each in (0.3, 0.31, 0.29))]
-    )
-    assert all(0.95 < each < 1.05 for each in other)
+    both = [Measured({}, (), speed, load, f"{load}{speed}") for load, middle in (("8 requests", 1.0), ("longer ones", 0.3))
+            for speed in (middle, 1.01 * middle, 0.99 * middle)]  # fmt: skip
+    assert all(0.95 < each < 1.05 for each in speeds(both))
+
+
+def test_a_rounds_speed_is_the_mean_of_its_runs():
+    """A single reference load shows a moment. So three of them that agree count for more, and those that do not for nothing."""
+
+    def relative(*rounds):
+        return speeds([Measured({}, (), speed, "8 requests", f"{i}") for i, seen in enumerate(rounds) for speed in seen])
+
+    once, thrice = relative((1.0,), (1.0,), (1.0,), (1.2,)), relative(*([(1.0, 1.0, 1.0)] * 3), (1.2, 1.2, 1.2))
+    assert once[-1] < thrice[-1] < 1.2
+    assert thrice[-1] == pytest.approx(1.2, rel=0.05)
+    assert relative(*([(1.0, 1.0, 1.0)] * 3), (0.8, 1.25, 1.0)) == [1.0] * 12
 
 
 def test_the_limit_is_believed_where_the_excess_rises_above_0():
@@ -204,10 +216,14 @@ def test_a_run_that_piles_up_within_the_slos_is_measured_longer_before_loads_cli
 def test_a_run_has_what_its_percentile_and_its_latencies_take():
     assert aim(slos=[parse_slo("ttft_p99=1s")]).requests(1, 0.1, [], near=False) == 230
     assert aim().requests(1, 0.1, [], near=True) == 200
-    assert aim().requests(100, 0.1, [], near=False) == 600
+    assert aim().requests(100, 1.0, [], near=False) == 600
     assert aim(held=False).requests(100, 2.0, [], near=True) == 4800
     assert aim(held=False, burstiness=0.5).requests(1, 0.1, [], near=False) == 100
     assert aim().requests(1, 0.1, [seen(1, 0.0, failed=1)], near=True) == 600
+    # Three seconds at least, whatever comes in a shorter time.
+    assert aim().requests(100, 0.1, [], near=False) == 3000
+    assert aim(held=False).requests(1000, 0.01, [], near=True) == 3000
+    assert aim(held=False, turns=4).requests(100, 0.01, [], near=False) == 300  # conversations
 
 
 def test_of_conversations_a_run_has_as_many_requests_and_lasts_as_long():
@@ -215,7 +231,7 @@ def test_of_conversations_a_run_has_as_many_requests_and_lasts_as_long():
     assert chat.requests(0.1, 0.1, [], near=False) == 13  # conversations, of 50 requests
     assert chat.requests(10, 0.5, [], near=False) == 6 * 10 * (4 * 0.5 + 3 * 2.0)
     assert chat.requests(10, 0.5, [], near=True) == 6 * 10 * 8  # 24 latencies of a request are fewer
-    assert aim(turns=2).requests(100, 0.1, [], near=True) == 1200
+    assert aim(turns=2).requests(100, 0.5, [], near=True) == 1200
 
 
 def test_what_is_left_of_the_budget_counts_conversations():
@@ -230,7 +246,7 @@ def test_a_run_takes_more_requests_where_neighbours_are_alike_and_the_percentile
     once = aim().requests(4, 0.1, queued(1.0, 0.3), near=True)
     assert aim().requests(4, 0.1, queued(5.0, 0.3), near=True) == pytest.approx(5 * once, abs=5)
     assert aim().requests(4, 0.1, queued(5.0, 0.01), near=True) == once
-    assert aim().requests(40, 0.1, queued(5.0, 0.3), near=True) < once * 5
+    assert aim().requests(40, 1.0, queued(5.0, 0.3), near=True) < once * 5
     assert aim().requests(4, 0.1, 12 * queued(1.0, 0.01), near=True) > 1.5 * once
 
 

@@ -9,7 +9,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import geometric_mean, median, stdev
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from bench.records.run import ReferenceLoad, RunHeader
@@ -20,48 +20,54 @@ if TYPE_CHECKING:  # each run that is parsed asks this module, and pydantic take
 
 __all__ = ["Drift", "RoundPart", "drift_reasons", "place_of_run"]
 
-_FALSE_ALARMS = 0.01  # of a deployment's rounds together
+_FALSE_ALARMS = (
+    0.005  # of a deployment's rounds together, if references were independent; nearby ones are alike, which doubles it
+)
 # What the noise of a reference is taken for until its repeats have shown it: a few of them often spread far too little or too much. A
 # variance from few values is moderated by one from experience, with a weight in degrees of freedom (G. K. Smyth, Linear models and
 # empirical Bayes methods, 2004). The values: benchmarks/drift.py.
 _USUAL_NOISE, _WEIGHT = 0.05, 6
-_FREEDOM = 3  # of the noise of one reference: four times are kept
-_FOUR_OF_FIVE = 0.666  # variance within the four smallest of five normal values, as a share of theirs (4,000,000 draws)
-_MEAN_VARIANCE = 0.2157  # of the mean of the four smallest of five normal values, in the variance of one (4,000,000 draws)
 
 
 def place_of_run(run: RunHeader) -> dict[str, Any]:
     """When the run was measured, and how fast the machine was then.
 
-    The slowest of a reference load's five times is left out: what interrupts a machine for a moment is not drift.
+    The fastest of a reference load's times counts: what interrupts a machine for a moment is not drift.
 
     Returns:
         `round`, `session` and `position` (null where nothing planned one); of the reference load, null without one, `reference_s`
-        (geometric mean of the four fastest times), `reference_noise` (standard deviation of the logarithm of a time, from the same
-        four), when it started (`reference_started`) and what it was (`reference_load`).
+        (its fastest time), when it started (`reference_started`), when its round, or this part of it, began (`reference_since`) and
+        what it was (`reference_load`).
     """
     reference = run.reference or ReferenceLoad()
-    shape = (reference.requests, reference.in_flight, reference.prompt_tokens, reference.output_tokens)
-    kept = sorted(reference.seconds)[:-1]
+    shape = (reference.requests, reference.in_flight, reference.prompt_tokens, reference.output_tokens, len(reference.seconds))
     return {
         "round": run.round,
         "position": run.position,
         "session": run.session,
-        "reference_s": geometric_mean(kept) if kept else None,
-        "reference_noise": stdev(map(math.log, kept)) / math.sqrt(_FOUR_OF_FIVE) if kept else None,
+        "reference_s": min(reference.seconds, default=None),
         "reference_started": reference.started,
-        "reference_load": "{} requests, {} at once, {} + {} tokens".format(*shape) if kept else None,
+        "reference_since": reference.since or reference.started,
+        "reference_load": "{} requests, {} at once, {} + {} tokens, {} times".format(*shape) if reference.seconds else None,
     }
 
 
 @dataclass(frozen=True)
-class _Reference:
-    """One reference load: its round, when it started, the logarithm of its time (s), and the noise of one of its five times."""
+class _Part:
+    """A round, or the part of one that was measured together.
+
+    Attributes:
+        since: when it began. logs: logarithms of the times (s) of its reference loads.
+    """
 
     round: int
-    started: str
-    log: float
-    noise: float
+    since: str
+    logs: Sequence[float]
+
+    @property
+    def log(self) -> float:
+        """Their mean: how fast the machine was."""
+        return fmean(self.logs)
 
 
 @dataclass(frozen=True)
@@ -77,8 +83,8 @@ class Drift:
     """A round in which the machine was slower or faster than in others.
 
     Attributes:
-        at: the round. other: the only other one; None where there are several. log, usual: ln of the reference load's time (s) in it,
-            and of what it is compared with.
+        at: the round. other: the only other one; None where there are several. log, usual: mean ln of the reference loads' times (s)
+            in it, and of what it is compared with.
     """
 
     at: RoundPart
@@ -90,28 +96,30 @@ class Drift:
 def drift_reasons(runs: Sequence[Mapping[str, Any]], thresholds: Thresholds) -> dict[tuple[str, str], Drift]:
     """Of each run of a round in which the machine was slower or faster than in the deployment's others: by how much.
 
-    A round drifted where ln `reference_s` lies further from the median of all rounds than
-    max(ln(1 + `thresholds.drift`), t · s · √(0.2157 (1 + 1 / (2 (K − 1))))), with K rounds, s the moderated noise of one time, and t
-    Student's at 1 % over all K rounds (Bonferroni). Of two rounds that differ the slower one drifted (√(0.2157 · 2)): whatever else
-    uses a machine makes it slower.
+    A round drifted where the mean of its n references (ln `reference_s`) lies further from the median of all K rounds' means than
+    max(ln(1 + `thresholds.drift`), t · s · √(1 ÷ n + ν ÷ (2 (K − 1)))), with s the moderated noise of one reference, from how the
+    references of a round differ, ν the mean of 1 ÷ n over the other rounds, and t Student's at 0.5 % over all K rounds (Bonferroni).
+    Of two rounds that differ the slower one drifted (√(1 ÷ n + ν)): whatever else uses a machine makes it slower.
 
     Args:
-        runs: summaries, with `deployment`, `run`, `round`, `reference_s`, `reference_noise`, `reference_started` and `reference_load`.
+        runs: summaries, with `deployment`, `run`, `round`, `reference_s`, `reference_started`, `reference_since` and `reference_load`.
             A run without a reference is not judged, nor is a single round.
 
     Returns:
         The drifts by (deployment, run).
     """
-    found: dict[tuple[str, str], dict[str, _Reference]] = defaultdict(dict)
-    for run in runs:
-        if run.get("reference_s") is not None:
-            reference = _Reference(run["round"], run["reference_started"], math.log(run["reference_s"]), run["reference_noise"])
-            found[_alike(run)][reference.started] = reference
-    drifted = {key: _drifted(list(references.values()), thresholds.drift) for key, references in found.items()}
+    known = [run for run in runs if run.get("reference_s") is not None]
+    logs: dict[tuple[str, str], dict[tuple[int, str], dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    for run in known:  # several runs may have one reference
+        logs[_alike(run)][_place(run)][run["reference_started"]] = math.log(run["reference_s"])
+    drifted = {
+        key: _drifted([_Part(*place, tuple(each.values())) for place, each in parts.items()], thresholds.drift)
+        for key, parts in logs.items()
+    }
     return {
-        (run["deployment"], run["run"]): drifted[_alike(run)][run["reference_started"]]
-        for run in runs
-        if run.get("reference_s") is not None and run["reference_started"] in drifted[_alike(run)]
+        (run["deployment"], run["run"]): drifted[_alike(run)][_place(run)]
+        for run in known
+        if _place(run) in drifted[_alike(run)]
     }
 
 
@@ -120,33 +128,52 @@ def _alike(run: Mapping[str, Any]) -> tuple[str, str]:
     return run["deployment"], run["reference_load"]
 
 
-def _drifted(references: Sequence[_Reference], floor: float) -> dict[str, Drift]:
-    """The references that drifted, by when they started."""
-    count = len(references)
+def _place(run: Mapping[str, Any]) -> tuple[int, str]:
+    """Which round it belongs to, and which part of it."""
+    return run["round"], run["reference_since"]
+
+
+def _drifted(parts: Sequence[_Part], floor: float) -> dict[tuple[int, str], Drift]:
+    """Those that drifted, by round and moment."""
+    count = len(parts)
     if count < 2:
         return {}
     two = count == 2
-    logs = [reference.log for reference in references]
-    usual = min(logs) if two else median(logs)
-    freedom = _FREEDOM * count + _WEIGHT
-    within = _FREEDOM * sum(reference.noise**2 for reference in references)
-    noise = math.sqrt((within + _WEIGHT * _USUAL_NOISE**2) / freedom)
-    t = student_t(freedom, 1 - _FALSE_ALARMS / (1 if two else count))
-    against = 1.0 if two else 0.5 / (count - 1)  # variance of what it is compared with, in that of one reference
-    bound = max(math.log1p(floor), t * noise * math.sqrt(_MEAN_VARIANCE * (1 + against)))
-    rounds = Counter(reference.round for reference in references)
-    return {
-        reference.started: Drift(
-            _part(reference, rounds),
-            _part(next(x for x in references if x is not reference), rounds) if two else None,
-            reference.log,
-            usual,
-        )
-        for reference in references
-        if abs(reference.log - usual) > bound
-    }
+    usual = min(part.log for part in parts) if two else median(part.log for part in parts)
+    confidence = 1 - _FALSE_ALARMS / (1 if two else count)
+    within = [(sum(len(part.logs) - 1 for part in parts), sum((log - part.log) ** 2 for part in parts for log in part.logs))]
+    rounds = Counter(part.round for part in parts)
+    found = {}
+    for part in parts:
+        others = [each for each in parts if each is not part]
+        # Variances, in that of one reference: of its own mean, and of what it is compared with.
+        of_others = fmean(1 / len(each.logs) for each in others) * (1.0 if two else 0.5 / (count - 1))
+        noise = min(_noise(within, confidence), _noise([*within, _between(others)], confidence))
+        if abs(part.log - usual) > max(math.log1p(floor), noise * math.sqrt(1 / len(part.logs) + of_others)):
+            found[part.round, part.since] = Drift(
+                _named(part, rounds), _named(others[0], rounds) if two else None, part.log, usual
+            )
+    return found
 
 
-def _part(reference: _Reference, rounds: Mapping[int, int]) -> RoundPart:
+def _noise(seen: Sequence[tuple[int, float]], confidence: float) -> float:
+    """What noise alone moves one reference by at most, with that confidence.
+
+    Args:
+        seen: degrees of freedom and sums of squares that estimate its variance, beside what is usual.
+    """
+    freedom = _WEIGHT + sum(each for each, _ in seen)
+    squares = _WEIGHT * _USUAL_NOISE**2 + sum(each for _, each in seen)
+    return student_t(freedom, confidence) * math.sqrt(squares / freedom)
+
+
+def _between(parts: Sequence[_Part]) -> tuple[int, float]:
+    """What rounds differ by: no less than the noise does. Of rounds of a run each nothing else shows how quiet a machine is."""
+    count = sum(len(part.logs) for part in parts)
+    mean = sum(len(part.logs) * part.log for part in parts) / count
+    return len(parts) - 1, sum(len(part.logs) * (part.log - mean) ** 2 for part in parts)
+
+
+def _named(part: _Part, rounds: Mapping[int, int]) -> RoundPart:
     """Its round, with the time of day where the round was measured in parts."""
-    return RoundPart(reference.round, reference.started if rounds[reference.round] > 1 else None)
+    return RoundPart(part.round, part.since if rounds[part.round] > 1 else None)

@@ -129,7 +129,16 @@ def level_axis(results: Results, field: str = "level", *, log: bool | None = Non
     scale = alt.Scale(type="log", base=2, nice=False) if log else alt.Scale(zero=False)
     digits = "d" if results.axis == "concurrency" else "~g"
     axis = alt.Axis(values=values, format=digits, labelFlush=False) if values else alt.Axis(format=digits)
-    return alt.X(f"{field}:Q", title=AXIS_TITLES[results.axis], scale=scale, axis=axis)
+    return alt.X(f"{field}:Q", title=_load_title(results), scale=scale, axis=axis)
+
+
+def _load_title(results: Results) -> str:
+    """The load's name with its unit: a rate of requests, of conversations where those have turns, or of both."""
+    title = AXIS_TITLES[results.axis]
+    conversations = (results.runs["turns"] > 1).fill_null(False)
+    if results.axis != "request_rate" or not conversations.any():
+        return title
+    return "rate (conversations/s)" if conversations.all() else "rate (requests/s; with turns, conversations/s)"
 
 
 def predicted_rules(runs: pl.DataFrame, x: alt.X, colour: alt.Color | alt.ColorDatum) -> alt.Chart:

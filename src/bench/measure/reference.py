@@ -1,11 +1,11 @@
-"""A short load, the same before every round of a deployment: how fast the machine is now."""
+"""A short load, the same before every run of a deployment: how fast the machine is now."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from statistics import median
+from statistics import fmean
 
 from bench.errors import BenchError
 from bench.load.client import Load, run_load
@@ -18,19 +18,21 @@ from bench.study import Workload
 __all__ = ["reference_load"]
 
 _IN_FLIGHT = 4
-_TIMES = 5  # their spread is the noise; benchmarks/drift.py shows why five and not three
+_TIMES = 2  # the faster one counts: what interrupts a machine for a moment is no drift
 _LONGEST_PROMPT, _LONGEST_OUTPUT = 256, 32  # tokens
 _TIMEOUT_S = 60.0  # a server for which a few short requests take so long has no second to spare
 
 
-def reference_load(target: Target, first: Load, requests: int, number: int, alive: Callable[[], None]) -> ReferenceLoad | None:
-    """Send the reference load five times.
+def reference_load(
+    target: Target, first: Load, requests: int, place: tuple[int, str | None], alive: Callable[[], None]
+) -> ReferenceLoad | None:
+    """Send the reference load twice.
 
     Lengths are those of `first`'s first request, bounded, so that it fits wherever the workload does.
 
     Args:
         first: the deployment's first run, whatever is measured now: it decides the lengths and the endpoint.
-        requests: how many each time. number: of the round. alive: raises where the server is dead.
+        requests: how many each time. place: the round, and when it began; None: now. alive: raises where the server is dead.
 
     Returns:
         None where a request failed.
@@ -68,14 +70,15 @@ def reference_load(target: Target, first: Load, requests: int, number: int, aliv
             return None
         seconds.append(round(took, 6))
     return ReferenceLoad(
-        round=number,
+        round=place[0],
+        since=place[1] or started,
         started=started,
         requests=requests,
         in_flight=in_flight,
         prompt_tokens=prompt,
         output_tokens=output,
         seconds=tuple(seconds),
-        tokens_per_s=round(tokens / median(seconds), 3),
+        tokens_per_s=round(tokens / fmean(seconds), 3),
     )
 
 

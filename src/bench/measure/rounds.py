@@ -1,9 +1,9 @@
-"""Measure runs round by round, each after a reference load, and those again whose round the machine spoilt."""
+"""Measure runs round by round, each run after a reference load, and those again whose round the machine spoilt."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -44,6 +44,7 @@ class Rounds:
     server: Server
     progress: Progress
     say: Callable[[str], None]
+    _since: dict[int, str] = field(default_factory=dict)  # when each round, or its part of this session, began
 
     def measure(self, runs: Sequence[RunSpec]) -> None:
         """Measure `runs` in their order; then, once more, those of a round in which the machine was slower or faster than in the
@@ -58,8 +59,8 @@ class Rounds:
         ):  # of open loops alone; else the first closed one tells
             self.say(f"about {duration_text(planned_s)} of planned load")
         rounds = {number: list(found) for number, found in groupby(runs, key=lambda run: self.plan.place_of(run).round)}
-        for number, of_round in rounds.items():
-            self._round(of_round, self.reference(number))
+        for of_round in rounds.values():
+            self._round(of_round)
         for number, of_round in rounds.items():
             drifted = self._drifted({})  # what is usual moves with each round that is measured again
             spoilt = [run for run in of_round if run.digest in drifted]
@@ -72,7 +73,8 @@ class Rounds:
 
     def _again(self, number: int, runs: Sequence[RunSpec]) -> None:
         """Measure a drifted round's runs once more, in place of the first time; not where the machine is still as different."""
-        reference = self.reference(number)
+        self._since.pop(number, None)  # what is measured now stands for itself
+        reference = self._reference(number)
         spoilt = f"round {number} was measured while the machine was not as fast as in the others"
         if reference is None:
             self.say(f"{spoilt}, and how fast it is now is not known")
@@ -83,7 +85,7 @@ class Rounds:
         self.say(f"{spoilt}: its {len(runs)} runs once more")
         self.progress.clock.add(runs)
         # The server has seen the prompts: others, of the same lengths, or its prefix cache would know them.
-        self._round(runs, reference, prompts=str(reference.started))
+        self._round(runs, prompts=str(reference.started))
 
     def _drifted(self, instead: Mapping[str, ReferenceLoad]) -> set[str]:
         """The digests of the deployment's runs that the rule of drift blames.
@@ -97,26 +99,30 @@ class Rounds:
         placed = [{"deployment": self.spec.name, "run": key, **place_of_run(record)} for key, record in records.items()]
         return {digest for _, digest in drift_reasons(placed, self.plan.config.thresholds)}
 
-    def reference(self, number: int) -> ReferenceLoad | None:
-        """Send the reference load; None where the study has none, or a request of it failed."""
+    def _reference(self, number: int) -> ReferenceLoad | None:
+        """Send the reference load, for a run of round `number`; None where the study has none, or a request of it failed."""
         settings = self.plan.measurement
         if not settings.reference_requests:
             return None
         self.progress.state("reference load")
         first = load_of(self.plan.first_run(self.spec.name), self.launch, settings.request_timeout_s)
-        reference = reference_load(self.target, first, settings.reference_requests, number, lambda: refuse_dead(self.server))
-        self.say(f"round {number}, {_described(reference)}")
+        place = number, self._since.get(number)
+        reference = reference_load(self.target, first, settings.reference_requests, place, lambda: refuse_dead(self.server))
+        if reference is None:
+            self.say(f"round {number}: no reference load, as a request of it failed")
+        elif reference.since:
+            self._since[number] = reference.since
         return reference
 
-    def _round(self, runs: Iterable[RunSpec], reference: ReferenceLoad | None, *, prompts: str | None = None) -> None:
+    def _round(self, runs: Iterable[RunSpec], *, prompts: str | None = None) -> None:
         for run in runs:
-            self.one(run, self.plan.place_of(run), reference, prompts=prompts)
+            self.one(run, self.plan.place_of(run), prompts=prompts)
 
-    def one(self, run: RunSpec, place: Place, reference: ReferenceLoad | None, *, prompts: str | None = None) -> None:
-        """Measure a run, which `progress.clock` knows.
+    def one(self, run: RunSpec, place: Place, *, prompts: str | None = None) -> None:
+        """Measure a run, which `progress.clock` knows, after a reference load.
 
         Args:
-            reference: the load before it. prompts: draws other prompts than the run's digest does.
+            prompts: draws other prompts than the run's digest does.
 
         Raises:
             ServerDied: the server is dead.
@@ -127,7 +133,7 @@ class Rounds:
             round=place.round,
             position=place.position,
             session=place.session,
-            reference=reference,
+            reference=self._reference(place.round),
             definition=run.definition,
         )
         load = load_of(run, self.launch, self.plan.measurement.request_timeout_s)
@@ -172,9 +178,3 @@ def load_of(run: RunSpec, launch: Launch, timeout_s: float) -> Load:
         vocabulary=launch.vocabulary or Load.vocabulary,
         timeout_s=timeout_s,
     )
-
-
-def _described(reference: ReferenceLoad | None) -> str:
-    if reference is None:
-        return "no reference load: a request of it failed"
-    return "reference load " + ", ".join(f"{seconds:.2f}" for seconds in reference.seconds) + " s"

@@ -47,10 +47,10 @@ _STARTS = 2  # a server that dies is started once more
 
 
 class Search(Protocol):
-    """What chooses its runs while it measures."""
+    """What chooses its runs while it measures: the searches of a deployment."""
 
-    def unfinished(self) -> bool:
-        """Whether it needs a run that is not measured."""
+    def unfinished(self) -> int:
+        """How many searches need a run that is not measured."""
 
     def first_runs(self) -> Sequence[RunSpec]:
         """Runs to warm up with."""
@@ -237,9 +237,10 @@ def _kept(runs: Sequence[RunSpec], store: Store, search: Search | None) -> str:
 def _work(missing: Sequence[RunSpec], search: Search | None) -> str:
     """What a session is going to measure."""
     runs = f"{len(missing)} run{'' if len(missing) == 1 else 's'}"
-    if search is None:
+    if not (searches := search.unfinished() if search else 0):
         return runs
-    return f"{runs} and a search" if missing else "a search"
+    sought = "a search" if searches == 1 else f"{searches} searches"
+    return f"{runs} and {sought}" if missing else sought
 
 
 def _prefixes(facts: DeploymentFacts, launch: Launch, data_parallel: int) -> dict[str, int | None]:

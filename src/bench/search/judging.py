@@ -39,9 +39,9 @@ def judged_run(
     return row, () if found.valid else tuple(reason_text(reason) for reason in found.found)
 
 
-def speed(record: RunRecord) -> tuple[float, str] | tuple[None, None]:
-    """How fast the machine was, in reference loads a second, and what load that was; by the four fastest times, as what interrupts a
-    machine for a moment is no drift.
-    """
+def speed(record: RunRecord) -> tuple[float, str, str] | tuple[None, None, None]:
+    """How fast the machine was before the run, in reference loads a second, what load that was, and when its round began."""
     place = place_of_run(record)
-    return (None, None) if place["reference_s"] is None else (1 / place["reference_s"], place["reference_load"])
+    if place["reference_s"] is None:
+        return None, None, None
+    return 1 / place["reference_s"], place["reference_load"], place["reference_since"]

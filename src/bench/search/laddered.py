@@ -14,7 +14,7 @@ from bench.measure.rounds import Rounds
 from bench.records.deployment import DeploymentFacts, read_facts
 from bench.records.files import write_record
 from bench.records.launch import Launch, read_launch
-from bench.records.run import RECORD, ReferenceLoad, RunRecord, read_record
+from bench.records.run import RECORD, RunRecord, read_record
 from bench.records.searches import DeploymentSearches, SearchRecord
 from bench.search.answered import answer_records, targets_of
 from bench.search.judging import judged_run, speed
@@ -66,9 +66,9 @@ class LadderSearches:
         """The first run of each search, for a warm-up."""
         return [each.run(each.settings.start, max(1, math.ceil(each.settings.start)), 1) for each in self.searches]
 
-    def unfinished(self) -> bool:
-        """Whether a search needs a run that is not measured."""
-        return any(self._finished(each) is None for each in self.searches)
+    def unfinished(self) -> int:
+        """How many searches need a run that is not measured."""
+        return sum(self._finished(each) is None for each in self.searches)
 
     def counted(self) -> int:
         """How many runs of the searches are measured."""
@@ -105,20 +105,17 @@ class LadderSearches:
     def _search(self, asked: SearchSpec, rounds: Rounds) -> tuple[Found, _Known]:
         known, aim = self._known(asked), _aim(asked)
         before = list(known.measured)
-        reference: ReferenceLoad | None = None
         count, number = 0, 1 + max((place.round for place in self._places()), default=0)
         position = 1 + max((place.position for place in self._places()), default=0)
         goals = [looked_for(target, asked.slos, held=aim.held) for target in asked.settings.targets]
         self._tell(rounds, f"{asked.key}: searching for {', '.join(goals)}")
 
         def measure(level: float, requests: int, _: int) -> Measured:
-            nonlocal count, reference
-            if count % ROUND == 0:
-                reference = rounds.reference(number + count // ROUND)
+            nonlocal count
             run = _next(asked, known, level, requests)
             place = Place(number + count // ROUND, 1, position + count)
             rounds.progress.clock.add([run])
-            rounds.one(run, place, reference)
+            rounds.one(run, place)
             count += 1
             known.runs.append(run)
             known.measured.append(self._measured(asked, run))

@@ -27,6 +27,7 @@ _ENOUGH_AMID, _TAIL = 3, 0.1  # but not more often than that; then what may lie 
 _FEWEST_REQUESTS, _BEYOND = 50, 2.0  # of a first look: that many, and so many beyond the percentile
 _FAILURES = 6.0  # failures to expect at what is allowed, where there are any
 _MORE_NEAR = 4
+_LEAST_S = 3.0  # a run lasts that long at least: within a second a machine is faster or slower than in the mean
 _LATENCIES, _LATENCIES_NEAR = 6, 24  # how many a run lasts; of a conversation's, never fewer than the first
 _NEIGHBOURS = math.log(1.3)  # how far away a load is whose requests tell how alike neighbours are
 _MOST_ALIKE = 16.0
@@ -72,7 +73,8 @@ class Aim:
             if self.failed_share and any(each.failed for each in observations):
                 count = max(count, _FAILURES / self.failed_share)
         at_once = load if self.held else load * (self.turns * latency_s + (self.turns - 1) * self.think_s)
-        return math.ceil(max(count / self.turns, self.latencies(near=near) * at_once))
+        rate = load / latency_s if self.held else load
+        return math.ceil(max(count / self.turns, self.latencies(near=near) * at_once, _LEAST_S * rate))
 
     def latencies(self, *, near: bool) -> float:
         """How many a run lasts: those of requests, or of whole conversations. Args: near: the limit."""

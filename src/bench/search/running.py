@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import record_run
 from bench.measure.reference import reference_load
-from bench.records.run import RECORD, ReferenceLoad, RunHeader, read_record
+from bench.records.run import RECORD, RunHeader, read_record
 from bench.search.judging import judged_run, speed
 from bench.search.search import ROUND, Measured
 from bench.study import Slo, load_workload
@@ -61,7 +61,8 @@ class RunningServer:
     vocabulary: int
     timeout_s: float
     say: Callable[[str, float | None], None]
-    _references: list[ReferenceLoad] = field(default_factory=list)
+    _rounds: int = 0  # begun, by whichever search
+    _since: str | None = None  # when the present one began
     _runs: int = 0
 
     def known(self) -> list[Measured]:
@@ -76,7 +77,7 @@ class RunningServer:
                 if record.digest == self._digest(self._definition(load, given["num_requests"], given["repeat"])):
                     found.append(record)
         found.sort(key=lambda record: record.started)
-        self._references = list({each.reference.started: each.reference for each in found if each.reference}.values())
+        self._rounds = max((record.round or 0 for record in found), default=0)
         return [self._judged(self.folder / "runs" / record.definition["run"]) for record in found]
 
     def measure(self, level: float, count: int, turn: int) -> Measured:
@@ -103,19 +104,19 @@ class RunningServer:
 
     def _measure(self, load: Load, definition: dict[str, Any], identity: str, folder: Path) -> None:
         if self._runs % ROUND == 0:  # and so at first: since the last search the machine may have changed
-            self.say("reference load", None)
-            number = 1 + len(self._references)
-            first = self._load(1.0, _REFERENCE_REQUESTS, 0)  # the same for all
-            found = reference_load(self.target, first, _REFERENCE_REQUESTS, number, lambda: None)
-            self._references += [found] if found else []
+            self._rounds, self._since = self._rounds + 1, None
+        self.say("reference load", None)
+        first = self._load(1.0, _REFERENCE_REQUESTS, 0)  # the same for all
+        reference = reference_load(self.target, first, _REFERENCE_REQUESTS, (self._rounds, self._since), lambda: None)
+        self._since = reference.since if reference else self._since
         header = RunHeader(
             digest=identity,
             protocol=PROTOCOL,
             engine_version=self.version,
             commit=commit_of(),
-            round=self._references[-1].round if self._references else None,
+            round=self._rounds,
             definition=definition,
-            reference=self._references[-1] if self._references else None,
+            reference=reference,
         )
         seconds = None if self.held else definition["num_requests"] / load.level
         self.say(definition["run"], seconds)

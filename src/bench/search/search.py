@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from statistics import median, variance
+from statistics import fmean, median, variance
 from typing import Any
 
 import polars as pl
@@ -20,14 +20,14 @@ from bench.statistics import variance_by_chance
 
 __all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "search", "speeds"]
 
-ROUND = 3  # runs between two reference loads
+ROUND = 3  # runs: by their reference loads together a machine's speed is known
 _LONGEST = 0.1  # of the seconds, for one run
 _LONGER = 2.0  # times the requests of a run that was too short
 _INVALID_IN_A_ROW = 3
 _FIRST_LATENCY_S = 0.5  # until one is known
-# Of the logarithm of a reference load's time. Of vLLM's and llama.cpp's CPU builds on two cores it was 3 to 8 %.
-_REFERENCE_NOISE = 0.05
-_FEWEST_REFERENCES = 3
+# Of the logarithm of one reference load's time, against its round's speed. Of vLLM's CPU build on two cores it was 5 to 9 %.
+_REFERENCE_NOISE = 0.07
+_FEWEST_ROUNDS = 3
 _BY_CHANCE = 0.1  # probability with which noise alone may look like drift
 
 
@@ -46,13 +46,14 @@ class Measured:
     Attributes:
         row: of the summary, with `judged`. reasons: why it cannot be trusted, if it cannot.
         speed: of the machine, in any unit, by the reference load before the run; None where there was none. reference: which load
-            that was; only speeds by the same one are compared.
+            that was; only speeds by the same one are compared. round: which one the run belongs to.
     """
 
     row: Mapping[str, Any]
     reasons: tuple[str, ...] = ()
     speed: float | None = None
     reference: str | None = None
+    round: str | None = None
 
 
 @dataclass(frozen=True)
@@ -158,8 +159,8 @@ def _search(
                 return _ended(found, placed, aim, "seconds")
             measured = measure(step.load, requests, times[step.load, requests] + 1)
         runs.append(measured)
-        references = [(each.speed, each.reference) for each in runs]
-        relative, rounds = speeds(references), [references.index(each) if each[0] else None for each in references]
+        relative, of_round = speeds(runs), [each.round for each in runs]
+        rounds = [of_round.index(each) if each else None for each in of_round]
         if relative[:-1] == before:
             found.looks.append(_look(measured, aim, relative[-1], rounds[-1]))
         else:  # what is usual moved
@@ -204,25 +205,27 @@ def _fitting(requests: int, least: int, load: float, found: Found, budget: Budge
     return math.floor(min(requests, longest, (budget.seconds - found.seconds) * pace))
 
 
-def speeds(seen: Sequence[tuple[float | None, str | None]]) -> list[float]:
-    """How fast the machine was in each run ÷ its usual speed, the median of all reference loads of the same kind.
+def speeds(runs: Sequence[Measured]) -> list[float]:
+    """How fast the machine was in each run ÷ its usual speed, the median of all rounds with reference loads of the same kind.
 
-    A reference load is short, and noisy itself. So differences count by the share of their variance that neither its noise nor chance
-    explains (James and Stein's shrinkage), and not at all before there are three.
-
-    Args:
-        seen: of each run the speed, by its reference load, and which load that was; runs after the same one have the same speed.
+    A reference load is short, and shows no more than a moment. So a round's speed is the mean over its runs, and differences count by
+    the share of their variance that neither the noise nor chance explains (empirical Bayes), and not at all before there are three
+    rounds.
     """
-    found = [1.0] * len(seen)
-    for kind in dict.fromkeys(kind for _, kind in seen):
-        of_kind = {i: math.log(speed) for i, (speed, each) in enumerate(seen) if speed and each == kind}
-        logs = list(dict.fromkeys(of_kind.values()))
-        if len(logs) < _FEWEST_REFERENCES:
+    found = [1.0] * len(runs)
+    for kind in dict.fromkeys(run.reference for run in runs):
+        rounds: dict[str | None, dict[int, float]] = defaultdict(dict)
+        for i, run in enumerate(runs):
+            if run.speed and run.reference == kind:
+                rounds[run.round][i] = math.log(run.speed)
+        if len(rounds) < _FEWEST_ROUNDS:
             continue
-        most = _REFERENCE_NOISE**2 * variance_by_chance(len(logs) - 1, _BY_CHANCE)
-        counts, usual = max(0.0, 1 - most / max(variance(logs), 1e-12)), median(logs)
-        for i, log in of_kind.items():
-            found[i] = math.exp(counts * (log - usual))
+        logs = [fmean(seen.values()) for seen in rounds.values()]
+        noises = [_REFERENCE_NOISE**2 / len(seen) for seen in rounds.values()]
+        real, usual = max(0.0, variance(logs) - fmean(noises) * variance_by_chance(len(logs) - 1, _BY_CHANCE)), median(logs)
+        for seen, log, noise in zip(rounds.values(), logs, noises, strict=True):
+            relative = math.exp(real / (real + noise) * (log - usual))
+            found = [relative if i in seen else each for i, each in enumerate(found)]
     return found
 
 

@@ -161,7 +161,7 @@ class Measurement(Strict):
     )
     reference_requests: Annotated[int, Field(ge=0)] = Field(
         default=8,
-        description="Requests of the reference load, sent five times before each round; 0: none. It is always the same "
+        description="Requests of the reference load, sent twice before each run; 0: none. It is always the same "
         "(at most 4 in flight, 256 prompt and 32 output tokens) and so shows changes of the machine's speed. It counts "
         "in no result.",
     )
@@ -204,7 +204,7 @@ class Thresholds(Strict):
     )
     drift: Annotated[float, Field(ge=0)] = Field(
         default=0.1,
-        description="Largest difference between a round's reference load and those of the other rounds, as a share of "
+        description="Largest difference between a round's reference loads and those of the other rounds, as a share of "
         "theirs; more where their own noise is larger.",
     )
     clock_skew_s: Seconds = Field(default=0.001, description="Largest difference between the clocks of the load processes (s).")

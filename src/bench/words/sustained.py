@@ -81,7 +81,7 @@ def _sure(curves: Sequence[Sustained], slos: Sequence[Slo], failed_share: float,
     sure = []
     if curves and not slos:
         sure.append(
-            "The study sets no SLO: a load is carried where requests do not pile up and no more than "
+            "No SLO is set under decision. So a load counts as carried where requests do not pile up and no more than "
             f"{100 * failed_share:g} % of them fail."
         )
     ends = [f"{_name(each, several)} {c_max(each.point)}" for each in curves if each.point["c_max"] is not None]
