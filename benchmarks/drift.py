@@ -25,8 +25,9 @@ ROUNDS = (2, 3, 4, 6, 11)
 RUNS = (1, 3, 5)  # of a round
 NOISES = (0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08)
 _SECONDS, _TIMES = 1.2, 2
-_OF_THE_MOMENT = 0.7  # of the variance: what both times of a reference have in common
-_KEPT = 0.3  # of a moment's deviation, until the next run
+# Of vLLM's CPU build on two shared cores, by `benchmarks.wander`: of the variance, what both times of a reference have in common; and
+# of a moment's deviation, what is left at the next run, 5 s later.
+_OF_THE_MOMENT, _KEPT = 0.7, 0.3
 _HICCUP_SHARE, _HICCUP = 0.05, 0.3
 
 

@@ -44,6 +44,7 @@ PRECISION = 0.1
 BUDGET = Budget(30, math.inf)
 _SPEEDS = 0.03  # by which rounds differ (standard deviation of the logarithm)
 _SCRAPE_S = 0.2
+_STEADY = 3  # runs, for which a machine's speed stays
 _REFERENCE_ERROR = 0.07  # of one reference load; on real machines 5 to 9 %
 _AIPERF_PRECISION = 0.05
 _SHAPES = ("cliff", "steep", "gentle", "flat tail", "hump below", "falls beyond")
@@ -239,7 +240,7 @@ class _Machine:
     def measure(self, load: float, count: int, _: int) -> Measured:
         """A run, with what the reference load before it showed of the machine."""
         number = self.runs // ROUND
-        if self.runs % ROUND == 0:
+        if self.runs % _STEADY == 0:
             self.speed = self.planted.speed(self.runs, self.random)
         seen = self.speed * math.exp(self.random.normal(0, _REFERENCE_ERROR))
         self.runs += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -124,7 +125,7 @@ def test_a_slower_machine_counts_by_what_noise_does_not_explain():
     assert relative(1.0, 0.8, None) == [1.0] * 3  # of two nobody knows which one is usual
     assert relative(1.0, 1.0, 1.03, 0.97, 1.02) == [1.0] * 5
     halved = relative(1.0, 1.0, 1.02, 0.5, 0.99, None)
-    assert halved[3] == pytest.approx(0.5, rel=0.06)
+    assert 0.5 < halved[3] < 0.55
     assert halved[5] == 1.0
     assert all(0.98 < each < 1.03 for each in (*halved[:3], halved[4]))
     both = [Measured({}, (), speed, load, f"{load}{speed}") for load, middle in (("8 requests", 1.0), ("longer ones", 0.3))
@@ -138,10 +139,12 @@ def test_a_rounds_speed_is_the_mean_of_its_runs():
     def relative(*rounds):
         return speeds([Measured({}, (), speed, "8 requests", f"{i}") for i, seen in enumerate(rounds) for speed in seen])
 
-    once, thrice = relative((1.0,), (1.0,), (1.0,), (1.2,)), relative(*([(1.0, 1.0, 1.0)] * 3), (1.2, 1.2, 1.2))
-    assert once[-1] < thrice[-1] < 1.2
-    assert thrice[-1] == pytest.approx(1.2, rel=0.05)
+    once, thrice = relative((1.0,), (1.0,), (1.0,), (1.2,)), relative(*([(1.0, 1.001, 0.999)] * 3), (1.2, 1.201, 1.199))
+    assert once[-1] == 1.0
+    assert 1.1 < thrice[-1] < 1.2
     assert relative(*([(1.0, 1.0, 1.0)] * 3), (0.8, 1.25, 1.0)) == [1.0] * 12
+    # Records of earlier versions have one for several runs.
+    assert relative(*([(1.0, 1.0, 1.0)] * 3), (1.2, 1.2, 1.2))[-1] == pytest.approx(once[-1])
 
 
 def test_the_limit_is_believed_where_the_excess_rises_above_0():
@@ -254,6 +257,20 @@ def test_once_a_limit_lies_below_the_highest_load_no_higher_one_is_tried():
     step = place([seen(2, -1.0), seen(4, -0.6), seen(8, -0.3), seen(16, 0.3, 0.3)], aim())
     assert isinstance(step, Step)
     assert step.load <= 16
+
+
+def test_a_short_run_beside_long_ones_does_not_show_that_a_rate_is_carried():
+    """As measured: 64 requests/s for 3 s with a P95 far below its limit, 89 and more for 17 s and piled up; 60 were carried."""
+    short = replace(seen(64, -1.7, 0.1, held=False), requests=192)
+    missed = [replace(seen(load, 1.3, 0.05, held=False, grows=True), requests=1000) for load in (89, 92, 107, 128)]
+    wide = aim(held=False, precision=0.3)
+    step = place([short, *missed], wide)
+    assert isinstance(step, Step)
+    assert step.near
+    assert 60 < step.load < 72
+    answer = place([short, replace(short, requests=900), *missed], wide)
+    assert isinstance(answer, Answer)
+    assert answer.why == "found"
 
 
 def test_a_search_ends_with_its_budget_and_says_so():

@@ -20,9 +20,7 @@ if TYPE_CHECKING:  # each run that is parsed asks this module, and pydantic take
 
 __all__ = ["Drift", "RoundPart", "drift_reasons", "place_of_run"]
 
-_FALSE_ALARMS = (
-    0.005  # of a deployment's rounds together, if references were independent; nearby ones are alike, which doubles it
-)
+_FALSE_ALARMS = 0.005  # of a deployment's rounds together; twice that, as references shortly after one another are alike
 # What the noise of a reference is taken for until its repeats have shown it: a few of them often spread far too little or too much. A
 # variance from few values is moderated by one from experience, with a weight in degrees of freedom (G. K. Smyth, Linear models and
 # empirical Bayes methods, 2004). The values: benchmarks/drift.py.
@@ -32,11 +30,11 @@ _USUAL_NOISE, _WEIGHT = 0.05, 6
 def place_of_run(run: RunHeader) -> dict[str, Any]:
     """When the run was measured, and how fast the machine was then.
 
-    The fastest of a reference load's times counts: what interrupts a machine for a moment is not drift.
+    The faster of a reference load's two times counts: what interrupts a machine for a moment is not drift.
 
     Returns:
         `round`, `session` and `position` (null where nothing planned one); of the reference load, null without one, `reference_s`
-        (its fastest time), when it started (`reference_started`), when its round, or this part of it, began (`reference_since`) and
+        (that time), when it started (`reference_started`), when its round, or this part of it, began (`reference_since`) and
         what it was (`reference_load`).
     """
     reference = run.reference or ReferenceLoad()

@@ -23,7 +23,7 @@ from bench.study import DeploymentSpec, Plan, RunSpec
 
 __all__ = ["Clock", "Progress", "duration_text"]
 
-_BETWEEN_S = 0.7  # from one run's end to the next one's start: drain, records, the load process's start
+_BETWEEN_S = 1.2  # from one run's end to the next one's start: drain, records, the load process's start, the reference load
 
 
 class Clock:

@@ -24,6 +24,8 @@ from bench.study.rounds import Place
 
 __all__ = ["Rounds", "load_of"]
 
+_GIVEN_UP = 2  # reference loads in a row that failed: a server that refuses one may take a minute to
+
 
 @dataclass
 class Rounds:
@@ -45,6 +47,7 @@ class Rounds:
     progress: Progress
     say: Callable[[str], None]
     _since: dict[int, str] = field(default_factory=dict)  # when each round, or its part of this session, began
+    _failed_references: int = 0  # in a row
 
     def measure(self, runs: Sequence[RunSpec]) -> None:
         """Measure `runs` in their order; then, once more, those of a round in which the machine was slower or faster than in the
@@ -74,18 +77,19 @@ class Rounds:
     def _again(self, number: int, runs: Sequence[RunSpec]) -> None:
         """Measure a drifted round's runs once more, in place of the first time; not where the machine is still as different."""
         self._since.pop(number, None)  # what is measured now stands for itself
-        reference = self._reference(number)
+        now = [self._reference(number) for _ in runs]  # as many as the round had: fewer would excuse a larger difference
         spoilt = f"round {number} was measured while the machine was not as fast as in the others"
-        if reference is None:
+        known = {run.digest: each for run, each in zip(runs, now, strict=True) if each is not None}
+        if not known:
             self.say(f"{spoilt}, and how fast it is now is not known")
             return
-        if self._drifted({run.digest: reference for run in runs}).intersection(run.digest for run in runs):
+        if self._drifted(known).intersection(known):
             self.say(f"{spoilt}, nor is it now")
             return
         self.say(f"{spoilt}: its {len(runs)} runs once more")
         self.progress.clock.add(runs)
         # The server has seen the prompts: others, of the same lengths, or its prefix cache would know them.
-        self._round(runs, prompts=str(reference.started))
+        self._round(runs, prompts=str(self._since[number]))
 
     def _drifted(self, instead: Mapping[str, ReferenceLoad]) -> set[str]:
         """The digests of the deployment's runs that the rule of drift blames.
@@ -102,16 +106,18 @@ class Rounds:
     def _reference(self, number: int) -> ReferenceLoad | None:
         """Send the reference load, for a run of round `number`; None where the study has none, or a request of it failed."""
         settings = self.plan.measurement
-        if not settings.reference_requests:
+        if not settings.reference_requests or self._failed_references >= _GIVEN_UP:
             return None
         self.progress.state("reference load")
         first = load_of(self.plan.first_run(self.spec.name), self.launch, settings.request_timeout_s)
         place = number, self._since.get(number)
         reference = reference_load(self.target, first, settings.reference_requests, place, lambda: refuse_dead(self.server))
         if reference is None:
-            self.say(f"round {number}: no reference load, as a request of it failed")
+            self._failed_references += 1
+            last = "; no more are sent" if self._failed_references >= _GIVEN_UP else ""
+            self.say(f"round {number}: no reference load, as a request of it failed{last}")
         elif reference.since:
-            self._since[number] = reference.since
+            self._failed_references, self._since[number] = 0, reference.since
         return reference
 
     def _round(self, runs: Iterable[RunSpec], *, prompts: str | None = None) -> None:

@@ -23,6 +23,7 @@ FEWEST_RUNS = 4  # for an interval that is not the prior's
 _FEWEST_ROUNDS = 3  # fewer do not show how fast the machine usually is
 _WITHIN = 0.85  # of the precision asked for: where its ends are tested
 _WIDE = 0.6  # of the limit beyond those ends: then the middle is measured instead
+_ABOUT = 0.85  # of the lower end: a run there shows that it is carried
 _ENOUGH_AMID, _TAIL = 3, 0.1  # but not more often than that; then what may lie farthest away, with that probability
 _FEWEST_REQUESTS, _BEYOND = 50, 2.0  # of a first look: that many, and so many beyond the percentile
 _FAILURES = 6.0  # failures to expect at what is allowed, where there are any
@@ -142,12 +143,25 @@ def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None =
     known = math.isfinite(answer.high)
     narrow = known and (answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low))
     if narrow and len(observations) >= FEWEST_RUNS and _rounds(observations) >= _FEWEST_ROUNDS:
-        return answer
+        if aim.held or _carries(answer, observations):
+            return answer
+        return Step(max(aim.lowest, level_of(answer.low, aim)), near=True)
     return Step(_where(belief, levels, aim), near=True)
 
 
+def _carries(answer: Answer, observations: Sequence[Observation]) -> bool:
+    """Whether a run shows that about the lower end is carried, and is no short one beside those that missed: in a few seconds a queue
+    that grows by a twentieth of the rate is not seen.
+    """
+    longest = max(each.requests for each in observations)
+    about = [
+        each for each in observations if _ABOUT * answer.low <= each.level <= answer.limit and each.requests >= longest / 2
+    ]
+    return any(not (each.slow or each.grows) for each in about)
+
+
 def _rounds(observations: Sequence[Observation]) -> float:
-    """How many reference loads showed the machine's speed; enough where there were none."""
+    """How many rounds the observations come from, each with a speed of the machine's; enough where there were no reference loads."""
     rounds = {each.round for each in observations} - {None}
     return len(rounds) or math.inf
 

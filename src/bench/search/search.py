@@ -220,11 +220,13 @@ def speeds(runs: Sequence[Measured]) -> list[float]:
                 rounds[run.round][i] = math.log(run.speed)
         if len(rounds) < _FEWEST_ROUNDS:
             continue
-        logs = [fmean(seen.values()) for seen in rounds.values()]
-        noises = [_REFERENCE_NOISE**2 / len(seen) for seen in rounds.values()]
-        real, usual = max(0.0, variance(logs) - fmean(noises) * variance_by_chance(len(logs) - 1, _BY_CHANCE)), median(logs)
+        references = [set(seen.values()) for seen in rounds.values()]  # several runs may have one
+        logs = [fmean(seen) for seen in references]
+        noises = [_REFERENCE_NOISE**2 / len(seen) for seen in references]
+        of_all, by_noise, usual = variance(logs), fmean(noises), median(logs)
+        real = max(0.0, of_all - by_noise * variance_by_chance(len(logs) - 1, _BY_CHANCE))
         for seen, log, noise in zip(rounds.values(), logs, noises, strict=True):
-            relative = math.exp(real / (real + noise) * (log - usual))
+            relative = math.exp(real / max(of_all - by_noise + noise, 1e-12) * (log - usual)) if real else 1.0
             found = [relative if i in seen else each for i, each in enumerate(found)]
     return found
 

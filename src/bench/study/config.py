@@ -205,7 +205,7 @@ class Thresholds(Strict):
     drift: Annotated[float, Field(ge=0)] = Field(
         default=0.1,
         description="Largest difference between a round's reference loads and those of the other rounds, as a share of "
-        "theirs; more where their own noise is larger.",
+        "theirs; more where their own noise is larger. Rounds of one or two runs show large ones only.",
     )
     clock_skew_s: Seconds = Field(default=0.001, description="Largest difference between the clocks of the load processes (s).")
     prefix_hit_error: Annotated[float, Field(ge=0, le=1)] = Field(

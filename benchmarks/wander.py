@@ -1,0 +1,79 @@
+"""How much a machine's speed wanders: the reference load, sent to a real server over and over.
+
+    snakemake --cores 1 results/deployments/tiny-mha/launch.json
+    python -m benchmarks.wander --launch results/deployments/tiny-mha/launch.json --minutes 5
+
+What a short load shows of a longer time: the standard deviation of one load's time, of the mean of five in a row and of a minute's, and
+how alike two loads are that lie so many seconds apart. Needs a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.engine import Server
+from bench.load.client import Load
+from bench.load.target import Target
+from bench.measure.reference import reference_load
+from bench.records.launch import Launch, read_launch
+from bench.study import load_workload
+
+_REQUESTS, _PROMPT, _OUTPUT = 8, 24, 32
+_IN_A_ROW, _MINUTE_S = 5, 60.0
+_APART_S = (1, 2, 5, 10, 20, 30)
+
+
+def times(launch: Launch, seconds: float, log: Path) -> npt.NDArray[np.float64]:
+    """When each reference load was sent (s, from the first one on) and how long it took (s): two columns."""
+    asked = {"arrival": "closed", "num_requests": _REQUESTS, "prompt_tokens": _PROMPT, "output_tokens": _OUTPUT}
+    load = Load(
+        workload=load_workload(asked, source="benchmarks.wander"),
+        level=1.0,
+        seed="wander",
+        schedule_seed="wander",
+        vocabulary=launch.vocabulary or Load.vocabulary,
+    )
+    found = []
+    with Server(launch, cores=1, workers=1, log=log, ready_timeout_s=300.0, say=print) as server:
+        target = Target(server.base_url, launch.served_name, "none", {})
+        began = time.monotonic()
+        while (at := time.monotonic() - began) < seconds:
+            reference = reference_load(target, load, _REQUESTS, (1, None), lambda: None)
+            if reference is not None:
+                found += [(at, each) for each in reference.seconds]
+    return np.array(found)
+
+
+def _means(at: npt.NDArray[np.float64], logs: npt.NDArray[np.float64], window_s: float) -> npt.NDArray[np.float64]:
+    """The mean of each window that has any."""
+    number = (at // window_s).astype(int)
+    return np.array([logs[number == each].mean() for each in np.unique(number)])
+
+
+def main() -> None:
+    """Print what was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--launch", type=Path, required=True, help="launch.json of a deployment")
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long (default: %(default)s)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = times(read_launch(options.launch), 60 * options.minutes, Path(folder) / "server.log")
+    at, logs = found[:, 0], np.log(found[:, 1])
+    rows = logs[: len(logs) // _IN_A_ROW * _IN_A_ROW].reshape(-1, _IN_A_ROW)
+    print(f"{len(logs)} reference loads, {np.exp(np.median(logs)):.3f} s in the median")
+    print("standard deviation of a load's time, of the mean of five in a row, of a minute's:", end=" ")
+    print(", ".join(f"{part.std():.1%}" for part in (logs, rows.mean(axis=1), _means(at, logs, _MINUTE_S))))
+    print(f"that five in a row suggest for their mean: {(rows.std(axis=1, ddof=1) / np.sqrt(_IN_A_ROW)).mean():.1%}")
+    seconds = _means(at, logs, 1.0)
+    apart = [f"{lag} s {np.corrcoef(seconds[lag:], seconds[:-lag])[0, 1]:.2f}" for lag in _APART_S if lag < len(seconds) / 3]
+    print(f"correlation of two seconds that lie apart by: {', '.join(apart)}")
+
+
+if __name__ == "__main__":
+    main()
