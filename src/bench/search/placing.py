@@ -150,14 +150,12 @@ def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None =
 
 
 def _carries(answer: Answer, observations: Sequence[Observation]) -> bool:
-    """Whether a run shows that about the lower end is carried, and is no short one beside those that missed: in a few seconds a queue
+    """Whether runs show that about the lower end is carried, and are no short ones beside those that missed: in a few seconds a queue
     that grows by a twentieth of the rate is not seen.
     """
     longest = max(each.requests for each in observations)
-    about = [
-        each for each in observations if _ABOUT * answer.low <= each.level <= answer.limit and each.requests >= longest / 2
-    ]
-    return any(not (each.slow or each.grows) for each in about)
+    about = [each for each in observations if _ABOUT * answer.low <= each.level <= answer.limit]
+    return sum(each.requests for each in about if not (each.slow or each.grows)) >= longest / 2
 
 
 def _rounds(observations: Sequence[Observation]) -> float:
