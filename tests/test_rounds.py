@@ -14,6 +14,7 @@ from bench.measure.rounds import disturbed
 from bench.measure.session import measure
 from bench.parse import parse_run
 from bench.records.files import write_record
+from bench.search.laddered import LadderSearches
 from bench.store import Store
 from bench.store.pack import pack
 from bench.store.unpack import unpack
@@ -151,12 +152,13 @@ class Killed(Exception):
     """A session that ends in the midst of it."""
 
 
-def session(plan, folder, number=1, *, say=lambda _: None, deployment="a"):
+def session(plan, folder, number=1, *, say=lambda _: None, deployment="a", searching=False):
     launch, facts = folder / Paths.LAUNCH.format(deployment=deployment), folder / Paths.facts(deployment, number)
     launch.parent.mkdir(parents=True, exist_ok=True)
     write_record(resolve_launch(plan.deployments[deployment], made.engine(source="external", command=None), None), launch)
-    runs = plan.runs_of(deployment, number)
-    measure(plan, deployment, runs, session=number, launch=launch, facts=facts, store=Store(folder / Paths.STORE), say=say)
+    runs, store = plan.runs_of(deployment, number), Store(folder / Paths.STORE)
+    search = LadderSearches(plan, plan.deployments[deployment], store, say) if searching else None
+    measure(plan, deployment, runs, session=number, launch=launch, facts=facts, store=store, say=say, search=search)
 
 
 def against(server, content, drift=10.0, **study):
@@ -260,6 +262,28 @@ def test_a_round_in_which_the_machine_was_slower_is_measured_once_more(here, con
         assert records(plan) == result
         prompts = [tuple(body["prompt"]) for body in server.bodies if len(body["prompt"]) == 300]
     assert len(prompts) == len(set(prompts))  # the second time others, which no prefix cache knows
+
+
+def test_a_round_that_the_searches_show_to_be_slower_is_measured_once_more(here, content):
+    with fake_server(metrics=EXPOSITION, gap_s=0.012) as server:
+        against(server, content)
+        content["thresholds"] = LENIENT | {"drift": 0.5}
+        content["study"]["ladders"][0] |= {"concurrency": [1, 2], "repeats": 1}
+        content["workloads"]["w"] = {"arrival": "closed", "prompt_tokens": 16, "output_tokens": 4, "num_requests": "auto"}
+        found = {"slo": ["ttft_p90=5s"], "runs": 3, "highest": 8}
+        content["study"]["ladders"].append({"deployment": "a", "workload": "w", "concurrency": "auto", "search": found})
+        plan, said = plan_of(content), []
+
+        def say(text):
+            said.append(text)
+            if ": run 2 of" in text:
+                server.gap_s = 0.006
+
+        session(plan, here, say=say, searching=True)
+    (again,) = [line for line in said if "once more" in line]
+    assert again == "a: round 1 was measured while the machine was not as fast as in the others: its 2 runs once more"
+    assert said.index(again) > max(i for i, line in enumerate(said) if ", after 3 runs" in line)
+    assert [min(x["reference"]["seconds"]) < 0.55 for x in records(plan)] == [True, True]
 
 
 def test_a_machine_whose_speed_is_not_known_any_more_is_not_measured_again(here, content):

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 
+import psutil
 import pytest
 
 from bench.telemetry import scraper as module
@@ -148,3 +149,13 @@ def test_what_ends_the_process(server, tmp_path, how):
             process.terminate()
         assert process.wait(timeout=30) == 0
     assert [("text" in line, line.get("last", False)) for line in read(tmp_path)] == [(True, False), (True, True)]
+
+
+def test_the_scraper_runs_ahead_of_the_server_where_it_may(server, tmp_path):
+    asked = "import os; os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))"
+    permitted = subprocess.run([sys.executable, "-c", asked], capture_output=True).returncode == 0
+    with scraping([f"{server}/fast"], INTERVAL_S, tmp_path / "telemetry.jsonl.gz"):
+        (process,) = [each for each in psutil.Process().children() if "bench.telemetry" in each.cmdline()]
+        threads = [os.sched_getscheduler(thread.id) == os.SCHED_RR for thread in process.threads()]
+    assert len(threads) > 2
+    assert set(threads) == {permitted}

@@ -7,7 +7,6 @@ Where it fails (a connection cannot be opened) it answers with a pickled text in
 from __future__ import annotations
 
 import gc
-import os
 import pickle
 import resource
 import struct
@@ -19,6 +18,7 @@ from bench.load.assignment import Assignment, Report
 from bench.load.connection import Address
 from bench.load.loop import Loop, ParentGone
 from bench.load.records import record_of
+from bench.realtime import ahead_of_the_server, like_all_others
 
 if TYPE_CHECKING:
     import ssl
@@ -75,29 +75,17 @@ def _send(assignment: Assignment, into, out) -> None:  # type: ignore[no-untyped
         out.write(struct.pack("d", time.monotonic()))
         out.flush()
     (start,) = struct.unpack("d", into.read(8))
-    realtime = _ahead_of_the_server()
+    realtime = ahead_of_the_server()
     cpu = time.process_time()
     loop.run(assignment.exchanges, start, assignment.in_flight, stop_overloaded=assignment.stop_overloaded)
     cpu, end = time.process_time() - cpu, time.monotonic()
     if realtime:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        like_all_others()
     loop.close()
     sent = [exchange for exchange in assignment.exchanges if exchange.scheduled is not None]
     records = [record_of(exchange, start) for exchange in sent]
     pickle.dump(Report(records, end, loop.lags, cpu, sum(len(x.reads) for x in sent), realtime, loop.stopped), out)
     out.flush()
-
-
-def _ahead_of_the_server() -> bool:
-    """Ask for the lowest real-time priority; whether the system gives it (root and CAP_SYS_NICE have it, users mostly not).
-
-    Where the server's processes keep all cores busy, one that sleeps until an answer comes may wait tenths of a second for its turn.
-    """
-    try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    except (AttributeError, OSError):
-        return False
-    return True
 
 
 if __name__ == "__main__":

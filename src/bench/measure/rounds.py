@@ -48,10 +48,10 @@ class Rounds:
     say: Callable[[str], None]
     _since: dict[int, str] = field(default_factory=dict)  # when each round, or its part of this session, began
     _failed_references: int = 0  # in a row
+    _searched: list[RunSpec] = field(default_factory=list)  # runs of this session that the plan does not know yet
 
     def measure(self, runs: Sequence[RunSpec]) -> None:
-        """Measure `runs` in their order; then, once more, those of a round in which the machine was slower or faster than in the
-        deployment's others, if it no longer is.
+        """Measure `runs` in their order.
 
         Raises:
             ServerDied: the server is dead.
@@ -61,9 +61,16 @@ class Rounds:
             runs and (planned_s := self.progress.clock.left_s) is not None
         ):  # of open loops alone; else the first closed one tells
             self.say(f"about {duration_text(planned_s)} of planned load")
+        self._round(runs)
+
+    def measure_spoilt(self, runs: Sequence[RunSpec]) -> None:
+        """Measure those of `runs` once more in whose round the machine was slower or faster than in the deployment's others, those of
+        its searches among them, if it no longer is.
+
+        Raises:
+            ServerDied: the server is dead.
+        """
         rounds = {number: list(found) for number, found in groupby(runs, key=lambda run: self.plan.place_of(run).round)}
-        for of_round in rounds.values():
-            self._round(of_round)
         for number, of_round in rounds.items():
             drifted = self._drifted({})  # what is usual moves with each round that is measured again
             spoilt = [run for run in of_round if run.digest in drifted]
@@ -97,7 +104,8 @@ class Rounds:
         Args:
             instead: reference loads to take in place of those with which runs were measured, by the runs' digests.
         """
-        held = [run for run in self.plan.runs_of(self.spec.name) if self.store.holds(run.digest)]
+        known = {run.digest: run for run in (*self.plan.runs_of(self.spec.name), *self._searched)}
+        held = [run for run in known.values() if self.store.holds(run.digest)]
         records = {run.digest: read_record(self.store.folder(run.digest) / run.record.name) for run in held}
         records = {key: replace(record, reference=instead.get(key, record.reference)) for key, record in records.items()}
         placed = [{"deployment": self.spec.name, "run": key, **place_of_run(record)} for key, record in records.items()]
@@ -151,6 +159,8 @@ class Rounds:
             # A dead server's failures are not the run's; and who answers in its place is another one.
             if recorded.failed or not self.server.running():
                 refuse_dead(self.server)
+        if run.searched:
+            self._searched.append(run)
         line = self.progress.run_ended(
             run,
             self.store.folder(run.digest),

@@ -55,8 +55,8 @@ class Search(Protocol):
     def first_runs(self) -> Sequence[RunSpec]:
         """Runs to warm up with."""
 
-    def counted(self) -> int:
-        """How many of its runs are measured."""
+    def measured(self) -> set[str]:
+        """The digests of its runs that are measured."""
 
     def measure(self, rounds: Rounds) -> None:
         """Measure what it needs."""
@@ -220,6 +220,8 @@ def _measure_missing(
         rounds.measure(missing)
         if search:
             search.measure(rounds)
+        used = search.measured() if search else set()  # an answer rests on them as they are
+        rounds.measure_spoilt([run for run in missing if run.digest not in used])
         say(f"{spec.name}: {progress.clock.share(time.monotonic() - ready)}")
 
 
@@ -229,8 +231,8 @@ def _kept(runs: Sequence[RunSpec], store: Store, search: Search | None) -> str:
     if search is None:
         return f"{kept}."
     return (
-        f"{f'{kept}, and ' if runs else ''}{search.counted()} runs of the search. If the server dies of a load that the search chose, "
-        "lower search.highest."
+        f"{f'{kept}, and ' if runs else ''}{len(search.measured())} runs of the search. If the server dies of a load that the search "
+        "chose, lower search.highest."
     )
 
 

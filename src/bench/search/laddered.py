@@ -70,9 +70,9 @@ class LadderSearches:
         """How many searches need a run that is not measured."""
         return sum(self._finished(each) is None for each in self.searches)
 
-    def counted(self) -> int:
-        """How many runs of the searches are measured."""
-        return len({run.digest for each in self.searches for run in self._known(each).runs})
+    def measured(self) -> set[str]:
+        """The digests of the searches' runs that are measured."""
+        return {run.digest for each in self.searches for run in self._known(each).runs}
 
     def measure(self, rounds: Rounds) -> None:
         """Search on a server that runs, until each answer is as precise as asked for or its budget is spent.

@@ -1,8 +1,8 @@
 """Scrape Prometheus endpoints, and this machine's GPUs, on an absolute schedule and keep the raw text.
 
 A process of its own, so that it shares nothing with the client but the machine, with a thread an endpoint, so that one that is slow or
-dead delays no other. Nothing is parsed here. It is not niced: its share of a core is small, and its samples matter most
-when the machine is busiest, which is when a niced process would be late.
+dead delays no other. Nothing is parsed here. It has real-time priority where it may: its share of a core is small, and its samples
+matter most when the machine is busiest, which is when they would be late.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 
 from bench.errors import BenchError, disk_error
 from bench.http import bounded, direct_session
+from bench.realtime import ahead_of_the_server
 from bench.records.environment import hidden, secret_parts, secrets_in
 from bench.telemetry.devices import is_nvml
 from bench.telemetry.nvml import GpuReader, NvmlError
@@ -200,6 +201,7 @@ def scraping(
 def main(interval: str, output: str, *urls: str) -> None:
     """The process that `scraping` starts."""
     ended = threading.Event()
+    ahead_of_the_server()  # before any thread starts: each inherits it
 
     def end(_number: int, _frame: FrameType | None) -> None:
         ended.set()
