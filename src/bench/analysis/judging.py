@@ -13,6 +13,7 @@ import polars as pl
 
 from bench.analysis.proportions import Share, lent, near
 from bench.parse import GROWS
+from bench.parse.percentiles import percentile
 from bench.records.columns import JUDGED_FIELDS
 from bench.statistics import isotonic, student_t
 from bench.study import Slo
@@ -195,8 +196,7 @@ def _by_slo(requests: Sequence[pl.DataFrame], slo: Slo) -> Verdict:
     missed = [run.select(~pl.col("ok") | (value > slo.limit_s)).to_series().to_numpy() for run in known]
     share = Share.of(missed)
     values = pl.concat([run.filter("ok")[slo.metric] for run in known])
-    reached = values.quantile(slo.share, "higher") if len(values) else None
-    return Verdict.of(slo.column, share, 1 - slo.share, limit_s=slo.limit_s, reached_s=reached)
+    return Verdict.of(slo.column, share, 1 - slo.share, limit_s=slo.limit_s, reached_s=percentile(values, slo.share))
 
 
 def _by_failures(runs: Sequence[npt.NDArray[np.bool_]], allowed: float) -> Verdict:
