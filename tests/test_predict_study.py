@@ -318,6 +318,24 @@ def test_tokens_of_one_step_that_came_in_two_parts_do_not_decide_the_fit():
     assert split.best.fixed_s == pytest.approx(TRUE.fixed_s, rel=0.2)
 
 
+def test_kinds_of_steps_that_a_long_run_shows_once_do_not_decide_the_fit():
+    """Where requests are preempted, what is computed again is guessed: twenty steps of twenty kinds, each ten times as long."""
+    steps = [run.steps(LIMITS) for run in training()]
+    long = max(range(len(steps)), key=lambda i: steps[i].height)
+    assert steps[long].height >= 400
+    rare = (
+        steps[long]
+        .head(20)
+        .with_columns(
+            took_s=10 * pl.col("took_s").median(), decodes=pl.lit(3, pl.Int64), firsts=pl.int_range(20, 40, dtype=pl.Int64)
+        )
+    )
+    odd = [pl.concat([each, rare]) if i == long else each for i, each in enumerate(steps)]
+    whole, fitted = fit_steps(steps, draws=2), fit_steps(odd, draws=2)
+    assert fitted.residual == pytest.approx(whole.residual, rel=0.1)
+    assert fitted.best.fixed_s == pytest.approx(TRUE.fixed_s, rel=0.2)
+
+
 def test_a_fit_that_does_not_explain_its_server_is_no_model(tmp_path, summary, runs):
     """Of two runs the machine was half as fast."""
     slow = [

@@ -20,6 +20,7 @@ FEWEST_INTERVALS = 30  # behind a fit
 _KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # of the line over tokens in a step
 _STALLED = 5.0  # times what a step of its kind takes: a pause of the machine, not a step
 _PART = 0.1  # of the run's median time: below it, no step of its own
+_FEWEST_OF_A_KIND, _LONG = 3, 200  # a kind of step is one from so many on, in a run of more than twice so many
 _SMOOTH = 0.3  # weight of "neighbouring parts of the line are of one slope", in relative errors of a class
 _ROUNDS = 6  # of reweighting
 _HUBER = 1.5  # robust standard deviations, from which on a class counts by its distance instead of its square
@@ -160,7 +161,9 @@ def _classes(run: pl.DataFrame) -> pl.DataFrame:
     step = (pl.col("took_s") >= usual / _STALLED) & (pl.col("took_s") >= _PART * pl.col("took_s").median())
     kept = _known(run).filter(step & (pl.col("took_s") <= _STALLED * usual))
     means = ("took_s", "prefill", "context", "attended")
-    return kept.group_by(kind, maintain_order=True).agg(pl.len().alias("count"), *(pl.col(name).mean() for name in means))
+    found = kept.group_by(kind, maintain_order=True).agg(pl.len().alias("count"), *(pl.col(name).mean() for name in means))
+    # What a long run shows once or twice is rarely a step of its kind: where requests are preempted, what is computed again is guessed.
+    return found.filter(pl.col("count") >= min(_FEWEST_OF_A_KIND, 1 + kept.height // _LONG))
 
 
 def _knots(classes: pl.DataFrame) -> tuple[float, ...]:
