@@ -153,9 +153,10 @@ def test_what_ends_the_process(server, tmp_path, how):
 
 def test_the_scraper_runs_ahead_of_the_server_where_it_may(server, tmp_path):
     asked = "import os; os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))"
-    permitted = subprocess.run([sys.executable, "-c", asked], capture_output=True).returncode == 0
+    if subprocess.run([sys.executable, "-c", asked], capture_output=True).returncode != 0:
+        pytest.skip("real-time priority is not permitted here")
     with scraping([f"{server}/fast"], INTERVAL_S, tmp_path / "telemetry.jsonl.gz"):
         (process,) = [each for each in psutil.Process().children() if "bench.telemetry" in each.cmdline()]
         threads = [os.sched_getscheduler(thread.id) == os.SCHED_RR for thread in process.threads()]
     assert len(threads) > 2
-    assert set(threads) == {permitted}
+    assert all(threads)

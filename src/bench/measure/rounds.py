@@ -24,7 +24,7 @@ from bench.study.rounds import Place
 
 __all__ = ["Rounds", "load_of"]
 
-_GIVEN_UP = 2  # reference loads in a row that failed: a server that refuses one may take a minute to
+_GIVEN_UP = 2  # reference loads in a row that failed: a server may take a minute to fail one
 
 
 @dataclass

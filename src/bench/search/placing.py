@@ -159,9 +159,12 @@ def _carries(answer: Answer, observations: Sequence[Observation]) -> bool:
 
 
 def _rounds(observations: Sequence[Observation]) -> float:
-    """How many rounds the observations come from, each with a speed of the machine's; enough where there were no reference loads."""
-    rounds = {each.round for each in observations} - {None}
-    return len(rounds) or math.inf
+    """How many rounds the observations come from, each with a speed of the machine's; enough where the latest had no reference loads:
+    a server that fails them is sent no more.
+    """
+    if all(each.round is None for each in observations[-_FEWEST_ROUNDS:]):
+        return math.inf
+    return len({each.round for each in observations} - {None})
 
 
 def answer_so_far(observations: Sequence[Observation], aim: Aim, why: Why, belief: Belief | None = None) -> Answer:
