@@ -10,6 +10,7 @@ how alike two loads are that lie so many seconds apart. Needs a quiet machine.
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
 import time
 from pathlib import Path
@@ -27,6 +28,7 @@ from bench.study import load_workload
 _REQUESTS, _PROMPT, _OUTPUT = 8, 24, 32
 _IN_A_ROW, _MINUTE_S = 5, 60.0
 _APART_S = (1, 2, 5, 10, 20, 30)
+_FEWEST_PAIRS = 10
 
 
 def times(launch: Launch, seconds: float, log: Path) -> npt.NDArray[np.float64]:
@@ -46,14 +48,24 @@ def times(launch: Launch, seconds: float, log: Path) -> npt.NDArray[np.float64]:
         while (at := time.monotonic() - began) < seconds:
             reference = reference_load(target, load, _REQUESTS, (1, None), lambda: None)
             if reference is not None:
-                found += [(at, each) for each in reference.seconds]
+                for took in reference.seconds:
+                    found.append((at, took))
+                    at += took
+    if not found:
+        raise SystemExit(f"{launch.served_name} answered no reference load.")
     return np.array(found)
 
 
-def _means(at: npt.NDArray[np.float64], logs: npt.NDArray[np.float64], window_s: float) -> npt.NDArray[np.float64]:
-    """The mean of each window that has any."""
+def _means(at: npt.NDArray[np.float64], logs: npt.NDArray[np.float64], window_s: float) -> dict[int, float]:
+    """The mean of each window that has any, by its number."""
     number = (at // window_s).astype(int)
-    return np.array([logs[number == each].mean() for each in np.unique(number)])
+    return {int(each): float(logs[number == each].mean()) for each in np.unique(number)}
+
+
+def _alike(means: dict[int, float], lag: int) -> float:
+    """Correlation of windows that lie `lag` apart; nan where there are too few."""
+    pairs = [(mean, means[number + lag]) for number, mean in means.items() if number + lag in means]
+    return float(np.corrcoef(*zip(*pairs, strict=True))[0, 1]) if len(pairs) >= _FEWEST_PAIRS else math.nan
 
 
 def main() -> None:
@@ -68,10 +80,11 @@ def main() -> None:
     rows = logs[: len(logs) // _IN_A_ROW * _IN_A_ROW].reshape(-1, _IN_A_ROW)
     print(f"{len(logs)} reference loads, {np.exp(np.median(logs)):.3f} s in the median")
     print("standard deviation of a load's time, of the mean of five in a row, of a minute's:", end=" ")
-    print(", ".join(f"{part.std():.1%}" for part in (logs, rows.mean(axis=1), _means(at, logs, _MINUTE_S))))
+    minutes = np.array(list(_means(at, logs, _MINUTE_S).values()))
+    print(", ".join(f"{part.std():.1%}" for part in (logs, rows.mean(axis=1), minutes)))
     print(f"that five in a row suggest for their mean: {(rows.std(axis=1, ddof=1) / np.sqrt(_IN_A_ROW)).mean():.1%}")
     seconds = _means(at, logs, 1.0)
-    apart = [f"{lag} s {np.corrcoef(seconds[lag:], seconds[:-lag])[0, 1]:.2f}" for lag in _APART_S if lag < len(seconds) / 3]
+    apart = [f"{lag} s {_alike(seconds, lag):.2f}" for lag in _APART_S]
     print(f"correlation of two seconds that lie apart by: {', '.join(apart)}")
 
 

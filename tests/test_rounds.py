@@ -264,15 +264,19 @@ def test_a_round_in_which_the_machine_was_slower_is_measured_once_more(here, con
     assert len(prompts) == len(set(prompts))  # the second time others, which no prefix cache knows
 
 
+def listed_and_searched(server, content):
+    against(server, content)
+    content["thresholds"] = LENIENT | {"drift": 0.5}
+    content["study"]["ladders"][0] |= {"concurrency": [1, 2], "repeats": 1}
+    content["workloads"]["w"] = {"arrival": "closed", "prompt_tokens": 16, "output_tokens": 4, "num_requests": "auto"}
+    found = {"slo": ["ttft_p90=5s"], "runs": 3, "highest": 8}
+    content["study"]["ladders"].append({"deployment": "a", "workload": "w", "concurrency": "auto", "search": found})
+    return plan_of(content)
+
+
 def test_a_round_that_the_searches_show_to_be_slower_is_measured_once_more(here, content):
     with fake_server(metrics=EXPOSITION, gap_s=0.012) as server:
-        against(server, content)
-        content["thresholds"] = LENIENT | {"drift": 0.5}
-        content["study"]["ladders"][0] |= {"concurrency": [1, 2], "repeats": 1}
-        content["workloads"]["w"] = {"arrival": "closed", "prompt_tokens": 16, "output_tokens": 4, "num_requests": "auto"}
-        found = {"slo": ["ttft_p90=5s"], "runs": 3, "highest": 8}
-        content["study"]["ladders"].append({"deployment": "a", "workload": "w", "concurrency": "auto", "search": found})
-        plan, said = plan_of(content), []
+        plan, said = listed_and_searched(server, content), []
 
         def say(text):
             said.append(text)
@@ -283,6 +287,27 @@ def test_a_round_that_the_searches_show_to_be_slower_is_measured_once_more(here,
     (again,) = [line for line in said if "once more" in line]
     assert again == "a: round 1 was measured while the machine was not as fast as in the others: its 2 runs once more"
     assert said.index(again) > max(i for i, line in enumerate(said) if ", after 3 runs" in line)
+    assert [min(x["reference"]["seconds"]) < 0.55 for x in records(plan)] == [True, True]
+
+
+def test_a_session_that_was_killed_in_a_search_judges_its_rounds_when_it_goes_on(here, content):
+    with fake_server(metrics=EXPOSITION, gap_s=0.012) as server:
+        plan, said = listed_and_searched(server, content), []
+
+        def say(text):
+            said.append(text)
+            if ": run 2 of" in text:
+                server.gap_s = 0.006
+            if "searching for" in text and server.gap_s == 0.006 and len(said) < 20:
+                raise Killed
+
+        with pytest.raises(Killed):
+            session(plan, here, say=say, searching=True)
+        killed = len(said)
+        session(plan, here, say=said.append, searching=True)
+    assert "a: 2 of 2 runs are measured already" in said[killed:]
+    (again,) = [line for line in said if "once more" in line]
+    assert again == "a: round 1 was measured while the machine was not as fast as in the others: its 2 runs once more"
     assert [min(x["reference"]["seconds"]) < 0.55 for x in records(plan)] == [True, True]
 
 
@@ -338,15 +363,22 @@ def test_a_machine_that_stays_slower_is_not_measured_again(here, content):
 def test_a_reference_that_fails_is_none_and_ends_nothing(here, content):
     with fake_server(metrics=EXPOSITION) as server:
         against(server, content)
-        content["study"]["ladders"][0] |= {"concurrency": [1, 2], "repeats": 2}
+        content["study"]["ladders"][0] |= {"concurrency": [1, 2, 4], "repeats": 3}
         server.behaviour = "http_error"
         content["measurement"] = {"warmup_requests": 0}
         plan, said = plan_of(content), []
-        session(plan, here, say=said.append)
-    assert {record["reference"] for record in records(plan)} == {None}
+
+        def say(text):
+            said.append(text)
+            if ": run 6 of" in text:
+                server.behaviour = "ok"
+
+        session(plan, here, say=say)
+    # After two in a row one a round: each may take a minute to fail. A server that answers again is asked before each run again.
+    assert [record["reference"] is None for record in records(plan)] == [True] * 6 + [False] * 3
     lines = [line for line in said if "no reference load" in line]
-    assert len(lines) == 2 < len(plan.runs)  # then no more are sent: each may take a minute to fail
-    assert lines[-1].endswith("as a request of it failed; no more are sent")
+    assert [line.split(": ")[1] for line in lines] == ["round 1", "round 1", "round 2"]
+    assert [line.endswith("failed; the next one is sent in the next round") for line in lines] == [False, True, True]
 
 
 def test_no_reference_where_none_is_asked_for(here, content):

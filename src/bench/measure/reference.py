@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from statistics import fmean
 
@@ -15,12 +15,29 @@ from bench.records.request import RequestRecord
 from bench.records.run import ReferenceLoad
 from bench.study import Workload
 
-__all__ = ["reference_load"]
+__all__ = ["Patience", "reference_load"]
 
 _IN_FLIGHT = 4
 _TIMES = 2  # the faster one counts: what interrupts a machine for a moment is no drift
 _LONGEST_PROMPT, _LONGEST_OUTPUT = 256, 32  # tokens
 _TIMEOUT_S = 60.0  # a server for which a few short requests take so long has no second to spare
+_GIVEN_UP = 2
+
+
+@dataclass
+class Patience:
+    """With a server that fails reference loads, each of which may take it a minute: after two in a row, it gets one a round."""
+
+    _failed: int = 0  # in a row
+    _latest: int | None = None  # round in which one was sent
+
+    def sends(self, number: int) -> bool:
+        """Whether a reference load is sent. Args: number: of the round."""
+        return self._failed < _GIVEN_UP or number != self._latest
+
+    def sent(self, number: int, reference: ReferenceLoad | None) -> None:
+        """Note that one was sent. Args: number: of the round. reference: None where a request of it failed."""
+        self._latest, self._failed = number, 0 if reference else self._failed + 1
 
 
 def reference_load(

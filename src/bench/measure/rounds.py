@@ -15,7 +15,7 @@ from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
 from bench.measure.progress import Progress, duration_text
 from bench.measure.recording import record_run
-from bench.measure.reference import reference_load
+from bench.measure.reference import Patience, reference_load
 from bench.records.launch import Launch
 from bench.records.run import ReferenceLoad, RunHeader, SessionHeader, read_record
 from bench.store import Store
@@ -23,8 +23,6 @@ from bench.study import DeploymentSpec, Plan, RunSpec
 from bench.study.rounds import Place
 
 __all__ = ["Rounds", "load_of"]
-
-_GIVEN_UP = 2  # reference loads in a row that failed: a server may take a minute to fail one
 
 
 @dataclass
@@ -47,7 +45,7 @@ class Rounds:
     progress: Progress
     say: Callable[[str], None]
     _since: dict[int, str] = field(default_factory=dict)  # when each round, or its part of this session, began
-    _failed_references: int = 0  # in a row
+    _patience: Patience = field(default_factory=Patience)
     _searched: list[RunSpec] = field(default_factory=list)  # runs of this session that the plan does not know yet
 
     def measure(self, runs: Sequence[RunSpec]) -> None:
@@ -65,10 +63,7 @@ class Rounds:
 
     def measure_spoilt(self, runs: Sequence[RunSpec]) -> None:
         """Measure those of `runs` once more in whose round the machine was slower or faster than in the deployment's others, those of
-        its searches among them, if it no longer is.
-
-        Raises:
-            ServerDied: the server is dead.
+        its searches among them, if it no longer is. A server that dies meanwhile leaves them as they are.
         """
         rounds = {number: list(found) for number, found in groupby(runs, key=lambda run: self.plan.place_of(run).round)}
         for number, of_round in rounds.items():
@@ -114,18 +109,18 @@ class Rounds:
     def _reference(self, number: int) -> ReferenceLoad | None:
         """Send the reference load, for a run of round `number`; None where the study has none, or a request of it failed."""
         settings = self.plan.measurement
-        if not settings.reference_requests or self._failed_references >= _GIVEN_UP:
+        if not settings.reference_requests or not self._patience.sends(number):
             return None
         self.progress.state("reference load")
         first = load_of(self.plan.first_run(self.spec.name), self.launch, settings.request_timeout_s)
         place = number, self._since.get(number)
         reference = reference_load(self.target, first, settings.reference_requests, place, lambda: refuse_dead(self.server))
+        self._patience.sent(number, reference)
         if reference is None:
-            self._failed_references += 1
-            last = "; no more are sent" if self._failed_references >= _GIVEN_UP else ""
+            last = "" if self._patience.sends(number) else "; the next one is sent in the next round"
             self.say(f"round {number}: no reference load, as a request of it failed{last}")
         elif reference.since:
-            self._failed_references, self._since[number] = 0, reference.since
+            self._since[number] = reference.since
         return reference
 
     def _round(self, runs: Iterable[RunSpec], *, prompts: str | None = None) -> None:

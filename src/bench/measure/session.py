@@ -112,21 +112,21 @@ def measure(
         while missing or not store.holds(key) or (search and search.unfinished()):
             starts += 1
             try:
-                _measure_missing(plan, spec, missing, resolved, store, key, facts.parent / "server.log", progress, say, search)
+                _one_start(plan, spec, runs, resolved, store, key, facts.parent / "server.log", progress, say, search)
             except ServerDied as death:
                 if starts == _STARTS:
                     raise BenchError(f"{deployment}: {death}\n{_kept(runs, store, search)}") from None
                 say(f"{deployment}: {death}\n{deployment}: starting it once more")
-            missing = [run for run in missing if not store.holds(run.digest)]
+            missing = [run for run in runs if not store.holds(run.digest)]
     for run in runs:
         store.place(run.digest, run.record.parent, last=run.record.name)
     store.place(key, facts.parent, last=facts.name)
 
 
-def _measure_missing(
+def _one_start(
     plan: Plan,
     spec: DeploymentSpec,
-    missing: Sequence[RunSpec],
+    runs: Sequence[RunSpec],
     launch: Launch,
     store: Store,
     key: str,
@@ -135,6 +135,7 @@ def _measure_missing(
     say: Callable[[str], None],
     search: Search | None,
 ) -> None:
+    missing = [run for run in runs if not store.holds(run.digest)]
     progress.starting(log, len(missing))
     settings, d = plan.measurement, spec.deployment
     headers = filled_headers(spec.engine.headers, where=f"engines.{d.engine}.headers")
@@ -221,7 +222,8 @@ def _measure_missing(
         if search:
             search.measure(rounds)
         used = search.measured() if search else set()  # an answer rests on them as they are
-        rounds.measure_spoilt([run for run in missing if run.digest not in used])
+        # Those that an earlier start measured too: it may have ended before it could judge them.
+        rounds.measure_spoilt([run for run in runs if run.digest not in used])
         say(f"{spec.name}: {progress.clock.share(time.monotonic() - ready)}")
 
 

@@ -19,8 +19,9 @@ Floats = npt.NDArray[np.float64]
 FEWEST_INTERVALS = 30  # behind a fit
 _KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # of the line over tokens in a step
 _STALLED = 5.0  # times what a step of its kind takes: a pause of the machine, not a step
+_KIND = ["steps", "decodes", "firsts", "idle", "about"]
 _PART = 0.1  # of the run's median time: below it, no step of its own
-_FEWEST_OF_A_KIND, _LONG = 3, 200  # a kind counts from 3 intervals on in a run of 400 or more, from 2 on in one of 200
+_FEWEST_OF_A_KIND, _LONG = 3, 200  # a kind counts from 3 intervals on among 400 or more, from 2 on among 200
 _SMOOTH = 0.3  # weight of "neighbouring parts of the line are of one slope", in relative errors of a class
 _ROUNDS = 6  # of reweighting
 _HUBER = 1.5  # robust standard deviations, from which on a class counts by its distance instead of its square
@@ -102,8 +103,7 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
     Args:
         runs: of `intervals`, one table a run. draws: bootstrap fits, over runs, or over classes where there is one run.
     """
-    classes = [_classes(run) for run in runs]
-    classes = [each for each in classes if each.height]
+    classes = _frequent([_classes(run) for run in runs])
     whole = pl.concat(classes) if classes else pl.DataFrame()
     count = int(whole["count"].sum()) if whole.height else 0
     if count < FEWEST_INTERVALS:
@@ -155,15 +155,27 @@ def _known(run: pl.DataFrame) -> pl.DataFrame:
 
 def _classes(run: pl.DataFrame) -> pl.DataFrame:
     """The intervals of a run, those of one kind together: their number, and trimmed means."""
-    kind = ["steps", "decodes", "firsts", "idle", pl.col("prefill").log1p().mul(4).round().alias("about")]
-    usual = pl.col("took_s").median().over(kind)
+    run = run.with_columns(pl.col("prefill").log1p().mul(4).round().alias("about"))
+    usual = pl.col("took_s").median().over(_KIND)
     # Relative errors would make the shortest count most: these are tokens of one step that came in two parts.
     step = (pl.col("took_s") >= usual / _STALLED) & (pl.col("took_s") >= _PART * pl.col("took_s").median())
     kept = _known(run).filter(step & (pl.col("took_s") <= _STALLED * usual))
     means = ("took_s", "prefill", "context", "attended")
-    found = kept.group_by(kind, maintain_order=True).agg(pl.len().alias("count"), *(pl.col(name).mean() for name in means))
-    # What a long run shows once or twice is rarely a step of its kind: where requests are preempted, what is computed again is guessed.
-    return found.filter(pl.col("count") >= min(_FEWEST_OF_A_KIND, 1 + kept.height // _LONG))
+    return kept.group_by(_KIND, maintain_order=True).agg(pl.len().alias("count"), *(pl.col(name).mean() for name in means))
+
+
+def _frequent(classes: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """The classes of each run that has any, without kinds that long runs together show once or twice: these are rarely steps of their
+    kind; where requests are preempted, what is computed again is guessed.
+    """
+    found = [each for each in classes if each.height]
+    if not found:
+        return []
+    of_kind = pl.concat(found).group_by(_KIND).agg(pl.col("count").sum().alias("of_kind"))
+    least = min(_FEWEST_OF_A_KIND, 1 + int(of_kind["of_kind"].sum()) // _LONG)
+    frequent = of_kind.filter(pl.col("of_kind") >= least)
+    found = [each.join(frequent, on=_KIND, how="semi", maintain_order="left") for each in found]
+    return [each for each in found if each.height]
 
 
 def _knots(classes: pl.DataFrame) -> tuple[float, ...]:

@@ -85,6 +85,12 @@ class Observation:
         """Whether an SLO is missed, by the estimate alone."""
         return any(each.value > 0 for key, each in self.excesses.items() if key not in (FAILED, GROWTH))
 
+    @property
+    def carried(self) -> bool:
+        """Whether every criterion is met, by the estimates alone."""
+        failing = self.failed > 0 and self.excesses[FAILED].value > 0
+        return not (self.slow or self.grows or failing)
+
     def at_usual_speed(self, speed: float, *, held: bool) -> Observation:
         """What the run would have shown on a machine that is as fast as usual: a server at half the speed carries half the rate, and
         takes twice as long.

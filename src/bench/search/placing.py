@@ -75,7 +75,9 @@ class Aim:
                 count = max(count, _FAILURES / self.failed_share)
         at_once = load if self.held else load * (self.turns * latency_s + (self.turns - 1) * self.think_s)
         rate = load / latency_s if self.held else load
-        return math.ceil(max(count / self.turns, self.latencies(near=near) * at_once, _LEAST_S * rate))
+        # On a closed loop's way up the latency is that of a load far below, at which requests would come too fast.
+        least_s = _LEAST_S if near or not self.held else 0.0
+        return math.ceil(max(count / self.turns, self.latencies(near=near) * at_once, least_s * rate))
 
     def latencies(self, *, near: bool) -> float:
         """How many a run lasts: those of requests, or of whole conversations. Args: near: the limit."""
@@ -154,8 +156,8 @@ def _carries(answer: Answer, observations: Sequence[Observation]) -> bool:
     that grows by a twentieth of the rate is not seen.
     """
     longest = max(each.requests for each in observations)
-    about = [each for each in observations if _ABOUT * answer.low <= each.level <= answer.limit]
-    return sum(each.requests for each in about if not (each.slow or each.grows)) >= longest / 2
+    about = [each for each in observations if _ABOUT * answer.low <= each.load <= answer.high]
+    return sum(each.requests for each in about if each.carried) >= longest / 2
 
 
 def _rounds(observations: Sequence[Observation]) -> float:

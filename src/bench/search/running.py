@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from bench.http import get, problem
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import record_run
-from bench.measure.reference import reference_load
-from bench.records.run import RECORD, RunHeader, read_record
+from bench.measure.reference import Patience, reference_load
+from bench.records.run import RECORD, ReferenceLoad, RunHeader, read_record
 from bench.search.judging import judged_run, speed
 from bench.search.search import ROUND, Measured
 from bench.study import Slo, load_workload
@@ -64,6 +64,7 @@ class RunningServer:
     _rounds: int = 0  # begun, by whichever search
     _since: str | None = None  # when the present one began
     _runs: int = 0
+    _patience: Patience = field(default_factory=Patience)
 
     def known(self) -> list[Measured]:
         """What an earlier search of the same load on the same server measured, in the order in which it did."""
@@ -105,10 +106,7 @@ class RunningServer:
     def _measure(self, load: Load, definition: dict[str, Any], identity: str, folder: Path) -> None:
         if self._runs % ROUND == 0:  # and so at first: since the last search the machine may have changed
             self._rounds, self._since = self._rounds + 1, None
-        self.say("reference load", None)
-        first = self._load(1.0, _REFERENCE_REQUESTS, 0)  # the same for all
-        reference = reference_load(self.target, first, _REFERENCE_REQUESTS, (self._rounds, self._since), lambda: None)
-        self._since = reference.since if reference else self._since
+        reference = self._reference() if self._patience.sends(self._rounds) else None
         header = RunHeader(
             digest=identity,
             protocol=PROTOCOL,
@@ -128,6 +126,15 @@ class RunningServer:
                 self._refuse_gone()
             shutil.rmtree(folder, ignore_errors=True)
             unfinished.rename(folder)
+
+    def _reference(self) -> ReferenceLoad | None:
+        """Send the reference load; None where a request of it failed."""
+        self.say("reference load", None)
+        first = self._load(1.0, _REFERENCE_REQUESTS, 0)  # the same for all
+        reference = reference_load(self.target, first, _REFERENCE_REQUESTS, (self._rounds, self._since), lambda: None)
+        self._patience.sent(self._rounds, reference)
+        self._since = reference.since if reference else self._since
+        return reference
 
     def _refuse_gone(self) -> None:
         """Raise ServerGone where it no longer answers: what failed then says nothing of the load. A busy one is given the time to."""
