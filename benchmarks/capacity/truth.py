@@ -11,7 +11,18 @@ import numpy as np
 
 from benchmarks.capacity.server import OK, Load, Server, Trace, simulate
 
-__all__ = ["RELAXED", "Demand", "Limit", "ceiling", "drawn_load", "gains", "latencies", "long_run", "sustainable"]
+__all__ = [
+    "RELAXED",
+    "Demand",
+    "Limit",
+    "ceiling",
+    "drawn_load",
+    "gains",
+    "last_integer",
+    "latencies",
+    "long_run",
+    "sustainable",
+]
 
 REQUESTS = 20_000  # of a point near the limit
 _MORE_CLOSED = 3  # times as many, of a closed loop: its levels lie up to a tenth apart, and one off is soon far off
@@ -161,7 +172,7 @@ def sustainable(
         return long_run(server, demand, limit, level, count=count, seed=seed)
 
     if demand.arrival == "closed":
-        level = _last_integer(lambda level: run(level).meets(limit), max(1, round(guess)))
+        level = last_integer(lambda level: run(level).meets(limit), max(1, round(guess)))
         return (0.0, 0.0) if not level else (float(level), run(level).rps)
     low, high = _bracket(lambda level: run(level).meets(limit), guess, 1.015 if fine else 1.1)
     while low and high / low > (_FINE if fine else _COARSE):
@@ -187,7 +198,7 @@ def _bracket(met: Callable[[float], bool], guess: float, factor: float) -> tuple
     return low, high
 
 
-def _last_integer(met: Callable[[int], bool], guess: int) -> int:
+def last_integer(met: Callable[[int], bool], guess: int) -> int:
     """The last number that is met, of those up to the first that is not; 0 where 1 is not."""
     low, high = 0, int(min(_HIGHEST, max(8, _MOST * guess))) + 1
     step, at = max(1, guess // 20), min(guess, _HIGHEST)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.search.observation import FAILED, GROWTH, Observation
+from bench.search.observation import FAILED, GROWTH, SLOWER, Observation
 
 __all__ = ["Belief", "Floats", "believe", "believe_relative"]
 
@@ -18,6 +18,7 @@ Floats = npt.NDArray[np.floating[Any]]
 Motion = Callable[[Floats, Floats], Floats]
 
 _COARSE, _FINE = 60, 140  # points at which curves are drawn: of all loads, and of those between which the limit may lie
+_LEAST_STEEP = 0.2  # of the bound, so that no error vanishes
 _SURELY = 3.5  # standard errors beyond which a curve's sign is known
 _PICKED, _DRAWS = 25, 16  # fits that are drawn from, and draws of each
 _CLIFFS = 0.3  # of the draws: curves with a cliff
@@ -102,7 +103,7 @@ def believe_relative(
         offset: by how much the height of each draw lies above the estimated one; it gets the draws (rows) at the runs (columns).
     """
     together = _together(rounds)
-    runs = _Runs(np.log(loads), excesses, errors, np.ones(len(loads)), together, moves=False, offset=offset)
+    runs = _Runs(np.log(loads), excesses, errors, _steepness(excesses), together, moves=False, offset=offset)
     return Belief(_limits(runs, np.random.default_rng(seed)))
 
 
@@ -115,21 +116,24 @@ def _by_criterion(observations: Sequence[Observation], key: str, random: np.rand
     observations = [each for each in observations if key in each.excesses]
     seen = [each.excesses[key] for each in observations]
     less = _less_sure(observations)
+    raw = np.array([each.value for each in seen])
     runs = _Runs(
         x=np.log([each.load for each in observations]),
-        raw=np.array([each.value for each in seen]),
+        raw=raw,
         errors=less * np.array([each.error for each in seen]),
-        by_speed=np.full(len(seen), float(key not in (FAILED, GROWTH))),
+        by_speed=_steepness(raw) * float(key not in (FAILED, GROWTH)),
         together=_together([each.round for each in observations]),
         moves=not observations[0].held,
     )
     found = _limits(runs, random)
     if any(each.odds is None for each in seen):
         return found
-    odds, errors, slopes = (
-        np.array(each) / _ODDS for each in ([x.odds for x in seen], [x.odds_error for x in seen], [x.odds_slope for x in seen])
+    odds, errors, at = (
+        np.array(each) / _ODDS for each in ([x.odds for x in seen], [x.odds_error for x in seen], [x.odds_at for x in seen])
     )
-    by_odds = _limits(replace(runs, raw=odds, errors=less * errors, by_speed=slopes), random)
+    # Latencies that are all alike pass the limit together: a machine that is a little slower turns few misses into many.
+    slopes = np.abs(_bounded(at) - _bounded(odds)[:, None]) / np.abs(SLOWER)
+    by_odds = _limits(replace(runs, raw=odds, errors=less * errors, by_speed=slopes.max(axis=1)), random)
     return min(found, by_odds, key=_width)
 
 
@@ -139,8 +143,9 @@ class _Runs:
 
     Attributes:
         x: logarithms of their loads. raw: what a curve is drawn through. errors: of each.
-        by_speed: by how much each rises with the logarithm of the machine's slowness. together: 1 for each two runs of the same round,
-            which share the error of its speed. moves: whether that moves a run along the curve as well, as it does a rate.
+        by_speed: by how much each, bounded, rises with the logarithm of the machine's slowness.
+        together: 1 for each two runs of the same round, which share the error of its speed. moves: whether that moves a run along the
+            curve as well, as it does a rate.
         offset: as `believe_relative` has it; None where the curve is held against 0.
     """
 
@@ -183,15 +188,13 @@ def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), 2.7 and 5.4; Lin and Dunson, Bayesian monotone
     regression using Gaussian process projection (Biometrika 2014).
     """
-    # Far from the limit only the side counts: a smooth bound keeps the distant points from deciding the curve near it.
-    x, raw = runs.x, runs.raw
-    y, less = 2 * np.tanh(raw / 2), np.maximum(1 - np.tanh(raw / 2) ** 2, 0.2)
+    x, y, errors = runs.x, _bounded(runs.raw), _steepness(runs.raw) * runs.errors
     centre = float(x.mean())
-    by_speed, motion = less * runs.by_speed, _brownian if runs.offset is None else _integrated
-    fits = _fits(x - centre, y, less * runs.errors, np.outer(by_speed, by_speed) * runs.together, motion)
+    by_speed, motion = runs.by_speed, _brownian if runs.offset is None else _integrated
+    fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together, motion)
     if runs.moves:
-        by_speed += sum(fit.times * fit.slopes() for fit in fits) / _PICKED
-        fits = _fits(x - centre, y, less * runs.errors, np.outer(by_speed, by_speed) * runs.together, motion)
+        by_speed = by_speed + sum(fit.times * fit.slopes() for fit in fits) / _PICKED
+        fits = _fits(x - centre, y, errors, np.outer(by_speed, by_speed) * runs.together, motion)
     grid = _grid(x, centre, fits, _BEYOND if runs.offset is None else _HARDLY_BEYOND)
     width, at = np.gradient(grid), np.searchsorted(grid, x - 1e-9)
     limits: list[Floats] = []
@@ -208,6 +211,18 @@ def _limits(runs: _Runs, random: np.random.Generator) -> Floats:
     found = np.concatenate(limits)
     _spread_over_cliffs(found, x, above[at], random)
     return np.sort(found)
+
+
+def _bounded(raw: Floats) -> Floats:
+    """Far from the limit only the side counts: a smooth bound keeps the distant points from deciding the curve near it."""
+    bounded: Floats = 2 * np.tanh(raw / 2)
+    return bounded
+
+
+def _steepness(raw: Floats) -> Floats:
+    """By how much what is bounded rises with what is not."""
+    steepness: Floats = np.maximum(1 - np.tanh(raw / 2) ** 2, _LEAST_STEEP)
+    return steepness
 
 
 @dataclass(frozen=True)

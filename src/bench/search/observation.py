@@ -14,14 +14,14 @@ from bench.analysis.proportions import Share
 from bench.errors import BenchError
 from bench.study import Slo
 
-__all__ = ["FAILED", "GROWTH", "Excess", "Observation", "observed"]
+__all__ = ["FAILED", "GROWTH", "SLOWER", "Excess", "Observation", "observed"]
 
 FAILED, GROWTH = "failed", "growth"
 _CAP = math.log(8)  # an excess beyond this factor shows no more
 _MAY_GROW = 0.02  # of the offered rate: requests that may pile up
 _GROWS = 0.05  # more of them than that is an excess of 1
 _LEAST_ERROR = 0.005
-_SLOWER = 0.03  # by which the machine is taken to be slower, and faster, to see what the odds make of it
+SLOWER = (-0.06, -0.03, 0.03, 0.06)  # by which a machine is taken to be slower, and faster, to see what the odds make of it
 _FEWEST_GROWING = 150  # requests: while a server still fills, fewer pile up as well
 _HALF = 0.5  # a failure, added to what is counted and to what is allowed, so that none of n has a logarithm
 _ANSCOMBE = 0.375  # makes the variance of a count's square root a quarter
@@ -35,7 +35,7 @@ class Excess:
         value: logarithm of what it reached ÷ what is allowed; above 0 the criterion is missed. error: its standard error, from the
             run's own requests. alike: how many requests in a row show as much as a single independent one.
         odds, odds_error: logarithm of the odds of a miss ÷ those that are allowed, and its standard error; None where `value` is that.
-        odds_slope: by how much the odds rise with the logarithm of the machine's slowness, by which `value` rises as well.
+        odds_at: what they would be on machines slower by `SLOWER` (logarithms), by which `value` rises as well.
     """
 
     value: float
@@ -43,7 +43,7 @@ class Excess:
     alike: float = 1.0
     odds: float | None = None
     odds_error: float = 0.0
-    odds_slope: float = 0.0
+    odds_at: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -163,9 +163,8 @@ def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo, speed: float) -> Ex
     missed, odds = odds_of(slo.limit_s)
     least = math.sqrt(spread / (max(missed, allowed) + _HALF) + spread / (max(count - missed, count - allowed) + _HALF))
     odds_error = max(least, abs(odds) / _sure(missed, allowed, spread))
-    # Latencies that are all the same pass the limit together.
-    slope = (odds_of(slo.limit_s * (1 - _SLOWER))[1] - odds_of(slo.limit_s * (1 + _SLOWER))[1]) / (2 * _SLOWER)
-    return Excess(at, max(_LEAST_ERROR, error, abs(at) / sure), spread, odds, odds_error, slope)
+    odds_at = tuple(odds_of(slo.limit_s * math.exp(-by))[1] for by in SLOWER)
+    return Excess(at, max(_LEAST_ERROR, error, abs(at) / sure), spread, odds, odds_error, odds_at)
 
 
 def _log(value: float, limit_s: float) -> float:
