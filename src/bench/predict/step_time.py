@@ -21,7 +21,7 @@ _KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # of t
 _STALLED = 5.0  # times what a step of its kind takes: a pause of the machine, not a step
 _KIND = ["steps", "decodes", "firsts", "idle", "about"]
 _PART = 0.1  # of the run's median time: below it, no step of its own
-_FEWEST_OF_A_KIND, _LONG = 3, 200  # a kind counts from 3 intervals on among 400 or more, from 2 on among 200
+_FEWEST_OF_A_KIND, _LONG = 3, 200  # a kind counts from 3 intervals on for a run of 400 or more, from 2 on for one of 200
 _SMOOTH = 0.3  # weight of "neighbouring parts of the line are of one slope", in relative errors of a class
 _ROUNDS = 6  # of reweighting
 _HUBER = 1.5  # robust standard deviations, from which on a class counts by its distance instead of its square
@@ -165,17 +165,19 @@ def _classes(run: pl.DataFrame) -> pl.DataFrame:
 
 
 def _frequent(classes: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
-    """The classes of each run that has any, without kinds that long runs together show once or twice: these are rarely steps of their
-    kind; where requests are preempted, what is computed again is guessed.
+    """The classes of each run that has any; of a long run without those that all runs together show once or twice: these are rarely
+    steps of their kind. Where requests are preempted, what is computed again is guessed.
     """
     found = [each for each in classes if each.height]
     if not found:
         return []
-    of_kind = pl.concat(found).group_by(_KIND).agg(pl.col("count").sum().alias("of_kind"))
-    least = min(_FEWEST_OF_A_KIND, 1 + int(of_kind["of_kind"].sum()) // _LONG)
-    frequent = of_kind.filter(pl.col("of_kind") >= least)
-    found = [each.join(frequent, on=_KIND, how="semi", maintain_order="left") for each in found]
-    return [each for each in found if each.height]
+    of_kind = pl.concat(found).group_by(_KIND).agg(pl.col("count").sum())
+
+    def frequent(run: pl.DataFrame) -> pl.DataFrame:
+        least = min(_FEWEST_OF_A_KIND, 1 + int(run["count"].sum()) // _LONG)
+        return run.join(of_kind.filter(pl.col("count") >= least), on=_KIND, how="semi", maintain_order="left")
+
+    return [each for run in found if (each := frequent(run)).height]
 
 
 def _knots(classes: pl.DataFrame) -> tuple[float, ...]:
