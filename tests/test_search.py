@@ -99,6 +99,19 @@ def test_where_requests_either_wait_or_do_not_the_odds_of_a_miss_show_the_limit(
     assert slower.odds < observed(row(np.linspace(0.1, 1.2, 1000)), [SLO], 0.01).excesses[COLUMN].odds
 
 
+def test_few_failures_are_right_in_the_mean():
+    """At the limit, where as many fail as may, runs of few failures lie neither below it nor above it together."""
+    random = np.random.default_rng(3)
+
+    def value(failures):
+        some = row(np.full(400 - failures, 0.5), failed=failures)
+        some["judged"] = [some["judged"][i] for i in random.permutation(400)]
+        return observed(some, [SLO], 0.01).excesses[FAILED].value
+
+    assert abs(np.mean([value(int(failures)) for failures in random.poisson(4, 300)])) < 0.06
+    assert value(1) < -0.5 < 0.5 < value(12)
+
+
 def test_latencies_that_are_alike_do_not_hide_how_fast_the_machine_was():
     """They pass the limit together: on a machine that is 4 % slower hardly any are missed, or nearly all."""
     truth, inside = 24 * math.exp(-1.2816 * 0.02 / 0.6), 0

@@ -24,7 +24,8 @@ _LEAST_ERROR = 0.005
 SLOWER = (-0.06, -0.03, 0.03, 0.06)  # by which a machine is taken to be slower, and faster, to see what the odds make of it
 _FEWEST_GROWING = 150  # requests: while a server still fills, fewer pile up as well
 _HALF = 0.5  # a failure, added to what is counted and to what is allowed, so that none of n has a logarithm
-_ANSCOMBE = 0.375  # makes the variance of a count's square root a quarter
+_ANSCOMBE = 0.375  # makes the variance of a count's square root a quarter,
+_MEAN_OF_ROOT = 0.125  # and so much less than that, its mean the root of the count's
 
 
 @dataclass(frozen=True)
@@ -174,12 +175,17 @@ def _log(value: float, limit_s: float) -> float:
 
 
 def _by_failures(failed: npt.NDArray[np.bool_], allowed: float) -> Excess:
-    count = int(failed.sum())
+    """Excess of the failures.
+
+    They come in clusters, of which a run has a few: the logarithm of their number lies too low in the mean, its square root hardly
+    does.
+    """
+    count, spread = int(failed.sum()), Share.of([failed]).within
     if not allowed:
         return Excess(_CAP if count else -_CAP, _LEAST_ERROR)
-    value = math.log((count + _HALF) / (allowed * len(failed) + _HALF))
-    spread = Share.of([failed]).within
-    least = math.sqrt(spread / (max(count, allowed * len(failed)) + _HALF))
+    clusters, may_be = count / spread, allowed * len(failed) / spread
+    value = 2 * (math.sqrt((clusters + _ANSCOMBE) / (may_be + _MEAN_OF_ROOT)) - 1)
+    least = 1 / math.sqrt(max(clusters, may_be) + _HALF)
     return Excess(min(_CAP, value), max(least, abs(value) / _sure(count, allowed * len(failed), spread)), spread)
 
 
