@@ -162,7 +162,7 @@ def _carries(answer: Answer, observations: Sequence[Observation]) -> bool:
 
 def _rounds(observations: Sequence[Observation]) -> float:
     """How many rounds the observations come from, each with a speed of the machine's; enough where the latest had no reference loads:
-    a server that fails them is sent no more.
+    a server that fails two of them in a row is sent one a round.
     """
     if all(each.round is None for each in observations[-_FEWEST_ROUNDS:]):
         return math.inf
