@@ -1,12 +1,14 @@
-"""Two real servers behind HAProxy, against the prediction of a model that was calibrated on each of them.
+"""Two real servers behind a real router, against the prediction of a model that was calibrated on each of them.
 
     apt-get install haproxy
     snakemake --cores 1 results/deployments/llama-cpp/launch.json results/deployments/llama-cpp/deployment.json
     python -m benchmarks.behind_router results:llama-cpp --folder fleet
+    python -m benchmarks.behind_router results:llama-cpp --folder fleet-vllm --front vllm-router
 
 Each server has a core of its own. Both are calibrated by closed loops of three levels, at the same time, as they share the machine;
-then Poisson arrivals go to HAProxy, in turn or to the server with the fewest connections, at shares of what both carry. Each load is
-predicted from the closed loops alone, and measured twice. Needs a quiet machine.
+then Poisson arrivals go to the router, at shares of what both carry: HAProxy gives them out in turn or to the server with the fewest
+connections, vLLM's router in turn or to the better of two. Each load is predicted from the closed loops alone, and measured twice.
+Needs a quiet machine.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import requests
 
 from bench.engine import Server
+from bench.http import get
 from bench.load.target import Target
 from bench.predict.calibrate import MeasuredRun, calibrate, planned_again
 from bench.predict.ensemble import Member, members
@@ -42,8 +46,12 @@ from bench.records.launch import Launch, read_launch
 from bench.search.running import RunningServer
 from bench.study import Paths
 from bench.words.predicted import METRIC_TITLES, REPORTED
+from benchmarks.client.peers import environment
 
-_BALANCE: dict[Router, str] = {"least-requests": "leastconn", "round-robin": "roundrobin"}
+_BALANCE: dict[Router, str] = {"least-requests": "leastconn", "round-robin": "roundrobin"}  # as HAProxy calls them
+_POLICIES: dict[Router, str] = {"power-of-two": "power_of_two", "round-robin": "round_robin"}  # as vLLM's router does
+_VLLM_ROUTER = "vllm-router==0.1.17"
+_ROUTER_READY_S = 60.0
 _REQUESTS, _REPEATS = 300, 2
 # Without the option, HAProxy holds back the first chunk of an answer for up to 0.2 s (its manual, `option http-no-delay`).
 _CONFIGURATION = """
@@ -66,9 +74,7 @@ backend servers
 @contextmanager
 def haproxy(servers: Sequence[str], router: Router, folder: Path) -> Iterator[str]:
     """HAProxy before the servers; its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _free_port()
     first, second = (url.removeprefix("http://") for url in servers)
     configuration = folder / f"haproxy-{router}.cfg"
     configuration.write_text(_CONFIGURATION.format(port=port, balance=_BALANCE[router], first=first, second=second))
@@ -79,6 +85,42 @@ def haproxy(servers: Sequence[str], router: Router, folder: Path) -> Iterator[st
     finally:
         process.terminate()
         process.wait()
+
+
+@contextmanager
+def vllm_router(servers: Sequence[str], router: Router, folder: Path) -> Iterator[str]:
+    """vLLM's router before the servers; its address."""
+    port = _free_port()
+    command = [str(environment(_VLLM_ROUTER) / "python"), "-m", "vllm_router.launch_router", "--policy", _POLICIES[router]]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(_free_port()), "--worker-urls", *servers]
+    with (folder / f"vllm-router-{router}.log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            end = time.monotonic() + _ROUTER_READY_S
+            while not _answers(f"http://127.0.0.1:{port}/v1/models"):
+                if process.poll() is not None or time.monotonic() > end:
+                    sys.exit(f"vLLM's router did not start; {log.name} has its words.")
+                time.sleep(0.5)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+_FRONTS = {"haproxy": (haproxy, _BALANCE), "vllm-router": (vllm_router, _POLICIES)}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(url: str) -> bool:
+    try:
+        return get(url).ok
+    except requests.RequestException:
+        return False
 
 
 def started(launch: Launch, folder: Path, cores: Sequence[int], stack: ExitStack) -> list[str]:
@@ -136,7 +178,9 @@ def main() -> None:
         "--lengths", nargs=2, type=int, default=[64, 32], metavar=("PROMPT", "OUTPUT"), help="tokens, in the mean"
     )
     parser.add_argument("--shares", nargs="+", type=float, default=[0.5, 0.8, 0.95], help="of what both carry")
+    parser.add_argument("--front", choices=_FRONTS, default="haproxy", help="the router")
     options = parser.parse_args()
+    front, policies = _FRONTS[options.front]
     place, _, name = options.results.partition(":")
     root, folder = Path(place), options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -153,8 +197,8 @@ def main() -> None:
         model = self_judged(model, runs)
         carries = max(measured(run)["throughput_requests_per_s"] for run in runs)
         print(f"one server carries {carries:.3g} requests/s; residual of the fit {model.fitted.residual:.1%}", flush=True)
-        for router in _BALANCE:
-            with haproxy(urls, router, folder) as url:
+        for router in policies:
+            with front(urls, router, folder) as url:
                 behind = running(url, launch, folder / router, "poisson", options.lengths, router)
                 for share in options.shares:
                     rate = float(f"{2 * share * carries:.3g}")

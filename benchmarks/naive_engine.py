@@ -18,9 +18,10 @@ class Sequence:
     sent: float
     stamps: list = field(default_factory=list)
     in_cache: int = 0
-    blocks: int = 0
+    blocks: list = field(default_factory=list)
     preemptions: int = 0
     decoding: bool = False
+    served: int = 0  # prompt tokens, by the prefix cache, when it was first admitted
 
     @property
     def target(self):
@@ -28,22 +29,104 @@ class Sequence:
         return self.prompt + len(self.stamps)
 
 
+class Blocks:
+    """KV blocks, each with all tokens up to its end, looked for one by one. Without `prompt_of` nothing is ever found."""
+
+    def __init__(self, blocks, size, prompt_of):
+        self.size, self.prompt_of = size, prompt_of
+        self.free = list(range(1, blocks))  # in the order in which they are given out
+        self.holders, self.holds = dict.fromkeys(range(blocks), 0), {}
+
+    def tokens(self, sequence):
+        return (*self.prompt_of(sequence.index), *((sequence.index, "output", i) for i in range(len(sequence.stamps))))
+
+    def found(self, sequence):
+        """The blocks that hold its first tokens, but for the last one."""
+        blocks, tokens = [], self.tokens(sequence) if self.prompt_of else ()
+        for end in range(self.size, len(tokens), self.size):
+            alike = [block for block, held in self.holds.items() if held == tokens[:end]]
+            if not alike:
+                break
+            blocks.append(alike[0])
+        return blocks
+
+    def missing(self, sequence, count):
+        return math.ceil(count / self.size) - len(sequence.blocks)
+
+    def admit(self, sequence):
+        """Whether all of it fits; then it has its blocks."""
+        again = self.found(sequence)
+        new = math.ceil(sequence.target / self.size) - len(again)
+        if new + sum(block in self.free for block in again) > len(self.free):
+            return False
+        for block in again:
+            if block in self.free:
+                self.free.remove(block)
+            self.holders[block] += 1
+        sequence.blocks, sequence.in_cache = again, len(again) * self.size
+        self.grow(sequence, sequence.target)
+        self.note(sequence, sequence.target)
+        return True
+
+    def grow(self, sequence, count):
+        for _ in range(max(0, self.missing(sequence, count))):
+            block = self.free.pop(0)
+            self.holds.pop(block, None)
+            self.holders[block] = 1
+            sequence.blocks.append(block)
+
+    def note(self, sequence, computed):
+        """Its full blocks can be found, unless others with the same tokens can."""
+        tokens = self.tokens(sequence) if self.prompt_of else ()
+        for block, end in zip(sequence.blocks, range(self.size, len(tokens) + 1, self.size), strict=False):
+            if end <= computed and tokens[:end] not in self.holds.values():
+                self.holds[block] = tokens[:end]
+
+    def release(self, sequence, computed=None):
+        if computed is not None:
+            for block in sequence.blocks[computed // self.size :]:
+                if self.holders[block] == 1:
+                    self.holds.pop(block, None)
+            self.note(sequence, computed)
+        for block in reversed(sequence.blocks):
+            self.holders[block] -= 1
+            if not self.holders[block]:
+                self.free.append(block)
+        sequence.blocks = []
+
+
+class Slots:
+    """Room for whatever comes."""
+
+    def missing(self, sequence, count):  # noqa: ARG002
+        return 0
+
+    def admit(self, sequence):  # noqa: ARG002
+        return True
+
+    free = ()
+
+    def grow(self, *_):
+        pass
+
+    def release(self, *_):
+        pass
+
+
 def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
-    requests, seconds, *, tokens, sequences, blocks=None, block_size=1, held=None, random=None, noise=0.0
+    requests, seconds, *, tokens, sequences, blocks=None, block_size=1, held=None, random=None, noise=0.0, prompt_of=None
 ):
     """Serve `requests` (index, prompt, output, due) and return the table that a client would have written.
 
     Args:
         seconds: of a step, from (decodes, firsts, prefill, context, attended). tokens: a step's budget. held: as of a closed loop.
+        prompt_of: the tokens of a request's prompt, where a prefix cache reuses them.
     """
-    free = math.inf if blocks is None else blocks - 1
+    cache = Slots() if blocks is None else Blocks(blocks, block_size, prompt_of)
     due = sorted(requests, key=lambda each: (each[3] or 0.0, each[0]))
     coming = [(each[3] or 0.0, each) for each in due] if held is None else [(0.0, each) for each in due[:held]]
     later = [] if held is None else due[held:]
     waiting, running, done, now = [], [], [], 0.0
-
-    def need(sequence, count):
-        return math.ceil(count / block_size) - sequence.blocks
 
     while coming or waiting or running:
         waiting += [Sequence(r[0], r[1], r[2], at) for at, r in coming if at <= now]
@@ -55,10 +138,10 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
         for sequence in list(running):
             if sequence not in running or not sequence.decoding:
                 continue
-            while need(sequence, sequence.in_cache + 1) > free:
+            while cache.missing(sequence, sequence.in_cache + 1) > len(cache.free):
                 victim = running.pop()
-                free += victim.blocks
-                victim.blocks = victim.in_cache = 0
+                cache.release(victim, victim.in_cache)
+                victim.in_cache = 0
                 victim.decoding = False
                 victim.preemptions += 1
                 plan = [(each, count) for each, count in plan if each is not victim]
@@ -66,8 +149,7 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
                 if victim is sequence:
                     break
             if sequence in running:
-                free -= need(sequence, sequence.in_cache + 1)
-                sequence.blocks += max(0, need(sequence, sequence.in_cache + 1))
+                cache.grow(sequence, sequence.in_cache + 1)
                 plan.append((sequence, 1))
         budget -= len(plan)
         decodes = [each for each, _ in plan]
@@ -76,13 +158,12 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
             if sequence not in decodes and budget > 0 and left > 0:
                 plan.append((sequence, min(left, budget)))
                 budget -= plan[-1][1]
-        while waiting and budget > 0 and len(running) < sequences and need(waiting[0], waiting[0].target) <= free:
+        while waiting and budget > 0 and len(running) < sequences and cache.admit(waiting[0]):
             sequence = waiting.pop(0)
-            taken = need(sequence, sequence.target)
-            free -= taken
-            sequence.blocks += taken
+            if not sequence.preemptions:
+                sequence.served = sequence.in_cache
             running.append(sequence)
-            plan.append((sequence, min(sequence.target, budget)))
+            plan.append((sequence, min(sequence.target - sequence.in_cache, budget)))
             budget -= plan[-1][1]
         chunks = [(each, count) for each, count in plan if each not in decodes]
         firsts = [each for each, count in chunks if each.in_cache + count == each.target]
@@ -101,7 +182,7 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
                 sequence.decoding = True
         for sequence in [each for each in running if len(each.stamps) == each.output]:
             running.remove(sequence)
-            free += sequence.blocks
+            cache.release(sequence)
             done.append(sequence)
             if later:
                 coming.append((now + TURNAROUND_S, later.pop(0)))
@@ -115,7 +196,7 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
             "output_asked": [each.output for each in done],
             "prompt_tokens": [each.prompt for each in done],
             "completion_tokens": [each.output for each in done],
-            "cached_tokens": pl.Series([None] * len(done), dtype=pl.Int64),
+            "cached_tokens": pl.Series([each.served if prompt_of else None for each in done], dtype=pl.Int64),
             "scheduled_s": [each.sent for each in done],
             "sent_s": [each.sent for each in done],
             "first_token_s": [each.stamps[0] for each in done],

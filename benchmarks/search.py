@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -383,11 +383,17 @@ def _cost(machine: _Machine, limit: float, truth: float) -> dict[str, Any]:
     return {"runs": machine.runs, "seconds": machine.seconds, "near": abs(limit - truth) <= 0.1 * truth + 1e-9}
 
 
-def judged(job: tuple[str, int, int, float]) -> dict[str, Any]:
-    """One planted server by every search. Args: job: `server` or `curve`, its number, the seed, the precision asked for."""
-    what, number, seed, precision = job
+def judged(job: tuple[str, int, int, float, bool]) -> dict[str, Any]:
+    """One planted server by every search.
+
+    Args:
+        job: `server` or `curve`, its number, the seed, the precision asked for, and whether searches begin at the limit.
+    """
+    what, number, seed, precision, at_limit = job
     server = what == "server"
     planted = of_case(drawn_case(number, seed, TRUTHS), precision) if server else of_curve(number, seed, precision)
+    if at_limit:
+        planted = replace(planted, aim=replace(planted.aim, start=max(planted.limit, planted.aim.lowest)))
     return {
         "what": what,
         "number": number,
@@ -440,11 +446,17 @@ def main() -> None:
     parser.add_argument(
         "--precision", type=float, default=PRECISION, help="half the width that is asked for (default: %(default)s)"
     )
+    parser.add_argument(
+        "--start-at-limit",
+        action="store_true",
+        help="the first run is at the true limit, where a perfect prediction would put it",
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write everything, server by server")
     options = parser.parse_args()
-    jobs = [("server", n, options.seed, options.precision) for n in range(options.servers)]
-    jobs += [("curve", n, options.seed, options.precision) for n in range(options.curves)]
+    asked = options.seed, options.precision, options.start_at_limit
+    jobs = [("server", n, *asked) for n in range(options.servers)]
+    jobs += [("curve", n, *asked) for n in range(options.curves)]
     counts = {"server": options.servers, "curve": options.curves}
     jobs.sort(key=lambda job: job[1] / counts[job[0]])  # so that a part of them is a sample of both
     results, began = [], time.monotonic()
@@ -458,6 +470,10 @@ def main() -> None:
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
     print(table(results))
+    for kind, held in (("open loops", False), ("closed loops", True)):
+        minutes = [each["search"]["seconds"] / 60 for each in results if each["what"] == "server" and each["held"] is held]
+        if minutes:
+            print(f"\nservers, {kind}: {statistics.median(minutes):.1f} minutes of load in the median")
     missed = [each for each in results if not each["search"]["holds"]]
     print(f"\n{len(missed)} intervals miss: " + ", ".join(f"{each['what']} {each['number']}" for each in missed))
 

@@ -27,7 +27,7 @@ from bench.predict.state import Limits
 from bench.records.summary import read_summary
 from bench.words.predicted import REPORTED, doubt_text
 
-_SHOWN = {"throughput_tokens_per_s": "tokens/s", "ttft_p50_s": "TTFT P50", "ttft_p99_s": "TTFT P99", "tpot_p50_s": "TPOT P50"}
+SHOWN = {"throughput_tokens_per_s": "tokens/s", "ttft_p50_s": "TTFT P50", "ttft_p99_s": "TTFT P99", "tpot_p50_s": "TPOT P50"}
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def main() -> None:
         apart = "–" if row.apart is None else f"{100 * row.apart:.0f} %"
         base = before.get((row.workload, row.level, row.metric))
         print(
-            f"| {row.deployment} | {row.workload}, {row.level:g} | {_SHOWN[row.metric]} | {f'{np.median(base):.3g}' if base else '–'} "
+            f"| {row.deployment} | {row.workload}, {row.level:g} | {SHOWN[row.metric]} | {f'{np.median(base):.3g}' if base else '–'} "
             f"| {row.measured:.3g} | {predicted} | {off} | {apart} |"
         )
     for metric in REPORTED:
@@ -120,7 +120,7 @@ def main() -> None:
             holds = np.mean([row.low <= row.measured <= row.high for row in rows if row.low and row.high])
             apart = [row.apart for row in rows if row.apart is not None]
             print(
-                f"{_SHOWN[metric]}: off by {100 * np.mean(errors):.1f} % in the mean of {len(rows)} loads, "
+                f"{SHOWN[metric]}: off by {100 * np.mean(errors):.1f} % in the mean of {len(rows)} loads, "
                 f"the interval holds {100 * holds:.0f} %; two runs differ by {100 * np.mean(apart):.1f} %"
             )
     if options.json:

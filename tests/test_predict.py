@@ -7,7 +7,7 @@ import pytest
 from benchmarks.naive_engine import TURNAROUND_S, serve
 
 from bench.load.schedule import PlannedRequest
-from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, planned_again
+from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, elsewhere, planned_again
 from bench.predict.judge import cross_validate, judged, measured
 from bench.predict.noise import Noise
 from bench.predict.predict import predict
@@ -68,6 +68,67 @@ def test_the_replay_is_the_naive_engine(limits, rate, held, seed):
     for column in ("sent_s", "first_token_s", "end_s"):
         assert found[column].to_numpy() == pytest.approx(truth[column].to_numpy(), abs=1e-6), column
     assert found["preemptions"].to_list() == truth["preemptions"].to_list()
+
+
+def conversations(seed):
+    """Three turns each, whose prompts begin with 40 tokens that all of them share; and what a prompt's tokens are."""
+    random, plans, at = np.random.default_rng(seed), [], 1.0
+    for conversation in range(14):
+        at += random.exponential(0.25)
+        prompt, known = 40 + int(random.integers(20, 120)), 40
+        for turn in range(3):
+            output = int(random.integers(2, 60))
+            plans.append(
+                PlannedRequest(
+                    len(plans), conversation, prompt, output, at + 1.2 * turn, shared_tokens=40, reusable_tokens=known
+                )
+            )
+            known, prompt = prompt, prompt + output + int(random.integers(5, 40))
+    prompts = {
+        plan.index: [("shared", i) for i in range(40)] + [(plan.conversation, i) for i in range(plan.prompt_tokens - 40)]
+        for plan in plans
+    }
+    return plans, prompts | {1000: prompts[0][:40]}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("blocks", [400, 60, 36])
+def test_a_prefix_cache_is_that_of_the_naive_engine(blocks, seed):
+    """Blocks that are shared, evicted and found again, to the last request; after a request that had what all share."""
+    limits = Limits(tokens=256, sequences=16, blocks=blocks, block_size=16, cached=True)
+    plans, prompts = conversations(seed)
+    asked = [(1000, 40, 1, 0.0), *((each.index, each.prompt_tokens, each.output_tokens, each.due_s) for each in plans)]
+    truth = serve(asked, TRUE.seconds, tokens=256, sequences=16, blocks=blocks, block_size=16, prompt_of=prompts.get)
+    truth = truth.filter(truth["index"] < 1000)
+    found = replay(plans, limits, TRUE)
+    table = found.requests.sort("index")
+    for column in ("sent_s", "first_token_s", "end_s"):
+        assert table[column].to_numpy() == pytest.approx(truth[column].to_numpy(), abs=1e-6), column
+    assert table["preemptions"].to_list() == truth["preemptions"].to_list()
+    assert found.cached_tokens == truth["cached_tokens"].sum()
+
+
+def test_a_small_cache_evicts_then_preempts():
+    """What the cases above are: room for all, prefixes that are evicted, and requests that lose their blocks."""
+    share, preempted = {}, {}
+    for blocks in (400, 60, 36):
+        limits = Limits(tokens=256, sequences=16, blocks=blocks, block_size=16, cached=True)
+        drawn_plans = [conversations(seed)[0] for seed in range(6)]
+        found = [replay(plans, limits, TRUE) for plans in drawn_plans]
+        most = sum(each.reusable_tokens // 16 * 16 for plans in drawn_plans for each in plans)
+        share[blocks] = sum(each.cached_tokens for each in found) / most
+        preempted[blocks] = sum(each.requests["preemptions"].sum() for each in found)
+    assert share[400] == 1.0
+    assert 0.8 > share[60] > share[36] > 0.1
+    assert preempted[400] == 0 < preempted[36]
+
+
+def test_a_shared_prefix_takes_its_blocks_once():
+    """Ten blocks for eight that share and one each of their own: all run at once; without the cache, one at a time."""
+    limits = Limits(tokens=512, sequences=16, blocks=18, block_size=16, cached=True)
+    plans = [PlannedRequest(i, i, 136, 8, 0.0, shared_tokens=128, reusable_tokens=128) for i in range(8)]
+    assert replay(plans, limits, TRUE).most_running == 8
+    assert replay(plans, replace(limits, cached=False), TRUE).most_running == 1
 
 
 def test_a_full_cache_preempts():
@@ -143,6 +204,37 @@ def test_loads_that_were_not_measured_are_predicted(kind):
     assert mean["ttft_p99_s"] < 0.12
 
 
+def roofline(bandwidth, flops):
+    """Steps of a GPU as its ceilings have it: weights and context are read, or tokens computed, whichever takes longer."""
+
+    def seconds(*, decodes, firsts, prefill, context, attended):
+        read, computed = 0.010 / bandwidth, 5e-5 * (decodes + prefill) / flops
+        return 0.001 + max(read, computed) + 1e-4 * (decodes + firsts) + 3e-7 * context / bandwidth + 1e-9 * attended / flops
+
+    return seconds
+
+
+def roofline_run(seconds, requests, held, name):
+    table = serve(requests, seconds, tokens=512, sequences=32, held=held)
+    row = {"arrival": "closed" if held else "burst", "level": float(held or len(requests)), "workload": name}
+    return MeasuredRun(f"{name}{row['level']}", row, table)
+
+
+@pytest.mark.parametrize(("bandwidth", "flops"), [(2.0, 2.0), (1.6, 2.5), (2.5, 1.4), (0.5, 0.7)])
+def test_another_device_is_extrapolated(bandwidth, flops):
+    """By ceilings that the model does not have as such: output tokens/s within 15 %, where the device changes them by more than 25 %."""
+    here, there = roofline(1.0, 1.0), roofline(bandwidth, flops)
+    runs = [roofline_run(here, drawn(size, seed=size, outputs=(30, 60)), None, "burst") for size in (1, 8, 30)]
+    runs += [roofline_run(here, drawn(12 * held, seed=held), held, "chat") for held in (4, 16)]
+    model = elsewhere(calibrate(runs, LIMITS), bandwidth=bandwidth, flops=flops)
+    requests = drawn(150, seed=9)
+    for held in (2, 9, 20):
+        before, truth = (measured(roofline_run(each, requests, held, "x")) for each in (here, there))
+        found = predict(model, lambda _: planned(requests), held=held).numbers["throughput_tokens_per_s"].value
+        assert found == pytest.approx(truth["throughput_tokens_per_s"], rel=0.15)
+        assert abs(before["throughput_tokens_per_s"] / truth["throughput_tokens_per_s"] - 1) > 0.25
+
+
 def test_the_model_judges_itself():
     found = judged(cross_validate(training(), LIMITS), training())
     levels = {each.metric: each for each in found if each.fold == "level"}
@@ -173,7 +265,7 @@ def test_what_was_not_seen_is_refused():
     assert "requests" in refused(model, drawn(60, outputs=(50, 60)), limits=replace(LIMITS, sequences=64))
     assert "step" in refused(model, drawn(30, prompts=(150, 200)), limits=replace(LIMITS, tokens=4096))
     assert "refused" in refused(model, usual, limits=Limits(512, 32, blocks=10, block_size=16))
-    shared = [PlannedRequest(i, i, 100, 10, 0.3 * i, reusable_tokens=64) for i in range(10)]
+    shared = [PlannedRequest(i, i, 100, 10, 0.3 * i, shared_tokens=64, reusable_tokens=64) for i in range(10)]
     cached = replace(LIMITS, cached=True, block_size=16)
     assert {doubt.name for doubt in predict(model, lambda _: shared, members=3, limits=cached).doubts} == {"prefix"}
     assert {d.name for d in predict(replace(model, shared=True), lambda _: shared, members=3, limits=cached).doubts} == set()

@@ -68,6 +68,31 @@ def test_a_smaller_server_is_a_what_if(study, capsys):  # noqa: ARG001
     assert waits[1] > 7
 
 
+def test_another_device_is_an_extrapolation_and_named_so(study, capsys):  # noqa: ARG001
+    load = ["predict", "--concurrency", "10", *LOAD]
+    speeds = []
+    for more in ([], ["--bandwidth", "2", "--flops", "2"]):
+        assert main([*load, "--json", *more]) == 0
+        found = json.loads(capsys.readouterr().out)
+        speeds.append(found["predictions"][0]["throughput_tokens_per_s"]["value"])
+    assert found["extrapolated"] == {"bandwidth": 2.0, "flops": 2.0}
+    assert 1.5 * speeds[0] < speeds[1] < 2 * speeds[0]
+    assert main([*load, "--bandwidth", "2"]) == 0
+    assert "Extrapolated to a device with 2 times the bandwidth and 1 times the FLOP/s" in capsys.readouterr().out
+
+
+def test_a_prefix_cache_that_no_run_shows_is_refused(study, capsys):
+    text = "arrival: poisson\nnum_requests: 60\nprompt_tokens: 100\noutput_tokens: 10\ncache: shared\nshared_prefix: 0.8\n"
+    (study.parent / "shared.yaml").write_text(text)
+    load = ["predict", "--request-rate", "2", "--workload", "shared.yaml", "--json"]
+    assert main([*load, "--no-prefix-caching"]) == 0
+    assert json.loads(capsys.readouterr().out)["predictions"][0]["refused_because"] == []
+    with pytest.raises(SystemExit):
+        main([*load, "--prefix-caching"])
+    (reason,) = json.loads(capsys.readouterr().out)["predictions"][0]["refused_because"]
+    assert "no measured run shows one at work" in reason
+
+
 def test_what_was_not_measured_is_refused_and_said(study, capsys):  # noqa: ARG001
     with pytest.raises(SystemExit) as ended:
         main(["predict", "--concurrency", "4", "--prompt-length", "700", "--output-length", "30"])
@@ -97,6 +122,7 @@ def test_a_workload_of_a_file(study, capsys):
         (["--request-rate", "fast", *LOAD], "--request-rate fast: not numbers above 0"),
         (["--concurrency", "4", "--request-rate", "4", *LOAD], "Give --concurrency or --request-rate, not both."),
         (["--concurrency", "4", *LOAD, "--kv-tokens", "999"], "this engine has slots"),
+        (["--flops", "2"], "give --concurrency or --request-rate too"),
         (["results:b"], "has no deployment 'b'"),
     ],
 )

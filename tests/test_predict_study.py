@@ -28,6 +28,7 @@ from bench.words.predicted import (
     parameter_text,
     predictions_title,
     prompt_flops_text,
+    shares_text,
     unpredicted_note,
 )
 from tests import records
@@ -285,6 +286,16 @@ def test_shares_of_time_of_a_predicted_load():
     for shares in busy.shares.values():
         assert sum(shares.values()) == pytest.approx(1)
     assert busy.shares["slowest"]["queue"] > busy.shares["median"]["queue"] > 0.3
+
+
+def test_where_the_time_goes_in_a_sentence():
+    median = {"queue": 0.004, "own_prompt": 0.096, "other_prompts": 0.2, "preempted": 0.0, "decode": 0.7}
+    slowest = {"queue": 0.6, "own_prompt": 0.01, "other_prompts": 0.04, "preempted": 0.15, "decode": 0.2}
+    assert shares_text("20 requests in flight", {"median": median, "slowest": slowest}) == (
+        "At 20 requests in flight, by the calibrated model: median requests spend 70 % on output, 20 % on prompts of others, 10 % on "
+        "their own prompt; the slowest 5 % spend 60 % in the queue, 20 % on output, 15 % preempted."
+    )
+    assert shares_text("20 requests in flight", {}) == ""
 
 
 def test_what_the_cache_serves_is_known_where_the_server_does_not_report_it(tmp_path, summary):

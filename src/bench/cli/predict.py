@@ -11,9 +11,9 @@ from typing import Any
 
 from bench.cli.output import print_json, print_table, tracked
 from bench.cli.sources import read_named
-from bench.errors import BenchError
+from bench.errors import BenchError, shown_share
 from bench.load.schedule import PlannedRequest, schedule
-from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, parameters
+from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, elsewhere, parameters
 from bench.predict.judge import cross_validate, judged, self_judged
 from bench.predict.predict import METRICS, Predicted, predict
 from bench.predict.sources import measured_runs, read_limits
@@ -25,6 +25,10 @@ from bench.yaml_file import read_yaml
 
 __all__ = ["measured_runs_of", "run", "what_if", "workload_of"]
 
+_EXTRAPOLATED = (
+    "\nExtrapolated to a device with {bandwidth:g} times the bandwidth and {flops:g} times the FLOP/s: nothing was measured there, "
+    "and the intervals do not hold what that leaves open."
+)
 _CLOSED_REQUESTS, _OPEN_REQUESTS = 20, 1000  # of a level's requests in flight; of a rate
 
 
@@ -35,10 +39,11 @@ def run(options: SimpleNamespace) -> None:
         raise BenchError(f"{options.results}: its valid runs show too few steps of the engine to calibrate a model.")
     obeyed = what_if(limits, options)
     levels = _levels(options)
+    extrapolated = _another_device(options, levels)
     predictions = {}
     if levels:
         workload = workload_of(options, "concurrency" if options.concurrency else "request_rate")
-        model = self_judged(model, runs)
+        model = elsewhere(self_judged(model, runs), bandwidth=options.bandwidth or 1.0, flops=options.flops or 1.0)
         for level in tracked(levels, "Replaying"):
             predictions[level] = _predicted(model, workload, level, obeyed)
     judgements = judged(cross_validate(runs, limits), runs) if options.check or not levels else []
@@ -48,14 +53,30 @@ def run(options: SimpleNamespace) -> None:
                 "parameters": {name: vars(interval) for name, interval in parameters(model).items()},
                 "step_time": vars(model.fitted.best),
                 "runs": list(model.runs),
+                "extrapolated": extrapolated,
                 "predictions": [_as_json(level, found) for level, found in predictions.items()],
                 "judged": [vars(each) for each in judgements],
             }
         )
     else:
         _print(model, predictions, judgements)
+        if extrapolated:
+            print(_EXTRAPOLATED.format(**extrapolated))
     if any(found.doubts for found in predictions.values()):
         raise SystemExit(1)
+
+
+def _another_device(options: SimpleNamespace, levels: Sequence[float]) -> dict[str, float] | None:
+    """What another device has, in times of what was measured; None where it is the same.
+
+    Raises:
+        BenchError: no load is asked for.
+    """
+    if options.bandwidth is None and options.flops is None:
+        return None
+    if not levels:
+        raise BenchError("--bandwidth and --flops ask for a load on another device: give --concurrency or --request-rate too.")
+    return {"bandwidth": options.bandwidth or 1.0, "flops": options.flops or 1.0}
 
 
 def _levels(options: SimpleNamespace) -> list[float]:
@@ -106,6 +127,8 @@ def what_if(limits: Limits, options: SimpleNamespace) -> Limits:
         limits = replace(limits, sequences=options.max_num_seqs)
     if options.max_num_batched_tokens is not None:
         limits = replace(limits, tokens=options.max_num_batched_tokens)
+    if options.prefix_caching is not None:
+        limits = replace(limits, cached=options.prefix_caching)
     return limits
 
 
@@ -151,6 +174,7 @@ def _as_json(level: float, found: Predicted) -> dict[str, Any]:
         "level": level,
         **{name: vars(interval) for name, interval in found.numbers.items() if not found.doubts},
         "kv_peak": found.kv_peak,
+        "cached_share": found.cached,
         "waiting": found.waiting,
         "preemptions": found.preemptions,
         "shares_of_time": {} if found.doubts else found.shares,
@@ -163,11 +187,13 @@ def _print(model: Calibrated, predictions: dict[float, Predicted], judgements: S
     given = {level: found for level, found in predictions.items() if not found.doubts}
     if given:
         names = [name for name in METRICS if all(name in found.numbers for found in given.values())]
-        rows = [["load", *(METRIC_TITLES[name] for name in names), "KV peak", "waiting"]]
+        cached = any(found.cached for found in given.values())
+        rows = [["load", *(METRIC_TITLES[name] for name in names), "KV peak", "waiting", *(["from cache"] if cached else [])]]
         for level, found in given.items():
             cells = [f"{i.value:.3g} ({i.low:.3g}–{i.high:.3g})" for i in (found.numbers[name] for name in names)]
             kv = "–" if found.kv_peak is None else f"{100 * found.kv_peak:.0f} %"
-            rows.append([f"{level:g}", *cells, kv, f"{found.waiting:.3g}"])
+            served = [shown_share(found.cached)] if cached else []
+            rows.append([f"{level:g}", *cells, kv, f"{found.waiting:.3g}", *served])
         print("\nPredicted, each with its 90 % interval:\n")
         print_table(rows)
         print("\nWhere a request's time goes: of median ones, and of the slowest 5 %:\n")

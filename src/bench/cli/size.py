@@ -69,7 +69,8 @@ def _refuse_contradictions(options: SimpleNamespace) -> None:
     if options.usable_rps is None:
         for name in ("c_max", "latency", "prompt_length", "output_length", "kv_tokens"):
             if getattr(options, name) is not None:
-                raise BenchError(f"--{name.replace('_', '-')} belongs to --usable-rps; from results it is read.")
+                lengths = " Traffic that was not measured: bench fleet." if name.endswith("length") else ""
+                raise BenchError(f"--{name.replace('_', '-')} belongs to --usable-rps; from results it is read.{lengths}")
         if not options.slo:
             raise BenchError(
                 "--slo is missing: from results, the operating point is the highest load that meets one, such as ttft_p99=2s."

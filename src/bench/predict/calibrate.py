@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from bench.records.calibration import Interval
 from bench.records.deployment import DeploymentFacts
 from bench.records.launch import Launch
 
-__all__ = ["Calibrated", "MeasuredRun", "calibrate", "limits_of", "parameters", "planned_again"]
+__all__ = ["Calibrated", "MeasuredRun", "calibrate", "elsewhere", "limits_of", "parameters", "planned_again"]
 
 _TOKENS = 2048  # of a step where neither command line nor log says: both engines' default on a CPU, vLLM's for each worker
 _FLAGS = {"vllm": "--max-num-batched-tokens", "llama.cpp": "--batch-size"}
@@ -118,6 +118,13 @@ def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30, s
     return Calibrated(limits, fitted, tuple(run.name for run in runs), longest, shared)
 
 
+def elsewhere(model: Calibrated, *, bandwidth: float = 1.0, flops: float = 1.0) -> Calibrated:
+    """The model on a device with so many times the bandwidth and FLOP/s: an extrapolation, of which no run and no interval tells."""
+    fitted = model.fitted
+    draws = tuple(step.elsewhere(bandwidth=bandwidth, flops=flops) for step in fitted.draws)
+    return replace(model, fitted=replace(fitted, best=fitted.best.elsewhere(bandwidth=bandwidth, flops=flops), draws=draws))
+
+
 def parameters(model: Calibrated) -> dict[str, Interval]:
     """What a step costs (s), which explains the server's speed: the best fit, and the central 90 % of the bootstrap.
 
@@ -146,22 +153,26 @@ def _costs(step: StepTime, model: Calibrated) -> dict[str, float]:
 
 
 def planned_again(run: MeasuredRun) -> list[PlannedRequest]:
-    """The requests of a run as they were planned: lengths as asked, moments as due."""
+    """The requests of a run as they were planned: lengths as asked, moments as due, and what their prompts have in common."""
     due = run.held is None
     ended = dict(run.requests.select("index", "end_s").iter_rows())
-    return [
-        PlannedRequest(
+    shared = {"repeated": 1.0, "shared": run.row.get("shared_prefix") or 0.0}.get(str(run.row.get("cache")), 0.0)
+    plans: dict[int, PlannedRequest] = {}
+    for row in run.requests.sort("index").iter_rows(named=True):
+        before = plans.get(row["after"]) if row["after"] is not None else None
+        common = before.shared_tokens if before else int(shared * row["prompt_asked"])
+        plans[row["index"]] = PlannedRequest(
             index=row["index"],
-            conversation=row["index"],
+            conversation=before.conversation if before else row["index"],
             prompt_tokens=row["prompt_asked"],
             output_tokens=row["output_asked"],
             due_s=row["scheduled_s"] if due and row["after"] is None else None,
             after=row["after"],
             think_s=_thought(row["scheduled_s"], ended.get(row["after"])),
-            reusable_tokens=row["cached_tokens"] or 0,
+            shared_tokens=common,
+            reusable_tokens=before.prompt_tokens if before else common,
         )
-        for row in run.requests.sort("index").iter_rows(named=True)
-    ]
+    return list(plans.values())
 
 
 def _thought(due_s: float | None, ended_s: float | None) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
@@ -97,13 +97,12 @@ class FleetReplay:
 
 @dataclass
 class _Instance:
-    """One of the fleet; `due` is when its steps end, `had` the prompt tokens that it has seen of each conversation."""
+    """One of the fleet; `due` is when its steps end."""
 
     number: int
     server: ReplayedServer
     paid_from: float
     due: float = _NEVER
-    had: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -125,8 +124,8 @@ def replay_fleet(
 ) -> FleetReplay:
     """Replay the requests of an open loop on a fleet.
 
-    Each request, and each turn of a conversation, is sent to an instance by the router. A prefix cache serves what the instance has
-    seen: of a conversation what it had of it, and what all prompts share from its second request on.
+    Each request, and each turn of a conversation, is sent to an instance by the router. A prefix cache serves what its own instance
+    has seen and not evicted, also of what all prompts share.
 
     Args:
         plans: in the order of `due_s`; a turn follows the answer before it. overhead_s: from the client to the queue. until_s: the
@@ -213,22 +212,14 @@ class _Fleet:
             self._lose(plan, sent)
             return
         instance = self._chosen(plan)
-        if not instance.server.offer(self._seen_by(instance, plan), sent, sent + self._overhead_s):
+        if not instance.server.offer(plan, sent, sent + self._overhead_s):
             self._refused.append(plan.index)
             self._coming.follow(plan, sent)
             return
-        instance.had[plan.conversation] = plan.prompt_tokens
         self._home[plan.conversation] = instance
         self._of[plan.index] = instance.number
         self._on[instance.number][plan.index] = (plan, sent)
         self._go_on(instance)
-
-    def _seen_by(self, instance: _Instance, plan: PlannedRequest) -> PlannedRequest:
-        """The request with what the prefix cache of an instance has of it."""
-        if not plan.reusable_tokens:
-            return plan
-        had = instance.had.get(plan.conversation, 0)
-        return replace(plan, reusable_tokens=min(plan.reusable_tokens, max(had, plan.shared_tokens if instance.had else 0)))
 
     def _lose(self, plan: PlannedRequest | None, sent: float) -> None:
         """A request, and the turns that would have followed."""

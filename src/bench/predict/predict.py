@@ -55,13 +55,15 @@ class Predicted:
 
     Attributes:
         numbers: by a name of `METRICS`; those that nothing shows are missing. kv_peak: highest share of the KV blocks in use, the
-            ensemble's median; None of slots. waiting: requests that wait, in the mean. preemptions: of a run, in the mean. refused:
-            requests that can never fit. doubts: why not to rely on it; empty where nothing speaks against it.
+            ensemble's median; None of slots. cached: share of the prompt tokens that a prefix cache serves, in the mean. waiting:
+            requests that wait, in the mean. preemptions: of a run, in the mean. refused: requests that can never fit. doubts: why not
+            to rely on it; empty where nothing speaks against it.
         shares: of the time of `median` requests (E2E from P45 to P55) and of the `slowest` (from P95 on), by phase, in the mean (0–1).
     """
 
     numbers: Mapping[str, Interval]
     kv_peak: float | None
+    cached: float
     waiting: float
     preemptions: float
     refused: int
@@ -132,6 +134,7 @@ def predict(
     return Predicted(
         numbers,
         float(np.median(peaks)) if peaks else None,
+        float(np.mean([each.cached_tokens / max(1, each.requests["prompt_tokens"].sum()) for each in replays])),
         float(np.mean([each.waiting_mean for each in replays])),
         float(np.mean([each.requests["preemptions"].sum() for each in replays])),
         max(len(each.refused) for each in replays),
@@ -176,7 +179,7 @@ def doubts(model: Calibrated, replays: Sequence[Replay | FleetReplay], limits: L
     for name, asked, most in seen:
         if asked > _BEYOND * most:
             yield Doubt(name, asked, most)
-    if limits.cached and not model.shared and any(each.cached_tokens for each in replays):
+    if limits.cached and limits.blocks is None and not model.shared and any(each.cached_tokens for each in replays):
         yield Doubt("prefix", float(max(each.cached_tokens for each in replays)), 0.0)
     if refused := max(len(each.refused) for each in replays):
         yield Doubt("refused", float(refused), 0.0)

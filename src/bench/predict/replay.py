@@ -72,6 +72,7 @@ def replay(
         noise: None for none.
     """
     server = ReplayedServer(limits, step, noise, seed)
+    server.prime(max((plan.shared_tokens for plan in requests), default=0))  # as before each measured run
     coming = Coming(requests, held, turnaround_s)
     answered: list[Request] = []
     while True:

@@ -12,6 +12,7 @@ import numpy as np
 
 from bench.load.schedule import PlannedRequest
 from bench.predict.noise import Drawn, Noise
+from bench.predict.pool import pool_of
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_time import StepTime
 
@@ -30,7 +31,7 @@ class Seen:
     context: int = 0
     tokens: int = 0
     cached: int = 0
-    free: int = 0
+    free: float = 0
     waited_s: float = 0.0
     refused: list[int] = field(default_factory=list)
 
@@ -90,10 +91,11 @@ class ReplayedServer:
     def __init__(self, limits: Limits, step: StepTime, noise: Noise | None = None, seed: int = 1, *, now: float = 0.0) -> None:
         self._limits, self._step, self._noise = limits, step, noise or Noise()
         self._normal = Drawn(np.random.default_rng(seed))
-        self._state = State(limits, now=now, free=(limits.blocks or 1) - 1, phases=[0] * limits.block_size)
+        self._state = State(now=now, phases=[0] * limits.block_size)
+        self._pool = pool_of(limits)
         self._begun: _Begun | None = None
         self._ended: list[Request] = []
-        self.seen = Seen(free=self._state.free)
+        self.seen = Seen(free=self._pool.free)
 
     @property
     def now(self) -> float:
@@ -115,6 +117,10 @@ class ReplayedServer:
         """Requests that it has, running or waiting."""
         return len(self._state.running) + len(self._state.waiting)
 
+    def prime(self, tokens: int) -> None:
+        """Compute what all prompts begin with before they come."""
+        self._pool.prime(tokens)
+
     def wait_until(self, moment: float) -> None:
         """Let time pass in which there is nothing to do."""
         self._state.now = max(self._state.now, moment)
@@ -125,12 +131,10 @@ class ReplayedServer:
         Args:
             sent: by the client (s). comes: here, where steps under way are cut short if it could be admitted; None: between two steps.
         """
-        request = Request(plan, sent, left=self._to_compute(plan))
-        request.start = plan.prompt_tokens - request.left
-        if self._limits.blocks is not None and self._blocks(plan.prompt_tokens + plan.output_tokens) > self._limits.blocks - 1:
+        request, limits = Request(plan, sent), self._limits
+        if limits.blocks is not None and -(-(plan.prompt_tokens + plan.output_tokens) // limits.block_size) > limits.blocks - 1:
             self.seen.refused.append(plan.index)
             return False
-        self.seen.cached += request.start
         first = not self._state.waiting
         self._state.waiting.append(request)
         if comes is None:
@@ -150,8 +154,8 @@ class ReplayedServer:
         state, limits = self._state, self._limits
         if limits.blocks is not None:
             self._make_room()
+            self._take_blocks(state.steps, 1)
         budget = limits.tokens - state.decodes
-        kept = state.phases[state.steps % limits.block_size]  # for the decodes of this step
         chunks: list[tuple[Request, int]] = []
         for request in state.prefilling:
             if budget <= 0:
@@ -160,14 +164,11 @@ class ReplayedServer:
             budget -= chunks[-1][1]
         while state.waiting and budget > 0 and len(state.running) < limits.sequences:
             request = state.waiting[0]
-            if limits.blocks is not None:
-                need = self._blocks(request.start + request.left)
-                if need > state.free - kept:
-                    break
-                state.free -= need
-                request.blocks = need
+            if not self._pool.admit(request, request.plan.prompt_tokens + request.done):
+                break
             state.waiting.popleft()
             if math.isnan(request.admitted):
+                self.seen.cached += request.start
                 request.admitted = state.now
                 request.spent.enter("own_prompt", state.now, state.prompts_s)
             state.running[request.plan.index] = request
@@ -175,7 +176,7 @@ class ReplayedServer:
             chunks.append((request, min(request.left, budget)))
             budget -= chunks[-1][1]
         self.seen.running = max(self.seen.running, len(state.running))
-        self.seen.free = min(self.seen.free, state.free)
+        self.seen.free = min(self.seen.free, self._pool.free)
         self._begun = self._prompts(chunks) if chunks else self._jump()
         if math.isfinite(until) and not chunks:
             self._begun = self._begun.cut(until)
@@ -187,7 +188,8 @@ class ReplayedServer:
         if begun is None:
             raise AssertionError("no step is under way")
         state, self._ended = self._state, []
-        self._take_blocks(begun.steps)
+        if self._limits.blocks is not None:
+            self._take_blocks(state.steps + 1, begun.steps - 1)
         self.seen.waited_s += len(state.waiting) * begun.took
         state.now = begun.ends
         state.steps += begun.steps
@@ -291,7 +293,7 @@ class ReplayedServer:
     def _end(self, request: Request) -> None:
         state = self._state
         del state.running[request.plan.index]
-        state.free += request.blocks
+        self._pool.release(request)
         request.end = state.now
         request.spent.enter("decode", state.now, state.prompts_s)
         self._ended.append(request)
@@ -306,60 +308,50 @@ class ReplayedServer:
 
     # Blocks
 
-    def _to_compute(self, plan: PlannedRequest) -> int:
-        if not self._limits.cached:
-            return plan.prompt_tokens
-        size = self._limits.block_size
-        return plan.prompt_tokens - min(plan.reusable_tokens, plan.prompt_tokens - 1) // size * size
-
-    def _blocks(self, tokens: int) -> int:
-        return -(-tokens // self._limits.block_size)
-
     def _make_room(self) -> None:
         """Where decodes need more blocks in the next step than are free, those that were admitted last give theirs up."""
         state = self._state
-        while state.phases[state.steps % self._limits.block_size] > state.free:
+        while state.phases[state.steps % self._limits.block_size] > self._pool.free:
             index, request = next(reversed(state.running.items()))
             del state.running[index]
+            computed = request.start
             if request in state.prefilling:
                 state.prefilling.remove(request)
             else:
                 self._leave_decodes(request)
                 request.done = request.plan.output_tokens - (request.ends - state.steps)
-            state.free += request.blocks
-            request.blocks = 0
+                computed = request.base + state.steps
+            self._pool.release(request, computed)
             request.epoch += 1
             request.preemptions += 1
             request.spent.enter("preempted", state.now, state.prompts_s)
-            request.left, request.start = request.plan.prompt_tokens + request.done, 0
             state.waiting.appendleft(request)
 
     def _until_a_block_is_missing(self) -> int:
-        """Steps whose blocks are free."""
-        state, size = self._state, self._limits.block_size
-        cycles = state.free // state.decodes
-        left, steps = state.free - cycles * state.decodes, cycles * size
+        """Steps whose blocks are free; those of the first one are taken."""
+        state, size, free = self._state, self._limits.block_size, int(self._pool.free)
+        cycles = free // state.decodes
+        left, steps = free - cycles * state.decodes, 1 + cycles * size
         for ahead in range(size):
             left -= state.phases[(state.steps + steps + ahead) % size]
             if left < 0:
-                return max(1, steps + ahead)
+                return steps + ahead
         return steps + size
 
-    def _take_blocks(self, steps: int) -> None:
-        """Give the decodes the blocks of so many steps."""
+    def _take_blocks(self, first: int, steps: int) -> None:
+        """Give the decodes the blocks of so many steps. Args: first: number of the first one."""
         state, size = self._state, self._limits.block_size
-        if self._limits.blocks is None:
+        if steps < size and not any(state.phases[(first + ahead) % size] for ahead in range(steps)):
             return
         whole, rest = divmod(steps, size)
         for request in state.running.values():
             if request.left:
                 continue
             phase = -request.base % size
-            ahead = (phase - state.steps) % size
-            taken = whole + (1 if ahead < rest else 0)
-            request.blocks += taken
-            state.free -= taken
-        self.seen.free = min(self.seen.free, state.free)
+            ahead = (phase - first) % size
+            if taken := whole + (1 if ahead < rest else 0):
+                self._pool.take(request, taken)
+        self.seen.free = min(self.seen.free, self._pool.free)
 
 
 def _seconds(steps: int, base: float, slope: float) -> float:

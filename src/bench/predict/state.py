@@ -43,7 +43,8 @@ class Request:
     done: int = 0  # output tokens
     base: int = 0  # tokens held − steps so far, while it decodes
     ends: int = 0  # step with its last token
-    blocks: int = 0
+    blocks: int = 0  # that it has, where they are counted
+    held: list[int] = field(default_factory=list)  # those that it has, where a prefix cache tells them apart
     admitted: float = math.nan
     first: float = math.nan
     end: float = math.nan
@@ -60,11 +61,10 @@ class State:
     """A server while it is replayed.
 
     Attributes:
-        steps: so far. context: tokens that the decodes hold. ends: of decodes, as (step, index, epoch). free: blocks. phases: decodes
-            by the step, modulo the block size, in which they need a block. prompts_s: that prompts have added to the steps.
+        steps: so far. context: tokens that the decodes hold. ends: of decodes, as (step, index, epoch). phases: decodes by the step,
+            modulo the block size, in which they need a block. prompts_s: that prompts have added to the steps.
     """
 
-    limits: Limits
     now: float = 0.0
     steps: int = 0
     context: int = 0
@@ -73,6 +73,5 @@ class State:
     prefilling: list[Request] = field(default_factory=list)
     decodes: int = 0
     ends: list[tuple[int, int, int]] = field(default_factory=list)
-    free: int = 0
     phases: list[int] = field(default_factory=list)
     prompts_s: float = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,20 @@ class StepTime:
             total += slope * (knot - before)
             before = knot
         return total + self.slopes_s[-1] * (tokens - before)
+
+    def elsewhere(self, *, bandwidth: float, flops: float) -> StepTime:
+        """The same on a device with so many times the bandwidth and FLOP/s.
+
+        What a step reads whatever is in it (weights) and the context of decodes go by the bandwidth, what tokens compute by the FLOP/s;
+        what the host does stays.
+        """
+        return replace(
+            self,
+            fixed_s=self.fixed_s / bandwidth,
+            context_s=self.context_s / bandwidth,
+            slopes_s=tuple(slope / flops for slope in self.slopes_s),
+            attended_s=self.attended_s / flops,
+        )
 
     def seconds(self, *, decodes: int, firsts: int, prefill: int, context: float, attended: float) -> float:
         """Of one step."""

@@ -131,6 +131,7 @@ def write_report(
         "advice": _advised(found),
         "predictions": _predicted(found),
         "models": _models(results, geometries or {}),
+        "spent": _spent(results),
         "slos": results.decision.slos,
         "peak_rps": results.decision.peak_rps,
         "safety": results.decision.safety,
@@ -150,6 +151,7 @@ def _searched(found: Sequence[tuple[str, SearchRecord]]) -> list[dict[str, Any]]
         {
             "deployment": deployment,
             "workload": each.workload,
+            "slos": each.slos,
             "target": looked_for(each.target, each.slos, held=each.axis == "concurrency"),
             "limit": search_limit(each),
             "ended": search_ended(each),
@@ -196,8 +198,7 @@ def _predicted(found: Findings) -> list[dict[str, Any]]:
 def _models(results: Results, geometries: Mapping[str, Geometry]) -> list[dict[str, Any]]:
     """The calibrated models of a study in words, with the speeds that their parameters come to."""
     models = results.calibration.models if results.calibration else ()
-    rows = results.runs.select("workload", "axis", pl.col("turns") > 1).unique(maintain_order=True).iter_rows()
-    units = {name: UNITS[axis].replace("requests", "conversations") if turns else UNITS[axis] for name, axis, turns in rows}
+    units = _units(results)
     return [
         {
             "deployment": model.deployment,
@@ -215,6 +216,22 @@ def _models(results: Results, geometries: Mapping[str, Geometry]) -> list[dict[s
         }
         for model in models
     ]
+
+
+def _spent(results: Results) -> dict[tuple[str, str], str]:
+    """Of each curve that has a model, by deployment and workload, where a request's time goes about C_max."""
+    units = _units(results)
+    return {
+        (model.deployment, load.workload): predicted.shares_text(load_text(load.level, units[load.workload]), load.shares)
+        for model in (results.calibration.models if results.calibration else ())
+        for load in _explained(results, model)
+    }
+
+
+def _units(results: Results) -> dict[str, str]:
+    """What the levels of each workload count."""
+    rows = results.runs.select("workload", "axis", pl.col("turns") > 1).unique(maintain_order=True).iter_rows()
+    return {name: UNITS[axis].replace("requests", "conversations") if turns else UNITS[axis] for name, axis, turns in rows}
 
 
 def _explained(results: Results, model: ModelRecord) -> list[PredictedLoad]:

@@ -24,6 +24,7 @@ __all__ = [
     "predictions_title",
     "prompt_flops_text",
     "shares_rows",
+    "shares_text",
     "unpredicted_note",
     "unpredicted_reason",
 ]
@@ -56,6 +57,14 @@ PHASE_TITLES = {
 #: Numbers in a report; `bench predict` prints all.
 REPORTED = ("throughput_tokens_per_s", "ttft_p50_s", "ttft_p99_s", "tpot_p50_s")
 _MS, _THOUSAND, _TERA = 1e-3, 1000, 1e12
+_SPENT = {
+    "queue": "in the queue",
+    "own_prompt": "on their own prompt",
+    "other_prompts": "on prompts of others",
+    "preempted": "preempted",
+    "decode": "on output",
+}
+_SHOWN = 0.05  # of a request's time: less is left out of a sentence
 _FOLDS = {"level": "another level", "workload": "another workload"}
 
 
@@ -160,6 +169,16 @@ def _error(judgement: Judgement) -> str:
 def shares_rows(shares: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
     """Where the time of median and of the slowest requests goes, a row each: their name, and the share of each phase."""
     return [[name, *(shown_share(found.get(phase, 0.0)) for phase in PHASE_TITLES)] for name, found in shares.items()]
+
+
+def shares_text(load: str, shares: Mapping[str, Mapping[str, float]]) -> str:
+    """The same in a sentence, without phases of less than a twentieth; empty where nothing is known. Args: load: in words."""
+    groups = []
+    for name, whose in (("median", "median requests spend"), ("slowest", "the slowest 5 % spend")):
+        phases = sorted(shares.get(name, {}).items(), key=lambda each: -each[1])
+        known = [f"{shown_share(share)} {_SPENT[phase]}" for phase, share in phases if share >= _SHOWN]
+        groups += [f"{whose} {', '.join(known)}"] if known else []
+    return f"At {load}, by the calibrated model: {'; '.join(groups)}." if groups else ""
 
 
 def predictions_title(calibration: Calibration | None) -> str | None:

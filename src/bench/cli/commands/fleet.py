@@ -13,6 +13,7 @@ from bench.cli.commands.shared import (
     KvTokens,
     Measured,
     OutputLength,
+    PrefixCaching,
     PromptLength,
     Sequences,
     WorkloadFile,
@@ -76,6 +77,7 @@ def fleet(
     kv_tokens: KvTokens = None,
     max_num_seqs: Sequences = None,
     max_num_batched_tokens: BatchedTokens = None,
+    prefix_caching: PrefixCaching = None,
     json: Json = False,
 ) -> None:
     """Predict how many instances traffic takes that was not measured.

@@ -8,16 +8,19 @@ import typer
 from bench.cli.commands.shared import (
     LOAD,
     PLAN,
+    WHAT_IF,
     BatchedTokens,
     Json,
     KvTokens,
     Measured,
     OutputLength,
+    PrefixCaching,
     PromptLength,
     Sequences,
     WorkloadFile,
     at_least_one,
     command,
+    positive,
 )
 
 
@@ -25,6 +28,7 @@ from bench.cli.commands.shared import (
     PLAN,
     "bench predict results:tiny-mqa --concurrency 8,16,32 --prompt-length 256 --output-length 64",
     "bench predict results:tiny-mqa --request-rate 4,8 --prompt-length 128 --output-length 64 --kv-tokens 6144",
+    "bench predict results:tiny-mqa --request-rate 4,8 --prompt-length 128 --output-length 64 --bandwidth 1.6 --flops 2.2",
     "bench predict results:tiny-mqa --check",
     after="Exit status: 0 for a prediction; 1 where a load is refused; 2 for what you can fix.",
 )
@@ -43,6 +47,17 @@ def predict(
     kv_tokens: KvTokens = None,
     max_num_seqs: Sequences = None,
     max_num_batched_tokens: BatchedTokens = None,
+    prefix_caching: PrefixCaching = None,
+    bandwidth: Annotated[
+        float | None,
+        typer.Option(
+            metavar="TIMES", parser=positive, help="Another device, with so many times the bandwidth.", rich_help_panel=WHAT_IF
+        ),
+    ] = None,
+    flops: Annotated[
+        float | None,
+        typer.Option(metavar="TIMES", parser=positive, help="… and so many times the FLOP/s.", rich_help_panel=WHAT_IF),
+    ] = None,
     check: Annotated[
         bool, typer.Option(help="Predict each measured run from the others, and print how far off that is.")
     ] = False,

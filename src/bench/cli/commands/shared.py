@@ -31,6 +31,7 @@ __all__ = [
     "MaxNumSeqs",
     "Measured",
     "OutputLength",
+    "PrefixCaching",
     "PromptLength",
     "Select",
     "Sequences",
@@ -236,4 +237,8 @@ Sequences = Annotated[
 ]
 BatchedTokens = Annotated[
     int | None, typer.Option(metavar="N", parser=at_least_one, help="Tokens of a step.", rich_help_panel=WHAT_IF)
+]
+PrefixCaching = Annotated[
+    bool | None,
+    typer.Option(help="Whether prompts reuse what earlier ones had.", show_default="as the server", rich_help_panel=WHAT_IF),
 ]
