@@ -50,9 +50,10 @@ def workload_of(engine: Engine) -> Workload:
 def slos_of(engine: Engine, workload: Workload, share: float) -> list[Slo]:
     """A P95 of TTFT that a share of what it carries reaches."""
     many = workload.model_copy(update={"num_requests": 4000})
-    whole = replay(schedule(many, 1e6, "whole"), engine.limits, engine.step).requests
+    way = {"overhead_s": engine.path_s, "wake_s": engine.wake_s}
+    whole = replay(schedule(many, 1e6, "whole"), engine.limits, engine.step, **way).requests
     rate = share * many.num_requests / float(whole["end_s"].max())  # type: ignore[arg-type, operator]
-    table = replay(schedule(many, rate, "limit"), engine.limits, engine.step).requests
+    table = replay(schedule(many, rate, "limit"), engine.limits, engine.step, **way).requests
     reached = (table["first_token_s"] - table["sent_s"]).quantile(0.95)
     return [Slo("ttft", "p95", float(reached or 1.0))]
 
@@ -62,8 +63,8 @@ def truly_carried(engine: Engine, workload: Workload, slos: Sequence[Slo]) -> fl
     many = workload.model_copy(update={"num_requests": _TRUTH_REQUESTS})
 
     def meets(rate: float) -> bool:
-        noise = Noise(step=engine.step_noise)
-        table = replay(schedule(many, rate, "truth"), engine.limits, engine.step, noise=noise).requests.sort("sent_s")
+        noise, way = Noise(step=engine.step_noise), {"overhead_s": engine.path_s, "wake_s": engine.wake_s}
+        table = replay(schedule(many, rate, "truth"), engine.limits, engine.step, noise=noise, **way).requests.sort("sent_s")
         table = table.slice(_TRUTH_REQUESTS // 10)
         return all(float(within(table, slo).mean() or 0.0) >= slo.share for slo in slos)  # type: ignore[arg-type]
 

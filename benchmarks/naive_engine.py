@@ -114,13 +114,26 @@ class Slots:
 
 
 def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
-    requests, seconds, *, tokens, sequences, blocks=None, block_size=1, held=None, random=None, noise=0.0, prompt_of=None
+    requests,
+    seconds,
+    *,
+    tokens,
+    sequences,
+    blocks=None,
+    block_size=1,
+    held=None,
+    random=None,
+    noise=0.0,
+    prompt_of=None,
+    path_s=0.0,
+    wake_s=0.0,
 ):
     """Serve `requests` (index, prompt, output, due) and return the table that a client would have written.
 
     Args:
         seconds: of a step, from (decodes, firsts, prefill, context, attended). tokens: a step's budget. held: as of a closed loop.
-        prompt_of: the tokens of a request's prompt, where a prefix cache reuses them.
+        prompt_of: the tokens of a request's prompt, where a prefix cache reuses them. path_s: from the client to the queue.
+        wake_s: what a step takes longer that finds the engine idle.
     """
     cache = Slots() if blocks is None else Blocks(blocks, block_size, prompt_of)
     due = sorted(requests, key=lambda each: (each[3] or 0.0, each[0]))
@@ -129,12 +142,12 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
     waiting, running, done, now = [], [], [], 0.0
 
     while coming or waiting or running:
-        waiting += [Sequence(r[0], r[1], r[2], at) for at, r in coming if at <= now]
-        coming = [(at, r) for at, r in coming if at > now]
+        waiting += [Sequence(r[0], r[1], r[2], at) for at, r in coming if at + path_s <= now]
+        coming = [(at, r) for at, r in coming if at + path_s > now]
         if not waiting and not running:
-            now = min(at for at, _ in coming)
+            now = min(at for at, _ in coming) + path_s
             continue
-        budget, plan = tokens, []
+        budget, plan, idle = tokens, [], not running
         for sequence in list(running):
             if sequence not in running or not sequence.decoding:
                 continue
@@ -174,6 +187,7 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
             context=sum(each.in_cache for each in decodes),
             attended=sum(count * (each.in_cache + count / 2) for each, count in chunks),
         )
+        took += wake_s if idle else 0.0
         now += took * (math.exp(noise * random.standard_normal()) if noise else 1.0)
         for sequence, count in plan:
             sequence.in_cache += count

@@ -38,7 +38,12 @@ _AGAIN = 1000  # of a seed: the same load once more
 
 @dataclass(frozen=True)
 class Engine:
-    """A server's truth. Attributes: step_noise, run_noise: standard deviations of ln time. prompt, output: usual lengths (tokens)."""
+    """A server's truth.
+
+    Attributes:
+        step_noise, run_noise: standard deviations of ln time. prompt, output: usual lengths (tokens). path_s: from the client to the
+            queue. wake_s: what a step takes longer that finds the engine idle.
+    """
 
     step: StepTime
     limits: Limits
@@ -46,6 +51,8 @@ class Engine:
     run_noise: float
     prompt: int
     output: int
+    path_s: float
+    wake_s: float
 
     def run(self, requests: Sequence[Request], *, held: int | None, seed: int, workload: str, level: float) -> MeasuredRun:
         """Measure a load."""
@@ -61,6 +68,8 @@ class Engine:
             held=held,
             random=random,
             noise=self.step_noise,
+            path_s=self.path_s,
+            wake_s=self.wake_s,
         )
         arrival = "closed" if held else "poisson" if workload != "burst" else "burst"
         return MeasuredRun(f"{workload}-{level:g}-{seed}", {"arrival": arrival, "level": level, "workload": workload}, table)
@@ -84,7 +93,8 @@ def drawn_engine(seed: int) -> Engine:
     whole = -(-(prompt + output) // 16)
     blocks = int(sequences * whole * random.uniform(0.5, 1.2)) + 2 * whole if random.random() < 2 / 3 else None
     limits = Limits(int(random.choice([512, 1024, 2048])), sequences, blocks, 16 if blocks else 1)
-    return Engine(step, limits, random.uniform(0.03, 0.15), random.uniform(0.01, 0.06), prompt, output)
+    noises = random.uniform(0.03, 0.15), random.uniform(0.01, 0.06)
+    return Engine(step, limits, *noises, prompt, output, random.uniform(0.0, 0.006), random.uniform(0.0, 0.004))
 
 
 def drawn_requests(engine: Engine, count: int, seed: int, *, rate: float | None = None, longer: float = 1.0) -> list[Request]:

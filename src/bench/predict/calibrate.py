@@ -131,14 +131,15 @@ def parameters(model: Calibrated) -> dict[str, Interval]:
     Returns:
         `step_s`, whatever is in it; `request_s`, a request more in it, in the mean of as many as were seen; `prompt_s` of 1,000 prompt
         tokens, in steps as large as were seen; `context_s` of 1,000 tokens of context that decodes read; `idle_s`, the way to an idle
-        engine and back.
+        engine and back; `path_s`, the same of a busy one (0 where no run shows it).
     """
     best, draws = _costs(model.fitted.best, model), [_costs(step, model) for step in model.fitted.draws]
     ends = {name: np.quantile([each[name] for each in draws], [0.05, 0.95]) for name in best}
+    low, high = model.fitted.path_s or (0.0, 0.0)
     return {
         name: Interval(value, min(value, float(ends[name][0])), max(value, float(ends[name][1])))
         for name, value in best.items()
-    }
+    } | {"path_s": Interval((low + high) / 2, low, high)}
 
 
 def _costs(step: StepTime, model: Calibrated) -> dict[str, float]:

@@ -23,24 +23,33 @@ class Member:
     """One of an ensemble of servers as one may be.
 
     Attributes:
-        step: its step times. off: by how many standard deviations its latencies are off beyond what is replayed.
+        step: its step times. path_s: from the client to the engine and back (s). off: by how many standard deviations its latencies
+            are off beyond what is replayed.
     """
 
     model: Calibrated
     limits: Limits
     number: int
     step: StepTime
+    path_s: float
     noise: Noise
     off: float
 
     @property
     def overhead_s(self) -> float:
         """From the client to the queue (s)."""
-        return max(self.step.idle_s, _LEAST_OVERHEAD_S)
+        return max(self.path_s, _LEAST_OVERHEAD_S)
+
+    @property
+    def wake_s(self) -> float:
+        """What a step takes longer that finds the engine idle (s)."""
+        return max(0.0, self.step.idle_s - self.path_s)
 
     def server(self, number: int, now: float) -> ReplayedServer:
         """An instance, whose clock starts then (s); each has other noise."""
-        return ReplayedServer(self.limits, self.step, self.noise, 1 + 10_000 * self.number + number, now=now)
+        return ReplayedServer(
+            self.limits, self.step, self.noise, 1 + 10_000 * self.number + number, now=now, wake_s=self.wake_s
+        )
 
     def longer(self, metric: str) -> float:
         """Times by which a latency of `METRICS` is longer than replayed: runs that the model had not seen were off by as much."""
@@ -49,18 +58,31 @@ class Member:
 
 def typical(model: Calibrated, limits: Limits | None = None) -> Member:
     """The best fit, at the machine's usual speed."""
-    return Member(model, limits or model.limits, 0, model.fitted.best, _noise(model, 1.0), 0.0)
+    best = model.fitted.best
+    return Member(model, limits or model.limits, 0, best, _path(model, best, 0.5), _noise(model, 1.0), 0.0)
 
 
 def members(model: Calibrated, limits: Limits | None = None, *, count: int, seed: int = 1) -> list[Member]:
     """An ensemble. Args: limits: of the scheduler, in place of the calibrated ones."""
-    random, errors, fitted = np.random.default_rng(seed), np.random.default_rng([seed, 1]), model.fitted
+    random, errors, paths = (np.random.default_rng(each) for each in (seed, [seed, 1], [seed, 2]))
+    fitted = model.fitted
     found = []
     for number in range(count):
         noise = _noise(model, float(np.exp(fitted.run_noise * random.standard_normal())))
         step = fitted.draws[number % len(fitted.draws)]
-        found.append(Member(model, limits or model.limits, number, step, noise, float(errors.standard_normal())))
+        path_s = _path(model, step, float(paths.uniform()))
+        found.append(Member(model, limits or model.limits, number, step, path_s, noise, float(errors.standard_normal())))
     return found
+
+
+def _path(model: Calibrated, step: StepTime, share: float) -> float:
+    """A way to the engine that may be: one of those that the runs show, and no longer than the way to an idle one.
+
+    Args:
+        share: between the shortest and the longest (0–1).
+    """
+    low, high = model.fitted.path_s or (0.0, step.idle_s)
+    return low + share * max(0.0, min(high, step.idle_s) - low)
 
 
 def _noise(model: Calibrated, run: float) -> Noise:

@@ -118,6 +118,7 @@ def predict(
             member.step,
             held=held,
             overhead_s=member.overhead_s,
+            wake_s=member.wake_s,
             noise=member.noise,
             seed=seed + member.number,
         )

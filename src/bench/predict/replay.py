@@ -61,6 +61,7 @@ def replay(
     held: int | None = None,
     overhead_s: float = 0.0,
     turnaround_s: float = 0.0,
+    wake_s: float = 0.0,
     noise: Noise | None = None,
     seed: int = 1,
 ) -> Replay:
@@ -68,10 +69,11 @@ def replay(
 
     Args:
         held: requests (conversations) that a closed loop keeps in flight; None where they come when they are due. overhead_s: from the
-            client to the queue. turnaround_s: of the client, between an answer and the next request of a closed loop.
+            client to the queue. turnaround_s: of the client, between an answer and the next request of a closed loop. wake_s: what a
+            step takes longer that finds the server idle.
         noise: None for none.
     """
-    server = ReplayedServer(limits, step, noise, seed)
+    server = ReplayedServer(limits, step, noise, seed, wake_s=wake_s)
     server.prime(max((plan.shared_tokens for plan in requests), default=0))  # as before each measured run
     coming = Coming(requests, held, turnaround_s)
     answered: list[Request] = []

@@ -88,8 +88,18 @@ class ReplayedServer:
         seen: so far.
     """
 
-    def __init__(self, limits: Limits, step: StepTime, noise: Noise | None = None, seed: int = 1, *, now: float = 0.0) -> None:
-        self._limits, self._step, self._noise = limits, step, noise or Noise()
+    def __init__(
+        self,
+        limits: Limits,
+        step: StepTime,
+        noise: Noise | None = None,
+        seed: int = 1,
+        *,
+        now: float = 0.0,
+        wake_s: float = 0.0,
+    ) -> None:
+        """Args: now: its clock (s). wake_s: what a step takes longer that finds it idle."""
+        self._limits, self._step, self._noise, self._wake_s = limits, step, noise or Noise(), wake_s
         self._normal = Drawn(np.random.default_rng(seed))
         self._state = State(now=now, phases=[0] * limits.block_size)
         self._pool = pool_of(limits)
@@ -155,7 +165,7 @@ class ReplayedServer:
         if limits.blocks is not None:
             self._make_room()
             self._take_blocks(state.steps, 1)
-        budget = limits.tokens - state.decodes
+        budget, idle = limits.tokens - state.decodes, not state.running
         chunks: list[tuple[Request, int]] = []
         for request in state.prefilling:
             if budget <= 0:
@@ -177,7 +187,7 @@ class ReplayedServer:
             budget -= chunks[-1][1]
         self.seen.running = max(self.seen.running, len(state.running))
         self.seen.free = min(self.seen.free, self._pool.free)
-        self._begun = self._prompts(chunks) if chunks else self._jump()
+        self._begun = self._prompts(chunks, self._wake_s if idle else 0.0) if chunks else self._jump()
         if math.isfinite(until) and not chunks:
             self._begun = self._begun.cut(until)
         return self._begun.ends
@@ -201,13 +211,13 @@ class ReplayedServer:
             self._computed(begun.chunks)
         return self._ended
 
-    def _prompts(self, chunks: list[tuple[Request, int]]) -> _Begun:
+    def _prompts(self, chunks: list[tuple[Request, int]], wake_s: float) -> _Begun:
         state = self._state
         prefill = sum(tokens for _, tokens in chunks)
         attended = sum(tokens * (request.start + tokens / 2) for request, tokens in chunks)
         firsts = sum(tokens == request.left for request, tokens in chunks)
         self.seen.tokens = max(self.seen.tokens, state.decodes + prefill)
-        seconds = self._step.seconds(
+        seconds = wake_s + self._step.seconds(
             decodes=state.decodes, firsts=firsts, prefill=prefill, context=state.context, attended=attended
         )
         return _Begun(state.now, 1, seconds, *self._noise_of(seconds), chunks=tuple(chunks))

@@ -27,6 +27,9 @@ _ROUNDS = 6  # of reweighting
 _HUBER = 1.5  # robust standard deviations, from which on a class counts by its distance instead of its square
 _ASSUMED_RUN_NOISE = 0.03  # standard deviation of ln time between runs, with the weight of so many runs more:
 _ASSUMED_RUNS = 2
+_FEWEST_BOUNDS = 20  # of the way to a busy engine
+_PATH_STEP_S, _PATH_MOST_S = 1e-4, 0.1
+_PATH_SLACK = 0.02  # of the bounds: so many more may be broken than by the best value
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class Fitted:
     Attributes:
         draws: fits to the runs drawn again with replacement. step_noise: standard deviation of ln time of a step within a run.
         run_noise: the same between runs. stalls_per_s, stall_s: pauses, and their mean length beyond the step (s).
+        path_s: the way from the client to a busy engine and back, from and to (s); None where no prompt came to a busy one.
         residual: median absolute relative error of the classes of steps. intervals, runs: behind it.
         most: what was exercised: of `decodes` (requests at once), `context` (tokens of one request) and `tokens` (of a step) the most.
     """
@@ -101,6 +105,7 @@ class Fitted:
     run_noise: float
     stalls_per_s: float
     stall_s: float
+    path_s: tuple[float, float] | None
     residual: float
     intervals: int
     runs: int
@@ -122,8 +127,11 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
     count = int(whole["count"].sum()) if whole.height else 0
     if count < FEWEST_INTERVALS:
         return None
-    knots = _knots(whole)
-    best = _fit(whole, knots)
+    knots, path_s = _knots(whole), _path(runs)
+    best, idle_s = _fit(whole, knots), None
+    if path_s and best.idle_s > path_s[1]:
+        idle_s = path_s[1]
+        best = _fit(whole, knots, idle_s)
     random = np.random.default_rng(seed)
     drawn = []
     for _ in range(draws):
@@ -131,7 +139,7 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
             chosen = pl.concat([classes[i] for i in random.integers(0, len(classes), len(classes))])
         else:
             chosen = _drawn_again(whole, random)
-        drawn.append(_fit(chosen, knots))
+        drawn.append(_fit(chosen, knots, idle_s))
     predicted = _predicted(whole, best)
     off = np.log(whole["took_s"].to_numpy() / predicted)
     step_noise, stalls, length = _noise(runs, best)
@@ -142,6 +150,7 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
         run_noise=_run_noise(runs, best),
         stalls_per_s=stalls,
         stall_s=length,
+        path_s=path_s,
         residual=float(np.median(np.abs(np.expm1(off)))),
         intervals=count,
         runs=len(classes),
@@ -222,22 +231,44 @@ def _design(classes: pl.DataFrame, knots: Sequence[float]) -> Floats:
     return np.column_stack([idle, steps, sequences, *parts, classes["context"].to_numpy(), classes["attended"].to_numpy()])
 
 
-def _fit(classes: pl.DataFrame, knots: Sequence[float]) -> StepTime:
+def _path(runs: Sequence[pl.DataFrame]) -> tuple[float, float] | None:
+    """The ways to the engine that break the fewest bounds, but for a few more."""
+    bounds = pl.concat([run.select("path_above_s", "path_most_s").drop_nans() for run in runs])
+    if bounds.height < _FEWEST_BOUNDS:
+        return None
+    above, most = (np.sort(bounds[name].to_numpy()) for name in bounds.columns)
+    values = np.arange(0.0, _PATH_MOST_S, _PATH_STEP_S)
+    # As many as say "more than this" or "less than this" of each value.
+    broken = bounds.height - np.searchsorted(above, values) + np.searchsorted(most, values)
+    good = values[broken <= broken.min() + _PATH_SLACK * bounds.height]
+    return float(good[0]), float(good[-1])
+
+
+def _fit(classes: pl.DataFrame, knots: Sequence[float], idle_s: float | None = None) -> StepTime:
+    """Args: idle_s: what the way to an idle engine and back should be about."""
     design, took = _design(classes, knots), classes["took_s"].to_numpy()
     base = np.sqrt(np.minimum(classes["count"].to_numpy().astype(float), 50.0)) / took
     weights = base.copy()
     scale = design.max(axis=0)
     scale[scale == 0] = 1.0
     smooth = _smoothing(design.shape[1], len(knots) + 1, classes, knots)
+    wanted = np.zeros(len(smooth))
+    idle = classes["idle"].to_numpy()
+    if (
+        idle_s is not None and idle.any()
+    ):  # it counts as one interval of the shortest kind; long prompts would leave it to chance
+        expected = np.zeros((1, design.shape[1]))
+        expected[0, 0] = 1 / took[idle].min()
+        smooth, wanted = np.vstack([smooth, expected]), np.append(wanted, idle_s / float(took[idle].min()))
     solution = np.zeros(design.shape[1])
     for _ in range(_ROUNDS):
         rows = np.vstack([design * weights[:, None], smooth]) / scale
-        solution = nnls(rows, np.concatenate([took * weights, np.zeros(len(smooth))]))[0] / scale
+        solution = nnls(rows, np.concatenate([took * weights, wanted]))[0] / scale
         off = (design @ solution - took) / took
         spread = max(1.4826 * float(np.median(np.abs(off))), 1e-3)
         weights = base * np.sqrt(np.minimum(1.0, _HUBER * spread / np.maximum(np.abs(off), 1e-9)))
-    idle, fixed, sequence, *slopes = map(float, solution[: 4 + len(knots)])
-    return StepTime(idle, fixed, sequence, tuple(knots), tuple(slopes), float(solution[-2]), float(solution[-1]))
+    idle_each, fixed, sequence, *slopes = map(float, solution[: 4 + len(knots)])
+    return StepTime(idle_each, fixed, sequence, tuple(knots), tuple(slopes), float(solution[-2]), float(solution[-1]))
 
 
 def _smoothing(columns: int, slopes: int, classes: pl.DataFrame, knots: Sequence[float]) -> Floats:

@@ -24,6 +24,8 @@ INTERVAL_SCHEMA = {
     "context": pl.Float64,
     "attended": pl.Float64,
     "idle": pl.Boolean,
+    "path_above_s": pl.Float64,
+    "path_most_s": pl.Float64,
 }
 _APART = 0.25  # of the shortest gaps between a request's tokens: stamps further apart are of two steps
 _PREEMPTED = 3  # groups without a token of a request that had some before and has some again: it was computed anew
@@ -83,7 +85,9 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
         `decodes` (tokens that are not a request's first), `firsts` (requests with their first token, or the first since they were
         preempted), `prefill` (tokens of prompts, and of what was computed again),
         `context` (tokens that the decodes read, of all their requests), `attended` (the same of prompt tokens), `idle` (whether the
-        engine had nothing to do before).
+        engine had nothing to do before); `path_above_s` and `path_most_s`, NaN where nothing shows them: the way from the client to a
+        busy engine and back takes more than the one and at most the other, as the engine took a prompt that had just been sent into
+        this step and not into the one before.
     """
     ok = requests.filter((pl.col("outcome") == "ok") & (pl.col("token_times_s").list.len() > 0))
     if ok.is_empty():
@@ -96,6 +100,8 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
     prompts = [_Prompt(*row) for row in zip(ok["sent_s"].to_list(), ok["prompt_tokens"].to_list(), served, strict=True)]
     rows = [_row(groups[i - 1] if i else None, group, prompts) for i, group in enumerate(groups)]
     _compute(rows, groups, prompts, limits)
+    for i in range(3, len(groups)):
+        _bound_path(rows[i - 1 : i + 1], groups[i - 3 : i + 1], prompts)
     return pl.DataFrame(rows, schema=INTERVAL_SCHEMA)
 
 
@@ -146,7 +152,23 @@ def _row(before: _Group | None, group: _Group, prompts: list[_Prompt]) -> _Row:
         "context": float(sum(prompts[request].tokens + group.tokens[request] - 1 for request in decoding)),
         "attended": 0.0,
         "idle": not goes_on,
+        "path_above_s": math.nan,
+        "path_most_s": math.nan,
     }
+
+
+def _bound_path(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt]) -> None:
+    """Enter the bounds of the way to the engine in the last of the rows. One that was sent earlier may have waited for room.
+
+    Args:
+        rows: the last two. groups: the last four.
+    """
+    *_, latest = groups
+    if len(latest.firsts) != 1 or latest.again or any(row["idle"] for row in rows):
+        return
+    sent = prompts[latest.firsts[0]].sent
+    if sent > groups[0].at:
+        rows[1]["path_above_s"], rows[1]["path_most_s"] = groups[1].at - sent, groups[2].at - sent
 
 
 def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits) -> None:

@@ -45,6 +45,7 @@ PARAMETER_TITLES = {
     "prompt_s": "1,000 prompt tokens",
     "context_s": "1,000 tokens of context that decodes read",
     "idle_s": "the way to an idle engine and back",
+    "path_s": "the way to a busy engine and back",
 }
 #: Of `bench.predict.spent.PHASES`.
 PHASE_TITLES = {
