@@ -113,7 +113,7 @@ def self_judged(model: Calibrated, runs: Sequence[MeasuredRun]) -> Calibrated:
 
 
 def beyond(found: Sequence[HeldOut]) -> dict[str, float]:
-    """By metric, the standard deviation of ln predicted ÷ measured beyond the ensembles' own, with what is assumed before any is seen."""
+    """By metric, the standard deviation of ln predicted ÷ measured beyond the ensembles' own, and what is assumed before any is seen."""
     off_by = {}
     for metric in METRICS:
         rows = [each for each in found if each.metric == metric]
