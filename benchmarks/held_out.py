@@ -21,6 +21,7 @@ import numpy as np
 from bench.predict.calibrate import MeasuredRun, calibrate
 from bench.predict.judge import self_judged
 from bench.predict.sources import measured_runs, read_limits
+from bench.predict.state import Limits
 from bench.records.summary import read_summary
 from bench.words.predicted import REPORTED
 from benchmarks.what_if import SHOWN, Compared, compared
@@ -29,9 +30,8 @@ _FROM = {"bursts": ("burst", "long"), "closed loops": ("closed", "long")}
 _UNDER, _BEYOND = "all below saturation", "all beyond saturation"
 
 
-def held_out(runs: Sequence[MeasuredRun], results: Path, deployment: str) -> dict[str, list[Compared]]:
+def held_out(runs: Sequence[MeasuredRun], limits: Limits, deployment: str) -> dict[str, list[Compared]]:
     """Each load against its predictions, by what the model was calibrated on."""
-    limits = read_limits(results, deployment)
     found = {}
     for name, workloads in _FROM.items():
         known = [run for run in runs if run.condition[0] in workloads]
@@ -69,10 +69,11 @@ def _print(found: dict[str, list[Compared]], saturated: set[tuple[str, float]]) 
         for load, group in _groups(rows, saturated):
             given = [row for row in group if row.predicted is not None]
             cells = [_cell([row for row in given if row.metric == metric]) for metric in REPORTED]
-            holds = np.mean([row.low <= row.measured <= row.high for row in given if row.low and row.high]) if given else np.nan
+            held = [row.low <= row.measured <= row.high for row in given if row.low and row.high]
+            holds = f"{100 * np.mean(held):.0f} %" if held else "–"
             refused = {(row.workload, row.level) for row in group if row.refused}
             loads = {(row.workload, row.level) for row in group}
-            print(f"| {name} | {load} | {' | '.join(cells)} | {100 * holds:.0f} % | {len(refused)} of {len(loads)} |")
+            print(f"| {name} | {load} | {' | '.join(cells)} | {holds} | {len(refused)} of {len(loads)} |")
 
 
 def _cell(rows: Sequence[Compared]) -> str:
@@ -93,12 +94,14 @@ def main() -> None:
     table = read_summary(options.results / "summary.parquet")
     everything = {}
     for deployment in table["deployment"].unique(maintain_order=True):
-        runs = measured_runs(table, options.results, deployment, read_limits(options.results, deployment))
-        found = held_out(runs, options.results, deployment)
+        limits = read_limits(options.results, deployment)
+        runs = measured_runs(table, options.results, deployment, limits)
+        found = held_out(runs, limits, deployment)
         if options.each:
             for name, rows in found.items():
                 for row in rows:
-                    predicted = row.refused or f"{row.predicted:.3g} ({row.low:.3g} to {row.high:.3g})"
+                    known = row.predicted is not None
+                    predicted = f"{row.predicted:.3g} ({row.low:.3g} to {row.high:.3g})" if known else row.refused or "unknown"
                     print(
                         f"{name}: {row.workload}, {row.level:g}: {SHOWN[row.metric]} {row.measured:.3g}, predicted {predicted}"
                     )

@@ -76,22 +76,25 @@ class Blocks:
             sequence.blocks.append(block)
 
     def note(self, sequence, computed):
-        """Its full blocks can be found, unless others with the same tokens can."""
+        """Its full blocks can be found."""
         tokens = self.tokens(sequence) if self.prompt_of else ()
         for block, end in zip(sequence.blocks, range(self.size, len(tokens) + 1, self.size), strict=False):
-            if end <= computed and tokens[:end] not in self.holds.values():
+            if end <= computed:
                 self.holds[block] = tokens[:end]
 
-    def release(self, sequence, computed=None):
-        if computed is not None:
-            for block in sequence.blocks[computed // self.size :]:
-                if self.holders[block] == 1:
-                    self.holds.pop(block, None)
-            self.note(sequence, computed)
+    def release(self, sequence):
+        """Blocks that can be found are given out last, others first."""
+        for block in sequence.blocks[sequence.in_cache // self.size :]:
+            if self.holders[block] == 1:
+                self.holds.pop(block, None)
+        self.note(sequence, sequence.in_cache)
+        freed = []
         for block in reversed(sequence.blocks):
             self.holders[block] -= 1
             if not self.holders[block]:
-                self.free.append(block)
+                freed.append(block)
+        known = [block for block in freed if block in self.holds]
+        self.free = [block for block in freed if block not in self.holds] + self.free + known
         sequence.blocks = []
 
 
@@ -139,21 +142,21 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
     due = sorted(requests, key=lambda each: (each[3] or 0.0, each[0]))
     coming = [(each[3] or 0.0, each) for each in due] if held is None else [(0.0, each) for each in due[:held]]
     later = [] if held is None else due[held:]
-    waiting, running, done, now = [], [], [], 0.0
+    waiting, running, done, now, idle = [], [], [], 0.0, True
 
     while coming or waiting or running:
         waiting += [Sequence(r[0], r[1], r[2], at) for at, r in coming if at + path_s <= now]
         coming = [(at, r) for at, r in coming if at + path_s > now]
         if not waiting and not running:
-            now = min(at for at, _ in coming) + path_s
+            now, idle = min(at for at, _ in coming) + path_s, True
             continue
-        budget, plan, idle = tokens, [], not running
+        budget, plan = tokens, []
         for sequence in list(running):
             if sequence not in running or not sequence.decoding:
                 continue
             while cache.missing(sequence, sequence.in_cache + 1) > len(cache.free):
                 victim = running.pop()
-                cache.release(victim, victim.in_cache)
+                cache.release(victim)
                 victim.in_cache = 0
                 victim.decoding = False
                 victim.preemptions += 1
@@ -187,7 +190,7 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
             context=sum(each.in_cache for each in decodes),
             attended=sum(count * (each.in_cache + count / 2) for each, count in chunks),
         )
-        took += wake_s if idle else 0.0
+        took, idle = took + (wake_s if idle else 0.0), False
         now += took * (math.exp(noise * random.standard_normal()) if noise else 1.0)
         for sequence, count in plan:
             sequence.in_cache += count

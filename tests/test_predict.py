@@ -8,13 +8,14 @@ from benchmarks.naive_engine import TURNAROUND_S, serve
 
 from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, elsewhere, planned_again
-from bench.predict.judge import cross_validate, judged, measured
+from bench.predict.judge import HeldOut, beyond, cross_validate, judged, measured
 from bench.predict.noise import Noise
 from bench.predict.predict import predict
 from bench.predict.replay import replay
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
 from bench.predict.steps import intervals
+from bench.records.calibration import Interval
 
 TRUE = StepTime(0.0, 0.008, 3e-4, (64.0,), (2e-4, 2.5e-4), 4e-7, 2e-9)
 LIMITS = Limits(tokens=512, sequences=32, blocks=None)
@@ -68,6 +69,16 @@ def test_the_replay_is_the_naive_engine(limits, rate, held, seed):
     for column in ("sent_s", "first_token_s", "end_s"):
         assert found[column].to_numpy() == pytest.approx(truth[column].to_numpy(), abs=1e-6), column
     assert found["preemptions"].to_list() == truth["preemptions"].to_list()
+
+
+@pytest.mark.parametrize("held", [None, 1, 5])
+def test_the_way_to_the_engine_and_its_awakening_are_those_of_the_naive_engine(held):
+    requests = drawn(60, seed=3, rate=None if held else 3.0)
+    truth = serve(requests, TRUE.seconds, tokens=512, sequences=32, held=held, path_s=0.004, wake_s=0.006)
+    way = {"overhead_s": 0.004, "wake_s": 0.006, "turnaround_s": TURNAROUND_S}
+    found = replay(planned(requests), LIMITS, TRUE, held=held, **way).requests.sort("index")
+    for column in ("sent_s", "first_token_s", "end_s"):
+        assert found[column].to_numpy() == pytest.approx(truth[column].to_numpy(), abs=1e-6), column
 
 
 def conversations(seed):
@@ -141,6 +152,21 @@ def test_a_full_cache_preempts():
 def test_what_never_fits_is_refused():
     found = replay(planned([(0, 900, 10, 0.0), (1, 20, 10, 0.0)]), Limits(512, 8, blocks=40, block_size=16), TRUE)
     assert (found.refused, found.requests["index"].to_list()) == ((0,), [1])
+
+
+def test_a_shared_prefix_that_never_fits_is_refused():
+    limits = Limits(512, 8, blocks=20, block_size=16, cached=True)
+    plans = [PlannedRequest(i, i, 400, 10, 0.1 * i, shared_tokens=400, reusable_tokens=400) for i in range(3)]
+    assert replay(plans, limits, TRUE).refused == (0, 1, 2)
+
+
+def test_blocks_that_nobody_can_reuse_are_given_out_first():
+    """A conversation comes back after forty requests of a block each, which leaves 34 blocks free: what it had is still there."""
+    limits = Limits(512, 8, blocks=36, block_size=16, cached=True)
+    first = PlannedRequest(0, 0, 64, 4, 0.0)
+    between = [PlannedRequest(i, i, 10, 4, 1.0 + i) for i in range(1, 41)]
+    again = PlannedRequest(41, 0, 80, 4, 50.0, reusable_tokens=64)
+    assert replay([first, *between, again], limits, TRUE).cached_tokens == 64
 
 
 def test_turns_follow_after_their_pause():
@@ -243,6 +269,17 @@ def test_the_model_judges_itself():
     assert {each.fold for each in found} == {"level", "workload"}
 
 
+def test_an_error_is_assumed_before_any_is_seen():
+    nothing = beyond([])
+    assert nothing["ttft_p50_s"] == pytest.approx(0.06)
+    assert nothing["throughput_tokens_per_s"] == pytest.approx(0.03)
+    perfect = [HeldOut("r", ("w", float(i)), "level", "ttft_p50_s", 1.0, Interval(1.0, 1.0, 1.0)) for i in range(6)]
+    assert 0.03 < beyond(perfect)["ttft_p50_s"] < 0.06
+    wrong = [replace(each, predicted=Interval(1.3, 1.3, 1.3)) for each in perfect]
+    assert beyond(wrong)["ttft_p50_s"] > 0.15
+    assert beyond(wrong * 3) == beyond(wrong)  # repeats are no further loads
+
+
 def test_too_few_steps_make_no_model():
     assert calibrate([run_of([(0, 20, 5, 0.0)])], LIMITS) is None
 
@@ -265,10 +302,24 @@ def test_what_was_not_seen_is_refused():
     assert "requests" in refused(model, drawn(60, outputs=(50, 60)), limits=replace(LIMITS, sequences=64))
     assert "step" in refused(model, drawn(30, prompts=(150, 200)), limits=replace(LIMITS, tokens=4096))
     assert "refused" in refused(model, usual, limits=Limits(512, 32, blocks=10, block_size=16))
-    shared = [PlannedRequest(i, i, 100, 10, 0.3 * i, shared_tokens=64, reusable_tokens=64) for i in range(10)]
-    cached = replace(LIMITS, cached=True, block_size=16)
-    assert {doubt.name for doubt in predict(model, lambda _: shared, members=3, limits=cached).doubts} == {"prefix"}
-    assert {d.name for d in predict(replace(model, shared=True), lambda _: shared, members=3, limits=cached).doubts} == set()
+
+
+def test_each_slot_computes_a_shared_prefix_once():
+    """As llama.cpp does: of eight in flight, seven slots have not seen what was sent once before the run."""
+    limits = Limits(tokens=2048, sequences=12, blocks=None, cached=True)
+    plans = [PlannedRequest(i, i, 256, 32, shared_tokens=192, reusable_tokens=192) for i in range(150)]
+    assert replay(plans, limits, TRUE, held=8).cached_tokens == 192 * (150 - 7)
+
+
+def test_a_turn_finds_its_conversation_while_no_other_had_its_slot():
+    limits = Limits(tokens=2048, sequences=2, blocks=None, cached=True)
+    first = PlannedRequest(0, 0, 50, 5, 0.0)
+    turn = PlannedRequest(9, 0, 80, 5, 20.0, reusable_tokens=50)
+    others = [PlannedRequest(i, i, 60, 5, 2.0 * i) for i in (1, 2)]
+    assert replay([first, others[0], turn], limits, TRUE).cached_tokens == 50
+    assert (
+        replay([first, *others, turn], limits, TRUE).cached_tokens == 0
+    )  # the second one took the slot that was free for longest
 
 
 def test_noise_widens_what_is_predicted():
@@ -282,26 +333,29 @@ def test_noise_widens_what_is_predicted():
     assert width(fitted(model, run_noise=0.15)) > 2 * width(fitted(model, run_noise=0.01))
 
 
+@pytest.mark.parametrize("tokens", [512, 96])  # the latter computes most prompts in parts
 @pytest.mark.parametrize(("path_s", "wake_s"), [(0.004, 0.0), (0.002, 0.005), (0.0, 0.003)])
-def test_the_way_to_the_engine_is_read_from_prompts_that_come_while_it_works(path_s, wake_s):
+def test_the_way_to_the_engine_is_read_from_prompts_that_come_while_it_works(path_s, wake_s, tokens):
     """Random arrivals bound the way to a busy engine to a millisecond; TTFT below saturation is predicted within 5 %."""
 
     def run(requests, name, seed, held=None):
         way = {"path_s": path_s, "wake_s": wake_s, "random": np.random.default_rng(seed), "noise": 0.03}
-        table = serve(requests, TRUE.seconds, tokens=512, sequences=32, held=held, **way)
+        table = serve(requests, TRUE.seconds, tokens=tokens, sequences=32, held=held, **way)
         row = {"arrival": "closed" if held else "poisson", "level": float(held or 1), "workload": name}
         return MeasuredRun(name, row, table)
 
     runs = [run(drawn(size, seed=size, outputs=(30, 60)), f"burst-{size}", size) for size in (1, 1, 8, 30)]
     runs += [run(drawn(200, seed=5, rate=4.0), "poisson", 5), run(drawn(100, seed=6), "closed", 6, held=8)]
-    model = calibrate(runs, LIMITS)
+    model = calibrate(runs, replace(LIMITS, tokens=tokens))
     low, high = model.fitted.path_s
     assert low - 5e-4 <= path_s <= high + 5e-4
     assert high - low < 2.5e-3
     for rate in (1.0, 6.0):
         requests = drawn(300, seed=9, rate=rate)
         truth = measured(run(requests, "x", 10))["ttft_p50_s"]
-        assert predict(model, lambda _: planned(requests)).numbers["ttft_p50_s"].value == pytest.approx(truth, rel=0.05)
+        plans = planned(requests)
+        found = predict(model, lambda _, plans=plans: plans).numbers["ttft_p50_s"].value
+        assert found == pytest.approx(truth, rel=0.05)
 
 
 def test_pauses_take_their_share():

@@ -81,16 +81,20 @@ def test_another_device_is_an_extrapolation_and_named_so(study, capsys):  # noqa
     assert "Extrapolated to a device with 2 times the bandwidth and 1 times the FLOP/s" in capsys.readouterr().out
 
 
-def test_a_prefix_cache_that_no_run_shows_is_refused(study, capsys):
+def test_a_prefix_cache_is_a_what_if(study, capsys):
     text = "arrival: poisson\nnum_requests: 60\nprompt_tokens: 100\noutput_tokens: 10\ncache: shared\nshared_prefix: 0.8\n"
     (study.parent / "shared.yaml").write_text(text)
-    load = ["predict", "--request-rate", "2", "--workload", "shared.yaml", "--json"]
-    assert main([*load, "--no-prefix-caching"]) == 0
-    assert json.loads(capsys.readouterr().out)["predictions"][0]["refused_because"] == []
-    with pytest.raises(SystemExit):
-        main([*load, "--prefix-caching"])
-    (reason,) = json.loads(capsys.readouterr().out)["predictions"][0]["refused_because"]
-    assert "no measured run shows one at work" in reason
+    load = ["predict", "--request-rate", "2", "--workload", "shared.yaml"]
+    found = []
+    for caching in ("--no-prefix-caching", "--prefix-caching"):
+        assert main([*load, caching, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out)["predictions"][0])
+    off, on = found
+    assert off["cached_share"] == 0.0
+    assert on["cached_share"] > 0.7
+    assert on["ttft_p50_s"]["value"] < 0.7 * off["ttft_p50_s"]["value"]
+    assert main([*load, "--prefix-caching"]) == 0
+    assert "from cache" in capsys.readouterr().out
 
 
 def test_what_was_not_measured_is_refused_and_said(study, capsys):  # noqa: ARG001
@@ -122,6 +126,7 @@ def test_a_workload_of_a_file(study, capsys):
         (["--request-rate", "fast", *LOAD], "--request-rate fast: not numbers above 0"),
         (["--concurrency", "4", "--request-rate", "4", *LOAD], "Give --concurrency or --request-rate, not both."),
         (["--concurrency", "4", *LOAD, "--kv-tokens", "999"], "this engine has slots"),
+        (["--concurrency", "4", *LOAD, "--check", "--flops", "2"], "none is of another device"),
         (["--flops", "2"], "give --concurrency or --request-rate too"),
         (["results:b"], "has no deployment 'b'"),
     ],

@@ -46,6 +46,8 @@ _TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
 _COUNTS: tuple[Part, ...] = ("load", "content", "telemetry")
 _CLOCK_STEP_S = 1.0  # both clocks follow the same corrections; only a suspension or a set time moves one against the other
 _FULL = 0.95  # of the KV cache in use: then hardly a block is left that holds only what was cached
+# Cached tokens a request, where a cache shares single tokens (slots): prompts of few ids begin alike now and then.
+_BY_CHANCE = 0.05
 _OVERLOAD = {"http_408", "http_425", "http_429"}  # the client errors by which servers and proxies shed load
 
 
@@ -176,7 +178,8 @@ def _content(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thres
 
 
 def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
-    """What is wrong with the prefix cache's hits: any where the workload implies none, or a rate far from the implied one.
+    """What is wrong with the prefix cache's hits: any where the workload implies none (in slots, more than by chance), or a rate
+    far from the implied one.
 
     Too few are the server's own doing where its KV cache was full: what was cached had to go, and that is what overload looks like.
     """
@@ -184,7 +187,8 @@ def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
         return  # several engines have a cache each
     rate, expected = run.get("prefix_hit_rate"), run.get("prefix_hit_rate_expected") or 0.0
     evicted = rate is not None and rate < expected and (run.get("kv_usage_peak") or 0.0) >= _FULL
-    if not expected and run.get("prefix_hits"):
+    by_chance = _BY_CHANCE * run["requests"] if run.get("kv_slots") else 0.0
+    if not expected and (run.get("prefix_hits") or 0.0) > by_chance:
         yield Reason("content", "cached_tokens", run["prefix_hits"])
     elif rate is not None and abs(rate - expected) > thresholds.prefix_hit_error and not evicted:
         yield Reason("content", "hit_rate", rate, expected)

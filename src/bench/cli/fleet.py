@@ -70,13 +70,13 @@ def run(options: SimpleNamespace) -> None:
     _refuse(list(misfits(model)), options)
     rates = rates_carried(tracked(members(model, limits, count=_MEMBERS), "One instance"), workload, slos)
     if not min(rates):
-        _refuse(list(doubts(model, [replayed(typical(model, limits), workload, slos, 1e-3)], limits)), options)
+        _refuse(list(doubts(model, [replayed(typical(model, limits), workload, slos, 1e-3)])), options)
         raise BenchError(f"no rate is surely within {' and '.join(map(str, slos))}: even a request alone may take longer.")
     alone = carried(model, workload, slos, rates, limits)
     _refuse(alone.at.doubts, options)
     number, together = _together(model, limits, workload, slos, traffic.peak, alone.rate, options)
     at = replayed(typical(model, limits), workload, slos, together.high, instances=number, router=options.router)
-    _refuse(list(doubts(model, [at], limits)), options)
+    _refuse(list(doubts(model, [at])), options)
     needed = Interval(*(math.ceil(traffic.peak / rate - 1e-9) for rate in (together.value, together.high, together.low)))
     days, notes = (
         ([], []) if traffic.seconds < _HOUR_S else _days(model, limits, workload, slos, traffic, needed, together, options)
@@ -195,7 +195,7 @@ def _days(
     found = []
     for name, instances in tracked(fleets, "All the traffic"):
         replay = replay_fleet(plans, instances, options.router, overhead_s=member.overhead_s, until_s=traffic.seconds)
-        found.append(_day(name, replay, member, slos, share, list(doubts(model, [replay], limits))))
+        found.append(_day(name, replay, member, slos, share, list(doubts(model, [replay]))))
     return found, notes
 
 

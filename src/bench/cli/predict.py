@@ -43,9 +43,9 @@ def run(options: SimpleNamespace) -> None:
     predictions = {}
     if levels:
         workload = workload_of(options, "concurrency" if options.concurrency else "request_rate")
-        model = elsewhere(self_judged(model, runs), bandwidth=options.bandwidth or 1.0, flops=options.flops or 1.0)
+        there = elsewhere(self_judged(model, runs), bandwidth=options.bandwidth or 1.0, flops=options.flops or 1.0)
         for level in tracked(levels, "Replaying"):
-            predictions[level] = _predicted(model, workload, level, obeyed)
+            predictions[level] = _predicted(there, workload, level, obeyed)
     judgements = judged(cross_validate(runs, limits), runs) if options.check or not levels else []
     if options.json:
         print_json(
@@ -76,6 +76,10 @@ def _another_device(options: SimpleNamespace, levels: Sequence[float]) -> dict[s
         return None
     if not levels:
         raise BenchError("--bandwidth and --flops ask for a load on another device: give --concurrency or --request-rate too.")
+    if options.check:
+        raise BenchError(
+            "--check judges the model by measured runs; none is of another device. Leave --bandwidth and --flops out."
+        )
     return {"bandwidth": options.bandwidth or 1.0, "flops": options.flops or 1.0}
 
 

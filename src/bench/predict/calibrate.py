@@ -60,16 +60,14 @@ class Calibrated:
     """A model of a server.
 
     Attributes:
-        runs: that it was fitted to. longest: tokens of a request, the most that was seen. shared: whether any of its prompts was served
-            by a prefix cache. beyond: by metric, how far predictions of runs that it had not seen were off beyond what their ensembles
-            say (standard deviation of ln).
+        runs: that it was fitted to. longest: tokens of a request, the most that was seen. beyond: by metric, how far predictions of
+            runs that it had not seen were off beyond what their ensembles say (standard deviation of ln).
     """
 
     limits: Limits
     fitted: Fitted
     runs: tuple[str, ...]
     longest: int
-    shared: bool
     beyond: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -114,8 +112,7 @@ def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30, s
     if fitted is None:
         return None
     longest = max(int(np.max((run.requests["prompt_asked"] + run.requests["output_asked"]).to_numpy())) for run in runs)
-    shared = any(int(run.requests["cached_tokens"].sum() or 0) > 0 for run in runs)
-    return Calibrated(limits, fitted, tuple(run.name for run in runs), longest, shared)
+    return Calibrated(limits, fitted, tuple(run.name for run in runs), longest)
 
 
 def elsewhere(model: Calibrated, *, bandwidth: float = 1.0, flops: float = 1.0) -> Calibrated:

@@ -76,13 +76,13 @@ def members(model: Calibrated, limits: Limits | None = None, *, count: int, seed
 
 
 def _path(model: Calibrated, step: StepTime, share: float) -> float:
-    """A way to the engine that may be: one of those that the runs show, and no longer than the way to an idle one.
+    """A way to the engine that may be: one of those that the runs show, or else any part of the way to an idle one.
 
     Args:
         share: between the shortest and the longest (0–1).
     """
     low, high = model.fitted.path_s or (0.0, step.idle_s)
-    return low + share * max(0.0, min(high, step.idle_s) - low)
+    return low + share * (high - low)
 
 
 def _noise(model: Calibrated, run: float) -> Noise:

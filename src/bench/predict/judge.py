@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 import numpy as np
 import polars as pl
@@ -28,8 +29,8 @@ __all__ = [
 
 MEMBERS = 8  # replays of a load, to judge a model by
 # Standard deviation of ln predicted ÷ measured, with the weight of so many runs: kernels bend where no measured load shows it, so that
-# loads of another kind are farther off than other levels of the same.
-_ASSUMED_ERROR, _ASSUMED = 0.06, 6
+# loads of another kind are farther off than other levels of the same. Throughput is the mean over whole runs, and off by half of it.
+_ASSUMED_ERROR, _OF_THROUGHPUT, _ASSUMED = 0.06, 0.03, 6
 _CONDITIONS = 16  # that are left out, of more evenly chosen ones
 
 
@@ -113,15 +114,20 @@ def self_judged(model: Calibrated, runs: Sequence[MeasuredRun]) -> Calibrated:
 
 
 def beyond(found: Sequence[HeldOut]) -> dict[str, float]:
-    """By metric, the standard deviation of ln predicted ÷ measured beyond the ensembles' own, and what is assumed before any is seen."""
+    """By metric, the standard deviation of ln predicted ÷ measured beyond the ensembles' own: what `found` shows, and what is assumed
+    before any is seen.
+    """
     off_by = {}
     for metric in METRICS:
-        rows = [each for each in found if each.metric == metric]
-        if rows:
-            off = np.mean([math.log(each.predicted.value / each.measured) ** 2 for each in rows])
-            own = np.mean([(math.log(each.predicted.high / each.predicted.low) / 2 / Z) ** 2 for each in rows])
-            seen = len(rows) * max(0.0, float(off - own))
-            off_by[metric] = math.sqrt((seen + _ASSUMED * _ASSUMED_ERROR**2) / (len(rows) + _ASSUMED))
+        squares: dict[tuple[str, float], list[float]] = {}
+        for each in found:
+            if each.metric == metric:
+                off = math.log(each.predicted.value / each.measured)
+                own = math.log(each.predicted.high / each.predicted.low) / 2 / Z
+                squares.setdefault(each.condition, []).append(off**2 - own**2)
+        seen = max(0.0, sum(map(fmean, squares.values())))  # repeats of a load are off alike
+        assumed = _OF_THROUGHPUT if metric.startswith("throughput") else _ASSUMED_ERROR
+        off_by[metric] = math.sqrt((seen + _ASSUMED * assumed**2) / (len(squares) + _ASSUMED))
     return off_by
 
 

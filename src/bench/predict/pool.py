@@ -7,11 +7,13 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Protocol
 
+from bench.load.schedule import PlannedRequest
 from bench.predict.state import Limits, Request
 
 __all__ = ["Pool", "pool_of"]
 
 _Key = tuple[int, int]  # of what a block holds: a stream of tokens, and the block's place in it
+_ALIKE = 0.1  # of a prompt: llama.cpp's default for how much a slot must have of it
 _SHARED = -1  # the stream that all prompts begin with; conversations have their numbers, outputs those below this one
 
 
@@ -32,15 +34,15 @@ class Pool(Protocol):
     def take(self, request: Request, blocks: int) -> None:
         """Give a request so many blocks more."""
 
-    def release(self, request: Request, computed: int | None = None) -> None:
-        """Take back what a request has. Args: computed: tokens of one that will come back; None of one that has ended."""
+    def release(self, request: Request, computed: int) -> None:
+        """Take back what a request has. Args: computed: tokens whose keys and values are there."""
 
 
 def pool_of(limits: Limits) -> Pool:
     """The room of a server with such limits."""
     if not limits.cached:
         return _Counted(limits)
-    return _KeptSlots(limits.block_size) if limits.blocks is None else _CachedBlocks(limits.blocks, limits.block_size)
+    return _CachedSlots(limits.sequences) if limits.blocks is None else _CachedBlocks(limits.blocks, limits.block_size)
 
 
 class _Counted:
@@ -65,56 +67,69 @@ class _Counted:
         request.blocks += blocks
         self.free -= blocks
 
-    def release(self, request: Request, computed: int | None = None) -> None:  # noqa: ARG002 - nothing is reused
+    def release(self, request: Request, computed: int) -> None:  # noqa: ARG002 - nothing is reused
         self.free += request.blocks
         request.blocks = 0
 
 
-class _KeptSlots:
-    """Slots with a prefix cache that keeps all that it has seen.
+class _CachedSlots:
+    """Slots, each of which keeps the prompt that it had last.
 
-    Source: llama.cpp's server takes the slot whose prompt is most alike, and keeps the prompts of slots that are taken over in memory.
+    Source: llama.cpp's server: a request gets the free slot whose prompt begins most like its own, if that is more than a tenth of it,
+    else the one that has been free for longest; what both have in common is not computed.
     """
 
     free = math.inf
 
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._had: dict[int, int] = {}  # prompt tokens of each conversation
-        self._shared = 0
+    def __init__(self, slots: int) -> None:
+        self._free = OrderedDict.fromkeys(range(slots))  # the longest free first
+        self._had: list[PlannedRequest | None] = [None] * slots
 
     def prime(self, tokens: int) -> None:
-        self._shared = tokens
+        self._had[0] = PlannedRequest(-1, _SHARED, tokens, 1, shared_tokens=tokens)
+        self._free.move_to_end(0)
 
     def admit(self, request: Request, tokens: int) -> bool:
         plan = request.plan
-        had = max(self._had.get(plan.conversation, 0), min(plan.shared_tokens, self._shared))
-        request.start = min(plan.reusable_tokens, had, tokens - 1) // self._size * self._size
+        slot = max(self._free, key=lambda each: self._common(each, plan))
+        if self._common(slot, plan) <= _ALIKE * plan.prompt_tokens:
+            slot = next(iter(self._free))
+        request.start = min(self._common(slot, plan), tokens - 1)
         request.left = tokens - request.start
-        self._had[plan.conversation] = plan.prompt_tokens
-        self._shared = max(self._shared, plan.shared_tokens)
+        del self._free[slot]
+        self._had[slot], request.held = plan, [slot]
         return True
 
     def take(self, request: Request, blocks: int) -> None:
         pass
 
-    def release(self, request: Request, computed: int | None = None) -> None:
-        pass
+    def release(self, request: Request, computed: int) -> None:  # noqa: ARG002 - nobody's prompt begins with an answer
+        (slot,) = request.held
+        self._free[slot] = None
+
+    def _common(self, slot: int, plan: PlannedRequest) -> int:
+        """Tokens with which both the prompt in a slot and this one begin."""
+        had = self._had[slot]
+        if had is None:
+            return 0
+        if had.conversation == plan.conversation:
+            return min(had.prompt_tokens, plan.prompt_tokens)
+        return min(had.shared_tokens, plan.shared_tokens)
 
 
 class _CachedBlocks:
     """Blocks whose contents are reused by requests that begin alike, until they are evicted.
 
     Source: vLLM V1's `BlockPool` and `KVCacheManager`: full blocks of a prompt are found from their allocation on; a prompt reuses the
-    longest run of them without its last token; blocks that several requests hold count once; freed ones wait in a queue, the tail of a
-    request first, and are evicted from its front.
+    longest run of them without its last token; blocks that several requests hold count once. Freed full blocks wait at the end of a
+    queue, the tail of a request first, and are evicted from its front; those that are not full go to the front.
     """
 
     def __init__(self, blocks: int, size: int) -> None:
         self._size = size
         self._holders = [0] * blocks
         self._queue = OrderedDict.fromkeys(range(1, blocks))  # free ones; block 0 is never given out
-        self._block_of: dict[_Key, int] = {}
+        self._blocks_of: dict[_Key, dict[int, None]] = {}
         self._key_of: dict[int, _Key] = {}
 
     @property
@@ -122,30 +137,26 @@ class _CachedBlocks:
         return len(self._queue)
 
     def prime(self, tokens: int) -> None:
-        blocks = [self._evicted() for _ in range(tokens // self._size)]
+        blocks = [self._evicted() for _ in range(min(tokens // self._size, len(self._queue)))]
         for place, block in enumerate(blocks):
             self._keep(block, (_SHARED, place))
         self._queue.update(dict.fromkeys(reversed(blocks)))
 
     def admit(self, request: Request, tokens: int) -> bool:
-        hits: list[int] = []
-        for key in self._keys(request, (tokens - 1) // self._size):  # the last token is computed, so that there is an answer
-            block = self._block_of.get(key)
-            if block is None:
-                break
-            hits.append(block)
-        new = -(-tokens // self._size) - len(hits)
-        if new + sum(not self._holders[block] for block in hits) > len(self._queue):
+        needed, plan = -(-tokens // self._size), request.plan
+        known = tokens if request.preemptions else plan.reusable_tokens
+        if needed - known // self._size > len(self._queue):  # whatever it finds
+            return False
+        hits = self._found(request, (tokens - 1) // self._size)  # the last token is computed, so that there is an answer
+        if needed - len(hits) + sum(not self._holders[block] for block in hits) > len(self._queue):
             return False
         for block in hits:
             if not self._holders[block]:
                 del self._queue[block]
             self._holders[block] += 1
         request.held = [*hits]
-        self.take(request, new)
-        for place, key in enumerate(self._keys(request, tokens // self._size)):
-            if place >= len(hits):
-                self._keep(request.held[place], key)
+        self.take(request, needed - len(hits))
+        self._keep_all(request, tokens)
         request.start = len(hits) * self._size
         request.left = tokens - request.start
         return True
@@ -156,19 +167,29 @@ class _CachedBlocks:
             self._holders[block] = 1
             request.held.append(block)
 
-    def release(self, request: Request, computed: int | None = None) -> None:
+    def release(self, request: Request, computed: int) -> None:
+        self._keep_all(request, computed)  # its output too: it may come back
         held, request.held = request.held, []
-        if computed is not None:  # its own output is found when it comes back; what was not computed is not
-            whole = computed // self._size
-            for place, key in enumerate(self._keys(request, whole)):
-                self._keep(held[place], key)
-            for block in held[whole:]:
-                if self._holders[block] == 1:
-                    self._forget(block)
-        for block in reversed(held):
+        for block in held[computed // self._size :]:
+            if self._holders[block] == 1:
+                self._forget(block)
+        for block in held:
             self._holders[block] -= 1
-            if not self._holders[block]:
-                self._queue[block] = None
+        freed = [block for block in reversed(held) if not self._holders[block]]
+        for block in freed:
+            self._queue[block] = None
+        for block in reversed(freed):
+            if block not in self._key_of:
+                self._queue.move_to_end(block, last=False)
+
+    def _found(self, request: Request, most: int) -> list[int]:
+        """The blocks that hold its first tokens, without a gap."""
+        blocks: list[int] = []
+        for key in self._keys(request, most):
+            if key not in self._blocks_of:
+                break
+            blocks.append(next(iter(self._blocks_of[key])))
+        return blocks
 
     def _keys(self, request: Request, count: int) -> Iterator[_Key]:
         """What its first full blocks hold: what all prompts share, what its conversation does, and its own output."""
@@ -178,16 +199,22 @@ class _CachedBlocks:
             stream = _SHARED if place < shared else plan.conversation if place < prompt else _SHARED - 1 - plan.index
             yield stream, place
 
+    def _keep_all(self, request: Request, tokens: int) -> None:
+        """Note what its blocks hold that are full with so many tokens, so that they are found."""
+        for block, key in zip(request.held, self._keys(request, tokens // self._size), strict=False):
+            self._keep(block, key)
+
     def _keep(self, block: int, key: _Key) -> None:
-        """Note what a block holds, so that it is found; of two with the same, the first."""
-        if key not in self._block_of:
-            self._forget(block)
-            self._block_of[key], self._key_of[block] = block, key
+        if block not in self._key_of:
+            self._key_of[block] = key
+            self._blocks_of.setdefault(key, {})[block] = None
 
     def _forget(self, block: int) -> None:
         key = self._key_of.pop(block, None)
         if key is not None:
-            del self._block_of[key]
+            del self._blocks_of[key][block]
+            if not self._blocks_of[key]:
+                del self._blocks_of[key]
 
     def _evicted(self) -> int:
         block, _ = self._queue.popitem(last=False)

@@ -139,7 +139,7 @@ def predict(
         float(np.mean([each.waiting_mean for each in replays])),
         float(np.mean([each.requests["preemptions"].sum() for each in replays])),
         max(len(each.refused) for each in replays),
-        tuple(doubts(model, replays, obeyed)),
+        tuple(doubts(model, replays)),
         _shares([each.requests for each in replays if each.requests.height]),
     )
 
@@ -168,7 +168,7 @@ def misfits(model: Calibrated) -> Iterator[Doubt]:
         yield Doubt("drift", model.fitted.run_noise, _DRIFT)
 
 
-def doubts(model: Calibrated, replays: Sequence[Replay | FleetReplay], limits: Limits) -> Iterator[Doubt]:
+def doubts(model: Calibrated, replays: Sequence[Replay | FleetReplay]) -> Iterator[Doubt]:
     """Why replays must not be relied on."""
     fitted = model.fitted
     yield from misfits(model)
@@ -180,8 +180,6 @@ def doubts(model: Calibrated, replays: Sequence[Replay | FleetReplay], limits: L
     for name, asked, most in seen:
         if asked > _BEYOND * most:
             yield Doubt(name, asked, most)
-    if limits.cached and limits.blocks is None and not model.shared and any(each.cached_tokens for each in replays):
-        yield Doubt("prefix", float(max(each.cached_tokens for each in replays)), 0.0)
     if refused := max(len(each.refused) for each in replays):
         yield Doubt("refused", float(refused), 0.0)
 

@@ -104,6 +104,7 @@ class ReplayedServer:
         self._state = State(now=now, phases=[0] * limits.block_size)
         self._pool = pool_of(limits)
         self._begun: _Begun | None = None
+        self._idle = True
         self._ended: list[Request] = []
         self.seen = Seen(free=self._pool.free)
 
@@ -133,7 +134,8 @@ class ReplayedServer:
 
     def wait_until(self, moment: float) -> None:
         """Let time pass in which there is nothing to do."""
-        self._state.now = max(self._state.now, moment)
+        if moment > self._state.now:
+            self._state.now, self._idle = moment, True
 
     def offer(self, plan: PlannedRequest, sent: float, comes: float | None = None) -> bool:
         """A request comes; False where it can never fit, and is refused.
@@ -165,7 +167,7 @@ class ReplayedServer:
         if limits.blocks is not None:
             self._make_room()
             self._take_blocks(state.steps, 1)
-        budget, idle = limits.tokens - state.decodes, not state.running
+        budget, idle, self._idle = limits.tokens - state.decodes, self._idle, False
         chunks: list[tuple[Request, int]] = []
         for request in state.prefilling:
             if budget <= 0:
@@ -177,6 +179,8 @@ class ReplayedServer:
             if not self._pool.admit(request, request.plan.prompt_tokens + request.done):
                 break
             state.waiting.popleft()
+            state.admissions += 1
+            request.order = state.admissions
             if math.isnan(request.admitted):
                 self.seen.cached += request.start
                 request.admitted = state.now
@@ -259,7 +263,7 @@ class ReplayedServer:
         state.decodes += 1
         state.context += request.start
         state.phases[-request.base % self._limits.block_size] += 1
-        heapq.heappush(state.ends, (request.ends, request.plan.index, request.epoch))
+        heapq.heappush(state.ends, (request.ends, request.order, request.plan.index))
 
     def _jump(self) -> _Begun:
         state = self._state
@@ -277,18 +281,18 @@ class ReplayedServer:
     def _until_an_end(self) -> int:
         state = self._state
         while True:
-            ends, index, epoch = state.ends[0]
+            ends, order, index = state.ends[0]
             request = state.running.get(index)
-            if request is not None and request.epoch == epoch:
+            if request is not None and request.order == order:
                 return max(1, ends - state.steps)
             heapq.heappop(state.ends)
 
     def _end_those_that_are_done(self) -> None:
         state = self._state
         while state.ends and state.ends[0][0] <= state.steps:
-            _, index, epoch = heapq.heappop(state.ends)
+            _, order, index = heapq.heappop(state.ends)
             request = state.running.get(index)
-            if request is None or request.epoch != epoch:
+            if request is None or request.order != order:
                 continue
             self._leave_decodes(request)
             request.done = request.plan.output_tokens
@@ -303,7 +307,7 @@ class ReplayedServer:
     def _end(self, request: Request) -> None:
         state = self._state
         del state.running[request.plan.index]
-        self._pool.release(request)
+        self._pool.release(request, request.plan.prompt_tokens + request.plan.output_tokens - 1)
         request.end = state.now
         request.spent.enter("decode", state.now, state.prompts_s)
         self._ended.append(request)
@@ -332,7 +336,6 @@ class ReplayedServer:
                 request.done = request.plan.output_tokens - (request.ends - state.steps)
                 computed = request.base + state.steps
             self._pool.release(request, computed)
-            request.epoch += 1
             request.preemptions += 1
             request.spent.enter("preempted", state.now, state.prompts_s)
             state.waiting.appendleft(request)

@@ -22,7 +22,7 @@ _EVICTED = 0.9  # of the expected hit rate: below it, the cache evicted
 
 def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: Limits) -> list[MeasuredRun]:
     """The valid runs of a deployment whose requests are there. Without those whose prefix cache served less than their prompts have in
-    common: it evicted, and nobody knows what.
+    common, unless the server reports how much of each: it evicted, and nobody knows what.
 
     Args:
         table: the summary. results: the folder that it is of. limits: of the deployment's scheduler.
@@ -33,8 +33,11 @@ def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: L
     for row in table.filter(usable).iter_rows(named=True):
         file = _at(results, Paths.REQUESTS, deployment=deployment, run=row["run"])
         expected, seen = row["prefix_hit_rate_expected"], row["prefix_hit_rate"]
-        if file.exists() and not (expected and seen is not None and seen < _EVICTED * expected):
-            requests = pl.read_parquet(file)
+        if not file.exists():
+            continue
+        requests = pl.read_parquet(file)
+        evicted = expected and seen is not None and seen < _EVICTED * expected
+        if not evicted or not requests["cached_tokens"].null_count():
             found.append(MeasuredRun(row["run"], row, requests.with_columns(cached_tokens=_served(requests, row, limits))))
     return found
 

@@ -50,7 +50,7 @@ class Request:
     end: float = math.nan
     preemptions: int = 0
     spent: Spent = field(init=False)
-    epoch: int = 0  # grows with each preemption: what the heap has of earlier ones is void
+    order: int = 0  # in which it was admitted, for the last time
 
     def __post_init__(self) -> None:
         self.spent = Spent(self.sent)
@@ -61,13 +61,15 @@ class State:
     """A server while it is replayed.
 
     Attributes:
-        steps: so far. context: tokens that the decodes hold. ends: of decodes, as (step, index, epoch). phases: decodes by the step,
+        steps: so far. context: tokens that the decodes hold. admissions: so far. ends: of decodes, as (step, order of
+            admission, index), also of requests that have been preempted since. phases: decodes by the step,
             modulo the block size, in which they need a block. prompts_s: that prompts have added to the steps.
     """
 
     now: float = 0.0
     steps: int = 0
     context: int = 0
+    admissions: int = 0
     waiting: deque[Request] = field(default_factory=deque)
     running: dict[int, Request] = field(default_factory=dict)  # in order of admission
     prefilling: list[Request] = field(default_factory=list)

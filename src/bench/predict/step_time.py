@@ -28,8 +28,8 @@ _HUBER = 1.5  # robust standard deviations, from which on a class counts by its 
 _ASSUMED_RUN_NOISE = 0.03  # standard deviation of ln time between runs, with the weight of so many runs more:
 _ASSUMED_RUNS = 2
 _FEWEST_BOUNDS = 20  # of the way to a busy engine
-_PATH_STEP_S, _PATH_MOST_S = 1e-4, 0.1
-_PATH_SLACK = 0.02  # of the bounds: so many more may be broken than by the best value
+_PATH_STEP_S, _PATH_MOST_S = 1e-4, 1.0
+_PATH_SLACK = 0.02  # of the bounds, and one more: so many more may be broken than by the best value
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ class Fitted:
     Attributes:
         draws: fits to the runs drawn again with replacement. step_noise: standard deviation of ln time of a step within a run.
         run_noise: the same between runs. stalls_per_s, stall_s: pauses, and their mean length beyond the step (s).
-        path_s: the way from the client to a busy engine and back, from and to (s); None where no prompt came to a busy one.
+        path_s: the way from the client to a busy engine and back, from and to (s); None where fewer than 20 prompts came to a busy one.
         residual: median absolute relative error of the classes of steps. intervals, runs: behind it.
-        most: what was exercised: of `decodes` (requests at once), `context` (tokens of one request) and `tokens` (of a step) the most.
+        most: what was exercised: of `decodes` (requests at once) and `tokens` (of a step) the most.
     """
 
     best: StepTime
@@ -129,9 +129,11 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
         return None
     knots, path_s = _knots(whole), _path(runs)
     best, idle_s = _fit(whole, knots), None
-    if path_s and best.idle_s > path_s[1]:
-        idle_s = path_s[1]
+    if path_s and not path_s[0] <= best.idle_s <= path_s[1]:
+        idle_s = min(max(best.idle_s, path_s[0]), path_s[1])
         best = _fit(whole, knots, idle_s)
+    if path_s:
+        path_s = path_s[0], max(path_s[0], min(path_s[1], best.idle_s))
     random = np.random.default_rng(seed)
     drawn = []
     for _ in range(draws):
@@ -237,10 +239,10 @@ def _path(runs: Sequence[pl.DataFrame]) -> tuple[float, float] | None:
     if bounds.height < _FEWEST_BOUNDS:
         return None
     above, most = (np.sort(bounds[name].to_numpy()) for name in bounds.columns)
-    values = np.arange(0.0, _PATH_MOST_S, _PATH_STEP_S)
+    values = np.arange(0.0, min(_PATH_MOST_S, float(most[-1])) + _PATH_STEP_S, _PATH_STEP_S)
     # As many as say "more than this" or "less than this" of each value.
     broken = bounds.height - np.searchsorted(above, values) + np.searchsorted(most, values)
-    good = values[broken <= broken.min() + _PATH_SLACK * bounds.height]
+    good = values[broken <= broken.min() + 1 + _PATH_SLACK * bounds.height]
     return float(good[0]), float(good[-1])
 
 
@@ -254,9 +256,8 @@ def _fit(classes: pl.DataFrame, knots: Sequence[float], idle_s: float | None = N
     smooth = _smoothing(design.shape[1], len(knots) + 1, classes, knots)
     wanted = np.zeros(len(smooth))
     idle = classes["idle"].to_numpy()
-    if (
-        idle_s is not None and idle.any()
-    ):  # it counts as one interval of the shortest kind; long prompts would leave it to chance
+    if idle_s is not None and idle.any():
+        # It counts as one interval of the shortest kind; long prompts would leave it to chance.
         expected = np.zeros((1, design.shape[1]))
         expected[0, 0] = 1 / took[idle].min()
         smooth, wanted = np.vstack([smooth, expected]), np.append(wanted, idle_s / float(took[idle].min()))

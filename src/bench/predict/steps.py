@@ -28,16 +28,23 @@ INTERVAL_SCHEMA = {
     "path_most_s": pl.Float64,
 }
 _APART = 0.25  # of the shortest gaps between a request's tokens: stamps further apart are of two steps
+_SCARCE = 0.8  # of the KV blocks in use, as far as they can be reckoned: from there on a prompt may have waited for them
 _PREEMPTED = 3  # groups without a token of a request that had some before and has some again: it was computed anew
 
 
 @dataclass
 class _Prompt:
-    """A request's prompt. Attributes: sent: when (s). tokens: of it. done: those that are computed, or that a cache served."""
+    """A request's prompt.
+
+    Attributes:
+        sent: when (s). tokens: of it. done: those that are computed, or that a cache served. parted: whether a part of it was computed
+            in a step before the one that gave its first token.
+    """
 
     sent: float
     tokens: int
     done: int
+    parted: bool = False
 
     @property
     def left(self) -> int:
@@ -101,7 +108,7 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
     rows = [_row(groups[i - 1] if i else None, group, prompts) for i, group in enumerate(groups)]
     _compute(rows, groups, prompts, limits)
     for i in range(3, len(groups)):
-        _bound_path(rows[i - 1 : i + 1], groups[i - 3 : i + 1], prompts)
+        _bound_path(rows[i - 1 : i + 1], groups[i - 3 : i + 1], prompts, limits)
     return pl.DataFrame(rows, schema=INTERVAL_SCHEMA)
 
 
@@ -138,9 +145,10 @@ def _row(before: _Group | None, group: _Group, prompts: list[_Prompt]) -> _Row:
     """An interval without its prompts' tokens."""
     firsts = group.firsts
     goes_on = before is not None and any(request in before.tokens for request in group.tokens)
-    begin = before.at if before is not None else -math.inf
+    begin, idle = before.at if before is not None else -math.inf, False
     if not goes_on and firsts:  # it may have waited for the first of them to come
-        begin = max(begin, min(prompts[request].sent for request in firsts))
+        sent = min(prompts[request].sent for request in firsts)
+        begin, idle = max(begin, sent), sent >= begin
     decoding = [request for request, number in group.tokens.items() if number and request not in group.again]
     return {
         "at_s": group.at,
@@ -151,24 +159,30 @@ def _row(before: _Group | None, group: _Group, prompts: list[_Prompt]) -> _Row:
         "prefill": 0,
         "context": float(sum(prompts[request].tokens + group.tokens[request] - 1 for request in decoding)),
         "attended": 0.0,
-        "idle": not goes_on,
+        "idle": idle,
         "path_above_s": math.nan,
         "path_most_s": math.nan,
     }
 
 
-def _bound_path(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt]) -> None:
-    """Enter the bounds of the way to the engine in the last of the rows. One that was sent earlier may have waited for room.
+def _bound_path(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits) -> None:
+    """Enter the bounds of the way to the engine in the last of the rows, where its prompt went into the first step that it could.
 
     Args:
         rows: the last two. groups: the last four.
     """
-    *_, latest = groups
-    if len(latest.firsts) != 1 or latest.again or any(row["idle"] for row in rows):
+    before, row = rows
+    *_, last, latest = groups
+    if len(latest.firsts) != 1 or latest.again or before["idle"] or row["idle"]:
         return
-    sent = prompts[latest.firsts[0]].sent
-    if sent > groups[0].at:
-        rows[1]["path_above_s"], rows[1]["path_most_s"] = groups[1].at - sent, groups[2].at - sent
+    prompt = prompts[latest.firsts[0]]
+    # One that was sent earlier, or met a full step, may have waited for room; the first part of a long one came sooner than its token.
+    waited = prompt.sent <= groups[0].at or len(last.tokens) >= limits.sequences
+    full = int(before["decodes"]) + int(before["prefill"]) >= limits.tokens
+    held = _blocks(float(before["context"]), int(before["decodes"]), limits) + _blocks(prompt.tokens, 1, limits)
+    scarce = limits.blocks is not None and held > _SCARCE * (limits.blocks - 1)
+    if not (waited or full or scarce or prompt.parted or row["steps"] != 1):
+        row["path_above_s"], row["path_most_s"] = groups[1].at - prompt.sent, last.at - prompt.sent
 
 
 def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits) -> None:
@@ -197,6 +211,7 @@ def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], lim
             held += _blocks(prompts[order[0]].tokens, 1, limits)
             if limits.blocks is None or held <= limits.blocks - 1:
                 row["attended"] = float(row["attended"]) + prompts[order[0]].compute(left)
+                prompts[order[0]].parted = True
                 spent += left
         row["prefill"] = spent
 

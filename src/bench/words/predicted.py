@@ -81,7 +81,6 @@ def doubt_text(doubt: Doubt) -> str:
         "requests": f"{value:,.0f} requests would run at once, and no run had more than {most:,.0f}; measure a higher level",
         "longest": f"requests of {value:,.0f} tokens, and none that was measured had more than {most:,.0f}; measure longer ones",
         "step": f"steps of {value:,.0f} tokens, and none that was measured had more than {most:,.0f}; measure a larger burst",
-        "prefix": f"a prefix cache would serve {value:,.0f} tokens, and no measured run shows one at work; measure shared prompts",
         "refused": f"{value:,.0f} requests are longer than the whole KV cache",
     }[doubt.name]
 
