@@ -126,6 +126,16 @@ def test_hits_that_the_workload_implies_are_no_fault(summary):
     assert found == ["the prefix cache served 30.0 % of the prompts' tokens, where the workload implies 50.0 %"]
 
 
+def test_slots_share_single_tokens_by_chance(summary):
+    """Of 200 prompts, ten tokens in all; a cache of blocks shares none by chance."""
+    slots = {**summary, "requests": 200, "ok": 200, "kv_slots": True}
+    assert reasons(verdict({**slots, "prefix_hits": 10.0}, Thresholds())) == []
+    assert reasons(verdict({**slots, "prefix_hits": 11.0}, Thresholds())) == [
+        "11 tokens came from the prefix cache, where none should"
+    ]
+    assert reasons(verdict({**slots, "kv_slots": False, "prefix_hits": 10.0}, Thresholds()))
+
+
 def test_a_full_kv_cache_loses_what_was_cached_and_gains_nothing(summary):
     full = {**summary, "prefix_hits": 50.0, "prefix_hit_rate_expected": 0.5, "kv_usage_peak": 0.99}
     assert reasons(verdict({**full, "prefix_hit_rate": 0.02}, Thresholds())) == []
