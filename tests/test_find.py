@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
+from bench.search import Aim
+from bench.search.observation import CAP, Excess, Observation
+from bench.search.search import Look
+from bench.search.words import look_text
+from bench.study import parse_slo
 from tests.command import bench
 from tests.conftest import ROOT
 from tests.fake_server import fake_server
@@ -81,8 +87,28 @@ def test_conversations_whose_pauses_take_longer_than_the_search_may_are_refused(
 def test_a_server_that_is_not_there_is_named(tmp_path):
     done = find("http://127.0.0.1:9", cwd=tmp_path)
     assert done.returncode == 2
-    assert "127.0.0.1:9" in done.stderr
+    assert "--base-url http://127.0.0.1:9: no server answers there" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.workflow
+def test_a_model_that_the_server_does_not_list_is_named(server, tmp_path):
+    """It may be served all the same."""
+    others = bench("find", "--base-url", server.base_url, *COMMON, "--model", "other", "--max-runs", "1", cwd=tmp_path)
+    assert "--model other: the server lists m, and not this name" in others.stderr
+    assert "not this name" not in find(server.base_url, "--max-runs", "1", cwd=tmp_path).stderr
+
+
+def test_a_share_that_tells_no_more_than_the_bound_is_shown_as_one():
+    aim = Aim([parse_slo("ttft_p90=1s")], 0.01, True, 0.1, 1.0, 1.0, 64.0)
+
+    def words(value):
+        seen = Observation(8.0, {"ttft_p90_s": Excess(value, 0.1)}, 50)
+        return look_text(Look(8.0, 50, 2.0, seen), aim)
+
+    assert "TTFT P90 at less than 13 % of its limit" in words(-CAP + math.log(1.05))  # on a machine 5 % faster than usual
+    assert "TTFT P90 at more than 800 % of its limit" in words(CAP)
+    assert "TTFT P90 at 50 % of its limit" in words(math.log(0.5))
 
 
 @pytest.mark.workflow

@@ -56,7 +56,10 @@ def test_a_load_is_predicted_with_intervals(study, capsys):  # noqa: ARG001
     assert main(["predict", "--request-rate", "2.5", *LOAD]) == 0
     printed = capsys.readouterr().out
     assert "a step, whatever is in it" in printed
-    assert "Predicted, each with its 90 % interval:" in printed
+    assert "Predicted, latencies and rates each with a 90 % interval" in printed
+    assert "requests pile up" not in printed
+    assert main(["predict", "--request-rate", "40", *LOAD]) == 0
+    assert "At 40 requests pile up" in capsys.readouterr().out
 
 
 def test_a_smaller_server_is_a_what_if(study, capsys):  # noqa: ARG001
@@ -66,6 +69,8 @@ def test_a_smaller_server_is_a_what_if(study, capsys):  # noqa: ARG001
         waits.append(json.loads(capsys.readouterr().out)["predictions"][0]["waiting"])
     assert waits[0] < 1
     assert waits[1] > 7
+    assert main(["predict", "--concurrency", "10", *LOAD, "--max-num-seqs", "2"]) == 0
+    assert "What if: max_num_seqs 2 in place of 32." in capsys.readouterr().out
 
 
 def test_another_device_is_an_extrapolation_and_named_so(study, capsys):  # noqa: ARG001
@@ -127,6 +132,7 @@ def test_a_workload_of_a_file(study, capsys):
         (["--concurrency", "4", "--request-rate", "4", *LOAD], "Give --concurrency or --request-rate, not both."),
         (["--concurrency", "4", *LOAD, "--kv-tokens", "999"], "this engine has slots"),
         (["--concurrency", "4", *LOAD, "--check", "--flops", "2"], "none is of another device"),
+        (["--max-num-seqs", "2"], "a what-if asks for a load"),
         (["--flops", "2"], "give --concurrency or --request-rate too"),
         (["results:b"], "has no deployment 'b'"),
     ],

@@ -170,6 +170,7 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> Runn
     except BenchError as error:
         raise BenchError(f"--base-url: {error}") from None
     refuse_wrong_address(options.metrics)
+    _refuse_unreachable(target)
     metrics = options.metrics or f"{target.base_url}/metrics"
     allowed = headers if same_server(metrics, target.base_url) else {}
     version = (server_info(metrics.removesuffix("/metrics"), allowed) or server_info(target.base_url, headers)).get("version")
@@ -193,6 +194,20 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> Runn
         timeout_s=options.timeout,
         say=lambda *_: None,
     )
+
+
+def _refuse_unreachable(target: Target) -> None:
+    """Raises BenchError where nothing answers. A server that lists other models may serve the one that is named all the same."""
+    try:
+        answer = get(f"{target.base_url}/v1/models", headers=target.headers)
+    except requests.RequestException as error:
+        raise BenchError(f"--base-url {target.base_url}: no server answers there ({problem(error)}).") from None
+    try:
+        names = [str(each["id"]) for each in answer.json()["data"]] if answer.ok else []
+    except (KeyError, TypeError, ValueError):
+        return
+    if names and target.model not in names:
+        print(f"--model {target.model}: the server lists {', '.join(names)}, and not this name", file=sys.stderr)
 
 
 def _missing(metrics: str, headers: dict[str, str], version: str | None) -> str:

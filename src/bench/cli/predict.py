@@ -29,6 +29,7 @@ _EXTRAPOLATED = (
     "\nExtrapolated to a device with {bandwidth:g} times the bandwidth and {flops:g} times the FLOP/s: nothing was measured there, "
     "and the intervals do not hold what that leaves open."
 )
+_KEEPS_UP = 0.95  # of a rate: a server that answers fewer is left behind
 _CLOSED_REQUESTS, _OPEN_REQUESTS = 20, 1000  # of a level's requests in flight; of a rate
 
 
@@ -39,10 +40,13 @@ def run(options: SimpleNamespace) -> None:
         raise BenchError(f"{options.results}: its valid runs show too few steps of the engine to calibrate a model.")
     obeyed = what_if(limits, options)
     levels = _levels(options)
+    if obeyed != limits and not levels:
+        raise BenchError("a what-if asks for a load: give --concurrency or --request-rate too.")
     extrapolated = _another_device(options, levels)
-    predictions = {}
+    predictions, asked = {}, 0
     if levels:
         workload = workload_of(options, "concurrency" if options.concurrency else "request_rate")
+        asked = 0 if options.concurrency else workload.turns.count if workload.turns else 1
         there = elsewhere(self_judged(model, runs), bandwidth=options.bandwidth or 1.0, flops=options.flops or 1.0)
         for level in tracked(levels, "Replaying"):
             predictions[level] = _predicted(there, workload, level, obeyed)
@@ -59,11 +63,26 @@ def run(options: SimpleNamespace) -> None:
             }
         )
     else:
-        _print(model, predictions, judgements)
+        _print(model, predictions, judgements, changed=_changed(limits, obeyed), asked=asked)
         if extrapolated:
             print(_EXTRAPOLATED.format(**extrapolated))
     if any(found.doubts for found in predictions.values()):
         raise SystemExit(1)
+
+
+def _changed(limits: Limits, obeyed: Limits) -> list[str]:
+    """The settings of a what-if, beside the measured server's."""
+    here, there = map(_settings, (limits, obeyed))
+    return [f"{name} {there[name]} in place of {value}" for name, value in here.items() if there[name] != value]
+
+
+def _settings(limits: Limits) -> dict[str, object]:
+    return {
+        "KV tokens": None if limits.blocks is None else (limits.blocks - 1) * limits.block_size,
+        "max_num_seqs": limits.sequences,
+        "max_num_batched_tokens": limits.tokens,
+        "prefix caching": "on" if limits.cached else "off",
+    }
 
 
 def _another_device(options: SimpleNamespace, levels: Sequence[float]) -> dict[str, float] | None:
@@ -117,7 +136,9 @@ def measured_runs_of(text: str) -> tuple[list[MeasuredRun], Limits]:
     limits = read_limits(root, deployment)
     found = measured_runs(table, root, deployment, limits)
     if not found:
-        raise BenchError(f"{root}: no valid run of {deployment} with streamed answers whose requests.parquet is there.")
+        invalid = table.filter((table["deployment"] == deployment) & ~table["valid"]).height
+        why = f"; {invalid} are invalid, and `bench discard --invalid` lets them be measured again" if invalid else ""
+        raise BenchError(f"{root}: no valid run of {deployment} with streamed answers whose requests.parquet is there{why}.")
     return found, limits
 
 
@@ -173,6 +194,11 @@ def _predicted(model: Calibrated, workload: Workload, level: float, limits: Limi
     return predict(model, plans, held=held, limits=limits)
 
 
+def _three(value: float) -> str:
+    """With three digits, and no exponent."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def _as_json(level: float, found: Predicted) -> dict[str, Any]:
     return {
         "level": level,
@@ -186,20 +212,38 @@ def _as_json(level: float, found: Predicted) -> dict[str, Any]:
     }
 
 
-def _print(model: Calibrated, predictions: dict[float, Predicted], judgements: Sequence[Any]) -> None:
+def _print(
+    model: Calibrated,
+    predictions: dict[float, Predicted],
+    judgements: Sequence[Any],
+    *,
+    changed: Sequence[str],
+    asked: int,
+) -> None:
+    """Args: changed: what a what-if changes. asked: requests that come for each that a rate counts; 0 where no rate is asked for."""
     print_table(parameter_rows(described("", model)), head=False)
+    if changed:
+        print(f"\nWhat if: {', '.join(changed)}.")
     given = {level: found for level, found in predictions.items() if not found.doubts}
     if given:
         names = [name for name in METRICS if all(name in found.numbers for found in given.values())]
         cached = any(found.cached for found in given.values())
-        rows = [["load", *(METRIC_TITLES[name] for name in names), "KV peak", "waiting", *(["from cache"] if cached else [])]]
+        rows = [
+            ["load", *(METRIC_TITLES[name] for name in names), "KV peak", "waiting, mean", *(["from cache"] if cached else [])]
+        ]
         for level, found in given.items():
-            cells = [f"{i.value:.3g} ({i.low:.3g}–{i.high:.3g})" for i in (found.numbers[name] for name in names)]
+            cells = [f"{_three(i.value)} ({_three(i.low)}–{_three(i.high)})" for i in (found.numbers[name] for name in names)]
             kv = "–" if found.kv_peak is None else f"{100 * found.kv_peak:.0f} %"
             served = [shown_share(found.cached)] if cached else []
             rows.append([f"{level:g}", *cells, kv, f"{found.waiting:.3g}", *served])
-        print("\nPredicted, each with its 90 % interval:\n")
+        print("\nPredicted, latencies and rates each with a 90 % interval, over whole runs, their beginning included:\n")
         print_table(rows)
+        for level, found in given.items():
+            answered = found.numbers.get("throughput_requests_per_s")
+            if asked and answered and answered.high < _KEEPS_UP * level * asked:
+                print(
+                    f"\nAt {level:g} requests pile up: latencies are those of so many requests, and grow as long as more come."
+                )
         print("\nWhere a request's time goes: of median ones, and of the slowest 5 %:\n")
         shares = [[f"{level:g}", *row] for level, found in given.items() for row in shares_rows(found.shares)]
         print_table([["load", "requests", *PHASE_TITLES.values()], *shares], "><>>>>>")

@@ -27,6 +27,7 @@ __all__ = ["calibrate_study", "described"]
 
 _LEVELS = 12  # of a curve
 _HIGHER = 1.2  # times the highest that was measured
+_NONE = "none of its runs is valid"
 _FEW = "its valid runs show too few steps of the engine"
 
 
@@ -63,7 +64,9 @@ def calibrate_study(
                 model = _modelled(name, of, runs, limits, workloads)
             except (ArithmeticError, ValueError) as error:  # a server without a model must not cost the study its report
                 why_not = f"fitting it failed ({error})"
-        models.append(model or ModelRecord(deployment=name, digest=of, why_not=why_not or _FEW, parameters={}))
+        models.append(
+            model or ModelRecord(deployment=name, digest=of, why_not=why_not or (_FEW if runs else _NONE), parameters={})
+        )
     # Of deployments that were not selected this time: they need not be calibrated again when they are.
     return Calibration(models=(*models, *(model for model in before.values() if model.deployment not in names)))
 

@@ -14,10 +14,10 @@ from bench.analysis.proportions import Share
 from bench.errors import BenchError
 from bench.study import Slo
 
-__all__ = ["FAILED", "GROWTH", "SLOWER", "Excess", "Observation", "observed"]
+__all__ = ["CAP", "FAILED", "GROWTH", "SLOWER", "Excess", "Observation", "observed"]
 
 FAILED, GROWTH = "failed", "growth"
-_CAP = math.log(8)  # an excess beyond this factor shows no more
+CAP = math.log(8)  # an excess beyond this factor shows no more
 _MAY_GROW = 0.02  # of the offered rate: requests that may pile up
 _GROWS = 0.05  # more of them than that is an excess of 1
 _LEAST_ERROR = 0.005
@@ -129,7 +129,7 @@ def observed(row: Mapping[str, Any], slos: Sequence[Slo], failed_share: float, s
     filled = len(requests) >= _FEWEST_GROWING or row.get("stopped_at_s") is not None
     if row["steady_growth"] is not None and (not grows or filled):
         value = (row["steady_growth"] - _MAY_GROW) / _GROWS
-        excesses[GROWTH] = Excess(min(_CAP, max(-_CAP, value)), max(_LEAST_ERROR, row["steady_growth_error"] / _GROWS))
+        excesses[GROWTH] = Excess(min(CAP, max(-CAP, value)), max(_LEAST_ERROR, row["steady_growth_error"] / _GROWS))
     return Observation(row["level"], excesses, len(requests), int(failed.sum()), grows)
 
 
@@ -170,8 +170,8 @@ def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo, speed: float) -> Ex
 
 def _log(value: float, limit_s: float) -> float:
     if not 0 < value < math.inf:
-        return _CAP if value > 0 else -_CAP
-    return min(_CAP, max(-_CAP, math.log(value / limit_s)))
+        return CAP if value > 0 else -CAP
+    return min(CAP, max(-CAP, math.log(value / limit_s)))
 
 
 def _by_failures(failed: npt.NDArray[np.bool_], allowed: float) -> Excess:
@@ -182,11 +182,11 @@ def _by_failures(failed: npt.NDArray[np.bool_], allowed: float) -> Excess:
     """
     count, spread = int(failed.sum()), Share.of([failed]).within
     if not allowed:
-        return Excess(_CAP if count else -_CAP, _LEAST_ERROR)
+        return Excess(CAP if count else -CAP, _LEAST_ERROR)
     clusters, may_be = count / spread, allowed * len(failed) / spread
     value = 2 * (math.sqrt((clusters + _ANSCOMBE) / (may_be + _MEAN_OF_ROOT)) - 1)
     least = 1 / math.sqrt(max(clusters, may_be) + _HALF)
-    return Excess(min(_CAP, value), max(least, abs(value) / _sure(count, allowed * len(failed), spread)), spread)
+    return Excess(min(CAP, value), max(least, abs(value) / _sure(count, allowed * len(failed), spread)), spread)
 
 
 def _sure(count: int, allowed: float, spread: float) -> float:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 
 from bench.errors import shown_share
-from bench.search.observation import FAILED, GROWTH
+from bench.search.observation import CAP, FAILED, GROWTH
 from bench.search.placing import Aim, Answer
 from bench.search.search import Budget, Found, Look
 from bench.study.search import SLO
 from bench.words.searches import LoadUnit, limit_text, target_text
 
 __all__ = ["answer_text", "load_text", "look_text", "spent_text", "why_text"]
+
+
+_SPEEDS = 0.2  # of the logarithm: by so much a machine's speed moves a share that is only known to lie beyond a bound
 
 
 def load_text(load: float, aim: Aim) -> str:
@@ -45,7 +48,9 @@ def look_text(look: Look, aim: Aim) -> str:
         ((key, each) for key, each in seen.excesses.items() if key not in (FAILED, GROWTH)), key=lambda item: item[1].value
     )
     name = key.removesuffix("_s").replace("_p", " P").upper()
-    parts = [f"{name} at {shown_share(math.exp(worst.value))} of its limit"]
+    bound = abs(worst.value) > CAP - _SPEEDS
+    beyond = "" if not bound else "less than " if worst.value < 0 else "more than "
+    parts = [f"{name} at {beyond}{shown_share(math.exp(worst.value))} of its limit"]
     if seen.failed:
         parts.append(f"{seen.failed} of {seen.requests} failed")
     if seen.grows:

@@ -80,7 +80,8 @@ def doubt_text(doubt: Doubt) -> str:
         "machine",
         "requests": f"{value:,.0f} requests would run at once, and no run had more than {most:,.0f}; measure a higher level",
         "longest": f"requests of {value:,.0f} tokens, and none that was measured had more than {most:,.0f}; measure longer ones",
-        "step": f"steps of {value:,.0f} tokens, and none that was measured had more than {most:,.0f}; measure a larger burst",
+        "step": f"steps of {value:,.0f} tokens, and none that was measured had more than {most:,.0f}, of which a fourth more is "
+        "extrapolated; measure a larger burst, or longer prompts",
         "refused": f"{value:,.0f} requests are longer than the whole KV cache",
     }[doubt.name]
 

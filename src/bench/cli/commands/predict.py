@@ -42,7 +42,13 @@ def predict(
     output_length: OutputLength = None,
     workload: WorkloadFile = None,
     requests: Annotated[
-        int | None, typer.Option(metavar="N", parser=at_least_one, help="Of each replay.", rich_help_panel=LOAD)
+        int | None,
+        typer.Option(
+            metavar="N",
+            parser=at_least_one,
+            help="Of each replay (default: 20 for each in flight and at least 200; of a rate 1,000).",
+            rich_help_panel=LOAD,
+        ),
     ] = None,
     kv_tokens: KvTokens = None,
     max_num_seqs: Sequences = None,
