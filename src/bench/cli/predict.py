@@ -20,7 +20,15 @@ from bench.predict.sources import measured_runs, read_limits
 from bench.predict.state import Limits
 from bench.predict.study import described
 from bench.study import Paths, Workload, load_workload
-from bench.words.predicted import METRIC_TITLES, PHASE_TITLES, doubt_text, judgement_rows, parameter_rows, shares_rows
+from bench.words.predicted import (
+    METRIC_TITLES,
+    PHASE_TITLES,
+    doubt_text,
+    judgement_rows,
+    parameter_rows,
+    shares_rows,
+    three_digits,
+)
 from bench.yaml_file import read_yaml
 
 __all__ = ["measured_runs_of", "run", "what_if", "workload_of"]
@@ -194,11 +202,6 @@ def _predicted(model: Calibrated, workload: Workload, level: float, limits: Limi
     return predict(model, plans, held=held, limits=limits)
 
 
-def _three(value: float) -> str:
-    """With three digits, and no exponent."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
 def _as_json(level: float, found: Predicted) -> dict[str, Any]:
     return {
         "level": level,
@@ -232,7 +235,10 @@ def _print(
             ["load", *(METRIC_TITLES[name] for name in names), "KV peak", "waiting, mean", *(["from cache"] if cached else [])]
         ]
         for level, found in given.items():
-            cells = [f"{_three(i.value)} ({_three(i.low)}–{_three(i.high)})" for i in (found.numbers[name] for name in names)]
+            cells = [
+                f"{three_digits(i.value)} ({three_digits(i.low)}–{three_digits(i.high)})"
+                for i in (found.numbers[name] for name in names)
+            ]
             kv = "–" if found.kv_peak is None else f"{100 * found.kv_peak:.0f} %"
             served = [shown_share(found.cached)] if cached else []
             rows.append([f"{level:g}", *cells, kv, f"{found.waiting:.3g}", *served])

@@ -25,6 +25,7 @@ __all__ = [
     "prompt_flops_text",
     "shares_rows",
     "shares_text",
+    "three_digits",
     "unpredicted_note",
     "unpredicted_reason",
 ]
@@ -107,11 +108,11 @@ def parameter_text(interval: Interval) -> str:
     if not interval.high:
         return "–"
     times, unit = (1000.0, "ms") if interval.value >= _MS else (1e6, "µs")
-    value, low, high = (_three(times * each) for each in (interval.value, interval.low, interval.high))
+    value, low, high = (three_digits(times * each) for each in (interval.value, interval.low, interval.high))
     return f"{value} {unit} ({low} to {high})"
 
 
-def _three(value: float) -> str:
+def three_digits(value: float) -> str:
     """With three digits, and no exponent."""
     return f"{value:,.0f}" if value >= _THOUSAND else f"{value:.3g}"
 
