@@ -22,6 +22,7 @@ from bench.records.launch import Launch
 __all__ = ["Calibrated", "MeasuredRun", "calibrate", "elsewhere", "limits_of", "parameters", "planned_again"]
 
 _TOKENS = 2048  # of a step where neither command line nor log says: both engines' default on a CPU, vLLM's for each worker
+_PASS_TOKENS = 512  # llama.cpp's default for `--ubatch-size`
 _FLAGS = {"vllm": "--max-num-batched-tokens", "llama.cpp": "--batch-size"}
 
 
@@ -86,6 +87,7 @@ def limits_of(launch: Launch, facts: DeploymentFacts) -> Limits:
     tokens = _flag(launch.argv, _FLAGS[launch.kind]) or facts.step_tokens
     if tokens is None and launch.device != "cpu":
         raise BenchError(f"a GPU's default for {_FLAGS[launch.kind]} is not known here; name it under the deployment's flags")
+    slots = launch.kind == "llama.cpp"
     workers = (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) if launch.kind == "vllm" else 1
     blocks = None if launch.settings.slots or facts.kv_blocks is None else facts.kv_blocks
     return Limits(
@@ -94,6 +96,7 @@ def limits_of(launch: Launch, facts: DeploymentFacts) -> Limits:
         blocks=blocks,
         block_size=facts.block_size or 1,
         cached=bool(facts.prefix_caching),
+        pass_tokens=(_flag(launch.argv, "--ubatch-size") or _PASS_TOKENS) if slots else None,
     )
 
 
@@ -128,7 +131,8 @@ def parameters(model: Calibrated) -> dict[str, Interval]:
     Returns:
         `step_s`, whatever is in it; `request_s`, a request more in it, in the mean of as many as were seen; `prompt_s` of 1,000 prompt
         tokens, in steps as large as were seen; `context_s` of 1,000 tokens of context that decodes read; `idle_s`, the way to an idle
-        engine and back; `path_s`, the same of a busy one (0 where no run shows it).
+        engine and back; `path_s`, the same of a busy one (0 where no run shows it). Where slots are counted, `pass_s` of a pass
+        through the layers beyond a step's first, and `in_flight_s` of a token for each 100 requests in flight.
     """
     best, draws = _costs(model.fitted.best, model), [_costs(step, model) for step in model.fitted.draws]
     ends = {name: np.quantile([each[name] for each in draws], [0.05, 0.95]) for name in best}
@@ -141,13 +145,16 @@ def parameters(model: Calibrated) -> dict[str, Interval]:
 
 def _costs(step: StepTime, model: Calibrated) -> dict[str, float]:
     many, tokens = max(model.fitted.most["decodes"], 1.0), max(model.fitted.most["tokens"], 1.0)
-    return {
+    costs = {
         "step_s": step.fixed_s,
         "request_s": step.sequence_s + step.line(many) / many,
         "prompt_s": 1000 * step.line(tokens) / tokens,
         "context_s": 1000 * step.context_s,
         "idle_s": step.idle_s,
     }
+    return (
+        costs if model.limits.pass_tokens is None else {**costs, "pass_s": step.pass_s, "in_flight_s": 100 * step.in_flight_s}
+    )
 
 
 def planned_again(run: MeasuredRun) -> list[PlannedRequest]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from bench.load.schedule import PlannedRequest
 from bench.predict.noise import Drawn, Noise
+from bench.predict.passes import Passes, cells, context_read, passes_of, prompt_read
 from bench.predict.pool import pool_of
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_time import StepTime
@@ -153,7 +154,7 @@ class ReplayedServer:
             return True
         if self._begun is None:
             self.wait_until(comes)
-        elif first and not self._begun.chunks and len(self._state.running) < self._limits.sequences:
+        elif not self._begun.chunks and (limits.pass_tokens or (first and len(self._state.running) < limits.sequences)):
             self._begun = self._begun.cut(comes)
         return True
 
@@ -218,11 +219,17 @@ class ReplayedServer:
     def _prompts(self, chunks: list[tuple[Request, int]], wake_s: float) -> _Begun:
         state = self._state
         prefill = sum(tokens for _, tokens in chunks)
-        attended = sum(tokens * (request.start + tokens / 2) for request, tokens in chunks)
+        attended = sum(prompt_read(self._limits, request.start, tokens) for request, tokens in chunks)
         firsts = sum(tokens == request.left for request, tokens in chunks)
         self.seen.tokens = max(self.seen.tokens, state.decodes + prefill)
         seconds = wake_s + self._step.seconds(
-            decodes=state.decodes, firsts=firsts, prefill=prefill, context=state.context, attended=attended
+            decodes=state.decodes,
+            firsts=firsts,
+            prefill=prefill,
+            context=self._context(),
+            attended=attended,
+            passes=self._passes(firsts, prefill),
+            in_flight=self._crowd,
         )
         return _Begun(state.now, 1, seconds, *self._noise_of(seconds), chunks=tuple(chunks))
 
@@ -245,7 +252,7 @@ class ReplayedServer:
         """What prompts added to a step, to each by its tokens."""
         state, bare = self._state, 0.0
         if state.decodes:
-            bare = self._step.seconds(decodes=state.decodes, firsts=0, prefill=0, context=state.context, attended=0.0)
+            bare = self._bare()
         added = begun.took * max(0.0, 1 - bare / begun.seconds) if begun.seconds else 0.0
         state.prompts_s += added
         prefill = sum(tokens for _, tokens in begun.chunks)
@@ -272,11 +279,45 @@ class ReplayedServer:
         steps = self._until_an_end()
         if self._limits.blocks is not None:
             steps = min(steps, self._until_a_block_is_missing())
-        base = self._step.seconds(decodes=state.decodes, firsts=0, prefill=0, context=state.context, attended=0.0)
-        slope = self._step.context_s * state.decodes
+        base, slope = self._bare(), self._step.context_s * state.decodes
+        if self._limits.pass_tokens is not None:
+            steps, slope = min(steps, self._until_more_is_read()), 0.0
         self.seen.tokens = max(self.seen.tokens, state.decodes)
         seconds = _seconds(steps, base, slope)
         return _Begun(state.now, steps, seconds, *self._noise_of(seconds), base, slope)
+
+    def _bare(self) -> float:
+        """Seconds of a step without prompts."""
+        return self._step.seconds(
+            decodes=self._state.decodes,
+            firsts=0,
+            prefill=0,
+            context=self._context(),
+            attended=0.0,
+            passes=self._passes(0, 0),
+            in_flight=self._crowd,
+        )
+
+    def _context(self) -> float:
+        if self._limits.pass_tokens is None:
+            return float(self._state.context)
+        return context_read(self._limits, self._held())
+
+    def _held(self) -> list[int]:
+        """Tokens that each decode holds."""
+        state = self._state
+        return [request.base + state.steps for request in state.running.values() if not request.left]
+
+    def _passes(self, prompts: int, prefill: int) -> Passes | None:
+        return None if self._limits.pass_tokens is None else passes_of(self._limits, self._state.decodes, prompts, prefill)
+
+    @property
+    def _crowd(self) -> int:
+        return 0 if self._limits.pass_tokens is None else self.in_flight
+
+    def _until_more_is_read(self) -> int:
+        """Steps until a slot's context takes more cells."""
+        return min(cells(held + 1) - held for held in self._held())
 
     def _until_an_end(self) -> int:
         state = self._state

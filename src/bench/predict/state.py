@@ -19,6 +19,7 @@ class Limits:
     Attributes:
         tokens: of a step, decodes first. sequences: at once. blocks: of the KV cache, None where a slot holds all that a request may
             need; block_size: tokens of one. cached: whether prompt tokens that an earlier request had are not computed again.
+        pass_tokens: that go through the layers together at most, on slots side by side (llama.cpp); None where a step does as a whole.
 
     Source: vLLM V1's scheduler: running requests first, then those that wait, in their order; a prompt is admitted when blocks for
     all of it are free, and computed in chunks where the step's budget is short of it; where a running request finds no block, the one
@@ -30,6 +31,7 @@ class Limits:
     blocks: int | None
     block_size: int = 1
     cached: bool = False
+    pass_tokens: int | None = None
 
 
 @dataclass

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import polars as pl
 from scipy.optimize import nnls
 
+from bench.predict.passes import Passes
+
 __all__ = ["FEWEST_INTERVALS", "Fitted", "StepTime", "fit_steps"]
 
 Floats = npt.NDArray[np.float64]
@@ -19,7 +21,10 @@ Floats = npt.NDArray[np.float64]
 FEWEST_INTERVALS = 30  # behind a fit
 _KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # of the line over tokens in a step
 _STALLED = 5.0  # times what a step of its kind takes: a pause of the machine, not a step
-_KIND = ["steps", "decodes", "firsts", "idle", "about"]
+_KIND = ["steps", "decodes", "firsts", "idle", "about", "crowd"]
+_EDGES = (0.0, *map(float, _KNOTS), math.inf)
+_LINE = [f"line_{i}" for i in range(len(_KNOTS) + 1)]  # tokens between two edges, of all passes
+_MEANS = ("took_s", "prefill", "context", "attended", "passes", "most_tokens", "in_flight", *_LINE)
 _PART = 0.1  # of the run's median time: below it, no step of its own
 _FEWEST_OF_A_KIND, _LONG = 3, 200  # a kind counts from 3 intervals on for a run of 400 or more, from 2 on for one of 200
 _SMOOTH = 0.3  # weight of "neighbouring parts of the line are of one slope", in relative errors of a class
@@ -36,9 +41,9 @@ _PATH_SLACK = 0.02  # of the bounds, and one more: so many more may be broken th
 class StepTime:
     """Seconds of a step.
 
-    `idle_s` where the engine had nothing to do before + `fixed_s` + `sequence_s` × requests that get a token + a line over the tokens
-    that pass through the layers, with a bend at each of `knots`, + `context_s` × tokens that decodes read + `attended_s` × tokens that
-    prompt tokens read.
+    `idle_s` where the engine had nothing to do before + `fixed_s` + `pass_s` × passes through the layers beyond the first +
+    `sequence_s` × requests that get a token + `in_flight_s` × these × requests in flight + of each pass a line over its tokens, with a
+    bend at each of `knots`, + `context_s` × tokens that decodes read + `attended_s` × tokens that prompt tokens read.
 
     Attributes:
         slopes_s: seconds a token of the line, up to each knot and beyond the last.
@@ -51,6 +56,8 @@ class StepTime:
     slopes_s: tuple[float, ...]
     context_s: float
     attended_s: float
+    pass_s: float = 0.0
+    in_flight_s: float = 0.0
 
     def line(self, tokens: float) -> float:
         """The part of the line: seconds of so many tokens in a step."""
@@ -71,17 +78,30 @@ class StepTime:
         return replace(
             self,
             fixed_s=self.fixed_s / bandwidth,
+            pass_s=self.pass_s / bandwidth,
             context_s=self.context_s / bandwidth,
             slopes_s=tuple(slope / flops for slope in self.slopes_s),
             attended_s=self.attended_s / flops,
         )
 
-    def seconds(self, *, decodes: int, firsts: int, prefill: int, context: float, attended: float) -> float:
-        """Of one step."""
+    def seconds(
+        self,
+        *,
+        decodes: int,
+        firsts: int,
+        prefill: int,
+        context: float,
+        attended: float,
+        passes: Passes | None = None,
+        in_flight: int = 0,
+    ) -> float:
+        """Of one step. Args: passes: None for a single one."""
+        through = passes or ((decodes + prefill, 1.0),)
         return (
             self.fixed_s
-            + self.sequence_s * (decodes + firsts)
-            + self.line(decodes + prefill)
+            + self.pass_s * max(0.0, sum(number for _, number in through) - 1)
+            + (self.sequence_s + self.in_flight_s * in_flight) * (decodes + firsts)
+            + sum(number * self.line(tokens) for tokens, number in through)
             + self.context_s * context
             + self.attended_s * attended
         )
@@ -122,6 +142,7 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
     Args:
         runs: of `intervals`, one table a run. draws: bootstrap fits, over runs, or over classes where there is one run.
     """
+    runs = [_lines(run) for run in runs]
     classes = _frequent([_classes(run) for run in runs])
     whole = pl.concat(classes) if classes else pl.DataFrame()
     count = int(whole["count"].sum()) if whole.height else 0
@@ -158,7 +179,7 @@ def fit_steps(runs: Sequence[pl.DataFrame], *, draws: int = 30, seed: int = 1) -
         runs=len(classes),
         most={
             "decodes": float(np.max((whole["decodes"] + whole["firsts"]).to_numpy())),
-            "tokens": float(np.max(_tokens(whole))),
+            "tokens": float(np.max(((whole["decodes"] + whole["prefill"]) / whole["steps"]).to_numpy())),
         },
     )
 
@@ -180,13 +201,24 @@ def _known(run: pl.DataFrame) -> pl.DataFrame:
 
 def _classes(run: pl.DataFrame) -> pl.DataFrame:
     """The intervals of a run, those of one kind together: their number, and trimmed means."""
-    run = run.with_columns(pl.col("prefill").log1p().mul(4).round().alias("about"))
+    run = run.with_columns(
+        pl.col("prefill").log1p().mul(4).round().alias("about"), pl.col("in_flight").log1p().mul(2).round().alias("crowd")
+    )
     usual = pl.col("took_s").median().over(_KIND)
     # Relative errors would make the shortest count most: these are tokens of one step that came in two parts.
     step = (pl.col("took_s") >= usual / _STALLED) & (pl.col("took_s") >= _PART * pl.col("took_s").median())
     kept = _known(run).filter(step & (pl.col("took_s") <= _STALLED * usual))
-    means = ("took_s", "prefill", "context", "attended")
-    return kept.group_by(_KIND, maintain_order=True).agg(pl.len().alias("count"), *(pl.col(name).mean() for name in means))
+    return kept.group_by(_KIND, maintain_order=True).agg(pl.len().alias("count"), *(pl.col(name).mean() for name in _MEANS))
+
+
+def _lines(run: pl.DataFrame) -> pl.DataFrame:
+    """Intervals with the passes and, between each two edges, the tokens of all of them."""
+    tokens, number = pl.col("pass_tokens"), pl.col("passes")
+    parts = [
+        (tokens.list.eval((pl.element() - low).clip(0.0, high - low)) * number).list.sum().alias(name)
+        for name, (low, high) in zip(_LINE, itertools.pairwise(_EDGES), strict=True)
+    ]
+    return run.with_columns(*parts, most_tokens=tokens.list.max()).with_columns(passes=number.list.sum())
 
 
 def _frequent(classes: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
@@ -219,18 +251,22 @@ def _knots(classes: pl.DataFrame) -> tuple[float, ...]:
 
 
 def _tokens(classes: pl.DataFrame) -> Floats:
-    """Tokens that pass through the layers in each step of an interval."""
-    found: Floats = ((classes["decodes"] + classes["prefill"]) / classes["steps"]).to_numpy().astype(float)
+    """Tokens that go through the layers together in each interval, at most."""
+    found: Floats = classes["most_tokens"].to_numpy().astype(float)
     return found
 
 
 def _design(classes: pl.DataFrame, knots: Sequence[float]) -> Floats:
-    steps, tokens = classes["steps"].to_numpy().astype(float), _tokens(classes)
-    edges = [0.0, *knots, math.inf]
-    parts = [steps * np.clip(tokens - low, 0.0, high - low) for low, high in itertools.pairwise(edges)]
-    sequences = (classes["decodes"] + classes["firsts"]).to_numpy().astype(float)
-    idle = classes["idle"].to_numpy().astype(float)
-    return np.column_stack([idle, steps, sequences, *parts, classes["context"].to_numpy(), classes["attended"].to_numpy()])
+    def column(name: str) -> Floats:
+        return classes[name].to_numpy().astype(float)
+
+    bounds = [0, *(1 + _KNOTS.index(int(knot)) for knot in knots), len(_LINE)]
+    parts = [
+        classes.select(pl.sum_horizontal(_LINE[low:high])).to_series().to_numpy() for low, high in itertools.pairwise(bounds)
+    ]
+    sequences, steps = column("decodes") + column("firsts"), column("steps")
+    further = np.maximum(0.0, column("passes") - steps), sequences * column("in_flight")
+    return np.column_stack([column("idle"), steps, sequences, *parts, column("context"), column("attended"), *further])
 
 
 def _path(runs: Sequence[pl.DataFrame]) -> tuple[float, float] | None:
@@ -269,21 +305,25 @@ def _fit(classes: pl.DataFrame, knots: Sequence[float], idle_s: float | None = N
         spread = max(1.4826 * float(np.median(np.abs(off))), 1e-3)
         weights = base * np.sqrt(np.minimum(1.0, _HUBER * spread / np.maximum(np.abs(off), 1e-9)))
     idle_each, fixed, sequence, *slopes = map(float, solution[: 4 + len(knots)])
-    return StepTime(idle_each, fixed, sequence, tuple(knots), tuple(slopes), float(solution[-2]), float(solution[-1]))
+    context, attended, each_pass, in_flight = map(float, solution[-4:])
+    return StepTime(idle_each, fixed, sequence, tuple(knots), tuple(slopes), context, attended, each_pass, in_flight)
 
 
 def _smoothing(columns: int, slopes: int, classes: pl.DataFrame, knots: Sequence[float]) -> Floats:
     """Rows that hold neighbouring slopes together: a difference costs what it changes a step at the knot by, relatively."""
     took, tokens = classes["took_s"].to_numpy(), np.maximum(_tokens(classes), 1.0)
-    rows = np.zeros((slopes - 1, columns))
+    rows = np.zeros((slopes, columns))
     for i, knot in enumerate(knots):
         near = took[np.argmin(np.abs(np.log(tokens / knot)))]
         rows[i, 3 + i], rows[i, 4 + i] = _SMOOTH * knot / near, -_SMOOTH * knot / near
+    if (classes["passes"] > classes["steps"]).any():  # until runs tell more, a further pass takes what the first does
+        rows[-1, 1], rows[-1, -2] = _SMOOTH / np.median(took), -_SMOOTH / np.median(took)
     return rows
 
 
 def _predicted(intervals: pl.DataFrame, step: StepTime) -> Floats:
-    solution = np.array([step.idle_s, step.fixed_s, step.sequence_s, *step.slopes_s, step.context_s, step.attended_s])
+    read = step.context_s, step.attended_s, step.pass_s, step.in_flight_s
+    solution = np.array([step.idle_s, step.fixed_s, step.sequence_s, *step.slopes_s, *read])
     found: Floats = np.maximum(_design(intervals, step.knots) @ solution, 1e-9)
     return found
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 import polars as pl
 
+from bench.predict.passes import context_read, passes_of, prompt_read
 from bench.predict.state import Limits
 
 __all__ = ["INTERVAL_SCHEMA", "intervals"]
 
-_Row = dict[str, float | int | bool]
+_Row = dict[str, Any]
 
-INTERVAL_SCHEMA = {
+INTERVAL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "at_s": pl.Float64,
     "took_s": pl.Float64,
     "steps": pl.Int64,
@@ -23,6 +26,9 @@ INTERVAL_SCHEMA = {
     "prefill": pl.Int64,
     "context": pl.Float64,
     "attended": pl.Float64,
+    "pass_tokens": pl.List(pl.Float64),
+    "passes": pl.List(pl.Float64),
+    "in_flight": pl.Int64,
     "idle": pl.Boolean,
     "path_above_s": pl.Float64,
     "path_most_s": pl.Float64,
@@ -51,9 +57,9 @@ class _Prompt:
         """Tokens to be computed."""
         return self.tokens - self.done
 
-    def compute(self, count: int) -> float:
+    def compute(self, count: int, limits: Limits) -> float:
         """Compute so many more; the tokens that they read, of all of them."""
-        read = count * (self.done + count / 2)
+        read = prompt_read(limits, self.done, count)
         self.done += count
         return read
 
@@ -91,10 +97,12 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
         One row an interval: `at_s` (its end), `took_s`; `steps` (of the engine, 1 but for long prompts that nothing else accompanies);
         `decodes` (tokens that are not a request's first), `firsts` (requests with their first token, or the first since they were
         preempted), `prefill` (tokens of prompts, and of what was computed again),
-        `context` (tokens that the decodes read, of all their requests), `attended` (the same of prompt tokens), `idle` (whether the
-        engine had nothing to do before); `path_above_s` and `path_most_s`, NaN where nothing shows them: the way from the client to a
-        busy engine and back takes more than the one and at most the other, as the engine took a prompt that had just been sent into
-        this step and not into the one before.
+        `context` (tokens that the decodes read, of all their requests), `attended` (the same of prompt tokens), `pass_tokens` and
+        `passes` (tokens that go through the layers together, and how many such passes there are, in the mean), `in_flight` (requests
+        that are sent and not answered, where slots are counted, else 0), `idle` (whether the engine had nothing to do before);
+        `path_above_s` and `path_most_s`, NaN where nothing shows them: the way from the client to a busy engine and back takes more
+        than the one and at most the other, as the engine took a prompt that had just been sent into this step and not into the one
+        before.
     """
     ok = requests.filter((pl.col("outcome") == "ok") & (pl.col("token_times_s").list.len() > 0))
     if ok.is_empty():
@@ -105,8 +113,10 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
     groups = _groups(stamps["request"].to_list(), stamps["time"].to_list(), short or 0.0)
     served = ok["cached_tokens"].fill_null(0).to_list()
     prompts = [_Prompt(*row) for row in zip(ok["sent_s"].to_list(), ok["prompt_tokens"].to_list(), served, strict=True)]
-    rows = [_row(groups[i - 1] if i else None, group, prompts) for i, group in enumerate(groups)]
+    rows = [_row(groups[i - 1] if i else None, group, prompts, limits) for i, group in enumerate(groups)]
     _compute(rows, groups, prompts, limits)
+    if limits.pass_tokens is not None:
+        _count_in_flight(rows, sorted(requests["sent_s"].drop_nulls()), sorted(requests["end_s"].drop_nulls()))
     for i in range(3, len(groups)):
         _bound_path(rows[i - 1 : i + 1], groups[i - 3 : i + 1], prompts, limits)
     return pl.DataFrame(rows, schema=INTERVAL_SCHEMA)
@@ -141,7 +151,7 @@ def _whole(groups: list[_Group]) -> list[_Group]:
     return found
 
 
-def _row(before: _Group | None, group: _Group, prompts: list[_Prompt]) -> _Row:
+def _row(before: _Group | None, group: _Group, prompts: list[_Prompt], limits: Limits) -> _Row:
     """An interval without its prompts' tokens."""
     firsts = group.firsts
     goes_on = before is not None and any(request in before.tokens for request in group.tokens)
@@ -157,8 +167,11 @@ def _row(before: _Group | None, group: _Group, prompts: list[_Prompt]) -> _Row:
         "decodes": len(decoding),
         "firsts": len(group.tokens) - len(decoding),
         "prefill": 0,
-        "context": float(sum(prompts[request].tokens + group.tokens[request] - 1 for request in decoding)),
+        "context": context_read(limits, [prompts[request].tokens + group.tokens[request] - 1 for request in decoding]),
         "attended": 0.0,
+        "pass_tokens": [],
+        "passes": [],
+        "in_flight": 0,
         "idle": idle,
         "path_above_s": math.nan,
         "path_most_s": math.nan,
@@ -194,11 +207,11 @@ def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], lim
         for request in group.again:  # all of it was computed again
             whole = prompts[request].tokens + group.tokens[request]
             spent += whole
-            row["attended"] = float(row["attended"]) + whole * whole / 2
+            row["attended"] = float(row["attended"]) + prompt_read(limits, 0, whole)
         for request in group.firsts:
             order.popleft()
             spent += prompts[request].left
-            row["attended"] = float(row["attended"]) + prompts[request].compute(prompts[request].left)
+            row["attended"] = float(row["attended"]) + prompts[request].compute(prompts[request].left, limits)
         row["steps"] = max(1, math.ceil(spent / room))
         begin = float(row["at_s"]) - float(row["took_s"])
         running = len(group.tokens)
@@ -210,10 +223,23 @@ def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], lim
             # With room for all of the next prompt, its first token would be in this group: it came too late for the step.
             held += _blocks(prompts[order[0]].tokens, 1, limits)
             if limits.blocks is None or held <= limits.blocks - 1:
-                row["attended"] = float(row["attended"]) + prompts[order[0]].compute(left)
+                row["attended"] = float(row["attended"]) + prompts[order[0]].compute(left, limits)
                 prompts[order[0]].parted = True
                 spent += left
         row["prefill"] = spent
+        steps = int(row["steps"])
+        if limits.pass_tokens is None:
+            row["pass_tokens"], row["passes"] = [(int(row["decodes"]) + spent) / steps], [float(steps)]
+        else:
+            found = passes_of(limits, int(row["decodes"]), int(row["firsts"]), -(-spent // steps))
+            row["pass_tokens"], row["passes"] = [tokens for tokens, _ in found], [steps * number for _, number in found]
+
+
+def _count_in_flight(rows: list[_Row], sent: list[float], ended: list[float]) -> None:
+    """Enter the requests in flight at the begin of each interval."""
+    for row in rows:
+        begin = row["at_s"] - row["took_s"]
+        row["in_flight"] = bisect_right(sent, begin) - bisect_right(ended, begin) if math.isfinite(begin) else 0
 
 
 def _blocks(tokens: float, requests: int, limits: Limits) -> float:

@@ -47,6 +47,8 @@ PARAMETER_TITLES = {
     "context_s": "1,000 tokens of context that decodes read",
     "idle_s": "the way to an idle engine and back",
     "path_s": "the way to a busy engine and back",
+    "pass_s": "a pass through the layers beyond a step's first",
+    "in_flight_s": "a token, for each 100 requests in flight",
 }
 #: Of `bench.predict.spent.PHASES`.
 PHASE_TITLES = {
