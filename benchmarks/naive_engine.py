@@ -22,6 +22,7 @@ class Sequence:
     preemptions: int = 0
     decoding: bool = False
     served: int = 0  # prompt tokens, by the prefix cache, when it was first admitted
+    slot: int = -1
 
     @property
     def target(self):
@@ -116,6 +117,29 @@ class Slots:
         pass
 
 
+def split(plan, decodes, most):
+    """A step of llama.cpp's slots, token by token: (tokens of each pass), and the cells that decodes and prompts read."""
+    left = {each.slot: count for each, count in plan}
+    holds = {each.slot: each.in_cache for each, _ in plan}
+    decoding = {each.slot for each in decodes}
+    order = sorted(decoding) + sorted(left.keys() - decoding)
+    passes, context, attended = [], 0, 0
+    while any(left.values()):
+        together = []
+        for slot in order:
+            if left[slot] and (not together or slot == together[-1] + 1):
+                together.append(slot)
+        each = max(1, min(*(left[slot] for slot in together), most // len(together)))
+        for slot in together:
+            left[slot] -= each
+            holds[slot] += each
+        cells = 256 * math.ceil(max(holds[slot] for slot in together) / 256)
+        passes.append(each * len(together))
+        context += cells * each * sum(slot in decoding for slot in together)
+        attended += cells * each * sum(slot not in decoding for slot in together)
+    return passes, context, attended
+
+
 def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
     requests,
     seconds,
@@ -130,13 +154,16 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
     prompt_of=None,
     path_s=0.0,
     wake_s=0.0,
+    slots=None,
+    pass_tokens=512,
 ):
     """Serve `requests` (index, prompt, output, due) and return the table that a client would have written.
 
     Args:
         seconds: of a step, from (decodes, firsts, prefill, context, attended). tokens: a step's budget. held: as of a closed loop.
         prompt_of: the tokens of a request's prompt, where a prefix cache reuses them. path_s: from the client to the queue.
-        wake_s: what a step takes longer that finds the engine idle.
+        wake_s: what a step takes longer that finds the engine idle. slots: in the order in which they have been free, where a step
+            falls into passes of at most `pass_tokens`; `seconds` is then given `passes` and `in_flight`, too.
     """
     cache = Slots() if blocks is None else Blocks(blocks, block_size, prompt_of)
     due = sorted(requests, key=lambda each: (each[3] or 0.0, each[0]))
@@ -179,17 +206,23 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
             if not sequence.preemptions:
                 sequence.served = sequence.in_cache
             running.append(sequence)
+            if slots:
+                sequence.slot = slots.pop(0)
             plan.append((sequence, min(sequence.target - sequence.in_cache, budget)))
             budget -= plan[-1][1]
         chunks = [(each, count) for each, count in plan if each not in decodes]
         firsts = [each for each, count in chunks if each.in_cache + count == each.target]
-        took = seconds(
-            decodes=len(decodes),
-            firsts=len(firsts),
-            prefill=sum(count for _, count in chunks),
-            context=sum(each.in_cache for each in decodes),
-            attended=sum(count * (each.in_cache + count / 2) for each, count in chunks),
-        )
+        computed = {
+            "decodes": len(decodes),
+            "firsts": len(firsts),
+            "prefill": sum(count for _, count in chunks),
+            "context": sum(each.in_cache for each in decodes),
+            "attended": sum(count * (each.in_cache + count / 2) for each, count in chunks),
+        }
+        if slots is not None:
+            passes, computed["context"], computed["attended"] = split(plan, decodes, pass_tokens)
+            computed |= {"passes": tuple((tokens, 1) for tokens in passes), "in_flight": len(running) + len(waiting)}
+        took = seconds(**computed)
         took, idle = took + (wake_s if idle else 0.0), False
         now += took * (math.exp(noise * random.standard_normal()) if noise else 1.0)
         for sequence, count in plan:
@@ -197,8 +230,10 @@ def serve(  # noqa: PLR0912, PLR0915 - one loop, to be read from top to bottom
             if sequence.in_cache == sequence.target:
                 sequence.stamps.append(now)
                 sequence.decoding = True
-        for sequence in [each for each in running if len(each.stamps) == each.output]:
+        for sequence in sorted((each for each in running if len(each.stamps) == each.output), key=lambda each: each.slot):
             running.remove(sequence)
+            if slots is not None:
+                slots.append(sequence.slot)
             cache.release(sequence)
             done.append(sequence)
             if later:

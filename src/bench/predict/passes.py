@@ -4,19 +4,20 @@ Source: llama.cpp's `llama_kv_cache::init_batch` and `llama_batch_allocr::split_
 step falls into passes of at most `--ubatch-size` tokens, in each of which the slots are consecutive and have as many tokens each. By
 `llama_kv_cache::get_n_kv`, all tokens of a pass read as many cells as its longest slot has, in steps of 256.
 
-Which slots are busy depends on who was served before; the passes are those of slots taken at random, in the mean.
+Which slots are busy depends on who was served before. The passes are those of slots taken at random, in the mean, until one step ends
+all requests of a full server: from then on the slots are known.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from bench.predict.state import Limits
 
-__all__ = ["Passes", "cells", "context_read", "passes_of", "prompt_read", "runs"]
+__all__ = ["Neighbours", "Passes", "cells", "context_read", "passes_of", "prompt_read", "runs"]
 
 _CELLS = 256  # of a slot's KV cache are read at a time
 #: (tokens that go through the layers together, how many such passes, in the mean)
@@ -41,12 +42,55 @@ def runs(busy: int, slots: int) -> Passes:
     return tuple((float(size), gaps * math.comb(busy - size + gaps - 2, gaps - 2) / every) for size in range(1, busy + 1))
 
 
-@lru_cache(maxsize=4096)
-def passes_of(limits: Limits, decodes: int, prompts: int, prefill: int) -> Passes:
-    """The passes of a step. Args: prompts: of which `prefill` tokens are computed."""
+class Neighbours:
+    """Which slots requests have, as far as that is known.
+
+    A request gets the slot that has been free for longest; those that one step frees are freed in their order.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._free: deque[int] | None = None  # the longest free first; None while unknown
+        self._of: dict[int, int] = {}  # by request; -1 while unknown
+
+    def take(self, request: int, *, alike: bool = False) -> None:
+        """Args: alike: whether it got its slot for the prompt that is there, so that nobody knows which."""
+        if alike:
+            self._free, self._of = None, dict.fromkeys(self._of, -1)
+        self._of[request] = self._free.popleft() if self._free else -1
+
+    def free(self, requests: Iterable[int]) -> None:
+        """One step ended these."""
+        slots = sorted(self._of.pop(request) for request in requests)
+        if len(slots) == self._slots:
+            self._free = deque(range(self._slots))
+        elif self._free is not None:
+            self._free.extend(slots)
+
+    def beside(self, requests: Iterable[int]) -> tuple[tuple[int, ...], ...] | None:
+        """Those of them that have slots side by side, together; None while that is unknown."""
+        if self._free is None:
+            return None
+        found: list[list[int]] = []
+        last = -2
+        for slot, request in sorted((self._of[request], request) for request in requests):
+            if slot == last + 1:
+                found[-1].append(request)
+            else:
+                found.append([request])
+            last = slot
+        return tuple(map(tuple, found))
+
+
+def passes_of(limits: Limits, decodes: int, prompts: int, prefill: int, sizes: tuple[int, ...] | None = None) -> Passes:
+    """The passes of a step.
+
+    Args:
+        prompts: of which `prefill` tokens are computed. sizes: of the decodes that have slots side by side; None where unknown.
+    """
     if limits.pass_tokens is None:
         return ((float(decodes + prefill), 1.0),)
-    found = list(runs(decodes, limits.sequences))
+    found = list(runs(decodes, limits.sequences)) if sizes is None else [(float(size), 1.0) for size in sizes]
     if prefill:
         groups = sum(number for _, number in runs(max(1, prompts), limits.sequences))
         number = groups * math.ceil(prefill / groups / limits.pass_tokens)
@@ -54,11 +98,14 @@ def passes_of(limits: Limits, decodes: int, prompts: int, prefill: int) -> Passe
     return tuple(found)
 
 
-def context_read(limits: Limits, held: Iterable[int]) -> float:
-    """Tokens of context that the decodes of a step read. Args: held: by each of them, tokens."""
+def context_read(limits: Limits, held: Mapping[int, int], beside: Iterable[tuple[int, ...]] | None = None) -> float:
+    """Tokens of context that the decodes of a step read. Args: held: by each of them, tokens. beside: as of `Neighbours`."""
     if limits.pass_tokens is None:
-        return float(sum(held))
-    return _longest(tuple(sorted(Counter(cells(tokens + 1) for tokens in held).items())), limits.sequences)
+        return float(sum(held.values()))
+    read = {request: cells(tokens + 1) for request, tokens in held.items()}
+    if beside is not None:
+        return float(sum(len(group) * max(read[request] for request in group) for group in beside))
+    return _longest(tuple(sorted(Counter(read.values()).items())), limits.sequences)
 
 
 def prompt_read(limits: Limits, start: int, count: int) -> float:

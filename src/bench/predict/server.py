@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.load.schedule import PlannedRequest
 from bench.predict.noise import Drawn, Noise
-from bench.predict.passes import Passes, cells, context_read, passes_of, prompt_read
+from bench.predict.passes import Neighbours, Passes, cells, context_read, passes_of, prompt_read
 from bench.predict.pool import pool_of
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_time import StepTime
@@ -104,6 +104,7 @@ class ReplayedServer:
         self._normal = Drawn(np.random.default_rng(seed))
         self._state = State(now=now, phases=[0] * limits.block_size)
         self._pool = pool_of(limits)
+        self._neighbours = Neighbours(limits.sequences)
         self._begun: _Begun | None = None
         self._idle = True
         self._ended: list[Request] = []
@@ -186,6 +187,8 @@ class ReplayedServer:
                 self.seen.cached += request.start
                 request.admitted = state.now
                 request.spent.enter("own_prompt", state.now, state.prompts_s)
+            if limits.pass_tokens is not None:
+                self._neighbours.take(request.plan.index, alike=request.start > 0)
             state.running[request.plan.index] = request
             state.prefilling.append(request)
             chunks.append((request, min(request.left, budget)))
@@ -214,6 +217,8 @@ class ReplayedServer:
         self._end_those_that_are_done()
         if begun.chunks:
             self._computed(begun.chunks)
+        if self._limits.pass_tokens is not None:
+            self._neighbours.free([request.plan.index for request in self._ended])
         return self._ended
 
     def _prompts(self, chunks: list[tuple[Request, int]], wake_s: float) -> _Begun:
@@ -301,15 +306,20 @@ class ReplayedServer:
     def _context(self) -> float:
         if self._limits.pass_tokens is None:
             return float(self._state.context)
-        return context_read(self._limits, self._held())
+        held = self._held()
+        return context_read(self._limits, held, self._neighbours.beside(held))
 
-    def _held(self) -> list[int]:
+    def _held(self) -> dict[int, int]:
         """Tokens that each decode holds."""
         state = self._state
-        return [request.base + state.steps for request in state.running.values() if not request.left]
+        return {index: request.base + state.steps for index, request in state.running.items() if not request.left}
 
     def _passes(self, prompts: int, prefill: int) -> Passes | None:
-        return None if self._limits.pass_tokens is None else passes_of(self._limits, self._state.decodes, prompts, prefill)
+        if self._limits.pass_tokens is None:
+            return None
+        beside = self._neighbours.beside(self._held())
+        sizes = None if beside is None else tuple(map(len, beside))
+        return passes_of(self._limits, self._state.decodes, prompts, prefill, sizes)
 
     @property
     def _crowd(self) -> int:
@@ -317,7 +327,7 @@ class ReplayedServer:
 
     def _until_more_is_read(self) -> int:
         """Steps until a slot's context takes more cells."""
-        return min(cells(held + 1) - held for held in self._held())
+        return min(cells(held + 1) - held for held in self._held().values())
 
     def _until_an_end(self) -> int:
         state = self._state

@@ -28,6 +28,7 @@ _MEANS = ("took_s", "prefill", "context", "attended", "passes", "most_tokens", "
 _PART = 0.1  # of the run's median time: below it, no step of its own
 _FEWEST_OF_A_KIND, _LONG = 3, 200  # a kind counts from 3 intervals on for a run of 400 or more, from 2 on for one of 200
 _SMOOTH = 0.3  # weight of "neighbouring parts of the line are of one slope", in relative errors of a class
+_SAME = 3.0  # weight of "a further pass takes as long as the first", in relative errors of the shortest class
 _ROUNDS = 6  # of reweighting
 _HUBER = 1.5  # robust standard deviations, from which on a class counts by its distance instead of its square
 _ASSUMED_RUN_NOISE = 0.03  # standard deviation of ln time between runs, with the weight of so many runs more:
@@ -317,7 +318,7 @@ def _smoothing(columns: int, slopes: int, classes: pl.DataFrame, knots: Sequence
         near = took[np.argmin(np.abs(np.log(tokens / knot)))]
         rows[i, 3 + i], rows[i, 4 + i] = _SMOOTH * knot / near, -_SMOOTH * knot / near
     if (classes["passes"] > classes["steps"]).any():  # until runs tell more, a further pass takes what the first does
-        rows[-1, 1], rows[-1, -2] = _SMOOTH / np.median(took), -_SMOOTH / np.median(took)
+        rows[-1, 1], rows[-1, -2] = _SAME / took.min(), -_SAME / took.min()
     return rows
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from bench.predict.passes import context_read, passes_of, prompt_read
+from bench.predict.passes import Neighbours, context_read, passes_of, prompt_read
 from bench.predict.state import Limits
 
 __all__ = ["INTERVAL_SCHEMA", "intervals"]
@@ -44,13 +44,17 @@ class _Prompt:
 
     Attributes:
         sent: when (s). tokens: of it. done: those that are computed, or that a cache served. parted: whether a part of it was computed
-            in a step before the one that gave its first token.
+            in a step before the one that gave its first token. served: tokens, by a cache.
     """
 
     sent: float
     tokens: int
     done: int
     parted: bool = False
+    served: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.served = self.done
 
     @property
     def left(self) -> int:
@@ -116,6 +120,7 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
     rows = [_row(groups[i - 1] if i else None, group, prompts, limits) for i, group in enumerate(groups)]
     _compute(rows, groups, prompts, limits)
     if limits.pass_tokens is not None:
+        _split(rows, groups, prompts, limits)
         _count_in_flight(rows, sorted(requests["sent_s"].drop_nulls()), sorted(requests["end_s"].drop_nulls()))
     for i in range(3, len(groups)):
         _bound_path(rows[i - 1 : i + 1], groups[i - 3 : i + 1], prompts, limits)
@@ -167,7 +172,7 @@ def _row(before: _Group | None, group: _Group, prompts: list[_Prompt], limits: L
         "decodes": len(decoding),
         "firsts": len(group.tokens) - len(decoding),
         "prefill": 0,
-        "context": context_read(limits, [prompts[request].tokens + group.tokens[request] - 1 for request in decoding]),
+        "context": context_read(limits, _held(group, decoding, prompts)),
         "attended": 0.0,
         "pass_tokens": [],
         "passes": [],
@@ -228,11 +233,28 @@ def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], lim
                 spent += left
         row["prefill"] = spent
         steps = int(row["steps"])
-        if limits.pass_tokens is None:
-            row["pass_tokens"], row["passes"] = [(int(row["decodes"]) + spent) / steps], [float(steps)]
-        else:
-            found = passes_of(limits, int(row["decodes"]), int(row["firsts"]), -(-spent // steps))
-            row["pass_tokens"], row["passes"] = [tokens for tokens, _ in found], [steps * number for _, number in found]
+        row["pass_tokens"], row["passes"] = [(int(row["decodes"]) + spent) / steps], [float(steps)]
+
+
+def _held(group: _Group, decoding: list[int], prompts: list[_Prompt]) -> dict[int, int]:
+    """Tokens that each decode of a group holds."""
+    return {request: prompts[request].tokens + group.tokens[request] - 1 for request in decoding}
+
+
+def _split(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits) -> None:
+    """Enter the passes that the steps of slots fall into, and what their decodes read."""
+    neighbours = Neighbours(limits.sequences)
+    last = {request: i for i, group in enumerate(groups) for request in group.tokens}
+    for i, (row, group) in enumerate(zip(rows, groups, strict=True)):
+        for request in sorted(group.firsts):
+            neighbours.take(request, alike=prompts[request].served > 0)
+        decoding = [request for request, number in group.tokens.items() if number and request not in group.again]
+        beside, steps = neighbours.beside(decoding), int(row["steps"])
+        sizes = None if beside is None else tuple(map(len, beside))
+        found = passes_of(limits, len(decoding), int(row["firsts"]), -(-int(row["prefill"]) // steps), sizes)
+        row["pass_tokens"], row["passes"] = [tokens for tokens, _ in found], [steps * number for _, number in found]
+        row["context"] = context_read(limits, _held(group, decoding, prompts), beside)
+        neighbours.free([request for request in group.tokens if last[request] == i])
 
 
 def _count_in_flight(rows: list[_Row], sent: list[float], ended: list[float]) -> None:
