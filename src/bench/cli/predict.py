@@ -38,6 +38,7 @@ _EXTRAPOLATED = (
     "and the intervals do not hold what that leaves open."
 )
 _KEEPS_UP = 0.95  # of a rate: a server that answers fewer is left behind
+_WIDE = 4.0  # times its lower end: a cost that runs hardly tell from others
 _CLOSED_REQUESTS, _OPEN_REQUESTS = 20, 1000  # of a level's requests in flight; of a rate
 
 
@@ -224,7 +225,10 @@ def _print(
     asked: int,
 ) -> None:
     """Args: changed: what a what-if changes. asked: requests that come for each that a rate counts; 0 where no rate is asked for."""
-    print_table(parameter_rows(described("", model)), head=False)
+    record = described("", model)
+    print_table(parameter_rows(record), head=False)
+    if any(cost.value and cost.high > _WIDE * cost.low for cost in record.parameters.values()):
+        print("\nCosts with wide intervals came together in these runs, so that only their sum is known well; predictions use the sum.")
     if changed:
         print(f"\nWhat if: {', '.join(changed)}.")
     given = {level: found for level, found in predictions.items() if not found.doubts}
