@@ -94,6 +94,20 @@ def test_slots_are_known_once_a_step_has_ended_all():
     assert known.beside([3, 5, 7]) is None
 
 
+def test_more_requests_than_slots_make_slots_unknown():
+    """Stamps of a step that came late show them."""
+    known = Neighbours(2)
+    known.take(0)
+    known.take(1)
+    known.free([0, 1])
+    for request in (2, 3, 4):
+        known.take(request)
+    assert known.beside([2, 3, 4]) is None
+    known.free([2, 3])
+    assert known.beside([4]) is None
+    known.free([4])
+
+
 @pytest.mark.parametrize(("held", "requests"), [(2, 80), (5, 120), (8, 150), (12, 150), (20, 150)])
 def test_the_replay_takes_as_long_as_the_naive_engine_in_the_mean(held, requests):
     """Over the orders in which slots may have been left: within 3 %."""

@@ -55,14 +55,14 @@ class Neighbours:
 
     def take(self, request: int, *, alike: bool = False) -> None:
         """Args: alike: whether it got its slot for the prompt that is there, so that nobody knows which."""
-        if alike:
+        if alike or not self._free:  # stamps may show more requests than there are slots
             self._free, self._of = None, dict.fromkeys(self._of, -1)
         self._of[request] = self._free.popleft() if self._free else -1
 
     def free(self, requests: Iterable[int]) -> None:
         """One step ended these."""
         slots = sorted(self._of.pop(request) for request in requests)
-        if len(slots) == self._slots:
+        if len(slots) == self._slots and not self._of:
             self._free = deque(range(self._slots))
         elif self._free is not None:
             self._free.extend(slots)
@@ -72,7 +72,7 @@ class Neighbours:
         if self._free is None:
             return None
         found: list[list[int]] = []
-        last = -2
+        last = -math.inf
         for slot, request in sorted((self._of[request], request) for request in requests):
             if slot == last + 1:
                 found[-1].append(request)
