@@ -228,7 +228,9 @@ def _print(
     record = described("", model)
     print_table(parameter_rows(record), head=False)
     if any(cost.value and cost.high > _WIDE * cost.low for cost in record.parameters.values()):
-        print("\nCosts with wide intervals came together in these runs, so that only their sum is known well; predictions use the sum.")
+        print(
+            "\nCosts with wide intervals came together in these runs, so that only their sum is known well; predictions use the sum."
+        )
     if changed:
         print(f"\nWhat if: {', '.join(changed)}.")
     given = {level: found for level, found in predictions.items() if not found.doubts}
