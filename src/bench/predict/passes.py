@@ -83,15 +83,13 @@ class Neighbours:
 
 
 def passes_of(limits: Limits, decodes: int, prompts: int, prefill: int, sizes: tuple[int, ...] | None = None) -> Passes:
-    """The passes of a step.
+    """The passes that a step of slots falls into.
 
     Args:
         prompts: of which `prefill` tokens are computed. sizes: of the decodes that have slots side by side; None where unknown.
     """
-    if limits.pass_tokens is None:
-        return ((float(decodes + prefill), 1.0),)
     found = list(runs(decodes, limits.sequences)) if sizes is None else [(float(size), 1.0) for size in sizes]
-    if prefill:
+    if prefill and limits.pass_tokens is not None:
         groups = sum(number for _, number in runs(max(1, prompts), limits.sequences))
         number = groups * math.ceil(prefill / groups / limits.pass_tokens)
         found.append((prefill / number, number))
@@ -99,9 +97,7 @@ def passes_of(limits: Limits, decodes: int, prompts: int, prefill: int, sizes: t
 
 
 def context_read(limits: Limits, held: Mapping[int, int], beside: Iterable[tuple[int, ...]] | None = None) -> float:
-    """Tokens of context that the decodes of a step read. Args: held: by each of them, tokens. beside: as of `Neighbours`."""
-    if limits.pass_tokens is None:
-        return float(sum(held.values()))
+    """Tokens of context that the decodes of a step of slots read. Args: held: by each of them, tokens. beside: as of `Neighbours`."""
     read = {request: cells(tokens + 1) for request, tokens in held.items()}
     if beside is not None:
         return float(sum(len(group) * max(read[request] for request in group) for group in beside))

@@ -12,9 +12,10 @@ import numpy as np
 
 from bench.load.schedule import PlannedRequest
 from bench.predict.noise import Drawn, Noise
-from bench.predict.passes import Neighbours, Passes, cells, context_read, passes_of, prompt_read
+from bench.predict.passes import prompt_read
 from bench.predict.pool import pool_of
 from bench.predict.state import Limits, Request, State
+from bench.predict.step_cost import cost_of
 from bench.predict.step_time import StepTime
 
 __all__ = ["ReplayedServer", "Seen"]
@@ -100,11 +101,11 @@ class ReplayedServer:
         wake_s: float = 0.0,
     ) -> None:
         """Args: now: its clock (s). wake_s: what a step takes longer that finds it idle."""
-        self._limits, self._step, self._noise, self._wake_s = limits, step, noise or Noise(), wake_s
+        self._limits, self._noise, self._wake_s = limits, noise or Noise(), wake_s
         self._normal = Drawn(np.random.default_rng(seed))
         self._state = State(now=now, phases=[0] * limits.block_size)
         self._pool = pool_of(limits)
-        self._neighbours = Neighbours(limits.sequences)
+        self._cost = cost_of(limits, step)
         self._begun: _Begun | None = None
         self._idle = True
         self._ended: list[Request] = []
@@ -187,8 +188,7 @@ class ReplayedServer:
                 self.seen.cached += request.start
                 request.admitted = state.now
                 request.spent.enter("own_prompt", state.now, state.prompts_s)
-            if limits.pass_tokens is not None:
-                self._neighbours.take(request.plan.index, alike=request.start > 0)
+            self._cost.take(request)
             state.running[request.plan.index] = request
             state.prefilling.append(request)
             chunks.append((request, min(request.left, budget)))
@@ -217,8 +217,7 @@ class ReplayedServer:
         self._end_those_that_are_done()
         if begun.chunks:
             self._computed(begun.chunks)
-        if self._limits.pass_tokens is not None:
-            self._neighbours.free([request.plan.index for request in self._ended])
+        self._cost.free(self._ended)
         return self._ended
 
     def _prompts(self, chunks: list[tuple[Request, int]], wake_s: float) -> _Begun:
@@ -227,15 +226,7 @@ class ReplayedServer:
         attended = sum(prompt_read(self._limits, request.start, tokens) for request, tokens in chunks)
         firsts = sum(tokens == request.left for request, tokens in chunks)
         self.seen.tokens = max(self.seen.tokens, state.decodes + prefill)
-        seconds = wake_s + self._step.seconds(
-            decodes=state.decodes,
-            firsts=firsts,
-            prefill=prefill,
-            context=self._context(),
-            attended=attended,
-            passes=self._passes(firsts, prefill),
-            in_flight=self._crowd,
-        )
+        seconds = wake_s + self._cost.seconds(state, firsts=firsts, prefill=prefill, attended=attended)
         return _Begun(state.now, 1, seconds, *self._noise_of(seconds), chunks=tuple(chunks))
 
     def _computed(self, chunks: tuple[tuple[Request, int], ...]) -> None:
@@ -257,7 +248,7 @@ class ReplayedServer:
         """What prompts added to a step, to each by its tokens."""
         state, bare = self._state, 0.0
         if state.decodes:
-            bare = self._bare()
+            bare = self._cost.seconds(state)
         added = begun.took * max(0.0, 1 - bare / begun.seconds) if begun.seconds else 0.0
         state.prompts_s += added
         prefill = sum(tokens for _, tokens in begun.chunks)
@@ -284,50 +275,11 @@ class ReplayedServer:
         steps = self._until_an_end()
         if self._limits.blocks is not None:
             steps = min(steps, self._until_a_block_is_missing())
-        base, slope = self._bare(), self._step.context_s * state.decodes
-        if self._limits.pass_tokens is not None:
-            steps, slope = min(steps, self._until_more_is_read()), 0.0
+        steps = self._cost.alike(state, steps)
+        base, slope = self._cost.seconds(state), self._cost.slope(state)
         self.seen.tokens = max(self.seen.tokens, state.decodes)
         seconds = _seconds(steps, base, slope)
         return _Begun(state.now, steps, seconds, *self._noise_of(seconds), base, slope)
-
-    def _bare(self) -> float:
-        """Seconds of a step without prompts."""
-        return self._step.seconds(
-            decodes=self._state.decodes,
-            firsts=0,
-            prefill=0,
-            context=self._context(),
-            attended=0.0,
-            passes=self._passes(0, 0),
-            in_flight=self._crowd,
-        )
-
-    def _context(self) -> float:
-        if self._limits.pass_tokens is None:
-            return float(self._state.context)
-        held = self._held()
-        return context_read(self._limits, held, self._neighbours.beside(held))
-
-    def _held(self) -> dict[int, int]:
-        """Tokens that each decode holds."""
-        state = self._state
-        return {index: request.base + state.steps for index, request in state.running.items() if not request.left}
-
-    def _passes(self, prompts: int, prefill: int) -> Passes | None:
-        if self._limits.pass_tokens is None:
-            return None
-        beside = self._neighbours.beside(self._held())
-        sizes = None if beside is None else tuple(map(len, beside))
-        return passes_of(self._limits, self._state.decodes, prompts, prefill, sizes)
-
-    @property
-    def _crowd(self) -> int:
-        return 0 if self._limits.pass_tokens is None else self.in_flight
-
-    def _until_more_is_read(self) -> int:
-        """Steps until a slot's context takes more cells."""
-        return min(cells(held + 1) - held for held in self._held().values())
 
     def _until_an_end(self) -> int:
         state = self._state

@@ -117,7 +117,7 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
     groups = _groups(stamps["request"].to_list(), stamps["time"].to_list(), short or 0.0)
     served = ok["cached_tokens"].fill_null(0).to_list()
     prompts = [_Prompt(*row) for row in zip(ok["sent_s"].to_list(), ok["prompt_tokens"].to_list(), served, strict=True)]
-    rows = [_row(groups[i - 1] if i else None, group, prompts, limits) for i, group in enumerate(groups)]
+    rows = [_row(groups[i - 1] if i else None, group, prompts) for i, group in enumerate(groups)]
     _compute(rows, groups, prompts, limits)
     if limits.pass_tokens is not None:
         _split(rows, groups, prompts, limits)
@@ -156,7 +156,7 @@ def _whole(groups: list[_Group]) -> list[_Group]:
     return found
 
 
-def _row(before: _Group | None, group: _Group, prompts: list[_Prompt], limits: Limits) -> _Row:
+def _row(before: _Group | None, group: _Group, prompts: list[_Prompt]) -> _Row:
     """An interval without its prompts' tokens."""
     firsts = group.firsts
     goes_on = before is not None and any(request in before.tokens for request in group.tokens)
@@ -172,7 +172,7 @@ def _row(before: _Group | None, group: _Group, prompts: list[_Prompt], limits: L
         "decodes": len(decoding),
         "firsts": len(group.tokens) - len(decoding),
         "prefill": 0,
-        "context": context_read(limits, _held(group, decoding, prompts)),
+        "context": float(sum(_held(group, decoding, prompts).values())),
         "attended": 0.0,
         "pass_tokens": [],
         "passes": [],

@@ -1,0 +1,82 @@
+"""What the next steps of a replayed server take, by what it has at that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bench.predict.passes import Neighbours, cells, context_read, passes_of
+from bench.predict.state import Limits, Request, State
+from bench.predict.step_time import StepTime
+
+__all__ = ["StepCost", "cost_of"]
+
+
+class StepCost:
+    """Of a server whose steps are computed as a whole."""
+
+    def __init__(self, limits: Limits, step: StepTime) -> None:
+        self._limits, self._step = limits, step
+
+    def take(self, request: Request) -> None:
+        """A request is admitted."""
+
+    def free(self, requests: Iterable[Request]) -> None:
+        """One step ended these."""
+
+    def seconds(self, state: State, *, firsts: int = 0, prefill: int = 0, attended: float = 0.0) -> float:
+        """Of one step. Args: firsts: prompts that end in it. prefill: tokens of prompts. attended: what these read."""
+        return self._step.seconds(
+            decodes=state.decodes, firsts=firsts, prefill=prefill, context=state.context, attended=attended
+        )
+
+    def slope(self, state: State) -> float:
+        """By how much longer each further step without prompts is (s)."""
+        return self._step.context_s * state.decodes
+
+    def alike(self, state: State, steps: int) -> int:  # noqa: ARG002 - slots need it
+        """How many of so many steps without prompts take what `seconds` and `slope` say."""
+        return steps
+
+
+class _SlotCost(StepCost):
+    """Of slots, whose steps fall into passes."""
+
+    def __init__(self, limits: Limits, step: StepTime) -> None:
+        super().__init__(limits, step)
+        self._neighbours = Neighbours(limits.sequences)
+
+    def take(self, request: Request) -> None:
+        self._neighbours.take(request.plan.index, alike=request.start > 0)
+
+    def free(self, requests: Iterable[Request]) -> None:
+        self._neighbours.free([request.plan.index for request in requests])
+
+    def seconds(self, state: State, *, firsts: int = 0, prefill: int = 0, attended: float = 0.0) -> float:
+        held = _held(state)
+        beside = self._neighbours.beside(held)
+        sizes = None if beside is None else tuple(map(len, beside))
+        return self._step.seconds(
+            decodes=state.decodes,
+            firsts=firsts,
+            prefill=prefill,
+            context=context_read(self._limits, held, beside),
+            attended=attended,
+            passes=passes_of(self._limits, state.decodes, firsts, prefill, sizes),
+            in_flight=len(state.running) + len(state.waiting),
+        )
+
+    def slope(self, state: State) -> float:  # noqa: ARG002 - a step reads whole cells
+        return 0.0
+
+    def alike(self, state: State, steps: int) -> int:
+        return min(steps, *(cells(held + 1) - held for held in _held(state).values()))
+
+
+def cost_of(limits: Limits, step: StepTime) -> StepCost:
+    """What a server with such limits and step times takes."""
+    return StepCost(limits, step) if limits.pass_tokens is None else _SlotCost(limits, step)
+
+
+def _held(state: State) -> dict[int, int]:
+    """Tokens that each decode holds."""
+    return {index: request.base + state.steps for index, request in state.running.items() if not request.left}
