@@ -127,7 +127,7 @@ def split(plan, decodes, most):
     while any(left.values()):
         together = []
         for slot in order:
-            if left[slot] and (not together or slot == together[-1] + 1):
+            if left[slot] and len(together) < most and (not together or slot == together[-1] + 1):
                 together.append(slot)
         each = max(1, min(*(left[slot] for slot in together), most // len(together)))
         for slot in together:

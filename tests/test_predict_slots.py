@@ -3,17 +3,19 @@
 from itertools import combinations
 
 import numpy as np
+import polars as pl
 import pytest
-from benchmarks.naive_engine import TURNAROUND_S, serve
+from benchmarks.naive_engine import TURNAROUND_S, Sequence, serve, split
 
 from bench.load.schedule import PlannedRequest
 from bench.predict.calibrate import MeasuredRun, calibrate, parameters
 from bench.predict.judge import measured
-from bench.predict.passes import Neighbours, cells, context_read, runs
+from bench.predict.passes import Neighbours, cells, context_read, passes_of, prompt_read, runs
 from bench.predict.predict import predict
 from bench.predict.replay import replay
 from bench.predict.state import Limits
 from bench.predict.step_time import StepTime
+from bench.predict.steps import intervals
 
 SLOTS = 12
 LIMITS = Limits(tokens=2048, sequences=SLOTS, blocks=None, block_size=1024, pass_tokens=512)
@@ -77,8 +79,76 @@ def test_a_pass_reads_as_many_cells_as_its_longest_slot(held):
     assert context_read(limits, dict(enumerate(held))) == pytest.approx(np.mean(seen), rel=0.02)
 
 
+@pytest.mark.parametrize(("start", "count"), [(0, 10), (0, 512), (0, 700), (0, 2048), (300, 1500)])
+def test_a_prompt_reads_the_cells_of_each_of_its_passes(start, count):
+    prompt = Sequence(0, start + count, 1, 0.0, in_cache=start, slot=0)
+    passes, _, attended = split([(prompt, count)], [], LIMITS.pass_tokens)
+    assert prompt_read(LIMITS, start, count) == attended
+    assert sum(number for _, number in passes_of(LIMITS, 0, 1, count)) == len(passes)
+
+
+@pytest.mark.parametrize("most", [1, 3, 4, 8, 512])
+def test_a_pass_holds_no_more_slots_than_tokens(most):
+    """Five decodes side by side and two more, and then any seven of eight."""
+    limits, held = Limits(2048, 8, None, pass_tokens=most), [600, 10, 20, 300, 5, 5, 900]
+    known = Neighbours(limits)
+    for request in range(8):
+        known.take(request)
+    known.free(range(8))
+    for request in range(8):
+        known.take(request)
+
+    def truth(slots):
+        decodes = [Sequence(slot, tokens, 9, 0.0, in_cache=tokens, slot=slot) for slot, tokens in zip(slots, held, strict=True)]
+        passes, context, _ = split([(each, 1) for each in decodes], decodes, most)
+        return sorted(passes), context
+
+    slots = [0, 1, 2, 3, 4, 6, 7]
+    beside = known.beside(slots)
+    found = passes_of(limits, 7, 0, 0, (beside, ()))
+    assert (sorted(size for size, _ in found), context_read(limits, dict(zip(slots, held, strict=True)), beside)) == truth(
+        slots
+    )
+    every = [len(truth(chosen)[0]) for chosen in combinations(range(8), 7)]
+    assert sum(number for _, number in passes_of(limits, 7, 0, 0)) == pytest.approx(np.mean(every))
+
+
+def test_prompts_that_have_slots_side_by_side_share_a_pass():
+    prompts = [Sequence(slot, 10, 1, 0.0, slot=slot) for slot in range(8)]
+    passes, _, _ = split([(each, 10) for each in prompts], [], LIMITS.pass_tokens)
+    assert passes_of(LIMITS, 0, 8, 80, ((), (tuple(range(8)),))) == tuple((each, 1.0) for each in passes)
+
+
+def test_a_step_of_nothing_is_one_pass():
+    assert passes_of(LIMITS, 0, 0, 0) == ((0.0, 1.0),)
+
+
+def test_requests_are_in_flight_until_their_last_token():
+    """Twelve and twelve: `end_s` comes after the stamp with which the next twelve begin. Ends that nobody knows do not count."""
+    table = run_of(drawn(24, fixed=(128, 64))).requests.with_columns(end_s=pl.col("end_s") + 0.003)
+    steps = intervals(table, LIMITS)
+    assert steps["in_flight"].to_list()[1:] == [24] * 63 + [12] * 64
+    lost = table.with_columns(
+        end_s=pl.when(pl.col("index") > 0).then("end_s"),
+        token_times_s=pl.when(pl.col("index") > 0).then("token_times_s"),
+        outcome=pl.when(pl.col("index") > 0).then("outcome").otherwise(pl.lit("aborted")),
+    )
+    assert intervals(lost, LIMITS)["in_flight"].max() == 23
+
+
+def test_slots_are_unknown_where_requests_failed():
+    """They held slots, too. Twelve, twelve, and then six that have slots side by side, or may have any."""
+    table, six = run_of(drawn(30, fixed=(128, 64))).requests, pl.col("decodes") == 6
+    failed = table.tail(1).with_columns(
+        pl.col("index") + 1, outcome=pl.lit("error"), token_times_s=pl.lit([], pl.List(pl.Float64))
+    )
+    for requests, passes in ((table, 1.0), (pl.concat([table, failed]), sum(number for _, number in runs(6, SLOTS)))):
+        found = intervals(requests, LIMITS).filter(six)["passes"].list.sum().to_list()
+        assert found == pytest.approx([passes] * 63)
+
+
 def test_slots_are_known_once_a_step_has_ended_all():
-    known = Neighbours(3)
+    known = Neighbours(Limits(2048, 3, None, pass_tokens=512))
     for request in (0, 1, 2):
         known.take(request)
     assert known.beside([0, 1]) is None
@@ -96,7 +166,7 @@ def test_slots_are_known_once_a_step_has_ended_all():
 
 def test_more_requests_than_slots_make_slots_unknown():
     """Stamps of a step that came late show them."""
-    known = Neighbours(2)
+    known = Neighbours(Limits(2048, 2, None, pass_tokens=512))
     known.take(0)
     known.take(1)
     known.free([0, 1])

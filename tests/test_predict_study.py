@@ -127,6 +127,10 @@ def test_a_server_without_a_model_says_why(tmp_path, summary, runs):
             {"argv": ("serve",)},
             "a GPU's default for --max-num-batched-tokens is not known here; name it under the deployment's flags",
         ),
+        (
+            {"kind": "llama.cpp", "argv": ("llama-server", "--kv-unified")},
+            "its slots share one KV cache (--kv-unified); only slots with a KV cache each are modelled",
+        ),
     ],
 )
 def test_a_scheduler_whose_limits_are_not_known_is_not_replayed(launched, why):
@@ -143,6 +147,14 @@ def test_the_tokens_of_a_step_come_from_the_flag_else_the_log_else_the_rule_of_a
         found = limits_of(records.launch(**launched, argv=argv), records.facts(step_tokens=logged))
         assert found.tokens == tokens
     assert limits_of(records.launch(max_num_seqs=32, argv=none), records.facts(step_tokens=8192)).tokens == 8192  # a GPU
+
+
+@pytest.mark.parametrize(
+    "argv", [("taskset 1 llama-server -b 1024 -ub 256",), ("llama-server", "--batch-size=1024", "--ubatch-size", "256")]
+)
+def test_the_tokens_of_a_pass_come_from_the_flag(argv):
+    found = limits_of(records.launch(kind="llama.cpp", max_num_seqs=12, device="cpu", argv=argv), records.facts())
+    assert (found.tokens, found.pass_tokens) == (1024, 256)
 
 
 @pytest.mark.parametrize("outputs", [(30, 31), (1, 2)])

@@ -39,6 +39,7 @@ _EXTRAPOLATED = (
 )
 _KEEPS_UP = 0.95  # of a rate: a server that answers fewer is left behind
 _WIDE = 4.0  # times its lower end: a cost that runs hardly tell from others
+_OWN = {"idle_s", "path_s"}  # costs that no other of a step can stand in for
 _CLOSED_REQUESTS, _OPEN_REQUESTS = 20, 1000  # of a level's requests in flight; of a rate
 
 
@@ -227,7 +228,7 @@ def _print(
     """Args: changed: what a what-if changes. asked: requests that come for each that a rate counts; 0 where no rate is asked for."""
     record = described("", model)
     print_table(parameter_rows(record), head=False)
-    if any(cost.value and cost.high > _WIDE * cost.low for cost in record.parameters.values()):
+    if any(cost.value and cost.high > _WIDE * cost.low for name, cost in record.parameters.items() if name not in _OWN):
         print(
             "\nCosts with wide intervals came together in these runs, so that only their sum is known well; predictions use the sum."
         )

@@ -23,7 +23,8 @@ __all__ = ["Calibrated", "MeasuredRun", "calibrate", "elsewhere", "limits_of", "
 
 _TOKENS = 2048  # of a step where neither command line nor log says: both engines' default on a CPU, vLLM's for each worker
 _PASS_TOKENS = 512  # llama.cpp's default for `--ubatch-size`
-_FLAGS = {"vllm": "--max-num-batched-tokens", "llama.cpp": "--batch-size"}
+_FLAGS = {"vllm": ("--max-num-batched-tokens",), "llama.cpp": ("--batch-size", "-b")}
+_ONE_CACHE = {"--kv-unified", "-kvu"}  # of all of llama.cpp's slots
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,14 @@ def limits_of(launch: Launch, facts: DeploymentFacts) -> Limits:
         raise BenchError("it was not started here, so its scheduler's limits are not known")
     if (launch.data_parallel or 1) > 1:
         raise BenchError(f"its {launch.data_parallel} engines (data_parallel) share the load; only a single one is modelled")
-    tokens = _flag(launch.argv, _FLAGS[launch.kind]) or facts.step_tokens
+    words = _words(launch.argv)
+    if launch.kind == "llama.cpp" and _ONE_CACHE & set(words):
+        raise BenchError("its slots share one KV cache (--kv-unified); only slots with a KV cache each are modelled")
+    tokens = _flag(words, *_FLAGS[launch.kind]) or facts.step_tokens
     if tokens is None and launch.device != "cpu":
-        raise BenchError(f"a GPU's default for {_FLAGS[launch.kind]} is not known here; name it under the deployment's flags")
+        raise BenchError(
+            f"a GPU's default for {_FLAGS[launch.kind][0]} is not known here; name it under the deployment's flags"
+        )
     slots = launch.kind == "llama.cpp"
     workers = (launch.tensor_parallel or 1) * (launch.pipeline_parallel or 1) if launch.kind == "vllm" else 1
     blocks = None if launch.settings.slots or facts.kv_blocks is None else facts.kv_blocks
@@ -96,15 +102,20 @@ def limits_of(launch: Launch, facts: DeploymentFacts) -> Limits:
         blocks=blocks,
         block_size=facts.block_size or 1,
         cached=bool(facts.prefix_caching),
-        pass_tokens=(_flag(launch.argv, "--ubatch-size") or _PASS_TOKENS) if slots else None,
+        pass_tokens=(_flag(words, "--ubatch-size", "-ub") or _PASS_TOKENS) if slots else None,
     )
 
 
-def _flag(argv: Sequence[str], name: str) -> int | None:
-    words = [word for text in argv for word in (shlex.split(text) if " " in text else [text])]
+def _words(argv: Sequence[str]) -> list[str]:
+    """Of a command line, also of those that one of its words holds."""
+    return [word for text in argv for word in (shlex.split(text) if " " in text else [text])]
+
+
+def _flag(words: Sequence[str], *names: str) -> int | None:
     for word, after in zip(words, [*words[1:], ""], strict=True):
-        text = after if word == name else word.removeprefix(f"{name}=") if word.startswith(f"{name}=") else ""
-        if text.isdigit():
+        name, _, value = word.partition("=")
+        text = value or after
+        if name in names and text.isdigit():
             return int(text)
     return None
 

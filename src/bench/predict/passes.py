@@ -6,6 +6,9 @@ step falls into passes of at most `--ubatch-size` tokens, in each of which the s
 
 Which slots are busy depends on who was served before. The passes are those of slots taken at random, in the mean, until one step ends
 all requests of a full server: from then on the slots are known.
+
+Two simplifications: prompts have passes of their own, where the engine computes a prompt's first token with the decodes beside it; and
+the prompts of a step count as equally long.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ from functools import lru_cache
 
 from bench.predict.state import Limits
 
-__all__ = ["Neighbours", "Passes", "cells", "context_read", "passes_of", "prompt_read", "runs"]
+__all__ = ["Groups", "Neighbours", "Passes", "cells", "context_read", "passes_of", "prompt_read", "runs"]
 
 _CELLS = 256  # of a slot's KV cache are read at a time
 #: (tokens that go through the layers together, how many such passes, in the mean)
 Passes = tuple[tuple[float, float], ...]
+#: Requests that have slots side by side, together.
+Groups = tuple[tuple[int, ...], ...]
 
 
 def cells(tokens: int) -> int:
@@ -30,16 +35,31 @@ def cells(tokens: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def runs(busy: int, slots: int) -> Passes:
+def runs(busy: int, slots: int, most: int | None = None) -> Passes:
     """Runs of neighbouring busy slots: (slots of a run, how many there are in the mean), where any `busy` of `slots` are.
 
     Source: the gaps between the idle slots are a random composition of `busy` into `slots` - `busy` + 1 parts.
+
+    Args:
+        most: slots of a run, beyond which it is divided.
     """
     gaps = slots - busy + 1
     if busy == 0 or gaps <= 1:
-        return ((float(busy), 1.0),) if busy else ()
-    every = math.comb(busy + gaps - 1, gaps - 1)
-    return tuple((float(size), gaps * math.comb(busy - size + gaps - 2, gaps - 2) / every) for size in range(1, busy + 1))
+        found = {busy: 1.0} if busy else {}
+    else:
+        every = math.comb(busy + gaps - 1, gaps - 1)
+        found = {size: gaps * math.comb(busy - size + gaps - 2, gaps - 2) / every for size in range(1, busy + 1)}
+    divided: dict[int, float] = {}
+    for size, number in found.items():
+        for part in _parts(size, most):
+            divided[part] = divided.get(part, 0.0) + number
+    return tuple((float(size), number) for size, number in sorted(divided.items()))
+
+
+def _parts(count: int, most: int | None) -> list[int]:
+    """A count in parts of at most so many."""
+    each = most or max(count, 1)
+    return [min(each, count - i) for i in range(0, count, each)]
 
 
 class Neighbours:
@@ -48,8 +68,8 @@ class Neighbours:
     A request gets the slot that has been free for longest; those that one step frees are freed in their order.
     """
 
-    def __init__(self, slots: int) -> None:
-        self._slots = slots
+    def __init__(self, limits: Limits) -> None:
+        self._slots, self._most = limits.sequences, limits.pass_tokens or limits.sequences
         self._free: deque[int] | None = None  # the longest free first; None while unknown
         self._of: dict[int, int] = {}  # by request; -1 while unknown
 
@@ -67,14 +87,14 @@ class Neighbours:
         elif self._free is not None:
             self._free.extend(slots)
 
-    def beside(self, requests: Iterable[int]) -> tuple[tuple[int, ...], ...] | None:
-        """Those of them that have slots side by side, together; None while that is unknown."""
+    def beside(self, requests: Iterable[int]) -> Groups | None:
+        """Those of them that have slots side by side, together, as far as they fit into a pass; None while that is unknown."""
         if self._free is None:
             return None
         found: list[list[int]] = []
         last = -math.inf
         for slot, request in sorted((self._of[request], request) for request in requests):
-            if slot == last + 1:
+            if slot == last + 1 and len(found[-1]) < self._most:
                 found[-1].append(request)
             else:
                 found.append([request])
@@ -82,38 +102,52 @@ class Neighbours:
         return tuple(map(tuple, found))
 
 
-def passes_of(limits: Limits, decodes: int, prompts: int, prefill: int, sizes: tuple[int, ...] | None = None) -> Passes:
-    """The passes that a step of slots falls into.
+def passes_of(limits: Limits, decodes: int, prompts: int, prefill: int, beside: tuple[Groups, Groups] | None = None) -> Passes:
+    """The passes that a step of slots falls into; a single one of no tokens where nothing is computed.
 
     Args:
-        prompts: of which `prefill` tokens are computed. sizes: of the decodes that have slots side by side; None where unknown.
+        prompts: of which `prefill` tokens are computed. beside: as of `Neighbours`, of the decodes and of the prompts.
     """
-    found = list(runs(decodes, limits.sequences)) if sizes is None else [(float(size), 1.0) for size in sizes]
+    if beside is None:
+        found = list(runs(decodes, limits.sequences, limits.pass_tokens))
+        groups = sum(number for _, number in runs(prompts, limits.sequences))
+    else:
+        found = [(float(len(group)), 1.0) for group in beside[0]]
+        groups = float(len(beside[1]))
     if prefill and limits.pass_tokens is not None:
-        groups = sum(number for _, number in runs(max(1, prompts), limits.sequences))
-        number = groups * math.ceil(prefill / groups / limits.pass_tokens)
+        number = max(groups, 1.0) * math.ceil(prefill / max(groups, 1.0) / limits.pass_tokens)
         found.append((prefill / number, number))
-    return tuple(found)
+    return tuple(found) or ((0.0, 1.0),)
 
 
-def context_read(limits: Limits, held: Mapping[int, int], beside: Iterable[tuple[int, ...]] | None = None) -> float:
+def context_read(limits: Limits, held: Mapping[int, int], beside: Groups | None = None) -> float:
     """Tokens of context that the decodes of a step of slots read. Args: held: by each of them, tokens. beside: as of `Neighbours`."""
     read = {request: cells(tokens + 1) for request, tokens in held.items()}
     if beside is not None:
         return float(sum(len(group) * max(read[request] for request in group) for group in beside))
-    return _longest(tuple(sorted(Counter(read.values()).items())), limits.sequences)
+    return _longest(tuple(sorted(Counter(read.values()).items())), limits.sequences, limits.pass_tokens)
 
 
 def prompt_read(limits: Limits, start: int, count: int) -> float:
     """Tokens of context that so many tokens of a prompt read. Args: start: tokens before them."""
-    return count * (start + count / 2) if limits.pass_tokens is None else float(count * cells(start + count))
+    if limits.pass_tokens is None:
+        return count * (start + count / 2)
+    total, done = 0, start
+    for part in _parts(count, limits.pass_tokens):
+        done += part
+        total += part * cells(done)
+    return float(total)
 
 
 @lru_cache(maxsize=65536)
-def _longest(levels: tuple[tuple[int, int], ...], slots: int) -> float:
-    """Cells that are read where each slot of a run reads as many as its longest has. Args: levels: (cells, slots with so many)."""
+def _longest(levels: tuple[tuple[int, int], ...], slots: int, most: int | None) -> float:
+    """Cells that are read where each slot of a pass reads as many as its longest has.
+
+    Args:
+        levels: (cells, slots with so many). most: slots of a pass.
+    """
     busy, total = sum(count for _, count in levels), 0.0
-    for size, number in runs(busy, slots):
+    for size, number in runs(busy, slots, most):
         below, before, longest = 0, 0.0, 0.0
         for level, count in levels:
             below += count

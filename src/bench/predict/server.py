@@ -12,7 +12,6 @@ import numpy as np
 
 from bench.load.schedule import PlannedRequest
 from bench.predict.noise import Drawn, Noise
-from bench.predict.passes import prompt_read
 from bench.predict.pool import pool_of
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_cost import cost_of
@@ -43,7 +42,7 @@ class _Begun:
     """Steps that are under way, all alike but for the length of what is decoded.
 
     Attributes:
-        began: when (s). seconds: of all of them without noise. base, slope: of the first of several, and by how much longer each
+        began: when (s). seconds: of all of them without noise. base, slope: of the first without prompts, and by how much longer each
             further one is. chunks: of prompts, in a single one. run, deviation: their noise, as of `Noise.run`, and standard
             deviations of a step's. stall_s, stall_at: a pause, and after which share of the steps it comes.
     """
@@ -222,12 +221,10 @@ class ReplayedServer:
 
     def _prompts(self, chunks: list[tuple[Request, int]], wake_s: float) -> _Begun:
         state = self._state
-        prefill = sum(tokens for _, tokens in chunks)
-        attended = sum(prompt_read(self._limits, request.start, tokens) for request, tokens in chunks)
-        firsts = sum(tokens == request.left for request, tokens in chunks)
-        self.seen.tokens = max(self.seen.tokens, state.decodes + prefill)
-        seconds = wake_s + self._cost.seconds(state, firsts=firsts, prefill=prefill, attended=attended)
-        return _Begun(state.now, 1, seconds, *self._noise_of(seconds), chunks=tuple(chunks))
+        self.seen.tokens = max(self.seen.tokens, state.decodes + sum(tokens for _, tokens in chunks))
+        seconds = wake_s + self._cost.seconds(state, chunks)
+        bare = self._cost.seconds(state) if state.decodes else 0.0
+        return _Begun(state.now, 1, seconds, *self._noise_of(seconds), bare, chunks=tuple(chunks))
 
     def _computed(self, chunks: tuple[tuple[Request, int], ...]) -> None:
         state = self._state
@@ -246,10 +243,8 @@ class ReplayedServer:
 
     def _share_out(self, begun: _Begun) -> None:
         """What prompts added to a step, to each by its tokens."""
-        state, bare = self._state, 0.0
-        if state.decodes:
-            bare = self._cost.seconds(state)
-        added = begun.took * max(0.0, 1 - bare / begun.seconds) if begun.seconds else 0.0
+        state = self._state
+        added = begun.took * max(0.0, 1 - begun.base / begun.seconds) if begun.seconds else 0.0
         state.prompts_s += added
         prefill = sum(tokens for _, tokens in begun.chunks)
         for request, tokens in begun.chunks:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from bench.predict.passes import Neighbours, cells, context_read, passes_of
+from bench.predict.passes import Neighbours, cells, context_read, passes_of, prompt_read
 from bench.predict.state import Limits, Request, State
 from bench.predict.step_time import StepTime
 
@@ -23,10 +23,19 @@ class StepCost:
     def free(self, requests: Iterable[Request]) -> None:
         """One step ended these."""
 
-    def seconds(self, state: State, *, firsts: int = 0, prefill: int = 0, attended: float = 0.0) -> float:
-        """Of one step. Args: firsts: prompts that end in it. prefill: tokens of prompts. attended: what these read."""
+    def seconds(self, state: State, chunks: Sequence[tuple[Request, int]] = ()) -> float:
+        """Of one step. Args: chunks: of prompts, their tokens."""
+        firsts, prefill, attended = self._of(chunks)
         return self._step.seconds(
             decodes=state.decodes, firsts=firsts, prefill=prefill, context=state.context, attended=attended
+        )
+
+    def _of(self, chunks: Sequence[tuple[Request, int]]) -> tuple[int, int, float]:
+        """Prompts that end with these chunks, tokens of all of them, and what these read."""
+        return (
+            sum(tokens == request.left for request, tokens in chunks),
+            sum(tokens for _, tokens in chunks),
+            sum(prompt_read(self._limits, request.start, tokens) for request, tokens in chunks),
         )
 
     def slope(self, state: State) -> float:
@@ -43,7 +52,7 @@ class _SlotCost(StepCost):
 
     def __init__(self, limits: Limits, step: StepTime) -> None:
         super().__init__(limits, step)
-        self._neighbours = Neighbours(limits.sequences)
+        self._neighbours = Neighbours(limits)
 
     def take(self, request: Request) -> None:
         self._neighbours.take(request.plan.index, alike=request.start > 0)
@@ -51,17 +60,19 @@ class _SlotCost(StepCost):
     def free(self, requests: Iterable[Request]) -> None:
         self._neighbours.free([request.plan.index for request in requests])
 
-    def seconds(self, state: State, *, firsts: int = 0, prefill: int = 0, attended: float = 0.0) -> float:
+    def seconds(self, state: State, chunks: Sequence[tuple[Request, int]] = ()) -> float:
+        firsts, prefill, attended = self._of(chunks)
         held = _held(state)
-        beside = self._neighbours.beside(held)
-        sizes = None if beside is None else tuple(map(len, beside))
+        decoding = self._neighbours.beside(held)
+        prompts = self._neighbours.beside(request.plan.index for request, _ in chunks)
+        beside = None if decoding is None or prompts is None else (decoding, prompts)
         return self._step.seconds(
             decodes=state.decodes,
             firsts=firsts,
             prefill=prefill,
-            context=context_read(self._limits, held, beside),
+            context=context_read(self._limits, held, decoding),
             attended=attended,
-            passes=passes_of(self._limits, state.decodes, firsts, prefill, sizes),
+            passes=passes_of(self._limits, state.decodes, len(chunks), prefill, beside),
             in_flight=len(state.running) + len(state.waiting),
         )
 

@@ -73,17 +73,24 @@ class _Group:
     """Tokens that came together.
 
     Attributes:
-        at: when the last of them did. tokens: by request, its stamp's number. again: requests that had been preempted.
+        at: when the last of them did. tokens: by request, its stamp's number. again: requests that had been preempted. ahead: a
+            request of which a part of the prompt was computed with them, whose first token came later.
     """
 
     at: float
     tokens: dict[int, int]
     again: list[int] = field(default_factory=list)
+    ahead: int | None = None
 
     @property
     def firsts(self) -> list[int]:
         """Requests whose first token is in it."""
         return [request for request, number in self.tokens.items() if number == 0]
+
+    @property
+    def prompts(self) -> list[int]:
+        """Requests of whose prompts something was computed with them."""
+        return [*self.firsts, *self.again, *([] if self.ahead is None else [self.ahead])]
 
 
 def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
@@ -95,7 +102,8 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
     budget had left went to the prompts behind them, as far as these had been sent and could be admitted.
 
     Args:
-        requests: one row a request: `outcome`, `prompt_tokens`, `cached_tokens`, `sent_s`, `token_times_s`. limits: of the scheduler.
+        requests: one row a request: `outcome`, `prompt_tokens`, `cached_tokens`, `sent_s`, `end_s`, `token_times_s`. limits: of the
+            scheduler.
 
     Returns:
         One row an interval: `at_s` (its end), `took_s`; `steps` (of the engine, 1 but for long prompts that nothing else accompanies);
@@ -120,8 +128,9 @@ def intervals(requests: pl.DataFrame, limits: Limits) -> pl.DataFrame:
     rows = [_row(groups[i - 1] if i else None, group, prompts) for i, group in enumerate(groups)]
     _compute(rows, groups, prompts, limits)
     if limits.pass_tokens is not None:
-        _split(rows, groups, prompts, limits)
-        _count_in_flight(rows, sorted(requests["sent_s"].drop_nulls()), sorted(requests["end_s"].drop_nulls()))
+        sent = requests.filter(pl.col("sent_s").is_not_null())
+        _split(rows, groups, prompts, limits, all_known=sent.height == ok.height)
+        _count_in_flight(rows, sent)
     for i in range(3, len(groups)):
         _bound_path(rows[i - 1 : i + 1], groups[i - 3 : i + 1], prompts, limits)
     return pl.DataFrame(rows, schema=INTERVAL_SCHEMA)
@@ -229,7 +238,7 @@ def _compute(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], lim
             held += _blocks(prompts[order[0]].tokens, 1, limits)
             if limits.blocks is None or held <= limits.blocks - 1:
                 row["attended"] = float(row["attended"]) + prompts[order[0]].compute(left, limits)
-                prompts[order[0]].parted = True
+                prompts[order[0]].parted, group.ahead = True, order[0]
                 spent += left
         row["prefill"] = spent
         steps = int(row["steps"])
@@ -241,27 +250,36 @@ def _held(group: _Group, decoding: list[int], prompts: list[_Prompt]) -> dict[in
     return {request: prompts[request].tokens + group.tokens[request] - 1 for request in decoding}
 
 
-def _split(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits) -> None:
-    """Enter the passes that the steps of slots fall into, and what their decodes read."""
-    neighbours = Neighbours(limits.sequences)
+def _split(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limits: Limits, *, all_known: bool) -> None:
+    """Enter the passes that the steps of slots fall into, and what their decodes read.
+
+    Args:
+        all_known: whether all requests are among the prompts; those that failed held slots, too, nobody knows for how long.
+    """
+    neighbours = Neighbours(limits)
     last = {request: i for i, group in enumerate(groups) for request in group.tokens}
+    taken: set[int] = set()
     for i, (row, group) in enumerate(zip(rows, groups, strict=True)):
-        for request in sorted(group.firsts):
+        for request in sorted({*group.prompts} - taken):
             neighbours.take(request, alike=prompts[request].served > 0)
+            taken.add(request)
         decoding = [request for request, number in group.tokens.items() if number and request not in group.again]
-        beside, steps = neighbours.beside(decoding), int(row["steps"])
-        sizes = None if beside is None else tuple(map(len, beside))
-        found = passes_of(limits, len(decoding), int(row["firsts"]), -(-int(row["prefill"]) // steps), sizes)
+        slots, beside = neighbours.beside(decoding), neighbours.beside(group.prompts)
+        both = (slots, beside) if all_known and slots is not None and beside is not None else None
+        steps = int(row["steps"])
+        found = passes_of(limits, len(decoding), len(group.prompts), -(-int(row["prefill"]) // steps), both)
         row["pass_tokens"], row["passes"] = [tokens for tokens, _ in found], [steps * number for _, number in found]
-        row["context"] = context_read(limits, _held(group, decoding, prompts), beside)
+        row["context"] = context_read(limits, _held(group, decoding, prompts), slots if all_known else None)
         neighbours.free([request for request in group.tokens if last[request] == i])
 
 
-def _count_in_flight(rows: list[_Row], sent: list[float], ended: list[float]) -> None:
-    """Enter the requests in flight at the begin of each interval."""
+def _count_in_flight(rows: list[_Row], sent: pl.DataFrame) -> None:
+    """Enter the requests in flight at the begin of each interval. Args: sent: requests; one whose end is not known does not count."""
+    known = sent.select(came="sent_s", left=pl.col("token_times_s").list.last().fill_null(pl.col("end_s"))).drop_nulls()
+    came, left = known["came"].sort().to_list(), known["left"].sort().to_list()
     for row in rows:
         begin = row["at_s"] - row["took_s"]
-        row["in_flight"] = bisect_right(sent, begin) - bisect_right(ended, begin) if math.isfinite(begin) else 0
+        row["in_flight"] = bisect_right(came, begin) - bisect_right(left, begin) if math.isfinite(begin) else 0
 
 
 def _blocks(tokens: float, requests: int, limits: Limits) -> float:
