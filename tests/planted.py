@@ -12,6 +12,7 @@ from bench.predict.predict import METRICS
 from bench.records.calibration import Calibration, Interval, Judgement, MeasuredLoad, ModelRecord, PredictedLoad
 from bench.records.columns import COLUMNS
 from bench.records.request_table import REQUEST_SCHEMA
+from bench.records.searches import SearchRecord
 from bench.records.summary import complete
 from bench.study.config import Thresholds
 from bench.words.predicted import PARAMETER_TITLES
@@ -235,3 +236,22 @@ def calibrated(runs):
             )
         )
     return Calibration(models=tuple(models))
+
+
+def searched(**changed):
+    """What a search found."""
+    found = {
+        "name": "w_auto",
+        "workload": "short",
+        "digest": "d",
+        "axis": "concurrency",
+        "slos": ("TTFT P99 ≤ 1 s",),
+        "precision": 0.2,
+        "why": "found",
+        "limit": 3,
+        "low": 2,
+        "high": 3,
+        "seconds": 60,
+        "runs": (),
+    }
+    return SearchRecord(**{**found, **changed})

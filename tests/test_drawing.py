@@ -13,6 +13,7 @@ from bench.figures.registry import load_figure
 from bench.figures.save import KINDS, save_figure
 from bench.published import Accelerator
 from bench.study import Decision
+from tests.planted import searched
 from tests.test_figures import GPUS, results
 
 CODE = {"fleet": "1", "economics": "1", "ttft": "1", "kv-saturation": "1"}
@@ -77,6 +78,15 @@ def test_a_device_s_own_facts_count(study):
     assert study.draw(device=DEVICE.model_copy(update={"power_w": 350.0})) == {"economics"}
 
 
+def test_what_a_search_found_counts_for_the_figure_that_shows_it(study):
+    code = {**CODE, "slo-margin": "1"}
+    assert study.draw(code) == {"slo-margin"}
+    found = (("a", searched(slos=("TTFT P99 ≤ 1 s",))),)
+    assert study.draw(code, searches=found) == {"slo-margin"}
+    assert study.draw(code, searches=found) == set()
+    assert study.draw(code, searches=(("a", searched(high=4)),)) == {"slo-margin"}
+
+
 def test_code_and_tables_count(study):
     assert study.draw({**CODE, "ttft": "2"}) == {"ttft"}
     study.tables[1].write_bytes(b"another")
@@ -130,7 +140,7 @@ def test_no_figure_rests_on_more_of_the_decision_than_it_names(name, summary):
     for case in ({}, GPUS) if drawn.uses else (GPUS,):
         whole = replace(results(summary, **case), decision=DECISION, device=DEVICE)
         assert drawn.draw(whole.given(drawn.uses)).to_dict() == drawn.draw(whole).to_dict()
-    assert set(drawn.uses) <= {*Decision.model_fields, "calibration"}
+    assert set(drawn.uses) <= {*Decision.model_fields, "calibration", "searches"}
 
 
 def test_a_figure_gets_what_it_names_and_no_more(summary, tmp_path):

@@ -10,12 +10,12 @@ import pytest
 from bench.aggregate import aggregate
 from bench.figures import Results
 from bench.published import accelerators
-from bench.records.searches import SearchRecord
 from bench.report import write_report
 from bench.report.answers import answers
 from bench.report.findings import findings
 from bench.study import Decision
 from bench.study.config import Thresholds
+from tests.planted import searched
 from tests.test_decisions import FULL, frame
 
 SLO = Decision(slo=["ttft_p99=1s"], peak_rps=100, price_per_hour=2, price_per_million_tokens=5)
@@ -88,24 +88,6 @@ def test_how_much_was_measured_at_c_max_and_what_would_narrow_it(summary):
     assert findings(study(summary), {}, {}).curves[0].sure == "400 requests in 1 run were judged there."
     above = {"levels": (1, 2), "ttft_p99_s": [0.1, 0.1]}
     assert findings(study(summary, a=above), {}, {}).curves[0].sure.endswith("Levels above 2 would establish the upper end.")
-
-
-def searched(**changed):
-    found = {
-        "name": "w_auto",
-        "workload": "short",
-        "digest": "d",
-        "axis": "concurrency",
-        "slos": ("TTFT P99 ≤ 1 s",),
-        "precision": 0.2,
-        "why": "found",
-        "limit": 3,
-        "low": 2,
-        "high": 3,
-        "seconds": 60,
-        "runs": (),
-    }
-    return SearchRecord(**{**found, **changed})  # fmt: skip
 
 
 def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):

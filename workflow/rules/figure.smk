@@ -8,6 +8,7 @@ rule figures:
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
         calibration=CALIBRATED,
+        searches=SEARCHED,
     output:
         svg=[
             update(

@@ -14,6 +14,7 @@ with job(snakemake.log[0]) as say:
         Decision(**snakemake.params.decision),
         Accelerator(**snakemake.params.device) if snakemake.params.device else None,
         calibration,
+        list(map(Path, snakemake.input.searches)),
     )
     drawn = draw_figures(
         snakemake.params.code, results, Path(Paths.MANIFEST).parent, tables=tables, calibration=calibration, say=say

@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ def draw_figures(
                 "decision": given.decision.model_dump(mode="json"),
                 "device": given.device.model_dump(mode="json") if given.device else None,
                 **({"calibration": _checksum(calibration)} if calibration and given.calibration else {}),
+                **({"searches": [[name, asdict(found)] for name, found in given.searches]} if given.searches else {}),
             }
         )
         if known.get(name) == {"of": of, "files": _files(folder, name)}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from bench.figures.conditions import CROSSED, plain
 from bench.published import Accelerator
 from bench.records.calibration import Calibration, read_calibration
+from bench.records.searches import SearchRecord, read_searches
 from bench.study import Decision
+from bench.study.search import SLO
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,7 +30,7 @@ class Results:
     Attributes:
         whole: the runs of the study that these are a part of; None where they are all.
         decision: what is to be decided from them. device: that they ran on; None where it is not known.
-        calibration: the model of each deployment; None where none was made.
+        calibration: the model of each deployment; None where none was made. searches: the deployment of each search, and what it found.
     """
 
     runs: pl.DataFrame
@@ -37,6 +39,7 @@ class Results:
     decision: Decision = field(default_factory=Decision)
     device: Accelerator | None = None
     calibration: Calibration | None = None
+    searches: tuple[tuple[str, SearchRecord], ...] = ()
 
     @classmethod
     def read(
@@ -46,8 +49,9 @@ class Results:
         decision: Decision | None = None,
         device: Accelerator | None = None,
         calibration: Path | None = None,
+        searches: Sequence[Path] = (),
     ) -> Results:
-        """The results in the files that `aggregate` and `calibrate` wrote; loads that go on by their steady windows, if any."""
+        """The results in the files that `aggregate`, `calibrate` and searches wrote; steady windows, if any, of loads that go on."""
         import polars as pl  # noqa: PLC0415 - the workflow asks which figures there are without it
 
         from bench.analysis.windows import of_windows  # noqa: PLC0415 - as above
@@ -57,15 +61,18 @@ class Results:
         models = None if calibration is None else read_calibration(calibration)
         if models is not None:
             models = models.of(runs["deployment"].unique())
-        return cls(runs, pl.read_parquet(timeseries), None, decision or Decision(), device, models)
+        found = tuple((each.deployment, one) for file in searches if (each := read_searches(file)) for one in each.searches)
+        return cls(runs, pl.read_parquet(timeseries), None, decision or Decision(), device, models, found)
 
     def given(self, uses: Collection[str]) -> Results:
         """The same results with no more of the decision than the keys in `uses`; with the device where `accelerator` is one of them,
-        and with the models where `calibration` is.
+        with the models where `calibration` is, and with what searches found where `searches` is.
         """
         decision = Decision(**self.decision.model_dump(include=set(uses)))
         device = self.device if "accelerator" in uses else None
-        return replace(self, decision=decision, device=device, calibration=self.calibration if "calibration" in uses else None)
+        calibration = self.calibration if "calibration" in uses else None
+        searches = self.searches if "searches" in uses else ()
+        return replace(self, decision=decision, device=device, calibration=calibration, searches=searches)
 
     @property
     def axis(self) -> str:
@@ -117,6 +124,12 @@ class Results:
 
         runs = self.curves if self.decision.slo else self.curves.clear()
         return operating_points(runs, self.decision.slos, self.decision.failed_share)
+
+    @cached_property
+    def limits(self) -> dict[tuple[str, str], SearchRecord]:
+        """By deployment and workload, what a search for just the decision's SLOs found."""
+        slos = tuple(map(str, self.decision.slos))
+        return {(name, found.workload): found for name, found in self.searches if found.target == SLO and found.slos == slos}
 
     @cached_property
     def priced(self) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -29,7 +29,6 @@ from bench.figures import Results
 from bench.models import Geometry
 from bench.records.searches import SearchRecord
 from bench.study import Deployment
-from bench.study.search import SLO
 from bench.words import capacity, causes, fleet, searches
 
 __all__ = ["Curve", "Findings", "findings"]
@@ -152,9 +151,7 @@ def findings(
     bands = {
         f"{run['deployment']}/{run['run']}": judge({**run, "device_memory_bytes": memory}) for run in runs.iter_rows(named=True)
     }
-    slos = tuple(map(str, results.decision.slos))
-    limits = {(name, record.workload): record for name, record in searched if record.target == SLO and record.slos == slos}
-    curves = _curves(results, limits)
+    curves = _curves(results, replace(results, searches=tuple(searched)).limits)
     causes = {(curve.deployment, curve.workload): curve.limit.cause for curve in curves if curve.limit}
     return Findings(
         curves=curves,

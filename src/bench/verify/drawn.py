@@ -56,12 +56,19 @@ class Drawing:
     def results(self) -> Results:
         """The tables that were made again."""
         summary, timeseries = at(self.again, Paths.SUMMARY), at(self.again, Paths.TIMESERIES)
-        return Results.read(summary, timeseries, self.plan.config.decision, self.plan.device, self.calibration)
+        decision, device = self.plan.config.decision, self.plan.device
+        return Results.read(summary, timeseries, decision, device, self.calibration, self.searches)
 
     @property
     def calibration(self) -> Path | None:
         """The models of the servers; None where the study has none."""
         return at(self.folder, Paths.CALIBRATION) if "predicted-loads" in figures_of(self.plan.rows) else None
+
+    @property
+    def searches(self) -> list[Path]:
+        """What searches found, a file of each deployment that has any."""
+        names = (name for name in self.plan.deployments if self.plan.searches_of(name))
+        return [at(self.folder, Paths.SEARCHES.format(deployment=name)) for name in names]
 
     def of_deployments(self, path: str) -> list[Path]:
         """A file of each deployment."""
@@ -190,11 +197,7 @@ def check_report(drawing: Drawing) -> Check:
             facts=drawing.of_deployments(Paths.FACTS),
             commit=drawn_by(drawing.folder),
             of_study=plan.of_study,
-            searches=[
-                at(drawing.folder, Paths.SEARCHES.format(deployment=name))
-                for name in plan.deployments
-                if plan.searches_of(name)
-            ],
+            searches=drawing.searches,
             thresholds=plan.config.thresholds,
             geometries={spec.name: shape for spec in plan.deployments.values() if (shape := geometry_of_model(spec.model))},
             settings={spec.name: spec.deployment for spec in plan.deployments.values()},

@@ -18,6 +18,7 @@ from bench.figures.theme import (
 )
 from bench.words.charts import margin_title
 
+_CURVE = ("deployment", "workload")
 _CLOSEST, _FARTHEST = 0.05, 20.0  # of the limit; what lies beyond is drawn at the edge
 
 
@@ -33,22 +34,31 @@ def _finding(results: Results) -> str | None:
     title="How near each load comes to each limit",
     question="Which SLO ends the load, and how sharply?",
     reading="Each point is a run: the percentile that an SLO limits, divided by its limit (logarithmic). Below 100 %, the dashed line, "
-    "the run meets it. Lines run through the medians of the levels. Grey: where C_max lies, at 95 % confidence, where both ends are "
-    "established. A steep line is a sharp limit: little more load misses by far. What is beyond 5 % or 2,000 % stands at the edge.",
-    uses=("slo", "failed_share"),
+    "the run meets it. Lines run through the medians of the levels. Grey: where C_max lies, at 95 % confidence, by a search where "
+    "there is one, else by these runs, where both ends are established. A steep line is a sharp limit: little more load misses by far. "
+    "What is beyond 5 % or 2,000 % stands at the edge.",
+    uses=("slo", "failed_share", "searches"),
     finding=_finding,
 )
 def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
     """Percentile ÷ limit of each SLO against load, a panel a curve.
 
     Args:
-        results: `runs` with `level`, `valid` and the columns of the decision's SLOs (s).
+        results: `runs` with `level`, `valid` and the columns of the decision's SLOs (s); `limits`.
     """
     slos = results.decision.slos
     if not slos:
         return nothing_to_show("the study's `decision` names no SLO")
-    ends = results.points.select("deployment", "workload", "low", "high")
-    runs = with_curve(results, results.runs).join(ends, on=["deployment", "workload"], how="left", maintain_order="left")
+    ends = {
+        (name, workload): (low, high) for name, workload, low, high in results.points.select(*_CURVE, "low", "high").iter_rows()
+    }
+    ends |= {curve: (found.low, found.high) for curve, found in results.limits.items()}
+    bounds = pl.DataFrame(
+        [(*curve, *both) for curve, both in ends.items()],
+        schema={**dict.fromkeys(_CURVE, pl.String), "low": pl.Float64, "high": pl.Float64},
+        orient="row",
+    )
+    runs = with_curve(results, results.runs).join(bounds, on=list(_CURVE), how="left", maintain_order="left")
     names, limits = {slo.column: str(slo) for slo in slos}, {slo.column: slo.limit_s for slo in slos}
     rows = (
         runs.unpivot(
