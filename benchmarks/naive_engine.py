@@ -129,7 +129,7 @@ def split(plan, decodes, most):
         for slot in order:
             if left[slot] and len(together) < most and (not together or slot == together[-1] + 1):
                 together.append(slot)
-        each = max(1, min(*(left[slot] for slot in together), most // len(together)))
+        each = min(*(left[slot] for slot in together), most // len(together))
         for slot in together:
             left[slot] -= each
             holds[slot] += each

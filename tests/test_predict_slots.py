@@ -113,10 +113,19 @@ def test_a_pass_holds_no_more_slots_than_tokens(most):
     assert sum(number for _, number in passes_of(limits, 7, 0, 0)) == pytest.approx(np.mean(every))
 
 
-def test_prompts_that_have_slots_side_by_side_share_a_pass():
-    prompts = [Sequence(slot, 10, 1, 0.0, slot=slot) for slot in range(8)]
-    passes, _, _ = split([(each, 10) for each in prompts], [], LIMITS.pass_tokens)
-    assert passes_of(LIMITS, 0, 8, 80, ((), (tuple(range(8)),))) == tuple((each, 1.0) for each in passes)
+@pytest.mark.parametrize(("prompts", "tokens"), [(8, 10), (4, 500), (12, 128), (3, 2048), (1, 700)])
+def test_prompts_that_have_slots_side_by_side_share_passes(prompts, tokens):
+    """And where slots are unknown, as many as in the mean of all ways to choose them."""
+
+    def truth(slots):
+        return split([(Sequence(slot, tokens, 1, 0.0, slot=slot), tokens) for slot in slots], [], LIMITS.pass_tokens)[0]
+
+    known = passes_of(LIMITS, 0, prompts, prompts * tokens, ((), (tuple(range(prompts)),)))
+    assert sum(number for _, number in known) == len(truth(range(prompts)))
+    every = [len(truth(slots)) for slots in combinations(range(SLOTS), prompts)]
+    unknown = passes_of(LIMITS, 0, prompts, prompts * tokens)
+    assert sum(number for _, number in unknown) == pytest.approx(np.mean(every))
+    assert sum(size * number for size, number in unknown) == pytest.approx(prompts * tokens)
 
 
 def test_a_step_of_nothing_is_one_pass():
@@ -131,16 +140,16 @@ def test_requests_are_in_flight_until_their_last_token():
     lost = table.with_columns(
         end_s=pl.when(pl.col("index") > 0).then("end_s"),
         token_times_s=pl.when(pl.col("index") > 0).then("token_times_s"),
-        outcome=pl.when(pl.col("index") > 0).then("outcome").otherwise(pl.lit("aborted")),
+        outcome=pl.when(pl.col("index") > 0).then("outcome").otherwise(pl.lit("timeout")),
     )
     assert intervals(lost, LIMITS)["in_flight"].max() == 23
 
 
 def test_slots_are_unknown_where_requests_failed():
-    """They held slots, too. Twelve, twelve, and then six that have slots side by side, or may have any."""
+    """They may have held slots. Twelve, twelve, and then six that have slots side by side, or may have any."""
     table, six = run_of(drawn(30, fixed=(128, 64))).requests, pl.col("decodes") == 6
     failed = table.tail(1).with_columns(
-        pl.col("index") + 1, outcome=pl.lit("error"), token_times_s=pl.lit([], pl.List(pl.Float64))
+        pl.col("index") + 1, outcome=pl.lit("timeout"), token_times_s=pl.lit([], pl.List(pl.Float64))
     )
     for requests, passes in ((table, 1.0), (pl.concat([table, failed]), sum(number for _, number in runs(6, SLOTS)))):
         found = intervals(requests, LIMITS).filter(six)["passes"].list.sum().to_list()

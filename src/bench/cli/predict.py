@@ -39,7 +39,7 @@ _EXTRAPOLATED = (
 )
 _KEEPS_UP = 0.95  # of a rate: a server that answers fewer is left behind
 _WIDE = 4.0  # times its lower end: a cost that runs hardly tell from others
-_OWN = {"idle_s", "path_s"}  # costs that no other of a step can stand in for
+_OWN = {"idle_s", "path_s"}  # ways to the engine, which are told from what a step costs
 _CLOSED_REQUESTS, _OPEN_REQUESTS = 20, 1000  # of a level's requests in flight; of a rate
 
 

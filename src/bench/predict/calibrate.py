@@ -112,12 +112,14 @@ def _words(argv: Sequence[str]) -> list[str]:
 
 
 def _flag(words: Sequence[str], *names: str) -> int | None:
+    """The last counts."""
+    found = None
     for word, after in zip(words, [*words[1:], ""], strict=True):
         name, _, value = word.partition("=")
         text = value or after
         if name in names and text.isdigit():
-            return int(text)
-    return None
+            found = int(text)
+    return found
 
 
 def calibrate(runs: Sequence[MeasuredRun], limits: Limits, *, draws: int = 30, seed: int = 1) -> Calibrated | None:

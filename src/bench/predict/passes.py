@@ -7,8 +7,8 @@ step falls into passes of at most `--ubatch-size` tokens, in each of which the s
 Which slots are busy depends on who was served before. The passes are those of slots taken at random, in the mean, until one step ends
 all requests of a full server: from then on the slots are known.
 
-Two simplifications: prompts have passes of their own, where the engine computes a prompt's first token with the decodes beside it; and
-the prompts of a step count as equally long.
+Three simplifications: prompts have passes of their own, whereas the engine computes a token of each together with the decodes beside
+it; the prompts of a step count as equally long; and each reads the cells of passes that it has to itself.
 """
 
 from __future__ import annotations
@@ -108,14 +108,13 @@ def passes_of(limits: Limits, decodes: int, prompts: int, prefill: int, beside: 
     Args:
         prompts: of which `prefill` tokens are computed. beside: as of `Neighbours`, of the decodes and of the prompts.
     """
+    slots, most = limits.sequences, limits.pass_tokens
     if beside is None:
-        found = list(runs(decodes, limits.sequences, limits.pass_tokens))
-        groups = sum(number for _, number in runs(prompts, limits.sequences))
+        found, sizes = list(runs(decodes, slots, most)), list(runs(prompts, slots, most))
     else:
-        found = [(float(len(group)), 1.0) for group in beside[0]]
-        groups = float(len(beside[1]))
-    if prefill and limits.pass_tokens is not None:
-        number = max(groups, 1.0) * math.ceil(prefill / max(groups, 1.0) / limits.pass_tokens)
+        found, sizes = ([(float(len(group)), 1.0) for group in groups] for groups in beside)
+    if prefill and most is not None:
+        number = sum(count * math.ceil(prefill / prompts / (most // int(size))) for size, count in sizes)
         found.append((prefill / number, number))
     return tuple(found) or ((0.0, 1.0),)
 

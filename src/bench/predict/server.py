@@ -42,9 +42,9 @@ class _Begun:
     """Steps that are under way, all alike but for the length of what is decoded.
 
     Attributes:
-        began: when (s). seconds: of all of them without noise. base, slope: of the first without prompts, and by how much longer each
-            further one is. chunks: of prompts, in a single one. run, deviation: their noise, as of `Noise.run`, and standard
-            deviations of a step's. stall_s, stall_at: a pause, and after which share of the steps it comes.
+        began: when (s). seconds: of all of them without noise. base: of the first, had it no prompts; 0 where nothing decodes.
+        slope: by how much longer each further one is. chunks: of prompts, in a single one. run, deviation: their noise, as of
+            `Noise.run`, and standard deviations of a step's. stall_s, stall_at: a pause, and after which share of the steps it comes.
     """
 
     began: float

@@ -254,7 +254,7 @@ def _split(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limit
     """Enter the passes that the steps of slots fall into, and what their decodes read.
 
     Args:
-        all_known: whether all requests are among the prompts; those that failed held slots, too, nobody knows for how long.
+        all_known: whether all requests are among the prompts; those that failed may have held slots, nobody knows for how long.
     """
     neighbours = Neighbours(limits)
     last = {request: i for i, group in enumerate(groups) for request in group.tokens}
@@ -275,7 +275,8 @@ def _split(rows: list[_Row], groups: list[_Group], prompts: list[_Prompt], limit
 
 def _count_in_flight(rows: list[_Row], sent: pl.DataFrame) -> None:
     """Enter the requests in flight at the begin of each interval. Args: sent: requests; one whose end is not known does not count."""
-    known = sent.select(came="sent_s", left=pl.col("token_times_s").list.last().fill_null(pl.col("end_s"))).drop_nulls()
+    last = pl.when(pl.col("outcome") == "ok").then(pl.col("token_times_s").list.last())
+    known = sent.select(came="sent_s", left=last.fill_null(pl.col("end_s"))).drop_nulls()
     came, left = known["came"].sort().to_list(), known["left"].sort().to_list()
     for row in rows:
         begin = row["at_s"] - row["took_s"]
