@@ -100,7 +100,7 @@ def test_closed_loop_holds_the_level_until_all_are_done():
     [
         ("http_error", "no such model"),
         ("stream_error", "out of memory"),
-        ("truncated", None),
+        ("truncated", "the stream ended after 2 chunks with tokens, without [DONE], a finish_reason or a usage"),
         ("disconnect", None),
     ],
 )

@@ -28,18 +28,24 @@ from tests.conftest import METRICS, ROOT
 
 
 @pytest.mark.parametrize(
-    ("ttft", "e2e", "n", "tpot", "normalised"),
+    ("ttft", "e2e", "n", "streamed", "first", "tpot", "normalised"),
     [
-        (0.5, 2.5, 5, 0.5, 0.5),
-        (0.5, 0.5, 1, None, 0.5),  # one token has no gap
-        (None, None, 0, None, None),
-        (None, None, None, None, None),
+        (0.5, 2.5, 5, 5, 1.0, 0.5, 0.5),
+        (0.5, 2.5, 5, None, 1.0, 0.5, 0.5),  # recorded before chunks were counted
+        (0.5, 0.5, 1, 1, 1.0, None, 0.5),  # one token has no gap
+        (0.5, 2.5, 5, 5, 3.0, 1.0, 0.5),  # three came at once
+        (0.5, 2.5, 5, 3, 1.0, 1.0, 0.5),  # two were not streamed
+        (0.5, 2.5, 5, 5, 5.0, None, 0.5),
+        (0.5, 2.5, 5, None, None, None, 0.5),  # not known
+        (None, None, 0, None, 1.0, None, None),
+        (None, None, None, None, 1.0, None, None),
     ],
 )
-def test_tpot_and_normalised_latency(ttft, e2e, n, tpot, normalised):
+def test_tpot_and_normalised_latency(ttft, e2e, n, streamed, first, tpot, normalised):
+    columns = {"ttft_s": ttft, "e2e_s": e2e, "completion_tokens": n, "streamed_tokens": streamed, "first_tokens": first}
     frame = pl.LazyFrame(
-        {"ttft_s": [ttft], "e2e_s": [e2e], "completion_tokens": [n]},
-        schema={"ttft_s": pl.Float64, "e2e_s": pl.Float64, "completion_tokens": pl.Int64},
+        {name: [value] for name, value in columns.items()},
+        schema={name: pl.Int64 if name in ("completion_tokens", "streamed_tokens") else pl.Float64 for name in columns},
     )
     row = latency_columns(frame).collect().row(0, named=True)
     assert (row["tpot_s"], row["normalised_latency_s"]) == (tpot, normalised)

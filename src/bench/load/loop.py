@@ -18,7 +18,7 @@ from contextlib import suppress
 from bench.load.connection import READ_SIZE, UNREADABLE, Address, Connection
 from bench.load.exchange import Exchange, cut_off, oversized
 from bench.load.overload import LOOKS_S, Overload
-from bench.load.records import asked_wait
+from bench.load.response import asked_wait
 from bench.load.timer import Timer
 
 __all__ = ["Loop", "ParentGone"]

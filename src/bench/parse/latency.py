@@ -12,16 +12,19 @@ __all__ = ["latency_columns", "throughput_series"]
 def latency_columns(requests: pl.LazyFrame) -> pl.LazyFrame:
     """Add `normalised_latency_s` and the latencies that are computed (`LATENCIES`) to one row a request.
 
-    TPOT = (E2E − TTFT) / (n − 1), with n the completion tokens that the server reports: null where n < 2, since one token has no
-    gap. Normalised latency = E2E / n.
+    TPOT = (E2E − TTFT) / (n − k), with n the tokens that were streamed and k those that came at the first moment: 1, but for answers
+    that come in larger pieces. It is null where no token came after that moment, and where n or k is not known.
+    Normalised latency = E2E / completion tokens.
 
     Args:
-        requests: `ttft_s`, `e2e_s` (s) and `completion_tokens`.
+        requests: `ttft_s`, `e2e_s` (s), `completion_tokens`, `streamed_tokens` (null: as many as the server counts) and `first_tokens`.
     """
     n = pl.col("completion_tokens")
+    requests = requests.with_columns(streamed_tokens=pl.coalesce("streamed_tokens", n))
+    comes_later = pl.col("streamed_tokens") > pl.col("first_tokens")
     return requests.with_columns(
         **{
-            f"{name}_s": pl.when(n >= latency.fewest_tokens).then(latency.of(pl.col))
+            f"{name}_s": pl.when((n >= latency.fewest_tokens) & comes_later).then(latency.of(pl.col))
             for name, latency in LATENCIES.items()
             if latency.of
         },

@@ -16,6 +16,7 @@ from bench.parse.percentiles import percentile, upper_bound
 from bench.parse.scrapes import SCRAPE_SCHEMA, TELEMETRY_SCHEMA, scrape_tables, wide_table
 from bench.parse.server import server_figures
 from bench.parse.steady import in_steady_state, steady_figures
+from bench.parse.stream import gaps_between_tokens, stream_figures, supported
 from bench.records.environment import environment_text
 from bench.records.latencies import LATENCIES
 from bench.records.request_table import request_table
@@ -39,7 +40,7 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
         BenchError: a file is missing, or differs from what was measured.
     """
     record = read_run(folder)
-    table = latency_columns(request_table(folder / REQUESTS).lazy()).collect()
+    table = supported(latency_columns(request_table(folder / REQUESTS).lazy()).collect())
     raw = folder / TELEMETRY
     scraped = raw.name in record.files
     if scraped:
@@ -109,13 +110,16 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         **{f"client_{key}": value for key, value in vars(record.client).items()},
         **{f"host_{key}": value for key, value in vars(record.host).items()},
     }
-    content |= _latencies(ok)
+    content |= stream_figures(ok)
+    content |= _latencies(ok, gaps_between_tokens(content))
     # From the moment at which it was due: what a client that sends late, or waits for answers, would leave out.
     content |= _distribution("ttft_due", ok["first_token_s"] - ok["scheduled_s"], bounds=True)
     steady, figures = steady_figures(record.definition, requests, telemetry, stopped=record.stopped is not None)
     content |= figures | {
         f"steady_{key}": value
-        for key, value in _latencies(ok.filter(in_steady_state(steady)) if steady else ok.clear()).items()
+        for key, value in _latencies(
+            ok.filter(in_steady_state(steady)) if steady else ok.clear(), gaps_between_tokens(content)
+        ).items()
     }
     content |= server_figures(telemetry, scraped=bool(scrapes), version=record.engine_version)
     content |= load_figures(record, requests, telemetry, content, (begin, end))
@@ -123,10 +127,13 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
     return content
 
 
-def _latencies(ok: pl.DataFrame) -> dict[str, Any]:
+def _latencies(ok: pl.DataFrame, one_each: bool) -> dict[str, Any]:
     """The distributions of each latency, and of ITL, of requests that were answered.
 
     And two low ends, of what waits for nothing: the P10 of the gaps, and of TTFT ÷ prompt tokens (`ttft_per_token_p10_s`).
+
+    Args:
+        one_each: whether a gap between chunks is one between tokens; else there is no ITL.
     """
     content: dict[str, Any] = {}
     for name in LATENCIES:
@@ -134,7 +141,7 @@ def _latencies(ok: pl.DataFrame) -> dict[str, Any]:
     gaps = ok.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"].drop_nulls()
     # A step of the server gives every running request a token, so gaps come in equal groups: they are not independent samples.
     low = {"itl_p10_s": percentile(gaps, 0.1), "ttft_per_token_p10_s": percentile(ok["ttft_s"] / ok["prompt_asked"], 0.1)}
-    return content | _distribution("itl", gaps, bounds=False) | low
+    return content | _distribution("itl", gaps if one_each else gaps.clear(), bounds=False) | low
 
 
 def _failures(requests: pl.DataFrame) -> dict[str, int]:

@@ -27,7 +27,10 @@ class Latency:
 
 LATENCIES: Mapping[str, Latency] = {
     "ttft": Latency("TTFT"),
-    # As vLLM's benchmark: the latency without the first token. GuideLLM's TPOT includes that token and is not comparable.
-    "tpot": Latency("TPOT", lambda column: (column("e2e_s") - column("ttft_s")) / (column("completion_tokens") - 1), 2),
+    # As vLLM's benchmark: the latency without the first token. GuideLLM's TPOT includes that token and is not comparable. Where the
+    # first moment brought several tokens, or some were never streamed, those did not arrive in that time.
+    "tpot": Latency(
+        "TPOT", lambda column: (column("e2e_s") - column("ttft_s")) / (column("streamed_tokens") - column("first_tokens")), 2
+    ),
     "e2e": Latency("E2E"),
 }

@@ -21,9 +21,10 @@ class RequestRecord:
 
     Attributes:
         index: number of the request in its run. after: index of the turn before it in its conversation.
-        outcome: `ok`; `http_error`: a status other than 200; `stream_error`: an error inside a stream that began with 200;
-            `truncated`: the answer ended before its last event; `disconnect`; `timeout`.
-        error: the server's message, or the system's where the connection failed. status: the HTTP status.
+        outcome: `ok`; `http_error`: a status other than 200; `stream_error`: an error inside an answer that began with 200, or a body
+            that is not an answer; `truncated`: the answer ended before its last event; `disconnect`; `timeout`.
+        error: the server's message, what is wrong with its answer, or the system's message where the connection failed. status: the
+            HTTP status.
         prompt_asked, output_asked: tokens of the prompt as sent, and tokens asked for.
         prompt_tokens, completion_tokens: as the server counted them (`usage`).
         cached_tokens: prompt tokens that its prefix cache served, where it reports them.
@@ -31,6 +32,10 @@ class RequestRecord:
             `first_output_s` is that of the first token that is not reasoning.
         ttft_s: first chunk that carries a token − sent; None without streaming. e2e_s: last token chunk − sent.
         token_times_s: arrival of each chunk that carries tokens.
+        streamed_tokens: tokens that the stream carried: those that the server counts without reasoning that it kept to itself; None
+            where that is not known. first_tokens: how many of them came at the first moment (1, but for answers that come in larger
+            pieces); None where that is not known. arrivals: at how many moments tokens came; some pieces come together.
+        finish_reason: why the answer ended, in the server's words. done: whether the stream ended with `[DONE]`.
         resent: how often it was sent again, as the server closed a connection that it had answered on before while the request was on
             its way; `sent_s` is the last time.
         retry_after_s: for how long the answer asked to wait before another try (`Retry-After`, seconds or a date). attempts: how often
@@ -59,6 +64,11 @@ class RequestRecord:
     ttft_s: float | None
     e2e_s: float | None
     token_times_s: list[float]
+    streamed_tokens: int | None = None
+    first_tokens: float | None = 1.0
+    arrivals: int = 0
+    finish_reason: str | None = None
+    done: bool = True
     resent: int = 0
     retry_after_s: float | None = None
     attempts: int = 1

@@ -25,16 +25,18 @@ def _column(hint: Any) -> Any:
         return pl.List(_column(get_args(hint)[0]))
     if get_origin(hint) is Literal:
         return pl.String
-    kinds = {int: pl.Int64, float: pl.Float64, str: pl.String}
+    kinds = {bool: pl.Boolean, int: pl.Int64, float: pl.Float64, str: pl.String}
     return next(kinds[kind] for kind in (hint, *get_args(hint)) if kind in kinds)
 
 
 _HINTS = get_type_hints(RequestRecord)
 REQUEST_SCHEMA: dict[str, Any] = {field.name: _column(_HINTS[field.name]) for field in fields(RequestRecord)}
+# Of answers that were recorded before their chunks were counted: one token a chunk was taken for granted.
+_UNCOUNTED = {"first_tokens": 1.0, "arrivals": 0, "done": True}
 
 
 def request_table(path: Path) -> pl.DataFrame:
-    """The requests in `path`; what a line lacks is null, what it has beyond the columns is left out.
+    """The requests in `path`; what a line lacks is null or as of old, what it has beyond the columns is left out.
 
     Raises:
         BenchError: a line is none that a session writes; the message has its number.
@@ -49,15 +51,17 @@ def request_table(path: Path) -> pl.DataFrame:
             bad = "token_times_s"
         if bad is not None:
             raise BenchError(f"{path}: line {number} is no request record: {bad} is {shown(line.get(bad))}.")
-    return pl.DataFrame([{key: line.get(key) for key in REQUEST_SCHEMA} for line in lines], schema=REQUEST_SCHEMA)
+    return pl.DataFrame(
+        [{key: line.get(key, _UNCOUNTED.get(key)) for key in REQUEST_SCHEMA} for line in lines], schema=REQUEST_SCHEMA
+    )
 
 
 def _fits(value: Any, kind: Any) -> bool:
     """Whether a value can stand in a column of this type."""
     if value is None:
         return True
-    if kind == pl.String:
-        return isinstance(value, str)
+    if kind in (pl.String, pl.Boolean):
+        return isinstance(value, str if kind == pl.String else bool)
     types = int if kind == pl.Int64 else (int, float)
     return isinstance(value, types) and not isinstance(value, bool) and abs(value) < _MOST  # of NaN it is not
 

@@ -1,0 +1,225 @@
+"""What a body holds: when its tokens arrived, how many came at once, the server's counts, and how it ended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from bench.load.chunks import Generated, Usage, error_of, generated
+from bench.load.events import DONE, Event, events, json_object
+from bench.load.response import Response
+from bench.records.environment import without_secrets
+
+__all__ = ["Answer", "answer_of"]
+
+# Chunks this close together left the server, or a proxy, in one piece: no server makes 5,000 tokens a second of one answer.
+_TOGETHER_S = 0.0002
+# A token spells a byte or more, but for special ones and those that spell a part of a character. Where more than this share of the
+# tokens that the server counts found no byte in the stream, they were not streamed.
+_UNSEEN = 0.5
+
+
+@dataclass
+class Answer:
+    """What a body holds. Stamps are seconds on the clock of its pieces.
+
+    Attributes:
+        tokens: arrival of each chunk that carries tokens. first_output: of the first that is not reasoning.
+        streamed: tokens that the stream carried; None where that is not known. first: how many of them came at the first moment, and
+            arrivals: at how many moments they came. first is exact where each chunk carries one token or says how many it carries;
+            else it is the first moment's share of the text.
+        usage: the server's counts. finish: why the answer ended. done: whether the stream ended with [DONE].
+        error: what the server said went wrong, or what is wrong with the answer. failed: whether it says so itself, or is no answer.
+        whole: whether it came as one object instead of a stream.
+    """
+
+    tokens: list[float] = field(default_factory=list)
+    first_output: float | None = None
+    streamed: int | None = None
+    first: float | None = None
+    arrivals: int = 0
+    usage: Usage = field(default_factory=Usage)
+    finish: str | None = None
+    done: bool = False
+    error: str | None = None
+    failed: bool = False
+    whole: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the answer says that it is all there, and it holds something."""
+        said = self.done or self.finish is not None or self.whole or self.usage.completion is not None
+        return said and bool(self.tokens or self.usage.completion)
+
+
+class _Chunk(NamedTuple):
+    stamp: float
+    carries: Generated
+    so_far: int | None  # tokens of the answer, where the chunk's own usage counts them
+
+
+def answer_of(response: Response, *, streamed: bool) -> Answer:
+    """What a response holds. Args: streamed: whether a stream was asked for."""
+    if response.encoding != b"identity":
+        named = response.encoding[:20].decode(errors="replace")
+        return Answer(error=f"content-encoding {named}, which the request did not accept", failed=True)
+    if response.status not in (None, 200):
+        return Answer(error=_refusal(response), failed=True)
+    if not streamed:
+        return _whole(response)
+    answer = _streamed(response)
+    if not (answer.tokens or answer.error or answer.done or answer.usage.completion is not None) and response.pieces:
+        # Not one event: a server that does not stream, or something that is not a model server.
+        return _whole(response)
+    return answer
+
+
+def _streamed(response: Response) -> Answer:
+    answer = Answer()
+    chunks: list[_Chunk] = []
+    for event in events(response.pieces):
+        if event.data == DONE:
+            answer.done = True
+            continue
+        content = _content(event, answer)
+        if content is None:
+            continue
+        try:
+            carries = generated(content)
+            usage = content.get("usage") or (content.get("x_groq") or {}).get("usage")
+            counted = Usage.of(usage) if usage else None
+        except (AttributeError, TypeError):
+            answer.error, answer.failed = f"no chunk of an answer: {_quoted(event.data)}", True
+            continue
+        answer.finish = carries.finish or answer.finish
+        if counted is not None:
+            answer.usage = counted
+        if carries.text or carries.silent:
+            chunks.append(_Chunk(event.stamp, carries, counted.completion if counted else None))
+    _count(answer, chunks)
+    return answer
+
+
+def _content(event: Event, answer: Answer) -> dict[str, Any] | None:
+    """The object of an event; None where it is an error, which `answer` keeps."""
+    content = json_object(event.data)
+    if content is not None and event.name != b"error" and error_of(content) is None:
+        return content
+    answer.failed = True
+    if content is not None:
+        answer.error = _text(error_of(content) or content)
+    else:
+        answer.error = (
+            _text(event.data.decode(errors="replace")) if event.name == b"error" else f"not JSON: {_quoted(event.data)}"
+        )
+    return None
+
+
+def _count(answer: Answer, chunks: list[_Chunk]) -> None:
+    """Which chunks carry tokens, and how many."""
+    hidden = answer.usage.reasoning or 0
+    if any(chunk.carries.reasoning for chunk in chunks):
+        hidden = 0
+    counted = None if answer.usage.completion is None else max(0, answer.usage.completion - hidden)
+    kept = _with_tokens(chunks, counted)
+    answer.tokens = [chunk.stamp for chunk in kept]
+    # A token that spells nothing is part of the answer as far as anyone can tell.
+    answer.first_output = next((x.stamp for x in kept if x.carries.output or not x.carries.reasoning), None)
+    if not kept:
+        return
+    before = [0, *answer.tokens[:-1]]
+    answer.arrivals = 1 + sum(b - a > _TOGETHER_S for a, b in zip(before[1:], answer.tokens[1:], strict=True))
+    if counted is None:
+        return
+    unseen = counted - sum(max(x.carries.text, 1) for x in kept)
+    if unseen > _UNSEEN * counted:
+        return
+    answer.streamed = counted
+    at_first = 1
+    while at_first < len(kept) and kept[at_first].stamp - kept[at_first - 1].stamp <= _TOGETHER_S:
+        at_first += 1
+    answer.first = _tokens_of(kept, at_first, counted)
+
+
+def _with_tokens(chunks: list[_Chunk], counted: int | None) -> list[_Chunk]:
+    """The chunks that carry tokens: those with text, and where the server counts more tokens than those, silent ones.
+
+    vLLM sends a chunk without text for a token that spells no whole character, at the beginning, in the middle and at the end. Others
+    send one ahead of the first token that carries nothing. So those ahead of the first text count only where this makes the number
+    right, or some stand between texts, as vLLM's do. Of too many, those that close the answer are left out first (llama.cpp's carries
+    nothing), then those ahead.
+
+    Args:
+        counted: tokens that the stream should have carried; None where the server does not say.
+    """
+    places = [i for i, chunk in enumerate(chunks) if chunk.carries.text]
+    silent = [i for i, chunk in enumerate(chunks) if not chunk.carries.text]
+    if counted is None:
+        return [chunks[i] for i in places or silent]
+    missing = counted - len(places)
+    if missing <= 0 and places:
+        return [chunks[i] for i in places]
+    first, last = (places[0], places[-1]) if places else (0, 0)
+    ranked = sorted(silent, key=lambda i: (chunks[i].carries.finish is not None, i < first, i))
+    if len(silent) < missing and not any(first < i < last for i in silent):
+        ranked = [i for i in ranked if i >= first]
+    return [chunks[i] for i in sorted([*places, *ranked[: max(missing, 1)]])]
+
+
+def _tokens_of(chunks: list[_Chunk], first: int, counted: int) -> float:
+    """How many of the `counted` tokens the first `first` chunks carry."""
+    if len(chunks) >= counted:
+        return float(min(first, counted))
+    said = [chunk.carries.tokens for chunk in chunks]
+    if None not in said and sum(n or 0 for n in said) == counted:
+        return float(sum(n or 0 for n in said[:first]))
+    so_far = [chunk.so_far for chunk in chunks]
+    if None not in so_far and so_far == sorted(so_far, key=lambda n: n or 0):
+        return float(min(counted, so_far[first - 1] or 0))
+    text = [chunk.carries.text for chunk in chunks]
+    share = counted * sum(text[:first]) / (sum(text) or 1)
+    return min(max(share, float(first)), float(counted - (len(chunks) - first)))
+
+
+def _whole(response: Response) -> Answer:
+    """An answer that comes in one: its tokens are there when its last byte is."""
+    content = json_object(response.body)
+    if content is None or not (content.get("choices") or error_of(content)):
+        kind = response.content_type.partition(";")[0] or "no content type"
+        what = "is neither an event stream nor an answer" if response.complete else "was cut off"
+        if not response.body and response.status is None:
+            return Answer()
+        return Answer(error=f"the body ({kind}) {what}: {_quoted(response.body)}", failed=response.complete)
+    if (error := error_of(content)) is not None:
+        return Answer(error=_text(error), failed=True)
+    try:
+        carries = generated(content)
+        usage = Usage.of(content.get("usage") or {})
+    except (AttributeError, TypeError):
+        return Answer(error=f"no answer of a model: {_quoted(response.body)}", failed=True)
+    stamp = response.pieces[-1][0]
+    return Answer([stamp], streamed=usage.completion, arrivals=1, usage=usage, finish=carries.finish, whole=True)
+
+
+def _refusal(response: Response) -> str:
+    """What a status other than 200 came with."""
+    said = _text(json_object(response.body) or _shown_page(response.body.decode(errors="replace")))
+    return f"{said or 'moved'}, to {response.location[:200]}" if response.location else said
+
+
+def _shown_page(text: str) -> str:
+    """A page's text on one line."""
+    return " ".join(text.split())
+
+
+def _text(error: Any) -> str:
+    """The server's message, whether it stands in OpenAI's shape or not."""
+    while isinstance(error, dict):
+        error = error.get("error") or error.get("message") or error.get("detail") or json.dumps(error)
+    return without_secrets(str(error).encode(errors="replace")).decode()[:500]
+
+
+def _quoted(text: bytes) -> str:
+    """The beginning of what a server sent, for a message."""
+    return repr(without_secrets(text)[:200].decode(errors="replace"))

@@ -1,0 +1,345 @@
+"""Streams of other people's servers: engines, gateways and proxies, each with its right reading. docs/reference/servers.md lists them."""
+
+import json
+
+import polars as pl
+import pytest
+
+from bench.parse.latency import latency_columns
+from bench.parse.stream import gaps_between_tokens, stream_figures, supported
+from bench.records.request import write_requests
+from bench.records.request_table import request_table
+from tests.streams import DONE, delta, event, record, script, text, usage
+
+
+def tabled(tmp_path, *records):
+    write_requests(records, tmp_path / "requests.jsonl")
+    return latency_columns(request_table(tmp_path / "requests.jsonl").lazy()).collect()
+
+
+def tpot(tmp_path, of):
+    return tabled(tmp_path, of)["tpot_s"][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "stamps", "expected_tpot"),
+    [
+        ("azure_async_filter", [1.0, 1.1], 0.1),
+        ("bom_first", [0.2, 0.6], 0.4),
+        ("multiline_data", [0.5, 0.6], 0.1),
+        ("empty_data_keepalive", [1.0, 1.1], 0.1),
+        ("no_done_chat", [0.5, 0.6], 0.1),
+        ("plain_ok_completions", [0.3, 0.4, 0.5, 0.6], 0.1),
+        ("bundled_first_chunk", [1.0, 1.2, 1.21], 0.01),
+        ("hidden_reasoning", [round(9.6 + 0.02 * i, 3) for i in range(20)], 0.02),
+    ],
+)
+def test_a_published_stream_has_its_latencies(tmp_path, name, stamps, expected_tpot):
+    read = script(name)
+    assert (read.outcome, read.error) == ("ok", None)
+    assert read.token_times_s == stamps
+    assert (read.ttft_s, read.e2e_s) == (stamps[0], stamps[-1])
+    assert tpot(tmp_path, read) == pytest.approx(expected_tpot, rel=1e-6)
+    assert read.done == (name != "no_done_chat")
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "said"),
+    [
+        ("llamacpp_error_field", "stream_error",
+         "the request exceeds the available context size. try increasing the context size or enable context shift"),
+        ("json_error_200", "stream_error", "context length exceeded"),
+        ("html_200", "stream_error",
+         "the body (text/html) is neither an event stream nor an answer: '<!doctype html><html><body>Sign in to continue</body></html>'"),
+        ("harmony_ignore_eos", "stream_error", "Unexpected token 200002 while expecting start token 200006"),
+        ("strict_params_400", "http_error",
+         "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."),
+        ("retry_after_decimal", "http_error", "slow down"),
+    ],
+)  # fmt: skip
+def test_a_published_failure_is_one_and_says_why(name, outcome, said):
+    read = script(name)
+    assert (read.outcome, read.error) == (outcome, said)
+
+
+COUNT = usage(2)
+A, B = delta(content="A"), delta(content=" b", finish="length")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "stamps"),
+    [
+        # How events are written.
+        ([(1, A.replace("\n", "\r\n")), (2, B.replace("\n", "\r\n")), (3, COUNT + DONE)], [1, 2]),
+        ([(1, A.replace("\n", "\r")), (2, B.replace("\n", "\r")), (3, COUNT.replace("\n", "\r") + DONE.replace("\n", "\r"))], [1, 2]),
+        ([(1, A[:-2] + "\r"), (1.5, "\n\r\n"), (2, B), (3, COUNT + DONE)], [1.5, 2]),  # CR LF cut in two
+        ([(0.5, "\ufeff".encode()[:1]), (0.6, "\ufeff".encode()[1:]), (1, A), (2, B), (3, COUNT + DONE)], [1, 2]),
+        ([(1, A.replace("data: ", "data:")), (2, B), (3, COUNT + DONE)], [1, 2]),
+        ([(0.5, ": OPENROUTER PROCESSING\n\n"), (1, A), (1.5, ":\n\n"), (2, B), (3, COUNT + DONE)], [1, 2]),
+        ([(0.5, "event: ping\ndata: {\"type\": \"ping\"}\n\n"), (1, A), (2, B), (3, COUNT + DONE)], [1, 2]),
+        ([(1, "id: 1\nretry: 3000\n" + A), (2, "id: 2\nevent: message\n" + B), (3, COUNT + DONE)], [1, 2]),
+        ([(1, A[:-1]), (2, B[:-1]), (3, COUNT[:-1] + DONE[:-1])], [1, 2]),  # no blank lines, as one older gateway
+        ([(1, A), (2, B), (3, COUNT + DONE.rstrip())], [1, 2]),  # the last event without its end
+        ([(1, A[:20]), (1.2, A[20:]), (2, B), (3, COUNT + DONE)], [1.2, 2]),  # an event arrives with its end
+        ([(1, delta(content="é").encode()[:-40]), (1.1, delta(content="é").encode()[-40:]), (2, B), (3, COUNT + DONE)], [1.1, 2]),
+        # Chunks that carry nothing.
+        ([(0.5, delta(role="assistant", content="")), (1, A), (2, B), (3, COUNT + DONE)], [1, 2]),
+        ([(0.5, delta(role="assistant", content=None)), (1, A), (2, B), (3, COUNT + DONE)], [1, 2]),
+        ([(0.5, delta(content="")), (1, A), (2, B), (3, COUNT + DONE)], [1, 2]),  # empty text before the first token
+        ([(1, A), (2, delta(content=" b")), (2.5, delta(content="", finish="stop")), (3, COUNT + DONE)], [1, 2]),
+        ([(1, A), (2, B), (2.5, event({"choices": [{"index": 0, "delta": None, "finish_reason": None}]})), (3, COUNT + DONE)], [1, 2]),
+        ([(1, A), (2, B), (2.5, event({"choices": [{"index": 0, "finish_reason": None, "content_filter_results": {}}]})),
+          (3, COUNT + DONE)], [1, 2]),
+        ([(0.5, event({"choices": [], "prompt_filter_results": []})), (1, A), (2, B), (3, COUNT + DONE)], [1, 2]),
+        ([(1, A), (2, delta(content=" b")), (2.5, delta(finish="stop")), (3, COUNT + DONE)], [1, 2]),
+        ([(1, A), (2, B), (3, event({"choices": [{"index": 0}], "usage": {"prompt_tokens": 20, "completion_tokens": 2}}) + DONE)], [1, 2]),
+        ([(1, text("A")), (2, text(" b")), (2.5, event({"choices": [{"finish_reason": "length", "index": 0}]})), (3, COUNT + DONE)], [1, 2]),
+        ([(0.5, text("")), (1, text("A")), (2, text(" b", "length")), (3, COUNT + DONE)], [1, 2]),
+        ([(1, text("A")), (2, text(" b")), (2.5, text(None, "length")), (3, COUNT + DONE)], [1, 2]),
+        ([(0.5, event({"choices": [], "usage": None})), (1, A), (2, B), (3, COUNT + DONE)], [1, 2]),
+        # Where the text stands.
+        ([(1, delta(reasoning_content="A")), (2, B), (3, COUNT + DONE)], [1, 2]),
+        ([(1, delta(reasoning="A", reasoning_content="A")), (2, B), (3, COUNT + DONE)], [1, 2]),
+        ([(1, delta(reasoning_details=[{"type": "reasoning.text", "text": "A"}])), (2, B), (3, COUNT + DONE)], [1, 2]),
+        ([(0.5, delta(reasoning_details=[{"type": "reasoning.encrypted", "data": "xyz"}])), (1, A), (2, B), (3, COUNT + DONE)], [1, 2]),
+        ([(1, delta(content=[{"type": "text", "text": "A"}])), (2, B), (3, COUNT + DONE)], [1, 2]),
+        ([(1, delta(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "A"}]}])), (2, B), (3, COUNT + DONE)], [1, 2]),
+        ([(1, delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}])),
+          (2, delta(tool_calls=[{"index": 0, "function": {"arguments": "{}"}}], finish="tool_calls")), (3, COUNT + DONE)], [1, 2]),
+        ([(1, delta(function_call={"name": "f", "arguments": ""})), (2, delta(function_call={"arguments": "{}"})), (3, COUNT + DONE)], [1, 2]),
+        ([(1, delta(refusal="I")), (2, delta(refusal=" can't")), (3, COUNT + DONE)], [1, 2]),
+        # vLLM: tokens that spell no whole character have chunks of their own.
+        ([(1, text("")), (2, text("A", "length")), (3, COUNT + DONE)], [1, 2]),
+        ([(1, delta(content="")), (2, delta(content="A", finish="length")), (3, COUNT + DONE)], [1, 2]),
+        ([(1, text("A")), (2, text("", "length")), (3, COUNT + DONE)], [1, 2]),
+        # Several chunks in one piece have its moment.
+        ([(1, A + B), (3, COUNT + DONE)], [1, 1]),
+    ],
+)  # fmt: skip
+def test_a_chunk_counts_where_it_carries_a_token(pieces, stamps):
+    read = record(pieces, asked=2)
+    assert (read.outcome, read.error, read.completion_tokens, read.streamed_tokens) == ("ok", None, 2, 2)
+    assert read.token_times_s == [float(stamp) for stamp in stamps]
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "output"),
+    [({"reasoning_content": "A"}, 2.0), ({"reasoning": "A"}, 2.0), ({"content": "A"}, 1.0),
+     ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "A"}]}]}, 2.0)],
+)  # fmt: skip
+def test_the_answer_begins_after_the_reasoning(reasoning, output):
+    read = record([(1, delta(**reasoning)), (2, B), (3, COUNT + DONE)], asked=2)
+    assert (read.first_token_s, read.first_output_s) == (1.0, output)
+
+
+@pytest.mark.parametrize(
+    ("counts", "read_as"),
+    [
+        ({"prompt_tokens": 20.0, "completion_tokens": 2.0}, (20, 2, None)),
+        ({"input_tokens": 20, "output_tokens": 2}, (20, 2, None)),
+        ({"prompt_tokens": 20, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 16}}, (20, 2, 16)),
+        ({"prompt_tokens": 20, "completion_tokens": 2, "prompt_tokens_details": None}, (20, 2, None)),
+        (
+            {"prompt_tokens": 20, "completion_tokens": 2, "prompt_cache_hit_tokens": 16, "prompt_cache_miss_tokens": 4},
+            (20, 2, 16),
+        ),
+        ({"prompt_tokens": 20, "completion_tokens": 2, "cache_read_input_tokens": 16}, (20, 2, 16)),
+        ({"prompt_tokens": 0, "completion_tokens": 0}, (0, 0, None)),
+    ],
+)
+def test_counts_are_read_however_they_are_named(counts, read_as):
+    read = record([(1, A), (2, B), (3, event({"choices": [], "usage": counts}) + DONE)], asked=2)
+    assert (read.prompt_tokens, read.completion_tokens, read.cached_tokens) == read_as
+
+
+def test_a_count_that_is_not_whole_is_not_a_count():
+    read = record([(1, A), (2, B), (3, event({"choices": [], "usage": {"completion_tokens": 2.5}}) + DONE)])
+    assert read.outcome == "stream_error"
+
+
+def test_groq_s_usage_is_read():
+    read = record([(1, A), (2, event({"choices": [{"index": 0, "delta": {"content": "b"}, "finish_reason": "length"}],
+                                      "x_groq": {"usage": {"prompt_tokens": 20, "completion_tokens": 2}}}) + DONE)])  # fmt: skip
+    assert (read.prompt_tokens, read.completion_tokens) == (20, 2)
+
+
+class TestTokensAreNotChunks:
+    """TPOT with a truth that is planted: tokens that came later, over the time that they took."""
+
+    def test_hidden_reasoning_is_not_streamed(self, tmp_path):
+        details = {"completion_tokens_details": {"reasoning_tokens": 98}}
+        read = record([(9, A), (9.2, B), (9.3, usage(100, **details) + DONE)], asked=100)
+        assert (read.completion_tokens, read.streamed_tokens) == (100, 2)
+        assert tpot(tmp_path, read) == pytest.approx(0.2)
+
+    def test_reasoning_beside_the_completion_is_added_to_it(self, tmp_path):
+        counts = {"prompt_tokens": 20, "completion_tokens": 2, "total_tokens": 120,
+                  "completion_tokens_details": {"reasoning_tokens": 98}}  # fmt: skip
+        read = record([(9, A), (9.2, B), (9.3, event({"choices": [], "usage": counts}) + DONE)], asked=100)
+        assert (read.completion_tokens, read.streamed_tokens) == (100, 2)
+
+    def test_streamed_reasoning_is_streamed(self):
+        details = {"completion_tokens_details": {"reasoning_tokens": 1}}
+        read = record([(1, delta(reasoning_content="hm")), (2, B), (3, usage(2, **details) + DONE)], asked=2)
+        assert read.streamed_tokens == 2
+
+    def test_what_spells_too_little_was_not_all_streamed(self, tmp_path):
+        """SGLang without details: 100 tokens are counted, and two characters came."""
+        read = record([(9, A), (9.2, B), (9.3, usage(100) + DONE)], asked=100)
+        assert (read.streamed_tokens, read.first_tokens) == (None, None)
+        assert tpot(tmp_path, read) is None
+        assert stream_figures(tabled(tmp_path, read))["unknown_streamed"] == 1
+
+    def test_speculative_tokens_come_several_a_chunk(self, tmp_path):
+        """Nine tokens in chunks of three, 30 ms apart: 10 ms each."""
+        words = " one two six"
+        read = record(
+            [(1, delta(content=words)), (1.03, delta(content=words)), (1.06, delta(content=words)), (1.1, usage(9) + DONE)]
+        )
+        assert tpot(tmp_path, read) == pytest.approx(0.01)
+        figures = stream_figures(tabled(tmp_path, read))
+        assert (figures["tokens_per_chunk"], gaps_between_tokens(figures)) == (3.0, False)
+
+    def test_a_usage_in_each_chunk_counts_them(self, tmp_path):
+        """vLLM's continuous_usage_stats: three, then one and one; the text alone would say otherwise."""
+
+        def counted(words, so_far):
+            return event(
+                {
+                    "choices": [{"index": 0, "delta": {"content": words}}],
+                    "usage": {"prompt_tokens": 20, "completion_tokens": so_far},
+                }
+            )
+
+        read = record([(1, counted("a", 3)), (2, counted("bcdefgh", 4)), (3, counted("ijk", 5)), (4, DONE)], asked=5)
+        assert (read.first_tokens, read.completion_tokens) == (3.0, 5)
+        assert tpot(tmp_path, read) == pytest.approx(1.0)
+
+    def test_token_ids_count_them(self, tmp_path):
+        read = record([(1, text("a", token_ids=[5, 6, 7])), (2, text("bcdefgh", token_ids=[8])), (3, usage(4) + DONE)])
+        assert (read.first_tokens, tpot(tmp_path, read)) == (3.0, pytest.approx(1.0))
+
+    def test_log_probabilities_count_them(self, tmp_path):
+        def said(words, n):
+            choice = {"index": 0, "delta": {"content": words}, "logprobs": {"content": [{"token": "x", "logprob": -1}] * n}}
+            return event({"choices": [choice]})
+
+        read = record([(1, said("a", 3)), (2, said("bcdefgh", 1)), (3, usage(4) + DONE)])
+        assert (read.first_tokens, tpot(tmp_path, read)) == (3.0, pytest.approx(1.0))
+
+    def test_chunks_that_come_together_came_at_one_moment(self, tmp_path):
+        """A proxy with a small buffer: two chunks at 1, two at 2; two tokens came in that second."""
+        four = [delta(content=f" w{i}") for i in range(4)]
+        read = record([(1, four[0] + four[1]), (2, four[2]), (2.0001, four[3]), (3, usage(4) + DONE)])
+        assert (read.arrivals, read.first_tokens, len(read.token_times_s)) == (2, 2.0, 4)
+        assert tpot(tmp_path, read) == pytest.approx(0.5, rel=1e-3)
+
+    def test_more_chunks_than_tokens_give_no_gaps_between_tokens(self, tmp_path):
+        """A proxy that sends character by character."""
+        read = record([(1 + i / 10, delta(content=c)) for i, c in enumerate("abcdefgh")] + [(2, usage(2) + DONE)], asked=2)
+        figures = stream_figures(tabled(tmp_path, read))
+        assert (figures["tokens_per_chunk"], gaps_between_tokens(figures)) == (0.25, False)
+
+    def test_a_run_that_is_held_back_has_no_latencies_of_tokens(self, tmp_path):
+        """A buffering proxy: all eight tokens at 5 s."""
+        held = record([(5, "".join(delta(content=f" w{i}") for i in range(8)) + usage(8) + DONE)], asked=8)
+        streamed = record([(1 + i, delta(content=f" w{i}")) for i in range(8)] + [(9, usage(8) + DONE)], asked=8)
+        rows = supported(tabled(tmp_path, held, held, streamed))
+        assert rows["ttft_s"].to_list() == [None] * 3
+        assert rows["e2e_s"].to_list() == [5.0, 5.0, 8.0]
+        kept = supported(tabled(tmp_path, held, streamed, streamed))
+        assert kept["ttft_s"].to_list() == [5.0, 1.0, 1.0]
+        assert stream_figures(kept)["held_back_answers"] == 1
+
+    def test_a_short_answer_at_one_moment_shows_nothing(self, tmp_path):
+        read = record([(5, A + B + COUNT + DONE)], asked=2)
+        assert supported(tabled(tmp_path, read))["ttft_s"].to_list() == [5.0]
+
+    def test_a_server_that_does_not_stream_has_no_first_token(self, tmp_path):
+        answer = {"object": "chat.completion", "choices": [{"index": 0, "message": {"role": "assistant", "content": "A b"}, "finish_reason": "length"}],
+                  "usage": {"prompt_tokens": 20, "completion_tokens": 2}}  # fmt: skip
+        read = record([(1, json.dumps(answer))], asked=2, headers={"content-type": "application/json"})
+        assert (read.outcome, read.ttft_s, read.e2e_s, read.completion_tokens) == ("ok", None, 1.0, 2)
+        assert tpot(tmp_path, read) is None
+
+    def test_all_reasoning_and_no_answer_is_an_answer(self):
+        details = {"completion_tokens_details": {"reasoning_tokens": 8}}
+        read = record(
+            [(1, delta(role="assistant", content="")), (2, delta(finish="length")), (3, usage(8, **details) + DONE)], asked=8
+        )
+        assert (read.outcome, read.ttft_s, read.completion_tokens) == ("ok", None, 8)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        ([(1, A), (2, event({"error": {"message": "CUDA out of memory", "code": 500}})), (3, DONE)], "CUDA out of memory"),
+        ([(1, A), (2, event({"error": "queue is full"})), (3, DONE)], "queue is full"),
+        ([(1, A), (2, event({"object": "error", "message": "bad length", "type": "BadRequestError", "code": 400})), (3, DONE)], "bad length"),
+        ([(1, A), (2, event({"detail": "not authorised"})), (3, DONE)], "not authorised"),
+        ([(1, A), (2, event({"code": "Throttling", "message": "slow down", "request_id": "r"})), (3, DONE)], "slow down"),
+        ([(1, A), (2, event("upstream timed out", "error")), (3, DONE)], "upstream timed out"),
+        ([(1, A), (2, event({"message": "gone"}, "error")), (3, DONE)], "gone"),
+        ([(1, A), (2, "error: {\"message\": \"no slot\", \"code\": 503}\n\n"), (3, DONE)], "no slot"),
+        ([(1, A), (2, event({"choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "error", "error": {"code": 502, "message": "provider"}}]})),
+          (3, DONE)], "provider"),
+        ([(1, A), (2, delta(finish="abort")), (3, COUNT + DONE)], "the server ended the answer with finish_reason abort"),
+        ([(1, A), (2, event({"choices": [{"index": 0, "delta": {}, "finish_reason": {"type": "abort", "message": "no memory"}}]})), (3, DONE)],
+         "no memory"),
+        ([(1, A), (2, "data: Internal Server Error\n\n"), (3, DONE)], "not JSON: 'Internal Server Error'"),
+    ],
+)  # fmt: skip
+def test_an_error_within_a_stream_is_the_request_s(pieces, said):
+    read = record(pieces)
+    assert (read.outcome, read.error) == ("stream_error", said)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "said"),
+    [
+        ('{"detail": "Not Found"}', "application/json", "Not Found"),
+        ('{"object": "error", "message": "no", "code": 400}', "application/json", "no"),
+        ("<html>\n<h1>Bad\nGateway</h1></html>", "text/html",
+         "the body (text/html) is neither an event stream nor an answer: '<html>\\n<h1>Bad\\nGateway</h1></html>'"),
+        ('{"model":"m","message":{"role":"assistant","content":"A"},"done":false}\n', "application/x-ndjson",
+         "the body (application/x-ndjson) is neither an event stream nor an answer: "
+         "'{\"model\":\"m\",\"message\":{\"role\":\"assistant\",\"content\":\"A\"},\"done\":false}\\n'"),
+        ("", "text/event-stream", "the stream ended without a token"),
+    ],
+)  # fmt: skip
+def test_a_200_that_is_no_answer_is_quoted(body, kind, said):
+    read = record([(1, body)] if body else [], headers={"content-type": kind})
+    assert (read.outcome, read.error) == ("stream_error" if body else "truncated", said)
+
+
+def test_a_redirection_says_where_to():
+    read = record([(1, "<html><body>Moved</body></html>")], status=301, headers={"location": "https://other/v1/completions"})
+    assert (read.outcome, read.status) == ("http_error", 301)
+    assert read.error == "<html><body>Moved</body></html>, to https://other/v1/completions"
+
+
+def test_an_error_page_is_one_line():
+    read = record([(1, "<html>\r\n<title>502 Bad Gateway</title>\r\n</html>\r\n")], status=502)
+    assert read.error == "<html> <title>502 Bad Gateway</title> </html>"
+
+
+def test_a_connection_that_breaks_after_the_end_breaks_nothing():
+    whole = [(1, A), (2, B), (3, COUNT + DONE)]
+    assert record(whole, ended=False, failure="disconnect", error="Connection reset by peer").outcome == "ok"
+    cut = record(whole[:2], ended=False, failure="disconnect", error="Connection reset by peer")
+    assert (cut.outcome, cut.error) == ("disconnect", "Connection reset by peer")
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [({"retry-after": "1.5"}, 1.5), ({"retry-after": "2"}, 2.0), ({"retry-after": ".5"}, 0.5), ({"retry-after": "3."}, 3.0),
+     ({"retry-after": "2", "retry-after-ms": "1500"}, 1.5), ({"retry-after": "soon"}, None), ({"retry-after": "-1"}, None),
+     ({"retry-after": "1e3"}, None)],
+)  # fmt: skip
+def test_the_wait_that_a_refusal_asks_for(headers, wait):
+    assert record([(1, "{}")], status=429, headers=headers).retry_after_s == wait
+
+
+def test_figures_without_streams_are_null():
+    rows = pl.DataFrame({"first_token_s": [None]}, schema={"first_token_s": pl.Float64})
+    assert set(stream_figures(rows).values()) == {None}
