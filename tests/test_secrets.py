@@ -170,7 +170,7 @@ def test_what_a_server_repeats_of_a_request_is_kept_without_the_key(study):
         errors = {record["outcome"]: record["error"] for record in records if record["error"]}
         assert errors.keys() == {"http_error", "stream_error"}
         assert f"uthorization: Bearer {REDACTED} <script>" in errors["http_error"]
-        assert errors["stream_error"].startswith("not JSON: b'")
+        assert errors["stream_error"].startswith("not JSON: '")
         assert "canary" not in errors["stream_error"]
     log = (folder / "results/deployments/mine/server.log").read_text()
     assert f"HF_TOKEN {REDACTED}\n" in log

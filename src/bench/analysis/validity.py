@@ -23,6 +23,8 @@ Check = Literal[
     "nothing_sent",
     "unreachable",
     "refused",
+    "none_answered",
+    "not_counted",
     "prompt_lengths",
     "output_lengths",
     "cached_tokens",
@@ -49,6 +51,8 @@ _FULL = 0.95  # of the KV cache in use: then hardly a block is left that holds o
 # Cached tokens a request, where a cache shares single tokens (slots): prompts of few ids begin alike now and then.
 _BY_CHANCE = 0.05
 _OVERLOAD = {"http_408", "http_425", "http_429"}  # the client errors by which servers and proxies shed load
+# Failures by which a server that is overloaded, or what stands before it, may answer every request.
+_OF_LOAD = {*_OVERLOAD, "http_503", "http_504", "timeout", "disconnect"}
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class Reason:
     Attributes:
         part: what it speaks against. check: which one it is.
         value: what was found (s, requests, tokens, or a share). limit: what it is held against, a threshold or what was expected.
+        counted: mean length by the server's count (tokens).
         share: of the requests in flight that the server lacked. names: metrics that are missing, or counters that fell.
         outcomes: requests that were refused, by their outcome. drift: of a machine that was slower in one round than in the others.
     """
@@ -66,6 +71,7 @@ class Reason:
     check: Check
     value: float | None = None
     limit: float | None = None
+    counted: float | None = None
     share: float | None = None
     names: tuple[str, ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict)
@@ -79,13 +85,14 @@ class Verdict:
     Attributes:
         found: the checks that it did not pass.
         failed, requests: how many failed, of all that were sent. outcomes: requests by what became of them, but those that succeeded.
-            A failure is the server's answer to the load: it makes nothing invalid.
+            A failure is the server's answer to the load: it makes nothing invalid. said: what was said most often about them.
     """
 
     found: tuple[Reason, ...]
     failed: int = 0
     requests: int = 0
     outcomes: Mapping[str, int] = field(default_factory=dict)
+    said: str | None = None
 
     @property
     def failed_share(self) -> float | None:
@@ -133,7 +140,7 @@ def verdict(run: Mapping[str, Any], thresholds: Thresholds, further: Iterable[Re
         *_telemetry(run, thresholds),
         *_machine(run, thresholds),
     )
-    return Verdict((*found, *further), run["failed"], run["requests"], kinds)
+    return Verdict((*found, *further), run["failed"], run["requests"], kinds, run.get("failure_said"))
 
 
 def _over(part: Part, check: Check, value: float | None, limit: float) -> Iterator[Reason]:
@@ -162,7 +169,7 @@ def _in_flight(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thr
 
 
 def _content(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[Reason]:
-    refused = {kind: n for kind, n in kinds.items() if kind.startswith("http_4") and kind not in _OVERLOAD}
+    refused = {kind: n for kind, n in kinds.items() if kind.startswith(("http_3", "http_4")) and kind not in _OVERLOAD}
     if not run["requests"]:
         yield Reason("content", "nothing_sent")
     elif kinds.get("unreachable") == run["requests"]:
@@ -170,16 +177,21 @@ def _content(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thres
     elif refused:
         # A wrong model, key, path or length is refused under any load.
         yield Reason("content", "refused", sum(refused.values()), run["requests"], outcomes=refused)
-    if run["wrong_prompt_tokens"]:
-        yield Reason("content", "prompt_lengths", run["wrong_prompt_tokens"])
-    if run["wrong_output_tokens"]:
-        yield Reason("content", "output_lengths", run["wrong_output_tokens"])
+    elif run["failed"] == run["requests"] and kinds.keys() - _OF_LOAD:
+        yield Reason("content", "none_answered", run["failed"], outcomes=kinds)
+    if uncounted := run.get("uncounted_answers"):
+        yield Reason("content", "not_counted", uncounted)
+    lengths: tuple[tuple[str, Check], ...] = (("prompt", "prompt_lengths"), ("output", "output_lengths"))
+    for part, check in lengths:
+        if run[f"wrong_{part}_tokens"] and not uncounted:
+            counted, asked = run.get(f"counted_{part}_tokens"), run.get(f"{part}_tokens")
+            yield Reason("content", check, run[f"wrong_{part}_tokens"], asked, counted=counted)
     yield from _cache(run, thresholds)
 
 
 def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
     """What is wrong with the prefix cache's hits: any where the workload implies none (in slots, more than by chance), or a rate
-    far from the implied one.
+    far from the implied one. What the server adds to each prompt, as a chat's template does, may come from the cache or not.
 
     Too few are the server's own doing where its KV cache was full: what was cached had to go, and that is what overload looks like.
     """
@@ -188,10 +200,14 @@ def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
     rate, expected = run.get("prefix_hit_rate"), run.get("prefix_hit_rate_expected") or 0.0
     evicted = rate is not None and rate < expected and (run.get("kv_usage_peak") or 0.0) >= _FULL
     by_chance = _BY_CHANCE * run["requests"] if run.get("kv_slots") else 0.0
-    if not expected and (run.get("prefix_hits") or 0.0) > by_chance:
-        yield Reason("content", "cached_tokens", run["prefix_hits"])
-    elif rate is not None and abs(rate - expected) > thresholds.prefix_hit_error and not evicted:
-        yield Reason("content", "hit_rate", rate, expected)
+    template = float(run.get("template_tokens") or 0)
+    most = template / run["prompt_tokens"] if template and run.get("prompt_tokens") else 0.0
+    if not expected and (run.get("prefix_hits") or 0.0) > by_chance + template * run["requests"]:
+        yield Reason("content", "cached_tokens", run["prefix_hits"], template * run["requests"])
+    elif rate is not None and expected and not evicted:
+        slack = thresholds.prefix_hit_error
+        if not expected - slack <= rate <= expected + most + slack:
+            yield Reason("content", "hit_rate", rate, expected)
 
 
 def _client(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:

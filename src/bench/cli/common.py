@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 from bench.errors import BenchError
 from bench.published import Accelerator, accelerators
 from bench.yaml_file import read_yaml
 
-__all__ = ["headers_of", "known_accelerators", "refuse_missing_gpus", "refuse_wrong_address", "refuse_wrong_share"]
+if TYPE_CHECKING:
+    from bench.load.target import Target
+
+__all__ = [
+    "headers_of",
+    "introduced",
+    "known_accelerators",
+    "refuse_missing_gpus",
+    "refuse_wrong_address",
+    "refuse_wrong_share",
+    "target_of",
+]
 
 
 def known_accelerators(hardware: Path | None) -> dict[str, Accelerator]:
@@ -70,6 +85,46 @@ def headers_of(options: Iterable[str]) -> dict[str, str]:
         raise BenchError(
             f"--header: {error}. Quote it in single quotes, so that the shell leaves the variable's name alone."
         ) from None
+
+
+def target_of(options: SimpleNamespace) -> Target:
+    """The server that `--base-url`, `--model` and `--header` name.
+
+    Raises:
+        BenchError: one of them cannot be used.
+    """
+    from bench.http import api_root  # noqa: PLC0415 - few commands take one
+    from bench.load.target import Target  # noqa: PLC0415
+
+    headers = headers_of(options.header)
+    try:
+        return Target(
+            api_root(options.base_url), options.model, os.environ.get("OPENAI_API_KEY", "none"), headers, reuses=False
+        )
+    except BenchError as error:
+        raise BenchError(f"--base-url: {error}") from None
+
+
+def introduced(target: Target, options: SimpleNamespace, *, stream: bool = True) -> Target:
+    """The target, with the form of requests that it accepts at `--endpoint`; a line on stderr for what is not exact.
+
+    Raises:
+        BenchError: an `--omit` is not known, or the server accepts no form of request.
+    """
+    from bench.load.introduction import introduce  # noqa: PLC0415 - few commands send requests
+    from bench.records.form import OPTIONAL  # noqa: PLC0415
+
+    if unknown := [name for name in options.omit if name not in OPTIONAL]:
+        raise BenchError(f"--omit {unknown[0]}: not something that can be left out. There are: {', '.join(OPTIONAL)}.")
+    return introduce(
+        target,
+        options.endpoint,
+        stream=stream,
+        vocabulary=options.vocabulary,
+        omit=options.omit,
+        timeout_s=options.timeout,
+        say=lambda text: print(text, file=sys.stderr, flush=True),
+    )
 
 
 def refuse_missing_gpus(endpoints: Iterable[str], *, option: str) -> None:

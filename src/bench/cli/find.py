@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import math
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -17,11 +16,11 @@ from typing import Any
 
 import requests
 
-from bench.cli.common import headers_of, refuse_wrong_address
+from bench.cli.common import introduced, refuse_wrong_address, target_of
 from bench.cli.output import print_json, progress
 from bench.engine import server_info
 from bench.errors import BenchError
-from bench.http import api_root, get, problem
+from bench.http import get, problem
 from bench.load.target import Target
 from bench.measure.metrics import metric_names
 from bench.search import Aim, Answer, Budget, Found, search
@@ -164,13 +163,11 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> Runn
     Raises:
         BenchError: an address is none, nothing answers there, or `--metrics` exposes nothing that is known.
     """
-    headers = headers_of(options.header)
-    try:
-        target = Target(api_root(options.base_url), options.model, os.environ.get("OPENAI_API_KEY", "none"), headers)
-    except BenchError as error:
-        raise BenchError(f"--base-url: {error}") from None
+    target = target_of(options)
+    headers = dict(target.headers)
     refuse_wrong_address(options.metrics)
     _refuse_unreachable(target)
+    target = introduced(target, options)
     metrics = options.metrics or f"{target.base_url}/metrics"
     allowed = headers if same_server(metrics, target.base_url) else {}
     version = (server_info(metrics.removesuffix("/metrics"), allowed) or server_info(target.base_url, headers)).get("version")
@@ -199,13 +196,13 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> Runn
 def _refuse_unreachable(target: Target) -> None:
     """Raises BenchError where nothing answers. A server that lists other models may serve the one that is named all the same."""
     try:
-        answer = get(f"{target.base_url}/v1/models", headers=target.headers)
+        answer = get(f"{target.base_url}/v1/models", key=target.key, headers=target.headers)
     except requests.RequestException as error:
         raise BenchError(f"--base-url {target.base_url}: no server answers there ({problem(error)}).") from None
     try:
         names = [str(each["id"]) for each in answer.json()["data"]] if answer.ok else []
     except (KeyError, TypeError, ValueError):
-        return
+        return  # a request decides
     if names and target.model not in names:
         print(f"--model {target.model}: the server lists {', '.join(names)}, and not this name", file=sys.stderr)
 

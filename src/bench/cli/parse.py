@@ -9,6 +9,7 @@ from bench.analysis import verdict
 from bench.cli.output import print_json
 from bench.parse import parse_run, tail_text
 from bench.study.config import Thresholds
+from bench.words.streams import stream_notes
 from bench.words.verdicts import failures, reason_text, retries, stopped
 
 __all__ = ["run"]
@@ -47,7 +48,11 @@ def run(folder: Path, *, json: bool) -> None:
         print(f"  {'sent again':<20} {again}")
     if early := stopped(summary):
         print(f"  {'ended early':<20} {early}")
-    for what, valid in (("latency, throughput", judged.valid), ("the server's counts", judged.counts_valid)):
-        print(f"  {what:<20} {'valid' if valid else 'invalid'}")
+    for line in stream_notes(summary):
+        print(f"  {'note':<20} {line}")
+    valid = "invalid" if not judged.valid else "valid" if summary["ok"] else "none: no request was answered"
+    counts = "invalid" if not judged.counts_valid else "valid" if summary.get("scraped") else "not taken"
+    for what, state in (("latency, throughput", valid), ("the server's counts", counts)):
+        print(f"  {what:<20} {state}")
     for reason in judged.found:
         print(f"    {reason.part}: {reason_text(reason)}")

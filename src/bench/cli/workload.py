@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import secrets
 import sys
 import tempfile
@@ -13,12 +12,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from bench.cli.common import headers_of, refuse_missing_gpus, refuse_wrong_address
+from bench.cli.common import introduced, refuse_missing_gpus, refuse_wrong_address, target_of
 from bench.cli.output import print_json, progress
 from bench.commit import commit_of
 from bench.engine import server_info
 from bench.errors import BenchError
-from bench.http import api_root
 from bench.load.client import Load
 from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
@@ -133,6 +131,7 @@ def run(options: SimpleNamespace) -> None:
         timeout_s=options.timeout,
         processes=options.processes,
     )
+    target = introduced(target, options, stream=workload.stream)
     planned = schedule(workload, level, seed)
     seconds = _at_least(planned)
     long = f", over {seconds:.0f} s or more" if seconds >= 1 else ""
@@ -177,8 +176,8 @@ def run(options: SimpleNamespace) -> None:
         )
     else:
         _print(output, recording, outcomes)
-    if not outcomes["ok"]:
-        sys.exit(1)  # what came is kept; but a script must not take it for a measurement
+    if recording.failed:
+        sys.exit(1)  # what came is kept; but a script must not take it for a measurement without a look
 
 
 def _target(options: SimpleNamespace) -> Target:
@@ -193,11 +192,7 @@ def _target(options: SimpleNamespace) -> Target:
             raise BenchError(f"--{key.replace('_', '-')} is {value}; it must be a number above 0.")
     if options.vocabulary < 16:
         raise BenchError(f"--vocabulary is {options.vocabulary}; prompts need 16 ids or more.")
-    headers = headers_of(options.header)
-    try:
-        return Target(api_root(options.base_url), options.model, os.environ.get("OPENAI_API_KEY", "none"), headers)
-    except BenchError as error:
-        raise BenchError(f"--base-url: {error}") from None
+    return target_of(options)
 
 
 def _version(metrics: str | None, target: Target, allowed: Mapping[str, str]) -> str | None:

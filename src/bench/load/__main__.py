@@ -64,6 +64,7 @@ def _send(assignment: Assignment, into, out) -> None:  # type: ignore[no-untyped
         timeout_s=assignment.timeout_s,
         spare=assignment.spare,
         honour_retry_after=assignment.honour_retry_after,
+        reuses=assignment.reuses,
         watched=into.fileno(),
     )
     loop.open(assignment.connections)

@@ -18,6 +18,7 @@ class Assignment:
         host, port, tls: the server. connections: to open before the run. spare: to keep open beyond those in use.
         in_flight: of the exchanges without a moment of their own, how many are held in flight.
         honour_retry_after: whether a refused request is sent again when its answer says.
+        reuses: whether a connection carries one request after another.
         stop_overloaded: whether a run that is plainly overloaded ends early (`bench.load.overload`).
     """
 
@@ -31,6 +32,7 @@ class Assignment:
     timeout_s: float
     honour_retry_after: bool = False
     stop_overloaded: bool = False
+    reuses: bool = True
 
 
 @dataclass(frozen=True)

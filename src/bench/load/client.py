@@ -219,6 +219,7 @@ def _assignments(
                 in_flight=held if closed else 0,
                 timeout_s=load.timeout_s,
                 honour_retry_after=load.workload.honour_retry_after,
+                reuses=target.reuses,
                 # One process of several sees its own share alone.
                 stop_overloaded=load.workload.stop_overloaded and count == 1,
             )

@@ -54,6 +54,7 @@ class Loop:
         spare: connections to keep open and idle while requests remain to be sent, so that few wait for their own.
         honour_retry_after: whether a request that is refused is sent again after the wait that the answer asks for, unless that
             would end later than `timeout_s` after it was sent first.
+        reuses: whether a connection carries one request after another.
         watched: a descriptor whose end means that nobody waits for the result.
 
     Attributes:
@@ -68,10 +69,11 @@ class Loop:
         timeout_s: float,
         spare: int = 0,
         honour_retry_after: bool = False,
+        reuses: bool = True,
         watched: int | None = None,
     ) -> None:
         self._address, self._timeout_s, self._spare = address, timeout_s, spare
-        self._honours = honour_retry_after
+        self._honours, self._reuses = honour_retry_after, reuses
         self._epoll = select.epoll()
         self._table: dict[int, Connection] = {}
         # Of those connections the ones in the middle of a streamed answer, with all that a read needs.
@@ -290,7 +292,7 @@ class Loop:
         exchange.end, exchange.failure = arrival, failure
         connection.exchange = None
         self._streams.pop(connection.fd, None)
-        if failure or connection.unsent or not connection.reusable:
+        if failure or connection.unsent or not (connection.reusable and self._reuses):
             self._drop(connection)
         else:
             connection.since, connection.used = arrival, True

@@ -10,20 +10,21 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import requests
-
 from bench.errors import BenchError
-from bench.http import post
 from bench.load.prompts import FIRST_ID, request_ids
 from bench.load.schedule import PlannedRequest
+from bench.load.sdk import options_of, sdk_request
 from bench.load.target import Target
+from bench.records.form import RequestForm
 from bench.study import Workload
 
-__all__ = ["Payloads"]
+__all__ = ["Payloads", "letters"]
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Payloads:
-    """Makes the bytes of a run's requests.
+    """Makes the bytes of a run's requests, in the form that the target takes.
 
     Args:
         seed: makes the prompts; another run must have another. vocabulary: token ids lie below it.
@@ -34,8 +35,12 @@ class Payloads:
 
     def __init__(self, target: Target, workload: Workload, *, seed: str, vocabulary: int) -> None:
         self._chat, self._seed, self._vocabulary = workload.endpoint == "chat", seed, vocabulary
-        self._units = _Units(target) if self._chat else None
-        self._head, self._body = _template(target, workload)
+        self._form = target.form(workload.endpoint)
+        self._text = self._chat or not self._form.sends("token_ids")
+        self._limit = "max_tokens" if self._form.sends("max_tokens") else "max_completion_tokens"
+        prompt: str | list[int] = "" if self._text else [0]
+        options = options_of(self._form, workload.endpoint, prompt, 1, stream=workload.stream)
+        self._head, self._body = _template(target, workload.endpoint, options)
 
     def of(self, request: PlannedRequest) -> bytes:
         """The request's bytes, head and body."""
@@ -44,117 +49,52 @@ class Payloads:
             self._body["messages"] = [{"role": "user", "content": prompt}]
         else:
             self._body["prompt"] = prompt
-        self._body["max_tokens"] = request.output_tokens
+        self._body[self._limit] = request.output_tokens
         body = _json(self._body)
         return self._head % len(body) + body
 
     def _prompt(self, request: PlannedRequest) -> str | list[int]:
-        if self._units is None:
+        if not self._text:
             return request_ids(self._seed, request.conversation, request.shared_tokens, request.prompt_tokens, self._vocabulary)
-        letters, rest = self._units.count(request.prompt_tokens)
-        # What is shared is counted in tokens too, and the template is part of it.
-        shared = self._units.count(request.shared_tokens)[0] if request.shared_tokens else 0
-        ids = request_ids(self._seed, request.conversation, shared, letters, FIRST_ID + len(self._units.LETTERS))
-        return self._units.text(ids) + "." * rest
+        count, rest = _letters_of(self._form, request.prompt_tokens)
+        # What is shared is counted in tokens too, and what the server adds is part of it.
+        shared = _letters_of(self._form, request.shared_tokens)[0] if request.shared_tokens else 0
+        ids = request_ids(self._seed, request.conversation, shared, count, FIRST_ID + len(_LETTERS))
+        return letters(ids) + "." * rest
+
+
+def _letters_of(form: RequestForm, tokens: int) -> tuple[int, int]:
+    """Letters of a prompt of so many tokens, one at least, and full stops to add where a letter takes several."""
+    count, rest = divmod(tokens - form.template_tokens, form.letter_tokens)
+    return (count, rest) if count > 0 else (1, 0)
+
+
+def letters(ids: Sequence[int]) -> str:
+    """Text whose length in tokens is known: single letters after a space, which tokenizers neither merge nor split further.
+
+    How many tokens a letter takes, and how many the server adds, is in the `RequestForm`.
+    """
+    return "".join(" " + _LETTERS[(i - FIRST_ID) % 26] for i in ids)
 
 
 def _json(body: dict[str, Any]) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _template(target: Target, workload: Workload) -> tuple[bytes, dict[str, Any]]:
-    """What the SDK sends for a request of this workload: the head with a place for the body's length, and the body."""
-    # Here, since it takes a second to import, which nothing but a run should pay.
-    import httpx2  # noqa: PLC0415
-    import openai  # noqa: PLC0415
-
-    class Caught(Exception):
-        """The request is built; there is nothing to send it to."""
-
-    class Catch(httpx2.BaseTransport):
-        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-            self.request = request
-            raise Caught
-
-    catch = Catch()
-    options: dict[str, Any] = {
-        "model": target.model,
-        "max_tokens": 1,
-        "temperature": 0,
-        "stream": workload.stream,
-        "extra_body": {"ignore_eos": True},
-    }
-    if workload.stream:
-        options["stream_options"] = {"include_usage": True}
-    try:
-        with httpx2.Client(transport=catch) as http, openai.OpenAI(
-            base_url=f"{target.base_url.rstrip('/')}/v1", api_key=target.api_key, http_client=http, max_retries=0
-        ) as sdk:  # fmt: skip
-            if workload.endpoint == "chat":
-                sdk.chat.completions.create(messages=[{"role": "user", "content": ""}], **options)
-            else:
-                sdk.completions.create(prompt=[0], **options)
-    except Exception as error:
-        if not hasattr(catch, "request"):
-            raise BenchError(
-                f"the openai SDK would not build a request: {target.without_secrets(repr(error))}. Check the model's name and "
-                "OPENAI_API_KEY."
-            ) from None
-    request = catch.request
+def _template(target: Target, endpoint: str, options: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    """What the SDK sends for a request with these options: the head with a place for the body's length, and the body."""
+    request = sdk_request(target, endpoint, options)
     body: dict[str, Any] = json.loads(request.content)
     if _json(body) != request.content:
         raise BenchError(
             "the openai SDK writes JSON otherwise than expected; Saturate needs the pinned version (requirements.lock)."
         )
     lines = [request.method.encode() + b" " + request.url.raw_path.replace(b"%", b"%%") + b" HTTP/1.1"]
-    # Compressed answers would be stamped as their compressor flushes them.
+    # Compressed answers would be stamped as their compressor flushes them. Headers that are given are written as they are given.
     left_out = {b"accept-encoding", *(name.lower().encode() for name in target.headers)}
-    if target.headers and target.api_key == Target.api_key:
-        left_out.add(b"authorization")  # a gateway that takes another header may refuse a key that is none
+    left_out |= {b"authorization"} if target.keyless else set()
     for name, value in request.headers.raw:
         if name.lower() not in left_out:
             lines.append(name + b": " + (b"%d" if name.lower() == b"content-length" else value.replace(b"%", b"%%")))
     lines += [f"{name}: {value}".encode().replace(b"%", b"%%") for name, value in target.headers.items()]
     return b"\r\n".join(lines) + b"\r\n\r\n", body
-
-
-class _Units:
-    """Text whose length in tokens is known: single letters after a space, which tokenizers neither merge nor split further.
-
-    How many tokens a letter takes, and how many the chat's template adds, is asked of the server's /tokenize once a run; a server
-    without it is taken to count one token a letter and none for the template, and its own count shows it where that is wrong.
-    """
-
-    LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        few, many = (self._ask(n) for n in (8, 72))
-        each = (many - few) // 64 if few else 0
-        # A count that does not grow with the text counts nothing.
-        self._each, self._template = (each, few - 8 * each) if each > 0 else (1, 0)
-
-    def _ask(self, count: int) -> int:
-        """Tokens of a chat with a text of `count` letters; 0 where the server does not count them."""
-        chat = {"model": self._target.model, "messages": [{"role": "user", "content": self.text([FIRST_ID] * count)}]}
-        try:
-            answer = self._post("tokenize", chat)
-            if "count" in answer:
-                return int(answer["count"])
-            # llama.cpp counts tokens of text alone, and has its template applied elsewhere.
-            text = self._post("apply-template", chat)["prompt"]
-            return len(self._post("tokenize", {"content": text, "parse_special": True})["tokens"])
-        except (requests.RequestException, ValueError, KeyError, TypeError):
-            return 0
-
-    def _post(self, path: str, content: dict[str, Any]) -> Any:
-        return post(f"{self._target.base_url}/{path}", content, headers=self._target.headers).json()
-
-    def count(self, tokens: int) -> tuple[int, int]:
-        """Letters of a chat of so many tokens, one at least, and full stops to add where a letter takes several."""
-        letters, rest = divmod(tokens - self._template, self._each)
-        return (letters, rest) if letters > 0 else (1, 0)
-
-    def text(self, ids: Sequence[int]) -> str:
-        """The text of these ids."""
-        return "".join(" " + self.LETTERS[(i - FIRST_ID) % 26] for i in ids)

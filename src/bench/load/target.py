@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from bench.errors import BenchError
 from bench.fields import checked_address
 from bench.records.environment import without_user, without_values
+from bench.records.form import RequestForm
 
 __all__ = ["Target"]
 
@@ -19,6 +20,9 @@ class Target:
     Attributes:
         api_key: sent to `/v1` as `Authorization: Bearer …`. headers: sent with each request; an `Authorization` among them replaces
             the key. Their values are secrets.
+        forms: how requests are written, by endpoint; `bench.load.introduction` finds that out.
+        reuses: whether a connection carries one request after another. What stands before a server may close one that it holds to it,
+            and with it a request of ours that waits; so to servers that we did not start, each request goes on a connection of its own.
 
     Raises:
         BenchError: `base_url` is no address.
@@ -28,12 +32,28 @@ class Target:
     model: str
     api_key: str = field(default="none", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    forms: Mapping[str, RequestForm] = field(default_factory=dict)
+    reuses: bool = True
 
     def __post_init__(self) -> None:
         try:
             checked_address(self.base_url)
         except ValueError as error:
             raise BenchError(f"{without_user(self.base_url)!r} is {error}.") from None
+
+    def form(self, endpoint: str) -> RequestForm:
+        """How requests to `endpoint` are written."""
+        return self.forms.get(endpoint, RequestForm())
+
+    @property
+    def key(self) -> str | None:
+        """The API key; None where none is known."""
+        return None if self.api_key == Target.api_key else self.api_key
+
+    @property
+    def keyless(self) -> bool:
+        """Whether no key is sent: a gateway that takes another header may refuse one that does not exist."""
+        return bool(self.headers) and self.key is None
 
     def without_secrets(self, text: str) -> str:
         """A server's words without the key and the headers' values."""

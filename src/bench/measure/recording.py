@@ -32,6 +32,7 @@ from bench.telemetry.scraper import scraping
 __all__ = ["Recording", "record_run"]
 
 _DRAIN_LIMIT_S = 60.0
+_LONG_S = 0.5  # of a load; in less, what a process spends on its start is a large share
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ def record_run(
             expected_tokens=_expected_tokens(result.planned, prefix_block_size, engines),
         ),
         host=host.seen(),
+        form=target.form(load.workload.endpoint),
         stopped=result.stopped,
         versions=_versions(),
         files=checksums(folder, (REQUESTS, TELEMETRY)),
@@ -155,7 +157,7 @@ def _client(result: LoadResult) -> Client:
     return Client(
         processes=len(result.processes),
         cpu_s=round(sum(process.cpu_s for process in result.processes), 4),
-        cpu_share=round(max(process.cpu_s for process in result.processes) / duration, 4) if duration else None,
+        cpu_share=round(max(process.cpu_s for process in result.processes) / duration, 4) if duration >= _LONG_S else None,
         reads=sum(process.reads for process in result.processes),
         resent=sum(record.resent for record in result.records),
         loop_lag_p50_s=_worst(lag["p50"] for lag in lags),

@@ -16,6 +16,8 @@ from bench.engine import Server, ServerDied, gather_facts, inherited, server_inf
 from bench.engines import managed
 from bench.errors import BenchError
 from bench.http import get
+from bench.load.client import Load
+from bench.load.introduction import introduce
 from bench.load.target import Target
 from bench.measure.alive import blaming, refuse_dead
 from bench.measure.comparable import (
@@ -160,9 +162,13 @@ def _one_start(
         say(f"{spec.name}: ready after {server.ready_s:.0f} s at {server.base_url}")
         ready = time.monotonic()
         progress.state("warming up")
-        target = Target(server.base_url, spec.served_name, os.environ.get("OPENAI_API_KEY", "none"), headers)
+        target = Target(
+            server.base_url, spec.served_name, os.environ.get("OPENAI_API_KEY", "none"), headers, reuses=server.managed
+        )
+        first = [*missing, *(search.first_runs() if search else ())]
         with blaming(server):
-            warmup = warm_up(target, [*missing, *(search.first_runs() if search else ())], settings, launch)
+            target = _introduced(target, spec, first, launch, settings.request_timeout_s, say)
+            warmup = warm_up(target, first, settings, launch)
         if warmup.stable is False:
             say(
                 f"{spec.name}: TTFT was not stable after {len(warmup.ttft_s) - AT_ONCE} requests of warm-up; "
@@ -225,6 +231,28 @@ def _one_start(
         # Those that an earlier start measured too: it may have ended before it could judge them.
         rounds.measure_spoilt([run for run in runs if run.digest not in used])
         say(f"{spec.name}: {progress.clock.share(time.monotonic() - ready)}")
+
+
+def _introduced(
+    target: Target,
+    spec: DeploymentSpec,
+    runs: Sequence[RunSpec],
+    launch: Launch,
+    timeout_s: float,
+    say: Callable[[str], None],
+) -> Target:
+    """The target, with the form of requests that it accepts at each endpoint of these runs."""
+    for endpoint in dict.fromkeys(run.workload.endpoint for run in runs):
+        target = introduce(
+            target,
+            endpoint,
+            stream=any(run.workload.stream for run in runs if run.workload.endpoint == endpoint),
+            vocabulary=launch.vocabulary or Load.vocabulary,
+            omit=spec.engine.omit,
+            timeout_s=timeout_s,
+            say=lambda text: say(f"{spec.name}: {text}"),
+        )
+    return target
 
 
 def _kept(runs: Sequence[RunSpec], store: Store, search: Search | None) -> str:

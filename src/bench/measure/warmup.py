@@ -75,4 +75,11 @@ def _failure(record: RequestRecord) -> str:
 def _advice(record: RequestRecord, target: Target, run: RunSpec) -> str:
     if record.status == 429:
         return f"Raise the endpoint's rate limit, or let workloads.{run.family} wait as it asks (honour_retry_after: true)."
-    return f"Check the model's name ({target.model!r}), OPENAI_API_KEY, and the lengths of {run.workload_name}."
+    if record.status in (401, 403):
+        return "Check OPENAI_API_KEY, or the header that carries the key."
+    if record.outcome in ("truncated", "disconnect"):
+        return "The answer broke off: look into the log of the server, and of what stands before it."
+    if record.outcome == "timeout":
+        return "Raise measurement.request_timeout_s, or shorten the lengths."
+    # A shorter request was answered before this one.
+    return f"A request of a few tokens was answered before: check the lengths of {run.workload_name}, and the model's vocabulary."

@@ -18,6 +18,7 @@ from bench.parse.server import server_figures
 from bench.parse.steady import in_steady_state, steady_figures
 from bench.parse.stream import gaps_between_tokens, stream_figures, supported
 from bench.records.environment import environment_text
+from bench.records.form import RequestForm
 from bench.records.latencies import LATENCIES
 from bench.records.request_table import request_table
 from bench.records.run import REQUESTS, TELEMETRY, RunRecord, read_run
@@ -100,8 +101,8 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         "ok": len(ok),
         "failed": len(requests) - len(ok),
         **_failures(requests),
-        "wrong_prompt_tokens": int(ok["prompt_tokens"].ne_missing(ok["prompt_asked"]).sum()),
-        "wrong_output_tokens": int(ok["completion_tokens"].ne_missing(ok["output_asked"]).sum()),
+        "failure_said": _said(requests),
+        **_lengths(record.form, ok),
         "duration_s": span,
         "throughput_tokens_per_s": tokens / span if span else None,
         "throughput_requests_per_s": len(ok) / span if span else None,
@@ -157,6 +158,37 @@ def _failures(requests: pl.DataFrame) -> dict[str, int]:
     )
     failed = requests.filter(pl.col("outcome") != "ok").select(kind=kind)["kind"]
     return {f"outcome_{name}": count for name, count in failed.value_counts().sort("kind").iter_rows()}
+
+
+def _said(requests: pl.DataFrame) -> str | None:
+    """What was said most often about requests that failed; None where none did, or nothing was said."""
+    said = requests.filter((pl.col("outcome") != "ok") & pl.col("error").is_not_null())["error"]
+    return said.value_counts().sort("count", "error", descending=[True, False])["error"][0] if len(said) else None
+
+
+def _lengths(form: RequestForm, ok: pl.DataFrame) -> dict[str, Any]:
+    """Whether answered requests had the lengths that were asked for, by the server's counts, and in what form they were sent.
+
+    Without `ignore_eos` an answer may end early, and is as it should be.
+    """
+    short = pl.lit(value=False) if form.sends("ignore_eos") else pl.col("completion_tokens") < pl.col("output_asked")
+    wrong = ok.select(
+        prompt=pl.col("prompt_tokens").ne_missing(pl.col("prompt_asked")),
+        output=pl.col("completion_tokens").ne_missing(pl.col("output_asked")) & ~short.fill_null(value=False),
+        short=short,
+        uncounted=pl.col("prompt_tokens").is_null() | pl.col("completion_tokens").is_null(),
+    )
+    return {
+        "wrong_prompt_tokens": int(wrong["prompt"].sum()),
+        "wrong_output_tokens": int(wrong["output"].sum()),
+        "counted_prompt_tokens": ok["prompt_tokens"].mean(),
+        "counted_output_tokens": ok["completion_tokens"].mean(),
+        "uncounted_answers": int(wrong["uncounted"].sum()),
+        "short_answers": int(wrong["short"].sum() or 0),
+        "requests_omit": ", ".join(form.omitted) or None,
+        "template_tokens": form.template_tokens,
+        "sdk_differs": form.sdk_differs,
+    }
 
 
 def _distribution(name: str, values: pl.Series, *, bounds: bool) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from bench.errors import BenchError, shown
 from bench.records.checksums import checked_names, checksum
 from bench.records.files import UNREADABLE, read_object, typed
+from bench.records.form import RequestForm
 
 __all__ = [
     "RECORD",
@@ -174,6 +175,7 @@ class RunRecord(RunHeader):
 
     Attributes:
         started: ISO moment. clock_start_s: the same on the clock of the scrapes. duration_s: to the end of the last request.
+        form: how its requests were written.
         drain_s: from then until the server was empty. scrape_interval_s: None where nothing was scraped. scrape_endpoint: the engine's.
         stopped: that it ended early, and why; None where all requests were sent.
         versions: of this package and what it builds on. files: SHA-256 of each file beside the record.
@@ -188,6 +190,7 @@ class RunRecord(RunHeader):
     client: Client
     prefix: Prefix
     host: Host
+    form: RequestForm = field(default_factory=RequestForm)
     stopped: Stopped | None = None
     versions: Mapping[str, str | None] = field(default_factory=dict)
     files: Mapping[str, str]

@@ -100,7 +100,8 @@ class RunningServer:
 
     def _digest(self, definition: Mapping[str, Any]) -> str:
         """Of all that decides what a run measures."""
-        server = [self.target.base_url, self.target.model, sorted(self.target.headers), self.version]
+        form = self.target.form(self.workload.get("endpoint", "completions"))
+        server = [self.target.base_url, self.target.model, sorted(self.target.headers), self.version, sorted(form.omitted)]
         return digest([PROTOCOL, *server, self.vocabulary, self.timeout_s, definition])
 
     def _measure(self, load: Load, definition: dict[str, Any], identity: str, folder: Path) -> None:
@@ -141,7 +142,7 @@ class RunningServer:
         why = ""
         for _ in range(_TRIES):
             try:
-                answer = get(f"{self.target.base_url}/v1/models", headers=self.target.headers)
+                answer = get(f"{self.target.base_url}/v1/models", key=self.target.key, headers=self.target.headers)
             except requests.RequestException as error:
                 why = problem(error)
             else:

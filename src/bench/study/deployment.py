@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema, m
 from bench.engines import MANAGED
 from bench.fields import Count, Size, Strict, checked_address
 from bench.records.environment import is_secret
+from bench.records.form import Omissible
 from bench.study.headers import checked_headers
 from bench.study.renamed import refuse_renamed
 
@@ -80,6 +81,12 @@ class Engine(Strict):
         description="Further headers of each request to `base_url`, with environment variables in their values, such as "
         "`X-Api-Key: $GATEWAY_KEY` or `Authorization: Bearer ${TEAM_KEY}`. The values stand in no file.",
     )
+    omit: list[Omissible] = Field(
+        default_factory=list,
+        description="What requests leave out although it makes load exact, because the server refuses it or should not get it: "
+        "`ignore_eos`, `token_ids` (prompts are text then), `stream_options`, `temperature`, `max_tokens` (then it is called "
+        "`max_completion_tokens`). What a server refuses is found out and left out by itself.",
+    )
     metrics: Annotated[str, AfterValidator(_address_or_none)] | None = Field(
         default=None,
         description="Address of the running server's metrics, such as `http://10.0.0.5:8000/metrics`; `none`: they cannot be "
@@ -102,7 +109,7 @@ class Engine(Strict):
                 raise ValueError(f"source {source} needs {key}")
             if source != self.source and given:
                 raise ValueError(f"{key} belongs to source {source}, not to {self.source}")
-        for key in ("headers", "metrics"):
+        for key in ("headers", "metrics", "omit"):
             if getattr(self, key) and self.source != "external":
                 raise ValueError(f"{key} belongs to source external, not to {self.source}")
         return self

@@ -20,7 +20,7 @@ __all__ = ["PROTOCOL", "DeploymentSpec", "RunSpec", "digest", "load_label"]
 
 # The measuring protocol. Raise it when old runs no longer compare with new ones: every run is then measured again.
 # tests/test_protocol.py fails when the modules that decide it change and this number does not.
-PROTOCOL = 5
+PROTOCOL = 6
 
 # Of an engine: from where its environment comes, and what lets us in; neither changes what is measured.
 _NO_IDENTITY = {"index", "python", "headers"}

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.analysis.validity import Check, Part, Reason, Verdict
 from bench.drift import Drift, RoundPart
-from bench.errors import shown_share
+from bench.errors import shown, shown_share
 from bench.words.loads import count_text
 
 __all__ = ["PARTS", "failures", "reason_text", "retries", "stopped"]
@@ -29,9 +29,11 @@ _TEXTS: dict[Check, str] = {
     "nothing_sent": "no request was sent",
     "unreachable": "no request reached the server",
     "refused": "{value:.0f} of {limit:.0f} requests were refused for what they are{outcomes}",
-    "prompt_lengths": "{requests} had another prompt length than asked for",
-    "output_lengths": "{requests} had another output length than asked for",
-    "cached_tokens": "{value:.0f} tokens came from the prefix cache, where none should",
+    "none_answered": "no request was answered, and not for the load{outcomes}",
+    "not_counted": "the server counts no tokens in {requests}, so that their lengths cannot be checked (no usage)",
+    "prompt_lengths": "{requests} had another prompt length than asked for{counted}",
+    "output_lengths": "{requests} had another output length than asked for{counted}",
+    "cached_tokens": "{value:.0f} tokens came from the prefix cache, where {most} should",
     "hit_rate": "the prefix cache served {value_share} of the prompts' tokens, where the workload implies {limit_share}",
     "loop_lag": "the client's event loop was late: P99 {value:.3g} s, over {limit:g} s",
     "loop_stall": "the client's event loop stood still for {value:.3g} s, over {limit:g} s",
@@ -61,6 +63,10 @@ def reason_text(reason: Reason) -> str:
         share_text=shown_share(reason.share or 0.0),
         requests=count_text(round(reason.value or 0), "request"),
         outcomes=_listed(reason.outcomes),
+        counted=f" ({reason.counted:.4g} tokens in the mean, not {reason.limit:.4g})"
+        if reason.counted and reason.limit
+        else "",
+        most=f"at most {reason.limit:.0f}" if reason.limit else "none",
         metrics="; ".join(reason.names),
         counters=", ".join(reason.names),
         drift=_drift(reason.drift) if reason.drift else "",
@@ -68,8 +74,11 @@ def reason_text(reason: Reason) -> str:
 
 
 def failures(found: Verdict) -> str | None:
-    """How many requests failed, and how; None where none did."""
-    return f"{found.failed} of {found.requests} requests failed{_listed(found.outcomes)}" if found.failed else None
+    """How many requests failed, how, and what was said about it; None where none did."""
+    if not found.failed:
+        return None
+    said = f": {shown(found.said, 160)}" if found.said else ""
+    return f"{found.failed} of {found.requests} requests failed{_listed(found.outcomes)}{said}"
 
 
 def retries(run: Mapping[str, Any]) -> str | None:

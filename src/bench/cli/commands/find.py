@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from bench.cli import defaults
-from bench.cli.commands.shared import ONE_STAGE, Header, Json, at_least_one, command, percent, positive
+from bench.cli.commands.shared import ONE_STAGE, Header, Json, Omit, at_least_one, command, percent, positive
 
 _LOOKED_FOR = "What is looked for"
 _LOAD = "Load"
@@ -112,6 +112,7 @@ def find(
         typer.Option(metavar="URL", help="Where the server's metrics are.", show_default="URL/metrics, if there are any"),
     ] = None,
     header: Header = None,
+    omit: Omit = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", parser=positive, help="When to give up a request.")] = 600.0,
     json: Json = False,
 ) -> None:
@@ -127,6 +128,7 @@ def find(
     """
     options = SimpleNamespace(**locals())
     options.header = header or []
+    options.omit = omit or []
     from bench.cli.find import run
 
     run(options)

@@ -30,6 +30,7 @@ __all__ = [
     "KvTokens",
     "MaxNumSeqs",
     "Measured",
+    "Omit",
     "OutputLength",
     "PrefixCaching",
     "PromptLength",
@@ -166,6 +167,14 @@ Header = Annotated[
         metavar="NAME:VALUE",
         help="A header of each request to URL, with an environment variable in its value: 'X-Api-Key: $GATEWAY_KEY'. In single "
         "quotes. Repeatable.",
+    ),
+]
+Omit = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Leave this out of requests: ignore_eos, token_ids (prompts are text then), stream_options, temperature, max_tokens (then "
+        "max_completion_tokens is sent). What the server refuses is left out by itself. Repeatable.",
     ),
 ]
 Configfile = Annotated[

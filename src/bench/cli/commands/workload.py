@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from bench.cli import defaults
-from bench.cli.commands.shared import ONE_STAGE, Header, Json, command
+from bench.cli.commands.shared import ONE_STAGE, Header, Json, Omit, command
 
 _LOAD = "Load"
 _REQUESTS = "Requests"
@@ -128,6 +128,7 @@ def workload(
         ),
     ] = None,
     header: Header = None,
+    omit: Omit = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="When to give up a request.")] = 600.0,
     processes: Annotated[
         int | None, typer.Option(metavar="N", help="Load processes.", show_default="as many as the streams need")
@@ -141,7 +142,7 @@ def workload(
     --concurrency, --request-rate or --trace, all requests leave at once. The API key is read from OPENAI_API_KEY.
     """
     options = SimpleNamespace(**locals())
-    options.scrape_also, options.header = scrape_also or [], header or []
+    options.scrape_also, options.header, options.omit = scrape_also or [], header or [], omit or []
     from bench.cli.workload import run
 
     run(options)

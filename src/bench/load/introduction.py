@@ -1,0 +1,232 @@
+"""A session's first requests: what the server accepts, how it counts text, and whether the openai SDK reads its answers as we do."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from bench.errors import BenchError
+from bench.load.events import events, json_object
+from bench.load.payload import letters
+from bench.load.prompts import FIRST_ID, prompt_ids
+from bench.load.records import record_of
+from bench.load.response import Response
+from bench.load.sdk import Reading, sdk_reading
+from bench.load.target import Target
+from bench.records.form import OPTIONAL, Omissible, RequestForm
+from bench.records.request import RequestRecord
+
+__all__ = ["INEXACT", "introduce"]
+
+# What is not exact without each of them. `max_tokens` has another name of the same meaning.
+INEXACT: dict[str, str] = {
+    "token_ids": "prompts are text, whose lengths follow from the server's own counts",
+    "ignore_eos": "answers may end before the length that was asked for",
+    "stream_options": "the server counts tokens in a stream only if it does so unasked",
+    "max_tokens": "the limit of an answer is called max_completion_tokens",
+    "temperature": "the server samples as it does by default",
+}
+# Words of a refusal that name what it is about. A list of ids is refused in the words of the type that was expected.
+_NAMED: dict[Omissible, str] = {
+    "ignore_eos": r"ignore_eos",
+    "token_ids": r"\bprompt\b|StringOrArray|`str`|\bstring|token.?ids|text input",
+    "stream_options": r"stream_options|include_usage",
+    "max_tokens": r"max_tokens|max_completion_tokens",
+    "temperature": r"temperature",
+}
+_PROMPT, _OUTPUT, _FEW, _MANY = 8, 4, 8, 72  # tokens; letters
+_UNAUTHORIZED = (401, 403)
+_BUSY = (429, 502, 503, 504)
+_TRIES, _BETWEEN_S = 3, 1.0  # of a busy server
+_SILENT_S = 60.0  # a first request may load what a server needs; none of those here asks for more than a few tokens
+
+
+@dataclass
+class _Introduction:
+    target: Target
+    endpoint: str
+    stream: bool
+    vocabulary: int
+    timeout_s: float
+    sent: int = 0
+
+    def ask(self, form: RequestForm, *, letters_: int | None = None, output: int = _OUTPUT) -> tuple[Reading, RequestRecord]:
+        """One request in this form: how the SDK read its answer, and how we do. A busy server is asked again.
+
+        Args:
+            letters_: of a prompt that is text; else there is one of ids where the form has them.
+        """
+        text = letters_ is not None or self.endpoint == "chat" or not form.sends("token_ids")
+        # No prefix cache may know the prompt: of each request it is another one.
+        self.sent += 1
+        seed = f"introduction/{time.time_ns()}"
+        ids = prompt_ids(seed, self.sent, letters_ or _PROMPT, FIRST_ID + 26 if text else self.vocabulary)
+        prompt: str | list[int] = letters(ids) if text else ids
+        for left in reversed(range(_TRIES)):
+            reading = sdk_reading(
+                self.target, form, self.endpoint, prompt, output, stream=self.stream, timeout_s=min(self.timeout_s, _SILENT_S)
+            )
+            record = record_of(reading.exchange, reading.exchange.sent or 0.0)
+            if record.status not in _BUSY or not left:
+                break
+            time.sleep(min(record.retry_after_s or _BETWEEN_S, self.timeout_s))
+        return reading, record
+
+
+def introduce(
+    target: Target,
+    endpoint: str,
+    *,
+    stream: bool = True,
+    vocabulary: int = 1000,
+    omit: Iterable[str] = (),
+    timeout_s: float = 600.0,
+    say: Callable[[str], None] = lambda _: None,
+) -> Target:
+    """The target, with the form of requests that it accepts at `endpoint`.
+
+    A request is sent with all that makes load exact. Where it is refused, what the refusal names is left out, or else one thing after
+    another; what turns out to be accepted after all is kept. Then prompts that are text are counted by two more.
+
+    Args:
+        endpoint: `completions` or `chat`. omit: what is not sent in any case, names in `bench.records.form.OPTIONAL`.
+        timeout_s: of a request. say: takes a line about what is not exact, and about what the SDK reads otherwise.
+
+    Raises:
+        BenchError: the server accepts no form of request, needs a key, sends its clients elsewhere, or is not there.
+    """
+    known = _Introduction(target, endpoint, stream, vocabulary, timeout_s)
+    given = RequestForm(omitted=tuple(name for name in OPTIONAL if name in set(omit)))
+    form, (reading, record) = _accepted(known, given)
+    if found := [name for name in form.omitted if name not in given.omitted]:
+        say(f"{target.base_url} refuses {' and '.join(found)}: {'; '.join(INEXACT[name] for name in found)}")
+    form = replace(form, sdk_differs=_difference(reading, record, endpoint))
+    if form.sdk_differs:
+        say(f"the openai SDK reads an answer otherwise than Saturate does: {form.sdk_differs}")
+    if endpoint == "chat" or not form.sends("token_ids"):
+        form = _counted(known, form)
+        if not form.counted:
+            say("the server does not count the tokens of prompts: one token a letter is taken for granted")
+    return replace(target, forms={**target.forms, endpoint: form})
+
+
+def _accepted(known: _Introduction, form: RequestForm) -> tuple[RequestForm, tuple[Reading, RequestRecord]]:
+    """The fullest form that the server accepts, and an answer to it."""
+    answer = known.ask(form)
+    first = refusal = _refusal(known, answer[1])
+    tried: list[str] = []
+    while refusal is not None:
+        name = _next(refusal, known, form, tried)
+        if name is None:
+            raise BenchError(_refused(known.target, first or refusal, answer[1], tried))
+        tried.append(name)
+        form = _without(form, name)
+        answer = known.ask(form)
+        refusal = _refusal(known, answer[1])
+    # Of those that were left out on a guess, whatever the server takes after all is sent.
+    for dropped in tried[:-1]:
+        fuller = replace(form, omitted=tuple(each for each in form.omitted if each != dropped))
+        again = known.ask(fuller)
+        if _refusal(known, again[1]) is None:
+            form, answer = fuller, again
+    return form, answer
+
+
+def _without(form: RequestForm, name: str) -> RequestForm:
+    return replace(form, omitted=(*form.omitted, name))
+
+
+def _next(refusal: str, known: _Introduction, form: RequestForm, tried: Sequence[str]) -> Omissible | None:
+    """What to leave out next: what the refusal names, else the first that is left."""
+    absent = {*tried, *(["token_ids"] if known.endpoint == "chat" else []), *([] if known.stream else ["stream_options"])}
+    left = [name for name in OPTIONAL if form.sends(name) and name not in absent]
+    return next((name for name in left if re.search(_NAMED[name], refusal, re.IGNORECASE)), next(iter(left), None))
+
+
+def _refusal(known: _Introduction, record: RequestRecord) -> str | None:
+    """Why the server did not answer; None where it did.
+
+    Raises:
+        BenchError: it is for another reason than the form of the request.
+    """
+    base, said = known.target.base_url, _said(known.target, record)
+    if record.outcome in ("ok", "timeout", "truncated"):
+        if record.outcome == "timeout":
+            raise BenchError(f"{base} did not answer a first request of {_PROMPT} tokens: {said or 'no answer in time'}.")
+        return None if record.outcome == "ok" else said
+    if record.status is None or record.outcome == "disconnect":
+        raise BenchError(
+            f"{base} does not answer a request: {said or 'the connection was lost'}. Check its address, and that it runs."
+        )
+    if record.status in _UNAUTHORIZED:
+        raise BenchError(
+            f"{base} answers {record.status}: {said}. Export the key as OPENAI_API_KEY; where it goes into another header, name that."
+        )
+    if 300 <= record.status < 400:
+        raise BenchError(
+            f"{base} answers {record.status}: {said}. The load is sent nowhere else: give the address at which it answers itself."
+        )
+    if record.status in _BUSY:
+        raise BenchError(f"{base} answers {record.status} to a first request: {said}. Nothing is measured; try again later.")
+    return said
+
+
+def _said(target: Target, record: RequestRecord) -> str:
+    return target.without_secrets(record.error or record.outcome).rstrip(".")
+
+
+def _refused(target: Target, first: str, record: RequestRecord, tried: Sequence[str]) -> str:
+    """That no form of request is accepted."""
+    status = f" ({record.status})" if record.status != 200 else ""
+    without = f"; nor does it answer without {', '.join(tried)}: {_said(target, record)}" if tried else ""
+    return (
+        f"{target.base_url} does not answer a first request of {_PROMPT} tokens{status}: {first}{without}. Check the model's name "
+        f"({target.model!r}), the endpoint, and that prompts and answers of the load's lengths are allowed."
+    )
+
+
+def _counted(known: _Introduction, form: RequestForm) -> RequestForm:
+    """The form with the tokens of a letter and of what the server adds, by its own counts of a short and a long prompt."""
+    counts = []
+    for count in (_FEW, _MANY):
+        record = known.ask(form, letters_=count, output=1)[1]
+        if not record.prompt_tokens:  # a stream without a usage: a whole answer has one
+            whole = replace(known, stream=False)
+            record = whole.ask(form, letters_=count, output=1)[1]
+        counts.append(record.prompt_tokens or 0)
+    few, many = counts
+    each = (many - few) // (_MANY - _FEW)
+    if not few or each < 1:
+        return form
+    return replace(form, letter_tokens=each, template_tokens=few - each * _FEW, counted=True)
+
+
+def _difference(reading: Reading, record: RequestRecord, endpoint: str) -> str | None:
+    """How the SDK's reading of an answer differs from ours; None where it does not."""
+    if reading.error:
+        return f"the SDK fails ({reading.error}), and this is {record.outcome}"
+    pairs = (
+        ("text", reading.text, _text(reading, endpoint)),
+        ("finish_reason", reading.finish, record.finish_reason),
+        ("prompt_tokens", reading.prompt, record.prompt_tokens),
+        ("completion_tokens", reading.completion, record.completion_tokens),
+    )
+    return "; ".join(f"{name} is {theirs!r}, and here {ours!r}" for name, theirs, ours in pairs if theirs != ours)[:500] or None
+
+
+def _text(reading: Reading, endpoint: str) -> str:
+    """The answer's text, without reasoning, by our reading of its bytes."""
+    response = Response(reading.exchange)
+    if reading.exchange.streamed:
+        contents = [json_object(event.data) or {} for event in events(response.pieces)]
+    else:
+        contents = [json_object(response.body) or {}]
+    text = ""
+    for content in contents:
+        for choice in content.get("choices") or ():
+            said = choice.get("delta") or choice.get("message") or {} if endpoint == "chat" else choice
+            part = said.get("content" if endpoint == "chat" else "text")
+            text += part if isinstance(part, str) else ""
+    return text

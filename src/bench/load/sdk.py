@@ -1,0 +1,211 @@
+"""Requests by the openai SDK: what it would send, and how it reads what a server answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bench.errors import BenchError
+from bench.load.events import DONE
+from bench.load.exchange import Exchange
+from bench.load.target import Target
+from bench.records.form import RequestForm
+
+if TYPE_CHECKING:
+    import httpx2
+    import openai
+
+__all__ = ["Reading", "options_of", "sdk_reading", "sdk_request"]
+
+Prompt = str | list[int]
+
+
+@dataclass
+class Reading:
+    """One answer, as the SDK read it, and its bytes with their stamps for our own reader.
+
+    Attributes:
+        exchange: the request's, as the load client would have kept it. text: of the answer, without reasoning. finish: why it ended.
+        prompt, completion: the counts of its usage. error: why the SDK could not read it.
+    """
+
+    exchange: Exchange
+    text: str = ""
+    finish: str | None = None
+    prompt: int | None = None
+    completion: int | None = None
+    error: str | None = None
+
+
+@dataclass
+class _Recorded:
+    """What passed a connection."""
+
+    head: bytes = b""
+    pieces: list[tuple[float, bytes]] = field(default_factory=list)
+    headers_s: float = 0.0
+
+
+def options_of(form: RequestForm, endpoint: str, prompt: Prompt, output: int, *, stream: bool) -> dict[str, Any]:
+    """The SDK's arguments for a request in this form, but for the model."""
+    options: dict[str, Any] = {"stream": stream}
+    options["max_tokens" if form.sends("max_tokens") else "max_completion_tokens"] = output
+    if endpoint == "completions" and not form.sends("max_tokens"):
+        options["extra_body"] = {"max_completion_tokens": options.pop("max_completion_tokens")}
+    if form.sends("temperature"):
+        options["temperature"] = 0
+    if form.sends("ignore_eos"):
+        options["extra_body"] = {**options.get("extra_body", {}), "ignore_eos": True}
+    if stream and form.sends("stream_options"):
+        options["stream_options"] = {"include_usage": True}
+    options |= {"messages": [{"role": "user", "content": prompt}]} if endpoint == "chat" else {"prompt": prompt}
+    return options
+
+
+@contextmanager
+def _client(target: Target, transport: httpx2.BaseTransport, timeout_s: float) -> Iterator[openai.OpenAI]:
+    # Here, since it takes a second to import, which nothing but a run should pay.
+    import httpx2  # noqa: PLC0415
+    import openai  # noqa: PLC0415
+
+    with httpx2.Client(transport=transport, timeout=timeout_s, headers={"Accept-Encoding": "identity"}) as http, openai.OpenAI(
+        base_url=f"{target.base_url.rstrip('/')}/v1",
+        api_key=target.api_key,
+        http_client=http,
+        max_retries=0,
+    ) as sdk:  # fmt: skip
+        yield sdk
+
+
+def _created(sdk: openai.OpenAI, endpoint: str, model: str, options: dict[str, Any]) -> Any:
+    if endpoint == "chat":
+        return sdk.chat.completions.create(model=model, **options)
+    return sdk.completions.create(model=model, **options)
+
+
+def sdk_request(target: Target, endpoint: str, options: dict[str, Any]) -> httpx2.Request:
+    """What the SDK would send.
+
+    Raises:
+        BenchError: it refuses to build a request.
+    """
+    import httpx2  # noqa: PLC0415
+
+    class Caught(Exception):
+        """The request is built; there is nothing to send it to."""
+
+    class Catch(httpx2.BaseTransport):
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            self.request = request
+            raise Caught
+
+    catch = Catch()
+    try:
+        with _client(target, catch, 5.0) as sdk:
+            _created(sdk, endpoint, target.model, options)
+    except Exception as error:
+        if not hasattr(catch, "request"):
+            raise BenchError(
+                f"the openai SDK would not build a request: {target.without_secrets(repr(error))}. Check the model's name and "
+                "OPENAI_API_KEY."
+            ) from None
+    return catch.request
+
+
+def sdk_reading(
+    target: Target, form: RequestForm, endpoint: str, prompt: Prompt, output: int, *, stream: bool, timeout_s: float
+) -> Reading:
+    """Send one request with the SDK and read its answer.
+
+    Args:
+        prompt: text, or token ids. output: tokens that it asks for. timeout_s: for which the server may be silent.
+    """
+    import httpx2  # noqa: PLC0415
+    import openai  # noqa: PLC0415
+
+    from bench.http import tls_context  # noqa: PLC0415
+
+    recorded = _Recorded()
+
+    class Tap(httpx2.SyncByteStream):
+        def __init__(self, stream: Any) -> None:
+            self._stream, self._pieces = stream, iter(stream)
+
+        def __iter__(self) -> Iterator[bytes]:
+            for piece in self._pieces:
+                recorded.pieces.append((time.monotonic(), piece))
+                yield piece
+
+        def close(self) -> None:
+            # Where the SDK gives up, our reader goes on.
+            if not any(DONE in piece for _, piece in recorded.pieces[-3:]):
+                with suppress(Exception):
+                    list(self)
+            self._stream.close()
+
+    class Recording(httpx2.HTTPTransport):
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            if target.keyless:
+                del request.headers["Authorization"]
+            request.headers.update(target.headers)
+            response = super().handle_request(request)
+            recorded.headers_s = time.monotonic()
+            kept = [
+                b"%s: %s\r\n" % pair
+                for pair in response.headers.raw
+                if pair[0].lower() not in (b"content-length", b"transfer-encoding")
+            ]
+            recorded.head = b"HTTP/1.1 %d X\r\n%stransfer-encoding: chunked\r\n\r\n" % (response.status_code, b"".join(kept))
+            response.stream = Tap(response.stream)
+            return response
+
+    options = options_of(form, endpoint, prompt, output, stream=stream)
+    exchange = Exchange(0, output_asked=output, streamed=stream, scheduled=time.monotonic())
+    reading = Reading(exchange)
+    verify = tls_context() if target.base_url.startswith("https:") else True
+    exchange.sent = time.monotonic()
+    ended = False
+    try:
+        with _client(target, Recording(verify=verify), timeout_s) as sdk:
+            answer = _created(sdk, endpoint, target.model, options)
+            for chunk in answer if stream else [answer]:
+                _add(reading, chunk)
+            ended = True
+    except openai.APIStatusError as error:
+        with suppress(Exception):  # its body may be no text
+            error.response.read()
+        reading.error, ended = f"HTTP {error.status_code}", True
+    except openai.APITimeoutError:
+        exchange.failure = "timeout"
+        reading.error = f"no answer within {timeout_s:g} s"
+    except openai.APIConnectionError as error:
+        exchange.failure = "disconnect"
+        exchange.error = reading.error = str(error.__cause__ or error)
+    except Exception as error:  # whatever a parser of other people's text may raise
+        reading.error = target.without_secrets(f"{type(error).__name__}: {error}")[:300]
+        ended = exchange.failure is None
+    exchange.end = time.monotonic()
+    if recorded.head:
+        exchange.times = [recorded.headers_s, *(at for at, _ in recorded.pieces)]
+        exchange.reads = [recorded.head, *(b"%x\r\n%s\r\n" % (len(piece), piece) for _, piece in recorded.pieces if piece)]
+        exchange.times = exchange.times[: len(exchange.reads)]
+        if ended:
+            exchange.times.append(exchange.end)
+            exchange.reads.append(b"0\r\n\r\n")
+    return reading
+
+
+def _add(reading: Reading, chunk: Any) -> None:
+    """Take over what a chunk, or a whole answer, holds."""
+    choices: Sequence[Any] = getattr(chunk, "choices", None) or ()
+    for choice in choices:
+        said = getattr(choice, "delta", None) or getattr(choice, "message", None)
+        text = getattr(said, "content", None) if said is not None else getattr(choice, "text", None)
+        reading.text += text if isinstance(text, str) else ""
+        reading.finish = getattr(choice, "finish_reason", None) or reading.finish
+    usage = getattr(chunk, "usage", None)
+    if usage is not None:
+        reading.prompt, reading.completion = usage.prompt_tokens, usage.completion_tokens

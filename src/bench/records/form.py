@@ -1,0 +1,35 @@
+"""How a session writes its requests: what the server accepts, and how it counts text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+__all__ = ["OPTIONAL", "Omissible", "RequestForm"]
+
+# What Saturate sends to be exact, and a server may refuse. In the order in which it is left out where an answer does not say why.
+Omissible = Literal["ignore_eos", "token_ids", "stream_options", "max_tokens", "temperature"]
+OPTIONAL: tuple[Omissible, ...] = get_args(Omissible)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestForm:
+    """How requests to one endpoint of a server are written.
+
+    Attributes:
+        omitted: what is not sent, names in `OPTIONAL`. Without `token_ids` prompts are text; without `max_tokens` the limit of an
+            answer is called `max_completion_tokens`.
+        letter_tokens, template_tokens: tokens of each letter of a prompt that is text, and of what the server adds to it.
+        counted: whether the server's own counts show these two; else one token a letter is taken for granted.
+        sdk_differs: how the openai SDK reads an answer otherwise than Saturate; None where it does not, or nothing was compared.
+    """
+
+    omitted: tuple[str, ...] = ()
+    letter_tokens: int = 1
+    template_tokens: int = 0
+    counted: bool = False
+    sdk_differs: str | None = None
+
+    def sends(self, name: Omissible) -> bool:
+        """Whether it is sent."""
+        return name not in self.omitted

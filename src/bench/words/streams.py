@@ -1,0 +1,47 @@
+"""How a run's answers were streamed, and which latencies it has for that reason, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bench.load.introduction import INEXACT
+from bench.words.loads import count_text
+
+__all__ = ["stream_notes"]
+
+_SEVERAL = 1.25  # tokens a chunk, above which a reader should know
+
+
+def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
+    """What a reader of a run's latencies should know of its streams; nothing where each token has a chunk of its own.
+
+    Args:
+        run: a row of the summary table.
+    """
+    each, ok = run.get("tokens_per_chunk"), run["ok"]
+    if run.get("held_back_answers") and run.get("ttft_n") == 0:
+        yield (
+            f"{count_text(run['held_back_answers'], 'answer')} of {ok} came at one moment: something between the server and its client "
+            "holds them back, so there is no TTFT, TPOT and ITL"
+        )
+    elif each is not None and each > _SEVERAL:
+        yield f"a chunk carries {each:.3g} tokens in the mean: TPOT counts the tokens behind the first chunk, and there is no ITL"
+    elif each is not None and each < 1 / _SEVERAL:
+        yield f"a chunk carries {each:.2g} tokens in the mean, as something cuts the answers in pieces: there is no ITL"
+    if run.get("hidden_tokens"):
+        yield f"{count_text(run['hidden_tokens'], 'token')} of reasoning were not streamed: TPOT is that of the others"
+    if unknown := run.get("unknown_streamed"):
+        yield f"of {count_text(unknown, 'answer')} it is not known how many tokens were streamed: they have no TPOT"
+    if run.get("without_done"):
+        yield f"{count_text(run['without_done'], 'stream')} ended without [DONE], though the answer was whole"
+    for name in (run.get("requests_omit") or "").split(", "):
+        if name:
+            yield f"requests leave out {name}: {INEXACT[name]}"
+    if run.get("short_answers"):
+        yield (
+            f"{count_text(run['short_answers'], 'answer')} of {ok} ended early, as the model did: {run['counted_output_tokens']:.4g} "
+            f"tokens in the mean for {run['output_tokens']:.4g} asked for"
+        )
+    if run.get("sdk_differs"):
+        yield f"the openai SDK reads an answer otherwise: {run['sdk_differs']}"
