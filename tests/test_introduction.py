@@ -1,0 +1,232 @@
+"""A session's first requests: what a server accepts is found out, and counted; refusals are those of real servers."""
+
+import json
+
+import pytest
+
+from bench.errors import BenchError
+from bench.load.client import Load, run_load
+from bench.load.introduction import introduce
+from bench.load.target import Target
+from bench.study import load_workload
+from tests.command import bench
+from tests.streams import DONE, delta, usage
+from tests.strict_server import refusing, strict_server
+
+MLX = (404, {"error": "text input must be of type `str` (single example), `list[str]` (batch or single pretokenized example)"})
+SGLANG_ROUTER = (
+    422,
+    "Failed to deserialize the JSON body: prompt: data did not match any variant of untagged enum StringOrArray",
+)
+TRANSFORMERS = (422, {"detail": "Unexpected fields in the request: {'ignore_eos'}"})
+LITELLM = (500, {"error": {"message": "Unmapped prompt format. Your prompt is neither a list of strings nor a string."}})
+OPENAI_EOS = (
+    400,
+    {"error": {"message": "Unrecognized request argument supplied: ignore_eos", "type": "invalid_request_error"}},
+)
+OPENAI_MAX = (400, {"error": {"message": "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+                              "'max_completion_tokens' instead.", "param": "max_tokens"}})  # fmt: skip
+OPENAI_TEMPERATURE = (
+    400,
+    {"error": {"message": "Unsupported value: 'temperature' does not support 0 with this model.", "param": "temperature"}},
+)
+MISTRAL = (
+    422,
+    {"detail": [{"type": "extra_forbidden", "loc": ["body", "ignore_eos"], "msg": "Extra inputs are not permitted"}]},
+)
+AZURE = (400, {"error": {"message": "Unknown parameter: 'stream_options.include_usage'."}})
+VAGUE = (400, {"error": {"message": "Bad request"}})
+
+
+def has(name):
+    return lambda body: isinstance(body.get("prompt"), list) if name == "token_ids" else name in body
+
+
+def unless(**refusals):
+    """Refuses each of these with its refusal, the first first."""
+
+    def refuse(body):
+        return next((refusal for name, refusal in refusals.items() if has(name)(body)), None)
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "refusals", "omitted"),
+    [
+        ("completions", {}, ()),
+        ("completions", {"token_ids": MLX}, ("token_ids",)),
+        ("completions", {"token_ids": SGLANG_ROUTER}, ("token_ids",)),
+        ("completions", {"token_ids": LITELLM}, ("token_ids",)),
+        ("completions", {"ignore_eos": TRANSFORMERS, "token_ids": SGLANG_ROUTER}, ("ignore_eos", "token_ids")),
+        ("chat", {"ignore_eos": TRANSFORMERS}, ("ignore_eos",)),
+        ("chat", {"ignore_eos": MISTRAL}, ("ignore_eos",)),
+        ("chat", {"ignore_eos": OPENAI_EOS, "max_tokens": OPENAI_MAX, "temperature": OPENAI_TEMPERATURE},
+         ("ignore_eos", "max_tokens", "temperature")),
+        ("chat", {"stream_options": AZURE}, ("stream_options",)),
+        ("completions", {"temperature": VAGUE}, ("temperature",)),
+        ("completions", {"max_tokens": VAGUE}, ("max_tokens",)),
+        ("completions", {"stream_options": VAGUE, "temperature": VAGUE}, ("stream_options", "temperature")),
+    ],
+)  # fmt: skip
+def test_what_a_server_refuses_is_left_out_and_nothing_else(endpoint, refusals, omitted):
+    said = []
+    with strict_server(refuse=unless(**refusals)) as server:
+        target = introduce(Target(server.base_url, "m"), endpoint, say=said.append)
+        assert set(target.form(endpoint).omitted) == set(omitted)
+        workload = {"arrival": "burst", "prompt_tokens": 40, "output_tokens": 6, "endpoint": endpoint}
+        records = run_load(target, Load(load_workload(workload, source="t"), level=3, seed="s")).records
+    assert [record.outcome for record in records] == ["ok"] * 3
+    assert len({json.dumps(body) for body in server.bodies}) == len(server.bodies)  # no prompt twice
+    assert all(name in " ".join(said) for name in omitted)
+    if "stream_options" not in omitted:
+        assert [(r.prompt_tokens, r.completion_tokens) for r in records] == [(40, 6)] * 3
+
+
+@pytest.mark.parametrize(("template", "each"), [(24, 1), (0, 1), (31, 2), (7, 1)])
+@pytest.mark.parametrize("usage", [True, False])
+def test_a_chat_without_tokenize_has_its_length(template, each, usage):
+    refuse = refusing("stream_options") if not usage else lambda _: None
+    with strict_server(template=template, each=each, refuse=refuse) as server:
+        target = introduce(Target(server.base_url, "m"), "chat")
+        form = target.form("chat")
+        assert (form.template_tokens, form.letter_tokens, form.counted) == (template, each, True)
+        workload = {"arrival": "burst", "prompt_tokens": 70, "output_tokens": 2, "endpoint": "chat", "stream": False}
+        records = run_load(target, Load(load_workload(workload, source="t"), level=2, seed="s")).records
+    assert [record.prompt_tokens for record in records] == [70, 70]
+    assert {path for path in server.paths} == {"/v1/chat/completions"}
+
+
+def test_a_server_that_counts_nothing_is_said_to():
+    said = []
+    with strict_server(usage=False) as server:
+        form = introduce(Target(server.base_url, "m"), "chat", say=said.append).form("chat")
+    assert (form.counted, form.letter_tokens, form.template_tokens) == (False, 1, 0)
+    assert said == ["the server does not count the tokens of prompts: one token a letter is taken for granted"]
+
+
+def test_what_is_omitted_by_hand_is_not_sent():
+    with strict_server() as server:
+        target = introduce(Target(server.base_url, "m"), "completions", omit=["ignore_eos", "max_tokens"])
+        run_load(
+            target,
+            Load(load_workload({"arrival": "burst", "prompt_tokens": 9, "output_tokens": 5}, source="t"), level=1, seed="s"),
+        )
+    assert not any("ignore_eos" in body or "max_tokens" in body for body in server.bodies)
+    assert server.bodies[-1]["max_completion_tokens"] == 5
+
+
+@pytest.mark.parametrize(
+    ("refusal", "words"),
+    [
+        ((401, {"error": {"message": "Invalid API Key"}}), "answers 401: Invalid API Key. Export the key as OPENAI_API_KEY"),
+        ((403, "no"), "answers 403: no. Export the key"),
+        ((404, {"error": {"message": "The model `m` does not exist."}}),
+         "does not answer a first request of 8 tokens (404): The model `m` does not exist; nor does it answer without"),
+        ((502, "<html>\n<title>502 Bad Gateway</title></html>"),
+         "answers 502 to a first request: <html> <title>502 Bad Gateway</title></html>. Nothing is measured; try again later."),
+        ((200, "<html>Sign in</html>"), "neither an event stream nor an answer: '<html>Sign in</html>'"),
+    ],
+)  # fmt: skip
+def test_a_server_that_answers_nothing_ends_the_session_in_its_words(refusal, words, monkeypatch):
+    monkeypatch.setattr("bench.load.introduction._BETWEEN_S", 0.01)
+    with strict_server(refuse=lambda _: refusal) as server, pytest.raises(BenchError) as error:
+        introduce(Target(server.base_url, "m"), "completions")
+    assert words in str(error.value)
+
+
+def test_a_server_that_is_not_there_is_named():
+    with pytest.raises(BenchError, match=r"127\.0\.0\.1:9 does not answer a request: .*Check its address"):
+        introduce(Target("http://127.0.0.1:9", "m"), "chat")
+
+
+def test_a_busy_server_is_asked_again(monkeypatch):
+    monkeypatch.setattr("bench.load.introduction._BETWEEN_S", 0.01)
+    seen = []
+
+    def refuse(body):
+        seen.append(body)
+        return (503, "loading") if len(seen) < 3 else None
+
+    with strict_server(refuse=refuse) as server:
+        assert introduce(Target(server.base_url, "m"), "completions").form("completions").omitted == ()
+
+
+def test_each_request_to_a_server_of_others_has_a_connection_of_its_own():
+    workload = load_workload({"arrival": "closed", "num_requests": 12, "prompt_tokens": 9, "output_tokens": 3}, source="t")
+    with strict_server() as server:
+        run_load(Target(server.base_url, "m", reuses=False), Load(workload, level=2, seed="s"))
+        assert len(server.connections) == 12
+        server.connections.clear()
+        run_load(Target(server.base_url, "m"), Load(workload, level=2, seed="s"))
+        assert len(server.connections) == 2
+
+
+def test_answers_that_end_early_are_short_and_not_wrong_where_nothing_else_could_be_asked(tmp_path):
+    """End to end: a server that refuses ignore_eos, and whose answers end after 5 of 8 tokens."""
+    refuse = unless(ignore_eos=TRANSFORMERS)
+    with strict_server(refuse=refuse, ends_early=5) as server:
+        done = bench("workload", "--base-url", server.base_url, "--model", "m", "--endpoint", "chat", "--num-requests", "4",
+                     "--prompt-length", "20", "--output-length", "8", "--output-dir", str(tmp_path / "run"))  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "refuses ignore_eos: answers may end before the length that was asked for" in done.stderr
+    shown = bench("parse", str(tmp_path / "run")).stdout
+    assert "4 answers of 4 ended early, as the model did: 5 tokens in the mean for 8 asked for" in shown
+    assert "latency, throughput  valid" in shown
+    content = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (content["wrong_output_tokens"], content["short_answers"], content["requests_omit"]) == (0, 4, "ignore_eos")
+
+
+def test_answers_that_end_early_although_that_was_forbidden_are_wrong(tmp_path):
+    def refuse(body):
+        body.pop("ignore_eos", None)  # taken, and ignored
+
+    with strict_server(refuse=refuse, ends_early=5) as server:
+        done = bench("workload", "--base-url", server.base_url, "--model", "m", "--num-requests", "4", "--prompt-length", "20",
+                     "--output-length", "8", "--output-dir", str(tmp_path / "run"))  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    shown = bench("parse", str(tmp_path / "run")).stdout
+    assert "4 requests had another output length than asked for (5 tokens in the mean, not 8)" in shown
+    assert "latency, throughput  invalid" in shown
+
+
+def test_a_failed_request_is_a_failed_command_with_the_server_s_words(tmp_path):
+    seen = []
+
+    def refuse(body):
+        seen.append(body)
+        return (500, {"error": {"message": "CUDA out of memory"}}) if len(seen) == 3 else None
+
+    with strict_server(refuse=refuse) as server:
+        done = bench("workload", "--base-url", server.base_url, "--model", "m", "--num-requests", "4", "--prompt-length", "20",
+                     "--output-length", "8", "--output-dir", str(tmp_path / "run"))  # fmt: skip
+    assert done.returncode == 1
+    assert "the server answered: CUDA out of memory" in done.stdout
+    assert "1 of 4 requests failed (1 http_500): 'CUDA out of memory'" in bench("parse", str(tmp_path / "run")).stdout
+
+
+@pytest.mark.parametrize(
+    ("refusal", "words"),
+    [
+        ((301, "moved"), "answers 301"),
+        ((200, "<html>Sign in</html>"), "does not answer a first request"),
+        ((500, "no"), "(500): no"),
+    ],
+)
+def test_a_search_does_not_begin_where_nothing_is_answered(tmp_path, refusal, words):
+    with strict_server(refuse=lambda _: refusal) as server:
+        done = bench("find", "--base-url", server.base_url, "--model", "m", "--concurrency", "--prompt-length", "20", "--slo",
+                     "ttft_p90=1s", "--output-dir", str(tmp_path / "find"))  # fmt: skip
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "highest load" not in done.stdout + done.stderr
+
+
+def test_the_sdk_s_other_reading_is_said():
+    """A byte order mark, which the SDK takes for a part of the first field's name."""
+    body = "\ufeff" + delta(content="A") + delta(content="b", finish="length") + usage(2, prompt=8) + DONE
+    said = []
+    with strict_server(refuse=lambda _: (200, body)) as server:
+        target = introduce(Target(server.base_url, "m"), "chat", say=said.append)
+    assert target.form("chat").sdk_differs == "text is 'b', and here 'Ab'"
+    assert any("the openai SDK reads an answer otherwise" in line for line in said)
