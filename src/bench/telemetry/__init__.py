@@ -3,6 +3,7 @@
 from bench.telemetry.catalogue import COUNTERS, GAUGES, HISTOGRAMS, SHARES, Catalogue, exposition_names, find_catalogue
 from bench.telemetry.devices import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
 from bench.telemetry.nvml import NvmlError, gpu_uuids, gpus_missing, nvml_endpoint, nvml_problem
+from bench.telemetry.series import apart
 
 __all__ = [
     "COUNTERS",
@@ -14,6 +15,7 @@ __all__ = [
     "SHARES",
     "Catalogue",
     "NvmlError",
+    "apart",
     "exposition_names",
     "find_catalogue",
     "gpu_uuids",
