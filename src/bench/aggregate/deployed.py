@@ -32,7 +32,7 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
         "engine_version": facts and facts.engine_version,
         "hardware": facts and in_short(facts.hardware),
         **{name: getattr(plan, name, None) for name in ("parameters", "kv_bytes_per_token")},
-        "kv_tokens_planned": plan and _planned(plan, settings and settings.max_model_len),
+        "kv_tokens_planned": plan and _planned(plan, settings.max_model_len if settings else None),
         "kv_tokens": facts and facts.kv_tokens,
         **{name: getattr(settings, name, None) for name in ("max_model_len", "max_num_seqs")},
         "kv_blocks": facts and facts.kv_blocks,

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,17 +17,16 @@ from typing import Any
 from bench.cli.common import headers_of, refuse_missing_gpus, refuse_wrong_address
 from bench.cli.output import print_json, progress
 from bench.commit import commit_of
-from bench.engine import server_info
 from bench.errors import BenchError
 from bench.http import api_root
 from bench.load.client import Load
 from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
+from bench.measure.exposition import find_metrics, worth_reading
 from bench.measure.recording import Recording, record_run
 from bench.records.run import RunHeader
 from bench.study import Workload, load_workload
 from bench.study.arrivals import GAPS
-from bench.study.headers import same_server
 from bench.study.specs import PROTOCOL, digest, load_label
 
 __all__ = ["run"]
@@ -135,15 +135,19 @@ def run(options: SimpleNamespace) -> None:
     )
     planned = schedule(workload, level, seed)
     seconds = _at_least(planned)
+    found = find_metrics(target.base_url, options.metrics, target.headers) if interval else None
+    if found and not worth_reading(found, named="--metrics" if options.metrics else None, say=partial(print, file=sys.stderr)):
+        interval = (
+            interval if options.scrape_also else None
+        )  # what else is asked for is kept, and the engine's half is not judged
     long = f", over {seconds:.0f} s or more" if seconds >= 1 else ""
     print(f"sending {len(planned)} requests to {target.base_url}{long}", file=sys.stderr, flush=True)
     definition = _definition(options, workload, level, seed)
-    allowed = target.headers if same_server(options.metrics or target.base_url, target.base_url) else {}
     header = RunHeader(
         digest=digest([target.base_url, definition]),
         protocol=PROTOCOL,
         # Which metrics a server exposes depends on its version.
-        engine_version=_version(options.metrics, target, allowed) if interval else None,
+        engine_version=found.info.get("version") if found else None,
         commit=commit_of(),
         round=1,
         definition=definition,
@@ -160,7 +164,7 @@ def run(options: SimpleNamespace) -> None:
                 header=header,
                 scrape_interval_s=interval,
                 metrics=options.metrics,
-                metrics_headers=allowed,
+                metrics_headers=found.headers if found else {},
                 endpoints=options.scrape_also,
             )
         _put_in_place(Path(aside), output)
@@ -198,12 +202,6 @@ def _target(options: SimpleNamespace) -> Target:
         return Target(api_root(options.base_url), options.model, os.environ.get("OPENAI_API_KEY", "none"), headers)
     except BenchError as error:
         raise BenchError(f"--base-url: {error}") from None
-
-
-def _version(metrics: str | None, target: Target, allowed: Mapping[str, str]) -> str | None:
-    """The engine's version; behind a gateway, what exposes the metrics is the engine itself."""
-    info = server_info(metrics.removesuffix("/metrics"), allowed) if metrics else {}
-    return (info or server_info(target.base_url, target.headers)).get("version")
 
 
 def _scrape_interval(options: SimpleNamespace) -> float | None:

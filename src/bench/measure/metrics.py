@@ -18,11 +18,14 @@ from bench.telemetry import apart, find_catalogue
 __all__ = ["kv_facts", "metric_names", "metric_values"]
 
 _NAME_END = re.compile(r"[{ \t]")
+_SAMPLE = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\s*\{.*\}\s*|\s+)[+-]?(?:\.?\d|inf|nan)", re.IGNORECASE)
 
 
 def metric_names(text: str) -> set[str]:
-    """Names of the samples of an exposition."""
-    return {_name(line) for line in text.splitlines() if line.strip() and not line.startswith("#")}
+    """Names of the samples of an exposition; none of a text that is not one."""
+    found = [_SAMPLE.match(line) for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    names = [match[1] for match in found if match]
+    return set(names) if 2 * len(names) > len(found) else set()  # a page may have a line that looks like a sample
 
 
 def metric_values(text: str, names: Collection[str]) -> list[float] | None:

@@ -25,6 +25,7 @@ from bench.search.judging import judged_run, speed
 from bench.search.search import ROUND, Measured
 from bench.study import Slo, load_workload
 from bench.study.config import Thresholds
+from bench.study.headers import own_headers
 from bench.study.specs import PROTOCOL, digest, load_label
 
 __all__ = ["RunningServer", "ServerGone"]
@@ -138,10 +139,11 @@ class RunningServer:
 
     def _refuse_gone(self) -> None:
         """Raise ServerGone where it no longer answers: what failed then says nothing of the load. A busy one is given the time to."""
+        own = own_headers(self.target.base_url, self.target.base_url, self.target.headers)
         why = ""
         for _ in range(_TRIES):
             try:
-                answer = get(f"{self.target.base_url}/v1/models", headers=self.target.headers)
+                answer = get(f"{self.target.base_url}/v1/models", headers=own)
             except requests.RequestException as error:
                 why = problem(error)
             else:

@@ -9,7 +9,17 @@ from difflib import get_close_matches
 
 from bench.engines import ENGINES, Exposed, Kind, Spelling
 
-__all__ = ["COUNTERS", "GAUGES", "HISTOGRAMS", "SHARES", "Catalogue", "exposition_names", "find_catalogue"]
+__all__ = [
+    "COUNTERS",
+    "GAUGES",
+    "HISTOGRAMS",
+    "MOST_LAG_S",
+    "SHARES",
+    "Catalogue",
+    "exposition_names",
+    "find_catalogue",
+    "lag_of",
+]
 
 GAUGES = ("kv_usage", "running", "waiting")  # kv_usage: share of the KV cache in use, 0 to 1; the others: requests
 SHARES = ("kv_usage",)  # of several engines behind one endpoint the fullest counts; other gauges add up
@@ -161,3 +171,10 @@ def _all_names(engine: Kind, spelling: Spelling) -> frozenset[str]:
 
 
 _SPELLED = {(engine, spelling): _all_names(engine, spelling) for engine in ENGINES for spelling in engine.spellings()}
+MOST_LAG_S = max(spelling.lag_s for _, spelling in _SPELLED)
+
+
+def lag_of(content: bytes) -> float:
+    """How old an exposition's values may be (s), without a look at more than the names that it could have."""
+    lags = {f"\n{spelling.prefix}".encode(): spelling.lag_s for _, spelling in _SPELLED if spelling.lag_s}
+    return max((lag for name, lag in lags.items() if name in b"\n" + content), default=0.0)
