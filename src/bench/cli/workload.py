@@ -24,9 +24,11 @@ from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
 from bench.measure.exposition import find_metrics, worth_reading
 from bench.measure.recording import Recording, record_run
+from bench.measure.rounds import disturbed
 from bench.records.run import RunHeader
 from bench.study import Workload, load_workload
 from bench.study.arrivals import GAPS
+from bench.study.config import Thresholds
 from bench.study.specs import PROTOCOL, digest, load_label
 
 __all__ = ["run"]
@@ -247,7 +249,8 @@ def _put_in_place(aside: Path, output: Path) -> None:
 
 def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int]) -> None:
     print(f"{folder}/requests.jsonl: {len(recording.requests)} requests in {recording.duration_s:.2f} s, "
-          f"{recording.tokens_per_s:.0f} output tokens/s; " + ", ".join(f"{n} {o}" for o, n in outcomes.items()))  # fmt: skip
+          f"{recording.tokens_per_s:.0f} output tokens/s; " + ", ".join(f"{n} {o}" for o, n in outcomes.items())
+          + disturbed(recording.other_share, Thresholds().other_share, recording.busy_share))  # fmt: skip
     errors = {record.error for record in recording.requests if record.error}
     for words in sorted(errors)[:3]:
         print(f"  the server answered: {words}")

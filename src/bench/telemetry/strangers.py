@@ -1,8 +1,8 @@
 """Expositions that are no supported engine's: who makes them, by names that nobody else has.
 
-Sources: each one's own list of metrics. vLLM production stack: src/vllm_router/services/metrics_service. The routers of SGLang and vLLM,
-and SMG: their metrics.rs. Gateway API Inference Extension and llm-d: pkg/epp/metrics. NIM: "Observability" of its documentation. KServe:
-python/kserve/kserve/metrics.py. The others: their pages on Prometheus metrics.
+Sources: each one's own list of metrics. vLLM's production stack: src/vllm_router/services/metrics_service. The routers of SGLang and
+vLLM, and SMG: their metrics.rs. Gateway API Inference Extension and llm-d: pkg/epp/metrics. NIM: "Observability" of its manual. KServe:
+python/kserve/kserve/metrics.py. The others: their pages on Prometheus.
 """
 
 from __future__ import annotations
