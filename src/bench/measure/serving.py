@@ -33,8 +33,8 @@ _SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "tmux", "screen", "login"
 
 
 def servers_at(address: str) -> list[psutil.Process] | None:
-    """The processes that listen where `address` leads on this machine; None where it leads elsewhere, or where the system does not
-    show who listens: a container's port, another user's process.
+    """The processes that listen where `address` leads on this machine; None where it leads elsewhere, where the system does not show
+    who listens (a container's port, another user's process), or where it is one that started this process.
     """
     url = urlsplit(address)
     port = url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
@@ -51,8 +51,10 @@ def servers_at(address: str) -> list[psutil.Process] | None:
         }
         if not listening or None in listening:
             return None
-        found = [_first_listener(psutil.Process(pid), port) for pid in listening]
-        return None if any(process.name() in _PASSING_ON for process in found) else list(dict.fromkeys(found))
+        found = list(dict.fromkeys(_first_listener(psutil.Process(pid), port) for pid in listening))
+        # What descends from one that started us too cannot be divided into the server's and the rest.
+        ours = {psutil.Process(), *psutil.Process().parents()}
+        return None if any(process in ours or process.name() in _PASSING_ON for process in found) else found
     except (OSError, psutil.Error):
         return None
 
