@@ -172,7 +172,7 @@ class TestTokensAreNotChunks:
         assert (read.completion_tokens, read.streamed_tokens) == (100, 2)
         assert tpot(tmp_path, read) == pytest.approx(0.2)
 
-    def test_reasoning_beside_the_completion_is_added_to_it(self, tmp_path):
+    def test_reasoning_beside_the_completion_is_added_to_it(self):
         counts = {"prompt_tokens": 20, "completion_tokens": 2, "total_tokens": 120,
                   "completion_tokens_details": {"reasoning_tokens": 98}}  # fmt: skip
         read = record([(9, A), (9.2, B), (9.3, event({"choices": [], "usage": counts}) + DONE)], asked=100)

@@ -346,11 +346,12 @@ def test_without_metrics_none_are_asked_for_and_causes_are_unknown(content):
 def test_metrics_that_are_not_where_the_study_says_are_refused(content):
     with fake_server(pages=PAGES, metrics="up 1\n") as server:
         (fault,) = found(study(content, server.base_url, metrics=f"{server.base_url}/metrics"))
-        assert "/metrics answers 200 without metrics of an engine that is known. Correct the address; `metrics: none`" in fault
+        assert f"engines.e.metrics: {server.base_url}/metrics lacks the metrics of any engine that is known" in fault
+        assert "; it has 'up'. Correct the address; `metrics: none` measures without" in fault
         with pytest.raises(BenchError, match="lacks the metrics of any engine"):
             session(content)
     (fault,) = (x for x in found(study(content, server.base_url, metrics="http://127.0.0.1:9/metrics")) if ".metrics" in x)
-    assert "nothing answers at http://127.0.0.1:9/metrics (connection refused, or no such host)" in fault
+    assert "http://127.0.0.1:9/metrics does not answer (connection refused, or no such host)" in fault
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, find_catalogue
 from bench.telemetry.catalogue import _parsed
 from tests.conftest import ROOT
 
+KNOWN = ", ".join(kind.title for kind in ENGINES)
 OURS = {*GAUGES, *COUNTERS, *HISTOGRAMS}
 TOLD_BY_TGI = {"running", "waiting", "server_prompt_tokens", "server_generation_tokens", "server_queue_time", "server_e2e"}
 TOLD_BY_LLAMACPP = {"running", "waiting", "server_prompt_tokens", "server_generation_tokens", "prefix_hits"}
@@ -157,7 +158,7 @@ def test_a_build_from_source_is_judged_by_what_it_has():
 def test_an_engine_that_nobody_knows():
     found = find_catalogue({"python_info", "lmdeploy:running"}, "1.0")
     assert (found.engine, found.names) == (None, {})
-    assert found.missing == ["the metrics of any engine that is known (vLLM, SGLang, TGI, llama.cpp)"]
+    assert found.missing == [f"the metrics of any engine that is known ({KNOWN})"]
 
 
 def test_the_table_is_sound():
@@ -274,7 +275,7 @@ def test_the_kv_cache_as_a_server_tells_it(golden, info, tokens, blocks, size, c
 def test_a_server_of_which_nothing_was_read_lacks_its_metrics_only_where_it_was_asked():
     nothing = pl.DataFrame(schema=TELEMETRY_SCHEMA)
     asked = server_figures(nothing, scraped=True, version=None)
-    assert asked["metrics_missing"] == ["the metrics of any engine that is known (vLLM, SGLang, TGI, llama.cpp)"]
+    assert asked["metrics_missing"] == [f"the metrics of any engine that is known ({KNOWN})"]
     assert server_figures(nothing, scraped=False)["metrics_missing"] == []
     assert (asked["kv_usage_peak"], asked["preemptions"], asked["server_ttft_mean_s"], asked["counters_fell"]) == (
         None,

@@ -1,13 +1,19 @@
 """Whose work a machine does: planted work of our own, and of others."""
 
+import os
+import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack, suppress
 
+import psutil
 import pytest
 
 from bench.measure import host
 from bench.measure.host import HostWatch
+from bench.measure.serving import _first_listener, family, may_serve_through, servers_at
 from bench.records.run import Host
 
 BUSY = "import time\nwhile time.process_time() < 1: pass"
@@ -51,3 +57,163 @@ def test_the_rest_of_what_is_busy_is_of_others():
 @pytest.mark.usefixtures("planted")
 def test_what_a_server_elsewhere_uses_is_not_known():
     assert HostWatch(whole=False).seen().other_share is None
+
+
+# A server that was not started here.
+
+# Listens, connects to the ports that it is given, starts a child that waits, and says its port and its child.
+SERVER = """
+import os, socket, subprocess, sys, time
+listening = socket.create_server(("127.0.0.1", 0))
+asked = [socket.create_connection(("127.0.0.1", int(port))) for port in sys.argv[1:]]
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+print(listening.getsockname()[1], os.getpid(), child.pid, flush=True)
+listening.accept(); time.sleep(60)
+"""
+# What its parent leaves as soon as it runs, so that it is nobody's child, as a server of another shell is.
+LEFT = "import os, sys\nif os.fork(): os._exit(0)\nos.setsid()\nos.execv(sys.argv[1], sys.argv[1:])"
+
+
+@pytest.fixture
+def planted_servers():
+    """Starts servers that do not descend from us; each gives its port, its process and its child."""
+    with ExitStack() as stack:
+
+        def start(*ports, executable=sys.executable):
+            command = [sys.executable, "-c", LEFT, str(executable), "-c", SERVER, *map(str, ports)]
+            read, write = os.pipe()
+            subprocess.run(command, check=True, stdout=write)
+            os.close(write)
+            with os.fdopen(read) as lines:
+                port, *pids = map(int, lines.readline().split())
+            for pid in pids:
+                stack.callback(_end, pid)
+            return port, *map(psutil.Process, pids)
+
+        yield start
+
+
+def _end(pid):
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_who_listens_is_the_server_with_all_that_descends_from_it(planted_servers):
+    port, server, child = planted_servers()
+    assert servers_at(f"http://127.0.0.1:{port}/v1") == servers_at(f"http://localhost:{port}") == [server]
+    assert family([server]) == {server, child}
+    assert server not in family([psutil.Process()])
+
+
+def test_of_forked_workers_the_first_is_the_server():
+    """They hold their parent's socket; which of them answers is chance."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+            os._exit(0)
+        try:
+            assert _first_listener(psutil.Process(child), port) == psutil.Process()
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        # That is this process: what descends from it is the server's and its load's alike.
+        assert servers_at(f"http://127.0.0.1:{port}") is None
+
+
+def test_where_nobody_listens_or_another_machine_answers_nothing_is_known():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        assert servers_at(f"http://127.0.0.1:{free.getsockname()[1]}") is None
+    assert servers_at("http://192.0.2.1:8000") is None
+    assert servers_at("http://no-such-host.invalid:8000") is None
+
+
+def test_who_passes_on_for_a_container_is_no_server(planted_servers, tmp_path):
+    (tmp_path / "docker-proxy").symlink_to(sys.executable)
+    port, *_ = planted_servers(executable=tmp_path / "docker-proxy")
+    assert servers_at(f"http://127.0.0.1:{port}") is None
+
+
+def test_what_a_proxy_asks_may_serve_and_what_nobody_asks_does_not(planted_servers):
+    engine_port, engine, worker = planted_servers()
+    _, proxy, _ = planted_servers(engine_port)
+    _, stranger, _ = planted_servers()
+    assert may_serve_through(engine, [proxy])
+    assert may_serve_through(worker, [proxy])
+    assert not may_serve_through(stranger, [proxy])
+    assert not may_serve_through(engine, [stranger])
+
+
+def test_what_the_server_s_own_launcher_started_may_serve():
+    """TGI's launcher starts the router, which listens, and the shards, which compute."""
+    launcher = (
+        "import subprocess, sys, time\nfor code in sys.argv[1:]: subprocess.Popen([sys.executable, '-c', code])\ntime.sleep(60)"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        LEFT,
+        sys.executable,
+        "-c",
+        launcher,
+        SERVER,
+        "print('shard', flush=True); import time; time.sleep(60)",
+    ]
+    read, write = os.pipe()
+    subprocess.run(command, check=True, stdout=write)
+    os.close(write)
+    with os.fdopen(read) as lines:
+        said = [lines.readline().split() for _ in range(2)]
+    router = psutil.Process(int(next(words[1] for words in said if words[0] != "shard")))
+    started = router.parent().children(recursive=True)
+    (shard,) = (each for each in router.parent().children() if each != router)
+    try:
+        assert may_serve_through(shard, [router])
+    finally:
+        for process in (*started, router.parent()):
+            process.kill()
+
+
+@pytest.fixture
+def ten_seconds(monkeypatch, planted_servers):
+    """Ten seconds of two cores of which 13 s were used, 2 s of them by us; the processes and what each of them used are given."""
+
+    def watched(used, *, asks=()):
+        port, server, child = planted_servers(*asks)
+        times = iter(
+            [dict.fromkeys(used(server, child), 1.0), {each: 1.0 + seconds for each, seconds in used(server, child).items()}]
+        )
+        cores = iter([{"user": 0.0, "idle": 0.0, "steal": 0.0}, {"user": 13.0, "idle": 7.0, "steal": 0.0}])
+        own = iter([0.0, 2.0])
+        monkeypatch.setattr(host, "_process_times", lambda: next(times))
+        monkeypatch.setattr(host, "_core_times", lambda: next(cores))
+        monkeypatch.setattr(host, "_own_s", lambda: next(own))
+        return HostWatch(whole=False, address=f"http://127.0.0.1:{port}").seen()
+
+    return watched
+
+
+def test_what_an_external_server_here_leaves_is_of_others(ten_seconds):
+    seen = ten_seconds(lambda server, child: {server: 1.0, child: 8.0})
+    assert (seen.busy_share, seen.other_share) == (0.65, 0.1)
+
+
+def test_work_beside_an_external_server_is_seen(ten_seconds, planted_servers):
+    _, _, busy = planted_servers()
+    seen = ten_seconds(lambda server, child: {server: 0.5, child: 0.5, busy: 10.0})
+    assert seen.other_share == 0.5
+
+
+def test_an_engine_behind_the_proxy_that_listens_is_not_taken_for_other_work(ten_seconds, planted_servers):
+    port, engine, worker = planted_servers()
+    seen = ten_seconds(lambda server, _: {server: 1.0, engine: 2.0, worker: 8.0}, asks=[port])
+    assert seen.other_share is None
+
+
+def test_what_is_certainly_other_work_is_seen_beside_a_proxy(ten_seconds, planted_servers):
+    port, engine, _ = planted_servers()
+    _, _, busy = planted_servers()
+    seen = ten_seconds(lambda server, _: {server: 0.5, engine: 5.0, busy: 5.0}, asks=[port])
+    assert seen.other_share == 0.25

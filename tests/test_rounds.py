@@ -398,10 +398,17 @@ def test_each_session_has_facts_of_its_own_and_a_pack_carries_them(here, content
 
 
 @pytest.mark.parametrize(
-    ("share", "words"), [(None, ""), (0.15, ""), (0.5, "; invalid: other processes took 50 % of the cores' time")]
+    ("share", "busy", "words"),
+    [
+        (None, 0.9, ""),
+        (None, None, ""),
+        (0.15, 1.0, ""),
+        (0.5, 1.0, "; invalid: other processes took 50 % of the cores' time"),
+        (None, 0.97, "; the cores were busy for 97 % of the time, and whether with the server's work is not known"),
+    ],
 )
-def test_a_run_beside_other_work_is_said_to_be_invalid_at_once(share, words):
-    assert disturbed(share, 0.15) == words
+def test_a_run_beside_other_work_is_said_to_be_invalid_at_once(share, busy, words):
+    assert disturbed(share, 0.15, busy) == words
 
 
 @pytest.fixture

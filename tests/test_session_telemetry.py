@@ -1,6 +1,7 @@
 """A whole session against a running server of each kind: what it asks the server for, what it refuses, and what its runs then say."""
 
 import json
+import re
 
 import pytest
 
@@ -37,9 +38,9 @@ def golden(name):
     return lambda server: result + (f"\n{running} {server.in_flight}\n{waiting} 0\n" if running else "\n")
 
 
-def session(server, content, folder):
+def session(server, content, folder, **engine):
     """Measure a burst of two; the summary, the deployment's facts and the lines that were said."""
-    content["engines"]["e"] = {"source": "external", "base_url": server.base_url}
+    content["engines"]["e"] = {"source": "external", "base_url": server.base_url, **engine}
     content["study"]["ladders"][0]["concurrency"] = [2]
     content["measurement"] = {"warmup_requests": 3}
     plan = Plan.of(load_config(content, source="test"))
@@ -68,29 +69,40 @@ def test_a_server_of_each_kind(tmp_path, content, name, pages, version, kv_token
     assert "hidden" not in json.dumps(facts)
 
 
+def renamed(server):
+    return golden("sglang-0.5.23")(server).replace("sglang:token_usage", "sglang:kv_token_usage")
+
+
+LACKS = r"/metrics lacks kv_usage \(sglang:token_usage in SGLang 0\.5\.23; it has sglang:kv_token_usage.*\)"
+
+
 def test_a_metric_that_its_version_should_have_is_named_before_any_run(tmp_path, content):
-    renamed = golden("sglang-0.5.23")
+    """Where the study says that the metrics are there."""
     with (
-        fake_server(
-            exposition=lambda s: renamed(s).replace("sglang:token_usage", "sglang:kv_token_usage"), pages=SGLANG
-        ) as server,
-        pytest.raises(
-            BenchError,
-            match=r"/metrics lacks kv_usage \(sglang:token_usage in SGLang 0\.5\.23; it has sglang:kv_token_usage.*\)\. .*src/bench/engines",
-        ),
+        fake_server(exposition=renamed, pages=SGLANG) as server,
+        pytest.raises(BenchError, match=rf"engines\.e\.metrics: .*{LACKS}\. .*src/bench/engines"),
     ):
-        session(server, content, tmp_path)
+        session(server, content, tmp_path, metrics=f"{server.base_url}/metrics")
     assert not list(tmp_path.rglob("run.json"))
     assert not list((tmp_path / "store").glob("*"))
+
+
+def test_a_server_that_lacks_a_metric_is_measured_without_telemetry(tmp_path, content):
+    """Where the study does not say so."""
+    with fake_server(exposition=renamed, pages=SGLANG) as server:
+        result, facts, said = session(server, content, tmp_path)
+    assert (
+        sum(bool(re.search(rf"a: without telemetry: .*{LACKS}; causes and KV cache stay unknown", line)) for line in said) == 1
+    )
+    assert (facts["kv_tokens"], result["scraped"], result["metrics_missing"], result["ok"]) == (3072, None, [], 2)
 
 
 def test_a_server_that_nobody_knows_is_measured_without_telemetry(tmp_path, content):
     with fake_server(metrics="lmdeploy:running 1\n") as server:
         result, facts, said = session(server, content, tmp_path)
-    assert any(
-        "lacks the metrics of any engine that is known (vLLM, SGLang, TGI, llama.cpp); measuring without telemetry" in line
-        for line in said
-    )
+    (told,) = (line for line in said if "without telemetry" in line)
+    assert "lacks the metrics of any engine that is known (vLLM, SGLang, TGI, llama.cpp" in told
+    assert told.endswith("; it has 'lmdeploy:running'; causes and KV cache stay unknown")
     assert (facts["engine_version"], facts["kv_tokens"], result["scraped"], result["metrics_missing"]) == (None, None, None, [])
 
 

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from bench.analysis import verdict
+from bench.engines import ENGINES
 from bench.load import client
 from bench.load.client import Load
 from bench.load.target import Target
@@ -115,7 +116,8 @@ def test_later_turns_are_no_part_of_a_burst(tmp_path):
 def test_an_endpoint_that_says_nothing(tmp_path):
     with serving(exposition=lambda _: "") as server:
         (told,) = found_in(server, tmp_path)
-    assert told == "the exposition lacks the metrics of any engine that is known (vLLM, SGLang, TGI, llama.cpp)"
+    known = ", ".join(kind.title for kind in ENGINES)
+    assert told == f"the exposition lacks the metrics of any engine that is known ({known})"
 
 
 def test_a_starved_client(tmp_path):

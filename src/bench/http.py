@@ -9,13 +9,26 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
-__all__ = ["MOST_BYTES", "Oversized", "api_root", "bounded", "direct_session", "get", "post", "problem", "tls_context"]
+__all__ = [
+    "MOST_BYTES",
+    "Oversized",
+    "api_root",
+    "bounded",
+    "direct_session",
+    "get",
+    "leads_away",
+    "metrics_root",
+    "post",
+    "problem",
+    "same_server",
+    "tls_context",
+]
 
 # A server must not fill the memory: neither with one answer, nor with one that never ends. Expositions of large servers have 0.1 MiB.
 MOST_BYTES, _MOST_S = 8 * 2**20, 60.0
@@ -27,6 +40,7 @@ class Oversized(requests.RequestException):
 
 # Files of authorities that are trusted beside the system's: OpenSSL's variable, and that of `requests`.
 _AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+_SAME_METHOD = (307, 308)  # statuses that a client follows with the same method and body
 # OpenSSL's numbers of what can be wrong with a certificate (X509_V_ERR_…).
 _EXPIRED, _NOT_YET, _STRANGERS, _ANOTHER_HOST = 10, 9, {2, 18, 19, 20, 21}, {62, 64}
 
@@ -34,6 +48,25 @@ _EXPIRED, _NOT_YET, _STRANGERS, _ANOTHER_HOST = 10, 9, {2, 18, 19, 20, 21}, {62,
 def api_root(address: str) -> str:
     """What an address has before `/v1`, whether it was given with it or not."""
     return address.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def metrics_root(address: str) -> str:
+    """What an address of metrics has before their path: where its server answers other questions."""
+    url = urlsplit(address)
+    path = url.path.rstrip("/")
+    for end in ("/metrics", "/prometheus", "/v1"):
+        path = path.removesuffix(end)
+    return urlunsplit((url.scheme, url.netloc, path, "", ""))
+
+
+def same_server(one: str, other: str) -> bool:
+    """Whether two addresses have scheme, host and port in common: headers and a key for the one may go to the other."""
+    return _origin(one) == _origin(other)
+
+
+def _origin(address: str) -> tuple[str, str | None, int | None]:
+    url = urlsplit(address)
+    return url.scheme, url.hostname, url.port or {"http": 80, "https": 443}.get(url.scheme)
 
 
 def tls_context() -> ssl.SSLContext:
@@ -87,20 +120,25 @@ def direct_session(headers: Mapping[str, str] | None = None) -> requests.Session
 class _OneServer(requests.Session):
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         target = super().get_redirect_target(resp)
-        here, there = urlsplit(resp.url), urlsplit(urljoin(resp.url, target or ""))
-        return target if (here.scheme, here.netloc) == (there.scheme, there.netloc) else None
+        if target is None or not same_server(resp.url, urljoin(resp.url, target)):
+            return None
+        # After another status a POST would be repeated as a GET, which asks something else.
+        return target if resp.request.method == "GET" or resp.status_code in _SAME_METHOD else None
 
 
 def get(
     url: str, *, key: str | None = None, headers: Mapping[str, str] | None = None, timeout_s: float = 5.0
 ) -> requests.Response:
-    """GET `url`, with an API key where one is given. No header of `headers`, which may be a secret, follows a redirection.
+    """GET `url`, with an API key where one is given. A redirection is followed on the same scheme, host and port, and nowhere else.
+
+    Args:
+        headers: an `Authorization` among them replaces the key.
 
     Raises:
         requests.RequestException: no answer, or one that is too large.
     """
     with direct_session(_headers(key, headers)) as session:
-        return bounded(session.get(url, timeout=timeout_s, allow_redirects=not headers, stream=True))
+        return bounded(session.get(url, timeout=timeout_s, stream=True))
 
 
 def post(
@@ -111,13 +149,20 @@ def post(
     headers: Mapping[str, str] | None = None,
     timeout_s: float = 30.0,
 ) -> requests.Response:
-    """POST `content` as JSON to `url`, likewise.
+    """POST `content` as JSON to `url`, likewise; only 307 and 308 are followed.
 
     Raises:
         requests.RequestException: no answer, or one that is too large.
     """
     with direct_session(_headers(key, headers)) as session:
-        return bounded(session.post(url, json=content, timeout=timeout_s, allow_redirects=not headers, stream=True))
+        return bounded(session.post(url, json=content, timeout=timeout_s, stream=True))
+
+
+def leads_away(answer: requests.Response) -> str | None:
+    """Where an answer leads that was not followed; None where it leads nowhere."""
+    if answer.status_code not in range(300, 400) or "Location" not in answer.headers:
+        return None
+    return urljoin(answer.url, answer.headers["Location"])
 
 
 def bounded(answer: requests.Response) -> requests.Response:

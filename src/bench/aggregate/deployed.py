@@ -7,11 +7,13 @@ from typing import Any
 
 from bench.models import predicted_saturation
 from bench.records.deployment import DeploymentFacts
-from bench.records.launch import Launch
+from bench.records.launch import Launch, MemoryPlan
 from bench.words.machines import in_short
 
 __all__ = ["deployed"]
 
+_ALIKE = ((None, 1),)  # layers that all keep the same tokens
+_ROUNDING = 0.02  # pages that an engine rounds, or keeps for itself
 _OF_LAUNCH = ("model", "engine", "device", "tensor_parallel", "pipeline_parallel", "data_parallel", "gpus")
 # Sums over the GPUs; over those of one node of several they mislead.
 _OF_ALL_GPUS = ("gpu_power_mean_w", "gpu_energy_j", "tokens_per_joule")
@@ -30,7 +32,7 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
         "engine_version": facts and facts.engine_version,
         "hardware": facts and in_short(facts.hardware),
         **{name: getattr(plan, name, None) for name in ("parameters", "kv_bytes_per_token")},
-        "kv_tokens_planned": plan and plan.kv_tokens,
+        "kv_tokens_planned": plan and _planned(plan, settings.max_model_len if settings else None),
         "kv_tokens": facts and facts.kv_tokens,
         **{name: getattr(settings, name, None) for name in ("max_model_len", "max_num_seqs")},
         "kv_blocks": facts and facts.kv_blocks,
@@ -57,6 +59,13 @@ def _slots_in_use(run: Mapping[str, Any], slots: int) -> dict[str, float | None]
     }
 
 
+def _planned(plan: MemoryPlan, longest: int | None) -> int | None:
+    """Tokens of the planned KV cache as an engine reports them: of sequences of the longest length, where layers differ."""
+    if plan.kv_tokens is None or plan.kv_groups == _ALIKE:
+        return plan.kv_tokens
+    return longest and int(predicted_saturation(plan.kv_tokens, longest, plan.block_size, plan.kv_groups) * longest)
+
+
 def _predicted(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFacts | None) -> float | None:
     """Requests that the KV cache holds; None where it is unknown, or where requests share their prompts' blocks and more would fit.
 
@@ -64,11 +73,15 @@ def _predicted(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentF
     where requests are dealt out unevenly, the first one is full before that.
     """
     plan = launch and launch.plan
-    kv_tokens = (facts and facts.kv_tokens) or (plan and plan.kv_tokens)
+    groups = plan.kv_groups if plan else _ALIKE
+    blocks = facts and facts.kv_blocks and facts.block_size and facts.kv_blocks * facts.block_size
+    told = facts and facts.kv_tokens
+    if groups == _ALIKE and blocks and told and abs(told / blocks - 1) > _ROUNDING:
+        return None  # the engine's layers keep different tokens, and which is not known here
+    kv_tokens = (told if groups == _ALIKE else blocks) or (plan and plan.kv_tokens)
     slots = launch and launch.kv_slots
     shared = run.get("cache", "unique") != "unique" and run.get("prefix_hit_rate_expected") != 0 and not slots
     if not kv_tokens or shared or not run["requests"]:
         return None
     block_size = (facts and facts.block_size) or (plan and plan.block_size) or 1
-    groups = plan.kv_groups if plan else ((None, 1),)
     return predicted_saturation(kv_tokens, run["prompt_tokens"] + run["output_tokens"], block_size, groups)

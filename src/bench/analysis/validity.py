@@ -204,7 +204,7 @@ def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
     most = template / run["prompt_tokens"] if template and run.get("prompt_tokens") else 0.0
     if not expected and (run.get("prefix_hits") or 0.0) > by_chance + template * run["requests"]:
         yield Reason("content", "cached_tokens", run["prefix_hits"], template * run["requests"])
-    elif rate is not None and expected and not evicted:
+    elif rate is not None and not evicted:
         slack = thresholds.prefix_hit_error
         if not expected - slack <= rate <= expected + most + slack:
             yield Reason("content", "hit_rate", rate, expected)

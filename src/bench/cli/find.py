@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,20 +19,17 @@ import requests
 
 from bench.cli.common import introduced, refuse_wrong_address, target_of
 from bench.cli.output import print_json, progress
-from bench.engine import server_info
 from bench.errors import BenchError
 from bench.http import get, problem
 from bench.load.target import Target
-from bench.measure.metrics import metric_names
+from bench.measure.exposition import find_metrics, worth_reading
 from bench.search import Aim, Answer, Budget, Found, search
 from bench.search.chart import draw
 from bench.search.placing import FEWEST_RUNS, lowest_load
 from bench.search.running import RunningServer, ServerGone
 from bench.search.words import answer_text, look_text, spent_text, why_text
 from bench.study import Slo, load_workload, parse_slo
-from bench.study.headers import same_server
 from bench.study.workload import Turns
-from bench.telemetry import find_catalogue
 
 __all__ = ["run"]
 
@@ -168,24 +166,17 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> Runn
     refuse_wrong_address(options.metrics)
     _refuse_unreachable(target)
     target = introduced(target, options)
-    metrics = options.metrics or f"{target.base_url}/metrics"
-    allowed = headers if same_server(metrics, target.base_url) else {}
-    version = (server_info(metrics.removesuffix("/metrics"), allowed) or server_info(target.base_url, headers)).get("version")
-    missing = _missing(metrics, allowed, version)
-    known = missing == ""
-    if options.metrics and missing:
-        raise BenchError(f"--metrics {options.metrics}: {missing}.")
-    if not known:
-        print(f"without telemetry: {missing}", file=sys.stderr)
-    recording = {"scrape_interval_s": _SCRAPE_INTERVAL_S, "metrics": metrics, "metrics_headers": allowed}
+    found = find_metrics(target.base_url, options.metrics, headers)
+    read = worth_reading(found, named="--metrics" if options.metrics else None, say=partial(print, file=sys.stderr))
+    recording = {"scrape_interval_s": _SCRAPE_INTERVAL_S, "metrics": found.address, "metrics_headers": found.headers}
     return RunningServer(
         target=target,
         workload=content,
         held=aim.held,
         slos=tuple(aim.slos),
         folder=options.output_dir,
-        recording=recording if known else {"scrape_interval_s": None},
-        version=version,
+        recording=recording if read else {"scrape_interval_s": None},
+        version=found.info.get("version"),
         seed=_SEED,
         vocabulary=options.vocabulary,
         timeout_s=options.timeout,
@@ -205,18 +196,6 @@ def _refuse_unreachable(target: Target) -> None:
         return  # a request decides
     if names and target.model not in names:
         print(f"--model {target.model}: the server lists {', '.join(names)}, and not this name", file=sys.stderr)
-
-
-def _missing(metrics: str, headers: dict[str, str], version: str | None) -> str:
-    """What keeps a server's metrics from being read; empty where an engine that is known here exposes all that it should."""
-    try:
-        answer = get(metrics, headers=headers)
-    except requests.RequestException as error:
-        return f"{metrics} does not answer ({problem(error)})"
-    found = find_catalogue(metric_names(answer.text if answer.ok else ""), version)
-    if found.engine is None:
-        return f"{metrics} exposes no engine's metrics that are known here"
-    return f"{metrics} lacks {'; '.join(found.missing)}" if found.missing else ""
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,16 +16,17 @@ from typing import Any
 from bench.cli.common import introduced, refuse_missing_gpus, refuse_wrong_address, target_of
 from bench.cli.output import print_json, progress
 from bench.commit import commit_of
-from bench.engine import server_info
 from bench.errors import BenchError
 from bench.load.client import Load
 from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
+from bench.measure.exposition import find_metrics, worth_reading
 from bench.measure.recording import Recording, record_run
+from bench.measure.rounds import disturbed
 from bench.records.run import RunHeader
 from bench.study import Workload, load_workload
 from bench.study.arrivals import GAPS
-from bench.study.headers import same_server
+from bench.study.config import Thresholds
 from bench.study.specs import PROTOCOL, digest, load_label
 
 __all__ = ["run"]
@@ -131,18 +133,22 @@ def run(options: SimpleNamespace) -> None:
         timeout_s=options.timeout,
         processes=options.processes,
     )
-    target = introduced(target, options, stream=workload.stream)
     planned = schedule(workload, level, seed)
+    target = introduced(target, options, stream=workload.stream)
     seconds = _at_least(planned)
+    found = find_metrics(target.base_url, options.metrics, target.headers) if interval else None
+    if found and not worth_reading(found, named="--metrics" if options.metrics else None, say=partial(print, file=sys.stderr)):
+        interval = (
+            interval if options.scrape_also else None
+        )  # what else is asked for is kept, and the engine's half is not judged
     long = f", over {seconds:.0f} s or more" if seconds >= 1 else ""
     print(f"sending {len(planned)} requests to {target.base_url}{long}", file=sys.stderr, flush=True)
     definition = _definition(options, workload, level, seed)
-    allowed = target.headers if same_server(options.metrics or target.base_url, target.base_url) else {}
     header = RunHeader(
         digest=digest([target.base_url, definition]),
         protocol=PROTOCOL,
         # Which metrics a server exposes depends on its version.
-        engine_version=_version(options.metrics, target, allowed) if interval else None,
+        engine_version=found.info.get("version") if found else None,
         commit=commit_of(),
         round=1,
         definition=definition,
@@ -159,7 +165,7 @@ def run(options: SimpleNamespace) -> None:
                 header=header,
                 scrape_interval_s=interval,
                 metrics=options.metrics,
-                metrics_headers=allowed,
+                metrics_headers=found.headers if found else {},
                 endpoints=options.scrape_also,
             )
         _put_in_place(Path(aside), output)
@@ -193,12 +199,6 @@ def _target(options: SimpleNamespace) -> Target:
     if options.vocabulary < 16:
         raise BenchError(f"--vocabulary is {options.vocabulary}; prompts need 16 ids or more.")
     return target_of(options)
-
-
-def _version(metrics: str | None, target: Target, allowed: Mapping[str, str]) -> str | None:
-    """The engine's version; behind a gateway, what exposes the metrics is the engine itself."""
-    info = server_info(metrics.removesuffix("/metrics"), allowed) if metrics else {}
-    return (info or server_info(target.base_url, target.headers)).get("version")
 
 
 def _scrape_interval(options: SimpleNamespace) -> float | None:
@@ -244,7 +244,8 @@ def _put_in_place(aside: Path, output: Path) -> None:
 
 def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int]) -> None:
     print(f"{folder}/requests.jsonl: {len(recording.requests)} requests in {recording.duration_s:.2f} s, "
-          f"{recording.tokens_per_s:.0f} output tokens/s; " + ", ".join(f"{n} {o}" for o, n in outcomes.items()))  # fmt: skip
+          f"{recording.tokens_per_s:.0f} output tokens/s; " + ", ".join(f"{n} {o}" for o, n in outcomes.items())
+          + disturbed(recording.other_share, Thresholds().other_share, recording.busy_share))  # fmt: skip
     errors = {record.error for record in recording.requests if record.error}
     for words in sorted(errors)[:3]:
         print(f"  the server answered: {words}")

@@ -15,7 +15,20 @@ if TYPE_CHECKING:
     from bench.models import Geometry, Model
     from bench.study import Deployment, DeploymentSpec, Engine
 
-__all__ = ["Exposed", "Flag", "Kind", "Labelled", "Managed", "arguments", "common", "count", "total", "whole"]
+__all__ = [
+    "Exposed",
+    "Flag",
+    "Kind",
+    "Labelled",
+    "Managed",
+    "Spelling",
+    "arguments",
+    "common",
+    "count",
+    "ray_spellings",
+    "total",
+    "whole",
+]
 
 Flag = str | int | float | bool
 Labelled = tuple[Mapping[str, str], float]  # a sample: its labels and its value
@@ -38,6 +51,19 @@ class Exposed:
     absent: str | None = None
 
 
+@dataclass(frozen=True)
+class Spelling:
+    """How an exposition begins an engine's names; the rest of each is the same.
+
+    Attributes:
+        lag_s: how old its values may be (s). sums: whether the sums of its histograms are those of what was observed.
+    """
+
+    prefix: str
+    lag_s: float = 0.0
+    sums: bool = True
+
+
 class Kind(ABC):
     """An engine that can be measured.
 
@@ -45,6 +71,9 @@ class Kind(ABC):
         name: in configurations. title: for readers. prefix: of its metrics' names.
         metrics: by our metric (`bench.telemetry.catalogue`) the names that it had, newest first; a metric that it never exposes has no
             names and is null in its results. facts: names of what it exposes of itself, of its KV cache above all.
+        others: further spellings of its names, by those who pass its metrics on.
+        repeats: labels of ranks that share the same requests: what differs in them alone is the same count once more. All other labels
+            divide what they count. totals: by label the value that stands for all of its other values together.
     """
 
     name: ClassVar[str]
@@ -52,6 +81,14 @@ class Kind(ABC):
     prefix: ClassVar[str]
     metrics: ClassVar[Mapping[str, Sequence[Exposed]]]
     facts: ClassVar[Mapping[str, str]] = {}
+    others: ClassVar[Sequence[Spelling]] = ()
+    repeats: ClassVar[Sequence[str]] = ()
+    totals: ClassVar[Mapping[str, str]] = {}
+
+    def spellings(self) -> tuple[Spelling, ...]:
+        """Its own one, that of collectors which allow no colon in a name, and `others`."""
+        plain = self.prefix.replace(":", "_")
+        return Spelling(self.prefix), *((Spelling(plain),) if plain != self.prefix else ()), *self.others
 
     @abstractmethod
     def info(self, ask: Ask) -> dict[str, Any] | None:
@@ -165,6 +202,18 @@ class Managed(Kind):
     def weight_gib(self, log: str) -> float | None:
         """Size of the loaded weights, as its log reports it."""
         return None
+
+
+def ray_spellings(stem: str) -> tuple[Spelling, ...]:
+    """How Ray passes on the metrics of an engine in its processes.
+
+    They come to the node's agent every 10 s, and the agent keeps of a histogram how many values each bucket has: it makes the sum of
+    the buckets' middles.
+
+    Source: Ray's `metrics_report_interval_ms` and python/ray/_private/telemetry/open_telemetry_metric_recorder.py; vLLM's
+    vllm/v1/metrics/ray_wrappers.py, which replaces the colon (before, Ray kept it).
+    """
+    return tuple(Spelling(f"ray_{stem}{end}", lag_s=10.0, sums=False) for end in "_:")
 
 
 def arguments(flags: Mapping[str, Flag]) -> list[str]:

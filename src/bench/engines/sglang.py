@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.engines.kind import Ask, Exposed, Kind, Labelled, common, total, whole
+from bench.engines.kind import Ask, Exposed, Kind, Labelled, common, ray_spellings, total, whole
 from bench.records.deployment import KvFacts
 
 __all__ = ["SGLang"]
@@ -38,6 +38,10 @@ class SGLang(Kind):
         "server_queue_time": [Exposed("sglang:queue_time_seconds", since="0.5.3")],
         "server_e2e": [Exposed("sglang:e2e_request_latency_seconds", since="0.4.0")],
     }
+    others = ray_spellings("sglang")
+    # Each rank of a tensor, pipeline, expert or context group schedules all of its requests; dp_rank divides them.
+    repeats = ("tp_rank", "pp_rank", "moe_ep_rank")
+    totals = {"priority": ""}  # with --enable-priority-scheduling
     facts = {
         "kv_tokens": "sglang:max_total_num_tokens",  # from 0.5.6
         "kv_blocks": "sglang:num_pages",  # from 0.5.11

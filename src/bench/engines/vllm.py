@@ -15,7 +15,7 @@ from ctypes.util import find_library
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, common, count
+from bench.engines.kind import Ask, Exposed, Flag, Labelled, Managed, common, count, ray_spellings, total
 from bench.records.deployment import KvFacts
 from bench.records.launch import MemoryPlan, Settings, settings_of
 
@@ -92,6 +92,7 @@ class VLLM(Managed):
         "server_e2e": [Exposed("vllm:e2e_request_latency_seconds", since="0.8.0")],
     }
     facts = {"cache_config": "vllm:cache_config_info"}  # its labels are the cache's settings
+    others = ray_spellings("vllm")
 
     def info(self, ask: Ask) -> dict[str, Any] | None:
         """/version."""
@@ -101,16 +102,22 @@ class VLLM(Managed):
     def kv_facts(self, samples: Mapping[str, Sequence[Labelled]], info: Mapping[str, Any]) -> KvFacts:
         """Of its settings of the cache.
 
-        Source: vLLM sums `num_gpu_blocks` over the engines of one server and exposes the sum with each of them
-        (`_apply_ready_response` and `log_metrics_info`, 0.32).
+        Tokens are those that it reports. Blocks × tokens of a block are not the same where layers differ: each group of alike layers
+        has blocks of its own. Before it reported them they are taken for the same, unless a setting shows that they are not.
+
+        Source: vLLM sums `num_gpu_blocks` over the engines of one server and exposes the sum with each of them; `kv_cache_size_tokens`
+        is each engine's own (`_apply_ready_response` and `log_metrics_info`, 0.32).
         """
         configs = [labels for labels, _ in samples.get("cache_config", ())]
         size, blocks = common([count(config.get("block_size")) for config in configs]), _blocks(configs)
+        tokens = total([count(config.get("kv_cache_size_tokens")) for config in configs]) if configs else None
+        if tokens is None and blocks and size and not any(map(_unlike, configs)):
+            tokens = blocks * size
         return KvFacts(
             engines=len(configs) or None,
             kv_blocks=blocks,
             block_size=size,
-            kv_tokens=blocks * size if blocks and size else None,
+            kv_tokens=tokens or None,
             prefix_caching=common([config.get("enable_prefix_caching") == "True" for config in configs]),
             cache_config={key: common([config.get(key) for config in configs]) for config in configs[:1] for key in config},
         )
@@ -276,7 +283,15 @@ class VLLM(Managed):
 
 
 def _blocks(configs: Sequence[Mapping[str, str]]) -> int | None:
-    """Blocks of all engines together.
+    """Blocks of all engines together; those of several replicas of Ray add up."""
+    replicas: dict[str | None, list[Mapping[str, str]]] = {}
+    for config in configs:
+        replicas.setdefault(config.get("ReplicaId"), []).append(config)
+    return total([_blocks_of_one(own) for own in replicas.values()]) if replicas else None
+
+
+def _blocks_of_one(configs: Sequence[Mapping[str, str]]) -> int | None:
+    """Blocks of the engines at one address.
 
     Each reports the sum over its server's engines. They are added up only where they are of several servers: where they differ, or
     where one engine's tokens, which are never summed, fill all of its blocks.
@@ -284,7 +299,13 @@ def _blocks(configs: Sequence[Mapping[str, str]]) -> int | None:
     counts = [count(config.get("num_gpu_blocks")) for config in configs]
     own = [count(config.get("kv_cache_size_tokens")) for config in configs]
     sizes = [count(config.get("block_size")) for config in configs]
-    if None in counts or not counts:
+    if None in counts:
         return None
     filled = [blocks * size for blocks, size in zip(counts, sizes, strict=True) if blocks and size]
     return sum(filter(None, counts)) if len(set(counts)) > 1 or own == filled else counts[0]
+
+
+def _unlike(config: Mapping[str, str]) -> bool:
+    """Whether settings show layers that keep something else than all of a sequence's tokens."""
+    marks = ("mamba_block_size", "mamba_page_size_padded", "kv_cache_size_tokens")
+    return any(config.get(key, "None") != "None" for key in marks)

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 import psutil
 
+from bench.measure.serving import family, may_serve_through, servers_at
 from bench.records.run import Host
 
 __all__ = ["HostWatch"]
 
 _ASLEEP = ("idle", "iowait")
 _TWICE = ("guest", "guest_nice")  # counted in user and nice already
+_WORTH_A_LOOK = 0.05  # of the cores' time: a process that used less than that disturbs nothing, whosever it is
+_DISTURBS = 0.15  # likewise, of all that certainly are others: the limit of `thresholds.other_share`
+
+_Times = Mapping[psutil.Process, float]
 
 
 class HostWatch:
@@ -22,11 +28,13 @@ class HostWatch:
 
     Args:
         whole: whether the server's processes descend from this one, so that what they use is known.
+        address: else where the server answers; those that listen there on this machine are the server.
     """
 
-    def __init__(self, *, whole: bool) -> None:
-        self._whole = whole
+    def __init__(self, *, whole: bool, address: str | None = None) -> None:
+        self._servers = [] if whole else servers_at(address) if address else None
         self._begin, self._own = _core_times(), _own_s()
+        self._before = _process_times() if self._servers else {}
         self._ahead = _wall_ahead_s()
 
     def seen(self) -> Host:
@@ -35,13 +43,36 @@ class HostWatch:
         spent = {key: now[key] - self._begin[key] for key in now}
         total = sum(spent.values()) or 1.0
         busy = total - sum(spent.get(key, 0.0) for key in _ASLEEP)
-        others = max(0.0, busy - spent.get("steal", 0.0) - own)
+        others = self._others_s(busy - spent.get("steal", 0.0) - own, total)
         return Host(
             busy_share=round(busy / total, 4),
             steal_share=round(spent.get("steal", 0.0) / total, 4),
-            other_share=round(others / total, 4) if self._whole else None,
+            other_share=None if others is None else round(others / total, 4),
             clock_step_s=round(_wall_ahead_s() - self._ahead, 3),
         )
+
+    def _others_s(self, rest: float, total: float) -> float | None:
+        """CPU time of what is neither the server nor its load (s); None where it is not known.
+
+        A process that used more than those that listen, and that they may ask, may be the engine behind a proxy. Then only what other
+        processes used is certain, and known where it is enough to disturb.
+
+        Args:
+            rest: CPU time that this process and its descendants do not explain (s). total: the cores' time (s).
+        """
+        if self._servers is None or not all(process.is_running() for process in self._servers):
+            return None
+        if not self._servers:
+            return max(0.0, rest)
+        used = _since(self._before, _process_times())
+        servers = family(self._servers)
+        served = sum(used.get(process, 0.0) for process in servers)
+        busy = {each for each in used.keys() - servers - family([psutil.Process()]) if used[each] > _WORTH_A_LOOK * total}
+        doubtful = {each for each in busy if used[each] > served and may_serve_through(each, self._servers)}
+        if not doubtful:
+            return max(0.0, rest - served)
+        certain = sum(used[each] for each in busy if not may_serve_through(each, self._servers))
+        return certain if certain > _DISTURBS * total else None
 
 
 def _wall_ahead_s() -> float:
@@ -59,10 +90,22 @@ def _core_times() -> dict[str, float]:
 
 def _own_s() -> float:
     """CPU time of this process and of all that descend from it, ended ones included (s)."""
-    own = 0.0
-    me = psutil.Process()
-    for process in [me, *me.children(recursive=True)]:
-        with suppress(psutil.Error):
-            times = process.cpu_times()
-            own += times.user + times.system + times.children_user + times.children_system
-    return own
+    return sum(_times(process) for process in family([psutil.Process()]))
+
+
+def _process_times() -> dict[psutil.Process, float]:
+    """CPU time of every process (s); children that ended are left out, since the first process gets those of all others."""
+    return {process: _times(process, ended=False) for process in psutil.process_iter()}
+
+
+def _since(before: _Times, now: _Times) -> dict[psutil.Process, float]:
+    """What each process used meanwhile (s); of one that came later all."""
+    return {process: seconds - before.get(process, 0.0) for process, seconds in now.items()}
+
+
+def _times(process: psutil.Process, *, ended: bool = True) -> float:
+    """CPU time of a process, and of its children that ended (s)."""
+    with suppress(psutil.Error):
+        times = process.cpu_times()
+        return float(times.user + times.system + ended * (times.children_user + times.children_system))
+    return 0.0

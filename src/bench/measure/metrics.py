@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,16 +13,19 @@ from prometheus_client.samples import Sample
 from bench.engines import Kind
 from bench.engines.kind import Labelled
 from bench.records.deployment import KvFacts
-from bench.telemetry import find_catalogue
+from bench.telemetry import apart, find_catalogue
 
 __all__ = ["kv_facts", "metric_names", "metric_values"]
 
 _NAME_END = re.compile(r"[{ \t]")
+_SAMPLE = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\s*\{.*\}\s*|\s+)[+-]?(?:\.?\d|inf|nan)", re.IGNORECASE)
 
 
 def metric_names(text: str) -> set[str]:
-    """Names of the samples of an exposition."""
-    return {_name(line) for line in text.splitlines() if line.strip() and not line.startswith("#")}
+    """Names of the samples of an exposition; none of a text that is not one."""
+    found = [_SAMPLE.match(line) for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    names = [match[1] for match in found if match]
+    return set(names) if 2 * len(names) > len(found) else set()  # a page may have a line that looks like a sample
 
 
 def metric_values(text: str, names: Collection[str]) -> list[float] | None:
@@ -30,22 +34,27 @@ def metric_values(text: str, names: Collection[str]) -> list[float] | None:
     return None if samples is None else [float(sample.value) for sample in samples]
 
 
-def kv_facts(text: str, info: Mapping[str, Any], kind: Kind | None = None) -> KvFacts:
+def kv_facts(text: str, info: Mapping[str, Any], kind: Kind | None = None, *, alike: bool = True) -> KvFacts:
     """The KV cache as a server's exposition reports it, of all engines behind the endpoint together.
 
     Args:
         info: what the server reports elsewhere. kind: which engine it is; None: by its exposition.
+        alike: whether all of the model's layers keep the same tokens. Else blocks × tokens of a block are no sequence's tokens, and
+            only tokens that the server reports are known.
     """
     found = find_catalogue(metric_names(text))
     kind = kind or found.kind
     if kind is None:
         return KvFacts(kv_blocks=None, block_size=None, kv_tokens=None)
-    exposed: dict[str, dict[Any, Labelled]] = {}
-    for sample in _samples(text, found.facts.values()) or ():
-        # Ranks that share one engine's layers report the same cache once more.
-        engine = (sample.labels.get("engine"), sample.labels.get("dp_rank"))
-        exposed.setdefault(sample.name, {}).setdefault(engine, (sample.labels, sample.value))
-    return kind.kv_facts({fact: list(exposed[name].values()) for fact, name in found.facts.items() if name in exposed}, info)
+    samples = _samples(text, found.facts.values()) or ()
+    exposed: dict[str, list[Labelled]] = {}
+    for fact, name in found.facts.items():
+        series = [(sample.labels, sample.value) for sample in samples if sample.name == name]
+        if series:
+            exposed[fact] = [series[place] for place in apart([labels for labels, _ in series], kind)]
+    facts = kind.kv_facts(exposed, info)
+    product = facts.kv_blocks and facts.block_size and facts.kv_blocks * facts.block_size
+    return facts if alike or facts.kv_tokens != product else replace(facts, kv_tokens=None)
 
 
 def _samples(text: str, names: Collection[str]) -> list[Sample] | None:

@@ -9,23 +9,21 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-import requests
-
 from bench.engine import core_groups, gpu_names, outside_slurm, refuse_unfit, refuse_unlike, refuse_unready
 from bench.engines import managed
 from bench.errors import BenchError, shown_size
-from bench.http import get, problem
+from bench.http import api_root
 from bench.measure.comparable import hardware_of, refuse_other_hardware
-from bench.measure.metrics import metric_names
+from bench.measure.exposition import find_metrics, worth_reading
 from bench.models import Geometry, Model, config_of, geometry_at, geometry_of_model
 from bench.models.gguf import gguf_tensors
 from bench.models.hub import refuse_unfetchable
 from bench.records.checksums import record_digest
 from bench.store import Store, facts_key, run_states
 from bench.study import DeploymentSpec, Paths, Plan, Workload
-from bench.study.headers import filled_headers, same_server
+from bench.study.headers import filled_headers
 from bench.study.searches import search_records
-from bench.telemetry import find_catalogue, gpus_missing, nvml_endpoint, nvml_problem
+from bench.telemetry import gpus_missing, nvml_endpoint, nvml_problem
 
 __all__ = ["faults"]
 
@@ -97,18 +95,16 @@ def _checks(plan: Plan, spec: DeploymentSpec, store: Store, preparing: Container
 
 def _refuse_no_metrics(spec: DeploymentSpec) -> None:
     """Look whether the metrics are where the study says."""
-    engine, address = spec.engine, str(spec.engine.metrics)
-    where = f"engines.{spec.deployment.engine}.metrics"
-    instead = "Correct the address; `metrics: none` measures without, and causes and KV cache stay unknown."
-    headers = filled_headers(engine.headers, where=f"engines.{spec.deployment.engine}.headers")
+    where = f"engines.{spec.deployment.engine}"
+    headers = filled_headers(spec.engine.headers, where=f"{where}.headers")
+    base_url = api_root(str(spec.engine.base_url))
+    found = find_metrics(base_url, spec.engine.metrics, headers)
     try:
-        answer = get(address, headers=headers if same_server(address, str(engine.base_url)) else None)
-    except requests.RequestException as error:
-        raise BenchError(f"{where}: nothing answers at {address} ({problem(error)}). {instead}") from None
-    if not answer.ok or find_catalogue(metric_names(answer.text)).engine is None:
+        worth_reading(found, named=f"{where}.metrics", say=lambda _: None)
+    except BenchError as error:
         raise BenchError(
-            f"{where}: {address} answers {answer.status_code} without metrics of an engine that is known. {instead}"
-        )
+            f"{error} Correct the address; `metrics: none` measures without, and causes and KV cache stay unknown."
+        ) from None
 
 
 def _refuse_nodes(spec: DeploymentSpec) -> None:

@@ -37,8 +37,8 @@ _LONG_S = 0.5  # of a load; in less, what a process spends on its start is a lar
 
 @dataclass(frozen=True)
 class Recording:
-    """What a run left: its requests, its output tokens a second, how long it took (s), the share of the cores' time (0–1) that
-    other processes took meanwhile, where that is known, and whether it ended early.
+    """What a run left: its requests, its output tokens a second, how long it took (s), the shares of the cores' time (0–1) that
+    other processes took meanwhile, where that is known, and that they were busy, and whether it ended early.
     """
 
     requests: list[RequestRecord]
@@ -46,6 +46,7 @@ class Recording:
     duration_s: float
     other_share: float | None
     stopped: Stopped | None = None
+    busy_share: float | None = None
 
     @property
     def failed(self) -> int:
@@ -84,7 +85,7 @@ def record_run(
     prepared = PreparedLoad(target, load)
     primer = prepared.prime()
     started = datetime.now(UTC)
-    host = HostWatch(whole=descends)
+    host = HostWatch(whole=descends, address=target.base_url)
     metrics = None if scrape_interval_s is None else metrics or f"{target.base_url}/metrics"
     drain_s = 0.0
     with ExitStack() as stack:
@@ -119,7 +120,8 @@ def record_run(
     write_record(record, folder / RECORD)
     tokens = sum(r.completion_tokens or 0 for r in records)
     duration = result.end - result.start
-    return Recording(records, tokens / duration if duration else 0.0, duration, record.host.other_share, result.stopped)
+    per_s = tokens / duration if duration else 0.0
+    return Recording(records, per_s, duration, record.host.other_share, result.stopped, record.host.busy_share)
 
 
 def _expected_tokens(planned: Sequence[PlannedRequest], block_size: int | None, engines: int) -> int | None:

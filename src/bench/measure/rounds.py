@@ -24,6 +24,8 @@ from bench.study.rounds import Place
 
 __all__ = ["Rounds", "load_of"]
 
+_FULL = 0.95  # of the cores' time: then nearly every core is always busy
+
 
 @dataclass
 class Rounds:
@@ -165,15 +167,21 @@ class Rounds:
             recorded.duration_s,
         )
         early = f"; stopped after {recorded.stopped.at_s:.0f} s: requests pile up" if recorded.stopped else ""
-        self.say(line + early + disturbed(recorded.other_share, self.plan.config.thresholds.other_share))
+        limit = self.plan.config.thresholds.other_share
+        self.say(line + early + disturbed(recorded.other_share, limit, recorded.busy_share))
 
 
-def disturbed(other_share: float | None, limit: float) -> str:
-    """That a run is invalid since other processes were at work, the most frequent reason: whoever reads it now can end them.
+def disturbed(other_share: float | None, limit: float, busy_share: float | None = None) -> str:
+    """That a run is invalid since other processes were at work, the most frequent reason: whoever reads it now can end them. Or that
+    every core was busy, where nobody knows with what.
 
     Args:
-        other_share: of the cores' time (0–1); None where it is not known. limit: from which on a run is invalid.
+        other_share: of the cores' time (0–1); None where it is not known. limit: from which on a run is invalid. busy_share: likewise.
     """
+    if other_share is None and busy_share is not None and busy_share >= _FULL:
+        return (
+            f"; the cores were busy for {shown_share(busy_share)} of the time, and whether with the server's work is not known"
+        )
     if other_share is None or other_share <= limit:
         return ""
     return f"; invalid: other processes took {shown_share(other_share)} of the cores' time"

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
-
-import requests
 
 from bench.commit import commit_of
 from bench.engine import Server, ServerDied, gather_facts, inherited, server_info
 from bench.engines import managed
 from bench.errors import BenchError
-from bench.http import get
 from bench.load.client import Load
 from bench.load.introduction import introduce
 from bench.load.target import Target
@@ -28,7 +26,8 @@ from bench.measure.comparable import (
     refuse_strange_launch,
 )
 from bench.measure.devices import further_endpoints
-from bench.measure.metrics import kv_facts, metric_names
+from bench.measure.exposition import find_metrics, worth_reading
+from bench.measure.metrics import kv_facts
 from bench.measure.progress import Progress
 from bench.measure.rounds import Rounds
 from bench.measure.warmup import AT_ONCE, warm_up
@@ -39,9 +38,8 @@ from bench.records.launch import Launch, read_launch
 from bench.records.run import SessionHeader
 from bench.store import Store, facts_key
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
-from bench.study.headers import filled_headers, same_server
+from bench.study.headers import filled_headers, own_headers
 from bench.study.plan import PROTOCOL
-from bench.telemetry import find_catalogue
 
 __all__ = ["measure"]
 
@@ -175,25 +173,29 @@ def _one_start(
                 "the first runs may show it"
             )
         refuse_dead(server)
-        metrics = _metrics_address(spec, server)
-        allowed = headers if metrics and same_server(metrics, server.base_url) else {}
-        exposition = _exposition(metrics, allowed) if metrics else ""
-        # Behind a gateway, what exposes the metrics is the engine itself.
-        info = server_info(metrics.removesuffix("/metrics"), allowed) if metrics and spec.engine.metrics else {}
-        info = info or server_info(server.base_url, headers)
+        served = any(ttft is not None for ttft in warmup.ttft_s)
+        metrics = spec.engine.metrics if spec.engine.metrics != "none" else None
+        found = None if spec.engine.metrics == "none" else find_metrics(server.base_url, metrics, headers, served=served)
+        own = own_headers(server.base_url, server.base_url, headers)
+        info = found.info if found else server_info(server.base_url, own)
         facts = gather_facts(
             spec,
             launch,
             server,
             log=log,
             info=info,
-            kv=kv_facts(exposition, info, managed(launch.kind) if server.managed else None),
+            kv=kv_facts(
+                found.text if found else "",
+                info,
+                managed(launch.kind) if server.managed else None,
+                alike=launch.plan is None or len(launch.plan.kv_groups) == 1,
+            ),
             inherited=environment,
             warmup=warmup,
         )
-        served = any(ttft is not None for ttft in warmup.ttft_s)
-        scraped = metrics is not None and _worth_scraping(spec, metrics, exposition, facts.engine_version, served, say)
-        endpoints = further_endpoints(spec, server, settings.telemetry.values(), lambda text: say(f"{spec.name}: {text}"))
+        tell = partial(_tell, spec, say)
+        scraped = found is not None and worth_reading(found, named=_promises(spec, server), say=tell)
+        endpoints = further_endpoints(spec, server, settings.telemetry.values(), tell)
         refuse_another_version(plan, spec, store, facts.engine_version)
         with store.adding(key) as folder:
             write_record(facts, folder / Path(Paths.FACTS).name)
@@ -214,8 +216,8 @@ def _one_start(
             ),
             recording={
                 "scrape_interval_s": settings.scrape_interval_s if scraped else None,
-                "metrics": metrics,
-                "metrics_headers": allowed,
+                "metrics": found.address if found else None,
+                "metrics_headers": found.headers if found else {},
                 "endpoints": endpoints,
                 **_prefixes(facts, launch, d.data_parallel),
                 "descends": _descends(spec),
@@ -289,39 +291,12 @@ def _descends(spec: DeploymentSpec) -> bool:
     return engine.source in ("lock", "command") or (engine.source == "container" and engine.runtime == "apptainer")
 
 
-def _metrics_address(spec: DeploymentSpec, server: Server) -> str | None:
-    """Where the server's metrics are; None where the study says that they cannot be read."""
-    if spec.engine.metrics == "none":
-        return None
-    return spec.engine.metrics or f"{server.base_url}/metrics"
+def _tell(spec: DeploymentSpec, say: Callable[[str], None], text: str) -> None:
+    say(f"{spec.name}: {text}")
 
 
-def _exposition(metrics: str, headers: Mapping[str, str]) -> str:
-    """What the server exposes; empty where it exposes nothing."""
-    try:
-        answer = get(metrics, headers=headers)
-    except requests.RequestException:
-        return ""
-    return answer.text if answer.ok else ""
-
-
-def _worth_scraping(
-    spec: DeploymentSpec, metrics: str, exposition: str, version: str | None, served: bool, say: Callable[[str], None]
-) -> bool:
-    """Whether the server is to be scraped: it exposes what one of its engine and version should. False for an external one that
-    exposes nothing we know, unless the study says where its metrics are.
-
-    Args:
-        served: whether it answered a request yet. Some engines expose a metric only when there is something to tell.
-
-    Raises:
-        BenchError: it names the metrics that are missing, before any run is spent on them.
-    """
-    found = find_catalogue(metric_names(exposition), version)
-    lacking = f"{metrics} lacks {'; '.join(found.missing)}"
-    if found.engine is None and spec.engine.source == "external" and spec.engine.metrics is None:
-        say(f"{lacking}; measuring without telemetry: causes and KV cache stay unknown")
-        return False
-    if found.missing and (served or found.engine is None):
-        raise BenchError(f"{lacking}. A metric that has another name there needs a line in src/bench/engines.")
-    return True
+def _promises(spec: DeploymentSpec, server: Server) -> str | None:
+    """What says that there are metrics; None for an external server whose study does not say where."""
+    if server.managed:
+        return f"deployments.{spec.name}"
+    return f"engines.{spec.deployment.engine}.metrics" if spec.engine.metrics else None

@@ -56,7 +56,7 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
             raise BenchError(
                 f"{target.base_url} answered none of the first {count} requests of warm-up: {_failure(records[0])}"
                 + (f", {reason.rstrip('.')}. " if reason else ". ")
-                + _advice(records[0], target, missing[0])
+                + _advice(records[0], missing[0])
             )
         return [(r.e2e_s if r.ttft_s is None else r.ttft_s) if r.outcome == "ok" else None for r in records]
 
@@ -72,7 +72,7 @@ def _failure(record: RequestRecord) -> str:
     return record.outcome + (f" {record.status}" if record.outcome == "http_error" else "")
 
 
-def _advice(record: RequestRecord, target: Target, run: RunSpec) -> str:
+def _advice(record: RequestRecord, run: RunSpec) -> str:
     if record.status == 429:
         return f"Raise the endpoint's rate limit, or let workloads.{run.family} wait as it asks (honour_retry_after: true)."
     if record.status in (401, 403):

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.parse.server import gauges
+from bench.parse.server import gauges, lag_s
 
 __all__ = ["in_flight_figures"]
 
@@ -32,9 +32,12 @@ def in_flight_figures(requests: pl.DataFrame, telemetry: pl.DataFrame, window: t
         `client_in_flight_mean`, `server_in_flight_mean`: requests, over the scrapes during the load.
         `held_back_requests`, `held_back_share`: medians of held − server's, in requests and as a share of those held, over the
         scrapes at which the client held two requests or more (a single one proves nothing).
-        Null where fewer than five scrapes support a mean, or fewer than ten a median.
+        Null where fewer than five scrapes support a mean, or fewer than ten a median; and all of the server's where its gauges may be
+        older than a step.
     """
-    both = gauges(telemetry).filter(pl.col("gauge").is_in(["running", "waiting"]) & pl.col("elapsed_s").is_between(*window))
+    both = gauges(telemetry.clear() if lag_s(telemetry) else telemetry).filter(
+        pl.col("gauge").is_in(["running", "waiting"]) & pl.col("elapsed_s").is_between(*window)
+    )
     # Of one gauge alone the sum is not known.
     sums = both.group_by("elapsed_s").agg(pl.col("value").sum(), gauges=pl.len())
     counted = sums.filter(pl.col("gauges") == 2).sort("elapsed_s")
@@ -81,7 +84,7 @@ def _held(at: _Times, moments: _Times, counts: _Times, tokens: _Times, step_s: f
 
 def _step(telemetry: pl.DataFrame, requests: pl.DataFrame) -> float:
     """How far apart two tokens are at least for the server's gauges to have been renewed between them (s)."""
-    if not telemetry["name"].str.starts_with("sglang").any():
+    if not telemetry["name"].str.contains(r"^(?:ray_)?sglang").any():
         return _STEP_S
     gaps = requests.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"]
     return max(_STEP_S, _LAGGING_STEPS * float(gaps.median() or 0.0))  # type: ignore[arg-type]

@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import polars as pl
 
-from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, SHARES, exposition_names, find_catalogue
+from bench.engines import Kind
+from bench.telemetry import COUNTERS, GAUGES, HISTOGRAMS, SHARES, apart, exposition_names, find_catalogue
 
-__all__ = ["gauges", "server_figures"]
+__all__ = ["gauges", "lag_s", "server_figures"]
+
+_LABEL = re.compile(r'([^=,]+)=("(?:[^"\\]|\\.)*")')  # as `bench.parse.scrapes` writes it
 
 
 def gauges(telemetry: pl.DataFrame) -> pl.DataFrame:
     """The gauges over time, one row a scrape and gauge: `scrape`, `elapsed_s`, `gauge` (our name), `value`.
 
-    Of several label sets (engines behind one endpoint) the values add up; of shares the highest counts. NaN does not count.
+    Of several engines behind one endpoint the values add up, and of ranks that share their requests one counts; of shares the highest
+    of all counts. NaN does not count.
     """
     exposed = telemetry.filter(pl.col("name").is_in(exposition_names(GAUGES)) & pl.col("value").is_not_nan())
-    names = find_catalogue(exposed["name"].unique().to_list()).names
-    ours = {names[gauge]: gauge for gauge in GAUGES if gauge in names}
+    found = find_catalogue(exposed["name"].unique().to_list())
+    ours = {found.names[gauge]: gauge for gauge in GAUGES if gauge in found.names}
     return (
-        exposed.filter(pl.col("name").is_in(list(ours)))
+        _marked(exposed.filter(pl.col("name").is_in(list(ours))), found.kind)
         .with_columns(gauge=pl.col("name").replace(ours))
         .group_by("scrape", "elapsed_s", "gauge")
-        .agg(total=pl.col("value").sum(), highest=pl.col("value").max())
+        .agg(total=pl.col("value").filter("apart").sum(), highest=pl.col("value").max())
         .with_columns(value=pl.when(pl.col("gauge").is_in(SHARES)).then("highest").otherwise("total"))
         .select("scrape", "elapsed_s", "gauge", "value")
         .sort("scrape", "gauge")
     )
+
+
+def lag_s(telemetry: pl.DataFrame) -> float:
+    """How old the values of these samples may be (s), by who passes them on."""
+    return find_catalogue(telemetry["name"].unique().to_list()).lag_s
+
+
+def _marked(samples: pl.DataFrame, kind: Kind | None) -> pl.DataFrame:
+    """The samples, with `apart`: whether a series is one of those that add up (`bench.telemetry.apart`)."""
+    series = samples.select("name", "labels").unique(maintain_order=True)
+    if kind is None or not (kind.repeats or kind.totals):
+        return samples.with_columns(apart=pl.lit(True))
+    parts = []
+    for (_,), group in series.group_by("name", maintain_order=True):
+        places = set(apart([_labels(text) for text in group["labels"]], kind))
+        parts.append(group.with_columns(apart=pl.Series([place in places for place in range(len(group))], dtype=pl.Boolean)))
+    marks = pl.concat(parts) if parts else series.with_columns(apart=pl.lit(True))
+    return samples.join(marks, on=["name", "labels"], how="left", maintain_order="left")
+
+
+def _labels(text: str) -> dict[str, str]:
+    return {name: json.loads(value) for name, value in _LABEL.findall(text)}
 
 
 def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | None = None) -> dict[str, Any]:
@@ -35,7 +63,7 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
 
     A metric that it should expose and that no scrape has, or that one lacks (or has as NaN) after it was first there, is named in
     `metrics_missing`. A counter that falls, or one of whose label sets goes away, has lost what it counted: it is null here, and
-    named in `counters_fell`. Both make the run invalid.
+    named in `counters_fell`. Both make the run invalid. Of ranks that share their requests one counts.
 
     Args:
         telemetry: the samples of the engine's endpoint. scraped: whether any scrape succeeded, though it may have been empty.
@@ -51,6 +79,7 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
     catalogue = find_catalogue(others | set(exposed["name"].unique()), version)
     samples = catalogue.sample_names()
     exposed = exposed.filter(pl.col("name").is_in(list(samples.values())))
+    counted = _marked(exposed, catalogue.kind).filter("apart").drop("apart")
     seen = {name: (n, first) for name, n, first in
             exposed.group_by("name").agg(n=pl.col("scrape").n_unique(), first=pl.col("scrape").min()).iter_rows()}  # fmt: skip
     missing = list(catalogue.missing)
@@ -58,7 +87,7 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
         n, first = seen[f"{name}_sum" if metric in HISTOGRAMS else name]
         if n < (scrapes >= first).sum():
             missing.append(f"{metric} ({name} was there at first)")
-    rises, fell = _rises(exposed.filter(~pl.col("name").is_in([samples[g] for g in GAUGES if g in samples])), scrapes)
+    rises, fell = _rises(counted.filter(~pl.col("name").is_in([samples[g] for g in GAUGES if g in samples])), scrapes)
     peaks = dict(gauges(exposed).group_by("gauge").agg(pl.col("value").max()).iter_rows())
     figures: dict[str, Any] = {f"{gauge}_peak": peaks.get(gauge) for gauge in GAUGES}
     figures |= {name: 0.0 if name in catalogue.zero else rises.get(samples.get(name, "")) for name in COUNTERS}

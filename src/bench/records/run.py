@@ -107,7 +107,7 @@ class Host:
 
     Attributes:
         busy_share: not idle. steal_share: taken by another tenant of the machine. other_share: used by processes that are neither the
-            session nor descend from it; None where the server's own cannot be distinguished from others'.
+            session's nor the server's, or at least that much; None where the server's own cannot be distinguished from others'.
         clock_step_s: by how much the wall clock moved against the monotonic one meanwhile (s): the machine was suspended, or its time
             was set.
     """

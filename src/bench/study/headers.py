@@ -6,11 +6,10 @@ import os
 import re
 from collections.abc import Mapping
 from functools import partial
-from urllib.parse import urlsplit
 
 from bench.errors import BenchError
 
-__all__ = ["checked_headers", "filled_headers", "same_server"]
+__all__ = ["checked_headers", "filled_headers", "own_headers"]
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110's token
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
@@ -77,11 +76,22 @@ def _value(where: str, found: re.Match[str]) -> str:
     return value
 
 
-def same_server(one: str, other: str) -> bool:
-    """Whether two addresses have scheme, host and port in common: headers for the one may go to the other."""
-    return _origin(one) == _origin(other)
+def own_headers(address: str, base_url: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """What a request to `address` carries for the server at `base_url`: its headers, and the key in OPENAI_API_KEY unless they have an
+    `Authorization`. Nothing where `address` is another server's.
 
+    Raises:
+        BenchError: the key is what no header can hold; the message does not repeat it.
+    """
+    from bench.http import same_server  # noqa: PLC0415 - `requests` takes long to import, and few commands send anything
 
-def _origin(address: str) -> tuple[str, str | None, int | None]:
-    url = urlsplit(address)
-    return url.scheme, url.hostname, url.port or {"http": 80, "https": 443}.get(url.scheme)
+    if not same_server(address, base_url):
+        return {}
+    key = os.environ.get("OPENAI_API_KEY")
+    if not key or any(name.lower() == "authorization" for name in headers):
+        return dict(headers)
+    if not _VALUE.fullmatch(key):
+        raise BenchError(
+            "OPENAI_API_KEY holds what no header can: it must be one line of ASCII, without spaces around it. Export it again."
+        )
+    return {"Authorization": f"Bearer {key}", **headers}

@@ -3,6 +3,8 @@
 from bench.telemetry.catalogue import COUNTERS, GAUGES, HISTOGRAMS, SHARES, Catalogue, exposition_names, find_catalogue
 from bench.telemetry.devices import DEVICE_METRICS, DEVICE_NAMES, NO_VALUE, is_nvml
 from bench.telemetry.nvml import NvmlError, gpu_uuids, gpus_missing, nvml_endpoint, nvml_problem
+from bench.telemetry.series import apart
+from bench.telemetry.strangers import Stranger, strangers
 
 __all__ = [
     "COUNTERS",
@@ -14,6 +16,8 @@ __all__ = [
     "SHARES",
     "Catalogue",
     "NvmlError",
+    "Stranger",
+    "apart",
     "exposition_names",
     "find_catalogue",
     "gpu_uuids",
@@ -21,4 +25,5 @@ __all__ = [
     "is_nvml",
     "nvml_endpoint",
     "nvml_problem",
+    "strangers",
 ]

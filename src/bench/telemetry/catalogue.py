@@ -7,9 +7,19 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from bench.engines import ENGINES, Exposed, Kind
+from bench.engines import ENGINES, Exposed, Kind, Spelling
 
-__all__ = ["COUNTERS", "GAUGES", "HISTOGRAMS", "SHARES", "Catalogue", "exposition_names", "find_catalogue"]
+__all__ = [
+    "COUNTERS",
+    "GAUGES",
+    "HISTOGRAMS",
+    "MOST_LAG_S",
+    "SHARES",
+    "Catalogue",
+    "exposition_names",
+    "find_catalogue",
+    "lag_of",
+]
 
 GAUGES = ("kv_usage", "running", "waiting")  # kv_usage: share of the KV cache in use, 0 to 1; the others: requests
 SHARES = ("kv_usage",)  # of several engines behind one endpoint the fullest counts; other gauges add up
@@ -34,7 +44,7 @@ class Catalogue:
 
     Attributes:
         engine: which one it is, with its version where that is known; None where it exposes nothing of any that we know.
-        kind: likewise, as `bench.engines` has it.
+        kind: likewise, as `bench.engines` has it. lag_s: how old the values may be (s).
         names: by our metric the name under which it is exposed; of a histogram, without `_sum` and `_count`.
         facts: likewise of what it reports of itself, its KV cache above all.
         zero: metrics that are not exposed yet because there was nothing to count.
@@ -47,6 +57,7 @@ class Catalogue:
     facts: Mapping[str, str]
     zero: frozenset[str]
     missing: list[str]
+    lag_s: float = 0.0
 
     def sample_names(self) -> dict[str, str]:
         """The samples to read: of a gauge or a counter the one of its name, of a histogram `…_sum` and `…_count`."""
@@ -56,52 +67,62 @@ class Catalogue:
 def find_catalogue(exposed: Collection[str], version: str | None = None) -> Catalogue:
     """What the server calls our metrics whose exposition has samples of the names `exposed`.
 
-    A metric has the newest of its names that is there. One that has none is null where the engine does not expose it, in general or
-    at its version; else it is missing. Of an unknown version the newest names are expected.
+    The engine is the one of whose names, as it spells them or those who pass them on, the most are there; a prefix alone makes none. A
+    metric has the newest of its names that is there. One that has none is null where the engine does not expose it, in general or at
+    its version; else it is missing. Of an unknown version the newest names are expected. Means of a histogram whose sums are estimates
+    are null.
 
     Args:
         version: the engine's, as it reports it.
     """
     present = set(exposed)
-    counts = {engine: sum(name.startswith(engine.prefix) for name in present) for engine in ENGINES}
-    engine = max(counts, key=lambda engine: counts[engine])
-    if not counts[engine]:
+    engine, spelling = max(_SPELLED, key=lambda each: len(_SPELLED[each] & present))
+    if not _SPELLED[engine, spelling] & present:
         known = ", ".join(engine.title for engine in ENGINES)
         return Catalogue(None, None, {}, {}, frozenset(), [f"the metrics of any engine that is known ({known})"])
+
+    def spelled(name: str) -> str:
+        return _spelled(name, engine, spelling)
+
     now = _parsed(version)
     title = engine.title if now is None else f"{engine.title} {version}"
     names = {}
     for metric, rows in engine.metrics.items():
-        found = next((row.name for row in rows if _sample(metric, row.name) in present), None)
+        found = next((spelled(row.name) for row in rows if _sample(metric, spelled(row.name)) in present), None)
         if found is not None:
             names[metric] = found
-    families = {_family(name) for name in present if name.startswith(engine.prefix)}
+    families = {_family(name) for name in present if name.startswith(spelling.prefix)}
     others = families - {_family(name) for name in names.values()}
     zero, missing = set(), []
     for metric in engine.metrics.keys() - names.keys():
         due = [row for row in engine.metrics[metric] if _exposed_at(row, now)]
         if any(row.absent is None for row in due):
-            expected = list(dict.fromkeys(_sample(metric, row.name) for row in due))
-            missing.append(f"{metric} ({' or '.join(expected)} in {title}{_alike(expected, others, engine.prefix)})")
+            expected = list(dict.fromkeys(_sample(metric, spelled(row.name)) for row in due))
+            missing.append(f"{metric} ({' or '.join(expected)} in {title}{_alike(expected, others, spelling.prefix)})")
         elif now is not None and any(row.absent == "zero" for row in due):
             zero.add(metric)
-    facts = {fact: name for fact, name in engine.facts.items() if name in present}
-    return Catalogue(title, engine, names, facts, frozenset(zero), sorted(missing))
+    facts = {fact: spelled(name) for fact, name in engine.facts.items() if spelled(name) in present}
+    names = {metric: name for metric, name in names.items() if spelling.sums or metric not in HISTOGRAMS}
+    return Catalogue(title, engine, names, facts, frozenset(zero), sorted(missing), spelling.lag_s)
 
 
 def exposition_names(metrics: Iterable[str]) -> list[str]:
-    """Every sample that shows one of `metrics`, of any engine and version."""
+    """Every sample that shows one of `metrics`, of any engine and version, in any spelling."""
     wanted = set(metrics)
     return sorted(
         {
             name
-            for engine in ENGINES
+            for engine, spelling in _SPELLED
             for metric, rows in engine.metrics.items()
             if metric in wanted
             for row in rows
-            for name in _samples(metric, row.name).values()
+            for name in _samples(metric, _spelled(row.name, engine, spelling)).values()
         }
     )
+
+
+def _spelled(name: str, engine: Kind, spelling: Spelling) -> str:
+    return spelling.prefix + name.removeprefix(engine.prefix)
 
 
 def _exposed_at(row: Exposed, now: _Version | None) -> bool:
@@ -141,3 +162,19 @@ def _alike(expected: Iterable[str], others: Collection[str], prefix: str) -> str
         stems[stem] for name in expected for stem in get_close_matches(_family(name).removeprefix(prefix), stems, cutoff=_ALIKE)
     ]
     return f"; it has {', '.join(dict.fromkeys(near))}" if near else ""
+
+
+def _all_names(engine: Kind, spelling: Spelling) -> frozenset[str]:
+    """Every sample of an engine's that is looked for, in one spelling."""
+    samples = (_sample(metric, row.name) for metric, rows in engine.metrics.items() for row in rows)
+    return frozenset(_spelled(name, engine, spelling) for name in (*samples, *engine.facts.values()))
+
+
+_SPELLED = {(engine, spelling): _all_names(engine, spelling) for engine in ENGINES for spelling in engine.spellings()}
+MOST_LAG_S = max(spelling.lag_s for _, spelling in _SPELLED)
+
+
+def lag_of(content: bytes) -> float:
+    """How old an exposition's values may be (s), without a look at more than the names that it could have."""
+    lags = {f"\n{spelling.prefix}".encode(): spelling.lag_s for _, spelling in _SPELLED if spelling.lag_s}
+    return max((lag for name, lag in lags.items() if name in b"\n" + content), default=0.0)

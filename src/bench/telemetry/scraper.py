@@ -23,10 +23,13 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
+import requests
+
 from bench.errors import BenchError, disk_error
-from bench.http import bounded, direct_session
+from bench.http import bounded, direct_session, leads_away
 from bench.realtime import ahead_of_the_server
-from bench.records.environment import hidden, secret_parts, secrets_in
+from bench.records.environment import hidden, secret_parts, secrets_in, without_user
+from bench.telemetry.catalogue import MOST_LAG_S, lag_of
 from bench.telemetry.devices import is_nvml
 from bench.telemetry.nvml import GpuReader, NvmlError
 
@@ -34,11 +37,13 @@ __all__ = ["main", "scrape", "scraping"]
 
 _CONNECT_S, _READ_S = 1.0, 5.0
 _SCRAPE_S = _CONNECT_S + _READ_S + 1
-# A scrape that is under way when the end comes, and the last one after it.
-_END_S = 2 * _SCRAPE_S
+# A scrape that is under way when the end comes, and the last one after it, which waits for values that come late.
+_END_S = 2 * _SCRAPE_S + MOST_LAG_S
 _LOOK_S = 0.5  # how often the end is looked for while no scrape comes
 _FLUSH_S = 1.0  # what was scraped is in the file by then
 
+# Of a server that has several forms, the one that is read here: others round numbers or add what no number needs.
+_ACCEPTED = "text/plain;version=0.0.4, */*;q=0.1"
 _HEADERS = "BENCH_SCRAPE_HEADERS"  # variable of the process that `scraping` starts
 
 _Line = dict[str, Any]
@@ -58,7 +63,7 @@ def scrape(
     Each scrape is one JSON line of the gzip file `output`: `slot`, `endpoint`, `due`, `sent` and `received` (s, CLOCK_MONOTONIC), and
     `text` or `error`. Endpoints share the slots and nothing else: a number that one lacks is a slot that it missed. The first
     lines are one of each endpoint, in the order of `urls`. After the end each is scraped a last time at once, under its next
-    slot's number and with `last`, so that nothing is missed.
+    slot's number and with `last`, so that nothing is missed; one whose values come late is scraped on until they are there.
 
     Args:
         ended: set from elsewhere to end it. ready: called after the first scrape of every endpoint. headers: of the requests to an
@@ -95,15 +100,21 @@ def _follow(
 ) -> None:
     """Scrape one endpoint on its schedule, and once more after the end."""
     read = _looks(url) if is_nvml(url) else _requests(url, headers)
-    slot, last = 0, False
+    slot, last, lag, until = 0, False, None, math.inf
     while not last:
         due = start + slot * interval_s
-        last = ended.wait(max(0.0, due - time.monotonic()))
+        pause = max(0.0, due - time.monotonic())
+        if until < math.inf:
+            time.sleep(pause)
+        elif ended.wait(pause):
+            until = time.monotonic() + (lag or 0.0)  # what the engine counted last comes no sooner
+        last = time.monotonic() >= until
         sent = time.monotonic()
         line: _Line = {"slot": slot, "endpoint": url, "due": min(due, sent), "sent": sent}
         try:
             content = read()
             line["received"] = time.monotonic()
+            lag = lag_of(content) if lag is None else lag
             # Expositions are UTF-8, whatever a header declares or omits.
             line["text"] = content.decode("utf-8", "replace")
         except Exception as error:  # bytes of somebody else's raise nearly anything; the thread must go on
@@ -119,15 +130,23 @@ def _requests(url: str, headers: Mapping[str, str]) -> Callable[[], bytes]:
     """One request for an exposition after another."""
     session = direct_session(headers)
     # On the engine's own machine, compressing would cost the server's event loop more than the wire saves.
-    session.headers["Accept-Encoding"] = "identity"
+    session.headers.update({"Accept-Encoding": "identity", "Accept": _ACCEPTED})
     secrets = [*secrets_in(os.environ), *(part.encode() for part in secret_parts(headers.values()))]
 
     def read() -> bytes:
-        answer = bounded(session.get(url, timeout=(_CONNECT_S, _READ_S), allow_redirects=not headers, stream=True))
+        answer = bounded(session.get(url, timeout=(_CONNECT_S, _READ_S), stream=True))
         answer.raise_for_status()
+        if answer.status_code != requests.codes.ok:
+            raise BenchError(f"{answer.status_code} in place of an exposition" + _elsewhere(answer))
         return hidden(answer.content, secrets)
 
     return read
+
+
+def _elsewhere(answer: requests.Response) -> str:
+    """Where an answer leads that is not followed."""
+    target = leads_away(answer)
+    return f"; it leads to another server, {without_user(target)}" if target else ""
 
 
 def _looks(url: str) -> Callable[[], bytes]:

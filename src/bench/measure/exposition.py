@@ -1,0 +1,171 @@
+"""What answers where a server's metrics should be, and whether to read it: the same for a study, `bench find` and `bench workload`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import requests
+
+from bench.engine import server_info
+from bench.errors import BenchError, shown
+from bench.http import get, leads_away, metrics_root, problem
+from bench.measure.metrics import metric_names, metric_values
+from bench.records.environment import without_secrets, without_user, without_values
+from bench.study.headers import own_headers
+from bench.telemetry import Catalogue, find_catalogue, strangers
+
+__all__ = ["Found", "State", "find_metrics", "worth_reading"]
+
+State = Literal[
+    "read",  # a known engine's, with all that it should have
+    "incomplete",  # a known engine's, without all of that
+    "stranger",  # a router's, a proxy's or an engine's that is not known
+    "empty",
+    "no_exposition",  # a page, JSON or anything else
+    "unauthorized",
+    "redirected",  # to another server
+    "refused",  # any other status
+    "unreachable",
+]
+_UNAUTHORIZED = (401, 403)
+_PAGE = re.compile(r"\s*(?:<!doctype|<html|<\?xml)", re.IGNORECASE)
+_SWITCHES = "; llama-server exposes it with --metrics, SGLang with --enable-metrics"
+_PATHS = "; TensorRT-LLM has its exposition at /prometheus/metrics, NIM at /v1/metrics"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What answers at an address of metrics.
+
+    Attributes:
+        address: of the metrics. headers: that go there, the key among them. state: what answers. why: why it is not read, in words;
+            empty where it is. text: the exposition. info: what the server reports of itself, its `version` among it where it is known.
+    """
+
+    address: str
+    headers: Mapping[str, str] = field(repr=False)
+    state: State
+    why: str = ""
+    text: str = ""
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+def find_metrics(
+    base_url: str, address: str | None, headers: Mapping[str, str], *, served: bool = False, ask_version: bool = True
+) -> Found:
+    """Ask once, and say what answers.
+
+    Args:
+        base_url: of the server that gets the load. address: of the metrics; None: /metrics there. headers: for that server; they go to
+            the metrics only where these are on the same scheme, host and port, and so does the key in OPENAI_API_KEY.
+        served: whether the server is known to have answered a request. Some engines expose a metric only when it counted something.
+        ask_version: whether to ask the server for what it reports of itself, too.
+    """
+    metrics = address or f"{base_url}/metrics"
+    own = own_headers(metrics, base_url, headers)
+    info: Mapping[str, Any] = {}
+    if ask_version:
+        # Behind a gateway, what exposes the metrics is the engine itself.
+        info = server_info(metrics_root(metrics), own)
+        if not info and metrics_root(metrics) != base_url:
+            info = server_info(base_url, own_headers(base_url, base_url, headers))
+    try:
+        answer = get(metrics, headers=own)
+    except requests.RequestException as error:
+        return Found(metrics, own, "unreachable", f"{metrics} does not answer ({problem(error)})", info=info)
+    state, why = _judged(metrics, answer, info.get("version"), served=served)
+    if state == "unauthorized":
+        why += _about_the_key(metrics, base_url, own)
+    return Found(metrics, own, state, without_values(why, own.values()), answer.text if answer.ok else "", info)
+
+
+def worth_reading(found: Found, *, named: str | None, say: Callable[[str], None]) -> bool:
+    """Whether to scrape. Otherwise a run is measured without telemetry, and `say` gets the reason.
+
+    Args:
+        named: what promises that there are metrics: the key or the option that gives their address, or the server that is started
+            here; None where the address is only the usual one.
+
+    Raises:
+        BenchError: something promises metrics, and they cannot be read.
+    """
+    if found.state == "read":
+        return True
+    hint = " A metric that has another name there needs a line in src/bench/engines." if found.state == "incomplete" else ""
+    if named is not None:
+        raise BenchError(f"{named}: {found.why}.{hint}")
+    say(f"without telemetry: {found.why}; causes and KV cache stay unknown")
+    return False
+
+
+def _judged(metrics: str, answer: requests.Response, version: str | None, *, served: bool) -> tuple[State, str]:
+    """What an answer is, and why it is not read."""
+    status = answer.status_code
+    if target := leads_away(answer):
+        return "redirected", (
+            f"{metrics} answers {status} and leads to {without_user(target)}, another server, to which nothing is sent; "
+            "if the metrics are there, give that address"
+        )
+    if status in _UNAUTHORIZED:
+        return "unauthorized", f"{metrics} answers {status}"
+    if status != requests.codes.ok:
+        switches = _SWITCHES if status in (404, 501) else ""
+        return "refused", f"{metrics} answers {status}{_words(answer)}{switches}"
+    kind = answer.headers.get("Content-Type", "")
+    names = metric_names(answer.text)
+    if _PAGE.match(answer.text) or ("html" in kind and not names):
+        return "no_exposition", f"{metrics} answers with a page{_words(answer)}"
+    if not names and (answer.text.lstrip().startswith(("{", "[")) or "json" in kind):
+        return "no_exposition", f"{metrics} answers with JSON in place of an exposition{_PATHS}"
+    if not names:
+        comments = all(not line.strip() or line.startswith("#") for line in answer.text.splitlines())
+        return ("empty", f"{metrics} has no sample{_SWITCHES}") if comments else (
+            "no_exposition", f"{metrics} answers with something else than an exposition{_words(answer)}"
+        )  # fmt: skip
+    return _recognised(metrics, answer.text, names, find_catalogue(names, version), served=served)
+
+
+def _recognised(metrics: str, text: str, names: set[str], found: Catalogue, *, served: bool) -> tuple[State, str]:
+    """Whose exposition it is."""
+    others = strangers(names)
+    said = f"{metrics} lacks {'; '.join(found.missing)}"
+    if found.engine is None:
+        what = f"; it is {others[0].title}'s, {others[0].role}" if others else f"; it has {_few(names)}"
+        return "stranger", said + what + (_ENGINES_OWN if others and others[0].role in ("a router", "a proxy") else "")
+    if found.missing and others and others[0].role == "a router":
+        return "stranger", f"{metrics} is {others[0].title}'s, which counts under {found.engine}'s names{_ENGINES_OWN}"
+    if found.missing and (served or _counted(text, found)):
+        return "incomplete", said
+    return "read", ""
+
+
+_ENGINES_OWN = "; give the address at which the engine itself exposes its own"
+
+
+def _counted(text: str, found: Catalogue) -> bool:
+    """Whether the engine has served a request, by what it exposes."""
+    names = found.sample_names()
+    wanted = [names[metric] for metric in ("server_generation_tokens", "server_prompt_tokens") if metric in names]
+    return any(value > 0 for value in metric_values(text, wanted) or ())
+
+
+def _about_the_key(metrics: str, base_url: str, own: Mapping[str, str]) -> str:
+    if not own and metrics_root(metrics) != metrics_root(f"{base_url}/metrics") and own_headers(base_url, base_url, {}):
+        return f": it wants an API key, and that of {base_url} goes to no other scheme, host or port"
+    return f": it wants {'another' if own else 'an'} API key; export it as OPENAI_API_KEY"
+
+
+def _few(names: set[str]) -> str:
+    """Some names, quoted: they are somebody else's."""
+    shortest = sorted(names)[:3]
+    return ", ".join(shown(name, 60) for name in shortest) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _words(answer: requests.Response) -> str:
+    """The beginning of what a server said."""
+    text = re.sub(r"<[^>]*>|\s+", " ", without_secrets(answer.content[:2000]).decode(errors="replace"))
+    text = re.sub(r" +", " ", text).strip()
+    return f" ({shown(text, 120)})" if text else ""
