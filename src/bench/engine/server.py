@@ -19,20 +19,14 @@ import requests
 from bench.engine import guard
 from bench.engine.left import end_left
 from bench.engine.nodes import Nodes, allocated_nodes, on_node, step_environment
+from bench.engine.variables import for_a_server, service_variables
 from bench.engines import managed
 from bench.errors import BenchError
 from bench.http import api_root, get
 from bench.records.environment import redacted_command, redacted_text
 from bench.records.launch import Launch
 
-__all__ = ["NOT_FOR_THE_ENGINE", "Server", "ServerDied", "core_groups"]
-
-NOT_FOR_THE_ENGINE = (
-    # Snakemake sets these to the job's threads for every child; the engine chooses its own.
-    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "PYTHONPATH"),
-    # Images of containers often set it; then each of the engine's processes would compile all that it imports at each start.
-    "PYTHONDONTWRITEBYTECODE",
-)
+__all__ = ["Server", "ServerDied", "core_groups"]
 
 
 class ServerDied(BenchError):
@@ -116,7 +110,10 @@ class Server:
             self.nodes = allocated_nodes(1 + len(self._further))
             meeting = {"{head}": self.nodes.address, "{meet}": str(_free_port(""))}
             self.argv = _filled(self.argv, meeting)
-        variables = {k: v for k, v in os.environ.items() if k not in NOT_FOR_THE_ENGINE} | self.environment
+        variables = for_a_server(os.environ) | self.environment
+        if dropped := service_variables(os.environ):
+            more = f" and {len(dropped) - 1} more variables" if len(dropped) > 1 else ""
+            self._say(f"not passed to the server: {dropped[0]}{more}, by which Kubernetes or Docker announces other services")
         if ended := end_left(self._log):
             self._say(f"ended what an earlier server had left: {', '.join(ended)}")
         with self._log.open("ab") as log:

@@ -107,9 +107,7 @@ class Workload(Strict):
     trace: str | None = Field(
         default=None,
         description="`trace`: a CSV, JSONL or Parquet file, its path from the project's root. Columns: `arrival_s` (s), "
-        "`prompt_tokens`, `output_tokens`; or those of a published trace: "
-        + ", ".join(PUBLISHERS)
-        + ".",
+        "`prompt_tokens`, `output_tokens`; or those of a published trace: " + ", ".join(PUBLISHERS) + ".",
     )
     trace_unit: TraceUnit | None = Field(
         default=None,
