@@ -95,11 +95,11 @@ onstart:
 
 
 def made_lines():
-    """Where the report is, if this workflow was asked for it."""
+    """Where the report is, if this workflow was asked for it. One that somebody removed is no reason for Snakemake to do anything."""
     from bench.words.closing import MADE
 
     asked = any(paths.REPORT in job.output for job in workflow.dag.jobs)
-    return [MADE] if asked else []
+    return [MADE] if asked and Path(paths.REPORT).exists() else []
 
 
 # Snakemake calls no hook in a dry run, which made nothing.
