@@ -34,6 +34,9 @@ endif
 # The workflow gets SIGTERM when make is gone: nothing measures on for nobody.
 LOCKED := flock --nonblock --no-fork .snakemake.lock
 STUDIED = $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--config select='$(SELECT)')
+# A cluster's profile in the environment would send these sessions elsewhere, or make the workflow a dry run.
+unexport SNAKEMAKE_PROFILE
+UNUSED := $(if $(SNAKEMAKE_PROFILE),echo "SNAKEMAKE_PROFILE is set and not used: make runs on this machine alone. On a cluster: snakemake --profile profiles/slurm" >&2,true)
 SNAKEMAKE := exec setpriv --pdeathsig TERM $(LOCKED) $(BIN)/snakemake --nolock --cores 1
 
 # Snakemake's own answer to a file that is not UTF-8, or nested without end, is a traceback.
@@ -46,8 +49,8 @@ setup: .venv/ready
 figures: .venv/ready
 	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
 	@$(READABLE)
+	@$(UNUSED)
 	@$(SNAKEMAKE) results/figures/all $(STUDIED)
-	@echo "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
 
 # The results of another study replace those below results/, but not this copy.
 study:
@@ -62,6 +65,7 @@ pack: .venv/ready
 	$(if $(word 2,$(CONFIG)),$(error make pack takes one CONFIG))
 	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
 	@$(READABLE)
+	@$(UNUSED)
 	@rm -f results/packs/$(basename $(notdir $(or $(CONFIG),config.yaml))).tar.gz
 	@($(SNAKEMAKE) measured --keep-going $(STUDIED)); status=$$?; \
 		$(BIN)/bench pack --configfile $(or $(CONFIG),config/config.yaml) $(if $(SELECT),--select '$(SELECT)') && exit $$status
@@ -110,6 +114,7 @@ format: .venv/ready
 .venv/ready: requirements.lock pyproject.toml
 	@echo "Setting up .venv"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Saturate needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@test ! -L .venv || { echo "Nothing was changed: .venv is a link to $$(readlink .venv), and setting it up would empty that folder. Remove the link (rm .venv) for an environment of this folder's own; or, if that one has what requirements.lock lists, keep it: touch .venv/ready" >&2; exit 1; }
 	@$(PYTHON) -m venv --clear .venv || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@awk '/^uv==/ {on = 1} on {print} on && !/\\$$/ {exit}' requirements.lock > .venv/uv.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r .venv/uv.txt \

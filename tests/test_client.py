@@ -253,6 +253,42 @@ def test_a_load_process_ends_with_its_parent():
     process.stderr.close()
 
 
+@pytest.mark.parametrize("told", [b"", pickle.dumps("x")[:3], "assignment", "asked", "running"])
+def test_a_load_process_says_nothing_at_ctrl_c_nor_when_its_parent_is_gone(told):
+    """Ctrl-C reaches every process of a terminal; the session handles it, and closes the pipes."""
+    with fake_server(behaviour="silent") as server:
+        load, request = workload(), PlannedRequest(0, 0, 16, 8)
+        payload = Payloads(Target(server.base_url, "m"), load, seed="s", vocabulary=100).of(request)
+        share = {"exchanges": [Exchange(0, payload)], "connections": 1, "spare": 0, "in_flight": 0, "timeout_s": 20.0}
+        assignment = pickle.dumps(Assignment(host="127.0.0.1", port=server.port, tls=False, **share))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bench.load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        if isinstance(told, bytes):
+            process.stdin.write(told)
+            process.stdin.flush()
+            time.sleep(1)
+        else:
+            process.stdin.write(assignment)
+            process.stdin.flush()
+            assert process.stdout.read(4) == pickle.dumps(None)
+        if told in ("asked", "running"):
+            for _ in range(2):
+                process.stdin.write(b"?")
+                process.stdin.flush()
+                process.stdout.read(8)
+        if told == "running":
+            process.stdin.write(struct.pack("d", time.monotonic()))
+            process.stdin.flush()
+            time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+        assert process.poll() is None
+        _, said = process.communicate(timeout=10)
+    assert said == b""
+    assert process.returncode == 1
+
+
 @pytest.mark.parametrize("content", [{}, {"stream": False}, {"endpoint": "chat"}])
 def test_a_request_is_what_the_sdk_would_send(content):
     """Byte for byte, but for the encodings that it would accept."""

@@ -88,6 +88,22 @@ def test_an_environment_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
         prepare_engine("e", engine, record, said.append)
 
 
+@pytest.mark.parametrize("link", ["results/engines", "results/engines/e", "results/engines/e/env"])
+def test_an_environment_behind_a_link_is_never_emptied(tmp_path, monkeypatch, link):
+    """As where checkouts share their engines."""
+    monkeypatch.chdir(tmp_path)
+    theirs = Path("theirs", *Path("results/engines/e/env").relative_to(link).parts)
+    theirs.mkdir(parents=True)
+    (theirs / "precious").write_text("x")
+    (theirs / "made-from").write_text("/usr/bin/python3\nother==1\n")
+    Path(link).parent.mkdir(parents=True)
+    Path(link).symlink_to(tmp_path / "theirs")
+    Path("one.lock").write_text("idna==1\n")
+    with pytest.raises(BenchError, match=rf"{link} is a link, and .*nothing was changed\. Remove the link"):
+        prepare_engine("e", Engine(source="lock", locks=["one.lock"]), Path("results/engines/e/engine.json"), print)
+    assert (theirs / "precious").exists()
+
+
 def test_a_container_has_all_that_the_server_needs_and_a_name_to_be_removed_by(tmp_path, content, monkeypatch):
     docker = tmp_path / "bin/docker"
     docker.parent.mkdir()

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from bench.analysis.locked import differences
-from bench.engine import inherited, resolve_launch
+from bench.engine import Server, inherited, resolve_launch
+from bench.engine.variables import for_a_server
 from bench.errors import BenchError
 from bench.measure.comparable import refuse_another_environment
 from bench.measure.session import measure
@@ -165,6 +166,86 @@ def test_what_saturate_sets_or_keeps_from_the_server_is_not_the_users(config):
         "CUDA_MODULE_LOADING": "LAZY",
     }
     assert inherited(spec, {"VLLM_NO_USAGE_STATS": "1"}, exported) == {"CUDA_MODULE_LOADING": "LAZY"}
+
+
+def exports(text):
+    return dict(line.removeprefix("export ").split("=", 1) for line in text.splitlines() if line.startswith("export "))
+
+
+K8S = (ROOT / "tests/data/environment/kubernetes_env.sh").read_text()
+SERVICES = {
+    "vllm": (exports(K8S), {}),
+    "a named port, and the router beside it": (
+        {
+            "VLLM_ROUTER_SERVICE_SERVICE_HOST": "10.43.1.39",
+            "VLLM_ROUTER_SERVICE_SERVICE_PORT": "80",
+            "VLLM_ROUTER_SERVICE_SERVICE_PORT_ROUTER_SPORT": "80",
+            "VLLM_ROUTER_SERVICE_PORT": "tcp://10.43.1.39:80",
+            "VLLM_ROUTER_SERVICE_PORT_80_TCP": "tcp://10.43.1.39:80",
+            "VLLM_ROUTER_SERVICE_PORT_80_TCP_PROTO": "tcp",
+            "VLLM_ROUTER_SERVICE_PORT_80_TCP_PORT": "80",
+            "VLLM_ROUTER_SERVICE_PORT_80_TCP_ADDR": "10.43.1.39",
+        },
+        {},
+    ),
+    "k3s, as in vLLM's issue 15613": ({"VLLM_PORT": "tcp://10.43.1.39:8000"}, {}),
+    "llama-arg, whose names llama.cpp takes for options": (
+        {"LLAMA_ARG_PORT": "tcp://10.0.0.1:8080", "LLAMA_ARG_SERVICE_HOST": "10.0.0.1", "LLAMA_ARG_SERVICE_PORT": "8080"},
+        {"LLAMA_ARG_CTX_SIZE": "4096"},
+    ),
+    "master, whose port torch takes": ({"MASTER_PORT": "tcp://10.0.0.2:29500", "MASTER_PORT_29500_TCP": "tcp://10.0.0.2:29500"}, {}),
+    "udp": ({"NCCL_PORT": "udp://10.0.0.2:53", "NCCL_PORT_53_UDP_ADDR": "10.0.0.2"}, {"NCCL_DEBUG": "INFO"}),
+    "a user's port, beside the service": (
+        {"VLLM_SERVICE_HOST": "10.152.183.5", "VLLM_SERVICE_PORT": "8000"},
+        {"VLLM_PORT": "8000", "VLLM_PORT_RANGE": "x", "VLLM_HOST_IP": "10.0.0.7"},
+    ),
+    "what is the user's": (
+        {},
+        {
+            "VLLM_PORT": "12345",
+            "VLLM_ATTENTION_BACKEND": "FLASHINFER",
+            "SGLANG_PORT": "30000",
+            "HF_ENDPOINT": "https://hf-mirror.com",
+            "http_proxy": "http://10.0.0.3:3128",
+            "CUDA_VISIBLE_DEVICES": "1",
+            "LD_LIBRARY_PATH": "/opt/cuda",
+            "SERVICE_HOST": "x",
+            "ONLY_SERVICE_HOST": "x",
+        },
+    ),
+    "the cluster's own": (
+        {},
+        {"KUBERNETES_SERVICE_HOST": "10.43.0.1", "KUBERNETES_SERVICE_PORT": "443", "KUBERNETES_PORT": "tcp://10.43.0.1:443"},
+    ),
+    "threads": ({"OMP_NUM_THREADS": "1", "PYTHONPATH": "/x"}, {"OMP_PROC_BIND": "true", "KMP_AFFINITY": "none"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_variables_that_announce_other_services_stay_outside(name, config):
+    dropped, kept = SERVICES[name]
+    assert for_a_server({**dropped, **kept, "PATH": "/bin"}) == {**kept, "PATH": "/bin"}
+    assert not inherited(Plan.of(config).deployments["a"], {}, {**dropped, **kept}).keys() & dropped.keys()
+
+
+def test_a_server_starts_without_them_and_it_is_said(tmp_path, monkeypatch):
+    for variable, value in exports(K8S).items():
+        monkeypatch.setenv(variable, value)
+    code = (
+        "import http.server, os, sys; print('seen', sorted(x for x in os.environ if 'VLLM_S' in x or 'VLLM_P' in x), flush=True); "
+        "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), http.server.SimpleHTTPRequestHandler).serve_forever()"
+    )
+    (tmp_path / "health").touch()
+    monkeypatch.chdir(tmp_path)
+    said = []
+    launch = records.launch(
+        device="cpu", argv=(sys.executable, "-c", code, "{port}"), environment={"VLLM_SERVICE_HOST": "mine"}
+    )
+    with Server(launch, cores=1, workers=1, log=tmp_path / "server.log", ready_timeout_s=20, say=said.append):
+        assert "seen ['VLLM_SERVICE_HOST']" in (tmp_path / "server.log").read_text()  # the deployment's own is kept
+    assert said == [
+        "not passed to the server: VLLM_PORT and 3 more variables, by which Kubernetes or Docker announces other services"
+    ]
 
 
 def test_only_what_passes_into_a_container_counts(content):

@@ -1,6 +1,8 @@
 """What `make` is told reaches the workflow."""
 
+import os
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -101,3 +103,55 @@ def test_a_configuration_that_snakemake_cannot_read_is_named(tmp_path):
         ["make", "-n", "figures", "CONFIG=config/config.yaml"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert made.stdout.index("-m bench.study config/config.yaml") < made.stdout.index("bin/snakemake")
+
+
+def setup_of(tmp_path, *, ready):
+    """A copy of the project's Makefile whose .venv is a link to somebody's environment."""
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "theirs/bin").mkdir(parents=True)
+    (tmp_path / "theirs/precious").write_text("x")
+    (tmp_path / ".venv").symlink_to("theirs")
+    if ready:
+        (tmp_path / "theirs/ready").touch()
+    return subprocess.run(["make", "setup"], cwd=tmp_path, capture_output=True, text=True)
+
+
+def test_an_environment_behind_a_link_is_never_emptied(tmp_path):
+    done = setup_of(tmp_path, ready=False)
+    assert done.returncode == 2
+    assert "Nothing was changed: .venv is a link to theirs, and setting it up would empty that folder" in done.stderr
+    assert (tmp_path / "theirs/precious").exists()
+    assert (tmp_path / ".venv").is_symlink()
+
+
+def test_a_link_to_nothing_is_named_too(tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("requirements.lock", "pyproject.toml"):
+        (tmp_path / name).touch()
+    (tmp_path / ".venv").symlink_to("nowhere")
+    done = subprocess.run(["make", "setup"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, ".venv is a link to nowhere" in done.stderr) == (2, True)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_ready_environment_behind_a_link_is_used(tmp_path):
+    done = setup_of(tmp_path, ready=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "theirs/precious").exists()
+
+
+def test_a_cluster_s_profile_in_the_environment_does_not_reach_the_workflow(tmp_path):
+    mine = tmp_path / "mine.mk"
+    mine.write_text("tell:\n\t@env\n\t@$(UNUSED)\n")
+    done = subprocess.run(
+        ["make", "-f", ROOT / "Makefile", "-f", mine, "tell"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "SNAKEMAKE_PROFILE": 'o"dd', "SNAKEMAKE_SLURM_PARTITIONS": "kept"},
+    )
+    assert "SNAKEMAKE_PROFILE" not in done.stdout
+    assert "SNAKEMAKE_SLURM_PARTITIONS=kept" in done.stdout
+    assert "SNAKEMAKE_PROFILE is set and not used" in done.stderr

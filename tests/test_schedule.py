@@ -2,9 +2,7 @@
 
 import itertools
 import statistics
-from datetime import datetime
 
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +15,6 @@ from bench.published import ARCHETYPES
 from bench.study import Workload, load_workload
 from bench.study.lengths import LengthDistribution, Lengths
 from bench.study.plan import longest_request
-from bench.study.trace import read_trace
 
 
 def workload(arrival="poisson", **more):
@@ -176,82 +173,6 @@ def test_a_trace_is_replayed_at_its_scale(tmp_path):
     assert [(x.due_s, x.prompt_tokens, x.output_tokens) for x in schedule(replay, 1.0, "s")] == [(0.0, 10, 2), (1.5, 20, 3)]
     assert [x.due_s for x in schedule(replay, 2.0, "s")] == [0.0, 0.75]
     assert longest_request(replay) == 23
-
-
-def read(file):
-    return [(pytest.approx(x.arrival_s, abs=1e-6), x.prompt_tokens, x.output_tokens) for x in read_trace(str(file))]
-
-
-def test_a_parquet_trace(tmp_path):
-    file = tmp_path / "trace.parquet"
-    pl.DataFrame({"arrival_s": [5.0, 7.0], "prompt_tokens": [4, 5], "output_tokens": [6, 7]}).write_parquet(file)
-    assert read(file) == [(0.0, 4, 6), (2.0, 5, 7)]
-
-
-def test_mooncake_s_arrivals_are_milliseconds(tmp_path):
-    """The first lines of its trace, but for the hashes' number."""
-    lines = tmp_path / "trace.jsonl"
-    lines.write_text(
-        '{"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1]}\n'
-        '{"timestamp": 3000, "input_length": 7319, "output_length": 490, "hash_ids": [0, 2]}\n'
-    )
-    table = tmp_path / "trace.csv"
-    table.write_text("timestamp,input_length,output_length\n0,6758,500\n3000,7319,490\n")
-    assert read(lines) == read(table) == [(0.0, 6758, 500), (3.0, 7319, 490)]
-
-
-def test_azure_s_arrivals_are_dates(tmp_path):
-    """Its header and first lines; the later traces say the time zone."""
-    file = tmp_path / "trace.csv"
-    head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
-    file.write_text(head + "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n")
-    assert read(file) == [(0.0, 374, 44), (4.314579, 396, 109)]
-    later = tmp_path / "later.csv"
-    later.write_text(head + "2024-05-12 23:59:59.500000+00:00,1,2\n2024-05-13 00:00:00.25+00:00,3,4\n")
-    assert read(later) == [(0.0, 1, 2), (0.75, 3, 4)]
-    parquet = tmp_path / "trace.parquet"
-    moments = [datetime(2023, 11, 16, 18, 15, 46), datetime(2023, 11, 16, 18, 15, 48)]
-    pl.DataFrame({"TIMESTAMP": moments, "ContextTokens": [1, 3], "GeneratedTokens": [2, 4]}).write_parquet(parquet)
-    assert read(parquet) == [(0.0, 1, 2), (2.0, 3, 4)]
-
-
-def test_a_spreadsheet_s_first_mark_is_no_part_of_a_name(tmp_path):
-    file = tmp_path / "trace.csv"
-    file.write_text("\ufeffarrival_s,prompt_tokens,output_tokens\n0,5,6\n", encoding="utf-8")
-    assert read(file) == [(0.0, 5, 6)]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "arrival_s,prompt_tokens\n1,2\n",
-            r"columns arrival_s \(s\), prompt_tokens, output_tokens; or timestamp \(ms\).* Found: arrival_s, prompt_tokens\.",
-        ),
-        ("timestamp,ContextTokens,GeneratedTokens\n1,2,3\n", r"Found: timestamp, ContextTokens, GeneratedTokens\."),  # no unit
-        ("TIMESTAMP,ContextTokens,GeneratedTokens\n1.5,2,3\n", r"row 1 is invalid: TIMESTAMP '1\.5' \(date and time\)"),
-        ("arrival_s,prompt_tokens,output_tokens\n0,1,2\nnan,1,2\n", "row 2 is invalid: arrival_s 'nan'"),
-        ("arrival_s,prompt_tokens,output_tokens\n0,1,2\ninf,1,2\n", "row 2 is invalid: arrival_s 'inf'"),
-        ("arrival_s,prompt_tokens,output_tokens\n1,2,x\n", "row 1 is invalid"),
-        ("arrival_s,prompt_tokens,output_tokens\n1,2,0\n", "row 1 has 2 prompt and 0 output tokens"),
-        ("arrival_s,prompt_tokens,output_tokens\n", "holds no requests"),
-    ],
-)
-def test_what_is_no_trace_is_named(tmp_path, text, message):
-    file = tmp_path / "trace.csv"
-    file.write_text(text)
-    with pytest.raises(BenchError, match=message):
-        read_trace(str(file))
-
-
-@pytest.mark.parametrize(
-    ("name", "content"), [("t.parquet", b"x"), ("t.jsonl", b"{"), ("t.jsonl", b"1\n"), ("t.csv", b"\xff\xfe")]
-)
-def test_a_broken_trace_is_named(tmp_path, name, content):
-    file = tmp_path / name
-    file.write_bytes(content)
-    with pytest.raises(BenchError, match=rf"{name}: cannot be read"):
-        read_trace(str(file))
 
 
 # Requests.

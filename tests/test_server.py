@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from bench.engine import Server, ServerDied, guard, hardware
+from bench.engine.left import end_left
 from bench.engine.server import core_groups
 from bench.engines import managed
 from bench.errors import BenchError
@@ -153,6 +154,127 @@ def test_sigkill_of_the_session_ends_the_server(tmp_path):
     session.stdout.close()
     assert gone(child)
     assert port_free(url)
+
+
+# Three ways of getting lost: vLLM's processes rename themselves and overwrite their variables, workers call setsid, and a daemon has
+# left its parent, its session and its output.
+LOST = """
+import http.server, os, subprocess, sys
+log = os.dup(1)
+def lost(name, *, leave=False, twice=False, output=True):
+    if os.fork():
+        return
+    if leave:
+        os.setsid()
+    if twice and os.fork():
+        os._exit(0)
+    if not output:
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(null, number)
+    code = f"import os, signal, time; signal.signal(15, signal.SIG_IGN); os.write({log}, b'lost {name} %d\\\\n' % os.getpid()); os.close({log}); time.sleep(600)"
+    os.set_inheritable(log, True)
+    os.execve(sys.executable, [f"VLLM::{name}", "-S", "-c", code], {})
+lost("renamed")
+lost("left", leave=True)
+lost("daemon", leave=True, twice=True, output=False)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        ready = open(sys.argv[3]).read().count("lost ") >= 3
+        self.send_response(200 if ready else 503); self.end_headers()
+    def log_message(self, *args): pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def losing(tmp_path):
+    """A server whose processes get lost, and what it takes to start it."""
+    file, log = tmp_path / "server.py", tmp_path / "server.log"
+    file.write_text(LOST)
+    launch = records.launch(device="cpu", argv=(sys.executable, str(file), "{port}", "0", str(log)))
+    said = []
+    return Server(launch, cores=1, workers=1, log=log, ready_timeout_s=20, say=said.append), said
+
+
+def lost_ones(tmp_path):
+    words = (tmp_path / "server.log").read_text().split()
+    return {words[i + 1]: int(words[i + 2]) for i, word in enumerate(words) if word == "lost"}
+
+
+def guards_of(running):
+    outer = running._guard.pid
+    (inner,) = (each.pid for each in psutil.Process(outer).children() if "guard.py" in str(each.cmdline()))
+    return {"outer": [outer], "inner": [inner], "both": [outer, inner]}
+
+
+@pytest.mark.parametrize(
+    ("killed", "found"),
+    [("none", 3), ("outer", 3), ("inner", 3), ("both", 2)],  # a daemon in every sense is found by a guard alone
+)
+def test_processes_that_get_lost_end_with_their_server(tmp_path, killed, found):
+    running, _ = losing(tmp_path)
+    with running:
+        lost = lost_ones(tmp_path)
+        assert set(lost) == {"renamed", "left", "daemon"}
+        assert not any(psutil.Process(pid).environ() for pid in lost.values())
+        for pid in {"none": [], **guards_of(running)}[killed]:
+            os.kill(pid, signal.SIGKILL)
+        assert killed == "none" or eventually(lambda: not running.running())
+    ended = {name for name, pid in lost.items() if gone(pid, within=0)}
+    if "daemon" not in ended:
+        os.kill(lost["daemon"], signal.SIGKILL)
+    assert len(ended) == found
+    assert {"renamed", "left"} <= ended
+    assert port_free(running.base_url)
+
+
+@pytest.mark.parametrize("killed", ["outer", "inner"])
+def test_a_container_is_removed_also_if_a_guard_is_killed(tmp_path, killed):
+    mark = tmp_path / "removed"
+    running, _ = losing(tmp_path)
+    running._afterwards = ["touch", str(mark)]
+    with running:
+        os.kill(guards_of(running)[killed][0], signal.SIGKILL)
+        assert eventually(lambda: not running.running())
+    assert mark.exists()
+
+
+def test_what_outlived_its_guards_ends_before_the_next_server_starts(tmp_path):
+    running, _ = losing(tmp_path)
+    running.__enter__()
+    lost, guards = lost_ones(tmp_path), guards_of(running)["both"]
+    for pid in guards:
+        os.kill(pid, signal.SIGKILL)
+    running._guard.wait()  # and its session is gone, too: nobody calls `stop`
+    running._guard.stdin.close()
+    os.kill(lost.pop("daemon"), signal.SIGKILL)
+    assert all(psutil.pid_exists(pid) for pid in lost.values())
+    following, said = losing(tmp_path)
+    with following:
+        assert all(gone(pid, within=0) for pid in lost.values())
+    assert len(said) == 1
+    assert said[0].startswith("ended what an earlier server had left: ")
+
+
+def test_a_server_that_another_session_holds_is_left_to_it(tmp_path):
+    running, _ = losing(tmp_path)
+    with running:
+        assert end_left(tmp_path / "server.log") == []
+        assert running.answers()
+
+
+def test_strangers_are_left_alone(tmp_path):
+    """One leads a session of a number that was a guard's; another only reads the log."""
+    log = tmp_path / "server.log"
+    log.write_text("x\n")
+    leader = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    with log.open() as reading:
+        reader = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdin=reading)
+    assert end_left(log, [leader.pid]) == []
+    for each in (leader, reader):
+        assert each.poll() is None
+        each.kill()
+        each.wait()
 
 
 def test_an_external_server_is_measured_and_left_alone(tmp_path):

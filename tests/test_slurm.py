@@ -1,6 +1,7 @@
 """A study on a SLURM cluster of two nodes: its jobs, and what may happen to them. The tests build on one another, in this order."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -9,9 +10,11 @@ from contextlib import contextmanager
 import polars as pl
 import pytest
 
-from bench.cluster import Needs, gpu_types, left_jobs, partition_for, partitions, refusal
+from bench.cluster import Needs, gpu_types, has_accounting, left_jobs, partition_for, partitions, refusal
+from bench.errors import BenchError
 from bench.published import accelerators
 from tests.cluster import ACCOUNTING, Cluster, missing, until
+from tests.conftest import ROOT
 from tests.project import Project
 from tests.test_study_grows import CONFIG
 
@@ -86,11 +89,94 @@ def test_the_partition_is_one_that_takes_the_session(given, partition):
         ),
         ("l4", "gpu:l40s:4", []),
         ("h100", "gpu:4", []),
+        # MIG slices as clusters name them: SLURM's own names, then sites'.
+        ("h100", "gpu:nvidia_h100_80gb_hbm3_4g.40gb:2", []),
+        ("h100", "gpu:nvidia_h100_80gb_hbm3_1g.10gb:7(S:0-1),gpu:nvidia_h100_80gb_hbm3_3g.40gb:8", []),
+        ("h100", "gpu:nvidia_h100_80gb_hbm3:3,gpu:nvidia_h100_80gb_hbm3_3g.40gb:2", ["nvidia_h100_80gb_hbm3"]),
+        ("a100-80g", "gpu:nvidia_a100_80gb_pcie_2g.20gb:3", []),
+        ("a100-80g", "gpu:nvidia_a100_80gb_pcie:1,gpu:nvidia_a100_80gb_pcie_1g.10gb:7", ["nvidia_a100_80gb_pcie"]),
+        ("a100-80g", "gpu:a100_1g.5gb:7,gpu:A100_1g.10gb:7,gpu:a100-mig-3g.20gb:2,gpu:a100_3g_20gb:2", []),
+        ("h100", "gpu:3g.40gb:8(S:0-1),gpu:1g.10gb+me:1,gpu:1c.3g.40gb:2,gpu:h100.1g.10gb:7", []),
+        ("h200", "gpu:nvidia_h200_1g.18gb:7,gpu:nvidia_h200:4", ["nvidia_h200"]),
+        ("h100", "gpu:h100_mig:14", []),
+        ("h100", "vgpu:h100:2", []),
     ],
 )
 def test_the_cluster_s_name_of_an_accelerator(accelerator, gres, types):
     known = partitions(f"gpu|up|infinite|32|512000|{gres}|idle|1\n")
     assert gpu_types(accelerator, known, accelerators()) == types
+
+
+def test_a_slice_is_the_accelerator_that_names_its_profile():
+    """As one's own hardware has it, with the slice's memory."""
+    own = {"h100-3g.40gb": {**accelerators()["h100"].model_dump(exclude_none=True), "memory": "40448MiB"}}
+    known = partitions(
+        "gpu|up|infinite|32|512000|gpu:nvidia_h100_80gb_hbm3_3g.40gb:4,gpu:nvidia_h100_80gb_hbm3_1g.10gb:2|idle|1\n"
+    )
+    assert gpu_types("h100-3g.40gb", known, accelerators(own)) == ["nvidia_h100_80gb_hbm3_3g.40gb"]
+    assert gpu_types("h100", known, accelerators(own)) == []
+
+
+def test_a_slice_is_not_a_gpu():
+    known = partitions((ROOT / "tests/data/environment/sinfo_mig.txt").read_text())
+    (part,) = known
+    assert (part.gpus, part.gpu_types) == (0, {"nvidia_h100_80gb_hbm3_4g.40gb": 2})
+    assert gpu_types("h100", known, accelerators()) == []
+    assert "its GPUs may be MIG slices (nvidia_h100_80gb_hbm3_4g.40gb): name the type" in refusal(needs(gpus=1), known)
+    assert "1 GPUs of type h100 needed, a node has 0" in refusal(needs(gpus=1, gpu_type="h100"), known)
+    assert refusal(needs(gpus=2, gpu_type="nvidia_h100_80gb_hbm3_4g.40gb"), known) is None  # asked for by its name
+    assert refusal(needs(), known) is None
+    assert partition_for(needs(gpus=1), known) is None
+
+
+def test_rows_of_nodes_that_differ_have_the_least_of_each():
+    (part,) = partitions("gpu|up|infinite|64+|256000+|gpu:h100:4(S:0,1)|mixed|12\n")
+    assert (part.cores, part.memory_mb, part.gpus, part.nodes) == (64, 256000, 4, 12)
+
+
+def programs(folder, monkeypatch, **scripts):
+    """SLURM's programs are these and no others."""
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def test_programs_that_are_missing_or_fail_are_named(tmp_path, monkeypatch):
+    programs(tmp_path, monkeypatch)
+    with pytest.raises(BenchError, match=r"^sinfo is not on PATH\. Start the workflow on a login node"):
+        partitions()
+    with pytest.raises(BenchError, match=r"^squeue is not on PATH\. Start the workflow on a login node"):
+        left_jobs(tmp_path)
+    assert not has_accounting()
+    refused = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
+    programs(tmp_path, monkeypatch, squeue=refused, sinfo=refused, scontrol="echo AccountingStorageType = slurmdbd")
+    for asked in (partitions, lambda: left_jobs(tmp_path)):
+        with pytest.raises(BenchError, match="failed: slurm_load_jobs error: Unable to contact slurm controller"):
+            asked()
+    assert not has_accounting()  # without sacct nobody can ask
+
+
+@pytest.mark.workflow
+@pytest.mark.parametrize(("there", "said"), [({}, "squeue is not on PATH"), ({"squeue": "exit 0"}, "sinfo is not on PATH")])
+def test_a_workflow_without_slurm_s_programs_says_which(tmp_path, monkeypatch, content, there, said):
+    project = Project(tmp_path / "project", content)
+    (tmp_path / "bin").mkdir()
+    for name, script in there.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    for name in ("sh", "bash", "which", "env", "git", "mktemp"):  # what Snakemake calls; SLURM may be installed beside them
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    project.command()
+    words = [project.folder / ".venv/bin/snakemake", "--profile", "profiles/slurm", "results/figures/all"]
+    done = subprocess.run(words, cwd=project.folder, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(
+        f"nothing was submitted: {said}. Start the workflow on a login node of the cluster."
+    )
+    assert "Traceback" not in done.stderr
+    assert "File " not in done.stderr
 
 
 def test_jobs_of_an_earlier_workflow_are_those_of_this_folder(tmp_path):

@@ -1,5 +1,6 @@
 """The tutorial's path, as a reader walks it: its own study on a real llama.cpp, a level more and a decision."""
 
+import os
 import re
 import subprocess
 
@@ -30,12 +31,22 @@ def project(tmp_path_factory, texts):
 
 
 def measure(project, text):
-    """`make figures CONFIG=my-study.yaml`; the runs that it measured, and the short report."""
+    """`make figures CONFIG=my-study.yaml` beside a cluster's profile in the environment; the runs that it measured, and the short report."""
     # A busy machine makes no run invalid here: what is tested is the path.
     (project.folder / "my-study.yaml").write_text(f"{text}\nthresholds: {LENIENT}\n")
     before = project.stored()
-    done = subprocess.run(["make", "figures", "CONFIG=my-study.yaml"], cwd=project.folder, capture_output=True, text=True)
+    profile = project.folder / "cluster/config.yaml"
+    profile.parent.mkdir(exist_ok=True)
+    profile.write_text((ROOT / "tests/data/environment/dry-run.yaml").read_text())
+    done = subprocess.run(
+        ["make", "figures", "CONFIG=my-study.yaml"],
+        cwd=project.folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SNAKEMAKE_PROFILE": str(profile.parent)},
+    )
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    assert "SNAKEMAKE_PROFILE is set and not used" in done.stderr
     assert "The report: results/report.html" in done.stdout
     return project.stored() - before, (project.folder / "results/report.md").read_text()
 
@@ -46,6 +57,26 @@ def test_the_study_is_measured_and_says_where_the_cache_is_full(project, texts):
     assert re.search(r"- mine · burst: the KV cache is full at (8|12) in flight", report)
     listed = bench("runs", "--configfile", "my-study.yaml", cwd=project.folder)
     assert "7 runs: 7 measured" in listed.stdout
+
+
+def test_the_report_is_named_only_if_it_was_made(project):
+    def said(*words):
+        done = subprocess.run(
+            [project.folder / ".venv/bin/snakemake", "--cores", "1", "--nolock", *words, "--configfile", "my-study.yaml"],
+            cwd=project.folder,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout + done.stderr
+
+    assert "The report: results/report.html" in said("results/figures/all")  # nothing to be done
+    assert "The report:" not in said("measured")
+    (project.folder / "results/report.html").unlink()
+    assert "The report:" not in said("results/figures/all")  # Snakemake takes it for intermediate, and finds nothing to do
+    (project.folder / "results/figures/all").unlink()
+    assert "The report:" not in said("results/figures/all", "--dry-run")
+    assert "The report: results/report.html" in said("results/figures/all")
 
 
 def test_a_level_and_a_decision_measure_that_level_alone(project, texts):

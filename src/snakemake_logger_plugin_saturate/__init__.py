@@ -35,6 +35,10 @@ _STAGES = {
 _MEASURE = "measure_"  # a rule for each session: measure_DEPLOYMENT, and with _NUMBER from its second session on
 # What Snakemake reports of itself. Anything else is shown, and every warning and error but these two.
 _EXPECTED = ("Cannot restore", "Exiting because a job")
+_REFUSAL = re.compile(
+    r'\w+ in file "[^"]+", line \d+:\n.*?(nothing was (?:started|submitted): .*?)(?=\n(?:  File "|Wildcards:|Traceback:)|$(?!\n))',
+    re.DOTALL,
+)
 _ITS_OWN = tuple(
     """Assuming |Building DAG|Complete log|Conda env|Config file|Creating|Elapsed|Group jobs|
 host: |Job rate limit|Provided |Removing output|Rules claiming|Rules with |Select jobs|Singularity |Storing|Updating|Using |
@@ -158,7 +162,7 @@ class LogHandler(LogHandlerBase):
             self._say(reason, "31")
 
     def _remarks(self, record: logging.LogRecord) -> None:
-        text = record.getMessage().strip() if record.msg else ""
+        text = _without_frames(record.getMessage().strip()) if record.msg else ""
         ours = "CalledProcessError" in text and ".snakemake/scripts/" in text and not _killed(text)  # its own words stand above
         ours = ours or (bool(self._failed) and text.endswith("At least one job did not complete successfully."))
         hidden = text.startswith(_EXPECTED) or (record.levelno <= logging.INFO and text.startswith(_ITS_OWN))
@@ -171,6 +175,12 @@ class LogHandler(LogHandlerBase):
         line = f"[{minutes:2}:{seconds:02}] {text}"
         coloured = style and not self._snakemake.nocolor
         print(f"\033[{style}m{line}\033[0m" if coloured else line, file=self._stream, flush=True)
+
+
+def _without_frames(text: str) -> str:
+    """A refusal of this workflow's own without the places in its rules that Snakemake names with it: they are no fault of theirs."""
+    found = _REFUSAL.match(text)
+    return found[1] if found else text
 
 
 def _killed(text: str) -> bool:

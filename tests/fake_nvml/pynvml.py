@@ -2,7 +2,8 @@
 
 The binding is the installed one, run in this module; only the C library below it is replaced. GPUs are planted in the environment, as
 JSON in FAKE_NVML: a list of `uuid`, `name`, `watts`, `utilisation` (percent), `used` and `free` (bytes), and, where wanted, `refuses`
-(functions of the library that answer "not supported") and `instances` (UUIDs of MIG instances, of which each holds a quarter). A GPU's
+(functions of the library that answer "not supported"), `instances` (UUIDs of MIG instances, of which each holds a quarter), `mig`
+(whether the GPU is in MIG mode), `total` and `slices` (memory of the GPU and of each instance, in bytes). A GPU's
 energy counter is its watts times CLOCK_MONOTONIC. `lacks` in the first one names functions that an old library does not have.
 """
 
@@ -30,7 +31,11 @@ _OF_A_GPU = {
 }
 _OF_BOTH = {
     # The first version counts what the driver reserves as used.
-    "nvmlDeviceGetMemoryInfo": lambda gpu: {"used": gpu["used"] + _RESERVED, "free": gpu["free"]},
+    "nvmlDeviceGetMemoryInfo": lambda gpu: {
+        "used": gpu["used"] + _RESERVED,
+        "free": gpu["free"],
+        "total": gpu.get("total", 80 * 2**30),
+    },
     "nvmlDeviceGetMemoryInfo_v2": lambda gpu: {"used": gpu["used"], "free": gpu["free"], "reserved": _RESERVED},
 }
 
@@ -64,7 +69,11 @@ class _Library:
             return _put(rest[-1], value=3 + gpu["instances"].index(instance))
         if function == "nvmlDeviceGetMigDeviceHandleByIndex":
             return self._handle(gpu.get("instances", []), *rest[:1], gpu, rest[-1])
+        if function == "nvmlDeviceGetMigMode":  # now, and after the next reset
+            return _put(rest[0], value=gpu["mig"]) or _put(rest[1], value=gpu["mig"]) if "mig" in gpu else _NOT_SUPPORTED
         share = {**gpu, "used": gpu["used"] // 4} if instance else gpu
+        if instance and "slices" in gpu:
+            share["total"] = gpu["slices"][gpu["instances"].index(instance)]
         return _put(rest[-1], **{**_OF_A_GPU, **_OF_BOTH}[function](share))
 
     def _handle(self, among, index, gpu, where):

@@ -1,4 +1,6 @@
 # What a session's job asks of a SLURM cluster, and how the workflow follows it there. Everything else is in src/bench/cluster.
+from contextlib import contextmanager
+
 from bench.cluster import (
     gpu_types,
     has_accounting,
@@ -20,7 +22,20 @@ def on_slurm():
     return hasattr(workflow.executor_settings, "status_command")
 
 
-known_partitions = cache(partitions)
+@cache
+def known_partitions():
+    """The cluster's partitions."""
+    with in_words():
+        return partitions()
+
+
+@contextmanager
+def in_words():
+    """An error of SLURM's programs as one of the workflow: Snakemake shows others with a traceback."""
+    try:
+        yield
+    except BenchError as error:
+        raise WorkflowError(f"nothing was submitted: {error}")
 
 
 def memory_of(deployment):
@@ -134,7 +149,8 @@ def refuse_what_no_partition_takes():
 def refuse_to_measure_twice():
     """End where jobs of an earlier workflow, which was killed, still measure."""
     sessions = {job.rule.name for job in sessions_to_measure().values()}
-    left = left_jobs(Path(workflow.workdir_init))
+    with in_words():
+        left = left_jobs(Path(workflow.workdir_init))
     if twice := {job: name for job, name in left.items() if name in sessions}:
         raise WorkflowError(
             f"nothing was submitted: jobs of an earlier workflow still run or wait here: {', '.join(map(' '.join, twice.items()))}. "
@@ -151,7 +167,11 @@ def unclear(deployment, kind):
     types = types_of(deployment)
     return (
         f"decision.accelerator is {name}, and the cluster's types of GPU are {', '.join(known)}, of which "
-        + (" and ".join(types) + " could be meant" if types else "none is that")
+        + (
+            " and ".join(types) + " could be meant"
+            if types
+            else "none is that (a MIG slice is not the GPU)"
+        )
         + "; give the session one with gpu_model"
     )
 

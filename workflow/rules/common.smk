@@ -94,10 +94,29 @@ onstart:
         prepare_slurm()
 
 
-# Snakemake calls the handler of the main Snakefile alone. As a module, this one follows it.
+def made_lines():
+    """Where the report is, if this workflow was asked for it. One that somebody removed is no reason for Snakemake to do anything."""
+    from bench.words.closing import MADE
+
+    asked = any(paths.REPORT in job.output for job in workflow.dag.jobs)
+    return [MADE] if asked and Path(paths.REPORT).exists() else []
+
+
+# Snakemake calls no hook in a dry run, which made nothing.
+onsuccess:
+    for line in made_lines():
+        print(line)
+
+
+# Snakemake calls the handlers of the main Snakefile alone. As a module, these follow them.
 if not workflow.modifier.is_main_snakefile():
-    ours, theirs = globals()["onstart"], workflow._onstart
-    workflow._onstart = lambda log: (theirs(log), ours())
+    for hook in ("onstart", "onsuccess"):
+        ours, theirs = globals()[hook], getattr(workflow, f"_{hook}")
+        setattr(
+            workflow,
+            f"_{hook}",
+            lambda log, ours=ours, theirs=theirs: (theirs(log), ours()),
+        )
 
 
 try:
@@ -142,7 +161,7 @@ def with_closing_lines(record):
 
         runs = [run.digest for run in PLAN.runs]
         lines = closing_lines_again(Path(paths.SUMMARY), runs, figures=len(FIGURES))
-        record.msg = "\n".join([record.msg, *lines])
+        record.msg = "\n".join([record.msg, *lines, *made_lines()])
     return True
 
 

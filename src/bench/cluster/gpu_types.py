@@ -6,12 +6,15 @@ import re
 from collections.abc import Iterable, Sequence
 
 from bench.cluster.partitions import Partition
+from bench.cluster.slices import is_slice, profile_of
 
 __all__ = ["gpu_types"]
 
 
 def gpu_types(accelerator: str, known: Sequence[Partition], catalogue: Iterable[str]) -> list[str]:
     """The cluster's types that may be `accelerator`: `nvidia_h100_80gb_hbm3` for h100, but not `h100_nvl`, which is another one.
+
+    A MIG slice is only the accelerator that names its profile, as an entry `h100-3g.40gb` of one's own hardware does.
 
     Args:
         catalogue: the names of all accelerators.
@@ -22,7 +25,9 @@ def gpu_types(accelerator: str, known: Sequence[Partition], catalogue: Iterable[
 
 def _called(kind: str, names: dict[str, frozenset[str]]) -> set[str]:
     """The accelerators that a type may be: those with the most words of it, or else, as of `a100`, those that say more."""
-    words = _words(kind)
+    words, profile = _words(kind), profile_of(kind)
+    if is_slice(kind):
+        names = {name: each for name, each in names.items() if profile is not None and profile_of(name) == profile}
     fitting = {name: len(each) for name, each in names.items() if each <= words}
     if fitting:
         return {name for name, count in fitting.items() if count == max(fitting.values())}

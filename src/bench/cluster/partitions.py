@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from bench.cluster.ask import slurm
 from bench.cluster.needs import Needs
-from bench.errors import BenchError
+from bench.cluster.slices import is_slice
 
 __all__ = ["Partition", "partition_for", "partitions", "refusal"]
 
 _COLUMNS = "%P|%a|%l|%c|%m|%G|%T|%D"
+_GPUS = re.compile(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)")  # `gpu:4`, `gpu:h100:4(S:0-1)`; not `vgpu:2`
 _GONE = ("down", "drain", "fail", "maint", "power", "unk")
 
 
@@ -23,7 +24,8 @@ class Partition:
     Attributes:
         name: of the partition. default: whether a job that names none goes there.
         nodes: how many. up: whether jobs start there, on nodes that are in service. minutes: the longest job, None for no limit.
-        cores, memory_mb, gpus: of one node. gpu_types: how many of its GPUs are of each type. state: of the nodes, as SLURM calls it.
+        cores, memory_mb: of one node. gpus: of one node, whole ones. gpu_types: how many of its GPUs, and of their MIG slices, are of
+            each type. state: of the nodes, as SLURM calls it.
     """
 
     name: str
@@ -48,33 +50,30 @@ def partitions(text: str | None = None) -> list[Partition]:
         BenchError: `sinfo` failed.
     """
     if text is None:
-        try:
-            done = subprocess.run(
-                ["sinfo", "--exact", "--noheader", f"--format={_COLUMNS}"], capture_output=True, text=True, timeout=60
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise BenchError(f"sinfo failed: {error}. Start the workflow on a login node of the cluster.") from None
-        if done.returncode:
-            raise BenchError(f"sinfo failed: {done.stderr.strip()}. Start the workflow on a login node of the cluster.")
-        text = done.stdout
+        text = slurm(["sinfo", "--exact", "--noheader", f"--format={_COLUMNS}"])
     return [_partition(line) for line in text.splitlines() if line.count("|") == 7]
 
 
 def _partition(line: str) -> Partition:
     name, available, limit, cores, memory, gres, state, nodes = line.split("|")
-    gpus = [(kind, int(count)) for kind, count in re.findall(r"gpu(?::([^:,()]+))?:(\d+)", gres)]
+    gpus = [(kind, int(count)) for kind, count in _GPUS.findall(gres)]
     return Partition(
         name=name.removesuffix("*"),
         default=name.endswith("*"),
-        nodes=int(nodes),
+        nodes=_count(nodes),
         up=available == "up" and not state.lower().startswith(_GONE) and not state.endswith("*"),
         minutes=_minutes(limit),
-        cores=int(cores),
-        memory_mb=int(memory),
-        gpus=sum(count for _, count in gpus),
+        cores=_count(cores),
+        memory_mb=_count(memory),
+        gpus=sum(count for kind, count in gpus if not is_slice(kind)),
         gpu_types={kind: count for kind, count in gpus if kind},
         state=state,
     )
+
+
+def _count(text: str) -> int:
+    """Of rows that are not alike, sinfo prints the least and `+`."""
+    return int(text.removesuffix("+"))
 
 
 def _minutes(limit: str) -> float | None:
@@ -126,6 +125,12 @@ def _short(needs: Needs, part: Partition) -> list[str]:
     """What a partition lacks."""
     if not part.up:
         return [f"its nodes are {part.state}"]
+    slices = [kind for kind in part.gpu_types if is_slice(kind)]
+    if needs.gpus and needs.gpu_type is None and slices:
+        # SLURM gives any of them to a job that asks for `gpu`.
+        return [
+            f"its GPUs may be MIG slices ({', '.join(slices)}): name the type in decision.accelerator, or with gpu_model in the profile"
+        ]
     gpus = part.gpus if needs.gpu_type is None else part.gpu_types.get(needs.gpu_type, 0)
     kind = "" if needs.gpu_type is None else f" of type {needs.gpu_type}"
     rows = [

@@ -6,6 +6,8 @@ import getpass
 import subprocess
 from pathlib import Path
 
+from bench.cluster.ask import slurm
+
 __all__ = ["has_accounting", "left_jobs"]
 
 
@@ -34,6 +36,9 @@ def left_jobs(folder: Path, text: str | None = None) -> dict[str, str]:
 
     Args:
         text: what `squeue` printed; it is asked without it.
+
+    Raises:
+        BenchError: `squeue` failed.
     """
     if text is None:
         asked = [
@@ -43,6 +48,6 @@ def left_jobs(folder: Path, text: str | None = None) -> dict[str, str]:
             "--noheader",
             "--format=%i|%k|%Z",
         ]
-        text = subprocess.run(asked, capture_output=True, text=True, timeout=60).stdout
+        text = slurm(asked)
     jobs = [line.split("|", 2) for line in text.splitlines() if line.count("|") >= 2]
     return {job: rule.removeprefix("rule_") for job, rule, place in jobs if rule.startswith("rule_") and Path(place) == folder}

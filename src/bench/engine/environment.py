@@ -114,6 +114,7 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
     python, made = folder / "bin" / "python", folder / "made-from"
     made_from = f"{interpreter}\n" + "".join(located(lock).read_text() for lock in engine.locks)
     if not made.exists() or made.read_text() != made_from:
+        _refuse_to_empty(name, folder)
         say(f"engine {name}: a new environment in {folder}")
         _run_guarded([interpreter, "-m", "venv", "--clear", str(folder)], name)
         made.write_text(made_from)  # from here on, what is interrupted is gone on with
@@ -133,6 +134,16 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
         say(f"engine {name}: {done} of {total} packages, {time.monotonic() - begin:.0f} s")
     say(f"engine {name}: ready in {folder}, {time.monotonic() - begin:.0f} s")
     return python
+
+
+def _refuse_to_empty(name: str, folder: Path) -> None:
+    """Raise if an environment is somebody else's: it is reached through a link from this project's engines."""
+    here = (folder, folder.parent, folder.parent.parent)
+    if folder.exists() and (link := next((each for each in here if each.is_symlink()), None)):
+        raise BenchError(
+            f"engines.{name}: {link} is a link, and the environment at its end, {folder.resolve()}, has other packages or another "
+            "interpreter. Others may use it, so nothing was changed. Remove the link; or, if nobody else uses it, that environment."
+        )
 
 
 def _headers(name: str, interpreter: str) -> Path:

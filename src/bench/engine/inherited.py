@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bench.engine.launch import passed_to_containers
-from bench.engine.server import NOT_FOR_THE_ENGINE
+from bench.engine.variables import for_a_server
 from bench.engines import MANAGED
 from bench.records.environment import recorded
 from bench.study import DeploymentSpec
@@ -33,8 +33,7 @@ def inherited(spec: DeploymentSpec, own: Mapping[str, str], exported: Mapping[st
     engine = spec.engine
     if engine.source == "external":
         return None
-    names = {name for name in exported if name.startswith(_PREFIXES) or name in _NAMES}
-    names -= {*NOT_FOR_THE_ENGINE, *own}
+    names = {name for name in for_a_server(exported) if name.startswith(_PREFIXES) or name in _NAMES} - own.keys()
     if engine.source == "container" and engine.runtime != "apptainer":  # which passes on what it is given by name
         names &= set(passed_to_containers(spec))
     return recorded({name: exported[name] for name in names})

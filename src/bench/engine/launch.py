@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
+from bench.engine.gpus import least_memory
 from bench.engines import managed
 from bench.engines.kind import arguments
 from bench.errors import BenchError, shown_size
@@ -255,16 +255,10 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
 
 
 def _device_memory(backend: str) -> int | None:
-    """Memory of this machine, or of its smallest GPU (bytes); None where there is no GPU."""
+    """Memory of this machine, or of its smallest GPU or MIG instance (bytes); None where there is no GPU."""
     if backend == "cpu":
         return int(psutil.virtual_memory().total)
-    if shutil.which("nvidia-smi") is None:
-        return None
-    answer = subprocess.run(
-        ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"], capture_output=True, text=True
-    )
-    sizes = [int(line) for line in answer.stdout.split() if line.isdigit()]
-    return min(sizes) * 2**20 if sizes else None
+    return least_memory(os.environ)
 
 
 def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan, longest: int) -> None:

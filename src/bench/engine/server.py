@@ -9,9 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -19,25 +17,16 @@ import psutil
 import requests
 
 from bench.engine import guard
+from bench.engine.left import end_left
 from bench.engine.nodes import Nodes, allocated_nodes, on_node, step_environment
+from bench.engine.variables import for_a_server, service_variables
 from bench.engines import managed
 from bench.errors import BenchError
 from bench.http import api_root, get
 from bench.records.environment import redacted_command, redacted_text
 from bench.records.launch import Launch
 
-__all__ = ["NOT_FOR_THE_ENGINE", "Server", "ServerDied", "core_groups"]
-
-NOT_FOR_THE_ENGINE = (
-    # Snakemake sets these to the job's threads for every child; the engine chooses its own.
-    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "PYTHONPATH"),
-    # Images of containers often set it; then each of the engine's processes would compile all that it imports at each start.
-    "PYTHONDONTWRITEBYTECODE",
-)
-
-
-_MARK = "SATURATE_SERVER"  # a variable of all that one server is: how its processes are found when its guard is gone
-_END_S = 20.0
+__all__ = ["Server", "ServerDied", "core_groups"]
 
 
 class ServerDied(BenchError):
@@ -80,7 +69,6 @@ class Server:
         self.nodes = Nodes()
         self.managed = launch.argv is not None
         self._health = managed(launch.kind).health
-        self._mark = uuid.uuid4().hex
         self.ready_s = 0.0
         self.argv: list[str] = []
         self.environment: dict[str, str] = {}
@@ -122,9 +110,12 @@ class Server:
             self.nodes = allocated_nodes(1 + len(self._further))
             meeting = {"{head}": self.nodes.address, "{meet}": str(_free_port(""))}
             self.argv = _filled(self.argv, meeting)
-        variables = (
-            {k: v for k, v in os.environ.items() if k not in NOT_FOR_THE_ENGINE} | self.environment | {_MARK: self._mark}
-        )
+        variables = for_a_server(os.environ) | self.environment
+        if dropped := service_variables(os.environ):
+            more = f" and {len(dropped) - 1} more variables" if len(dropped) > 1 else ""
+            self._say(f"not passed to the server: {dropped[0]}{more}, by which Kubernetes or Docker announces other services")
+        if ended := end_left(self._log):
+            self._say(f"ended what an earlier server had left: {', '.join(ended)}")
         with self._log.open("ab") as log:
             log.write(f"\n--- {time.strftime('%FT%TZ', time.gmtime())} {' '.join(redacted_command(self.argv))}\n".encode())
         self._guard = self._guarded(self.argv, [], variables)
@@ -233,31 +224,15 @@ class Server:
                 each.kill()
                 each.wait()
         self._guard, self._followers = None, {}
-        self._end_orphans()
+        if any(each.returncode < 0 for each in guards):  # killed: it may not have ended all that it held
+            end_left(self._log, [each.pid for each in guards])
         self._hide_secrets()
-
-    def _end_orphans(self) -> None:
-        """End what a guard that was killed has left. The kernel ends the server with it, but not what the server started."""
-        deadline = time.monotonic() + _END_S
-        while (left := list(_marked(self._mark))) and time.monotonic() < deadline:
-            for process in left:
-                with suppress(psutil.Error):
-                    process.kill()
-            time.sleep(0.05)
 
     def _hide_secrets(self) -> None:
         """Take out of its log what it printed of the secrets that it was given."""
         content = self._log.read_bytes()
         if (clean := redacted_text(content, os.environ, self.environment)) != content:
             self._log.write_bytes(clean)
-
-
-def _marked(mark: str) -> Iterator[psutil.Process]:
-    """Processes that have the mark among their variables."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if process.environ().get(_MARK) == mark:
-                yield process
 
 
 def _free_port(address: str = "127.0.0.1") -> int:

@@ -49,7 +49,7 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
     if workload.trace:
         return [
             PlannedRequest(i, i, x.prompt_tokens, x.output_tokens, x.arrival_s / level, **_shared(workload, x.prompt_tokens))
-            for i, x in enumerate(read_trace(workload.trace))
+            for i, x in enumerate(read_trace(workload.trace, workload.trace_unit))
         ]
     moments: list[float | None]
     if workload.axis == "request_rate":

@@ -235,7 +235,7 @@ def longest_request(workload: Workload) -> int:
         BenchError: a file that says so is missing or wrong.
     """
     if workload.trace:
-        return max(x.prompt_tokens + x.output_tokens for x in read_trace(workload.trace))
+        return max(x.prompt_tokens + x.output_tokens for x in read_trace(workload.trace, workload.trace_unit))
     assert workload.prompt_tokens
     assert workload.output_tokens
     prompt, output = workload.prompt_tokens.longest, workload.output_tokens.longest

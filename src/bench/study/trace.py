@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from bench.errors import BenchError
+from bench.errors import BenchError, shown
+from bench.study.table import Row, read_rows
 
-__all__ = ["TraceRequest", "read_trace"]
+__all__ = ["PUBLISHERS", "TraceRequest", "TraceUnit", "read_trace"]
+
+TraceUnit = Literal["s", "ms", "us", "ns"]
+_SECONDS: dict[TraceUnit, Decimal] = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
+_EPOCH = (10**9, 4 * 10**9)  # 2001 to 2096, in seconds since 1970
+_LONGEST = 2**31  # tokens; no model has such a context, and a time in a wrong column is beyond it
 
 
 @dataclass(frozen=True)
@@ -26,95 +32,170 @@ class TraceRequest:
     output_tokens: int
 
 
-def _milliseconds(value: Any) -> float:
-    return float(value) / 1000
-
-
-def _date(value: Any) -> float:
-    """Seconds since 1970 of a date and time, or of its ISO text; without a time zone it is UTC."""
-    moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
 class _Format(NamedTuple):
-    """A trace's columns and the unit of its arrivals: names alone do not tell seconds from milliseconds."""
+    """A published trace's columns.
 
+    Attributes:
+        publisher: who defines it. unit: of numeric arrivals, None where publishers differ. with_: further columns that it is known by.
+        whole: whether the unit holds for whole numbers alone. dates: whether arrivals are dates.
+    """
+
+    publisher: str
     arrival: str
     prompt: str
     output: str
-    unit: str
-    seconds: Callable[[Any], float]
+    unit: TraceUnit | None
+    with_: tuple[str, ...] = ()
+    whole: bool = False
+    dates: bool = False
+
+    def __str__(self) -> str:
+        unit = "date and time" if self.dates else self.unit or "in the unit that `trace_unit` gives"
+        others = f" beside {' and '.join(self.with_)}" if self.with_ else ""
+        return (
+            f"{self.arrival} ({unit}), {self.prompt}, {self.output}{others}{f' ({self.publisher})' if self.publisher else ''}"
+        )
 
 
+_COMMON = ("timestamp", "input_length", "output_length")
+# Each by its publisher's own definition; of several that fit, the first. The columns of _COMMON have three meanings: Mooncake's and
+# AIPerf's are in milliseconds, Bailian's and GuideLLM's (docs/guides/datasets.md) in seconds, those of vLLM's timed-trace (pull request
+# 39795) in either.
 _FORMATS = (
-    _Format("arrival_s", "prompt_tokens", "output_tokens", "s", float),
-    # kvcache-ai/Mooncake, FAST25-release/traces (JSONL).
-    _Format("timestamp", "input_length", "output_length", "ms", _milliseconds),
-    # Azure/AzurePublicDataset, data/AzureLLMInferenceTrace_*.csv.
-    _Format("TIMESTAMP", "ContextTokens", "GeneratedTokens", "date and time", _date),
+    _Format("", "arrival_s", "prompt_tokens", "output_tokens", "s"),
+    # alibaba-edu/qwen-bailian-usagetraces-anon, README: seconds since the trace's start.
+    _Format("Bailian", *_COMMON, "s", ("chat_id", "turn")),
+    # kvcache-ai/Mooncake, FAST25-release/traces: milliseconds, whole.
+    _Format("Mooncake", *_COMMON, "ms", ("hash_ids",), whole=True),
+    _Format("", *_COMMON, None),
+    # Azure/AzurePublicDataset, AzureLLMInferenceDataset2023.md and later.
+    _Format("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", None, dates=True),
+    # HPMLL/BurstGPT, README: seconds since the first day's midnight.
+    _Format("BurstGPT", "Timestamp", "Request tokens", "Response tokens", "s"),
+    # microsoft/vidur, data/processed_traces, and Mutinifni/splitwise-sim, generate_trace.py: simulators whose time is in seconds.
+    _Format("Vidur", "arrived_at", "num_prefill_tokens", "num_decode_tokens", "s"),
+    _Format("Splitwise", "arrival_timestamp", "prompt_size", "token_size", "s"),
+    # ai-dynamo/aiperf, docs/benchmark-modes/baseten-trace-replay.md.
+    _Format("Baseten", "timestamp_start_unix_ms", "input_tokens", "output_tokens", "ms"),
 )
+#: Whose traces are read as they are published.
+PUBLISHERS = tuple(form.publisher for form in _FORMATS if form.publisher)
 
 
 @cache
-def read_trace(path: str) -> tuple[TraceRequest, ...]:
-    """The requests in a CSV, JSONL or Parquet file, in order of arrival.
+def read_trace(path: str, unit: TraceUnit | None = None) -> tuple[TraceRequest, ...]:
+    """The requests in a CSV, JSONL or Parquet file, in order of arrival; columns as one of `_FORMATS` has them.
 
-    Columns: `arrival_s` (s, from any zero), `prompt_tokens`, `output_tokens`; or all three as Mooncake or Azure publish them.
+    Args:
+        unit: of the arrivals, in place of the format's own.
 
     Raises:
-        BenchError: the file is missing or broken, lacks a column, or a row is not a request.
+        BenchError: the file is missing or broken, lacks a column, a row is not a request, or the arrivals' unit is not known.
     """
-    file = Path(path)
-    try:
-        rows = {".parquet": _parquet, ".jsonl": _jsonl}.get(file.suffix, _csv)(file)
-    except FileNotFoundError:
-        raise BenchError(f"{path}: no such trace; paths start at the project's root.") from None
-    except OSError as error:
-        raise BenchError(f"{path}: cannot be read: {error.strerror or error}.") from None
-    except (ValueError, csv.Error, RecursionError) as error:
-        raise BenchError(f"{path}: cannot be read as {file.suffix.lstrip('.') or 'csv'}: {error}.") from None
+    rows = read_rows(path, what="trace")
     if not rows:
         raise BenchError(f"{path}: holds no requests.")
-    form = next((x for x in _FORMATS if {x.arrival, x.prompt, x.output} <= rows[0].keys()), None)
+    columns = rows[0].values.keys()
+    form = next((x for x in _FORMATS if {*x[1:4], *x.with_} <= columns), None)
     if form is None:
-        known = "; or ".join(f"{x.arrival} ({x.unit}), {x.prompt}, {x.output}" for x in _FORMATS)
-        raise BenchError(f"{path}: a trace has the columns {known}. Found: {', '.join(map(str, rows[0]))}.")
-    requests = []
-    for number, row in enumerate(rows, 1):
-        arrival, prompt, output = (row.get(column, "") for column in form[:3])
+        raise BenchError(
+            f"{path}: a trace has the columns {'; or '.join(map(str, _FORMATS))}. Found: {', '.join(map(str, columns))}."
+        )
+    arrivals = _arrivals(path, rows, form, unit)
+    lengths = [[_tokens(path, row, column, form) for column in (form.prompt, form.output)] for row in rows]
+    zero = min(arrivals)
+    requests = [TraceRequest(float(x - zero), *each) for x, each in zip(arrivals, lengths, strict=True)]
+    return tuple(sorted(requests, key=lambda request: request.arrival_s))
+
+
+def _arrivals(path: str, rows: Sequence[Row], form: _Format, unit: TraceUnit | None) -> list[Decimal]:
+    """The moment of each row, in seconds from any zero."""
+    column = form.arrival
+    values = [row.values.get(column) for row in rows]
+    if _number(values[0]) is None and values[0] not in (None, ""):
+        moments = _all(path, rows, column, [_date(value) for value in values], "a date and time, as 2023-11-16 18:15:46.68")
+        if unit is not None:
+            raise BenchError(f"{path}: {column} holds dates, which have no other unit. Remove trace_unit.")
+        return moments
+    numbers = _all(path, rows, column, [_number(value) for value in values], "a number")
+    seconds = _SECONDS[unit or _known_unit(path, form, numbers)]
+    return [number * seconds for number in numbers]
+
+
+def _known_unit(path: str, form: _Format, numbers: Sequence[Decimal]) -> TraceUnit:
+    """The unit that a format defines, if its numbers can be in it."""
+    low = min(numbers)
+    since_1970 = [name for name, seconds in _SECONDS.items() if _EPOCH[0] <= low * seconds < _EPOCH[1]]
+    if form.dates:
+        reason = f"{form.publisher} publishes dates, and these are numbers"
+    elif form.unit is None:
+        reason = f"who publishes {form.arrival}, {form.prompt} and {form.output} gives it in seconds or in milliseconds"
+    elif form.whole and not all(map(_whole, numbers)):
+        reason = f"{form.publisher}'s are whole numbers of milliseconds, and these have fractions"
+    elif since_1970 and form.unit not in since_1970:
+        reason = f"in {form.unit} the first would be long before or after our time; in {since_1970[0]} it is a date of our time"
+    else:
+        return form.unit
+    units = list(dict.fromkeys([form.unit or "ms", *since_1970, "s", "ms"]))[:3]
+    readings = "; ".join(f"`trace_unit: {name}` sends them at {_first(numbers, _SECONDS[name])}" for name in units)
+    raise BenchError(f"{path}: the unit of {form.arrival} is not known: {reason}. Say it in the workload: {readings}.")
+
+
+def _first(numbers: Sequence[Decimal], seconds: Decimal) -> str:
+    """The first arrivals and the last, in s since the first."""
+    zero, *others = sorted(numbers)
+    texts = [f"{float((number - zero) * seconds):.6g}" for number in (zero, *others[:2], *others[2:][-1:])]
+    return f"{', '.join(texts[:3])}{' …' if len(numbers) > 4 else ''}{''.join(f', {text}' for text in texts[3:])} s"
+
+
+def _all(path: str, rows: Sequence[Row], column: str, values: Sequence[Decimal | None], wanted: str) -> list[Decimal]:
+    for row, value in zip(rows, values, strict=True):
+        if value is None:
+            raise _wrong(path, row, column, f"is not {wanted}")
+    return [value for value in values if value is not None]
+
+
+def _tokens(path: str, row: Row, column: str, form: _Format) -> int:
+    count = _number(row.values.get(column))
+    if count is None or not _whole(count) or abs(count) > _LONGEST:
+        raise _wrong(path, row, column, "is not a whole number of tokens")
+    if count < 1:
+        failed = (
+            "; the requests that failed have 0, and BurstGPT_without_fails_*.csv leaves them out"
+            if form.publisher == "BurstGPT"
+            else ""
+        )
+        raise _wrong(path, row, column, f"is less than 1 token{failed}. Remove the row")
+    return int(count)
+
+
+def _wrong(path: str, row: Row, column: str, problem: str) -> BenchError:
+    value = row.values.get(column)
+    what = f"{shown(str(value), 60)} {problem}" if value not in (None, "") else "is empty"
+    return BenchError(f"{path}: {row.place}, {column}: {what}.")
+
+
+def _whole(number: Decimal) -> bool:
+    return number == number.to_integral_value()
+
+
+def _number(value: Any) -> Decimal | None:
+    """A number, exactly as it is written; None for anything else."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return Decimal(value)
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not math.isfinite(value):
+        return None
+    return Decimal(repr(value) if isinstance(value, float) else value)
+
+
+def _date(value: Any) -> Decimal | None:
+    """Seconds since 1970 of a date and time, or of its ISO text; without a time zone it is UTC. None for anything else."""
+    if isinstance(value, str) and not _NUMBER.fullmatch(value):
         try:
-            request = TraceRequest(form.seconds(arrival), int(prompt), int(output))
-            if not math.isfinite(request.arrival_s):
-                raise ValueError
-        except (TypeError, ValueError, OverflowError):
-            raise BenchError(
-                f"{path}: row {number} is invalid: {form.arrival} {arrival!r} ({form.unit}), {form.prompt} {prompt!r}, "
-                f"{form.output} {output!r}."
-            ) from None
-        if request.prompt_tokens < 1 or request.output_tokens < 1:
-            raise BenchError(f"{path}: row {number} has {prompt} prompt and {output} output tokens; both must be 1 or more.")
-        requests.append(request)
-    requests.sort(key=lambda request: request.arrival_s)
-    zero = requests[0].arrival_s
-    return tuple(TraceRequest(x.arrival_s - zero, x.prompt_tokens, x.output_tokens) for x in requests)
-
-
-def _csv(file: Path) -> list[dict[str, Any]]:
-    with file.open(encoding="utf-8-sig", newline="") as stream:  # with or without the mark that spreadsheets write first
-        return list(csv.DictReader(stream))
-
-
-def _jsonl(file: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-    if not all(isinstance(row, dict) for row in rows):
-        raise ValueError("a line is not a JSON object")
-    return rows
-
-
-def _parquet(file: Path) -> list[dict[str, Any]]:
-    import polars as pl  # noqa: PLC0415 - the workflow reads configurations without it
-
-    try:
-        return pl.read_parquet(file).to_dicts()
-    except pl.exceptions.PolarsError as error:
-        raise ValueError(error) from None
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):
+        return None
+    since = (value if value.tzinfo else value.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return Decimal(since // timedelta(microseconds=1)).scaleb(-6)

@@ -10,6 +10,7 @@ from bench.fields import Count, Strict
 from bench.published import ARCHETYPES
 from bench.study.arrivals import GAPS
 from bench.study.lengths import Length
+from bench.study.trace import PUBLISHERS, TraceUnit
 
 __all__ = ["ALIKE", "OPEN", "Ramp", "Step", "Turns", "Workload"]
 
@@ -106,8 +107,12 @@ class Workload(Strict):
     trace: str | None = Field(
         default=None,
         description="`trace`: a CSV, JSONL or Parquet file, its path from the project's root. Columns: `arrival_s` (s), "
-        "`prompt_tokens`, `output_tokens`; or Mooncake's `timestamp` (ms), `input_length`, `output_length`; or Azure's "
-        "`TIMESTAMP` (date and time), `ContextTokens`, `GeneratedTokens`.",
+        "`prompt_tokens`, `output_tokens`; or those of a published trace: " + ", ".join(PUBLISHERS) + ".",
+    )
+    trace_unit: TraceUnit | None = Field(
+        default=None,
+        description="`trace`: the unit of its arrivals (`us` is microseconds), in place of the one that its publisher defines. "
+        "Needed where publishers differ: `timestamp`, `input_length` and `output_length` alone can be either seconds or milliseconds.",
     )
     endpoint: Literal["completions", "chat"] = Field(
         default="completions",
@@ -169,6 +174,7 @@ class Workload(Strict):
             (not opened and self.duration_s is not None, f"duration_s belongs to {', '.join(OPEN)}, not to {self.arrival}"),
             ((self.arrival in _SHAPED) != (self.burstiness is not None), f"arrival {' or '.join(_SHAPED)} and burstiness go together"),
             ((self.arrival == "trace") != (self.trace is not None), "arrival trace and trace, its file, go together"),
+            (self.trace_unit is not None and self.arrival != "trace", "trace_unit belongs to arrival trace"),
             (self.arrival == "trace" and bool(self.prompt_tokens or self.output_tokens),
              "a trace has its own lengths; remove prompt_tokens and output_tokens"),
             (self.arrival != "trace" and not (self.prompt_tokens and self.output_tokens),

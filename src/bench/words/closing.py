@@ -14,7 +14,10 @@ from bench.shipped import BENCH
 from bench.words.answer import AGAIN
 from bench.words.trust import alike
 
-__all__ = ["closing_lines", "closing_lines_again"]
+__all__ = ["MADE", "closing_lines", "closing_lines_again"]
+
+#: What a workflow that made the report says at its end.
+MADE = "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
 
 _REASONS = 5  # named at most
 _REMEDY = f"Most often something else ran on this machine. {AGAIN}"

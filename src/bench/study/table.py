@@ -1,0 +1,120 @@
+"""The rows of a file of records: CSV, JSONL or Parquet, by what it holds, whatever its name ends in."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.errors import BenchError
+
+__all__ = ["Row", "read_rows"]
+
+_DELIMITERS = ",;\t|"
+# What stands in place of a file's text, by its first bytes, and what to do.
+_NOT_A_TABLE = (
+    (b"version https://git-lfs", "is a Git LFS pointer, not the file itself. Fetch it: git lfs pull"),
+    (b"/annex/objects/", "is a git-annex pointer, not the file itself. Fetch it: git annex get"),
+    (b"<", "is a web page (HTML or XML), not a table. Download the file itself: a repository's site has a `raw` address"),
+    (b"\x1f\x8b", "is compressed with gzip. Unpack it: gunzip"),
+    (b"PK\x03\x04", "is a ZIP archive or a spreadsheet. Unpack it, or export it as CSV"),
+    (b"(\xb5/\xfd", "is compressed with Zstandard. Unpack it: unzstd"),
+    (b"BZh", "is compressed with bzip2. Unpack it: bunzip2"),
+    (b"\xfd7zXZ", "is compressed with xz. Unpack it: unxz"),
+    (b"ARROW1", "is an Arrow file. Write it as Parquet"),
+    (b"SQLite format 3", "is an SQLite database. Export the table as CSV"),
+    (b"[", "is one JSON array. Write one object a line: jq -c '.[]'"),
+    (b"\xff\xfe", "is UTF-16 text. Save it as UTF-8"),
+    (b"\xfe\xff", "is UTF-16 text. Save it as UTF-8"),
+)
+
+
+class Row(NamedTuple):
+    """A record: where it stands, as `line 3` or `row 3`, and its values by column."""
+
+    place: str
+    values: Mapping[str, Any]
+
+
+def read_rows(path: str, *, what: str) -> list[Row]:
+    """The rows of a table; a CSV may be delimited by commas, semicolons, tabs or bars.
+
+    Args:
+        what: names the file in messages, as `trace`.
+
+    Raises:
+        BenchError: it is missing, cannot be read, or is no table; the message says what it is instead.
+    """
+    file = Path(path)
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        raise BenchError(f"{path}: no such {what}; paths start at the project's root.") from None
+    except (OSError, ValueError) as error:  # a path with a NUL byte is the latter
+        raise BenchError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    bare = content.removeprefix(b"\xef\xbb\xbf")  # the mark that spreadsheets write first
+    first = bare.lstrip()[:32]
+    if reason := next((reason for start, reason in _NOT_A_TABLE if first.startswith(start)), None):
+        raise BenchError(f"{path} {reason}.")
+    if first.startswith(b"PAR1") or file.suffix == ".parquet":
+        return _parquet(path)
+    try:
+        text = bare.decode()
+    except UnicodeDecodeError as error:
+        line = bare.count(b"\n", 0, error.start) + 1
+        raise BenchError(f"{path}: cannot be read: line {line} is not UTF-8 text. Save the file as UTF-8.") from None
+    return _jsonl(path, text) if first.startswith(b"{") or file.suffix == ".jsonl" else _csv(path, text)
+
+
+def _csv(path: str, text: str) -> list[Row]:
+    head = text.lstrip("\r\n").partition("\n")[0]
+    delimiter = max(_DELIMITERS, key=head.count)  # the first of those that are alike
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True)
+    names: list[str] | None = None
+    rows = []
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if names is None:
+                names = [cell.strip() for cell in cells]
+                if twice := next((name for name in names if name and names.count(name) > 1), None):
+                    raise BenchError(f"{path}: two columns are called {twice}. Remove one.")
+            elif len(cells) != len(names):
+                raise BenchError(
+                    f"{path}: line {reader.line_num} has {len(cells)} cells, and the first line names {len(names)}."
+                )
+            else:
+                rows.append(Row(f"line {reader.line_num}", dict(zip(names, map(str.strip, cells), strict=True))))
+    except csv.Error as error:
+        raise BenchError(f"{path}: cannot be read as CSV: line {reader.line_num}: {error}.") from None
+    return rows
+
+
+def _jsonl(path: str, text: str) -> list[Row]:
+    rows = []
+    # JSON allows every other character that `splitlines` takes for a line's end inside its strings.
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise BenchError(f"{path}: cannot be read as JSONL: line {number}: {error}.") from None
+        if not isinstance(row, dict):
+            raise BenchError(f"{path}: cannot be read as JSONL: line {number} is not a JSON object.")
+        rows.append(Row(f"line {number}", row))
+    return rows
+
+
+def _parquet(path: str) -> list[Row]:
+    import polars as pl  # noqa: PLC0415 - the workflow reads configurations without it
+
+    try:
+        table = pl.read_parquet(path).to_dicts()
+    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
+        raise BenchError(f"{path}: cannot be read as Parquet: {error}.") from None
+    return [Row(f"row {number}", row) for number, row in enumerate(table, 1)]
