@@ -32,7 +32,6 @@ class FakeServer:
         exposition: makes the answer of /metrics, which is `metrics` otherwise; metrics_delay_s: time that it takes.
         token_offset, prompt_offset: added to the number of tokens that it says it made, and that it says it was given.
         chat_template, tokens_a_letter: how it counts a chat: tokens of its template, and of a letter after a space.
-        counts_text_alone: its /tokenize takes text, as llama.cpp's, not a chat.
         pages: what it answers elsewhere, JSON by path; `{}` where nothing stands, and an empty list of models.
         tls: what it talks TLS with; None: it talks plainly. port: where it listens; 0: where there is room.
         prefix: the path below which it answers; elsewhere is nothing.
@@ -52,7 +51,6 @@ class FakeServer:
     prompt_offset: int = 0
     chat_template: int = 0
     tokens_a_letter: int = 1
-    counts_text_alone: bool = False
     port: int = 0
     arrivals: list[float] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -102,16 +100,6 @@ async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyn
             elif path in ("/v1/completions", "/v1/chat/completions"):
                 async with server.slots or nullcontext():
                     await _complete(server, body, arrival, writer)
-            elif path == "/tokenize":
-                count = _prompt_tokens(server, {"messages": [body]} if "content" in body else body)
-                told = (
-                    {"count": count} if not server.counts_text_alone else {"tokens": [5] * count if "content" in body else []}
-                )
-                text = json.dumps(told).encode()
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
-            elif path == "/apply-template":
-                text = json.dumps({"prompt": body["messages"][0]["content"]}).encode()
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
             else:
                 if path == "/metrics" and server.metrics_delay_s:
                     await asyncio.sleep(server.metrics_delay_s)

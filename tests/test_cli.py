@@ -204,7 +204,8 @@ def test_workload_against_a_server_without_metrics(tmp_path):
 
 
 def test_a_workload_of_which_nothing_came_is_kept_and_fails(tmp_path):
-    with fake_server(behaviour="http_error") as server:
+    with fake_server() as server:
+        server.refuse = lambda n: (404, {}) if n % 5 else None  # the first request finds out what is accepted
         common = (
             "--prompt-length",
             8,
@@ -320,7 +321,7 @@ def test_options_of_an_open_loop_become_its_workload(monkeypatch):
     [
         (("workload", "--num-requests", 0, "--prompt-length", 1, "--model", "m", "--base-url", "http://x", "--output-dir", "d"), "--num-requests is 0"),
         (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "x:8000", "--output-dir", "d"), "'x:8000' is no address; write http://"),
-        (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", "d"), "does not accept"),
+        (("workload", "--num-requests", 1, "--prompt-length", 1, "--model", "m", "--base-url", "http://127.0.0.1:9", "--output-dir", "d"), "does not answer a request"),
         (("runs", "--configfile", "none.yaml"), "none.yaml: no such file"),
         (("parse", "none"), "run.json: no such file"),
         (("figures", "none", "--output-dir", "d"), "no summary.json"),

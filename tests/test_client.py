@@ -30,6 +30,7 @@ from bench.load.assignment import Assignment
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.connection import Address, Connection
 from bench.load.exchange import Exchange
+from bench.load.introduction import introduce
 from bench.load.loop import Loop
 from bench.load.payload import Payloads
 from bench.load.prompts import prompt_ids
@@ -319,11 +320,12 @@ def test_a_request_is_what_the_sdk_would_send(content):
     assert head.split(b"\r\n") == [b"POST " + caught[0].url.raw_path + b" HTTP/1.1", *lines]
 
 
-@pytest.mark.parametrize("text_alone", [False, True])
 @pytest.mark.parametrize(("template", "each"), [(0, 1), (7, 1), (11, 2)])
-def test_a_chat_is_as_long_as_the_server_counts(template, each, text_alone):
-    with fake_server(chat_template=template, tokens_a_letter=each, counts_text_alone=text_alone) as server:
-        _, records = send(server, 2, endpoint="chat", prompt_tokens=33)
+def test_a_chat_is_as_long_as_the_server_counts(template, each):
+    with fake_server(chat_template=template, tokens_a_letter=each) as server:
+        target = introduce(Target(server.base_url, "m"), "chat")
+        server.bodies.clear()
+        records = run_load(target, Load(workload(endpoint="chat", prompt_tokens=33), 2, "s")).records
     assert {(r.outcome, r.prompt_asked, r.prompt_tokens) for r in records} == {("ok", 33, 33)}
     texts = [body["messages"][0]["content"] for body in server.bodies]
     assert texts[0] != texts[1]

@@ -462,8 +462,8 @@ def test_an_open_loop_goes_on_while_one_waits_and_a_silent_second_try_times_out(
 
 
 def test_a_run_whose_requests_waited_is_marked_and_says_so(content, capsys):
-    def refuse(n):  # of what follows the seven requests of the warm-up
-        return (429, {"Retry-After": "1"}) if n == 7 else None
+    def refuse(n):  # of what follows the introduction and the seven requests of the warm-up
+        return (429, {"Retry-After": "1"}) if n == 8 else None
 
     study(content, "http://h")
     plain = Plan.of(load_config(content, source="t")).runs[0]
@@ -490,7 +490,7 @@ def test_a_run_whose_requests_waited_is_marked_and_says_so(content, capsys):
 def test_a_warm_up_that_meets_a_rate_limit_says_how_to_go_on(content):
     with (
         fake_server(pages=PAGES, refuse=lambda _: (429, {"Retry-After": "1"})) as server,
-        pytest.raises(BenchError, match=r"http_error 429\. Raise the endpoint's rate limit, or let workloads\.short wait"),
+        pytest.raises(BenchError, match=r"answers 429 to a first request, 3 times: .*Raise the server's rate limit"),
     ):
         session(study(content, server.base_url))
 

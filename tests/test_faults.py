@@ -366,7 +366,7 @@ def test_a_folder_that_cannot_be_written(content, disk, capfd):
         disk.change("ro")
         told = refused(study.session, capfd)
         assert "Read-only file system. Give this user access and run again" in told
-        assert server.bodies == []
+        assert len(server.bodies) == 1  # what the server accepts; nothing of the run
         disk.change("rw")
         assert study.healed({})
 

@@ -170,7 +170,7 @@ REFUSED = [
     (("compare", "a", "b"), r"a: no such file or folder.* Give a folder with results.*"),
     (("parse", "x"), r"x/run\.json: no such file.*"),
     (("figures", "x", "--output-dir", "y"), r"x: no summary\.json.*"),
-    (("workload", *_SENT), r".*does not accept.*"),
+    (("workload", *_SENT), r".*does not answer a request.*"),
 ]
 
 

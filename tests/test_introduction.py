@@ -124,7 +124,7 @@ def test_what_is_omitted_by_hand_is_not_sent():
         ((404, {"error": {"message": "The model `m` does not exist."}}),
          "does not answer a first request of 8 tokens (404): The model `m` does not exist; nor does it answer without"),
         ((502, "<html>\n<title>502 Bad Gateway</title></html>"),
-         "answers 502 to a first request: <html> <title>502 Bad Gateway</title></html>. Nothing is measured; try again later."),
+         "answers 502 to a first request, 3 times: <html> <title>502 Bad Gateway</title></html>. Try again later."),
         ((200, "<html>Sign in</html>"), "neither an event stream nor an answer: '<html>Sign in</html>'"),
     ],
 )  # fmt: skip

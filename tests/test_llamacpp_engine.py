@@ -11,12 +11,13 @@ from bench.engine import Server, ServerDied, resolve_launch, server_info
 from bench.engines import managed
 from bench.http import get
 from bench.load.client import Load, run_load
+from bench.load.introduction import introduce
 from bench.load.target import Target
 from bench.measure.metrics import metric_names
 from bench.models import Architecture, config_of
 from bench.models.gguf import gguf_of
 from bench.records.engine import read_engine
-from bench.study import Plan, Workload, load_config
+from bench.study import Plan, Workload, load_config, load_workload
 from bench.telemetry import find_catalogue
 from tests.conftest import ARCHITECTURE, CONTENT, ROOT
 from tests.project import built
@@ -75,8 +76,15 @@ def test_a_closed_loop_survives_connections_that_it_closes(server):
 
 
 def test_chats_are_as_long_as_asked(server):
-    records = send(server, 2, endpoint="chat", prompt_tokens=50, output_tokens=4)
-    assert {(r.outcome, r.prompt_tokens, r.completion_tokens) for r in records} == {("ok", 50, 4)}
+    """Its prefix cache serves the template of the second and later ones, and no more."""
+    target = introduce(Target(server.base_url, "tiny"), "chat")
+    content = {"arrival": "burst", "endpoint": "chat", "prompt_tokens": 150, "output_tokens": 4}
+    records = run_load(target, Load(load_workload(content, source="t"), 2, "chats", vocabulary=500)).records
+    assert {(r.outcome, r.prompt_tokens, r.completion_tokens) for r in records} == {("ok", 150, 4)}
+    template = target.form("chat").template_tokens
+    assert 0 < template < 150
+    assert all((r.cached_tokens or 0) <= template for r in records)
+    assert target.form("chat").sdk_differs is None
 
 
 def test_equal_prompts_are_computed_again(server):

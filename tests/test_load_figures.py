@@ -172,7 +172,7 @@ def test_percentiles_and_low_ends_by_hand():
         "ttft_s": [float(i) for i in range(1, 11)], "e2e_s": [None] * 9 + [7.0], "tpot_s": [2.0] * 10, "prompt_asked": [10] * 10,
         "token_times_s": [[0.0, float(i), 2.0 * i] for i in range(1, 11)],
     }, schema_overrides={"e2e_s": pl.Float64})  # fmt: skip
-    told = run_module._latencies(rows)
+    told = run_module._latencies(rows, one_each=True)
     assert [told[f"ttft_{name}_s"] for name in ("mean", "p50", "p90", "p95", "p99")] == [5.5, 5, 9, 10, 10]
     assert (told["e2e_n"], told["e2e_p50_s"], told["itl_n"], told["itl_mean_s"]) == (1, 7, 20, 5.5)
     assert (told["itl_p10_s"], told["ttft_per_token_p10_s"]) == (1, 0.1)

@@ -15,8 +15,8 @@ from bench.errors import BenchError
 from bench.load import client
 from bench.load.client import Load, PreparedLoad, run_load
 from bench.load.exchange import Exchange
-from bench.load.payload import Payloads
-from bench.load.schedule import PlannedRequest, schedule
+from bench.load.introduction import introduce
+from bench.load.schedule import schedule
 from bench.load.target import Target
 from bench.measure import recording
 from bench.measure.metrics import metric_names, metric_values
@@ -136,7 +136,8 @@ def test_chats_share_as_many_tokens_as_asked(template, each):
     """Half of 100 tokens: the template's and as many letters as make 50 with them."""
     with fake_server(chat_template=template, tokens_a_letter=each) as server:
         sent = Load(workload(endpoint="chat", prompt_tokens=100, cache="shared", shared_prefix=0.5), 4, "s")
-        prepared = PreparedLoad(Target(server.base_url, "m"), sent)
+        prepared = PreparedLoad(introduce(Target(server.base_url, "m"), "chat"), sent)
+        server.bodies.clear()
         assert prepared.prime().prompt_tokens == 50
         with prepared.waiting() as send:
             send()
@@ -147,11 +148,10 @@ def test_chats_share_as_many_tokens_as_asked(template, each):
     assert len({text[: len(primer) + 12] for text in texts}) == 4  # and no more than that
 
 
-def test_a_server_that_counts_the_same_for_every_text_does_not_count(monkeypatch):
-    monkeypatch.setattr("bench.load.payload.post", lambda *_: SimpleNamespace(ok=True, json=lambda: {"count": 12}))
-    payloads = Payloads(Target("http://h", "m"), workload(endpoint="chat"), seed="s", vocabulary=100)
-    body = json.loads(payloads.of(PlannedRequest(0, 0, 9, 1)).split(b"\r\n\r\n")[1])
-    assert body["messages"][0]["content"].count(" ") == 9
+def test_a_server_that_counts_the_same_for_every_text_does_not_count():
+    with fake_server(tokens_a_letter=0, chat_template=12) as server:
+        form = introduce(Target(server.base_url, "m"), "chat").form("chat")
+    assert (form.counted, form.letter_tokens, form.template_tokens) == (False, 1, 0)
 
 
 def test_the_server_is_asked_once_how_long_a_chat_is(monkeypatch, tmp_path):
@@ -183,7 +183,8 @@ def test_a_server_that_refuses_every_request_of_warm_up_is_named():
     with (
         fake_server(behaviour="http_error") as server,
         pytest.raises(
-            BenchError, match=r"none of the first 3 requests of warm-up: http_error 404, no such model\. Check the model"
+            BenchError,
+            match=r"none of the first 3 requests of warm-up: http_error 404, no such model\. A request of a few tokens",
         ),
     ):
         warmed(server)

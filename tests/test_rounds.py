@@ -347,10 +347,10 @@ def test_a_reference_that_fails_is_none_and_ends_nothing(here, content):
     with fake_server(metrics=EXPOSITION) as server:
         against(server, content)
         content["study"]["ladders"][0] |= {"concurrency": [1, 2, 4], "repeats": 3}
-        server.behaviour = "http_error"
+        server.refuse = lambda n: (404, {}) if n else None  # the first request finds out what is accepted
         content["measurement"] = {"warmup_requests": 0}
         plan = plan_of(content)
-        said = session_that_changes(server, {": run 6 of": {"behaviour": "ok"}}, plan, here)
+        said = session_that_changes(server, {": run 6 of": {"refuse": None}}, plan, here)
     # After two in a row one a round: each may take a minute to fail. A server that answers again is asked before each run again.
     assert [record["reference"] is None for record in records(plan)] == [True] * 6 + [False] * 3
     lines = [line for line in said if "no reference load" in line]

@@ -28,7 +28,7 @@ from tests.planted import reasons
 # A quiet machine is no condition of these tests: what they do not make happen must not be named.
 CALM = Thresholds(
     **dict.fromkeys(
-        ("loop_lag_p99_s", "loop_lag_max_s", "send_spread_s", "schedule_delay_p99_s", "scrape_gap_s", "client_cpu_share"), 30.0
+        ("loop_lag_p99_s", "loop_lag_max_s", "send_spread_s", "schedule_delay_p99_s", "scrape_gap_s", "client_cpu_share", "other_share"), 30.0
     ),
     scrape_share=0.0, in_flight_error=9.0,
 )  # fmt: skip
@@ -163,9 +163,13 @@ def test_cache_hits_that_stay_away(tmp_path):
 
 def test_token_counts_other_than_asked_for(tmp_path):
     with serving(token_offset=1) as server:
-        assert found_in(server, tmp_path) == ["4 requests had another output length than asked for"]
+        assert found_in(server, tmp_path) == [
+            "4 requests had another output length than asked for (41 tokens in the mean, not 40)"
+        ]
     with serving(prompt_offset=-2) as server:
-        assert found_in(server, tmp_path / "2") == ["4 requests had another prompt length than asked for"]
+        assert found_in(server, tmp_path / "2") == [
+            "4 requests had another prompt length than asked for (14 tokens in the mean, not 16)"
+        ]
 
 
 def test_a_metric_that_is_missing(tmp_path):
@@ -193,13 +197,28 @@ def test_scrapes_that_stay_away(tmp_path):
 
 @pytest.mark.parametrize(
     ("behaviour", "kind"),
-    [("busy", "http_503"), ("stream_error", "stream_error"), ("truncated", "truncated"), ("disconnect", "disconnect")],
+    [("busy", "http_503"), ("disconnect", "disconnect")],
 )
 def test_requests_that_fail_are_the_server_s_answer_and_no_fault(tmp_path, behaviour, kind):
     with serving(behaviour=behaviour) as server:
         found = judged(server, tmp_path)
     assert (failures(found), found.failed_share) == (f"4 of 4 requests failed (4 {kind})", 1.0)
     assert (reasons(found), found.valid, found.counts_valid) == ([], True, True)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [
+        ("stream_error", "'out of memory'"),
+        ("truncated", "'the stream ended after 2 chunks with tokens, without [DONE], a finish_reason or a usage'"),
+    ],
+)
+def test_where_no_answer_is_whole_nothing_was_measured(tmp_path, behaviour, said):
+    with serving(behaviour=behaviour) as server:
+        found = judged(server, tmp_path)
+    assert failures(found) == f"4 of 4 requests failed (4 {behaviour}): {said}"
+    assert reasons(found) == [f"no request was answered, for a reason other than the load (4 {behaviour})"]
+    assert (found.valid, found.counts_valid) == (False, False)
 
 
 def test_requests_that_are_refused_for_what_they_are(tmp_path):

@@ -52,7 +52,7 @@ _FULL = 0.95  # of the KV cache in use: then hardly a block is left that holds o
 _BY_CHANCE = 0.05
 _OVERLOAD = {"http_408", "http_425", "http_429"}  # the client errors by which servers and proxies shed load
 # Failures by which a server that is overloaded, or what stands before it, may answer every request.
-_OF_LOAD = {*_OVERLOAD, "http_503", "http_504", "timeout", "disconnect"}
+_OF_LOAD = {*_OVERLOAD, "http_503", "http_504", "timeout", "disconnect", "unreachable"}
 
 
 @dataclass(frozen=True)
@@ -62,20 +62,20 @@ class Reason:
     Attributes:
         part: what it speaks against. check: which one it is.
         value: what was found (s, requests, tokens, or a share). limit: what it is held against, a threshold or what was expected.
-        counted: mean length by the server's count (tokens).
         share: of the requests in flight that the server lacked. names: metrics that are missing, or counters that fell.
         outcomes: requests that were refused, by their outcome. drift: of a machine that was slower in one round than in the others.
+        counted: mean length by the server's count (tokens).
     """
 
     part: Part
     check: Check
     value: float | None = None
     limit: float | None = None
-    counted: float | None = None
     share: float | None = None
     names: tuple[str, ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict)
     drift: Drift | None = None
+    counted: float | None = None
 
 
 @dataclass(frozen=True)

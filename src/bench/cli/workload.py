@@ -134,7 +134,6 @@ def run(options: SimpleNamespace) -> None:
         processes=options.processes,
     )
     planned = schedule(workload, level, seed)
-    target = introduced(target, options, stream=workload.stream)
     seconds = _at_least(planned)
     found = find_metrics(target.base_url, options.metrics, target.headers) if interval else None
     if found and not worth_reading(found, named="--metrics" if options.metrics else None, say=partial(print, file=sys.stderr)):
@@ -157,6 +156,7 @@ def run(options: SimpleNamespace) -> None:
     output.mkdir(parents=True, exist_ok=True)
     # Aside at first, so that a run that fails leaves what was there before it.
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=output) as aside:
+        target = introduced(target, options, stream=workload.stream)
         with progress(f"{len(planned)} requests", seconds or None):
             recording = record_run(
                 target,

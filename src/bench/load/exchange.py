@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 __all__ = ["Exchange", "cut_off", "oversized"]
@@ -52,12 +53,17 @@ class Exchange:
     waited_s: float = 0.0
 
 
-def oversized(exchange: Exchange) -> bool:
-    """Whether an answer is far longer than what was asked for. Bytes are counted only of one that came in unusually many reads."""
-    if len(exchange.reads) <= _READS + _READS_A_TOKEN * (exchange.output_asked or 0):
+def oversized(exchange: Exchange, reads: Sequence[bytes] | None = None) -> bool:
+    """Whether an answer is far longer than what was asked for. Bytes are counted only of one that came in unusually many reads.
+
+    Args:
+        reads: of the answer; None: those of the exchange.
+    """
+    reads = exchange.reads if reads is None else reads
+    if len(reads) <= _READS + _READS_A_TOKEN * (exchange.output_asked or 0):
         return False
     # Reads of a byte each take a hundred times their size.
-    return len(exchange.reads) > _most_bytes(exchange) // 256 or sum(map(len, exchange.reads)) > _most_bytes(exchange)
+    return len(reads) > _most_bytes(exchange) // 256 or sum(map(len, reads)) > _most_bytes(exchange)
 
 
 def cut_off(exchange: Exchange) -> None:

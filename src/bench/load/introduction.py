@@ -38,7 +38,8 @@ _NAMED: dict[Omissible, str] = {
 }
 _PROMPT, _OUTPUT, _FEW, _MANY = 8, 4, 8, 72  # tokens; letters
 _UNAUTHORIZED = (401, 403)
-_BUSY = (429, 502, 503, 504)
+_LIMITED = 429
+_BUSY = (_LIMITED, 502, 503, 504)
 _TRIES, _BETWEEN_S = 3, 1.0  # of a busy server
 _SILENT_S = 60.0  # a first request may load what a server needs; none of those here asks for more than a few tokens
 
@@ -169,7 +170,8 @@ def _refusal(known: _Introduction, record: RequestRecord) -> str | None:
             f"{base} answers {record.status}: {said}. The load is sent nowhere else: give the address at which it answers itself."
         )
     if record.status in _BUSY:
-        raise BenchError(f"{base} answers {record.status} to a first request: {said}. Nothing is measured; try again later.")
+        advice = "Raise the server's rate limit, or try" if record.status == _LIMITED else "Try"
+        raise BenchError(f"{base} answers {record.status} to a first request, {_TRIES} times: {said}. {advice} again later.")
     return said
 
 

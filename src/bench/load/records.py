@@ -61,7 +61,7 @@ def _outcome(exchange: Exchange, response: Response, answer: Answer) -> tuple[Ou
     """What became of a request, and why where it failed."""
     lost = exchange.error if exchange.failure else None
     if exchange.failure == "timeout":
-        return "timeout", answer.error or lost
+        return "timeout", lost or answer.error
     if response.status is None:
         return "disconnect", lost
     # What a server sent before it hung up explains more than that it did.
@@ -70,7 +70,7 @@ def _outcome(exchange: Exchange, response: Response, answer: Answer) -> tuple[Ou
     if answer.failed:
         return "stream_error", answer.error
     if exchange.failure and not answer.done:
-        return "disconnect", answer.error or lost
+        return "disconnect", lost or answer.error
     if answer.ended and (response.complete or answer.done):
         return "ok", None
     return "truncated", answer.error or _why_truncated(response, answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
 from bench.load.events import DONE
-from bench.load.exchange import Exchange
+from bench.load.exchange import Exchange, oversized
 from bench.load.target import Target
 from bench.records.form import RequestForm
 
@@ -129,6 +130,10 @@ def sdk_reading(
     from bench.http import tls_context  # noqa: PLC0415
 
     recorded = _Recorded()
+    until = time.monotonic() + timeout_s
+
+    class Endless(Exception):
+        """The answer is far longer than what was asked for, or does not end."""
 
     class Tap(httpx2.SyncByteStream):
         def __init__(self, stream: Any) -> None:
@@ -137,13 +142,15 @@ def sdk_reading(
         def __iter__(self) -> Iterator[bytes]:
             for piece in self._pieces:
                 recorded.pieces.append((time.monotonic(), piece))
+                if oversized(exchange, [piece for _, piece in recorded.pieces]) or recorded.pieces[-1][0] > until:
+                    raise Endless
                 yield piece
 
         def close(self) -> None:
             # Where the SDK gives up, our reader goes on.
             if not any(DONE in piece for _, piece in recorded.pieces[-3:]):
                 with suppress(Exception):
-                    list(self)
+                    deque(self, maxlen=0)
             self._stream.close()
 
     class Recording(httpx2.HTTPTransport):
@@ -178,6 +185,9 @@ def sdk_reading(
         with suppress(Exception):  # its body may be no text
             error.response.read()
         reading.error, ended = f"HTTP {error.status_code}", True
+    except Endless:
+        exchange.failure = "disconnect"
+        exchange.error = reading.error = "the answer is far longer than what was asked for, or does not end"
     except openai.APITimeoutError:
         exchange.failure = "timeout"
         reading.error = f"no answer within {timeout_s:g} s"

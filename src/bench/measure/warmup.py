@@ -82,4 +82,6 @@ def _advice(record: RequestRecord, run: RunSpec) -> str:
     if record.outcome == "timeout":
         return "Raise measurement.request_timeout_s, or shorten the lengths."
     # A shorter request was answered before this one.
-    return f"A request of a few tokens was answered before: check the lengths of {run.workload_name}, and the model's vocabulary."
+    return (
+        f"A request of a few tokens was answered before: check the lengths of {run.workload_name}, and the model's vocabulary."
+    )
