@@ -228,15 +228,19 @@ def test_processes_that_get_lost_end_with_their_server(tmp_path, killed, found):
     assert port_free(running.base_url)
 
 
-@pytest.mark.parametrize("killed", ["outer", "inner"])
+@pytest.mark.parametrize("killed", ["outer", "inner", "both"])
 def test_a_container_is_removed_also_if_a_guard_is_killed(tmp_path, killed):
     mark = tmp_path / "removed"
     running, _ = losing(tmp_path)
     running._afterwards = ["touch", str(mark)]
     with running:
-        os.kill(guards_of(running)[killed][0], signal.SIGKILL)
+        daemon = lost_ones(tmp_path)["daemon"]
+        for pid in guards_of(running)[killed]:
+            os.kill(pid, signal.SIGKILL)
         assert eventually(lambda: not running.running())
     assert mark.exists()
+    if killed == "both":
+        os.kill(daemon, signal.SIGKILL)
 
 
 def test_what_outlived_its_guards_ends_before_the_next_server_starts(tmp_path):

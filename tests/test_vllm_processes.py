@@ -11,6 +11,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.project import LENIENT, Project
+from tests.test_environment import K8S, exports
 
 pytestmark = pytest.mark.engine
 
@@ -34,8 +35,12 @@ CONFIG = {
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
+    """In a pod of a namespace that has a Service called `vllm`: vLLM would end at VLLM_PORT=tcp://…"""
     project = Project(tmp_path_factory.mktemp("killed").resolve(), CONFIG)
-    yield project
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in exports(K8S).items():
+            patch.setenv(variable, value)
+        yield project
     for process in project.processes():
         process.kill()
 

@@ -226,6 +226,8 @@ class Server:
         self._guard, self._followers = None, {}
         if any(each.returncode < 0 for each in guards):  # killed: it may not have ended all that it held
             end_left(self._log, [each.pid for each in guards])
+            if self._afterwards:  # a container that is gone is removed once more, in vain
+                subprocess.run(self._afterwards, stdin=subprocess.DEVNULL, capture_output=True)
         self._hide_secrets()
 
     def _hide_secrets(self) -> None:

@@ -244,7 +244,8 @@ class _Process:
         self._target, self._assignment = target, assignment
 
     def __enter__(self) -> _Process:
-        self._process = subprocess.Popen(PROCESS, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # A group of its own: Ctrl-C is for the session, whose end it hears of by its pipe.
+        self._process = subprocess.Popen(PROCESS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
         assert self._process.stdin
         assert self._process.stdout
         self._to, self._from = self._process.stdin, self._process.stdout
