@@ -180,7 +180,12 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> Runn
         raise BenchError(f"--metrics {options.metrics}: {missing}.")
     if not known:
         print(f"without telemetry: {missing}", file=sys.stderr)
-    recording = {"scrape_interval_s": _SCRAPE_INTERVAL_S, "metrics": metrics, "metrics_headers": allowed}
+    recording = {
+        "scrape_interval_s": _SCRAPE_INTERVAL_S,
+        "metrics": metrics,
+        "metrics_headers": allowed,
+        "say": lambda text: print(text, file=sys.stderr),
+    }
     return RunningServer(
         target=target,
         workload=content,

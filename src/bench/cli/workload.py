@@ -162,6 +162,7 @@ def run(options: SimpleNamespace) -> None:
                 metrics=options.metrics,
                 metrics_headers=allowed,
                 endpoints=options.scrape_also,
+                say=lambda text: print(text, file=sys.stderr),
             )
         _put_in_place(Path(aside), output)
     outcomes: Counter[str] = Counter(record.outcome for record in recording.requests)
