@@ -21,6 +21,7 @@ from bench.records.columns import METRICS
 from bench.study import Deployment, Paths
 from bench.study.arrivals import GAPS
 from bench.study.last import last_study, remember_study
+from bench.study.trace import TraceUnit
 from tests.conftest import CONTENT, ROOT
 
 COMMANDS = typer.main.get_command(app).commands
@@ -90,6 +91,7 @@ def test_defaults_are_those_of_the_models():
     assert fields["max_num_seqs"].default == defaults.MAX_NUM_SEQS
     assert set(get_args(defaults.Archetype)) == set(ARCHETYPES)
     assert get_args(defaults.Arrival) == tuple(GAPS)
+    assert get_args(defaults.TraceUnit) == get_args(TraceUnit)
     assert get_args(defaults.WeightDtype) == tuple(WEIGHTS)
     assert get_args(defaults.KvDtype) == tuple(DTYPE_BYTES)
 

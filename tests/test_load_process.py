@@ -235,6 +235,20 @@ def test_an_odd_exposition_costs_no_finished_run(monkeypatch, tmp_path, text, wa
     assert result["scrape_endpoint"] == f"{server.base_url}/metrics"
 
 
+def test_a_server_that_does_not_come_to_rest_is_waited_for_with_a_word(monkeypatch, tmp_path):
+    """A router's gauge may stand still, and other users' requests count as well."""
+    monkeypatch.setattr(recording, "_DRAIN_LIMIT_S", 1.0)
+    monkeypatch.setattr(recording, "_DRAIN_SAID_S", 0.3)
+    said = []
+    with fake_server(metrics=f"{RUNNING} 1\n{WAITING} 2\n") as server:
+        record_run(
+            Target(server.base_url, "m"), load(), tmp_path, header=records.header(), scrape_interval_s=0.1, say=said.append
+        )
+    assert len(said) == 1
+    assert f"{server.base_url}/metrics still reports requests as running or waiting (3)" in said[0]
+    assert "Waiting for 0, at most 1 s" in said[0]
+
+
 def test_without_scrapes_no_endpoint_is_recorded(tmp_path):
     with fake_server() as server:
         record_run(Target(server.base_url, "m"), load(), tmp_path, header=records.header(), scrape_interval_s=None)

@@ -14,6 +14,7 @@ __all__ = [
     "Archetype",
     "Arrival",
     "KvDtype",
+    "TraceUnit",
     "WeightDtype",
 ]
 
@@ -24,5 +25,6 @@ MAX_NUM_SEQS = 256
 # In the order of `bench.study`: equal Literals are one object, so that another order here would also be the configuration's.
 Archetype = Literal["chat", "rag", "code", "completion", "agentic"]
 Arrival = Literal["constant", "poisson", "gamma"]
+TraceUnit = Literal["s", "ms", "us", "ns"]
 WeightDtype = Literal["bfloat16", "float16", "float32", "fp8", "int8", "int4"]
 KvDtype = Literal["float32", "bfloat16", "float16", "fp8"]

@@ -168,7 +168,12 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> Runn
     target = introduced(target, options)
     found = find_metrics(target.base_url, options.metrics, headers)
     read = worth_reading(found, named="--metrics" if options.metrics else None, say=partial(print, file=sys.stderr))
-    recording = {"scrape_interval_s": _SCRAPE_INTERVAL_S, "metrics": found.address, "metrics_headers": found.headers}
+    recording = {
+        "scrape_interval_s": _SCRAPE_INTERVAL_S,
+        "metrics": found.address,
+        "metrics_headers": found.headers,
+        "say": partial(print, file=sys.stderr),
+    }
     return RunningServer(
         target=target,
         workload=content,

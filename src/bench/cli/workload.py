@@ -63,7 +63,8 @@ def _workload(options: SimpleNamespace) -> tuple[dict[str, Any], float]:
         if value is not None:
             content[key] = value
     if options.trace:
-        return content | {"arrival": "trace", "trace": options.trace}, options.time_scale or 1.0
+        content |= {"arrival": "trace", "trace": options.trace, "trace_unit": options.trace_unit}
+        return content, options.time_scale or 1.0
     if options.request_rate is not None:
         content["arrival"] = options.arrival or ("poisson" if options.burstiness is None else "gamma")
         content |= {"burstiness": options.burstiness, "num_requests": options.num_requests, "duration_s": options.duration}
@@ -84,7 +85,8 @@ def _contradictions(options: SimpleNamespace) -> Iterator[tuple[bool, str]]:
     levels = given("concurrency", "request-rate", "trace")
     yield " and " in levels, f"{levels}: each is a load of its own. Leave one of them out."
     yield bool(open_only) and not opened, f"{open_only}: for an open loop only. Add --request-rate, or leave it out."
-    yield bool(given("time-scale")) and not replayed, "--time-scale is for a trace only. Add --trace, or leave it out."
+    replay_only = given("time-scale", "trace-unit")
+    yield bool(replay_only) and not replayed, f"{replay_only}: for a trace only. Add --trace, or leave it out."
     yield replayed and bool(given("num-requests")), "--num-requests: a trace sends what its file holds. Leave one of them out."
     yield replayed and bool(lengths), f"{lengths}: a trace has its own lengths. Leave one of them out."
     yield (
@@ -167,6 +169,7 @@ def run(options: SimpleNamespace) -> None:
                 metrics=options.metrics,
                 metrics_headers=found.headers if found else {},
                 endpoints=options.scrape_also,
+                say=lambda text: print(text, file=sys.stderr),
             )
         _put_in_place(Path(aside), output)
     outcomes: Counter[str] = Counter(record.outcome for record in recording.requests)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ __all__ = ["Recording", "record_run"]
 
 _DRAIN_LIMIT_S = 60.0
 _LONG_S = 0.5  # of a load; in less, what a process spends on its start is a large share
+_DRAIN_SAID_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ def record_run(
     prefix_block_size: int | None = None,
     engines: int = 1,
     descends: bool = False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Recording:
     """Send `load`, scrape the server meanwhile, and write `requests.jsonl`, `telemetry.jsonl.gz` and, last, `run.json`.
 
@@ -77,7 +79,7 @@ def record_run(
             `/metrics`. metrics_headers: sent there. endpoints: further ones beside it.
         prefix_block_size: tokens in a block of the server's prefix cache; None where it is off or unknown.
         engines: behind the endpoint, each with a prefix cache of its own.
-        descends: whether the server's processes descend from this one.
+        descends: whether the server's processes descend from this one. say: takes a line if the server does not come to rest soon.
 
     Raises:
         BenchError: the server does not accept connections, or a load process ended.
@@ -97,7 +99,7 @@ def record_run(
         records = result.records
         write_requests(records, folder / REQUESTS)  # before anything else can fail
         if metrics:
-            drain_s = _drain(metrics, metrics_headers, result.end)
+            drain_s = _drain(metrics, metrics_headers, result.end, say)
     record = RunRecord(
         **vars(header),
         started=started.isoformat(timespec="milliseconds"),
@@ -130,13 +132,13 @@ def _expected_tokens(planned: Sequence[PlannedRequest], block_size: int | None, 
     return None if expected and engines > 1 else expected
 
 
-def _drain(metrics_url: str, headers: Mapping[str, str] | None, end: float) -> float:
+def _drain(metrics_url: str, headers: Mapping[str, str] | None, end: float, say: Callable[[str], None]) -> float:
     """Wait until the server reports nothing running or waiting; returns the seconds since the load's `end`.
 
     Gauges may go stale after many cancellations, so the wait has a limit.
     """
-    begin = time.monotonic()
-    while time.monotonic() - begin < _DRAIN_LIMIT_S:
+    begin, said = time.monotonic(), False
+    while (waited := time.monotonic() - begin) < _DRAIN_LIMIT_S:
         try:
             text = get(metrics_url, headers=headers).text
         except requests.RequestException:
@@ -144,6 +146,12 @@ def _drain(metrics_url: str, headers: Mapping[str, str] | None, end: float) -> f
         values = metric_values(text, exposition_names(["running", "waiting"]))
         if values is None or not any(values):
             break
+        if not said and waited > _DRAIN_SAID_S:
+            said = True
+            say(
+                f"all answers are in, and {metrics_url} still reports requests as running or waiting ({sum(values):g}): others', or a "
+                f"count that is stale, as behind a router. Waiting for 0, at most {_DRAIN_LIMIT_S:g} s"
+            )
         time.sleep(0.1)
     return time.monotonic() - end
 

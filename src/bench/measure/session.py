@@ -221,6 +221,7 @@ def _one_start(
                 "endpoints": endpoints,
                 **_prefixes(facts, launch, d.data_parallel),
                 "descends": _descends(spec),
+                "say": lambda text: say(f"{spec.name}: {text}"),
             },
             server=server,
             progress=progress,

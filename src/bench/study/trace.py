@@ -138,7 +138,9 @@ def _known_unit(path: str, form: _Format, numbers: Sequence[Decimal]) -> TraceUn
         return form.unit
     units = list(dict.fromkeys([form.unit or "ms", *since_1970, "s", "ms"]))[:3]
     readings = "; ".join(f"`trace_unit: {name}` sends them at {_first(numbers, _SECONDS[name])}" for name in units)
-    raise BenchError(f"{path}: the unit of {form.arrival} is not known: {reason}. Say it in the workload: {readings}.")
+    raise BenchError(
+        f"{path}: the unit of {form.arrival} is not known: {reason}. Say it in the workload, or with --trace-unit: {readings}."
+    )
 
 
 def _first(numbers: Sequence[Decimal], seconds: Decimal) -> str:

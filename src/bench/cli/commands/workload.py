@@ -43,7 +43,15 @@ def workload(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Replay a CSV, JSONL or Parquet file: arrival_s, prompt_tokens and output_tokens, or Mooncake's or Azure's columns.",
+            help="Replay a CSV, JSONL or Parquet file: arrival_s, prompt_tokens and output_tokens, or a published trace.",
+            rich_help_panel=_LOAD,
+        ),
+    ] = None,
+    trace_unit: Annotated[
+        defaults.TraceUnit | None,
+        typer.Option(
+            help="Unit of a trace's arrivals, where its publishers differ.",
+            show_default="its publisher's",
             rich_help_panel=_LOAD,
         ),
     ] = None,
