@@ -100,15 +100,14 @@ def _follow(
 ) -> None:
     """Scrape one endpoint on its schedule, and once more after the end."""
     read = _looks(url) if is_nvml(url) else _requests(url, headers)
-    slot, last, lag, until = 0, False, None, math.inf
+    slot, last, lag, end = 0, False, None, math.inf
     while not last:
         due = start + slot * interval_s
         pause = max(0.0, due - time.monotonic())
-        if until < math.inf:
+        if end < math.inf:
             time.sleep(pause)
         elif ended.wait(pause):
-            until = time.monotonic() + (lag or 0.0)  # what the engine counted last comes no sooner
-        last = time.monotonic() >= until
+            end = time.monotonic()
         sent = time.monotonic()
         line: _Line = {"slot": slot, "endpoint": url, "due": min(due, sent), "sent": sent}
         try:
@@ -120,6 +119,7 @@ def _follow(
         except Exception as error:  # bytes of somebody else's raise nearly anything; the thread must go on
             line["received"] = time.monotonic()
             line["error"] = str(error)[:300]
+        last = sent >= end + (lag or 0.0)  # what the engine counted last may come so late
         if last:
             line["last"] = True
         lines.put(line)
