@@ -143,7 +143,7 @@ def test_a_header_of_the_study_s_own_replaces_the_key(monkeypatch):
         own_headers("http://h/metrics", "http://h", {})
 
 
-@pytest.mark.parametrize("headers", [{}, {"X-Api-Key": "secret"}])
+@pytest.mark.parametrize("headers", [{}, {"X-Api-Key": "secret"}, {"Authorization": "Bearer secret"}])
 def test_a_redirection_on_the_same_server_is_followed(headers, tmp_path):
     """Mounted applications answer 307 from /metrics to /metrics/: LMDeploy's does."""
     with answering({"/metrics": (307, {"Location": "/metrics/"}, b""), "/metrics/": (200, {}, VLLM.encode())}) as (url, asked):
@@ -156,7 +156,9 @@ def test_a_redirection_on_the_same_server_is_followed(headers, tmp_path):
     assert found.state == "read"
     assert kept == len(list(read_scrapes(tmp_path / "t.gz")))
     assert all(scrape["text"] == VLLM for scrape in read_scrapes(tmp_path / "t.gz"))
-    assert {sent.get("x-api-key") for _, path, sent, _ in asked if path == "/metrics/"} == {headers.get("X-Api-Key")}
+    followed = [sent for _, path, sent, _ in asked if path == "/metrics/"]
+    assert all(sent[name.lower()] == value for name, value in headers.items() for sent in followed)
+    assert len(followed) == 1 + kept
 
 
 def test_a_redirection_to_another_server_is_named_and_gets_nothing(tmp_path):
@@ -192,6 +194,7 @@ def test_a_post_is_repeated_as_a_post_or_not_at_all():
         ("http://h/llm/metrics/", "http://h/llm"),
         ("http://h/prometheus/metrics", "http://h"),
         ("http://h/v1/metrics", "http://h"),
+        ("http://h:30001/engine_metrics", "http://h:30001"),
         ("http://h:8080/metrics?model=a.gguf", "http://h:8080"),
         ("http://h:9100/", "http://h:9100"),
     ],

@@ -83,7 +83,7 @@ class Engine(Strict):
     metrics: Annotated[str, AfterValidator(_address_or_none)] | None = Field(
         default=None,
         description="Address of the running server's metrics, such as `http://10.0.0.5:8000/metrics`; `none`: they cannot be "
-        "read, and causes and KV cache stay unknown. Default: `/metrics` at `base_url`, if it answers.",
+        "read, and causes and KV cache stay unknown. Default: `/metrics` at `base_url`, if a known engine's are there.",
     )
 
     @model_validator(mode="before")

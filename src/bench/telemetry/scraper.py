@@ -105,7 +105,7 @@ def _follow(
         due = start + slot * interval_s
         pause = max(0.0, due - time.monotonic())
         if end < math.inf:
-            time.sleep(pause)
+            time.sleep(min(pause, max(0.0, end + (lag or 0.0) - time.monotonic())))
         elif ended.wait(pause):
             end = time.monotonic()
         sent = time.monotonic()
