@@ -80,7 +80,7 @@ def found_at(answer, **more):
             "does not support metrics endpoint",
         ),
         ((500, {}, b"boom"), "refused", "answers 500 ('boom')"),
-        ((302, {"Location": "https://login.example/sso?next=x"}, b""), "redirected", "answers 302 and leads to https://login.example/sso"),
+        ((302, {"Location": "https://login.example/sso?next=x"}, b""), "redirected", "answers 302 and leads to 'https://login.example/sso?next=x', another server"),
         ((200, {"Content-Encoding": "gzip"}, gzip.compress(VLLM.encode())), "read", ""),
         ((200, {"Content-Type": "text/html"}, VLLM.encode()), "read", ""),
     ],
@@ -170,7 +170,7 @@ def test_a_redirection_to_another_server_is_named_and_gets_nothing(tmp_path):
             kept = scrape([found.address], 0.1, tmp_path / "t.gz", ended=ended, ready=lambda: None)
         assert (found.state, found.text, kept, asked) == ("redirected", "", 0, [])
     errors = {scrape["error"] for scrape in read_scrapes(tmp_path / "t.gz")}
-    assert errors == {f"307 in place of an exposition; it leads to another server, {other}/metrics"}
+    assert errors == {f"307 in place of an exposition; it leads to another server, '{other}/metrics'"}
 
 
 def test_a_post_is_repeated_as_a_post_or_not_at_all():

@@ -103,7 +103,7 @@ def _judged(metrics: str, answer: requests.Response, version: str | None, *, ser
     status = answer.status_code
     if target := leads_away(answer):
         return "redirected", (
-            f"{metrics} answers {status} and leads to {without_user(target)}, another server, to which nothing is sent; "
+            f"{metrics} answers {status} and leads to {shown(without_user(target), 200)}, another server, to which nothing is sent; "
             "if the metrics are there, give that address"
         )
     if status in _UNAUTHORIZED:
@@ -127,12 +127,12 @@ def _judged(metrics: str, answer: requests.Response, version: str | None, *, ser
 
 def _recognised(metrics: str, text: str, names: set[str], found: Catalogue, *, served: bool) -> tuple[State, str]:
     """Whose exposition it is."""
-    others = strangers(names)
+    others = strangers(names if found.kind is None else [name for name in names if name.startswith(found.kind.prefix)])
     said = f"{metrics} lacks {'; '.join(found.missing)}"
     if found.engine is None:
         what = f"; it is {others[0].title}'s, {others[0].role}" if others else f"; it has {_few(names)}"
         return "stranger", said + what + (_ENGINES_OWN if others and others[0].role in ("a router", "a proxy") else "")
-    if found.missing and others and others[0].role == "a router":
+    if found.missing and others:
         return "stranger", f"{metrics} is {others[0].title}'s, which counts under {found.engine}'s names{_ENGINES_OWN}"
     if found.missing and (served or _counted(text, found)):
         return "incomplete", said

@@ -25,7 +25,7 @@ from typing import Any
 
 import requests
 
-from bench.errors import BenchError, disk_error
+from bench.errors import BenchError, disk_error, shown
 from bench.http import bounded, direct_session, leads_away
 from bench.realtime import ahead_of_the_server
 from bench.records.environment import hidden, secret_parts, secrets_in, without_user
@@ -146,7 +146,7 @@ def _requests(url: str, headers: Mapping[str, str]) -> Callable[[], bytes]:
 def _elsewhere(answer: requests.Response) -> str:
     """Where an answer leads that is not followed."""
     target = leads_away(answer)
-    return f"; it leads to another server, {without_user(target)}" if target else ""
+    return f"; it leads to another server, {shown(without_user(target), 200)}" if target else ""
 
 
 def _looks(url: str) -> Callable[[], bytes]:
