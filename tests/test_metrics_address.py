@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from bench.errors import BenchError
+from bench.fields import checked_address
 from bench.http import get, leads_away, metrics_root, post, same_server
 from bench.measure.exposition import find_metrics
 from bench.parse.scrapes import read_scrapes
@@ -201,6 +202,15 @@ def test_a_post_is_repeated_as_a_post_or_not_at_all():
 )
 def test_where_the_server_of_metrics_answers_other_questions(address, root):
     assert metrics_root(address) == root
+
+
+def test_one_model_s_metrics_behind_llama_cpp_s_router():
+    path = "/metrics?model=a.gguf"
+    answers = {path: (200, {}, LLAMACPP.encode()), "/metrics": (400, {}, b"model name is missing from the request")}
+    with answering(answers) as (url, _):
+        assert checked_address(url + path, of_metrics=True) == url + path
+        assert find_metrics(url, url + path, {}).state == "read"
+        assert "answers 400 ('model name is missing from the request')" in find_metrics(url, None, {}).why
 
 
 def test_the_same_server():

@@ -24,7 +24,7 @@ Address = Annotated[str, AfterValidator(checked_address)]
 
 def _address_or_none(value: str) -> str:
     """`value`, if it is an address or the word `none`."""
-    return value if value == "none" else checked_address(value)
+    return value if value == "none" else checked_address(value, of_metrics=True)
 
 
 def _known(name: str) -> str:
