@@ -123,3 +123,27 @@ def test_what_some_of_the_gpus_drew_is_not_what_the_instance_draws(summary):
     assert {name: deployed(run, records.launch(gpus=4), None).get(name, "kept") for name in drawn} == dict.fromkeys(drawn)
     assert not set(drawn) & set(deployed(run, records.launch(gpus=2), None))
     assert not set(drawn) & set(deployed({**run, "gpu_count_seen": 8}, records.launch(gpus=2), None))
+
+
+KV = {"requests": 4, "prompt_tokens": 900.0, "output_tokens": 100.0}
+
+
+def test_a_cache_whose_layers_differ_in_a_way_that_is_not_known_holds_nobody_knows_how_many():
+    """A hybrid of attention and state-space layers: its tokens are those of the longest sequences alone."""
+    hybrid = records.facts(kv_tokens=1_394_221, kv_blocks=17_903, block_size=4)
+    assert deployed(KV, None, hybrid)["predicted_saturation"] is None
+    assert deployed(KV, None, hybrid)["kv_tokens"] == 1_394_221
+    plain = records.facts(kv_tokens=16_000, kv_blocks=1001, block_size=16)  # the engine keeps a block for itself
+    assert deployed(KV, None, plain)["predicted_saturation"] == pytest.approx(16_000 / 1008)
+
+
+def test_a_cache_of_layers_with_windows_is_counted_in_blocks():
+    """One group of layers keeps all tokens, one those of a window of 129: 63 blocks and 9 of a request of 1,000 tokens."""
+    groups = {"kv_groups": ((None, 1), (129, 1)), "block_size": 16, "kv_tokens": 16_000}
+    launch = records.launch(plan=groups, max_model_len=4096)
+    reported = records.facts(kv_tokens=15_000, kv_blocks=1000, block_size=16)
+    row = deployed(KV, launch, reported)
+    assert row["predicted_saturation"] == pytest.approx(16_000 / ((63 + 9) * 16))
+    # As vLLM reports it: 1,000 blocks, 265 for each of the longest sequences.
+    assert row["kv_tokens_planned"] == int(1000 / (256 + 9) * 4096)
+    assert deployed(KV, records.launch(plan=groups), reported)["kv_tokens_planned"] is None

@@ -359,6 +359,9 @@ def test_metrics_that_are_not_where_the_study_says_are_refused(content):
     [
         ("metrics", "9400/metrics", "no address"),
         ("metrics", "http://user:key@h/metrics", "holds a user or a password"),
+        ("metrics", "http://h/metrics?token=secret", "no address"),
+        ("metrics", "http://h/metrics?model=a&token=secret", "no address"),
+        ("base_url", "http://h/?model=a", "no address"),
         ("source", "command", "metrics belongs to source external"),
     ],
 )

@@ -186,3 +186,26 @@ def test_what_ray_passes_on_is_no_account_of_the_moment(tmp_path):
     sent = pl.DataFrame({"sent_s": [0.0] * 6, "end_s": [11.0] * 6, "token_times_s": [[1.0, 5.0, 9.0]] * 6})
     assert in_flight_figures(sent, table, (0.0, 11.0))["server_in_flight_mean"] is None
     assert in_flight_figures(sent, scraped(tmp_path, *[text_of("vllm_lora")] * 12), (0.0, 11.0))["server_in_flight_mean"] == 4
+
+
+def test_what_ray_has_not_counted_or_has_dropped_is_not_missing(tmp_path):
+    """Its counters appear when they first count, and its gauges go away when an engine rests; beside them stand Ray Serve's own."""
+    text = (
+        text_of("ray_vllm_two_replicas")
+        + "# TYPE ray_serve_num_router_requests_total counter\nray_serve_num_router_requests_total 8.0\n"
+    )
+    resting = "".join(line + "\n" for line in text.splitlines() if not re.search("preemptions|num_requests|usage_perc", line))
+    with fake_server(metrics=resting) as server:
+        assert find_metrics(server.base_url, None, {}, served=True).state == "read"
+    figures = server_figures(
+        scraped(tmp_path, resting, re.sub(r"(?m)^(?=ray_vllm:num_pre).*\n", "", text), resting), scraped=True
+    )
+    assert (figures["preemptions"], figures["running_peak"], figures["kv_usage_peak"]) == (0, 6, 0.5)
+    assert (figures["metrics_missing"], figures["counters_fell"]) == ([], [])
+
+
+def test_the_words_of_a_server_do_not_repeat_the_key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-planted-and-long")
+    with fake_server(keys={"authorization": "Bearer another"}, metrics="") as server:
+        found = find_metrics(server.base_url, None, {"X-Api-Key": "planted-too"})
+    assert "planted" not in found.why

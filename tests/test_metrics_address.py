@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from bench.errors import BenchError
+from bench.fields import checked_address
 from bench.http import get, leads_away, metrics_root, post, same_server
 from bench.measure.exposition import find_metrics
 from bench.parse.scrapes import read_scrapes
@@ -80,7 +81,7 @@ def found_at(answer, **more):
             "does not support metrics endpoint",
         ),
         ((500, {}, b"boom"), "refused", "answers 500 ('boom')"),
-        ((302, {"Location": "https://login.example/sso?next=x"}, b""), "redirected", "answers 302 and leads to https://login.example/sso"),
+        ((302, {"Location": "https://login.example/sso?next=x"}, b""), "redirected", "answers 302 and leads to 'https://login.example/sso?next=x', another server"),
         ((200, {"Content-Encoding": "gzip"}, gzip.compress(VLLM.encode())), "read", ""),
         ((200, {"Content-Type": "text/html"}, VLLM.encode()), "read", ""),
     ],
@@ -143,7 +144,7 @@ def test_a_header_of_the_study_s_own_replaces_the_key(monkeypatch):
         own_headers("http://h/metrics", "http://h", {})
 
 
-@pytest.mark.parametrize("headers", [{}, {"X-Api-Key": "secret"}])
+@pytest.mark.parametrize("headers", [{}, {"X-Api-Key": "secret"}, {"Authorization": "Bearer secret"}])
 def test_a_redirection_on_the_same_server_is_followed(headers, tmp_path):
     """Mounted applications answer 307 from /metrics to /metrics/: LMDeploy's does."""
     with answering({"/metrics": (307, {"Location": "/metrics/"}, b""), "/metrics/": (200, {}, VLLM.encode())}) as (url, asked):
@@ -156,7 +157,9 @@ def test_a_redirection_on_the_same_server_is_followed(headers, tmp_path):
     assert found.state == "read"
     assert kept == len(list(read_scrapes(tmp_path / "t.gz")))
     assert all(scrape["text"] == VLLM for scrape in read_scrapes(tmp_path / "t.gz"))
-    assert {sent.get("x-api-key") for _, path, sent, _ in asked if path == "/metrics/"} == {headers.get("X-Api-Key")}
+    followed = [sent for _, path, sent, _ in asked if path == "/metrics/"]
+    assert all(sent[name.lower()] == value for name, value in headers.items() for sent in followed)
+    assert len(followed) == 1 + kept
 
 
 def test_a_redirection_to_another_server_is_named_and_gets_nothing(tmp_path):
@@ -168,7 +171,7 @@ def test_a_redirection_to_another_server_is_named_and_gets_nothing(tmp_path):
             kept = scrape([found.address], 0.1, tmp_path / "t.gz", ended=ended, ready=lambda: None)
         assert (found.state, found.text, kept, asked) == ("redirected", "", 0, [])
     errors = {scrape["error"] for scrape in read_scrapes(tmp_path / "t.gz")}
-    assert errors == {f"307 in place of an exposition; it leads to another server, {other}/metrics"}
+    assert errors == {f"307 in place of an exposition; it leads to another server, '{other}/metrics'"}
 
 
 def test_a_post_is_repeated_as_a_post_or_not_at_all():
@@ -192,12 +195,22 @@ def test_a_post_is_repeated_as_a_post_or_not_at_all():
         ("http://h/llm/metrics/", "http://h/llm"),
         ("http://h/prometheus/metrics", "http://h"),
         ("http://h/v1/metrics", "http://h"),
+        ("http://h:30001/engine_metrics", "http://h:30001"),
         ("http://h:8080/metrics?model=a.gguf", "http://h:8080"),
         ("http://h:9100/", "http://h:9100"),
     ],
 )
 def test_where_the_server_of_metrics_answers_other_questions(address, root):
     assert metrics_root(address) == root
+
+
+def test_one_model_s_metrics_behind_llama_cpp_s_router():
+    path = "/metrics?model=a.gguf"
+    answers = {path: (200, {}, LLAMACPP.encode()), "/metrics": (400, {}, b"model name is missing from the request")}
+    with answering(answers) as (url, _):
+        assert checked_address(url + path, of_metrics=True) == url + path
+        assert find_metrics(url, url + path, {}).state == "read"
+        assert "answers 400 ('model name is missing from the request')" in find_metrics(url, None, {}).why
 
 
 def test_the_same_server():

@@ -14,8 +14,11 @@ import time
 import psutil
 import pytest
 
+from bench.parse.scrapes import read_scrapes
 from bench.telemetry import scraper as module
+from bench.telemetry.catalogue import MOST_LAG_S, lag_of
 from bench.telemetry.scraper import scrape, scraping
+from tests.conftest import ROOT
 
 INTERVAL_S = 0.1
 DEAD = "http://127.0.0.1:9/metrics"
@@ -160,3 +163,18 @@ def test_the_scraper_runs_ahead_of_the_server_where_it_may(server, tmp_path):
         threads = [os.sched_getscheduler(thread.id) == os.SCHED_RR for thread in process.threads()]
     assert len(threads) > 2
     assert all(threads)
+
+
+def test_values_that_come_late_are_waited_for(server, tmp_path, monkeypatch):
+    """Ray passes on what its engines count every ten seconds: the last scrape has to come after that."""
+    assert lag_of((ROOT / "tests/inputs/metrics/ray_vllm.prom").read_bytes()) == MOST_LAG_S == 10
+    assert lag_of((ROOT / "tests/inputs/metrics/vllm_lora.prom").read_bytes()) == 0
+    monkeypatch.setattr(module, "lag_of", lambda content: 0.5 if content == "# EOF ü\na 1\n".encode() else 0.0)
+    ended = threading.Event()
+    ended.set()
+    begin = time.monotonic()
+    scrape([f"{server}/fast"], 0.1, tmp_path / "t.gz", ended=ended, ready=lambda: None)
+    lines = list(read_scrapes(tmp_path / "t.gz"))
+    assert time.monotonic() - begin >= 0.5
+    assert lines[-1]["sent"] - lines[0]["sent"] >= 0.5
+    assert [line.get("last", False) for line in lines] == [False] * (len(lines) - 1) + [True]

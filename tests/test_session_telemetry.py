@@ -13,6 +13,7 @@ from bench.records.files import write_record
 from bench.store import Store
 from bench.study import Plan, load_config
 from tests import records
+from tests.command import bench
 from tests.conftest import ROOT
 from tests.fake_server import fake_server
 
@@ -113,3 +114,39 @@ def test_what_a_server_says_of_itself():
     with fake_server(pages={"/version": "[]", "/server_info": "no JSON", "/info": '{"version": 3}'}) as server:
         assert server_info(server.base_url) == {}
     assert server_info("http://127.0.0.1:9") == {}
+
+
+@pytest.mark.parametrize("name", ["production_stack_router", "vllm_simulator", "nim", "vllm_lora"])
+def test_a_study_find_and_workload_say_and_do_the_same(tmp_path, content, name):
+    """Of metrics at the usual address, and of those that somebody promised."""
+    text, into = (ROOT / f"tests/inputs/metrics/{name}.prom").read_text(), tmp_path / "out"
+    text = re.sub(r"(vllm:num_requests_(?:running|waiting)\{.*\}) .*", r"\1 0", text)  # a run waits until all is done
+    (tmp_path / "again").mkdir()
+    lengths = ("--model", "a", "--prompt-length", "8", "--output-length", "4")
+    aim = ("--concurrency", "--slo", "ttft_p90=20s", "--most", "1", "--max-runs", "1")
+    with fake_server(metrics=text, first_s=0.002, gap_s=0.0005) as server:
+        address = f"{server.base_url}/metrics"
+
+        def find(*more):
+            return bench("find", "--base-url", server.base_url, *lengths, *aim, "--output-dir", into / "find", *more)
+
+        def workload(*more):
+            given = ("--num-requests", "2", "--scrape", "--output-dir", into / "one", *more)
+            return bench("workload", "--base-url", server.base_url, *lengths, *given)
+
+        *_, said = session(server, content, tmp_path)
+        told = [[line.partition(": ")[2] for line in said if "without telemetry" in line]]
+        told += [[line for line in done.stderr.splitlines() if "without telemetry" in line] for done in (find(), workload())]
+        assert told[0] == told[1] == told[2]
+        assert len(told[0]) == (name != "vllm_lora")
+        records = [json.loads(path.read_text()) for path in into.rglob("run.json")]
+        assert {record["scrape_interval_s"] for record in records} == ({0.2} if name == "vllm_lora" else {None})
+        assert len(records) == 2
+        if told[0]:
+            before = len(server.bodies)
+            why = told[0][0].removeprefix("without telemetry: ").removesuffix("; causes and KV cache stay unknown")
+            for done in (find("--metrics", address), workload("--metrics", address)):
+                assert (done.returncode, f"--metrics: {why}." in done.stderr) == (2, True)
+            assert len(server.bodies) == before
+            with pytest.raises(BenchError, match=re.escape(f"engines.e.metrics: {why}.")):
+                session(server, content, tmp_path / "again", metrics=address)

@@ -454,3 +454,13 @@ def test_it_reads_and_writes_nothing(machine, capsys):
 def test_the_record_survives_being_written(tmp_path):
     write_record(progress(), tmp_path / "progress.json")
     assert asdict(read_progress(tmp_path / "progress.json")) == asdict(progress())
+
+
+def test_requests_that_a_server_counts_twice_are_shown_once(tmp_path):
+    """SGLang's total of all priorities, beside the one of each."""
+    text = (ROOT / "tests/inputs/metrics/sglang_priority.prom").read_text()
+    with gzip.open(tmp_path / "t.gz", "wt") as file:
+        for slot in range(2):
+            file.write(json.dumps({"slot": slot, "endpoint": "u", "sent": slot, "received": slot, "text": text}) + "\n")
+    live = Tail(tmp_path / "t.gz").read()
+    assert (live.running, live.waiting, live.kv_usage) == (8, 0, 0.02)

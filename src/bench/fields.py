@@ -53,8 +53,11 @@ Size = Annotated[
 ]
 
 
-def checked_address(value: str) -> str:
+def checked_address(value: str, *, of_metrics: bool = False) -> str:
     """`value`, if it is an address of a server.
+
+    Args:
+        of_metrics: then `?model=NAME` may follow, as llama.cpp's router wants it. Any other query could be a secret.
 
     Raises:
         ValueError: it is not `http(s)://host[:port][/path]`.
@@ -67,7 +70,8 @@ def checked_address(value: str) -> str:
         raise ValueError(f"no address ({error}); write http://HOST:PORT, such as http://127.0.0.1:8000") from None
     if url.username is not None or url.password is not None:
         raise ValueError("an address that holds a user or a password; give a key in OPENAI_API_KEY instead")
-    odd = url.query or url.fragment or re.search(r"[^\x21-\x7e]|[<>\"{}|\\^`]", value)
+    asked = url.query and not (of_metrics and re.fullmatch(r"model=[^&=]+", url.query))
+    odd = asked or url.fragment or re.search(r"[^\x21-\x7e]|[<>\"{}|\\^`]", value)
     if url.scheme not in ("http", "https") or not host or odd:
         raise ValueError("no address; write http://HOST:PORT, such as http://127.0.0.1:8000, with a path at most")
     return value

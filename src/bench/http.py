@@ -54,7 +54,7 @@ def metrics_root(address: str) -> str:
     """What an address of metrics has before their path: where its server answers other questions."""
     url = urlsplit(address)
     path = url.path.rstrip("/")
-    for end in ("/metrics", "/prometheus", "/v1"):
+    for end in ("/metrics", "/engine_metrics", "/prometheus", "/v1"):
         path = path.removesuffix(end)
     return urlunsplit((url.scheme, url.netloc, path, "", ""))
 

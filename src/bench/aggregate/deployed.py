@@ -75,10 +75,10 @@ def _predicted(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentF
     plan = launch and launch.plan
     groups = plan.kv_groups if plan else _ALIKE
     blocks = facts and facts.kv_blocks and facts.block_size and facts.kv_blocks * facts.block_size
-    told = facts and facts.kv_tokens
-    if groups == _ALIKE and blocks and told and abs(told / blocks - 1) > _ROUNDING:
+    reported = facts and facts.kv_tokens
+    if groups == _ALIKE and blocks and reported and abs(reported / blocks - 1) > _ROUNDING:
         return None  # the engine's layers keep different tokens, and which is not known here
-    kv_tokens = (told if groups == _ALIKE else blocks) or (plan and plan.kv_tokens)
+    kv_tokens = (reported if groups == _ALIKE else blocks) or (plan and plan.kv_tokens)
     slots = launch and launch.kv_slots
     shared = run.get("cache", "unique") != "unique" and run.get("prefix_hit_rate_expected") != 0 and not slots
     if not kv_tokens or shared or not run["requests"]:

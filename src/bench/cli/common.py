@@ -60,7 +60,7 @@ def refuse_wrong_address(metrics: str | None) -> None:
     from bench.fields import checked_address  # noqa: PLC0415 - few commands take one
 
     try:
-        checked_address(metrics or "http://localhost")
+        checked_address(metrics or "http://localhost", of_metrics=True)
     except ValueError as error:
         raise BenchError(f"--metrics is {error}.") from None
 

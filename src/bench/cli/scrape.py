@@ -13,9 +13,10 @@ import requests
 
 from bench.cli.common import headers_of, refuse_missing_gpus
 from bench.cli.output import print_json
-from bench.errors import BenchError
-from bench.http import get, problem
+from bench.errors import BenchError, shown
+from bench.http import get, leads_away, problem
 from bench.parse.exposition import ExpositionError, reference_samples
+from bench.records.environment import without_user
 from bench.telemetry import is_nvml
 from bench.telemetry.scraper import scrape
 
@@ -28,6 +29,8 @@ def _fault(url: str, headers: Mapping[str, str]) -> str | None:
     try:
         answer = get(url, headers=headers)
         answer.raise_for_status()
+        if target := leads_away(answer):
+            return f"it answers {answer.status_code} and leads to another server, {shown(without_user(target), 200)}"
         return None if reference_samples(answer.text) else "there is no sample in it"
     except requests.HTTPError as error:
         return str(error)

@@ -53,29 +53,26 @@ class Found:
     info: Mapping[str, Any] = field(default_factory=dict)
 
 
-def find_metrics(
-    base_url: str, address: str | None, headers: Mapping[str, str], *, served: bool = False, ask_version: bool = True
-) -> Found:
-    """Ask once, and say what answers.
+def find_metrics(base_url: str, address: str | None, headers: Mapping[str, str], *, served: bool = False) -> Found:
+    """Ask once, and say what answers, and what the server reports of itself.
 
     Args:
         base_url: of the server that gets the load. address: of the metrics; None: /metrics there. headers: for that server; they go to
             the metrics only where these are on the same scheme, host and port, and so does the key in OPENAI_API_KEY.
         served: whether the server is known to have answered a request. Some engines expose a metric only when it counted something.
-        ask_version: whether to ask the server for what it reports of itself, too.
     """
     metrics = address or f"{base_url}/metrics"
     own = own_headers(metrics, base_url, headers)
-    info: Mapping[str, Any] = {}
-    if ask_version:
-        # Behind a gateway, what exposes the metrics is the engine itself.
-        info = server_info(metrics_root(metrics), own)
-        if not info and metrics_root(metrics) != base_url:
-            info = server_info(base_url, own_headers(base_url, base_url, headers))
+    theirs = own_headers(base_url, base_url, headers)
     try:
         answer = get(metrics, headers=own)
     except requests.RequestException as error:
-        return Found(metrics, own, "unreachable", f"{metrics} does not answer ({problem(error)})", info=info)
+        why = f"{metrics} does not answer ({problem(error)})"
+        return Found(metrics, own, "unreachable", why, info=server_info(base_url, theirs))
+    # Behind a gateway, what exposes the metrics is the engine itself.
+    info = server_info(metrics_root(metrics), own)
+    if not info and metrics_root(metrics) != base_url:
+        info = server_info(base_url, theirs)
     state, why = _judged(metrics, answer, info.get("version"), served=served)
     if state == "unauthorized":
         why += _about_the_key(metrics, base_url, own)
@@ -106,7 +103,7 @@ def _judged(metrics: str, answer: requests.Response, version: str | None, *, ser
     status = answer.status_code
     if target := leads_away(answer):
         return "redirected", (
-            f"{metrics} answers {status} and leads to {without_user(target)}, another server, to which nothing is sent; "
+            f"{metrics} answers {status} and leads to {shown(without_user(target), 200)}, another server, to which nothing is sent; "
             "if the metrics are there, give that address"
         )
     if status in _UNAUTHORIZED:
@@ -130,12 +127,12 @@ def _judged(metrics: str, answer: requests.Response, version: str | None, *, ser
 
 def _recognised(metrics: str, text: str, names: set[str], found: Catalogue, *, served: bool) -> tuple[State, str]:
     """Whose exposition it is."""
-    others = strangers(names)
+    others = strangers(names if found.kind is None else [name for name in names if name.startswith(found.kind.prefix)])
     said = f"{metrics} lacks {'; '.join(found.missing)}"
     if found.engine is None:
         what = f"; it is {others[0].title}'s, {others[0].role}" if others else f"; it has {_few(names)}"
         return "stranger", said + what + (_ENGINES_OWN if others and others[0].role in ("a router", "a proxy") else "")
-    if found.missing and others and others[0].role == "a router":
+    if found.missing and others:
         return "stranger", f"{metrics} is {others[0].title}'s, which counts under {found.engine}'s names{_ENGINES_OWN}"
     if found.missing and (served or _counted(text, found)):
         return "incomplete", said

@@ -28,9 +28,16 @@ def metric_names(text: str) -> set[str]:
     return set(names) if 2 * len(names) > len(found) else set()  # a page may have a line that looks like a sample
 
 
-def metric_values(text: str, names: Collection[str]) -> list[float] | None:
-    """Values of the samples that are called so; None where they cannot be read."""
+def metric_values(text: str, names: Collection[str], kind: Kind | None = None) -> list[float] | None:
+    """Values of the samples that are called so; None where they cannot be read.
+
+    Args:
+        kind: of which engine they are, where those that count the same requests once more are to be left out.
+    """
     samples = _samples(text, names)
+    if samples is not None and kind is not None:
+        alike = [[sample for sample in samples if sample.name == name] for name in names]
+        samples = [series[place] for series in alike for place in apart([sample.labels for sample in series], kind)]
     return None if samples is None else [float(sample.value) for sample in samples]
 
 

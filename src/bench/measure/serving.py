@@ -13,23 +13,30 @@ import psutil
 __all__ = ["family", "may_serve_through", "servers_at"]
 
 # They listen for a server that runs elsewhere, or in a process that does not descend from them.
-_PASSING_ON = {
-    *(
+_PASSING_ON = frozenset(
+    [
         "docker-proxy",
         "rootlessport",
         "slirp4netns",
         "pasta",
         "conmon",
         "gvproxy",
+        "wslrelay",
         "ssh",
         "sshd",
         "autossh",
         "kubectl",
         "socat",
-    ),
-    *("systemd", "xinetd", "wslrelay", "cloudflared", "ngrok", "tailscaled"),
-}
-_SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "tmux", "screen", "login", "sshd", "make", "sudo", "su", "nohup"}
+        "cloudflared",
+        "ngrok",
+        "tailscaled",
+        "systemd",
+        "xinetd",
+    ]
+)
+_SHELLS = frozenset(
+    ["sh", "bash", "dash", "zsh", "fish", "ksh", "tmux", "screen", "login", "sshd", "make", "sudo", "su", "nohup"]
+)
 
 
 def servers_at(address: str) -> list[psutil.Process] | None:

@@ -188,7 +188,7 @@ def _one_start(
                 found.text if found else "",
                 info,
                 managed(launch.kind) if server.managed else None,
-                alike=launch.plan is None or len(launch.plan.kv_groups) == 1,
+                alike=launch.plan is None or sum(count for _, count in launch.plan.kv_groups) == 1,
             ),
             inherited=environment,
             warmup=warmup,

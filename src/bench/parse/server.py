@@ -85,7 +85,7 @@ def server_figures(telemetry: pl.DataFrame, *, scraped: bool, version: str | Non
     missing = list(catalogue.missing)
     for metric, name in catalogue.names.items():
         n, first = seen[f"{name}_sum" if metric in HISTOGRAMS else name]
-        if n < (scrapes >= first).sum():
+        if n < (scrapes >= first).sum() and not catalogue.lag_s:
             missing.append(f"{metric} ({name} was there at first)")
     rises, fell = _rises(counted.filter(~pl.col("name").is_in([samples[g] for g in GAUGES if g in samples])), scrapes)
     peaks = dict(gauges(exposed).group_by("gauge").agg(pl.col("value").max()).iter_rows())

@@ -25,7 +25,7 @@ Address = Annotated[str, AfterValidator(checked_address)]
 
 def _address_or_none(value: str) -> str:
     """`value`, if it is an address or the word `none`."""
-    return value if value == "none" else checked_address(value)
+    return value if value == "none" else checked_address(value, of_metrics=True)
 
 
 def _known(name: str) -> str:
@@ -90,7 +90,7 @@ class Engine(Strict):
     metrics: Annotated[str, AfterValidator(_address_or_none)] | None = Field(
         default=None,
         description="Address of the running server's metrics, such as `http://10.0.0.5:8000/metrics`; `none`: they cannot be "
-        "read, and causes and KV cache stay unknown. Default: `/metrics` at `base_url`, if it answers.",
+        "read, and causes and KV cache stay unknown. Default: `/metrics` at `base_url`, if a known engine's are there.",
     )
 
     @model_validator(mode="before")

@@ -25,7 +25,7 @@ from typing import Any
 
 import requests
 
-from bench.errors import BenchError, disk_error
+from bench.errors import BenchError, disk_error, shown
 from bench.http import bounded, direct_session, leads_away
 from bench.realtime import ahead_of_the_server
 from bench.records.environment import hidden, secret_parts, secrets_in, without_user
@@ -100,15 +100,14 @@ def _follow(
 ) -> None:
     """Scrape one endpoint on its schedule, and once more after the end."""
     read = _looks(url) if is_nvml(url) else _requests(url, headers)
-    slot, last, lag, until = 0, False, None, math.inf
+    slot, last, lag, end = 0, False, None, math.inf
     while not last:
         due = start + slot * interval_s
         pause = max(0.0, due - time.monotonic())
-        if until < math.inf:
-            time.sleep(pause)
+        if end < math.inf:
+            time.sleep(min(pause, max(0.0, end + (lag or 0.0) - time.monotonic())))
         elif ended.wait(pause):
-            until = time.monotonic() + (lag or 0.0)  # what the engine counted last comes no sooner
-        last = time.monotonic() >= until
+            end = time.monotonic()
         sent = time.monotonic()
         line: _Line = {"slot": slot, "endpoint": url, "due": min(due, sent), "sent": sent}
         try:
@@ -120,6 +119,7 @@ def _follow(
         except Exception as error:  # bytes of somebody else's raise nearly anything; the thread must go on
             line["received"] = time.monotonic()
             line["error"] = str(error)[:300]
+        last = sent >= end + (lag or 0.0)  # what the engine counted last may come so late
         if last:
             line["last"] = True
         lines.put(line)
@@ -146,7 +146,7 @@ def _requests(url: str, headers: Mapping[str, str]) -> Callable[[], bytes]:
 def _elsewhere(answer: requests.Response) -> str:
     """Where an answer leads that is not followed."""
     target = leads_away(answer)
-    return f"; it leads to another server, {without_user(target)}" if target else ""
+    return f"; it leads to another server, {shown(without_user(target), 200)}" if target else ""
 
 
 def _looks(url: str) -> Callable[[], bytes]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bench.engines import Kind
 from bench.measure.metrics import metric_names, metric_values
 from bench.telemetry import SHARES, find_catalogue
 
@@ -47,6 +48,7 @@ class Tail:
         self._path, self._offset = path, 0
         self._unpack, self._rest = zlib.decompressobj(_GZIP), b""
         self._endpoint: str | None = None
+        self._kind: Kind | None = None
         self._names: dict[str, str] = {}
         self._first: dict[str, float] = {}
         self._begin: float | None = None
@@ -87,7 +89,8 @@ class Tail:
 
     def _start(self, scrape: dict[str, Any]) -> None:
         self._endpoint, self._begin = scrape["endpoint"], scrape["received"]
-        self._names = find_catalogue(metric_names(scrape["text"])).sample_names()
+        found = find_catalogue(metric_names(scrape["text"]))
+        self._kind, self._names = found.kind, found.sample_names()
         self._first = self._values(scrape["text"])
 
     def _update(self, scrape: dict[str, Any]) -> None:
@@ -113,7 +116,7 @@ class Tail:
 
     def _values(self, text: str) -> dict[str, float]:
         """Each of our samples, of all engines behind the endpoint together; of a share the fullest counts."""
-        told = {ours: metric_values(text, [name]) for ours, name in self._names.items()}
+        told = {ours: metric_values(text, [name], self._kind) for ours, name in self._names.items()}
         return {ours: (max if ours in SHARES else sum)(values) for ours, values in told.items() if values}
 
     def _since_first(self, now: dict[str, float], name: str) -> float | None:
