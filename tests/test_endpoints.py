@@ -515,7 +515,7 @@ def test_a_list_of_models_that_is_not_given_now_or_at_all(content):
         server.statuses["/v1/models"] = (404, {})
         assert found(content) == []
         server.behaviour = "http_error"
-        assert "404 without a list of models, so this is not an OpenAI-compatible server" in found(content)[0]
+        assert "404 without a list of models, and a request for 'a' is answered with 404" in found(content)[0]
         server.behaviour = "ok"
         result, _ = session(content)
     assert result["ok"] == 2

@@ -17,7 +17,6 @@ __all__ = ["refuse_unlike"]
 
 _UNAUTHORIZED = (401, 403)
 _BUSY = (429, 503)  # asked too much, or still loading: an answer that decides nothing
-_NO_LIST = (404, 405, 501)  # of /v1/models, at a gateway that passes on nothing but requests
 
 
 def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
@@ -54,8 +53,6 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
     if answer.status_code in _BUSY:
         raise BenchError(f"{where}: {base}/v1/models answers {answer.status_code}{_until(answer)}. Try again later.")
     names = _models(answer)
-    if names is None and answer.status_code not in _NO_LIST:
-        raise BenchError(_unlike(where, base, answer))
     if spec.served_name in (names or ()):
         return
     # Some servers list one name and take any, or list none: the answer to a request decides.
@@ -70,17 +67,13 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
     if refusal.status_code in _UNAUTHORIZED:
         raise BenchError(f"{where}: {base} answers {said}: {unauthorized}")
     if names is None:
-        raise BenchError(f"{_unlike(where, base, answer)} A request for {spec.served_name!r} is answered with {said}.")
+        raise BenchError(
+            f"{where}: {base}/v1/models answers {answer.status_code} without a list of models, and a request for "
+            f"{spec.served_name!r} is answered with {said}. Give the address of an OpenAI-compatible server, without /v1/..., and one of its models."
+        )
     raise BenchError(
         f"deployments.{spec.name}.served_name: {base} does not serve {spec.served_name!r} ({said}). It lists "
         f"{', '.join(map(_named, names[:10])) or 'no model'}. Write the name of one of its models."
-    )
-
-
-def _unlike(where: str, base: str, answer: requests.Response) -> str:
-    return (
-        f"{where}: {base}/v1/models answers {answer.status_code} without a list of models, so this is not an OpenAI-compatible "
-        "server. Give the address of one, without /v1/..."
     )
 
 
@@ -91,11 +84,12 @@ def _until(answer: requests.Response) -> str:
 
 
 def _models(answer: requests.Response) -> list[str] | None:
-    """The names in an answer of /v1/models; None where it is not one."""
+    """The names in an answer of /v1/models, whether its list stands in an object or alone; None where there is none."""
     try:
-        entries = answer.json()["data"] if answer.ok else None
-        return None if entries is None else [str(entry["id"]) for entry in entries]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        content = answer.json() if answer.ok else None
+        entries = content if isinstance(content, list) else (content or {}).get("data") or (content or {}).get("models")
+        return None if entries is None else [str(entry.get("id") or entry["name"]) for entry in entries]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
