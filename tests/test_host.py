@@ -61,10 +61,14 @@ def test_what_a_server_elsewhere_uses_is_not_known():
 
 # A server that was not started here.
 
-# Listens, connects to the ports that it is given, starts a child that waits, and says its port and its child.
+# Listens, connects to the ports that it is given, starts a child that waits, and says its port and its child. The port is below those
+# that connections get: one that was a connection's a minute ago is shown as closed.
 SERVER = """
-import os, socket, subprocess, sys, time
-listening = socket.create_server(("127.0.0.1", 0))
+import contextlib, os, socket, subprocess, sys, time
+for port in range(20000 + os.getpid() % 8000, 32000):
+    with contextlib.suppress(OSError):
+        listening = socket.create_server(("127.0.0.1", port))
+        break
 asked = [socket.create_connection(("127.0.0.1", int(port))) for port in sys.argv[1:]]
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 print(listening.getsockname()[1], os.getpid(), child.pid, flush=True)

@@ -42,6 +42,7 @@ from bench.study import Slo
 __all__ = ["bottleneck"]
 
 _EXPLAINED = {"ttft", "tpot", "e2e"}  # latencies of which it is known what they consist of
+_BROKEN = ("stream_error", "truncated", "disconnect", "http_500", "http_502")  # what no limit of a server or a gateway answers
 _STANDS = 0.5  # of the scrapes: a queue that stands, and is no matter of a step's length
 _ALIKE = 1.05  # two gains so near to one another are alike
 _BEYOND = 1.4  # times the load that misses: what runs out shows more plainly there
@@ -140,7 +141,16 @@ def _refusals(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Sl
         return None
     window = missing["steady_requests"].null_count() == 0
     failed, requests = (int(missing[f"steady_{name}" if window else name].sum()) for name in ("failed", "requests"))
-    return Bottleneck("refusals", Failures(at, failed, requests, mean_of(missing, "steady_in_flight")), _names(missing))
+    said = missing["failure_said"].drop_nulls() if "failure_said" in missing.columns else pl.Series([], dtype=pl.String)
+    found = Failures(
+        at,
+        failed,
+        requests,
+        mean_of(missing, "steady_in_flight"),
+        broken=2 * sum(missing[f"outcome_{kind}"].sum() for kind in _BROKEN if f"outcome_{kind}" in missing.columns) > failed,
+        said=said[0] if len(said) else None,
+    )
+    return Bottleneck("refusals", found, _names(missing))
 
 
 def _mostly_failed(missing: pl.DataFrame, slo: Slo) -> bool:

@@ -76,12 +76,16 @@ class Silent:
 
 @dataclass(frozen=True)
 class Failures:
-    """Requests that failed, of all; `in_flight` in the mean, None where it is not known."""
+    """Requests that failed, of all; `in_flight` in the mean, None where it is not known. `broken`: whether most of them began and broke
+    off, or failed in the server, so that no limit refused them; `said`: what was said most often.
+    """
 
     at: At
     failed: int
     requests: int
     in_flight: float | None
+    broken: bool = False
+    said: str | None = None
 
 
 @dataclass(frozen=True)

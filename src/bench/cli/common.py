@@ -99,7 +99,7 @@ def target_of(options: SimpleNamespace) -> Target:
     headers = headers_of(options.header)
     try:
         return Target(
-            api_root(options.base_url), options.model, os.environ.get("OPENAI_API_KEY", "none"), headers, reuses=False
+            api_root(options.base_url), options.model, os.environ.get("OPENAI_API_KEY") or "none", headers, reuses=False
         )
     except BenchError as error:
         raise BenchError(f"--base-url: {error}") from None

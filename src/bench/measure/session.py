@@ -161,7 +161,7 @@ def _one_start(
         ready = time.monotonic()
         progress.state("warming up")
         target = Target(
-            server.base_url, spec.served_name, os.environ.get("OPENAI_API_KEY", "none"), headers, reuses=server.managed
+            server.base_url, spec.served_name, os.environ.get("OPENAI_API_KEY") or "none", headers, reuses=server.managed
         )
         first = [*missing, *(search.first_runs() if search else ())]
         with blaming(server):

@@ -27,7 +27,7 @@ from bench.analysis.evidence import (
     UnknownLatency,
     UnknownStep,
 )
-from bench.errors import shown_share
+from bench.errors import shown, shown_share
 from bench.records.latencies import LATENCIES
 from bench.words.capacity import unsettled_at, unsettled_text
 from bench.words.loads import load_text
@@ -58,7 +58,9 @@ def _why(limit: Bottleneck, found: Evidence) -> str:  # noqa: PLR0912 - a senten
             return f"{_at(found.at)} {text}." if found.at.burst else f"{_at(found.at)} it misses; {text}, so why is not known."
         case Failures():
             most = f", with {found.in_flight:.3g} in flight in the mean" if found.in_flight is not None else ""
-            return f"{_at(found.at)} the server refuses or fails {found.failed:,} of {found.requests:,} requests{most}."
+            said = f": {shown(found.said, 160)}" if found.said else ""
+            what = "breaks off or fails" if found.broken else "refuses or fails"
+            return f"{_at(found.at)} the server {what} {found.failed:,} of {found.requests:,} requests{most}{said}."
         case FullCache():
             return f"{_at(found.at)} the KV cache is full."
         case Slots():
@@ -144,6 +146,10 @@ def remedy(limit: Bottleneck) -> str:
             return _more_kv(held.request_bytes) + _next(held.room)
         case FullCache() | Preemptions() as full:
             return _more_kv(full.request_bytes)
+        case Failures(broken=True):
+            return (
+                "Look into the log of the server, and of what stands before it: requests were taken, and their answers failed."
+            )
         case HeldBySlots() as held:
             return f"Raise max_num_seqs, as far as the KV cache holds.{_next(held.room)}"
         case Slots():

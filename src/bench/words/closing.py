@@ -12,7 +12,7 @@ from bench.errors import BenchError
 from bench.records.summary import read_summary
 from bench.shipped import BENCH
 from bench.words.answer import AGAIN
-from bench.words.trust import alike
+from bench.words.trust import alike, remedy
 
 __all__ = ["MADE", "closing_lines", "closing_lines_again"]
 
@@ -20,7 +20,8 @@ __all__ = ["MADE", "closing_lines", "closing_lines_again"]
 MADE = "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
 
 _REASONS = 5  # named at most
-_REMEDY = f"Most often something else ran on this machine. {AGAIN}"
+_FLEETING = f"Most often something else ran on this machine. {AGAIN}"
+_LASTING = "To measure them again would give the same: docs/how-to/troubleshooting.md says what to do about each reason."
 
 
 def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
@@ -43,11 +44,11 @@ def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
         lines += [f"    {reason} ({count} of {runs.height} runs)" for reason, count in found[:_REASONS]]
         if len(found) > _REASONS:
             lines.append(f"    and {len(found) - _REASONS} more reasons: `{BENCH} runs`")
-        lines.append(_REMEDY)
+        lines.append(_remedy(rejected))
     elif rejected.height:
         lines.append(
             f"{rejected.height} of {runs.height} runs are invalid ({_parts(rejected)}): the report and `{BENCH} runs` say "
-            f"why. {_REMEDY}"
+            f"why. {_remedy(rejected)}"
         )
     failing = runs.filter(pl.col("failures").is_not_null())
     if failing.height:
@@ -69,6 +70,11 @@ def closing_lines_again(summary: Path, digests: Collection[str], *, figures: int
     except (BenchError, OSError):
         return []
     return closing_lines(runs, figures=figures) if set(runs["digest"]) == set(digests) else []
+
+
+def _remedy(rejected: pl.DataFrame) -> str:
+    """What to do about invalid runs: where the load or the requests were others than asked for, they will be so again."""
+    return _FLEETING if remedy(rejected) else _LASTING
 
 
 def _parts(rejected: pl.DataFrame) -> str:
