@@ -371,8 +371,14 @@ def test_a_model_of_ones_own(tmp_path, capsys):
         (tmp_path / "config.json").write_text(json.dumps(config | changed))
         return planned(capsys, "--model", str(tmp_path), *common)
 
-    unknown = read(model_type="novel")
+    unknown = read(model_type="novel")  # its architecture's name says which code it runs, and nothing of its weights
     assert unknown["kv_bytes_per_token"] == 131_072 and "model_type novel" in unknown["notes"][0]
+    assert unknown["weight_bytes"] is unknown["min_gpus"] is unknown["kv_capacity_tokens"] is None
+    assert unknown["why"].startswith("the weights are not known: model_type novel")
+    (tmp_path / "model.safetensors").write_bytes(bytes(4096))
+    held = read(model_type="novel")
+    assert (held["weight_bytes"], held["min_gpus"]) == (4096, 1)
+    (tmp_path / "model.safetensors").unlink()
     linear = 32 * (4096 * 128 * (2 * 32 + 2 * 8) + 3 * 4096 * 14_336)
     awq = read(quantization_config={"quant_method": "awq", "bits": 4, "group_size": 128})
     assert awq["weight_bytes"] == shipped["weight_bytes"] - 2 * linear + linear * (0.5 + 2.5 / 128)

@@ -87,7 +87,7 @@ def test_a_llama_that_states_little_by_hand():
     [
         ({}, [None] * 3),
         ({"sliding_window": 64, "num_hidden_layers": 7}, [64] * 7),
-        ({"model_type": "cohere2", "sliding_window": 64, "num_hidden_layers": 7}, [64] * 7),  # not known, and without layer_types
+        ({"model_type": "cohere2", "sliding_window": 64, "num_hidden_layers": 7}, [64, 64, 64, None, 64, 64, 64]),
         ({"model_type": "mistral"}, [4096] * 3),  # transformers' default
         ({"model_type": "mistral", "sliding_window": None}, [None] * 3),
         ({"sliding_window": 64, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}, [64, None, 64]),
@@ -128,18 +128,18 @@ def test_a_gemma_that_states_little_has_its_familys_heads():
 
 
 def test_a_gpt2_that_states_more_by_hand():
-    """Two layers 100 wide with heads of 33 (100 ÷ 3, cut), an MLP of 50 and an output layer of its own."""
+    """Two layers 100 wide with heads of 25, an MLP of 50 and an output layer of its own."""
     config = {
         "model_type": "gpt2",
         "n_embd": 100,
         "n_layer": 2,
-        "n_head": 3,
+        "n_head": 4,
         "n_positions": 64,
         "vocab_size": 1000,
         "n_inner": 50,
     }
     own = geometry_of({**config, "tie_word_embeddings": False})
-    assert (own.head_dim, own.kv_heads, own.intermediate_size, own.context) == (33, 3, 50, 64)
+    assert (own.head_dim, own.kv_heads, own.intermediate_size, own.context) == (25, 4, 50, 64)
     layer = 4 * 100 * 100 + 400 + 2 * 100 * 50 + 50 + 100 + 4 * 100
     assert own.parameters == 2 * layer + 2 * 1000 * 100 + 64 * 100 + 200
     assert geometry_of(config).parameters == own.parameters - 1000 * 100
@@ -165,7 +165,7 @@ def test_falcons_older_and_newer_forms():
 def test_which_layers_have_experts():
     """Experts of 3 × 100 × 20 = 6,000 parameters, eight a layer, two of them for each token."""
     moe = {**LLAMA, "model_type": "qwen3_moe", "num_hidden_layers": 6, "num_experts": 8, "num_experts_per_tok": 2,
-           "moe_intermediate_size": 20}  # fmt: skip
+           "moe_intermediate_size": 20, "q_lora_rank": None, "n_shared_experts": None}  # fmt: skip
     for more, layers in (
         ({}, {0, 1, 2, 3, 4, 5}),
         ({"decoder_sparse_step": 2}, {1, 3, 5}),
@@ -177,7 +177,7 @@ def test_which_layers_have_experts():
         assert found.parameters - found.active_parameters == len(layers) * 6 * 6000
     latent = {**LLAMA, "model_type": "deepseek_v2", "num_hidden_layers": 6, "kv_lora_rank": 16, "qk_rope_head_dim": 4,
               "qk_nope_head_dim": 8, "v_head_dim": 10, "n_routed_experts": 8, "num_experts_per_tok": 2,
-              "moe_intermediate_size": 20}  # fmt: skip
+              "moe_intermediate_size": 20, "q_lora_rank": None, "n_shared_experts": None}  # fmt: skip
     for more, layers in (
         ({}, {0, 1, 2, 3, 4, 5}),
         ({"first_k_dense_replace": 1}, {1, 2, 3, 4, 5}),
@@ -189,7 +189,8 @@ def test_which_layers_have_experts():
     found = geometry_of(latent)
     layer = 3600 + (2000 + 864) + 3000 + 48_000 + 216 + 800
     assert found.parameters == 6 * layer + 2 * 1000 * 100 + 100
-    assert (found.attention, found.attended, found.head_dim) == ("MLA", (8 + 4 + 10, 16 + 4 + 16), 20)
+    ((kind, times),) = found.attention_kinds
+    assert (found.attention, kind.pairs, found.head_dim, times) == ("MLA", (8 + 4 + 10, 16 + 4 + 16), 20, 6)
     shared = geometry_of({**latent, "n_shared_experts": 2})
     assert shared.parameters - found.parameters == shared.active_parameters - found.active_parameters == 6 * 2 * 6000
     # Its queries compressed to 5, with a norm of 5: 100 × 5 + 5 × 36 in place of 100 × 36.
@@ -306,7 +307,11 @@ def test_quantised_weights_by_hand():
     for method, group, expected in (("awq", 128, 0.5 + 2.5 / 128), ("gptq", -1, 0.5)):
         quantised = geometry_of({**qwen, "quantization_config": {"quant_method": method, "bits": 4, "group_size": group}})
         assert quantised.quantised_bytes == expected and quantised.exact
-    assert not geometry_of({**qwen, "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}).exact
+    four_bit = geometry_of({**qwen, "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}})
+    assert four_bit.quantised_bytes == 0.5 + 4 / 64 and four_bit.exact
+    strange = geometry_of({**qwen, "quantization_config": {"quant_method": "quip"}})
+    assert (strange.exact, strange.weighed, strange.bound) == (False, True, "at most")
+    assert strange.unknown == ("nothing here reads what quip quantisation takes, and 16 bit are counted",)
 
 
 def test_a_sequence_longer_than_the_window():
@@ -357,12 +362,24 @@ def test_geometry_of_any_llama_or_mistral(layers, groups, kv_heads, head_dim, wi
     assert held <= kv_bytes_of_sequence(plain, tokens, "float16")
 
 
-def test_a_family_that_is_not_known_is_taken_for_llama_and_said_to_be():
-    strange = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "model_type": "strange"})
-    assert not strange.exact
-    assert kv_bytes_per_token(strange, "float16") == 256
+def test_a_family_that_is_not_known_is_refused():
+    config = {**config_of(Architecture(**ARCHITECTURE)), "model_type": "strange", "architectures": ["StrangeForCausalLM"]}
+    with pytest.raises(
+        BenchError, match="model_type strange is none of the families that are read here, and a guess would be wrong"
+    ):
+        geometry_of(config)
     with pytest.raises(BenchError, match=r"model_type gpt2 does not state 'n_embd'"):
         geometry_of({"model_type": "gpt2", "n_layer": 2})
+
+
+def test_a_family_that_is_known_by_its_architecture_alone():
+    """Engines choose the code by `architectures`: the KV cache is that of the code; the weights stay unknown."""
+    strange = geometry_of({**config_of(Architecture(**ARCHITECTURE)), "model_type": "strange"})
+    assert kv_bytes_per_token(strange, "float16") == 256
+    assert not strange.exact and not strange.weighed
+    assert strange.unknown == (
+        "model_type strange is not known; by its architecture's name its KV cache is taken for that of llama",
+    )
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -18,6 +18,7 @@ from bench.records.engine import read_engine
 from bench.records.files import write_record
 from bench.records.launch import read_launch
 from bench.study import Engine, Plan, load_config
+from bench.yaml_file import read_yaml
 from tests import records
 from tests.conftest import ARCHITECTURE, ROOT
 
@@ -307,4 +308,36 @@ def test_an_external_server_is_not_judged_by_this_machine(tmp_path, content):
     result = read_launch(tmp_path / "launch.json")
     assert result.argv is None
     assert result.plan.kv_tokens is None
-    assert result.plan.kv_bytes_per_token == 2 * 4000 * 2 * 16 * 4
+    # Architecture facts say nothing of the type that the server loaded.
+    assert result.plan.kv_bytes_per_token is result.plan.weight_bytes is result.plan.kv_bytes_per_token_per_device is None
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "expected"),
+    [
+        ({"catalogue": "llama-3.1-8b"}, None, 131_072),  # its own torch_dtype, bfloat16
+        ({"catalogue": "llama-3.1-8b"}, "float32", 262_144),
+        ({"catalogue": "llama-3.1-8b", "config": {"torch_dtype": "float16"}}, None, 131_072),
+        ({"catalogue": "gpt2"}, None, None),  # states no type
+        ({"catalogue": "gpt2", "config": {"torch_dtype": "float32"}}, None, None),  # vLLM loads it in 16 bit, others as it is
+        ({"catalogue": "gemma-3-27b"}, None, 2 * 62 * 16 * 128 * 2),  # stands beside its text_config
+        ({"catalogue": "gpt2"}, "bfloat16", 36_864),
+    ],
+)
+def test_the_type_of_a_server_that_was_not_started_here(content, model, dtype, expected):
+    """On no account float32 because no GPU is seen: the server has its own."""
+    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
+    content["models"]["m"] = model
+    content["deployments"]["a"] |= {} if dtype is None else {"dtype": dtype}
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    plan = resolve_launch(spec, records.engine(source="external", command=None), None).plan
+    assert plan.kv_bytes_per_token == expected
+    assert (plan.weight_bytes is None) == (expected is None)
+
+
+def test_the_shipped_template_of_a_running_server():
+    """131,072 bytes a token of Llama 3.1 8B in its own 16 bit."""
+    spec = Plan.of(load_config(read_yaml(ROOT / "config/templates/running-server.yaml"), source="t")).deployments["running"]
+    launch = resolve_launch(spec, records.engine(source="external", command=None), None)
+    assert launch.plan.kv_bytes_per_token == 131_072
+    assert launch.vocabulary == 64_128  # half of 128,256: its tokenizer is not here

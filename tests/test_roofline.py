@@ -50,8 +50,13 @@ def test_a_window_bounds_what_is_read_and_multiplied():
 
 def test_latent_attention_unfolds_in_prefill_and_not_in_decode():
     """DeepSeek V2 Lite: keys of 128 + 64 and values of 128 unfolded; 512 + 64 and 512 in the cache."""
-    assert geometry_of(catalogue()["deepseek-v2-lite"].config).attended == (128 + 64 + 128, 512 + 64 + 512)
-    assert geometry_of(catalogue()["llama-3-8b"].config).attended == (256, 256)
+
+    def pairs(key):
+        ((kind, _),) = geometry_of(catalogue()[key].config).attention_kinds
+        return kind.pairs
+
+    assert pairs("deepseek-v2-lite") == (128 + 64 + 128, 512 + 64 + 512)
+    assert pairs("llama-3-8b") == (256, 256)
 
 
 def test_a_mixture_of_experts_reads_a_tokens_share_for_each_sequence_and_at_most_all():

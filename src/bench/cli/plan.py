@@ -113,6 +113,7 @@ def _print_one(model: str, accelerator: Accelerator, demand: Demand, setting: Se
     print_table(
         [
             ["KV bytes a token", f"{weighed['kv_bytes_per_token']:,}"],
+            *([["state bytes a sequence", f"{state:,}"]] if (state := weighed["state_bytes_per_sequence"]) else []),
             ["KV capacity (tokens)", _number(weighed["kv_capacity_tokens"])],
             ["predicted saturation (requests at once)", _requests(weighed["predicted_saturation"])],
             [f"fewest GPUs for {demand.concurrency:,} at once", _fewest(weighed)],
@@ -120,9 +121,12 @@ def _print_one(model: str, accelerator: Accelerator, demand: Demand, setting: Se
                 "  with 30 % of the memory in use left free",
                 _dealt(weighed["gpus_with_headroom"], weighed["tensor_parallel_with_headroom"]),
             ],
-            ["  by the documents' rule of thumb, with headroom", f"{rule['min_gpus']}, {rule['gpus_with_headroom']}"],
+            [
+                "  by the documents' rule of thumb, with headroom",
+                f"{_gpus(rule['min_gpus'])}, {_gpus(rule['gpus_with_headroom'])}",
+            ],
             ["prefill ceiling (tokens/s)", _number(ceilings["prefill_tokens_per_s"])],
-            ["least TTFT (ms)", _number(1000 * ceilings["ttft_s"])],
+            ["least TTFT (ms)", _number(None if ceilings["ttft_s"] is None else 1000 * ceilings["ttft_s"])],
             ["decode ceiling, one request (tokens/s)", _number(ceilings["decode_tokens_per_s_at_context"])],
             ["decode ceiling, full cache (tokens/s)", _number(ceilings["decode_tokens_per_s_at_saturation"])],
         ],
@@ -164,8 +168,8 @@ def _dealt(fewest: int | None, dealt: int | None) -> str:
     return _gpus(fewest) if fewest == dealt else f"{_gpus(fewest)}→{_gpus(dealt)}"
 
 
-def _gib(size: int) -> str:
-    return f"{size / _GIB:.2f}"
+def _gib(size: int | None) -> str:
+    return "–" if size is None else f"{size / _GIB:.2f}"
 
 
 def _number(value: float | None) -> str:

@@ -22,9 +22,12 @@ from bench.models import (
     kv_bytes_per_token,
     parallel_problem,
     predicted_saturation,
+    served_dtype,
     stages_of,
+    weights_unknown,
 )
 from bench.models.gguf import gguf_of
+from bench.models.tokenizer import ids_below
 from bench.records.checkpoint import Checkpoint, read_checkpoint
 from bench.records.engine import EngineRecord, read_engine
 from bench.records.environment import redacted
@@ -90,6 +93,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
     """
     geometry = geometry_of(checkpoint.config) if checkpoint else geometry_of_model(spec.model)
     plan = memory_plan(spec, geometry, checkpoint.weight_bytes if checkpoint else None) if geometry else None
+    folder = Path(checkpoint.path) if checkpoint else Path(spec.model.path) if spec.model.path else None
     launch = Launch(
         deployment=spec.name,
         model=spec.deployment.model,
@@ -103,7 +107,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
         base_url=spec.engine.base_url,
         kind=spec.engine.kind,
         device=spec.engine.backend,
-        vocabulary=geometry.vocabulary if geometry else None,
+        vocabulary=ids_below(geometry.vocabulary if geometry else None, folder),
         argv=None,
         plan=plan,
     )
@@ -200,14 +204,25 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
     Returns:
         The terms of a device of the pipeline stage that has the fewest blocks, since all stages keep as many as that one (the heaviest,
         where that is not known). `kv_tokens` is None where it cannot be known before the server reports it: a GPU without
-        `kv_cache_memory`, seen from a machine without one, or a server that is not ours.
+        `kv_cache_memory`, seen from a machine without one, or a server that is not ours. Bytes of such a server are None where neither
+        its deployment nor its checkpoint states a type.
+
+    Raises:
+        BenchError: a model whose weights are not known is to be started here.
 
     Source: vLLM's `get_kv_cache_configs` takes the fewest blocks of all workers; each engine of data parallelism has its own.
     """
     d, kind = spec.deployment, managed(spec.engine.kind)
-    dtype = kind.dtype(spec)
-    kv_dtype = dtype if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
     cpu, external = spec.engine.backend == "cpu", spec.engine.source == "external"
+    if not external and not geometry.weighed and file_bytes is None:
+        raise BenchError(
+            f"deployments.{spec.name}: {weights_unknown(geometry)}. Give models.{d.model}.path, a folder with its *.safetensors, "
+            "so that their size is known; or measure a server that you start yourself, with `source: external`."
+        )
+    served = served_dtype(d.dtype, spec.model.config) if external else kind.dtype(spec)
+    dtype = served or "bfloat16"  # which only shapes blocks then
+    kv_dtype = dtype if d.kv_cache_dtype == "auto" else d.kv_cache_dtype
+    bytes_known = not external or served is not None
     stages = stages_of(
         geometry,
         _parallel(spec),
@@ -233,9 +248,9 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
     held, planned = kv_bytes(scarcest), tokens(scarcest)
     needed = [stage.weights + overhead + (kv_bytes(stage) or 0) for stage in stages]
     plan = MemoryPlan(
-        parameters=geometry.parameters,
+        parameters=geometry.parameters if geometry.exact else None,
         device_memory_bytes=memory,
-        weight_bytes=scarcest.weights,
+        weight_bytes=scarcest.weights if bytes_known and (geometry.weighed or file_bytes is not None) else None,
         overhead_bytes=overhead,
         kv_cache_bytes=held,
         # Workers of a CPU engine share the machine's memory; each GPU has its own.
@@ -244,8 +259,8 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
         else d.tensor_parallel * d.data_parallel * sum(needed) // d.nodes
         if cpu
         else max(needed),
-        kv_bytes_per_token=kv_bytes_per_token(geometry, kv_dtype),
-        kv_bytes_per_token_per_device=scarcest.pool.bytes_per_token,
+        kv_bytes_per_token=kv_bytes_per_token(geometry, kv_dtype) if bytes_known else None,
+        kv_bytes_per_token_per_device=scarcest.pool.bytes_per_token if bytes_known else None,
         block_size=scarcest.pool.block_size,
         kv_groups=scarcest.pool.groups,
         engines=d.data_parallel,
@@ -264,7 +279,7 @@ def _device_memory(backend: str) -> int | None:
 def _refuse_misfit(spec: DeploymentSpec, plan: MemoryPlan, longest: int) -> None:
     d, cpu = spec.deployment, spec.engine.backend == "cpu"
     where = f"deployments.{spec.name} ({d.model} on {d.engine})"
-    weights, overhead = shown_size(plan.weight_bytes), shown_size(plan.overhead_bytes)
+    weights, overhead = shown_size(plan.weight_bytes or 0), shown_size(plan.overhead_bytes)
     held = plan.kv_cache_bytes or 0
     if managed(spec.engine.kind).slots and longest > plan.block_size:
         raise BenchError(

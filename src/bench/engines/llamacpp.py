@@ -122,7 +122,7 @@ class LlamaCpp(Managed):
         Raises:
             BenchError: the memory does not hold so many slots.
         """
-        d, each = spec.deployment, plan.kv_bytes_per_token
+        d, each = spec.deployment, plan.kv_bytes_per_token or 0
         memory = d.kv_cache_memory or 0
         held = memory // each
         own = held // d.max_num_seqs // _PADDING * _PADDING

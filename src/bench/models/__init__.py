@@ -1,13 +1,21 @@
-"""What a model's weights and KV cache weigh, from its config.json, and checkpoints made from that."""
+"""What a model's weights, KV cache and states weigh, from its config.json, and checkpoints made from that."""
 
 from bench.models.checkpoint import write_checkpoint
 from bench.models.config_json import config_of, geometry_at, geometry_of, geometry_of_model
-from bench.models.geometry import DTYPE_BYTES, Geometry, kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
+from bench.models.geometry import (
+    DTYPE_BYTES,
+    Geometry,
+    kv_bytes_of_sequence,
+    kv_bytes_per_token,
+    state_bytes_per_sequence,
+    weight_bytes,
+)
 from bench.models.memory import KvPool, kv_pool, predicted_saturation
 from bench.models.model import Architecture, Model
 from bench.models.plan import choices, plan
+from bench.models.remarks import weights_unknown
 from bench.models.roofline import Roofline
-from bench.models.setting import WEIGHTS, Demand, Setting
+from bench.models.setting import WEIGHTS, Demand, Setting, served_dtype
 from bench.models.stages import Parallel, Stage, layers_of_stages, parallel_problem, stages_of, tensor_parallel_sizes
 
 __all__ = [
@@ -34,8 +42,11 @@ __all__ = [
     "parallel_problem",
     "plan",
     "predicted_saturation",
+    "served_dtype",
     "stages_of",
+    "state_bytes_per_sequence",
     "tensor_parallel_sizes",
     "weight_bytes",
+    "weights_unknown",
     "write_checkpoint",
 ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.models.config_json import config_of, geometry_of, geometry_of_model
+from bench.models.config_json import config_of, geometry_of, geometry_of_model, quantisation_at
 from bench.models.fingerprint import fingerprint
 from bench.models.geometry import Geometry
 from bench.models.hub import FILES
@@ -65,7 +65,7 @@ def write_checkpoint(name: str, model: Model, record: Path) -> None:
         revision=model.revision,
         path=str(target),
         config=config,
-        parameters=geometry.parameters,
+        parameters=geometry.parameters if geometry.exact else None,
         weight_bytes=weights or None,
     )
     write_record(checkpoint, record)
@@ -77,6 +77,9 @@ def _checked(name: str, model: Model, file: Path) -> dict[str, Any]:
         config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(config, dict):
             raise ValueError("it holds no object")
+        beside = quantisation_at(file.parent)
+        if beside and not (config.get("quantization_config") or decoder_part(config).get("quantization_config")):
+            config = {**config, "quantization_config": beside}
     except (OSError, ValueError, RecursionError) as error:
         raise BenchError(
             f"models.{name}: {file} cannot be read as JSON: {error}. Name the folder of a whole checkpoint."

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError, shown
-from bench.models.families import READERS, Config, llama
+from bench.models.definitions import LATENT_KEYS, family_of, known_families, tied_of, unread_keys, with_defaults
+from bench.models.encoders import encoder_parameters
+from bench.models.families import READERS, latent
 from bench.models.geometry import Geometry
+from bench.models.layers import Decoder, every
 from bench.models.model import Architecture, Model
-from bench.published import decoder_part
+from bench.models.parts import Config
+from bench.models.quantisation import Quantisation, quantisation_of, weighed
+from bench.published import DECODER_KEYS, context_of, decoder_part
 
 # Keys from which memory and speed are computed.
 _COUNT = re.compile(
@@ -26,7 +32,15 @@ _NEVER_ZERO = {
     *("n_layer", "n_head", "n_embd", "n_positions", "kv_lora_rank"),
 }
 
-__all__ = ["config_of", "geometry_at", "geometry_of", "geometry_of_model"]
+# Keys that may have a value for each layer, with the families in which they may.
+_BY_LAYER = {
+    "intermediate_size": {"gemma3n_text"},
+    "moe_intermediate_size": {"hunyuan_v1_moe"},
+    "num_experts": {"hunyuan_v1_moe"},
+}
+_NO_LIMIT = 10**9  # a model that keeps a state alone has no longest sequence
+
+__all__ = ["config_of", "geometry_at", "geometry_of", "geometry_of_model", "quantisation_at"]
 
 
 def geometry_of_model(model: Model) -> Geometry | None:
@@ -56,37 +70,149 @@ def geometry_at(path: Path) -> Geometry:
     if not isinstance(config, dict):
         raise BenchError(f"{file} holds no JSON object. Name a model's config.json.")
     try:
-        return geometry_of(config)
+        geometry = geometry_of(config, quantisation_at(file.parent))
+        return geometry if geometry.exact else replace(geometry, file_bytes=weights_at(file.parent))
     except BenchError as error:
-        raise BenchError(f"{file}: {error}. Name the config.json of a decoder.") from None
+        raise BenchError(f"{file}: {str(error).rstrip('.')}. Name the config.json of a decoder.") from None
 
 
-def geometry_of(config: Config) -> Geometry:
+def weights_at(folder: Path) -> int | None:
+    """Bytes of a checkpoint's weights: of its files, or as their index states; None where it has neither."""
+    try:
+        stated = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))["metadata"]["total_size"]
+        if isinstance(stated, int | float) and stated > 0:
+            return int(stated)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        pass
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) or None
+
+
+def quantisation_at(folder: Path) -> Config | None:
+    """The content of a checkpoint's `hf_quant_config.json`, where it has one that can be read."""
+    try:
+        content = json.loads((folder / "hf_quant_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def geometry_of(config: Config, quantisation_beside: Config | None = None) -> Geometry:
     """The geometry of the model that a config.json describes.
 
-    A family without a reader here is taken for Llama-shaped, and marked so (`exact`): most are, in all that the KV cache needs.
+    Args:
+        quantisation_beside: the content of a `hf_quant_config.json`, where the checkpoint has one.
+
+    Returns:
+        Where the weights cannot be told (`exact`), its KV cache is right all the same.
 
     Raises:
-        BenchError: it lacks a key that its family needs, or a value is not what the key means.
+        BenchError: its family is none that is read here, it lacks a key that its family needs, or a value is not what the key means.
     """
     part = decoder_part(config)
-    family = str(part.get("model_type", "unknown"))
     _refuse_odd_numbers(part)
-    try:
-        geometry = READERS.get(family, llama)(part)
-        encoder, encoder_known = _encoder_parameters(config)
-        quantised, quantisation_known = _quantised_bytes(config.get("quantization_config"))
-    except KeyError as missing:
-        raise BenchError(f"config.json of model_type {family} does not state {missing}") from None
-    except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, StopIteration) as error:
-        raise BenchError(f"config.json of model_type {family} has a value that is not what its key means ({error})") from None
-    return replace(
-        geometry,
-        parameters=geometry.parameters + encoder,
-        active_parameters=geometry.active_parameters + encoder,
-        quantised_bytes=quantised,
-        exact=family in READERS and encoder_known and quantisation_known,
+    family, reader = _reader(config, part)
+    stated = part.get("model_type")
+    assumed = (
+        f"model_type {stated} is not known; by its architecture's name its KV cache is taken for that of {family}"
+        if stated not in (None, family) and (part is config or stated not in known_families())
+        else None
     )
+    try:
+        shape = with_defaults(family, part, nested=part is not config or family.endswith("_text"))
+        decoder = reader(shape)
+        hidden = decoder.hidden or shape["hidden_size"]
+        encoder, uncounted = encoder_parameters(config, hidden)
+        quantisation = quantisation_of(config, part, quantisation_beside)
+        doubts = [assumed and (assumed, None), uncounted and (uncounted, "at least"), _unread(family, part)]
+        return _geometry(config, shape, decoder, quantisation, encoder, [doubt for doubt in doubts if doubt])
+    except KeyError as missing:
+        raise BenchError(
+            f"{_where(config, part)} of model_type {family} does not state {missing}{_looked(config, part)}"
+        ) from None
+    except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, StopIteration, re.error) as error:
+        raise BenchError(f"config.json of model_type {family} has a value that is not what its key means ({error})") from None
+
+
+def _reader(config: Config, part: Config) -> tuple[str, Callable[[Config], Decoder]]:
+    """The family that a decoder's keys belong to: by its model_type, its keys for latent attention, or its architecture's name.
+
+    Raises:
+        BenchError: none that is read here.
+    """
+    family = family_of(config, part)
+    if family in READERS:
+        return family, READERS[family]
+    if all(key in part for key in LATENT_KEYS):
+        return family, latent
+    raise BenchError(
+        f"model_type {family} is none of the families that are read here, and a guess would be wrong: neither its KV cache nor its "
+        f"weights are known. {_looked(config, part).lstrip('; ')}"
+    )
+
+
+def _geometry(
+    config: Config,
+    c: Config,
+    decoder: Decoder,
+    quantisation: Quantisation,
+    encoder: int,
+    doubts: Sequence[tuple[str, str | None]],
+) -> Geometry:
+    family = str(c["model_type"])
+    attentions = tuple(layer.attentions for layer in decoder.layers)
+    first = next((each for layer in attentions for each in layer), None)
+    hidden = decoder.hidden or c["hidden_size"]
+    dense, routed, used = weighed(decoder.layers, quantisation)
+    doubts = list(doubts)
+    if not quantisation.known:
+        doubts.append((f"nothing here reads what {quantisation.method} quantisation takes, and 16 bit are counted", "at most"))
+    if family not in READERS:
+        reason = (
+            f"nothing here counts the weights of model_type {family}; its KV cache follows from its keys of latent attention"
+        )
+        doubts.append((reason, None))
+    return Geometry(
+        family=family,
+        layers=len(decoder.layers),
+        hidden_size=hidden,
+        heads=first.heads if first else 0,
+        kv_heads=first.kv_heads if first else 0,
+        head_dim=0 if first is None else first.width if first.latent else first.pairs[0] // 2,
+        intermediate_size=decoder.intermediate or every(c.get("intermediate_size") or 0, 0),
+        vocabulary=decoder.vocabulary or c["vocab_size"],
+        context=context_of(c) or _NO_LIMIT,
+        outside=sum(layer.other for layer in decoder.layers) + decoder.once + decoder.spare * hidden + encoder,
+        dense=dense,
+        routed=routed,
+        used=used,
+        attentions=attentions,
+        states=tuple(layer.state for layer in decoder.layers),
+        tied=tied_of(config, c),
+        unknown=tuple(reason for reason, _ in doubts),
+        bound=doubts[0][1] if len(doubts) == 1 else None,
+    )
+
+
+def _unread(family: str, part: Config) -> tuple[str, None] | None:
+    """Why the weights are not known, where a model of a known family has parts that its family's class does not know."""
+    keys = unread_keys(family, part)
+    return (
+        (f"{', '.join(keys)}: no key of the class of {family}, so its layers may be built in another way", None)
+        if keys
+        else None
+    )
+
+
+def _where(config: Config, part: Config) -> str:
+    """The config.json, or what in it holds the decoder."""
+    return "config.json" if part is config else f"the decoder in config.json (keys {', '.join(list(part)[:4])}, …)"
+
+
+def _looked(config: Config, part: Config) -> str:
+    """Where a decoder was looked for, if its keys stand nowhere."""
+    if part is not config or any(key in part for key in ("hidden_size", "num_hidden_layers", "n_embd", "d_model", "n_layer")):
+        return ""
+    return f"; its decoder was looked for at the top and under {', '.join(DECODER_KEYS)}"
 
 
 def config_of(architecture: Architecture) -> dict[str, Any]:
@@ -120,42 +246,6 @@ def _refuse_odd_numbers(part: Config) -> None:
     for key, value in part.items():
         if _COUNT.fullmatch(str(key)) and value is not None:
             least, most = int(key in _NEVER_ZERO), 10_000 if "layer" in key else 10**9
-            if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
-                raise BenchError(f"config.json: {key} is {shown(value)}; it is a number from {least} to {most:,}")
-
-
-def _encoder_parameters(config: Config) -> tuple[int, bool]:
-    """Parameters of Gemma 3's image encoder (SigLIP) with its projection; and whether the count is right."""
-    vision = config.get("vision_config")
-    if vision is None:
-        return 0, True
-    if vision.get("model_type") != "siglip_vision_model" or config.get("model_type") != "gemma3":
-        return 0, False
-    width, inner, patch = vision["hidden_size"], vision["intermediate_size"], vision["patch_size"]
-    patches = (vision["image_size"] // patch) ** 2
-    layer = 4 * width * width + 4 * width + 2 * width * inner + inner + width + 4 * width
-    embeddings = vision.get("num_channels", 3) * patch * patch * width + width + patches * width
-    projection = width * config["text_config"]["hidden_size"] + width
-    return vision["num_hidden_layers"] * layer + embeddings + 2 * width + projection, True
-
-
-def _quantised_bytes(quantisation: Config | None) -> tuple[float | None, bool]:
-    """Bytes of a quantised parameter with its share of what a block or group of them has in common; and whether the method is known.
-
-    That is a float32 scale for a block of FP8, a float16 scale for a group of compressed-tensors, and a packed zero point beside it
-    in GPTQ and AWQ. A scale of a whole matrix or column weighs nothing against it.
-    """
-    if quantisation is None:
-        return None, True
-    method = quantisation.get("quant_method")
-    if method == "fp8":
-        rows, columns = quantisation.get("weight_block_size") or (0, 0)
-        return 1 + (4 / (rows * columns) if rows else 0), True
-    if method == "compressed-tensors":
-        weights = next(iter(quantisation["config_groups"].values()))["weights"]
-        group = weights.get("group_size") or 0
-        return weights["num_bits"] / 8 + (2 / group if group > 0 else 0), True
-    if method in ("awq", "gptq"):
-        each, group = quantisation["bits"] / 8, quantisation.get("group_size") or 0
-        return each + ((2 + each) / group if group > 0 else 0), True
-    return None, False
+            for each in value if isinstance(value, list) and part.get("model_type") in _BY_LAYER.get(key, ()) else [value]:
+                if not isinstance(each, int | float) or isinstance(each, bool) or not least <= each <= most:
+                    raise BenchError(f"config.json: {key} is {shown(each)}; it is a number from {least} to {most:,}")

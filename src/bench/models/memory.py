@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.models.geometry import Geometry, layer_kv_bytes
+from bench.models.geometry import DTYPE_BYTES, Geometry
 
 __all__ = ["KvPool", "kv_pool", "predicted_saturation"]
 
 Groups = tuple[tuple[int | None, int], ...]
+_ALIGNMENT = 16  # tokens: what attention kernels read at once
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,8 @@ class KvPool:
 
     Attributes:
         bytes_per_token: that one token holds on the device, over all layers.
-        block_bytes: of one block: `block_size` tokens of the layers of one group.
-        groups: window (tokens; None for none) and number of groups of layers with it. A token takes a slot in each group.
+        block_bytes: of one block: `block_size` tokens of the layers of one group, or their states.
+        groups: window (tokens; None for none, 1 for a state) and number of groups of layers with it. A token takes a slot in each.
     """
 
     bytes_per_token: int
@@ -32,38 +33,65 @@ class KvPool:
 
     def tokens(self, kv_bytes: int) -> int:
         """Slots of all blocks together. Where there are several groups, a token takes one in each."""
-        return max(0, kv_bytes // self.block_bytes * self.block_size)
+        return max(0, kv_bytes // self.block_bytes * self.block_size) if self.block_bytes else 0
 
 
 def kv_pool(
-    geometry: Geometry, *, dtype: str, tensor_parallel: int = 1, block_size: int = 16, layers: range | None = None
+    geometry: Geometry,
+    *,
+    dtype: str,
+    tensor_parallel: int = 1,
+    block_size: int = 16,
+    layers: range | None = None,
+    state_dtype: str | None = None,
 ) -> KvPool:
     """The pool of one of `tensor_parallel` devices.
 
     KV heads are dealt out over the devices; each holds at least one (a latent vector counts as one head, which every device holds).
-    Layers with a window and layers without stand in groups of equal size, padded where the numbers do not divide. Of n groups with one
-    window, each takes every n-th layer.
+    Layers of each window, and those with a state, stand in groups of equal size, padded where the numbers do not divide. Of n groups
+    of one kind, each takes every n-th layer.
+
+    A sequence holds one block in each group of states, however long it is: such a group has a window of one token. Where a model has
+    both, blocks are as long as it takes for a state to fit one layer's. Where layers differ in what a token takes, each is counted
+    with the most; vLLM packs them tighter.
 
     Args:
         layers: those of the device's pipeline stage; None for all. The groups are the whole model's; a block of the stage holds as many
             layers as the fullest of them has there.
+        state_dtype: of the model, in which states are kept; `dtype` where it is not given.
     """
-    layer = layer_kv_bytes(geometry, dtype)
-    share = max(layer // tensor_parallel, layer // geometry.kv_heads)
-    counts = {window: geometry.windows.count(window) for window in dict.fromkeys(geometry.windows)}
-    smallest, largest = min(counts.values()), max(counts.values())
+    each = DTYPE_BYTES[dtype]
+    kinds: dict[int | None, list[tuple[int, int]]] = {}
+    for i, attentions in enumerate(geometry.attentions):
+        for kind in attentions:
+            if not kind.shares:
+                held = kind.elements * each
+                kinds.setdefault(kind.window, []).append((i, max(held // tensor_parallel, held // kind.kv_heads)))
+    widest = max((share for members in kinds.values() for _, share in members), default=0)
+    kept = dtype if state_dtype is None else state_dtype
+    sizes = [(i, state.size("bfloat16" if kept == "fp8" else kept)) for i, state in enumerate(geometry.states) if state]
+    state = -(-max((size for _, size in sizes), default=0) // tensor_parallel)
+    if sizes and widest:
+        block_size = max(block_size, _ALIGNMENT * -(-state // (_ALIGNMENT * widest)))
+    page = block_size * widest if widest else state
+    alike = [(window, [i for i, _ in members]) for window, members in kinds.items()]
+    if sizes:
+        alike.append((1, [i for i, _ in sizes]))
+    counts = [len(members) for _, members in alike]
+    smallest, largest = min(counts), max(counts)
     size = largest if largest < 1.5 * smallest else smallest
-    groups = {window: -(-count // size) for window, count in counts.items()}
+    groups = [(window, -(-len(members) // size)) for window, members in alike]
     if layers is not None:
-        alike = {window: [i for i, other in enumerate(geometry.windows) if other == window] for window in groups}
         size = max(
-            sum(i in layers for i in alike[window][first::count]) for window, count in groups.items() for first in range(count)
+            sum(i in layers for i in members[first::count])
+            for (_, members), (_, count) in zip(alike, groups, strict=True)
+            for first in range(count)
         )
     return KvPool(
-        bytes_per_token=(geometry.layers if layers is None else len(layers)) * share,
+        bytes_per_token=sum(share for members in kinds.values() for i, share in members if layers is None or i in layers),
         block_size=block_size,
-        block_bytes=size * share * block_size,
-        groups=tuple(groups.items()),
+        block_bytes=size * page,
+        groups=tuple(groups),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.engines.vllm import VLLM
-from bench.models.geometry import Geometry, kv_bytes_of_sequence, kv_bytes_per_token, weight_bytes
+from bench.models.geometry import Geometry, kv_bytes_of_sequence, kv_bytes_per_token, state_bytes_per_sequence, weight_bytes
 from bench.models.memory import KvPool, kv_pool, predicted_saturation
 from bench.models.remarks import notes, why_not
 from bench.models.roofline import Roofline
@@ -52,7 +52,9 @@ def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setti
 
     Returns:
         Bytes and tokens, of all devices together unless a name says `_per_gpu`. `kv_capacity_tokens` and `predicted_saturation` are
-        null where there is no answer, and `why` explains that, or why the answer is below one request. `min_gpus` is of any count,
+        null where there is no answer, and `why` explains that, or why the answer is below one request. Where the weights are not known,
+        whatever follows from them is null. `state_bytes_per_sequence` is what layers without a growing cache keep; it is part of
+        `kv_bytes_per_request`. `min_gpus` is of any count,
         `min_tensor_parallel` of those that divide the heads; so are `gpus_with_headroom` and `tensor_parallel_with_headroom`. In
         `terms`, weights, activations, overhead and KV cache add up to the budget; a negative KV cache is what is missing.
         `rule_of_thumb` is the documents' estimate.
@@ -61,14 +63,15 @@ def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setti
     memory, pool, loaded = placed.memory, placed.pool, placed.geometry
     sizes = tensor_parallel_sizes(geometry)
     slots = pool.tokens(memory["kv_cache_bytes_per_gpu"]) if setting.tensor_parallel in sizes else 0
-    fits = slots > 0 and demand.tokens <= geometry.context
+    fits = slots > 0 and demand.tokens <= geometry.context and geometry.weighed
     held = placed.requests(demand.tokens, memory["kv_cache_bytes_per_gpu"]) if fits else None
     dealt = _fewest(geometry, device, demand, setting, sizes)
-    capacity = slots // sum(count for _, count in pool.groups) if slots else None
-    return {
+    capacity = slots // sum(count for _, count in pool.groups) if slots and geometry.weighed else None
+    planned = {
         "weight_bytes": weight_bytes(loaded, placed.dtype),
         "kv_bytes_per_token": kv_bytes_per_token(loaded, setting.kv_dtype),
-        "kv_bytes_per_request": kv_bytes_of_sequence(loaded, demand.tokens, setting.kv_dtype),
+        "state_bytes_per_sequence": state_bytes_per_sequence(loaded, placed.dtype),
+        "kv_bytes_per_request": kv_bytes_of_sequence(loaded, demand.tokens, setting.kv_dtype, placed.dtype),
         "kv_capacity_tokens": capacity,
         "predicted_saturation": held,
         "min_gpus": _fewest(geometry, device, demand, setting, _COUNTS),
@@ -89,6 +92,14 @@ def plan(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setti
         "rule_of_thumb": _rule_of_thumb(placed, demand),
         "ceilings": _ceilings(placed, demand, held),
     }
+    return planned if geometry.weighed else _without_weights(planned)
+
+
+def _without_weights(planned: dict[str, Any]) -> dict[str, Any]:
+    """A plan in which whatever follows from the weights is null."""
+    terms = planned["terms"] | {"weight_bytes_per_gpu": None, "kv_cache_bytes_per_gpu": None}
+    nothing = {part: dict.fromkeys(planned[part]) for part in ("rule_of_thumb", "ceilings")}
+    return planned | {"weight_bytes": None, "terms": terms, **nothing}
 
 
 def choices(geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting) -> list[dict[str, Any]]:
@@ -113,7 +124,7 @@ def _fewest(
     Returns:
         None where none of them does, or a request is beyond the model's context.
     """
-    if demand.tokens > geometry.context:
+    if demand.tokens > geometry.context or not geometry.weighed:
         return None
     for count in counts:
         placed = _placed(geometry, device, replace(setting, tensor_parallel=count))
@@ -127,7 +138,7 @@ def _fewest(
 def _placed(geometry: Geometry, device: Accelerator, setting: Setting) -> _Placed:
     """The model as loaded. A quantised checkpoint stays what it is."""
     rest, each = WEIGHTS[setting.dtype]
-    loaded = replace(geometry, quantised_bytes=each) if each and geometry.quantised_bytes is None else geometry
+    loaded = geometry.quantised(each) if each and geometry.quantised_bytes is None else geometry
     engine = VLLM().gpu_overhead_terms(geometry.vocabulary, setting.max_num_seqs, setting.tensor_parallel)
     weights = weight_bytes(loaded, rest) // setting.tensor_parallel
     budget = int(device.memory * setting.share)
@@ -138,14 +149,20 @@ def _placed(geometry: Geometry, device: Accelerator, setting: Setting) -> _Place
         "overhead_bytes_per_gpu": engine["runtime"] + engine["parallel"],
         "kv_cache_bytes_per_gpu": budget - weights - sum(engine.values()),
     }
-    pool = kv_pool(loaded, dtype=setting.kv_dtype, tensor_parallel=setting.tensor_parallel, block_size=setting.block_size)
+    pool = kv_pool(
+        loaded,
+        dtype=setting.kv_dtype,
+        tensor_parallel=setting.tensor_parallel,
+        block_size=setting.block_size,
+        state_dtype=rest,
+    )
     return _Placed(loaded, rest, computes_in_fp8(geometry, setting), device, setting, pool, memory)
 
 
 def _rule_of_thumb(placed: _Placed, demand: Demand) -> dict[str, Any]:
     """The documents': weights, KV cache, activations of 20 % of the weights, 7.5 % of each device; then 30 % more GPUs."""
     weights = weight_bytes(placed.geometry, placed.dtype)
-    kv = demand.concurrency * kv_bytes_of_sequence(placed.geometry, demand.tokens, placed.setting.kv_dtype)
+    kv = demand.concurrency * kv_bytes_of_sequence(placed.geometry, demand.tokens, placed.setting.kv_dtype, placed.dtype)
     activations = round(_ACTIVATIONS * weights)
     framework = round(_FRAMEWORK * placed.device.memory)
     gpus = math.ceil((weights + kv + activations) / (placed.device.memory - framework))
@@ -162,16 +179,13 @@ def _rule_of_thumb(placed: _Placed, demand: Demand) -> dict[str, Any]:
 def _ceilings(placed: _Placed, demand: Demand, saturation: float | None) -> dict[str, Any]:
     """What the devices' bandwidth and FLOP/s allow at most (tokens/s, s)."""
     geometry, setting, device = placed.geometry, placed.setting, placed.device
-    # Experts that a token does not pass through; all of them are linear layers.
-    idle = geometry.parameters - geometry.active_parameters
-    active = replace(geometry, parameters=geometry.active_parameters, linear_parameters=geometry.linear_parameters - idle)
     count = setting.tensor_parallel
     roofline = Roofline(
         geometry=geometry,
         weights=weight_bytes(geometry, placed.dtype),
-        active_weights=weight_bytes(active, placed.dtype),
+        active_weights=weight_bytes(geometry, placed.dtype, active=True),
         kv_dtype=setting.kv_dtype,
-        kv_copies=max(1, count / geometry.kv_heads),
+        kv_copies=max(1, count / geometry.kv_heads) if geometry.kv_heads else 1,
         bandwidth=device.bandwidth * count,
         flops=device.flops(fp8=placed.fp8) * count,
     )

@@ -8,7 +8,7 @@ from bench.models.geometry import Geometry
 from bench.models.setting import Demand, Setting, computes_in_fp8
 from bench.published import Accelerator
 
-__all__ = ["notes", "why_not"]
+__all__ = ["notes", "weights_unknown", "why_not"]
 
 _GIB = 2**30
 
@@ -29,6 +29,8 @@ def why_not(
         holds at once. dealt: fewest of `sizes` that hold the demand.
     """
     count = setting.tensor_parallel
+    if not geometry.weighed:
+        return f"{weights_unknown(geometry)}. Name the checkpoint's folder, and the size of its *.safetensors is taken."
     if demand.tokens > geometry.context:
         return (
             f"a request of {demand.prompt:,} + {demand.output:,} tokens is beyond the model's context of {geometry.context:,}. "
@@ -57,6 +59,14 @@ def why_not(
     return f"{found} {more}; fewer bits (--dtype, --kv-dtype) and fewer sequences (--max-num-seqs) take less."
 
 
+def weights_unknown(geometry: Geometry) -> str:
+    """That and why the weights are not known, or only within a bound."""
+    if geometry.file_bytes is not None:
+        return f"the weights are those of the checkpoint's files, since they cannot be counted: {'; '.join(geometry.unknown)}"
+    bound = f" but {geometry.bound} what is counted" if geometry.bound else ""
+    return f"the weights are not known{bound}: {'; '.join(geometry.unknown)}"
+
+
 def notes(
     geometry: Geometry, device: Accelerator, demand: Demand, setting: Setting, held: float | None, capacity: int | None
 ) -> list[str]:
@@ -65,16 +75,11 @@ def notes(
     Args:
         held: requests that the KV cache holds at once. capacity: its tokens.
     """
-    found = []
+    found = [f"{weights_unknown(geometry)}."] if geometry.unknown else []
     if capacity is not None and capacity < geometry.context and all(window is None for window in geometry.windows):
         found.append(
             f"vLLM starts only where one request of the whole context ({geometry.context:,} tokens) fits: give it --max-model-len "
             f"{capacity} or less."
-        )
-    if not geometry.exact:
-        found.append(
-            f"nothing here reads model_type {geometry.family} whole: its weights are counted as those of a Llama of 16 bit "
-            "and may be far off."
         )
     if geometry.quantised_bytes is not None and setting.dtype in ("fp8", "int8", "int4"):
         found.append(f"the checkpoint is quantised already and keeps its own type; --dtype {setting.dtype} changes nothing.")

@@ -6,10 +6,9 @@ Source: Williams, Waterman and Patterson 2009 (roofline); FLOPs are counted as b
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
-from bench.models.geometry import Geometry, kv_bytes_of_sequence
+from bench.models.geometry import Attention, Geometry, kv_bytes_of_sequence
 
 __all__ = ["Roofline"]
 
@@ -48,8 +47,8 @@ class Roofline:
         """
         kv_bytes = self.kv_copies * kv_bytes_of_sequence(self.geometry, round(context), self.kv_dtype)
         reading = (self._read(sequences) + sequences * kv_bytes) / self.bandwidth
-        attended = sum(layers * _held(context, window) for window, layers in self._layers())
-        flop = self._linear_flop() + self._output_flop() + 2 * self.geometry.heads * self.geometry.attended[1] * attended
+        attended = sum(layers * kind.heads * kind.pairs[1] * _held(context, kind.window) for kind, layers in self._kinds())
+        flop = self._linear_flop() + self._output_flop() + 2 * attended
         return sequences / max(reading, sequences * flop / self.flops)
 
     def prefill(self, tokens: int) -> float:
@@ -66,21 +65,19 @@ class Roofline:
 
     def _prompt_flop(self, tokens: int) -> float:
         """Of one prompt. The output layer is computed for its last token alone."""
-        g = self.geometry
-        attended = sum(layers * _attended(tokens, window) for window, layers in self._layers())
-        return tokens * self._linear_flop() + self._output_flop() + 2 * g.heads * g.attended[0] * attended
+        attended = sum(layers * kind.heads * kind.pairs[0] * _attended(tokens, kind.window) for kind, layers in self._kinds())
+        return tokens * self._linear_flop() + self._output_flop() + 2 * attended
 
     def _linear_flop(self) -> int:
         """Of one token: two for each linear parameter that it passes through."""
-        g = self.geometry
-        return 2 * (g.linear_parameters - (g.parameters - g.active_parameters))
+        return 2 * self.geometry.active.parameters
 
     def _output_flop(self) -> int:
         return 2 * self.geometry.vocabulary * self.geometry.hidden_size
 
-    def _layers(self) -> list[tuple[int | None, int]]:
-        """Each window, with the number of layers that have it."""
-        return list(Counter(self.geometry.windows).items())
+    def _kinds(self) -> tuple[tuple[Attention, int], ...]:
+        """Each kind of attention, with the number of layers that have it. What else layers compute of a state is left out."""
+        return self.geometry.attention_kinds
 
 
 def _held(tokens: float, window: int | None) -> float:

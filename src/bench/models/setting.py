@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bench.models.geometry import Geometry
+from bench.published import decoder_part
 
-__all__ = ["WEIGHTS", "Demand", "Setting", "computes_in_fp8"]
+__all__ = ["WEIGHTS", "Demand", "Setting", "computes_in_fp8", "served_dtype"]
 
 # Weights as they are loaded → the dtype of what is not quantised, and bytes of a quantised parameter.
 WEIGHTS: Mapping[str, tuple[str, float | None]] = {
@@ -49,6 +51,30 @@ class Setting:
     share: float = 0.9
     max_num_seqs: int = 256
     block_size: int = 16
+
+
+# Types as config.json names them. Servers load a float32 checkpoint in 16 bit or as it is (vLLM does the first): it tells nothing.
+_STATED = {"bfloat16": "bfloat16", "float16": "float16", "half": "float16"}
+
+
+def served_dtype(given: str, config: Mapping[str, Any] | None) -> str | None:
+    """The type of activations and KV cache in a server that was not started here; None where it is not known.
+
+    Args:
+        given: what the deployment states; `auto` where it states nothing. config: the config.json of the checkpoint that it serves.
+
+    Source: vLLM's `_resolve_auto_dtype` (0.32): the checkpoint's own, but 16 bit in place of float32.
+    """
+    if given != "auto":
+        return given
+    if not config:
+        return None
+    for place in (config, decoder_part(config)):
+        for key in ("dtype", "torch_dtype"):
+            stated = str(place.get(key)).removeprefix("torch.")
+            if stated in _STATED:
+                return _STATED[stated]
+    return None
 
 
 def computes_in_fp8(geometry: Geometry, setting: Setting) -> bool:

@@ -67,27 +67,27 @@ def stages_of(
     Source: vLLM 0.32: `get_pp_indices`, the models' constructors, `FusedMoEParallelConfig`.
     """
     full = DTYPE_BYTES[dtype]
-    each = geometry.quantised_bytes or full
     table = geometry.vocabulary * geometry.hidden_size
-    tables = table * (1 if geometry.tied else 2)
-    other = geometry.parameters - geometry.linear_parameters - tables
-    whole = round(geometry.linear_parameters * each) + (other + tables) * full
+    tables = geometry.tables
+    whole = round(geometry.linear.size(full)) + (geometry.outside + tables) * full
     found = []
+    given = geometry.file_bytes if file_bytes is None else file_bytes
     stages = layers_of_stages(geometry.layers, parallel.pipeline)
     alone = len(stages) == 1
     for layers in stages:
-        linear = sum(geometry.layer_parameters[layer] for layer in layers)
-        experts = sum(geometry.layer_experts[layer] for layer in layers)
+        dense = sum(geometry.dense[layer].size(full) for layer in layers)
+        experts = sum(geometry.routed[layer].size(full) for layer in layers)
         ends = tables if alone else table * ((layers is stages[0]) + (layers is stages[-1]))
-        size = round((linear - experts + experts / parallel.data) * each) + (other + ends) * full
-        if file_bytes is not None:
-            size = round(file_bytes * (size / whole))
+        size = round(dense + experts / parallel.data) + (geometry.outside + ends) * full
+        if given is not None:
+            size = round(given * (size / whole))
         pool = kv_pool(
             geometry,
             dtype=kv_dtype,
             tensor_parallel=parallel.tensor,
             block_size=block_size,
             layers=None if alone else layers,
+            state_dtype=dtype,
         )
         found.append(Stage(size // parallel.tensor, pool))
     return found
@@ -104,7 +104,10 @@ def tensor_parallel_sizes(geometry: Geometry) -> list[int]:
     """
     heads, kv_heads = geometry.heads, geometry.kv_heads
     vocabulary = -(-geometry.vocabulary // _VOCABULARY_PADDING) * _VOCABULARY_PADDING
-    shared = [heads, vocabulary, *([geometry.intermediate_size] if 0 in geometry.layer_experts else [])]
+    inner = [geometry.intermediate_size] if 0 in geometry.layer_experts and geometry.intermediate_size else []
+    shared = [vocabulary, *([heads] if heads else []), *inner]
+    if not kv_heads:
+        return [n for n in _COUNTS if not any(size % n for size in shared)]
     return [n for n in _COUNTS if not any(size % n for size in shared) and (kv_heads % n == 0 or n % kv_heads == 0)]
 
 

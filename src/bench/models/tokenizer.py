@@ -1,4 +1,4 @@
-"""The tokenizer of synthetic checkpoints: a byte-level BPE without merges, in whatever file an engine reads it from.
+"""Tokenizers: which ids a prompt may be made of, and the tokenizer of synthetic checkpoints, a byte-level BPE without merges.
 
 Every token but the special ones is text that can be seen. Servers hold back a token that ends within a character of UTF-8, and
 clients that take the first text for the first token would measure times that are too long; so no token stands for part of one.
@@ -6,7 +6,10 @@ clients that take the first text for the first token would measure times that ar
 
 from __future__ import annotations
 
-__all__ = ["CHAT_TEMPLATE", "FEWEST_TOKENS", "SPECIAL", "TOKEN_IDS", "UNKNOWN", "tokens"]
+import json
+from pathlib import Path
+
+__all__ = ["CHAT_TEMPLATE", "FEWEST_TOKENS", "SPECIAL", "TOKEN_IDS", "UNKNOWN", "ids_below", "tokens"]
 
 SPECIAL = ("<s>", "</s>", "<pad>")
 TOKEN_IDS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
@@ -16,6 +19,40 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<s>' + message['role'] + '\n' + message['content'] + '</s>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<s>assistant\n' }}{% endif %}"
 )
+
+# Published vocabularies are padded: DeepSeek-LLM's 102,400 has 100,015 tokens, Llama 4's 202,048 has 201,135. No share of padding is near it.
+_SAFE_SHARE = 0.5
+_FIRST, _FEWEST_IDS = 3, 1000
+
+
+def ids_below(vocabulary: int | None, folder: Path | None) -> int | None:
+    """The id below which all ids are tokens, so that a prompt can be made of any of them; None where nothing is known of the model.
+
+    `vocab_size` counts rows of the embeddings, which are padded beyond the tokenizer: servers refuse ids there. What the tokenizer adds to
+    its vocabulary at the end, such as markers of turns and images, is left out too. Without a tokenizer's file it is half of the rows.
+
+    Args:
+        vocabulary: `vocab_size` of the config.json. folder: the checkpoint's, if it is here.
+    """
+    found = _in_tokenizer(folder) if folder is not None else None
+    if found is not None:
+        return found if vocabulary is None else min(found, vocabulary)
+    return None if vocabulary is None else max(min(vocabulary, _FEWEST_IDS), int(vocabulary * _SAFE_SHARE))
+
+
+def _in_tokenizer(folder: Path) -> int | None:
+    """The first id from 3 that a `tokenizer.json` has no token for; None without such a file, or where it is of a kind not known."""
+    try:
+        content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+        vocabulary = content["model"]["vocab"]
+        known = set(vocabulary.values()) if isinstance(vocabulary, dict) else set(range(len(vocabulary)))
+        known |= {token["id"] for token in content.get("added_tokens") or () if token["id"] < max(known)}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    first = _FIRST
+    while first in known:
+        first += 1
+    return first if first > _FEWEST_IDS or first == len(known) else None
 
 
 def tokens(vocabulary: int) -> list[str]:

@@ -6,10 +6,11 @@ traffic in `archetypes.py`. Nothing here knows a study.
 
 from bench.published.archetypes import ARCHETYPES
 from bench.published.hardware import Accelerator, accelerator_named, accelerators
-from bench.published.models import CatalogueEntry, catalogue, catalogue_key, context_of, decoder_part
+from bench.published.models import DECODER_KEYS, CatalogueEntry, catalogue, catalogue_key, context_of, decoder_part
 
 __all__ = [
     "ARCHETYPES",
+    "DECODER_KEYS",
     "Accelerator",
     "CatalogueEntry",
     "accelerator_named",

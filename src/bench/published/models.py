@@ -15,9 +15,19 @@ from bench.errors import BenchError, shown
 from bench.fields import Count, Strict
 from bench.yaml_file import read_yaml
 
-__all__ = ["CatalogueEntry", "catalogue", "catalogue_key", "context_of", "decoder_part"]
+__all__ = ["DECODER_KEYS", "CatalogueEntry", "catalogue", "catalogue_key", "context_of", "decoder_part"]
 
 _MOST_TOKENS = 10**9
+_CONTEXTS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "seq_length",
+    "model_max_length",
+    "max_sequence_length",
+    "max_seq_length",
+    "seq_len",
+)
 _FILE = Path(__file__).with_name("models.yaml")
 
 
@@ -57,16 +67,35 @@ def catalogue_key(key: str) -> str:
     raise ValueError(f"the catalogue has no such model; {hint}")
 
 
+# Keys under which models that also see or hear keep their decoder. Source: the configurations of transformers 5 and of vLLM 0.32.
+DECODER_KEYS = (
+    "text_config",
+    "llm_config",
+    "language_config",
+    "language_model_config",
+    "thinker_config",
+    "lm_config",
+    "llm",
+    "language_model",
+    "text_model_config",
+    "decoder",
+    "decoder_config",
+)
+
+
 def decoder_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What of a config.json describes the decoder: all of it, or `text_config` where the model also sees or hears.
+    """What of a config.json describes the decoder: all of it, or what stands under one of `DECODER_KEYS`, at any depth.
 
     Raises:
         BenchError: `text_config` is no object.
     """
-    part = config.get("text_config", config)
-    if not isinstance(part, Mapping):
-        raise BenchError(f"config.json: text_config is {shown(part)}; it is an object with the decoder's keys")
-    return part
+    for key in DECODER_KEYS:
+        part = config.get(key)
+        if isinstance(part, Mapping) and part:
+            return decoder_part(part)
+        if key == "text_config" and key in config and part is not None and not isinstance(part, Mapping):
+            raise BenchError(f"config.json: text_config is {shown(part)}; it is an object with the decoder's keys")
+    return config
 
 
 def context_of(config: Mapping[str, Any]) -> int | None:
@@ -75,12 +104,14 @@ def context_of(config: Mapping[str, Any]) -> int | None:
     Raises:
         BenchError: what it states is no number of tokens.
 
-    Source: vLLM takes the same key as the longest `--max-model-len` that it allows.
+    Source: vLLM takes the smallest of the same keys as the longest `--max-model-len` that it allows (0.32).
     """
-    part = decoder_part(config)
-    key = "max_position_embeddings" if "max_position_embeddings" in part else "n_positions"
-    stated = part.get(key)
-    whole = isinstance(stated, int | float) and math.isfinite(stated) and 1 <= stated <= _MOST_TOKENS
-    if stated is not None and not whole:
-        raise BenchError(f"config.json: {key} is {shown(stated)}; it is the longest sequence, a whole number of tokens")
-    return None if stated is None else int(stated)
+    part, found = decoder_part(config), []
+    for key in _CONTEXTS:
+        stated = part.get(key)
+        if stated is None:
+            continue
+        if not (isinstance(stated, int | float) and math.isfinite(stated) and 1 <= stated <= _MOST_TOKENS):
+            raise BenchError(f"config.json: {key} is {shown(stated)}; it is the longest sequence, a whole number of tokens")
+        found.append(int(stated))
+    return min(found, default=None)

@@ -19,7 +19,7 @@ class Checkpoint:
     Attributes:
         model: key of the model. source: the hub's id, the folder as configured, or `synthetic`. revision: the hub's commit.
         path: its folder; a link where the files lie elsewhere.
-        config: the config.json from which its memory is computed. parameters: how many there are.
+        config: the config.json from which its memory is computed. parameters: how many there are; None where they cannot be counted.
         weight_bytes: size of a real checkpoint's weight files; None where there are none.
     """
 
@@ -28,7 +28,7 @@ class Checkpoint:
     revision: str | None = None
     path: str
     config: Mapping[str, Any]
-    parameters: int
+    parameters: int | None
     weight_bytes: int | None = None
 
 

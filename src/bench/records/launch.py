@@ -42,24 +42,27 @@ class MemoryPlan:
     """What each device holds, in bytes and tokens, from geometry alone: of a device of the pipeline stage with the fewest blocks.
 
     Attributes:
-        parameters: parameters of the model. device_memory_bytes: memory of one device; None where no device was seen.
-        weight_bytes: weights on that device. overhead_bytes: what the engine keeps of it for itself.
+        parameters: parameters of the model; None where they cannot be counted.
+        device_memory_bytes: memory of one device; None where no device was seen.
+        weight_bytes: weights on that device; None where a server that is not ours may hold them in any type.
+        overhead_bytes: what the engine keeps of it for itself.
         kv_cache_bytes: KV cache on that device; None where it is not known before a start.
         needed_bytes: what the fullest GPU, or all workers of a CPU engine together, take.
         kv_bytes_per_token: KV cache of a token, over all devices. kv_bytes_per_token_per_device: on that device.
+            None where the type of a server that is not ours is not known.
         block_size: tokens in a block.
         kv_groups: groups of layers, each with its window (tokens; None without one) and how many there are.
         engines: engines of data parallelism. kv_tokens: tokens that the KV caches of all engines hold together.
     """
 
-    parameters: int
+    parameters: int | None
     device_memory_bytes: int | None
-    weight_bytes: int
+    weight_bytes: int | None
     overhead_bytes: int
     kv_cache_bytes: int | None
     needed_bytes: int | None = None
-    kv_bytes_per_token: int
-    kv_bytes_per_token_per_device: int
+    kv_bytes_per_token: int | None
+    kv_bytes_per_token_per_device: int | None
     block_size: int
     kv_groups: tuple[tuple[int | None, int], ...] = ((None, 1),)
     engines: int = 1
@@ -76,7 +79,7 @@ class Launch:
             0 where it runs on a CPU, None where it is unknown.
         served_name: the model's name in requests. base_url: address of an external server; None for one that is started here.
         kind: which engine it is, as `bench.engines` calls it. device: `cpu` or `cuda`.
-        vocabulary: size of the model's vocabulary; None where it is not known.
+        vocabulary: prompts are made of token ids below it, all of which the model's tokenizer has; None where none is known.
         argv: the server's command line, with `{port}`; None for an external server. further: of a server on several nodes, the command
             lines of those after the first. In both `{head}` is the first node's address and `{meet}` a port there.
         settings: the engine's settings in them.
