@@ -69,7 +69,8 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
     if names is None:
         raise BenchError(
             f"{where}: {base}/v1/models answers {answer.status_code} without a list of models, and a request for "
-            f"{spec.served_name!r} is answered with {said}. Give the address of an OpenAI-compatible server, without /v1/..., and one of its models."
+            f"{spec.served_name!r} is answered with {said}. Give the address of an OpenAI-compatible server, "
+            "without /v1/..., and one of its models."
         )
     raise BenchError(
         f"deployments.{spec.name}.served_name: {base} does not serve {spec.served_name!r} ({said}). It lists "
