@@ -257,7 +257,7 @@ def test_a_table_is_read_by_what_it_holds(tmp_path, content):
         (b"/annex/objects/SHA256E-s1--0.csv\n", "is a git-annex pointer"),
         (b"\n<!DOCTYPE html>\n<html>", "is a web page"),
         (b"<?xml version='1.0'?><Error><Code>NoSuchKey</Code></Error>", "is a web page"),
-        (gzip.compress(b"x"), "is compressed with gzip. Unpack it: gunzip"),
+        (gzip.compress(b"x", mtime=0), "is compressed with gzip. Unpack it: gunzip"),
         (zipped(OURS), "is a ZIP archive or a spreadsheet"),
         (b"(\xb5/\xfd\x00", "is compressed with Zstandard"),
         (b'[{"arrival_s": 0}]', "is one JSON array. Write one object a line"),

@@ -62,13 +62,8 @@ _SEED, _VOCABULARY = "client-benchmark", 1000
 
 
 def _saturate_command(scenario: Scenario, url: str, folder: Path) -> list[str]:
-    load = [] if scenario.rate is None else ["--request-rate", f"{scenario.rate:g}", "--arrival", "constant"]
-    return [
-        *(str(Path(sys.executable).parent / "bench"), "workload", "--base-url", url, "--model", MODEL),
-        *("--num-requests", str(scenario.requests), *load, "--prompt-length", str(PROMPT_TOKENS)),
-        *("--output-length", str(scenario.chunks), "--seed", _SEED, "--vocabulary", str(_VOCABULARY)),
-        *("--output-dir", str(folder / "run")),
-    ]
+    numbers = scenario.requests, scenario.rate or 0, PROMPT_TOKENS, scenario.chunks, _SEED, _VOCABULARY
+    return [sys.executable, "-m", "benchmarks.client.saturate", url, str(folder / "run"), *map(str, numbers)]
 
 
 def _saturate_reported(folder: Path) -> Reported:

@@ -38,6 +38,7 @@ from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
 from bench.words.loads import UNITS, load_text
 from bench.words.searches import looked_for, search_ended, search_limit
+from bench.words.streams import stream_notes
 from bench.words.verdicts import PARTS, stopped
 
 __all__ = ["write_manifest", "write_report"]
@@ -60,6 +61,7 @@ _SECTIONS = (
     "runs",
     "repeats",
     "failures",
+    "streams",
     "invalid",
     "provenance",
     "methods",
@@ -123,6 +125,7 @@ def write_report(
         "of_study": of_study if of_study and of_study > runs.height else None,
         "invalid": runs.filter(invalid()).to_dicts(),
         "invalid_why": trust.alike(reason for reasons in runs["reasons"] for reason in reasons),
+        "streamed": trust.alike(note for run in runs.to_dicts() for note in stream_notes(run)),
         "parts": PARTS,
         "failing": runs.filter(pl.col("failures").is_not_null()).to_dicts(),
         "facts": provenance.deployments(known, runs),
