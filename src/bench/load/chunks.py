@@ -5,7 +5,7 @@ Every shape here is one that some server in the field sends; tests/test_answers_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 __all__ = ["Generated", "Usage", "error_of", "generated"]
@@ -34,6 +34,10 @@ class Generated(NamedTuple):
     silent: bool = False
     finish: str | None = None
     tokens: int | None = None
+
+
+_NOTHING = Generated()
+_CONTENT = {"content"}
 
 
 class Usage(NamedTuple):
@@ -87,9 +91,12 @@ def generated(content: Mapping[str, Any]) -> Generated:
     Raises:
         AttributeError, TypeError: it is not a chunk of an answer.
     """
-    found = [_of_choice(choice) for choice in content.get("choices") or ()]
-    if not found:
-        return Generated()
+    choices = content.get("choices")
+    if not choices:
+        return _NOTHING
+    if len(choices) == 1:
+        return _of_choice(choices[0])
+    found = [_of_choice(choice) for choice in choices]
     counts = [each.tokens for each in found]
     return Generated(
         text=sum(each.text for each in found),
@@ -107,6 +114,9 @@ def _of_choice(choice: Mapping[str, Any]) -> Generated:
         finish = str(finish.get("type"))
     # A server that does not stream puts a whole message where a delta belongs.
     said = choice.get("delta") or choice.get("message") or {}
+    text = choice.get("text") if not said else said.get("content") if said.keys() == _CONTENT else None
+    if isinstance(text, str) and text:  # nearly every chunk
+        return Generated(len(text.encode("utf-8", "replace")), True, False, False, finish, _counted(choice))
     text = choice.get("text")
     # The role comes ahead of the first token.
     silent = text == "" or (said.get("content") == "" and "role" not in said)
@@ -128,6 +138,8 @@ def _of_choice(choice: Mapping[str, Any]) -> Generated:
 def _counted(choice: Mapping[str, Any]) -> int | None:
     """How many tokens a choice lists: vLLM's `token_ids`, or log probabilities."""
     logprobs = choice.get("logprobs") or {}
+    if not logprobs and "token_ids" not in choice:
+        return None
     for listed in (choice.get("token_ids"), logprobs.get("content"), logprobs.get("tokens")):
         if isinstance(listed, list) and listed:
             return len(listed)
@@ -156,7 +168,7 @@ def error_of(content: Mapping[str, Any]) -> Any:
     if content.get("error"):
         return content["error"]
     if content.get("choices"):
-        return next(_failures(content["choices"]), None) if isinstance(content["choices"], list) else None
+        return _failure(content["choices"])
     # Older vLLM, FastAPI and DashScope report an error as the object itself.
     if (
         "choices" not in content
@@ -167,12 +179,16 @@ def error_of(content: Mapping[str, Any]) -> Any:
     return None
 
 
-def _failures(choices: list[Any]) -> Iterator[Any]:
-    for choice in choices:
-        if isinstance(choice, dict):
-            if choice.get("error"):
-                yield choice["error"]
-            if choice.get("finish_reason") in _FAILED:
-                yield f"the server ended the answer with finish_reason {choice['finish_reason']}"
-            if isinstance(choice.get("finish_reason"), dict) and choice["finish_reason"].get("type") in _FAILED:
-                yield choice["finish_reason"]
+def _failure(choices: Any) -> Any:
+    """Why one of these choices is not whole; None where all are, or they are none."""
+    for choice in choices if isinstance(choices, list) else ():
+        finish = choice.get("finish_reason") if isinstance(choice, dict) else None
+        if finish is None and not (isinstance(choice, dict) and choice.get("error")):
+            continue
+        if choice.get("error"):
+            return choice["error"]
+        if finish in _FAILED:
+            return f"the server ended the answer with finish_reason {finish}"
+        if isinstance(finish, dict) and finish.get("type") in _FAILED:
+            return finish
+    return None
