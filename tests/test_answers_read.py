@@ -190,6 +190,14 @@ class TestTokensAreNotChunks:
         assert tpot(tmp_path, read) is None
         assert stream_figures(tabled(tmp_path, read))["unknown_streamed"] == 1
 
+    def test_a_run_of_which_too_much_is_unknown_has_no_tpot(self, tmp_path):
+        """A TPOT that is missing counts as met: with one in three unknown, an SLO would be judged by the others."""
+        unknown = record([(9, A), (9.2, B), (9.3, usage(100) + DONE)], asked=100)
+        known = record([(1, A), (2, B), (3, COUNT + DONE)], asked=2)
+        assert supported(tabled(tmp_path, unknown, known, known))["tpot_s"].to_list() == [None] * 3
+        few = supported(tabled(tmp_path, unknown, *[known] * 20))["tpot_s"]
+        assert (few.null_count(), few.max()) == (1, 1.0)
+
     def test_speculative_tokens_come_several_a_chunk(self, tmp_path):
         """Nine tokens in chunks of three, 30 ms apart: 10 ms each."""
         words = " one two six"

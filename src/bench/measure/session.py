@@ -165,7 +165,9 @@ def _one_start(
         )
         first = [*missing, *(search.first_runs() if search else ())]
         with blaming(server):
-            target = _introduced(target, spec, first, launch, settings.request_timeout_s, say)
+            # Reference loads are those of the deployment's first run, whatever is missing.
+            asked = [*first, plan.first_run(spec.name)] if first else []
+            target = _introduced(target, spec, asked, launch, settings.request_timeout_s, say)
             warmup = warm_up(target, first, settings, launch)
         if warmup.stable is False:
             say(

@@ -10,6 +10,7 @@ __all__ = ["gaps_between_tokens", "stream_figures", "supported"]
 
 _FEWEST = 4  # tokens of an answer, from which on it can show that it was held back on its way
 _HELD_BACK = 0.5  # share of such answers from which on the run's latencies are those of whatever holds them back
+_UNKNOWN = 0.05  # share of answers whose streamed tokens may be unknown
 _ONE_EACH = 1.25  # tokens a chunk, up to which a gap between chunks is one between tokens
 
 
@@ -56,15 +57,19 @@ def supported(requests: pl.DataFrame) -> pl.DataFrame:
     Where half of the answers or more came at one moment each, something between the server and its client holds them back, and their
     moments say nothing of the server's tokens: neither TTFT nor stamps are left. Of a single answer that may be chance, and dropping
     the slow ones would make the others' latencies too good.
+
+    Where it is not known of more than one answer in twenty how many of its tokens were streamed, none has a TPOT: one that is missing
+    counts as met by an SLO.
     """
-    long = requests.filter(
-        (pl.col("outcome") == "ok") & (pl.col("streamed_tokens") >= _FEWEST) & pl.col("first_token_s").is_not_null()
-    )
+    streamed = requests.filter((pl.col("outcome") == "ok") & pl.col("first_token_s").is_not_null())
+    nothing = pl.lit(None, dtype=pl.Float64)
+    if streamed.filter(pl.col("first_tokens").is_null()).height > _UNKNOWN * streamed.height:
+        requests = requests.with_columns(tpot_s=nothing)
+    long = streamed.filter(pl.col("streamed_tokens") >= _FEWEST)
     if long.is_empty() or long.filter(_at_once()).height < _HELD_BACK * long.height:
         return requests
-    nothing = pl.lit(None, dtype=pl.Float64)
     return requests.with_columns(
-        **dict.fromkeys(("ttft_s", "first_token_s", "first_output_s"), nothing),
+        **dict.fromkeys(("ttft_s", "tpot_s", "first_token_s", "first_output_s"), nothing),
         token_times_s=pl.col("token_times_s").list.tail(1),
     )
 
