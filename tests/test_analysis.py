@@ -397,6 +397,25 @@ def test_hits_of_the_prefix_cache_against_those_implied(summary, rate, expected,
     assert bool(reasons(verdict({**summary, **told}, Thresholds(prefix_hit_error=0.125)))) is fault
 
 
+@pytest.mark.parametrize(
+    ("hits", "expected", "template", "fault"),
+    [
+        (96, 0.0, 24, None),  # four prompts of 100 tokens, whose template the cache served each time
+        (0, 0.0, 24, None),  # or not at all
+        (97, 0.0, 24, "97 tokens came from the prefix cache, where at most 96 should"),
+        (1, 0.0, 0, "1 tokens came from the prefix cache, where none should"),
+        (296, 0.5, 24, None),  # half is shared, and the template beside it
+        (200, 0.5, 24, None),
+        (360, 0.5, 24, "the prefix cache served 90.0 % of the prompts' tokens, where the workload implies 50.0 %"),
+        (100, 0.5, 24, "the prefix cache served 25.0 % of the prompts' tokens, where the workload implies 50.0 %"),
+    ],
+)
+def test_a_chat_s_template_may_come_from_the_prefix_cache(summary, hits, expected, template, fault):
+    told = {"prompt_tokens": 100.0, "requests": 4, "prefix_hits": hits, "prefix_hit_rate": hits / 400,
+            "prefix_hit_rate_expected": expected, "template_tokens": template}  # fmt: skip
+    assert reasons(verdict({**summary, **told}, Thresholds(prefix_hit_error=0.125))) == ([fault] if fault else [])
+
+
 def test_all_scrapes_and_no_engine_s_restart_are_no_fault(summary):
     sound = {"scrape_share": 1.0, "scraped": True, "scraped_before": True, "scraped_after": True, "counters_fell": []}
     assert reasons(verdict({**summary, **sound}, Thresholds())) == []

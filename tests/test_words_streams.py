@@ -1,0 +1,33 @@
+"""What is said of a run's streams."""
+
+import pytest
+
+from bench.words.streams import stream_notes
+
+PLAIN = {"ok": 8, "tokens_per_chunk": 1.0, "ttft_n": 8, "held_back_answers": 0, "hidden_tokens": 0, "unknown_streamed": 0,
+         "without_done": 0, "requests_omit": None, "short_answers": 0, "sdk_differs": None}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "notes"),
+    [
+        ({}, []),
+        (dict.fromkeys(("tokens_per_chunk", "hidden_tokens", "without_done")), []),  # not streamed
+        ({"tokens_per_chunk": 3.0}, ["a chunk carries 3 tokens in the mean: TPOT counts the tokens behind the first chunk, and there is no ITL"]),
+        ({"tokens_per_chunk": 0.25}, ["a chunk carries 0.25 tokens in the mean, as something cuts the answers in pieces: there is no ITL"]),
+        ({"held_back_answers": 8, "ttft_n": 0, "tokens_per_chunk": 1.0},
+         ["8 answers of 8 came at one moment: something between the server and its client holds them back, so there is no TTFT, TPOT and ITL"]),
+        ({"held_back_answers": 1}, []),  # latencies stand
+        ({"hidden_tokens": 480}, ["480 tokens of reasoning were not streamed: TPOT is that of the others"]),
+        ({"unknown_streamed": 1}, ["of 1 answer it is not known how many tokens were streamed: they have no TPOT"]),
+        ({"without_done": 8}, ["8 streams ended without [DONE], though the answer was whole"]),
+        ({"requests_omit": "ignore_eos, token_ids"},
+         ["requests leave out ignore_eos: answers may end before the length that was asked for",
+          "requests leave out token_ids: prompts are text, whose lengths follow from the server's own counts"]),
+        ({"short_answers": 4, "counted_output_tokens": 5.0, "output_tokens": 8.0},
+         ["4 answers of 8 ended early, as the model did: 5 tokens in the mean for 8 asked for"]),
+        ({"sdk_differs": "text is 'a', and here 'b'"}, ["the openai SDK reads an answer otherwise: text is 'a', and here 'b'"]),
+    ],
+)  # fmt: skip
+def test_what_a_reader_should_know_is_said(change, notes):
+    assert list(stream_notes({**PLAIN, **change})) == notes
