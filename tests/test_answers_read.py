@@ -157,6 +157,43 @@ def test_a_count_that_is_not_whole_is_not_a_count():
     assert read.outcome == "stream_error"
 
 
+@pytest.mark.parametrize("count", [-1, float("nan"), float("inf"), True, "2", [2]])
+def test_what_is_not_a_count_ends_one_request_alone(count):
+    text = event({"choices": [], "usage": {"completion_tokens": count}})
+    assert record([(1, A), (2, B), (3, text + DONE)]).outcome == "stream_error"
+
+
+@pytest.mark.parametrize("choices", [{"a": 1}, "x", 5, [5], [None]])
+def test_choices_that_are_none_end_one_request_alone(choices):
+    assert record([(1, A), (2, event({"choices": choices})), (3, DONE)]).outcome == "stream_error"
+    whole = record([(1, json.dumps({"choices": choices}))], headers={"content-type": "application/json"}, streamed=False)
+    assert whole.outcome == "stream_error"
+
+
+@pytest.mark.parametrize(("finish", "kept"), [("stop", "stop"), ({"type": "length", "length": 2}, "length")])
+def test_a_reason_to_finish_is_text(finish, kept):
+    choice = {"index": 0, "delta": {"content": "b"}, "finish_reason": finish}
+    assert record([(1, A), (2, event({"choices": [choice]})), (3, COUNT + DONE)]).finish_reason == kept
+    odd = event({"choices": [{**choice, "finish_reason": ["stop"]}]})
+    assert record([(1, A), (2, odd), (3, COUNT + DONE)]).outcome == "stream_error"
+
+
+@pytest.mark.parametrize("last", [{"cost": 0.1}, {"prompt_tokens": 0, "completion_tokens": 0}, {"prompt_tokens": None}])
+def test_a_later_usage_erases_nothing(last):
+    read = record([(1, A), (2, B), (3, COUNT), (3.1, event({"choices": [], "usage": last}) + DONE)], asked=2)
+    assert (read.prompt_tokens, read.completion_tokens) == (20, 2)
+
+
+def test_a_usage_in_each_chunk_is_not_an_end():
+    def counted(so_far):
+        return event(
+            {"choices": [{"index": 0, "delta": {"content": " w"}}], "usage": {"prompt_tokens": 20, "completion_tokens": so_far}}
+        )
+
+    cut = record([(1, counted(1)), (2, counted(2))], asked=9)
+    assert (cut.outcome, cut.completion_tokens) == ("truncated", 2)
+
+
 def test_groq_s_usage_is_read():
     read = record([(1, A), (2, event({"choices": [{"index": 0, "delta": {"content": "b"}, "finish_reason": "length"}],
                                       "x_groq": {"usage": {"prompt_tokens": 20, "completion_tokens": 2}}}) + DONE)])  # fmt: skip
@@ -197,6 +234,26 @@ class TestTokensAreNotChunks:
         assert supported(tabled(tmp_path, unknown, known, known))["tpot_s"].to_list() == [None] * 3
         few = supported(tabled(tmp_path, unknown, *[known] * 20))["tpot_s"]
         assert (few.null_count(), few.max()) == (1, 1.0)
+
+    def test_reasoning_inside_the_answer_is_streamed(self, tmp_path):
+        """LiteLLM's merge_reasoning_content_in_choices, or <think> in the content: 10 tokens, 6 of them reasoning, each with a chunk."""
+        details = {"completion_tokens_details": {"reasoning_tokens": 6}}
+        read = record([*((1 + i / 50, delta(content=f" w{i}")) for i in range(10)), (2, usage(10, **details) + DONE)], asked=10)
+        assert (read.streamed_tokens, tpot(tmp_path, read)) == (10, pytest.approx(0.02))
+        # The same, five tokens a chunk: what came is too long for four tokens.
+        bundles = [(1 + i / 10, delta(content=" word word word word word")) for i in range(2)]
+        read = record([*bundles, (2, usage(10, **details) + DONE)], asked=10)
+        assert (read.streamed_tokens, tpot(tmp_path, read)) == (None, None)
+
+    def test_a_summary_of_reasoning_is_not_the_reasoning(self):
+        details = {"completion_tokens_details": {"reasoning_tokens": 1000}}
+        pieces = [(1, delta(reasoning_content="In short, this.")), (2, delta(content="A")), (3, usage(1001, **details) + DONE)]
+        assert record(pieces, asked=1001).streamed_tokens is None
+
+    def test_tokens_of_one_byte_in_the_mean_were_not_all_streamed(self, tmp_path):
+        """100 chunks of 4 bytes, and 400 tokens: three in four never came."""
+        pieces = [*((1 + i / 50, delta(content=" wor")) for i in range(100)), (9, usage(400) + DONE)]
+        assert tpot(tmp_path, record(pieces, asked=400)) is None
 
     def test_speculative_tokens_come_several_a_chunk(self, tmp_path):
         """Nine tokens in chunks of three, 30 ms apart: 10 ms each."""
@@ -252,8 +309,10 @@ class TestTokensAreNotChunks:
         """A buffering proxy: all eight tokens at 5 s."""
         held = record([(5, "".join(delta(content=f" w{i}") for i in range(8)) + usage(8) + DONE)], asked=8)
         streamed = record([(1 + i, delta(content=f" w{i}")) for i in range(8)] + [(9, usage(8) + DONE)], asked=8)
-        rows = supported(tabled(tmp_path, held, held, streamed))
-        assert rows["ttft_s"].to_list() == [None] * 3
+        before = tabled(tmp_path, held, held, streamed)
+        assert stream_figures(before)["held_back_answers"] == 2
+        rows = supported(before)
+        assert rows["ttft_s"].to_list() == rows["tpot_s"].to_list() == [None] * 3
         assert rows["e2e_s"].to_list() == [5.0, 5.0, 8.0]
         kept = supported(tabled(tmp_path, held, streamed, streamed))
         assert kept["ttft_s"].to_list() == [5.0, 1.0, 1.0]

@@ -17,7 +17,7 @@ PLAIN = {"ok": 8, "tokens_per_chunk": 1.0, "ttft_n": 8, "held_back_answers": 0, 
         ({"tokens_per_chunk": 0.25}, ["a chunk carries 0.25 tokens in the mean, as something cuts the answers in pieces: there is no ITL"]),
         ({"held_back_answers": 8, "ttft_n": 0, "tokens_per_chunk": 1.0},
          ["8 answers of 8 came at one moment: something between the server and its client holds them back, so there is no TTFT, TPOT and ITL"]),
-        ({"held_back_answers": 1}, []),  # latencies stand
+        ({"held_back_answers": 1}, ["1 answer of 8 came at one moment: TTFT of these is the time of the whole answer"]),
         ({"hidden_tokens": 480}, ["480 tokens of reasoning were not streamed: TPOT is that of the others"]),
         ({"unknown_streamed": 1}, ["of 1 answer it is not known how many tokens were streamed: they have no TPOT"]),
         ({"without_done": 8}, ["8 streams ended without [DONE], though the answer was whole"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -15,9 +16,9 @@ __all__ = ["Answer", "answer_of"]
 
 # Chunks this close together left the server, or a proxy, in one piece: no server makes 5,000 tokens a second of one answer.
 _TOGETHER_S = 0.0002
-# A token spells a byte or more, but for special ones and those that spell a part of a character. Where more than this share of the
-# tokens that the server counts found no byte in the stream, they were not streamed.
-_UNSEEN = 0.5
+# Bytes that a token spells in the mean of an answer: tokenizers of all languages have three to five. With fewer than this there were
+# tokens that were not streamed, though the server does not say so; with more, those that it calls reasoning were streamed as an answer.
+_FEWEST_BYTES, _MOST_BYTES = 1.5, 8.0
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Answer:
             else it is the first moment's share of the text.
         usage: the server's counts. finish: why the answer ended. done: whether the stream ended with [DONE].
         error: what the server said went wrong, or what is wrong with the answer. failed: whether it says so itself, or is no answer.
-        whole: whether it came as one object instead of a stream.
+        whole: whether it came as one object instead of a stream. closed: whether the usage came that ends a stream.
     """
 
     tokens: list[float] = field(default_factory=list)
@@ -45,11 +46,12 @@ class Answer:
     error: str | None = None
     failed: bool = False
     whole: bool = False
+    closed: bool = False
 
     @property
     def ended(self) -> bool:
         """Whether the answer says that it is all there, and it holds something."""
-        said = self.done or self.finish is not None or self.whole or self.usage.completion is not None
+        said = self.done or self.finish is not None or self.whole or self.closed
         return said and bool(self.tokens or self.usage.completion)
 
 
@@ -89,12 +91,13 @@ def _streamed(response: Response) -> Answer:
             carries = generated(content)
             usage = content.get("usage") or (content.get("x_groq") or {}).get("usage")
             counted = Usage.of(usage) if usage else None
-        except (AttributeError, TypeError):
+        except (AttributeError, TypeError, ValueError):
             answer.error, answer.failed = f"no chunk of an answer: {_quoted(event.data)}", True
             continue
         answer.finish = carries.finish or answer.finish
         if counted is not None:
-            answer.usage = counted
+            answer.usage = answer.usage.merged(counted)
+            answer.closed = answer.closed or (counted.completion is not None and not content.get("choices"))
         if carries.text or carries.silent:
             chunks.append(_Chunk(event.stamp, carries, counted.completion if counted else None))
     _count(answer, chunks)
@@ -118,28 +121,40 @@ def _content(event: Event, answer: Answer) -> dict[str, Any] | None:
 
 def _count(answer: Answer, chunks: list[_Chunk]) -> None:
     """Which chunks carry tokens, and how many."""
-    hidden = answer.usage.reasoning or 0
-    if any(chunk.carries.reasoning for chunk in chunks):
-        hidden = 0
-    counted = None if answer.usage.completion is None else max(0, answer.usage.completion - hidden)
-    kept = _with_tokens(chunks, counted)
+    counted = _streamed_count(answer.usage, chunks)
+    most = answer.usage.completion if counted is None else counted
+    kept = _with_tokens(chunks, most)
     answer.tokens = [chunk.stamp for chunk in kept]
     # A token that spells nothing is part of the answer as far as anyone can tell.
     answer.first_output = next((x.stamp for x in kept if x.carries.output or not x.carries.reasoning), None)
     if not kept:
         return
-    before = [0, *answer.tokens[:-1]]
-    answer.arrivals = 1 + sum(b - a > _TOGETHER_S for a, b in zip(before[1:], answer.tokens[1:], strict=True))
-    if counted is None:
-        return
-    unseen = counted - sum(max(x.carries.text, 1) for x in kept)
-    if unseen > _UNSEEN * counted:
+    answer.arrivals = 1 + sum(b - a > _TOGETHER_S for a, b in itertools.pairwise(answer.tokens))
+    if counted is None or (len(kept) < counted and sum(max(x.carries.text, 1) for x in kept) < _FEWEST_BYTES * counted):
         return
     answer.streamed = counted
     at_first = 1
     while at_first < len(kept) and kept[at_first].stamp - kept[at_first - 1].stamp <= _TOGETHER_S:
         at_first += 1
     answer.first = _tokens_of(kept, at_first, counted)
+
+
+def _streamed_count(usage: Usage, chunks: list[_Chunk]) -> int | None:
+    """How many of the generated tokens were streamed: all, but for reasoning that the server counts and keeps to itself.
+
+    None where that is not known: without a count; where streamed reasoning is too short for its count, as a summary is; and where
+    reasoning is counted that has a name in no chunk, and what came is too long to be the rest.
+    """
+    if usage.completion is None or not usage.reasoning:
+        return usage.completion
+    thought = sum(chunk.carries.reasoning for chunk in chunks)
+    if thought:
+        return usage.completion if thought >= _FEWEST_BYTES * usage.reasoning else None
+    rest = max(0, usage.completion - usage.reasoning)
+    text = [chunk.carries.text for chunk in chunks if chunk.carries.text]
+    if len(text) > rest:  # it was streamed as a part of the answer
+        return usage.completion
+    return rest if sum(text) <= _MOST_BYTES * rest else None
 
 
 def _with_tokens(chunks: list[_Chunk], counted: int | None) -> list[_Chunk]:
@@ -196,7 +211,7 @@ def _whole(response: Response) -> Answer:
     try:
         carries = generated(content)
         usage = Usage.of(content.get("usage") or {})
-    except (AttributeError, TypeError):
+    except (AttributeError, TypeError, ValueError):
         return Answer(error=f"no answer of a model: {_quoted(response.body)}", failed=True)
     stamp = response.pieces[-1][0]
     return Answer([stamp], streamed=usage.completion, arrivals=1, usage=usage, finish=carries.finish, whole=True)

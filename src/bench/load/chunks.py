@@ -23,14 +23,14 @@ class Generated(NamedTuple):
     """What a chunk carries.
 
     Attributes:
-        text: bytes of generated text (UTF-8). output, reasoning: whether any of it is an answer; whether any is reasoning.
+        text: bytes of generated text (UTF-8). output: whether any of it is an answer. reasoning: bytes of it that are reasoning.
         silent: whether it may carry a token that spells nothing: its text is there, and empty.
         finish: why the answer ended, if it did. tokens: how many it says it carries; None where it does not.
     """
 
     text: int = 0
     output: bool = False
-    reasoning: bool = False
+    reasoning: int = 0
     silent: bool = False
     finish: str | None = None
     tokens: int | None = None
@@ -74,12 +74,17 @@ class Usage(NamedTuple):
             completion += reasoning
         return cls(prompt, completion, cached, reasoning)
 
+    def merged(self, newer: Usage) -> Usage:
+        """These counts, with those of a later usage as far as it has any; some servers end with one of costs, or of zeros."""
+        return Usage(*(old if not new and old is not None else new for old, new in zip(self, newer, strict=True)))
+
 
 def _first(usage: Mapping[str, Any], *keys: str) -> int | None:
     """The first of these counts that is there."""
     for key in keys:
         if (count := usage.get(key)) is not None:
-            if isinstance(count, bool) or not isinstance(count, int | float) or count != int(count):
+            whole = isinstance(count, int) or (isinstance(count, float) and count.is_integer())
+            if isinstance(count, bool) or not whole or count < 0:
                 raise TypeError(f"{key} is not a whole number")
             return int(count)
     return None
@@ -94,6 +99,8 @@ def generated(content: Mapping[str, Any]) -> Generated:
     choices = content.get("choices")
     if not choices:
         return _NOTHING
+    if not isinstance(choices, list):
+        raise TypeError("choices is not a list")
     if len(choices) == 1:
         return _of_choice(choices[0])
     found = [_of_choice(choice) for choice in choices]
@@ -101,7 +108,7 @@ def generated(content: Mapping[str, Any]) -> Generated:
     return Generated(
         text=sum(each.text for each in found),
         output=any(each.output for each in found),
-        reasoning=any(each.reasoning for each in found),
+        reasoning=sum(each.reasoning for each in found),
         silent=any(each.silent for each in found),
         finish=next((each.finish for each in found if each.finish), None),
         tokens=None if None in counts else sum(count or 0 for count in counts),
@@ -110,13 +117,13 @@ def generated(content: Mapping[str, Any]) -> Generated:
 
 def _of_choice(choice: Mapping[str, Any]) -> Generated:
     finish = choice.get("finish_reason")
-    if isinstance(finish, dict):  # SGLang's own form
-        finish = str(finish.get("type"))
+    if finish is not None and not isinstance(finish, str):
+        finish = str(finish.get("type"))  # SGLang's own form
     # A server that does not stream puts a whole message where a delta belongs.
     said = choice.get("delta") or choice.get("message") or {}
     text = choice.get("text") if not said else said.get("content") if said.keys() == _CONTENT else None
     if isinstance(text, str) and text:  # nearly every chunk
-        return Generated(len(text.encode("utf-8", "replace")), True, False, False, finish, _counted(choice))
+        return Generated(len(text.encode("utf-8", "replace")), True, 0, False, finish, _counted(choice))
     text = choice.get("text")
     # The role comes ahead of the first token.
     silent = text == "" or (said.get("content") == "" and "role" not in said)
@@ -128,7 +135,7 @@ def _of_choice(choice: Mapping[str, Any]) -> Generated:
     return Generated(
         text=answered + thought,
         output=answered > 0,
-        reasoning=thought > 0,
+        reasoning=thought,
         silent=silent and not answered + thought,
         finish=finish,
         tokens=_counted(choice),

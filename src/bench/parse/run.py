@@ -41,7 +41,7 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
         BenchError: a file is missing, or differs from what was measured.
     """
     record = read_run(folder)
-    table = supported(latency_columns(request_table(folder / REQUESTS).lazy()).collect())
+    table = latency_columns(request_table(folder / REQUESTS).lazy()).collect()
     raw = folder / TELEMETRY
     scraped = raw.name in record.files
     if scraped:
@@ -52,6 +52,7 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     times = _scrape_times(scrapes)
     mine = times.pop(engine, []) if engine else []
     content = summarise(record, table, samples.filter(pl.col("endpoint") == (engine or "")), mine)
+    table = supported(table)
     window = _load_window(table)
     output = table.filter(pl.col("outcome") == "ok")["completion_tokens"].sum()
     content |= device_figures(device_samples(samples), window, int(output or 0))
@@ -82,6 +83,8 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         requests: the tidy table. telemetry: the samples of the engine's endpoint. scrapes: arrival of each
             scrape of it (s since the start).
     """
+    streams = stream_figures(requests.filter(pl.col("outcome") == "ok"))
+    requests = supported(requests)
     ok = requests.filter(pl.col("outcome") == "ok")
     begin, end = _load_window(requests)
     span = end - begin or None
@@ -111,7 +114,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         **{f"client_{key}": value for key, value in vars(record.client).items()},
         **{f"host_{key}": value for key, value in vars(record.host).items()},
     }
-    content |= stream_figures(ok)
+    content |= streams
     content |= _latencies(ok, gaps_between_tokens(content))
     # From the moment at which it was due: what a client that sends late, or waits for answers, would leave out.
     content |= _distribution("ttft_due", ok["first_token_s"] - ok["scheduled_s"], bounds=True)

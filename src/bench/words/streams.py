@@ -25,6 +25,10 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
             f"{count_text(run['held_back_answers'], 'answer')} of {ok} came at one moment: something between the server and its client "
             "holds them back, so there is no TTFT, TPOT and ITL"
         )
+    elif held := run.get("held_back_answers"):
+        yield f"{count_text(held, 'answer')} of {ok} came at one moment: TTFT of these is the time of the whole answer"
+    if run.get("ttft_n") == 0:
+        pass
     elif each is not None and each > _SEVERAL:
         yield f"a chunk carries {each:.3g} tokens in the mean: TPOT counts the tokens behind the first chunk, and there is no ITL"
     elif each is not None and each < 1 / _SEVERAL:
