@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bench.analysis import verdict
 from bench.cli import main
 from bench.engine import resolve_launch
 from bench.errors import BenchError
@@ -28,10 +29,13 @@ from bench.records.files import write_record
 from bench.records.request import read_requests
 from bench.store import Store
 from bench.study import Plan, Workload, load_config
+from bench.study.config import Thresholds
 from bench.telemetry.scraper import scraping
 from tests import records
 from tests.conftest import ROOT
 from tests.fake_server import fake_server, raw_server
+from tests.planted import reasons
+from tests.strict_server import refusing, strict_server
 
 MODELS = json.dumps({"data": [{"id": "a"}]})
 GOLDEN = (ROOT / "tests/data/vllm-0.32.0.prom").read_text()
@@ -519,3 +523,49 @@ def test_a_list_of_models_that_is_not_given_now_or_at_all(content):
         server.behaviour = "ok"
         result, _ = session(content)
     assert result["ok"] == 2
+
+
+# What a server accepts: a study, `bench workload` and `bench find` find it out alike.
+
+
+@pytest.mark.parametrize("endpoint", ["completions", "chat"])
+def test_a_study_a_load_and_a_search_treat_a_strict_server_alike(content, endpoint, capsys):
+    """A server that takes neither ignore_eos nor token ids, and whose template has 24 tokens."""
+    refused = ["ignore_eos"] if endpoint == "chat" else ["ignore_eos", "token_ids"]
+    with strict_server(refuse=refusing("ignore_eos", "token_ids"), template=24, ends_early=12) as server:
+        content["workloads"]["short"] |= {"endpoint": endpoint, "prompt_tokens": 64, "output_tokens": 16}
+        result, said = session(study(content, server.base_url))
+        common = (
+            "--base-url",
+            server.base_url,
+            "--model",
+            "a",
+            "--endpoint",
+            endpoint,
+            "--prompt-length",
+            "64",
+            "--output-length",
+            "16",
+        )
+        assert main(["workload", *common, "--num-requests", "2", "--output-dir", "one"]) == 0
+        loaded = capsys.readouterr().err
+        search = "--concurrency", "--slo", "ttft_p90=9s", "--max-runs", "1", "--most", "1", "--output-dir", "found"
+        main(["find", *common, *search])
+        sought = capsys.readouterr().err
+    line = f"{server.base_url} refuses {' and '.join(refused)}: "
+    assert any(line in each for each in said)
+    assert line in loaded
+    assert line in sought
+    assert (result["ok"], result["wrong_prompt_tokens"], result["wrong_output_tokens"], result["short_answers"]) == (2, 0, 0, 2)
+    assert (result["requests_omit"], result["template_tokens"]) == (", ".join(refused), 24)
+    assert reasons(verdict(result, Thresholds(other_share=1.0))) == []
+    records = [path for path in Path.cwd().rglob("run.json") if "store" not in path.parts]
+    assert len(records) == 3
+    assert {tuple(json.loads(path.read_text())["form"]["omitted"]) for path in records} == {tuple(refused)}
+
+
+def test_what_an_engine_omits_is_not_asked_for(content):
+    with strict_server() as server:
+        session(study(content, server.base_url, omit=["ignore_eos", "temperature"]))
+    assert server.bodies[1:]
+    assert not any("ignore_eos" in body or "temperature" in body for body in server.bodies[1:])  # the preflight's has neither
