@@ -26,7 +26,7 @@ class StrictServer:
 
     refuse: Callable[[dict[str, Any]], Refusal | None] = lambda _: None
     template: int = 0
-    each: int = 1
+    each: float = 1
     usage: bool = True
     ends_early: int | None = None
     base_url: str = ""
@@ -72,7 +72,7 @@ def strict_server(**options: Any) -> Iterator[StrictServer]:
             count = (
                 len(prompt)
                 if isinstance(prompt, list)
-                else server.template + server.each * prompt.count(" ") + prompt.count(".")
+                else int(server.template + server.each * prompt.count(" ")) + prompt.count(".")
             )
             limit = body.get("max_tokens") or body.get("max_completion_tokens") or 16
             given = limit if body.get("ignore_eos") or server.ends_early is None else min(limit, server.ends_early)

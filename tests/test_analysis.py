@@ -107,6 +107,7 @@ def test_failures_are_results_and_no_fault(summary):
             ["no request was answered, for a reason other than the load (3 stream_error, 1 timeout)"],
         ),
         ({"outcome_timeout": 3, "outcome_http_504": 1}, []),
+        ({"outcome_timeout": 3, "outcome_http_500": 1}, []),  # one in a plain overload
     ],
 )
 def test_what_no_server_would_answer_under_any_load_is_a_fault(summary, kinds, texts):

@@ -102,7 +102,54 @@ def test_a_server_that_counts_nothing_is_said_to():
     with strict_server(usage=False) as server:
         form = introduce(Target(server.base_url, "m"), "chat", say=said.append).form("chat")
     assert (form.counted, form.letter_tokens, form.template_tokens) == (False, 1, 0)
-    assert said == ["the server does not count the tokens of prompts: one token a letter is taken for granted"]
+    assert said == ["the server does not count the tokens of prompts: one token a letter is taken for granted, and lengths may be others "
+                    "than asked for"]  # fmt: skip
+
+
+def test_a_failure_for_a_moment_is_not_a_refusal():
+    seen = []
+
+    def refuse(body):
+        seen.append(body)
+        return (500, {"error": {"message": "worker restarted"}}) if len(seen) == 1 else None
+
+    said = []
+    with strict_server(refuse=refuse) as server:
+        assert introduce(Target(server.base_url, "m"), "completions", say=said.append).form("completions").omitted == ()
+    assert said == []
+
+
+def test_failures_at_random_leave_out_nothing_that_is_accepted():
+    """The first two requests fail, and what was left out on a guess is tried once more."""
+    seen = []
+
+    def refuse(body):
+        seen.append(body)
+        return (500, {"error": {"message": "worker restarted"}}) if len(seen) < 3 else None
+
+    with strict_server(refuse=refuse) as server:
+        assert introduce(Target(server.base_url, "m"), "completions").form("completions").omitted == ()
+
+
+@pytest.mark.parametrize("each", [0, 1.5])
+def test_a_server_that_does_not_count_whole_tokens_a_letter_is_said_to(each):
+    said = []
+    with strict_server(template=20, each=each) as server:
+        form = introduce(Target(server.base_url, "m"), "chat", say=said.append).form("chat")
+    assert (form.counted, form.letter_tokens, form.template_tokens) == (False, 1, 0)
+    few, many = int(20 + each * 8), int(20 + each * 72)
+    assert said == [f"the server counts {few} and {many} tokens in prompts of 8 and 72 letters: one token a letter is taken for granted, "
+                    "and lengths may be others than asked for"]  # fmt: skip
+
+
+def test_a_server_that_takes_ignore_eos_and_ends_early_is_said_to():
+    def refuse(body):
+        body.pop("ignore_eos", None)
+
+    said = []
+    with strict_server(refuse=refuse, ends_early=2) as server:
+        introduce(Target(server.base_url, "m"), "completions", say=said.append)
+    assert said == ["the server was asked for exactly 4 tokens and generated 2: lengths will be others than asked for"]
 
 
 def test_what_is_omitted_by_hand_is_not_sent():

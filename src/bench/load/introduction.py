@@ -106,10 +106,13 @@ def introduce(
     form = replace(form, sdk_differs=_difference(reading, record, endpoint))
     if form.sdk_differs:
         say(f"the openai SDK reads an answer otherwise than Saturate does: {form.sdk_differs}")
+    given_tokens = record.completion_tokens
+    if given_tokens is not None and (given_tokens > _OUTPUT or (given_tokens < _OUTPUT and form.sends("ignore_eos"))):
+        say(
+            f"the server was asked for exactly {_OUTPUT} tokens and generated {given_tokens}: lengths will be others than asked for"
+        )
     if endpoint == "chat" or not form.sends("token_ids"):
-        form = _counted(known, form)
-        if not form.counted:
-            say("the server does not count the tokens of prompts: one token a letter is taken for granted")
+        form = _counted(known, form, say)
     return replace(target, forms={**target.forms, endpoint: form})
 
 
@@ -117,18 +120,23 @@ def _accepted(known: _Introduction, form: RequestForm) -> tuple[RequestForm, tup
     """The fullest form that the server accepts, and an answer to it."""
     answer = known.ask(form)
     first = refusal = _refusal(known, answer[1])
+    if refusal is not None:  # a failure for a moment is not a refusal of what was sent
+        answer = known.ask(form)
+        refusal = _refusal(known, answer[1])
     tried: list[str] = []
+    guessed: list[str] = []  # of these, what no refusal named
     while refusal is not None:
-        name = _next(refusal, known, form, tried)
+        name, named = _next(refusal, known, form, tried)
         if name is None:
             raise BenchError(_refused(known.target, first or refusal, answer[1], tried))
         tried.append(name)
+        guessed += [] if named else [name]
         form = _without(form, name)
         answer = known.ask(form)
         refusal = _refusal(known, answer[1])
     # Of those that were left out on a guess, whatever the server takes after all is sent.
-    for dropped in tried[:-1]:
-        fuller = replace(form, omitted=tuple(each for each in form.omitted if each != dropped))
+    for guess in guessed:
+        fuller = replace(form, omitted=tuple(each for each in form.omitted if each != guess))
         again = known.ask(fuller)
         if _refusal(known, again[1]) is None:
             form, answer = fuller, again
@@ -139,11 +147,12 @@ def _without(form: RequestForm, name: str) -> RequestForm:
     return replace(form, omitted=(*form.omitted, name))
 
 
-def _next(refusal: str, known: _Introduction, form: RequestForm, tried: Sequence[str]) -> Omissible | None:
-    """What to leave out next: what the refusal names, else the first that is left."""
+def _next(refusal: str, known: _Introduction, form: RequestForm, tried: Sequence[str]) -> tuple[Omissible | None, bool]:
+    """What to leave out next, and whether the refusal names it; else it is the first that is left. None where nothing is."""
     absent = {*tried, *(["token_ids"] if known.endpoint == "chat" else []), *([] if known.stream else ["stream_options"])}
     left = [name for name in OPTIONAL if form.sends(name) and name not in absent]
-    return next((name for name in left if re.search(_NAMED[name], refusal, re.IGNORECASE)), next(iter(left), None))
+    named = next((name for name in left if re.search(_NAMED[name], refusal, re.IGNORECASE)), None)
+    return named or next(iter(left), None), named is not None
 
 
 def _refusal(known: _Introduction, record: RequestRecord) -> str | None:
@@ -189,7 +198,7 @@ def _refused(target: Target, first: str, record: RequestRecord, tried: Sequence[
     )
 
 
-def _counted(known: _Introduction, form: RequestForm) -> RequestForm:
+def _counted(known: _Introduction, form: RequestForm, say: Callable[[str], None]) -> RequestForm:
     """The form with the tokens of a letter and of what the server adds, by its own counts of a short and a long prompt."""
     counts = []
     for count in (_FEW, _MANY):
@@ -199,10 +208,16 @@ def _counted(known: _Introduction, form: RequestForm) -> RequestForm:
             record = whole.ask(form, letters_=count, output=1)[1]
         counts.append(record.prompt_tokens or 0)
     few, many = counts
-    each = (many - few) // (_MANY - _FEW)
-    if not few or each < 1:
-        return form
-    return replace(form, letter_tokens=each, template_tokens=few - each * _FEW, counted=True)
+    each, rest = divmod(many - few, _MANY - _FEW)
+    if few and each > 0 and not rest and few >= each * _FEW:
+        return replace(form, letter_tokens=each, template_tokens=few - each * _FEW, counted=True)
+    says = (
+        f"counts {few} and {many} tokens in prompts of {_FEW} and {_MANY} letters"
+        if few
+        else "does not count the tokens of prompts"
+    )
+    say(f"the server {says}: one token a letter is taken for granted, and lengths may be others than asked for")
+    return form
 
 
 def _difference(reading: Reading, record: RequestRecord, endpoint: str) -> str | None:
