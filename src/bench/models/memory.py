@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.models.geometry import DTYPE_BYTES, Geometry
+from bench.models.geometry import Geometry
 
 __all__ = ["KvPool", "kv_pool", "predicted_saturation"]
 
@@ -60,12 +60,11 @@ def kv_pool(
             layers as the fullest of them has there.
         state_dtype: of the model, in which states are kept; `dtype` where it is not given.
     """
-    each = DTYPE_BYTES[dtype]
     kinds: dict[int | None, list[tuple[int, int]]] = {}
     for i, attentions in enumerate(geometry.attentions):
         for kind in attentions:
             if not kind.shares:
-                held = kind.elements * each
+                held = kind.size(dtype)
                 kinds.setdefault(kind.window, []).append((i, max(held // tensor_parallel, held // kind.kv_heads)))
     widest = max((share for members in kinds.values() for _, share in members), default=0)
     kept = dtype if state_dtype is None else state_dtype
