@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.cli import main
+from bench.engine import resolve_launch
 from bench.engine.launch import refuse_unfit
 from bench.errors import BenchError
 from bench.models import (
@@ -27,6 +28,7 @@ from bench.models.families import READERS
 from bench.models.tokenizer import ids_below
 from bench.published import catalogue
 from bench.study import Plan, load_config
+from tests import records
 
 FACTS = Path(__file__).parent / "data/model_facts"
 
@@ -304,6 +306,43 @@ def test_a_model_whose_weights_are_not_known_is_not_started(content):
         BenchError, match=r"deployments\.a: the weights are not known but at least what is counted: .*Give models\.m\.path"
     ):
         refuse_unfit(spec, geometry_of_model(spec.model), 64)
+
+
+def test_an_external_server_of_a_family_that_is_not_read_is_measured_all_the_same(content):
+    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
+    content["models"]["m"] = {"config": {"model_type": "novel", "hidden_size": 64, "torch_dtype": "bfloat16"}}
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    launch = resolve_launch(spec, records.engine(source="external", command=None), None)
+    assert launch.plan is launch.vocabulary is None
+    content["models"]["m"] = {"config": CONFIGS["meta-llama/Llama-3.2-11B-Vision"]["config"] | {"torch_dtype": "bfloat16"}}
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    plan = resolve_launch(spec, records.engine(source="external", command=None), None).plan
+    assert (plan.parameters, plan.weight_bytes, plan.kv_bytes_per_token) == (None, None, 32 * 4096)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"model_type": None, "architectures": [["x"], 7, None]},
+        {"model_type": None, "architectures": 7},
+        {"num_hidden_layers": 10**12},
+        {"model_type": "longcat_flash", "num_layers": 10**12},
+        {"model_type": "nemotron_h", "hybrid_override_pattern": "??"},
+        {"model_type": "nemotron_h", "hybrid_override_pattern": "---"},
+        {"model_type": "jamba", "attn_layer_period": 0},
+        {"model_type": "gemma2", "sliding_window": 64, "layer_types": ["sliding_attention"]},
+        {"quantization_config": {"quant_method": "compressed-tensors", "ignore": ["re:("], "config_groups": {"g": {"weights": {"num_bits": 8}}}}},
+        {"decoder": {"decoder": {"decoder": {}}}},
+    ],
+)  # fmt: skip
+def test_odd_values_are_refused(odd):
+    with pytest.raises(BenchError):
+        geometry_of({**QWEN, **odd})
+
+
+@pytest.mark.parametrize("odd", [{"model_type": ["llama"]}, {"quantization_config": {"quant_method": 7}}])
+def test_odd_values_that_leave_the_weights_unknown(odd):
+    assert not geometry_of({**QWEN, **odd}).exact
 
 
 # Token ids.
