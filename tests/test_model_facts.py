@@ -203,6 +203,17 @@ def test_a_model_of_states_alone_holds_as_many_requests_of_any_length():
         assert predicted_saturation(pool.tokens(10 * state), tokens, pool.block_size, pool.groups) == 10
 
 
+def test_layers_that_differ_in_what_a_token_takes():
+    """GLM-5.2 has indexers in a part of its layers; Gemma 4's layers in two kinds of groups are counted with the wider."""
+    glm = geometry("zai-org/GLM-5.2")
+    pool = kv_pool(glm, dtype="bfloat16", block_size=64)
+    assert pool.block_bytes == 64 * kv_bytes_per_token(glm, "bfloat16")
+    indexed = sum(kind.beside == 132 for layer in glm.attentions for kind in layer)
+    assert 0 < indexed < 78 and kv_bytes_per_token(glm, "bfloat16") == 78 * 576 * 2 + 132 * indexed
+    gemma = geometry("google/gemma-4-26B-A4B")
+    assert kv_pool(gemma, dtype="bfloat16").block_bytes == 5 * 16 * (2 * 8 * 256 * 2)
+
+
 def test_states_are_dealt_out_like_heads():
     found = geometry_of(INPUTS["qwen3_5_27b"])
     whole, half = (kv_pool(found, dtype="bfloat16", tensor_parallel=count) for count in (1, 2))
