@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.cli import main
+from bench.engine import resolve_launch
 from bench.engine.launch import refuse_unfit
 from bench.errors import BenchError
 from bench.models import (
@@ -27,6 +28,7 @@ from bench.models.families import READERS
 from bench.models.tokenizer import ids_below
 from bench.published import catalogue
 from bench.study import Plan, load_config
+from tests import records
 
 FACTS = Path(__file__).parent / "data/model_facts"
 
@@ -184,8 +186,9 @@ def test_blocks_as_long_as_vllm_makes_them():
 
 def test_a_sequence_holds_a_block_for_its_states():
     """Qwen3.5-27B: 16 layers of attention in one group, 48 with a state in three: 3 blocks, and one for each 784 tokens."""
-    pool = kv_pool(geometry_of(INPUTS["qwen3_5_27b"]), dtype="bfloat16")
-    assert pool.groups in (((1, 3), (None, 1)), ((None, 1), (1, 3)))
+    pool = kv_pool(geometry("Qwen/Qwen3.5-27B"), dtype="bfloat16")
+    assert pool.block_size == 784
+    assert set(pool.groups) == {(1, 3), (None, 1)}
     assert pool.block_bytes == 16 * pool.block_size * 4096
     assert predicted_saturation(100 * pool.block_size, 2 * pool.block_size, pool.block_size, pool.groups) == 100 / 5
 
@@ -198,6 +201,17 @@ def test_a_model_of_states_alone_holds_as_many_requests_of_any_length():
     pool = kv_pool(mamba, dtype="bfloat16")
     for tokens in (10, 10**6):
         assert predicted_saturation(pool.tokens(10 * state), tokens, pool.block_size, pool.groups) == 10
+
+
+def test_layers_that_differ_in_what_a_token_takes():
+    """GLM-5.2 has indexers in a part of its layers; Gemma 4's layers in two kinds of groups are counted with the wider."""
+    glm = geometry("zai-org/GLM-5.2")
+    pool = kv_pool(glm, dtype="bfloat16", block_size=64)
+    assert pool.block_bytes == 64 * kv_bytes_per_token(glm, "bfloat16")
+    indexed = sum(kind.beside == 132 for layer in glm.attentions for kind in layer)
+    assert 0 < indexed < 78 and kv_bytes_per_token(glm, "bfloat16") == 78 * 576 * 2 + 132 * indexed
+    gemma = geometry("google/gemma-4-26B-A4B")
+    assert kv_pool(gemma, dtype="bfloat16").block_bytes == 5 * 16 * (2 * 8 * 256 * 2)
 
 
 def test_states_are_dealt_out_like_heads():
@@ -303,6 +317,43 @@ def test_a_model_whose_weights_are_not_known_is_not_started(content):
         BenchError, match=r"deployments\.a: the weights are not known but at least what is counted: .*Give models\.m\.path"
     ):
         refuse_unfit(spec, geometry_of_model(spec.model), 64)
+
+
+def test_an_external_server_of_a_family_that_is_not_read_is_measured_all_the_same(content):
+    content["engines"]["e"] = {"source": "external", "base_url": "http://127.0.0.1:1"}
+    content["models"]["m"] = {"config": {"model_type": "novel", "hidden_size": 64, "torch_dtype": "bfloat16"}}
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    launch = resolve_launch(spec, records.engine(source="external", command=None), None)
+    assert launch.plan is launch.vocabulary is None
+    content["models"]["m"] = {"config": CONFIGS["meta-llama/Llama-3.2-11B-Vision"]["config"] | {"torch_dtype": "bfloat16"}}
+    spec = Plan.of(load_config(content, source="t")).deployments["a"]
+    plan = resolve_launch(spec, records.engine(source="external", command=None), None).plan
+    assert (plan.parameters, plan.weight_bytes, plan.kv_bytes_per_token) == (None, None, 32 * 4096)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"model_type": None, "architectures": [["x"], 7, None]},
+        {"model_type": None, "architectures": 7},
+        {"num_hidden_layers": 10**12},
+        {"model_type": "longcat_flash", "num_layers": 10**12},
+        {"model_type": "nemotron_h", "hybrid_override_pattern": "??"},
+        {"model_type": "nemotron_h", "hybrid_override_pattern": "---"},
+        {"model_type": "jamba", "attn_layer_period": 0},
+        {"model_type": "gemma2", "sliding_window": 64, "layer_types": ["sliding_attention"]},
+        {"quantization_config": {"quant_method": "compressed-tensors", "ignore": ["re:("], "config_groups": {"g": {"weights": {"num_bits": 8}}}}},
+        {"decoder": {"decoder": {"decoder": {}}}},
+    ],
+)  # fmt: skip
+def test_odd_values_are_refused(odd):
+    with pytest.raises(BenchError):
+        geometry_of({**QWEN, **odd})
+
+
+@pytest.mark.parametrize("odd", [{"model_type": ["llama"]}, {"quantization_config": {"quant_method": 7}}])
+def test_odd_values_that_leave_the_weights_unknown(odd):
+    assert not geometry_of({**QWEN, **odd}).exact
 
 
 # Token ids.

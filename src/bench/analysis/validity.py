@@ -48,7 +48,8 @@ _TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
 _COUNTS: tuple[Part, ...] = ("load", "content", "telemetry")
 _CLOCK_STEP_S = 1.0  # both clocks follow the same corrections; only a suspension or a set time moves one against the other
 _FULL = 0.95  # of the KV cache in use: then hardly a block is left that holds only what was cached
-# Cached tokens a request, where a cache shares single tokens (slots): prompts of few ids begin alike now and then.
+# Cached tokens a request: where a cache shares single tokens, as llama.cpp's slots do, prompts of few ids begin alike now and then. One
+# that shares blocks has hits of a block or none.
 _BY_CHANCE = 0.05
 _OVERLOAD = {"http_408", "http_425", "http_429"}  # the client errors by which servers and proxies shed load
 # Failures by which a server that is overloaded, or what stands before it, may answer every request.
@@ -184,13 +185,13 @@ def _content(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thres
     lengths: tuple[tuple[str, Check], ...] = (("prompt", "prompt_lengths"), ("output", "output_lengths"))
     for part, check in lengths:
         if run[f"wrong_{part}_tokens"] and not uncounted:
-            counted, asked = run.get(f"counted_{part}_tokens"), run.get(f"{part}_tokens")
+            counted, asked = run.get(f"counted_{part}_tokens"), run.get(f"asked_{part}_tokens")
             yield Reason("content", check, run[f"wrong_{part}_tokens"], asked, counted=counted)
     yield from _cache(run, thresholds)
 
 
 def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
-    """What is wrong with the prefix cache's hits: any where the workload implies none (in slots, more than by chance), or a rate
+    """What is wrong with the prefix cache's hits: more than by chance where the workload implies none, or a rate
     far from the implied one. What the server adds to each prompt, as a chat's template does, may come from the cache or not.
 
     Too few are the server's own doing where its KV cache was full: what was cached had to go, and that is what overload looks like.
@@ -199,7 +200,7 @@ def _cache(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reason]:
         return  # several engines have a cache each
     rate, expected = run.get("prefix_hit_rate"), run.get("prefix_hit_rate_expected") or 0.0
     evicted = rate is not None and rate < expected and (run.get("kv_usage_peak") or 0.0) >= _FULL
-    by_chance = _BY_CHANCE * run["requests"] if run.get("kv_slots") else 0.0
+    by_chance = _BY_CHANCE * run["requests"]
     template = float(run.get("template_tokens") or 0)
     most = template / run["prompt_tokens"] if template and run.get("prompt_tokens") else 0.0
     if not expected and (run.get("prefix_hits") or 0.0) > by_chance + template * run["requests"]:

@@ -17,8 +17,8 @@ from bench.models import (
     Geometry,
     Parallel,
     Stage,
+    geometry_if_known,
     geometry_of,
-    geometry_of_model,
     kv_bytes_per_token,
     parallel_problem,
     predicted_saturation,
@@ -91,7 +91,7 @@ def resolve_launch(spec: DeploymentSpec, engine: EngineRecord, checkpoint: Check
 
     Secrets in the deployment's `environment` are left out: this is written to a file and packed. The session puts them in.
     """
-    geometry = geometry_of(checkpoint.config) if checkpoint else geometry_of_model(spec.model)
+    geometry = geometry_of(checkpoint.config) if checkpoint else geometry_if_known(spec.model)
     plan = memory_plan(spec, geometry, checkpoint.weight_bytes if checkpoint else None) if geometry else None
     folder = Path(checkpoint.path) if checkpoint else Path(spec.model.path) if spec.model.path else None
     launch = Launch(

@@ -22,25 +22,26 @@ from bench.published import DECODER_KEYS, context_of, decoder_part
 
 # Keys from which memory and speed are computed.
 _COUNT = re.compile(
-    r"(num_(hidden_layers|attention_heads|key_value_heads|kv_heads|experts|experts_per_tok|local_experts)|(hidden|vocab|\w*intermediate)_size"
-    r"|head_dim|max_position_embeddings|n_(positions|embd|head|layer|inner|routed_experts|shared_experts)|sliding_window"
-    r"|(kv|q)_lora_rank|(qk_rope|qk_nope|v)_head_dim|ffn_hidden_size)"
+    r"(num_(hidden_layers|layers|attention_heads|key_value_heads|kv_heads|experts|experts_per_tok|local_experts)|(hidden|vocab|\w*intermediate)_size"
+    r"|head_dim|max_position_embeddings|n_(positions|embd|heads?|layers?|inner|routed_experts|shared_experts)|sliding_window"
+    r"|(kv|q)_lora_rank|(qk_rope|qk_nope|v)_head_dim|ffn_(hidden_size|dim)|d_model|\w*state_size|mamba_\w+_(heads|dim|size)|moe_topk|moe_k)"
 )
 
 _NEVER_ZERO = {
     *("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size", "max_position_embeddings", "head_dim"),
-    *("n_layer", "n_head", "n_embd", "n_positions", "kv_lora_rank"),
+    *("n_layer", "n_head", "n_embd", "n_positions", "kv_lora_rank", "num_layers", "n_layers", "n_heads", "d_model"),
 }
 
 # Keys that may have a value for each layer, with the families in which they may.
 _BY_LAYER = {
     "intermediate_size": {"gemma3n_text"},
     "moe_intermediate_size": {"hunyuan_v1_moe"},
+    "moe_topk": {"hunyuan_v1_moe"},
     "num_experts": {"hunyuan_v1_moe"},
 }
 _NO_LIMIT = 10**9  # a model that keeps a state alone has no longest sequence
 
-__all__ = ["config_of", "geometry_at", "geometry_of", "geometry_of_model", "quantisation_at"]
+__all__ = ["config_of", "geometry_at", "geometry_if_known", "geometry_of", "geometry_of_model", "quantisation_at"]
 
 
 def geometry_of_model(model: Model) -> Geometry | None:
@@ -52,6 +53,14 @@ def geometry_of_model(model: Model) -> Geometry | None:
     if model.architecture:
         return geometry_of(config_of(model.architecture))
     return geometry_of(model.config) if model.config else None
+
+
+def geometry_if_known(model: Model) -> Geometry | None:
+    """The same; None also where its `config` is of a family that is not read, or lacks a key: what is measured does not need it."""
+    try:
+        return geometry_of_model(model)
+    except BenchError:
+        return None
 
 
 def geometry_at(path: Path) -> Geometry:
@@ -111,7 +120,7 @@ def geometry_of(config: Config, quantisation_beside: Config | None = None) -> Ge
     part = decoder_part(config)
     _refuse_odd_numbers(part)
     family, reader = _reader(config, part)
-    stated = part.get("model_type")
+    stated = None if part.get("model_type") is None else str(part["model_type"])
     assumed = (
         f"model_type {stated} is not known; by its architecture's name its KV cache is taken for that of {family}"
         if stated not in (None, family) and (part is config or stated not in known_families())
@@ -160,6 +169,8 @@ def _geometry(
 ) -> Geometry:
     family = str(c["model_type"])
     attentions = tuple(layer.attentions for layer in decoder.layers)
+    if not any(layer.attentions or layer.state for layer in decoder.layers):
+        raise ValueError("no layer attends or keeps a state")
     first = next((each for layer in attentions for each in layer), None)
     hidden = decoder.hidden or c["hidden_size"]
     dense, routed, used = weighed(decoder.layers, quantisation)

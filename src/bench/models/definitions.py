@@ -130,20 +130,25 @@ def _by_architecture() -> Mapping[str, str]:
 
 def family_of(config: Config, part: Config) -> str:
     """`model_type` of the decoder; where it has none that is known, that of its place in a larger model, or of its architecture."""
-    stated = part.get("model_type")
+    stated, outermost = _text(part.get("model_type")), _text(config.get("model_type"))
     known = _content()["families"]
     if stated is not None and (stated in known or stated in _REMOTE) and "parts" not in known.get(stated, {}):
-        return str(stated)
-    outer = known.get(config.get("model_type"), {}).get("parts", {})
+        return stated
+    outer = known.get(outermost, {}).get("parts", {})
     if part is not config and stated is None and len(outer) == 1:
         return str(next(iter(outer.values())))
     for place in (part, config):
-        for name in place.get("architectures") or ():
-            if name in _by_architecture():
+        names = place.get("architectures")
+        for name in names if isinstance(names, list) else ():
+            if isinstance(name, str) and name in _by_architecture():
                 return _by_architecture()[name]
     if stated in known and known[stated].get("parts"):
         return str(next(iter(known[stated]["parts"].values())))
-    return str(stated or config.get("model_type") or "(none stated)")
+    return stated or outermost or "(none stated)"
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def with_defaults(family: str, part: Config, *, nested: bool) -> dict[str, Any]:
@@ -155,7 +160,7 @@ def with_defaults(family: str, part: Config, *, nested: bool) -> dict[str, Any]:
     known = _content()["families"].get(family, {})
     names = {**known.get("aliases", {}), **_NAMES.get(family, {})}
     defaults = {**known.get("defaults", {}), **_REMOTE.get(family, {})}
-    if not nested:
+    if not nested or not any(key in defaults or key in names for key in part):
         defaults = {key: value for key, value in defaults.items() if key not in _ALWAYS}
     # What is stated counts by either name, and more than a default does.
     stated = dict(part)

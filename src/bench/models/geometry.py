@@ -32,6 +32,7 @@ class Attention:
         window: tokens that it sees, and holds, at most; None where it sees all.
         latent: multi-head latent attention: the cache holds one compressed vector for keys and values together.
         shares: it reads the cache of an earlier layer and keeps none.
+        beside: bytes of a token that lie beside its elements, whatever their type: the keys by which sparse attention chooses.
     """
 
     heads: int
@@ -41,11 +42,11 @@ class Attention:
     window: int | None = None
     latent: bool = False
     shares: bool = False
+    beside: int = 0
 
-    @property
-    def elements(self) -> int:
-        """Elements that one token adds to the cache."""
-        return 0 if self.shares else self.kv_heads * self.width
+    def size(self, dtype: str) -> int:
+        """Bytes that one token adds to the cache."""
+        return 0 if self.shares else self.kv_heads * self.width * DTYPE_BYTES[dtype] + self.beside
 
 
 @dataclass(frozen=True)
@@ -230,12 +231,13 @@ def kv_bytes_per_token(geometry: Geometry, dtype: str) -> int:
     """Bytes that one token holds in the KV cache, over all layers and devices, while no window has passed over it.
 
     The sum over the attentions of 2 (key and value) × KV heads × head_dim × bytes an element; with MLA, (kv_lora_rank +
-    qk_rope_head_dim) × bytes. Layers without attention, and those that read another layer's cache, add nothing. Where there are
-    fewer KV heads than tensor-parallel devices, engines replicate them; that is not counted here.
+    qk_rope_head_dim) × bytes, and what sparse attention keeps beside it. Layers without attention, and those that read another
+    layer's cache, add nothing. Where there are fewer KV heads than tensor-parallel devices, engines replicate them; that is not
+    counted here.
 
     Source: the definition used in vLLM's KV cache specification (page size over block size).
     """
-    return sum(kind.elements * count for kind, count in geometry.attention_kinds) * DTYPE_BYTES[dtype]
+    return sum(kind.size(dtype) * count for kind, count in geometry.attention_kinds)
 
 
 def state_bytes_per_sequence(geometry: Geometry, dtype: str) -> int:
@@ -256,10 +258,10 @@ def kv_bytes_of_sequence(geometry: Geometry, tokens: int, dtype: str, state_dtyp
         dtype: of the cache. state_dtype: of the model, in which states are kept; `dtype` where it is not given.
     """
     held = sum(
-        count * kind.elements * (tokens if kind.window is None else min(tokens, kind.window))
+        count * kind.size(dtype) * (tokens if kind.window is None else min(tokens, kind.window))
         for kind, count in geometry.attention_kinds
     )
-    return held * DTYPE_BYTES[dtype] + state_bytes_per_sequence(geometry, state_dtype or _state_dtype(dtype))
+    return held + state_bytes_per_sequence(geometry, state_dtype or _state_dtype(dtype))
 
 
 def _state_dtype(dtype: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.models.geometry import DTYPE_BYTES, Geometry
+from bench.models.geometry import Geometry
 
 __all__ = ["KvPool", "kv_pool", "predicted_saturation"]
 
@@ -52,45 +52,52 @@ def kv_pool(
     of one kind, each takes every n-th layer.
 
     A sequence holds one block in each group of states, however long it is: such a group has a window of one token. Where a model has
-    both, blocks are as long as it takes for a state to fit one layer's. Where layers differ in what a token takes, each is counted
-    with the most; vLLM packs them tighter.
+    both, blocks are as long as it takes for a state to fit one layer's. Where layers in several groups differ in what a token takes,
+    each is counted with the most; vLLM packs them tighter.
 
     Args:
         layers: those of the device's pipeline stage; None for all. The groups are the whole model's; a block of the stage holds as many
             layers as the fullest of them has there.
         state_dtype: of the model, in which states are kept; `dtype` where it is not given.
     """
-    each = DTYPE_BYTES[dtype]
-    kinds: dict[int | None, list[tuple[int, int]]] = {}
-    for i, attentions in enumerate(geometry.attentions):
-        for kind in attentions:
-            if not kind.shares:
-                held = kind.elements * each
-                kinds.setdefault(kind.window, []).append((i, max(held // tensor_parallel, held // kind.kv_heads)))
-    widest = max((share for members in kinds.values() for _, share in members), default=0)
-    kept = dtype if state_dtype is None else state_dtype
-    sizes = [(i, state.size("bfloat16" if kept == "fp8" else kept)) for i, state in enumerate(geometry.states) if state]
-    state = -(-max((size for _, size in sizes), default=0) // tensor_parallel)
-    if sizes and widest:
-        block_size = max(block_size, _ALIGNMENT * -(-state // (_ALIGNMENT * widest)))
-    page = block_size * widest if widest else state
-    alike = [(window, [i for i, _ in members]) for window, members in kinds.items()]
-    if sizes:
-        alike.append((1, [i for i, _ in sizes]))
-    counts = [len(members) for _, members in alike]
-    smallest, largest = min(counts), max(counts)
+    shares = {
+        kind: max(held // tensor_parallel, held // kind.kv_heads)
+        for kind, _ in geometry.attention_kinds
+        if (held := kind.size(dtype))
+    }
+    counts: dict[int | None, int] = {}
+    for kind, count in geometry.attention_kinds:
+        if kind in shares:
+            counts[kind.window] = counts.get(kind.window, 0) + count
+    widest = max(shares.values(), default=0)
+    kept = "bfloat16" if (state_dtype or dtype) == "fp8" else state_dtype or dtype
+    states = [state for state in geometry.states if state]
+    page = -(-max((state.size(kept) for state in set(states)), default=0) // tensor_parallel)
+    if states and widest:
+        block_size = max(block_size, _ALIGNMENT * -(-page // (_ALIGNMENT * widest)))
+    if widest:
+        page = block_size * widest
+    kinds = [*counts.items(), *([(1, len(states))] if states else [])]
+    smallest, largest = min(count for _, count in kinds), max(count for _, count in kinds)
     size = largest if largest < 1.5 * smallest else smallest
-    groups = [(window, -(-len(members) // size)) for window, members in alike]
+    groups = [(window, -(-count // size)) for window, count in kinds]
     if layers is not None:
+        alike = [
+            [i for i, of in enumerate(geometry.attentions) for kind in of if kind in shares and kind.window == window]
+            for window in counts
+        ]
+        alike += [[i for i, state in enumerate(geometry.states) if state]] if states else []
         size = max(
             sum(i in layers for i in members[first::count])
-            for (_, members), (_, count) in zip(alike, groups, strict=True)
+            for members, (_, count) in zip(alike, groups, strict=True)
             for first in range(count)
         )
+    present = geometry.attention_kinds if layers is None else [(kind, 1) for i in layers for kind in geometry.attentions[i]]
+    total = sum(shares.get(kind, 0) * count for kind, count in present)
     return KvPool(
-        bytes_per_token=sum(share for members in kinds.values() for i, share in members if layers is None or i in layers),
+        bytes_per_token=total,
         block_size=block_size,
-        block_bytes=size * page,
+        block_bytes=block_size * total if len(kinds) == 1 and widest else size * page,
         groups=tuple(groups),
     )
 

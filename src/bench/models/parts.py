@@ -101,8 +101,8 @@ def latent_attention(
     """Multi-head latent attention, known by its keys: the cache holds `kv_lora_rank` + `qk_rope_head_dim` elements a token.
 
     Args:
-        indexer: DeepSeek's sparse attention: small heads choose tokens; their keys, `index_head_dim` in FP8 with a scale a token, lie
-            beside the cache and are not counted in it. computes: whether this layer has the indexer's matrices.
+        indexer: DeepSeek's sparse attention: small heads choose tokens; of their keys, `index_head_dim` bytes in FP8 and a float32
+            scale lie beside each token in the cache, as vLLM and SGLang keep them. computes: whether this layer has the indexer.
     """
     hidden, heads = c["hidden_size"], c["num_attention_heads"]
     rank, rope, nope, value = c["kv_lora_rank"], c["qk_rope_head_dim"], c["qk_nope_head_dim"], c["v_head_dim"]
@@ -132,7 +132,8 @@ def latent_attention(
             Matrix("self_attn.indexer.weights_proj", hidden * small),
         ]
         other += 2 * size
-    kept = Attention(heads, 1, rank + rope, (nope + rope + value, rank + rope + rank), latent=True)
+    beside = c["index_head_dim"] + 4 if indexer and computes else 0
+    kept = Attention(heads, 1, rank + rope, (nope + rope + value, rank + rope + rank), latent=True, beside=beside)
     return Layer(tuple(matrices), other, (kept,))
 
 

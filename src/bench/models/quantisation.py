@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import accumulate
 from typing import Any
 
 from bench.models.geometry import Weights
@@ -80,8 +81,11 @@ class _Patterns:
 
 
 def _parts_of(name: str) -> Iterable[str]:
+    """A name's words, its beginnings and its ends."""
     words = name.split(".")
-    return (".".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1))
+    yield from words
+    yield from accumulate(words, "{}.{}".format)
+    yield from accumulate(reversed(words), lambda end, word: f"{word}.{end}")
 
 
 def quantisation_of(config: Config, part: Config, beside: Mapping[str, Any] | None = None) -> Quantisation:

@@ -20,7 +20,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<s>assistant\n' }}{% endif %}"
 )
 
-# Published vocabularies are padded: DeepSeek-LLM's 102,400 has 100,015 tokens, Llama 4's 202,048 has 201,135. No share of padding is near it.
+# Published vocabularies are padded: of DeepSeek-LLM's 102,400 rows 100,015 are tokens, of Llama 4's 202,048 201,135. None is near half.
 _SAFE_SHARE = 0.5
 _FIRST, _FEWEST_IDS = 3, 1000
 
@@ -28,8 +28,8 @@ _FIRST, _FEWEST_IDS = 3, 1000
 def ids_below(vocabulary: int | None, folder: Path | None) -> int | None:
     """The id below which all ids are tokens, so that a prompt can be made of any of them; None where nothing is known of the model.
 
-    `vocab_size` counts rows of the embeddings, which are padded beyond the tokenizer: servers refuse ids there. What the tokenizer adds to
-    its vocabulary at the end, such as markers of turns and images, is left out too. Without a tokenizer's file it is half of the rows.
+    `vocab_size` counts rows of the embeddings, which are padded beyond the tokenizer: servers refuse ids there. What the tokenizer
+    adds at the end, such as markers of turns and images, is left out too. Without a tokenizer's file it is half of the rows.
 
     Args:
         vocabulary: `vocab_size` of the config.json. folder: the checkpoint's, if it is here.

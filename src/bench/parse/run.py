@@ -184,6 +184,8 @@ def _lengths(form: RequestForm, ok: pl.DataFrame) -> dict[str, Any]:
     return {
         "wrong_prompt_tokens": int(wrong["prompt"].sum()),
         "wrong_output_tokens": int(wrong["output"].sum()),
+        "asked_prompt_tokens": ok["prompt_asked"].mean(),
+        "asked_output_tokens": ok["output_asked"].mean(),
         "counted_prompt_tokens": ok["prompt_tokens"].mean(),
         "counted_output_tokens": ok["completion_tokens"].mean(),
         "uncounted_answers": int(wrong["uncounted"].sum()),

@@ -89,13 +89,14 @@ def decoder_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises:
         BenchError: `text_config` is no object.
     """
-    for key in DECODER_KEYS:
-        part = config.get(key)
-        if isinstance(part, Mapping) and part:
-            return decoder_part(part)
-        if key == "text_config" and key in config and part is not None and not isinstance(part, Mapping):
-            raise BenchError(f"config.json: text_config is {shown(part)}; it is an object with the decoder's keys")
-    return config
+    while True:
+        text = config.get("text_config")
+        if text is not None and not isinstance(text, Mapping):
+            raise BenchError(f"config.json: text_config is {shown(text)}; it is an object with the decoder's keys")
+        inner = next((part for key in DECODER_KEYS if isinstance(part := config.get(key), Mapping) and part), None)
+        if inner is None:
+            return config
+        config = inner
 
 
 def context_of(config: Mapping[str, Any]) -> int | None:

@@ -144,8 +144,8 @@ def _by_slo(requests: Sequence[Mapping[str, Any]], slo: Slo, speed: float) -> Ex
     known = [x for x in requests if not x["ok"] or x[slo.metric] is not None]
     if not known:
         raise BenchError(
-            f"{slo.metric.upper()} is not known of any answer: one of a single token has no TPOT, and answers that something on the way "
-            "holds back have neither TTFT nor TPOT (`bench parse` says which). Limit another latency, such as e2e."
+            f"{slo.metric.upper()} is not known of any answer: one of a single token has no TPOT, and answers that something on "
+            "the way holds back have neither TTFT nor TPOT (`bench parse` says which). Limit another latency, such as e2e."
         )
     values = np.array([x[slo.metric] if x["ok"] else math.inf for x in known])
     ordered, count = np.sort(values), len(values)

@@ -11,7 +11,7 @@ from bench.aggregate import aggregate
 from bench.errors import BenchError
 from bench.figures import Results, figures_of
 from bench.figures.save import KINDS, save_figure
-from bench.models import geometry_of_model
+from bench.models import geometry_if_known
 from bench.predict.study import calibrate_study
 from bench.records.calibration import read_calibration
 from bench.records.checksums import checksum
@@ -199,7 +199,7 @@ def check_report(drawing: Drawing) -> Check:
             of_study=plan.of_study,
             searches=drawing.searches,
             thresholds=plan.config.thresholds,
-            geometries={spec.name: shape for spec in plan.deployments.values() if (shape := geometry_of_model(spec.model))},
+            geometries={spec.name: shape for spec in plan.deployments.values() if (shape := geometry_if_known(spec.model))},
             settings={spec.name: spec.deployment for spec in plan.deployments.values()},
         )
     except BenchError as error:

@@ -45,7 +45,7 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
     if run.get("short_answers"):
         yield (
             f"{count_text(run['short_answers'], 'answer')} of {ok} ended early, as the model did: {run['counted_output_tokens']:.4g} "
-            f"tokens in the mean for {run['output_tokens']:.4g} asked for"
+            f"tokens in the mean for {run['asked_output_tokens']:.4g} asked for"
         )
     if run.get("sdk_differs"):
         yield f"the openai SDK reads an answer otherwise: {run['sdk_differs']}"
