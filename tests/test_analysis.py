@@ -99,12 +99,12 @@ def test_failures_are_results_and_no_fault(summary):
         ({"outcome_http_401": 4}, ["4 of 4 requests were refused for what they are (4 http_401)"]),
         ({"outcome_http_400": 1, "outcome_http_503": 3}, ["1 of 4 requests were refused for what they are (1 http_400)"]),
         ({"outcome_http_429": 4}, []),
-        ({"outcome_http_500": 4}, ["no request was answered, for a reason other than the load (4 http_500)"]),
+        ({"outcome_http_500": 4}, ["every request failed, and not because of the load (4 http_500)"]),
         ({"outcome_http_301": 4}, ["4 of 4 requests were refused for what they are (4 http_301)"]),
-        ({"outcome_truncated": 4}, ["no request was answered, for a reason other than the load (4 truncated)"]),
+        ({"outcome_truncated": 4}, ["every request failed, and not because of the load (4 truncated)"]),
         (
             {"outcome_stream_error": 3, "outcome_timeout": 1},
-            ["no request was answered, for a reason other than the load (3 stream_error, 1 timeout)"],
+            ["every request failed, and not because of the load (3 stream_error, 1 timeout)"],
         ),
         ({"outcome_timeout": 3, "outcome_http_504": 1}, []),
         ({"outcome_timeout": 3, "outcome_http_500": 1}, []),  # one in a plain overload

@@ -82,6 +82,7 @@ A, B = delta(content="A"), delta(content=" b", finish="length")
         ([(1, A), (2, B), (3, COUNT + DONE.rstrip())], [1, 2]),  # the last event without its end
         ([(1, A[:20]), (1.2, A[20:]), (2, B), (3, COUNT + DONE)], [1.2, 2]),  # an event arrives with its end
         ([(1, delta(content="é").encode()[:-40]), (1.1, delta(content="é").encode()[-40:]), (2, B), (3, COUNT + DONE)], [1.1, 2]),
+        ([(0.5, event({"message": "warming up"})), (1, A), (2, B), (3, COUNT + DONE)], [1, 2]),
         # Chunks that carry nothing.
         ([(0.5, delta(role="assistant", content="")), (1, A), (2, B), (3, COUNT + DONE)], [1, 2]),
         ([(0.5, delta(role="assistant", content=None)), (1, A), (2, B), (3, COUNT + DONE)], [1, 2]),
@@ -279,6 +280,16 @@ class TestTokensAreNotChunks:
         read = record([(1, counted("a", 3)), (2, counted("bcdefgh", 4)), (3, counted("ijk", 5)), (4, DONE)], asked=5)
         assert (read.first_tokens, read.completion_tokens) == (3.0, 5)
         assert tpot(tmp_path, read) == pytest.approx(1.0)
+
+    def test_a_usage_in_each_chunk_counts_hidden_tokens_too(self, tmp_path):
+        """60 of 64 tokens are hidden; the other four come two a chunk, a second apart."""
+
+        def counted(words, so_far):
+            counts = {"prompt_tokens": 20, "completion_tokens": so_far, "completion_tokens_details": {"reasoning_tokens": 60}}
+            return event({"choices": [{"index": 0, "delta": {"content": words}}], "usage": counts})
+
+        read = record([(9, counted(" one two", 62)), (10, counted(" three four", 64)), (11, DONE)], asked=64)
+        assert (read.streamed_tokens, read.first_tokens, tpot(tmp_path, read)) == (4, 2.0, pytest.approx(0.5))
 
     def test_token_ids_count_them(self, tmp_path):
         read = record([(1, text("a", token_ids=[5, 6, 7])), (2, text("bcdefgh", token_ids=[8])), (3, usage(4) + DONE)])

@@ -142,12 +142,13 @@ def _refusals(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Sl
     window = missing["steady_requests"].null_count() == 0
     failed, requests = (int(missing[f"steady_{name}" if window else name].sum()) for name in ("failed", "requests"))
     said = missing["failure_said"].drop_nulls() if "failure_said" in missing.columns else pl.Series([], dtype=pl.String)
+    broken = sum(missing[name].sum() for kind in _BROKEN if (name := f"outcome_{kind}") in missing.columns)
     found = Failures(
         at,
         failed,
         requests,
         mean_of(missing, "steady_in_flight"),
-        broken=2 * sum(missing[f"outcome_{kind}"].sum() for kind in _BROKEN if f"outcome_{kind}" in missing.columns) > failed,
+        broken=2 * broken > missing["failed"].sum(),
         said=said[0] if len(said) else None,
     )
     return Bottleneck("refusals", found, _names(missing))

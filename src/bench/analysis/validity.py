@@ -184,7 +184,7 @@ def _content(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thres
         yield Reason("content", "not_counted", uncounted)
     lengths: tuple[tuple[str, Check], ...] = (("prompt", "prompt_lengths"), ("output", "output_lengths"))
     for part, check in lengths:
-        if run[f"wrong_{part}_tokens"] and not uncounted:
+        if run[f"wrong_{part}_tokens"] > (uncounted or 0):
             counted, asked = run.get(f"counted_{part}_tokens"), run.get(f"asked_{part}_tokens")
             yield Reason("content", check, run[f"wrong_{part}_tokens"], asked, counted=counted)
     yield from _cache(run, thresholds)

@@ -166,7 +166,7 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> Runn
     refuse_wrong_address(options.metrics)
     _refuse_unreachable(target)
     target = introduced(target, options)
-    found = find_metrics(target.base_url, options.metrics, headers)
+    found = find_metrics(target.base_url, options.metrics, headers, served=True)
     read = worth_reading(found, named="--metrics" if options.metrics else None, say=partial(print, file=sys.stderr))
     recording = {
         "scrape_interval_s": _SCRAPE_INTERVAL_S,

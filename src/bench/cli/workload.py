@@ -137,11 +137,12 @@ def run(options: SimpleNamespace) -> None:
     )
     planned = schedule(workload, level, seed)
     seconds = _at_least(planned)
-    found = find_metrics(target.base_url, options.metrics, target.headers) if interval else None
+    output: Path = options.output_dir
+    output.mkdir(parents=True, exist_ok=True)
+    target = introduced(target, options, stream=workload.stream)
+    found = find_metrics(target.base_url, options.metrics, target.headers, served=True) if interval else None
     if found and not worth_reading(found, named="--metrics" if options.metrics else None, say=partial(print, file=sys.stderr)):
-        interval = (
-            interval if options.scrape_also else None
-        )  # what else is asked for is kept, and the engine's half is not judged
+        interval = interval if options.scrape_also else None  # what else is asked for is kept
     long = f", over {seconds:.0f} s or more" if seconds >= 1 else ""
     print(f"sending {len(planned)} requests to {target.base_url}{long}", file=sys.stderr, flush=True)
     definition = _definition(options, workload, level, seed)
@@ -154,11 +155,8 @@ def run(options: SimpleNamespace) -> None:
         round=1,
         definition=definition,
     )
-    output: Path = options.output_dir
-    output.mkdir(parents=True, exist_ok=True)
     # Aside at first, so that a run that fails leaves what was there before it.
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=output) as aside:
-        target = introduced(target, options, stream=workload.stream)
         with progress(f"{len(planned)} requests", seconds or None):
             recording = record_run(
                 target,

@@ -19,7 +19,7 @@ _OUTPUTS = (1, 2)
 
 
 def end_left(log: Path, sessions: Collection[int] = ()) -> list[str]:
-    """End what a server left, and return when nothing of it runs; of a server that a guard still holds, nothing.
+    """End what a server left, and return when nothing of it runs; of a server that a guard holds for good, nothing.
 
     A process belongs to the server if it is in one of its `sessions`, or if it writes to its log. Both survive what programs do to
     themselves: vLLM's processes overwrite their names and variables, and one that calls setsid still has its output.
@@ -31,11 +31,15 @@ def end_left(log: Path, sessions: Collection[int] = ()) -> list[str]:
         The names of the processes that were ended.
     """
     ended: dict[int, str] = {}
-    deadline = time.monotonic() + _PATIENCE_S
+    ending = time.monotonic() + guard.GRACE_S + 2
+    deadline = ending + _PATIENCE_S
     while found := list(_left(log, sessions)):
         guards = [process for process in found if _is_guard(process)]
         if any(_session(process.pid) not in sessions for process in guards):
-            return []  # another session's server, with the same log
+            if time.monotonic() > ending:
+                return []  # another session's server, with the same log
+            time.sleep(0.1)  # the guard of a session that was killed is about to end its server
+            continue
         # A guard that still lives ends even what left the session and the log: it is waited for.
         for process in found if time.monotonic() > deadline else [each for each in found if each not in guards]:
             with suppress(psutil.Error):

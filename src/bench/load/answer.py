@@ -189,7 +189,8 @@ def _tokens_of(chunks: list[_Chunk], first: int, counted: int) -> float:
     said = [chunk.carries.tokens for chunk in chunks]
     if None not in said and sum(n or 0 for n in said) == counted:
         return float(sum(n or 0 for n in said[:first]))
-    so_far = [chunk.so_far for chunk in chunks]
+    hidden = (chunks[-1].so_far or 0) - counted  # a usage in each chunk counts these too, which came ahead of the first
+    so_far = [None if chunk.so_far is None else chunk.so_far - hidden for chunk in chunks]
     if None not in so_far and so_far == sorted(so_far, key=lambda n: n or 0):
         return float(min(counted, so_far[first - 1] or 0))
     text = [chunk.carries.text for chunk in chunks]
@@ -203,7 +204,7 @@ def _whole(response: Response) -> Answer:
     if content is None or not (content.get("choices") or error_of(content)):
         kind = response.content_type.partition(";")[0] or "no content type"
         what = "is neither an event stream nor an answer" if response.complete else "was cut off"
-        if not response.body and response.status is None:
+        if not response.body:
             return Answer()
         return Answer(error=f"the body ({kind}) {what}: {_quoted(response.body)}", failed=response.complete)
     if (error := error_of(content)) is not None:

@@ -177,13 +177,10 @@ def error_of(content: Mapping[str, Any]) -> Any:
     if content.get("choices"):
         return _failure(content["choices"])
     # Older vLLM, FastAPI and DashScope report an error as the object itself.
-    if (
-        "choices" not in content
-        and "usage" not in content
-        and (content.get("object") == "error" or content.get("detail") or isinstance(content.get("message"), str))
-    ):
-        return content
-    return None
+    if "choices" in content or "usage" in content:
+        return None
+    coded = "code" in content and isinstance(content.get("message"), str)
+    return content if coded or content.get("object") == "error" or content.get("detail") else None
 
 
 def _failure(choices: Any) -> Any:

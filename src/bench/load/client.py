@@ -206,15 +206,16 @@ def _assignments(
     for number in range(count):
         mine = shares[number]
         held = streams // count + (number < streams % count)
-        # An open loop keeps connections ready for a tenth of a second of its densest arrivals.
-        spare = 8 + math.ceil(densest / count) if opened else 0
+        # An open loop keeps connections ready for a tenth of a second of its densest arrivals. A closed one whose connections carry one
+        # request each has one ready for every eighth that it holds: idle ones take threads of some servers (llama.cpp).
+        spare = 8 + math.ceil(densest / count) if opened else 0 if target.reuses else 1 + held // 8
         assignments.append(
             Assignment(
                 host=url.hostname or "",
                 port=url.port or (443 if tls else 80),
                 tls=tls,
                 exchanges=mine,
-                connections=min(spare, len(mine)) if opened else held,
+                connections=min(spare if opened else held + spare, len(mine)),
                 spare=spare,
                 in_flight=held if closed else 0,
                 timeout_s=load.timeout_s,

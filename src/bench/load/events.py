@@ -99,7 +99,7 @@ def _lines(pieces: Iterable[_Stamped]) -> Iterator[tuple[float, bytes | Event]]:
         fresh = not lines[-1]
     if not begun and head:
         parts.append(head)
-    if parts:
+    if any(parts):
         yield stamp, b"".join(parts)
 
 

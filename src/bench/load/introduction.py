@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import Timer
 
 from bench.errors import BenchError
 from bench.load.events import events, json_object
@@ -28,7 +30,7 @@ INEXACT: dict[str, str] = {
     "max_tokens": "the limit of an answer is called max_completion_tokens",
     "temperature": "the server samples as it does by default",
 }
-# Words of a refusal that name what it is about. A list of ids is refused in the words of the type that was expected.
+# Patterns that show what a refusal names. A list of ids is refused in the words of the type that was expected.
 _NAMED: dict[Omissible, str] = {
     "ignore_eos": r"ignore_eos",
     "token_ids": r"\bprompt\b|StringOrArray|`str`|\bstring|token.?ids|text input",
@@ -41,7 +43,7 @@ _UNAUTHORIZED = (401, 403)
 _LIMITED = 429
 _BUSY = (_LIMITED, 502, 503, 504)
 _TRIES, _BETWEEN_S = 3, 1.0  # of a busy server
-_SILENT_S = 60.0  # a first request may load what a server needs; none of those here asks for more than a few tokens
+_SAID_S = 5.0  # a first request may load what a server needs; whoever waits should know
 
 
 @dataclass
@@ -51,6 +53,7 @@ class _Introduction:
     stream: bool
     vocabulary: int
     timeout_s: float
+    say: Callable[[str], None]
     sent: int = 0
 
     def ask(self, form: RequestForm, *, letters_: int | None = None, output: int = _OUTPUT) -> tuple[Reading, RequestRecord]:
@@ -65,15 +68,28 @@ class _Introduction:
         seed = f"introduction/{time.time_ns()}"
         ids = prompt_ids(seed, self.sent, letters_ or _PROMPT, FIRST_ID + 26 if text else self.vocabulary)
         prompt: str | list[int] = letters(ids) if text else ids
-        for left in reversed(range(_TRIES)):
-            reading = sdk_reading(
-                self.target, form, self.endpoint, prompt, output, stream=self.stream, timeout_s=min(self.timeout_s, _SILENT_S)
-            )
-            record = record_of(reading.exchange, reading.exchange.sent or 0.0)
-            if record.status not in _BUSY or not left:
-                break
-            time.sleep(min(record.retry_after_s or _BETWEEN_S, self.timeout_s))
+        with self._patience():
+            for left in reversed(range(_TRIES)):
+                reading = sdk_reading(
+                    self.target, form, self.endpoint, prompt, output, stream=self.stream, timeout_s=self.timeout_s
+                )
+                record = record_of(reading.exchange, reading.exchange.sent or 0.0)
+                if record.status not in _BUSY or not left:
+                    break
+                time.sleep(min(record.retry_after_s or _BETWEEN_S, self.timeout_s))
         return reading, record
+
+    @contextmanager
+    def _patience(self) -> Iterator[None]:
+        """Say what is waited for, where it takes long."""
+        words = f"waiting for an answer of {self.target.base_url} to a first request, up to {self.timeout_s:g} s"
+        timer = Timer(_SAID_S, self.say, [words])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 def introduce(
@@ -98,7 +114,7 @@ def introduce(
     Raises:
         BenchError: the server accepts no form of request, needs a key, sends its clients elsewhere, or is not there.
     """
-    known = _Introduction(target, endpoint, stream, vocabulary, timeout_s)
+    known = _Introduction(target, endpoint, stream, vocabulary, timeout_s, say)
     given = RequestForm(omitted=tuple(name for name in OPTIONAL if name in set(omit)))
     form, (reading, record) = _accepted(known, given)
     if found := [name for name in form.omitted if name not in given.omitted]:
@@ -164,12 +180,10 @@ def _refusal(known: _Introduction, record: RequestRecord) -> str | None:
     base, said = known.target.base_url, _said(known.target, record)
     if record.outcome in ("ok", "timeout", "truncated"):
         if record.outcome == "timeout":
-            raise BenchError(f"{base} did not answer a first request of {_PROMPT} tokens: {said or 'no answer in time'}.")
+            raise BenchError(f"{base} did not answer a first request of {_PROMPT} tokens: {said}.")
         return None if record.outcome == "ok" else said
     if record.status is None or record.outcome == "disconnect":
-        raise BenchError(
-            f"{base} does not answer a request: {said or 'the connection was lost'}. Check its address, and that it runs."
-        )
+        raise BenchError(f"{base} does not answer a request: {said}. Check its address, and that it runs.")
     if record.status in _UNAUTHORIZED:
         raise BenchError(
             f"{base} answers {record.status}: {said}. Export the key as OPENAI_API_KEY; where it goes into another header, name that."

@@ -122,7 +122,7 @@ def sdk_reading(
     """Send one request with the SDK and read its answer.
 
     Args:
-        prompt: text, or token ids. output: tokens that it asks for. timeout_s: for which the server may be silent.
+        prompt: text, or token ids. output: tokens that it asks for. timeout_s: within which the answer has to end.
     """
     import httpx2  # noqa: PLC0415
     import openai  # noqa: PLC0415
@@ -133,7 +133,10 @@ def sdk_reading(
     until = time.monotonic() + timeout_s
 
     class Endless(Exception):
-        """The answer is far longer than what was asked for, or does not end."""
+        """The answer is far longer than what was asked for."""
+
+    class TooLate(Exception):
+        """It has not ended in time."""
 
     class Tap(httpx2.SyncByteStream):
         def __init__(self, stream: Any) -> None:
@@ -142,8 +145,10 @@ def sdk_reading(
         def __iter__(self) -> Iterator[bytes]:
             for piece in self._pieces:
                 recorded.pieces.append((time.monotonic(), piece))
-                if oversized(exchange, [piece for _, piece in recorded.pieces]) or recorded.pieces[-1][0] > until:
+                if oversized(exchange, [piece for _, piece in recorded.pieces]):
                     raise Endless
+                if recorded.pieces[-1][0] > until:
+                    raise TooLate
                 yield piece
 
         def close(self) -> None:
@@ -187,10 +192,10 @@ def sdk_reading(
         reading.error, ended = f"HTTP {error.status_code}", True
     except Endless:
         exchange.failure = "disconnect"
-        exchange.error = reading.error = "the answer is far longer than what was asked for, or does not end"
-    except openai.APITimeoutError:
+        exchange.error = reading.error = "the answer is far longer than what was asked for"
+    except (openai.APITimeoutError, TooLate):
         exchange.failure = "timeout"
-        reading.error = f"no answer within {timeout_s:g} s"
+        exchange.error = reading.error = f"no whole answer within {timeout_s:g} s"
     except openai.APIConnectionError as error:
         exchange.failure = "disconnect"
         exchange.error = reading.error = str(error.__cause__ or error)

@@ -165,8 +165,8 @@ def _one_start(
         )
         first = [*missing, *(search.first_runs() if search else ())]
         with blaming(server):
-            # Reference loads are those of the deployment's first run, whatever is missing.
-            asked = [*first, plan.first_run(spec.name)] if first else []
+            # Reference loads are those of the deployment's first run, and runs that are spoilt are measured again, whatever is missing.
+            asked = [*runs, *(search.first_runs() if search else ()), plan.first_run(spec.name)]
             target = _introduced(target, spec, asked, launch, settings.request_timeout_s, say)
             warmup = warm_up(target, first, settings, launch)
         if warmup.stable is False:

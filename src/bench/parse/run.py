@@ -125,6 +125,8 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
             ok.filter(in_steady_state(steady)) if steady else ok.clear(), gaps_between_tokens(content)
         ).items()
     }
+    if not gaps_between_tokens(content):  # nor are they the engine's steps
+        content |= dict.fromkeys(("steady_steps", "steady_step_s", "steady_prefill_share"))
     content |= server_figures(telemetry, scraped=bool(scrapes), version=record.engine_version)
     content |= load_figures(record, requests, telemetry, content, (begin, end))
     content |= _scrape_figures(scrapes, record.scrape_interval_s, begin, end)
@@ -144,8 +146,9 @@ def _latencies(ok: pl.DataFrame, one_each: bool) -> dict[str, Any]:
         content |= _distribution(name, ok[f"{name}_s"], bounds=True)
     gaps = ok.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"].drop_nulls()
     # A step of the server gives every running request a token, so gaps come in equal groups: they are not independent samples.
+    gaps = gaps if one_each else gaps.clear()
     low = {"itl_p10_s": percentile(gaps, 0.1), "ttft_per_token_p10_s": percentile(ok["ttft_s"] / ok["prompt_asked"], 0.1)}
-    return content | _distribution("itl", gaps if one_each else gaps.clear(), bounds=False) | low
+    return content | _distribution("itl", gaps, bounds=False) | low
 
 
 def _failures(requests: pl.DataFrame) -> dict[str, int]:

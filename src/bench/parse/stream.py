@@ -6,12 +6,12 @@ from typing import Any
 
 import polars as pl
 
-__all__ = ["gaps_between_tokens", "stream_figures", "supported"]
+__all__ = ["ONE_EACH", "gaps_between_tokens", "stream_figures", "supported"]
 
-_FEWEST = 4  # tokens of an answer, from which on it can show that it was held back on its way
-_HELD_BACK = 0.5  # share of such answers from which on the run's latencies are those of whatever holds them back
+_FEWEST = 4  # tokens of the shortest answer that can show buffering
+_HELD_BACK = 0.5  # share of buffered answers from which on the moments of tokens are dropped
 _UNKNOWN = 0.05  # share of answers whose streamed tokens may be unknown
-_ONE_EACH = 1.25  # tokens a chunk, up to which a gap between chunks is one between tokens
+ONE_EACH = 1.25  # most tokens a chunk at which gaps between chunks count as ITL; its inverse is the fewest
 
 
 def stream_figures(ok: pl.DataFrame) -> dict[str, Any]:
@@ -77,4 +77,4 @@ def supported(requests: pl.DataFrame) -> pl.DataFrame:
 def gaps_between_tokens(figures: dict[str, Any]) -> bool:
     """Whether the gaps between chunks are those between tokens. Args: figures: of `stream_figures`."""
     each = figures["tokens_per_chunk"]
-    return each is None or 1 / _ONE_EACH <= each <= _ONE_EACH
+    return each is None or 1 / ONE_EACH <= each <= ONE_EACH

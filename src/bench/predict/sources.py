@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from bench.errors import BenchError
+from bench.parse.stream import ONE_EACH
 from bench.predict.calibrate import MeasuredRun, limits_of
 from bench.predict.state import Limits
 from bench.records.deployment import read_facts
@@ -27,8 +28,10 @@ def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: L
     Args:
         table: the summary. results: the folder that it is of. limits: of the deployment's scheduler.
     """
-    # Answers that come whole show no steps.
+    # Answers that come whole, or several tokens a chunk, show no steps.
     usable = (pl.col("deployment") == deployment) & pl.col("valid") & pl.col("stream").fill_null(True)
+    if "tokens_per_chunk" in table.columns:
+        usable &= pl.col("tokens_per_chunk").fill_null(1.0).is_between(1 / ONE_EACH, ONE_EACH)
     found = []
     for row in table.filter(usable).iter_rows(named=True):
         file = _at(results, Paths.REQUESTS, deployment=deployment, run=row["run"])

@@ -117,7 +117,7 @@ class Workload(Strict):
     endpoint: Literal["completions", "chat"] = Field(
         default="completions",
         description="`completions`: prompts as token ids, to /v1/completions. `chat`: prompts as text, to "
-        "/v1/chat/completions; the server's /tokenize gives their lengths.",
+        "/v1/chat/completions, whose lengths follow from the server's own counts of two short ones.",
     )
     stream: bool = Field(default=True, description="Whether answers are streamed; without streaming there is no TTFT.")
     cache: Literal["unique", "shared", "repeated"] = Field(

@@ -10,6 +10,7 @@ from bench.words.loads import count_text
 
 __all__ = ["stream_notes"]
 
+_LATE = 0.05  # of E2E, from which on it matters when requests of a closed loop leave
 _SEVERAL = 1.25  # tokens a chunk, above which a reader should know
 
 
@@ -32,20 +33,29 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
     elif each is not None and each > _SEVERAL:
         yield f"a chunk carries {each:.3g} tokens in the mean: TPOT counts the tokens behind the first chunk, and there is no ITL"
     elif each is not None and each < 1 / _SEVERAL:
-        yield f"a chunk carries {each:.2g} tokens in the mean, as something cuts the answers in pieces: there is no ITL"
+        yield f"a chunk carries {each:.2g} tokens in the mean, because something cuts answers into smaller pieces: there is no ITL"
     if run.get("hidden_tokens"):
-        yield f"{count_text(run['hidden_tokens'], 'token')} of reasoning were not streamed: TPOT is that of the others"
+        yield f"reasoning that was not streamed: {count_text(run['hidden_tokens'], 'token')}; TPOT is that of the others"
     if unknown := run.get("unknown_streamed"):
-        yield f"of {count_text(unknown, 'answer')} it is not known how many tokens were streamed: they have no TPOT"
+        yield f"no TPOT in {count_text(unknown, 'answer')}: how many of the tokens were streamed is unknown"
+    yield from _of_requests(run)
+
+
+def _of_requests(run: Mapping[str, Any]) -> Iterator[str]:
+    """What is not as the load says, or as another client reads it."""
+    late, lasts = run.get("client_schedule_delay_p50_s"), run.get("e2e_p50_s")
+    if run.get("axis") == "concurrency" and late and lasts and late > _LATE * lasts:
+        yield (
+            f"requests left {late:.3g} s after they were due, as connections take that long to open: fewer were in flight than the "
+            "load says"
+        )
     if run.get("without_done"):
         yield f"{count_text(run['without_done'], 'stream')} ended without [DONE], though the answer was whole"
     for name in (run.get("requests_omit") or "").split(", "):
         if name:
             yield f"requests leave out {name}: {INEXACT[name]}"
-    if run.get("short_answers"):
-        yield (
-            f"{count_text(run['short_answers'], 'answer')} of {ok} ended early, as the model did: {run['counted_output_tokens']:.4g} "
-            f"tokens in the mean for {run['asked_output_tokens']:.4g} asked for"
-        )
+    if short := run.get("short_answers"):
+        lengths = f"{run['counted_output_tokens']:.4g} tokens in the mean for {run['asked_output_tokens']:.4g} asked for"
+        yield f"{count_text(short, 'answer')} of {run['ok']} ended early, as the model did: {lengths}"
     if run.get("sdk_differs"):
         yield f"the openai SDK reads an answer otherwise: {run['sdk_differs']}"

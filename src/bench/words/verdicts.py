@@ -29,7 +29,7 @@ _TEXTS: dict[Check, str] = {
     "nothing_sent": "no request was sent",
     "unreachable": "no request reached the server",
     "refused": "{value:.0f} of {limit:.0f} requests were refused for what they are{outcomes}",
-    "none_answered": "no request was answered, for a reason other than the load{outcomes}",
+    "none_answered": "every request failed, and not because of the load{outcomes}",
     "not_counted": "the server counts no tokens in {requests}, so that their lengths cannot be checked (no usage)",
     "prompt_lengths": "{requests} had another prompt length than asked for{counted}",
     "output_lengths": "{requests} had another output length than asked for{counted}",
