@@ -135,7 +135,7 @@ def introduce(
 def _accepted(known: _Introduction, form: RequestForm) -> tuple[RequestForm, tuple[Reading, RequestRecord]]:
     """The fullest form that the server accepts, and an answer to it."""
     answer = known.ask(form)
-    first = refusal = _refusal(known, answer[1])
+    first, refusal = answer[1], _refusal(known, answer[1])
     if refusal is not None:  # a failure for a moment is not a refusal of what was sent
         answer = known.ask(form)
         refusal = _refusal(known, answer[1])
@@ -144,7 +144,7 @@ def _accepted(known: _Introduction, form: RequestForm) -> tuple[RequestForm, tup
     while refusal is not None:
         name, named = _next(refusal, known, form, tried)
         if name is None:
-            raise BenchError(_refused(known.target, first or refusal, answer[1], tried))
+            raise BenchError(_refused(known, first, answer[1], tried))
         tried.append(name)
         guessed += [] if named else [name]
         form = _without(form, name)
@@ -202,13 +202,18 @@ def _said(target: Target, record: RequestRecord) -> str:
     return target.without_secrets(record.error or record.outcome).rstrip(".")
 
 
-def _refused(target: Target, first: str, record: RequestRecord, tried: Sequence[str]) -> str:
+def _refused(known: _Introduction, first: RequestRecord, last: RequestRecord, tried: Sequence[str]) -> str:
     """That no form of request is accepted."""
-    status = f" ({record.status})" if record.status != 200 else ""
-    without = f"; nor does it answer without {', '.join(tried)}: {_said(target, record)}" if tried else ""
+    target = known.target
+    status, other = (f" ({record.status})" if record.status != 200 else "" for record in (first, last))
+    said = _said(target, last)
+    without = f"; nor does it answer without {', '.join(tried)}" if tried else ""
+    instead = f"{other}: {said}" if tried and said != _said(target, first) else ""
+    another = "completions" if known.endpoint == "chat" else "chat"
+    key = "" if target.key or target.headers else ", whether it asks for a key (OPENAI_API_KEY is not set)"
     return (
-        f"{target.base_url} does not answer a first request of {_PROMPT} tokens{status}: {first}{without}. Check the model's name "
-        f"({target.model!r}), the endpoint, and that prompts and answers of the load's lengths are allowed."
+        f"{target.base_url} does not answer a first request of {_PROMPT} tokens{status}: {_said(target, first)}{without}{instead}. Check "
+        f"the model's name ({target.model!r}){key}, and whether it has endpoint {known.endpoint} or {another} alone."
     )
 
 

@@ -127,6 +127,8 @@ def geometry_of(config: Config, quantisation_beside: Config | None = None) -> Ge
         else None
     )
     try:
+        if not isinstance(part.get("layer_types") or [], list):
+            raise TypeError(f"layer_types is {shown(part['layer_types'])}")
         shape = with_defaults(family, part, nested=part is not config or family.endswith("_text"))
         decoder = reader(shape)
         hidden = decoder.hidden or shape["hidden_size"]

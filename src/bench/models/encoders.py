@@ -21,6 +21,9 @@ def encoder_parameters(config: Config, hidden: int) -> tuple[int, str | None]:
     """
     family = str(config.get("model_type"))
     parts = [key for key in config if key.endswith(("vision_config", "audio_config", "speech_config")) and config[key]]
+    for key in parts:
+        if not isinstance(config[key], Mapping):
+            raise TypeError(f"{key} is no object")
     reader = _READERS.get(family)
     if not parts and (reader is None or "vision_config" in config):
         return 0, None
