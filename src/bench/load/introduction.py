@@ -212,8 +212,8 @@ def _refused(known: _Introduction, first: RequestRecord, last: RequestRecord, tr
     another = "completions" if known.endpoint == "chat" else "chat"
     key = "" if target.key or target.headers else ", whether it asks for a key (OPENAI_API_KEY is not set)"
     return (
-        f"{target.base_url} does not answer a first request of {_PROMPT} tokens{status}: {_said(target, first)}{without}{instead}. Check "
-        f"the model's name ({target.model!r}){key}, and whether it has endpoint {known.endpoint} or {another} alone."
+        f"{target.base_url} does not answer a first request of {_PROMPT} tokens{status}: {_said(target, first)}{without}{instead}. "
+        f"Check the model's name ({target.model!r}){key}, and whether it has endpoint {known.endpoint} or {another} alone."
     )
 
 
