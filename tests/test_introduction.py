@@ -277,3 +277,20 @@ def test_the_sdk_s_other_reading_is_said():
         target = introduce(Target(server.base_url, "m"), "chat", say=said.append)
     assert target.form("chat").sdk_differs == "text is 'b', and here 'Ab'"
     assert any("the openai SDK reads an answer otherwise" in line for line in said)
+
+
+def test_a_chat_shorter_than_its_template_is_refused_before_the_load():
+    with strict_server(template=30) as server:
+        target = introduce(Target(server.base_url, "m"), "chat")
+        before = len(server.bodies)
+        workload = load_workload({"arrival": "burst", "prompt_tokens": 20, "output_tokens": 2, "endpoint": "chat"}, source="t")
+        with pytest.raises(BenchError, match="prompts of 20 tokens cannot be made: .* adds 30 to each. Ask for 31 or more"):
+            run_load(target, Load(workload, level=1, seed="s"))
+    assert len(server.bodies) == before
+
+
+def test_ids_that_a_tokenizer_lacks_are_not_taken_for_a_refusal_of_ids():
+    refusal = 400, {"object": "error", "message": "Token id 987 is out of vocabulary", "code": 400}
+    with strict_server(refuse=unless(token_ids=refusal)) as server, pytest.raises(BenchError, match="--vocabulary") as error:
+        introduce(Target(server.base_url, "m"), "completions", vocabulary=1000)
+    assert "refuses token ids below 1000: Token id 987 is out of vocabulary" in str(error.value)

@@ -75,7 +75,7 @@ def run(options: SimpleNamespace) -> None:
         print_json(result)
     else:
         _print(found, aim, figure)
-    sys.exit(_status(found.answer, options.at_least))
+    sys.exit(_status(found, options.at_least))
 
 
 def _until_now(server: RunningServer, aim: Aim, error: ServerGone) -> Found:
@@ -267,9 +267,10 @@ def _print(found: Found, aim: Aim, figure: Path) -> None:
     print(f"The figure: {figure}")
 
 
-def _status(answer: Answer, at_least: float | None) -> int:
-    if answer.why == "gone":
-        return 1
+def _status(found: Found, at_least: float | None) -> int:
+    answer = found.answer
+    if answer.why == "gone" or not any(look.observation for look in found.looks):
+        return 3 if at_least is not None and answer.why != "gone" else 1
     if at_least is not None:
         return 0 if answer.low >= at_least else 1 if answer.high < at_least else 3
     return 0 if answer.why in ("found", "above", "below", "runs", "seconds") and math.isfinite(answer.limit) else 1

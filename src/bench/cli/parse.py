@@ -51,7 +51,7 @@ def run(folder: Path, *, json: bool) -> None:
     for line in stream_notes(summary):
         print(f"  {'note':<20} {line}")
     valid = "invalid" if not judged.valid else "valid" if summary["ok"] else "none: no request was answered"
-    counts = "invalid" if not judged.counts_valid else "valid" if summary.get("scraped") else "not taken"
+    counts = "not taken" if summary.get("scraped") is None else "valid" if judged.counts_valid else "invalid"
     for what, state in (("latency, throughput", valid), ("the server's counts", counts)):
         print(f"  {what:<20} {state}")
     for reason in judged.found:

@@ -94,13 +94,24 @@ class PreparedLoad:
     """A load whose requests are planned, and whose first request the SDK has built.
 
     Raises:
-        BenchError: a request cannot be built.
+        BenchError: a request cannot be built, or a prompt is to be shorter than what the server adds to it.
     """
 
     def __init__(self, target: Target, load: Load) -> None:
         self._target, self._load = target, load
         self._planned = schedule(load.workload, load.level, load.schedule_seed)
+        self._refuse_shorter_than_template()
         self._payloads = Payloads(target, load.workload, seed=load.seed, vocabulary=load.vocabulary)
+
+    def _refuse_shorter_than_template(self) -> None:
+        form = self._target.form(self._load.workload.endpoint)
+        fewest = form.template_tokens + form.letter_tokens
+        shortest = min((request.prompt_tokens for request in self._planned), default=fewest)
+        if shortest < fewest:
+            raise BenchError(
+                f"prompts of {shortest} tokens cannot be made: {self._target.base_url} adds {form.template_tokens} to each. Ask for "
+                f"{fewest} or more."
+            )
 
     def prime(self) -> RequestRecord | None:
         """Send the longest piece that the prompts share, so that a prefix cache holds it when the run begins.

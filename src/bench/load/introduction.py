@@ -38,6 +38,7 @@ _NAMED: dict[Omissible, str] = {
     "max_tokens": r"max_tokens|max_completion_tokens",
     "temperature": r"temperature",
 }
+_VOCABULARY = r"vocab|invalid token"  # ids that the tokenizer lacks: to send text instead would hide it
 _PROMPT, _OUTPUT, _FEW, _MANY = 8, 4, 8, 72  # tokens; letters
 _UNAUTHORIZED = (401, 403)
 _LIMITED = 429
@@ -184,6 +185,11 @@ def _refusal(known: _Introduction, record: RequestRecord) -> str | None:
         return None if record.outcome == "ok" else said
     if record.status is None or record.outcome == "disconnect":
         raise BenchError(f"{base} does not answer a request: {said}. Check its address, and that it runs.")
+    if re.search(_VOCABULARY, said, re.IGNORECASE):
+        raise BenchError(
+            f"{base} refuses token ids below {known.vocabulary}: {said}. Name the model that it serves, or give --vocabulary a number "
+            "below which all ids are tokens."
+        )
     if record.status in _UNAUTHORIZED:
         raise BenchError(
             f"{base} answers {record.status}: {said}. Export the key as OPENAI_API_KEY; where it goes into another header, name that."
@@ -199,7 +205,7 @@ def _refusal(known: _Introduction, record: RequestRecord) -> str | None:
 
 
 def _said(target: Target, record: RequestRecord) -> str:
-    return target.without_secrets(record.error or record.outcome).rstrip(".")
+    return target.without_secrets(record.error or f"{record.outcome} without a word").rstrip(".")
 
 
 def _refused(known: _Introduction, first: RequestRecord, last: RequestRecord, tried: Sequence[str]) -> str:

@@ -79,5 +79,7 @@ def why_text(found: Found, aim: Aim) -> str:
         "gone": f"{spent}; the server stopped answering. Start it again: the same command goes on from here.",
         "never": spent,
         "unmeasured": spent,
-        "short": f"{spent}; no run was long enough to be judged. Raise --max-runs.",
+        "short": f"{spent}; no run can be trusted: {'; '.join(found.looks[-1].reasons)}. Put that right, and search again."
+        if found.looks and all(look.reasons for look in found.looks)
+        else f"{spent}; no run was long enough to be judged. Raise --max-runs.",
     }[found.answer.why]
