@@ -284,7 +284,7 @@ def test_a_chat_shorter_than_its_template_is_refused_before_the_load():
         target = introduce(Target(server.base_url, "m"), "chat")
         before = len(server.bodies)
         workload = load_workload({"arrival": "burst", "prompt_tokens": 20, "output_tokens": 2, "endpoint": "chat"}, source="t")
-        with pytest.raises(BenchError, match="prompts of 20 tokens cannot be made: .* adds 30 to each. Ask for 31 or more"):
+        with pytest.raises(BenchError, match=r"prompts of 20 tokens cannot be made: .* adds 30 to each\. Ask for 31 or more"):
             run_load(target, Load(workload, level=1, seed="s"))
     assert len(server.bodies) == before
 
