@@ -233,6 +233,20 @@ def test_a_server_that_is_not_openais(content, body):
     assert f"{url}/v1/models answers 200 without a list of models, and a request for 'a' is answered with" in fault
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'[{"id": "org/model", "object": "model", "type": "chat"}]',
+        b'{"data": [{"id": "org/model"}]}',
+        b'{"models": [{"name": "org/model"}]}',
+    ],
+)
+def test_a_list_of_models_in_other_shapes(content, body):
+    """As Together's, OpenAI's and Ollama's; the last request is not made, as the model is listed."""
+    with answering(lambda request: (200, body, {}) if request.path == "/v1/models" else (500, b"{}", {})) as url:
+        assert found(external(content, url, served_name="org/model")) == []
+
+
 def test_a_server_that_wants_a_key_gets_it(content, tmp_path, monkeypatch):
     def guarded(request):
         key = request.headers.get("Authorization") == "Bearer right"
