@@ -41,11 +41,11 @@ EXPECTED = {row["name"]: row for row in rows("expected.jsonl")}
 INPUTS = {row["name"]: row["config"] for row in rows("inputs.jsonl")}
 # What is refused, and why.
 REFUSED = {
-    "minimax_m3": "none of the families",
-    "deepseek_v4": "none of the families",
-    "deepseek_ref": "none of the families",
-    "phi3_v": "none of the families",
-    "persimmon": "none of the families",
+    "minimax_m3": "not a family that is read here",
+    "deepseek_v4": "not a family that is read here",
+    "deepseek_ref": "not a family that is read here",
+    "phi3_v": "not a family that is read here",
+    "persimmon": "not a family that is read here",
     "phi-msft": "does not state 'hidden_size'",
 }
 

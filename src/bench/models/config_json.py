@@ -115,7 +115,7 @@ def geometry_of(config: Config, quantisation_beside: Config | None = None) -> Ge
         Where the weights cannot be told (`exact`), its KV cache is right all the same.
 
     Raises:
-        BenchError: its family is none that is read here, it lacks a key that its family needs, or a value is not what the key means.
+        BenchError: its family is not read here, it lacks a key that its family needs, or a value is not what the key means.
     """
     part = decoder_part(config)
     _refuse_odd_numbers(part)
@@ -156,7 +156,7 @@ def _reader(config: Config, part: Config) -> tuple[str, Callable[[Config], Decod
     if all(key in part for key in LATENT_KEYS):
         return family, latent
     raise BenchError(
-        f"model_type {family} is none of the families that are read here, and a guess would be wrong: neither its KV cache nor its "
+        f"model_type {family} is not a family that is read here, and a guess would be wrong: neither its KV cache nor its "
         f"weights are known. {_looked(config, part).lstrip('; ')}"
     )
 

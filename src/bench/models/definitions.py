@@ -47,7 +47,7 @@ _ARCHITECTURES: Mapping[str, str] = {
 }
 
 
-# Keys that transformers writes into every config.json of its own; left out, the file is none of a whole model. Below another model's
+# Keys that transformers writes into every config.json of its own; left out, the file is not a whole model's. Below another model's
 # configuration it writes only what differs from the class's defaults.
 _ALWAYS = {
     *(

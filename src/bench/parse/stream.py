@@ -23,7 +23,7 @@ def stream_figures(ok: pl.DataFrame) -> dict[str, Any]:
     Returns:
         `tokens_per_chunk` (streamed tokens ÷ chunks that carry any); `tokens_per_arrival` (likewise by the moments at which tokens
         came); `hidden_tokens` (tokens that the server counts and did not stream, such as reasoning that it keeps to itself);
-        `unknown_streamed` (answers of which it is not known how many tokens were streamed); `held_back_answers` (of four tokens or
+        `unknown_streamed` (answers whose number of streamed tokens is unknown); `held_back_answers` (of four tokens or
         more, which came at one moment); `without_done` (answers without `[DONE]`).
     """
     streamed = ok.filter(pl.col("first_token_s").is_not_null())
