@@ -364,9 +364,7 @@ def test_geometry_of_any_llama_or_mistral(layers, groups, kv_heads, head_dim, wi
 
 def test_a_family_that_is_not_known_is_refused():
     config = {**config_of(Architecture(**ARCHITECTURE)), "model_type": "strange", "architectures": ["StrangeForCausalLM"]}
-    with pytest.raises(
-        BenchError, match="model_type strange is not a family that is read here, and a guess would be wrong"
-    ):
+    with pytest.raises(BenchError, match="model_type strange is not a family that is read here, and a guess would be wrong"):
         geometry_of(config)
     with pytest.raises(BenchError, match=r"model_type gpt2 does not state 'n_embd'"):
         geometry_of({"model_type": "gpt2", "n_layer": 2})
