@@ -31,6 +31,7 @@ CONFIG = {
     "measurement": {"warmup_requests": 0, "reference_requests": 0},
     "thresholds": LENIENT,
 }  # fmt: skip
+TELEMETRY = "results/.store/**/telemetry.jsonl.gz"
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +60,11 @@ def those(project, word):
 
 
 def working(project):
-    """A workflow that measures its vLLM: before that, vLLM's processes notice the end of one another."""
+    """A workflow whose vLLM is under load: before that, the session's own requests would notice its end."""
+    known = set(project.folder.glob(TELEMETRY))
     workflow = project.start()
     end = time.monotonic() + 400
-    while "of planned load" not in project.said():
+    while not any(file.stat().st_size for file in set(project.folder.glob(TELEMETRY)) - known):
         assert workflow.poll() is None, project.said()[-6000:]
         assert time.monotonic() < end, commands(project)
         time.sleep(0.1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import select
 import signal
 import struct
 import subprocess
@@ -33,6 +34,7 @@ __all__ = ["Load", "LoadResult", "PreparedLoad", "ProcessFacts", "run_load"]
 PROCESS = (sys.executable, "-P", "-m", "bench.load")
 # One process stamps 1,200 streams of 50 tokens a second with half of a core (benchmarks/client); beyond that another one helps.
 _STREAMS_A_PROCESS = 1024
+_LOOK_S = 1.0  # between looks whether the server lives
 _LEAD_S = 0.02  # between the word and the start, so that every process has heard it
 
 
@@ -130,15 +132,18 @@ class PreparedLoad:
             return send().records[0]
 
     @contextmanager
-    def waiting(self) -> Iterator[Callable[[], LoadResult]]:
+    def waiting(self, alive: Callable[[], None] = lambda: None) -> Iterator[Callable[[], LoadResult]]:
         """Start its load processes, which takes a while, and yield what sends it; they have ended when the context has.
 
         What is yielded opens the connections, sends everything, and returns when every exchange has ended.
 
+        Args:
+            alive: called every second while the load is sent; it may raise, which ends the load.
+
         Raises:
             BenchError: the server does not accept connections, or a load process ended.
         """
-        with _waiting(self._target, self._load, self._planned, self._payloads) as send:
+        with _waiting(self._target, self._load, self._planned, self._payloads, alive) as send:
             yield send
 
 
@@ -150,7 +155,11 @@ def run_load(target: Target, load: Load) -> LoadResult:
 
 @contextmanager
 def _waiting(
-    target: Target, load: Load, planned: list[PlannedRequest], payloads: Payloads
+    target: Target,
+    load: Load,
+    planned: list[PlannedRequest],
+    payloads: Payloads,
+    alive: Callable[[], None] = lambda: None,
 ) -> Iterator[Callable[[], LoadResult]]:
     exchanges = [
         Exchange(
@@ -168,10 +177,10 @@ def _waiting(
     assignments = _assignments(target, load, planned, exchanges)
     with ExitStack() as stack:
         processes = [stack.enter_context(_Process(target, assignment)) for assignment in assignments]
-        yield lambda: _run(target, processes, planned)
+        yield lambda: _run(target, processes, planned, alive)
 
 
-def _run(target: Target, processes: Sequence[_Process], planned: list[PlannedRequest]) -> LoadResult:
+def _run(target: Target, processes: Sequence[_Process], planned: list[PlannedRequest], alive: Callable[[], None]) -> LoadResult:
     for process in processes:
         process.assign()
     for process in processes:
@@ -180,7 +189,7 @@ def _run(target: Target, processes: Sequence[_Process], planned: list[PlannedReq
     start = time.monotonic() + _LEAD_S
     for process in processes:
         process.start(start)
-    reports = [process.report() for process in processes]
+    reports = [process.report(alive) for process in processes]
     records = sorted((record for report in reports for record in report.records), key=lambda record: record.index)
     records = [replace(r, error=target.without_secrets(r.error)) if r.error else r for r in records]
     facts = [
@@ -303,8 +312,10 @@ class _Process:
         """Tell it when the run starts."""
         self._tell(struct.pack("d", moment))
 
-    def report(self) -> Report:
-        """What became of its share, when the last exchange has ended."""
+    def report(self, alive: Callable[[], None]) -> Report:
+        """What became of its share, when the last exchange has ended; `alive` is called every second until then."""
+        while not select.select([self._from], [], [], _LOOK_S)[0]:
+            alive()
         report = self._hear()
         if isinstance(report, str):
             raise BenchError(f"a load process could not go on: {report}.")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from bench.engine import Server, ServerDied
 from bench.errors import BenchError
 
-__all__ = ["blaming", "refuse_dead"]
+__all__ = ["blaming", "refuse_dead", "refuse_ended"]
 
 
 @contextmanager
@@ -32,3 +32,9 @@ def refuse_dead(server: Server) -> None:
         time.sleep(0.5)
     how = server.ending() if not server.running() else "no longer answered"
     raise ServerDied(f"The server {how} while it was measured. {server.last_words()}")
+
+
+def refuse_ended(server: Server) -> None:
+    """Raise ServerDied where the process is gone; asks nothing of the server, so that it may be called during a load."""
+    if not server.running():
+        refuse_dead(server)

@@ -68,6 +68,7 @@ def record_run(
     prefix_block_size: int | None = None,
     engines: int = 1,
     descends: bool = False,
+    alive: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Recording:
     """Send `load`, scrape the server meanwhile, and write `requests.jsonl`, `telemetry.jsonl.gz` and, last, `run.json`.
@@ -79,7 +80,8 @@ def record_run(
             `/metrics`. metrics_headers: sent there. endpoints: further ones beside it.
         prefix_block_size: tokens in a block of the server's prefix cache; None where it is off or unknown.
         engines: behind the endpoint, each with a prefix cache of its own.
-        descends: whether the server's processes descend from this one. say: takes a line if the server does not come to rest soon.
+        descends: whether the server's processes descend from this one. alive: called every second of the load; it raises where the
+            server has ended. say: takes a line if the server does not come to rest soon.
 
     Raises:
         BenchError: the server does not accept connections, or a load process ended.
@@ -91,7 +93,7 @@ def record_run(
     metrics = None if scrape_interval_s is None else metrics or f"{target.base_url}/metrics"
     drain_s = 0.0
     with ExitStack() as stack:
-        send = stack.enter_context(prepared.waiting())  # its processes start while the scraper does
+        send = stack.enter_context(prepared.waiting(alive))  # its processes start while the scraper does
         if metrics and scrape_interval_s is not None:
             own = {metrics: metrics_headers or {}}
             stack.enter_context(scraping([metrics, *endpoints], scrape_interval_s, folder / TELEMETRY, headers=own))

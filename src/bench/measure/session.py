@@ -17,7 +17,7 @@ from bench.errors import BenchError
 from bench.load.client import Load
 from bench.load.introduction import introduce
 from bench.load.target import Target
-from bench.measure.alive import blaming, refuse_dead
+from bench.measure.alive import blaming, refuse_dead, refuse_ended
 from bench.measure.comparable import (
     hardware_of,
     refuse_another_environment,
@@ -223,6 +223,7 @@ def _one_start(
                 "endpoints": endpoints,
                 **_prefixes(facts, launch, d.data_parallel),
                 "descends": _descends(spec),
+                "alive": partial(refuse_ended, server),
                 "say": lambda text: say(f"{spec.name}: {text}"),
             },
             server=server,
