@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import queue
 import select
 import shutil
 import signal
@@ -38,7 +39,7 @@ from bench.load.records import record_of
 from bench.load.schedule import PlannedRequest
 from bench.load.target import Target
 from bench.study import Workload
-from tests.fake_server import STREAM, STREAM_HEAD, fake_server, raw_server, read_head, read_request
+from tests.fake_server import STREAM, STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_head, read_request
 
 
 def workload(arrival="burst", **more):
@@ -374,11 +375,11 @@ def request(body_bytes=2):
     return b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % body_bytes + b"x" * body_bytes
 
 
-def drive(port, exchanges=1, *, connections=1, in_flight=1, spare=0, timeout_s=5.0, before=None):
+def drive(port, exchanges=1, *, connections=1, in_flight=1, spare=0, timeout_s=5.0, before=None, reuses=True):
     """The records of `exchanges` (a number of small ones, or themselves) that this process sends; `before` sees the loop first."""
     if isinstance(exchanges, int):
         exchanges = [Exchange(i, request()) for i in range(exchanges)]
-    loop = Loop(Address("127.0.0.1", port, None), timeout_s=timeout_s, spare=spare)
+    loop = Loop(Address("127.0.0.1", port, None), timeout_s=timeout_s, spare=spare, reuses=reuses)
     try:
         loop.open(connections)
         if before:
@@ -515,6 +516,34 @@ def test_a_connection_that_is_to_end_carries_no_other_request(answer, closes):
     with raw_server(handle) as port:
         assert [r.outcome for r in drive(port, 3)] == ["ok"] * 3
     assert not any(again)
+
+
+DONE = STREAM.removesuffix(b"0\r\n\r\n")
+LINES = STREAM_HEAD + chunk(TOKEN) + b"f\r\ndata:[DONE]\r\n\r\n\r\n"
+
+
+@pytest.mark.parametrize("pieces", [[DONE], [LINES], [STREAM_HEAD, chunk(TOKEN), chunk(b"[DONE]")], [STREAM]])
+def test_a_connection_of_one_request_is_closed_at_done(pieces):
+    """As the SDKs do: the end of the body may never come, and whoever stands before the server must not wait for it."""
+    closed = queue.Queue()
+
+    def handle(connection):
+        read_request(connection)
+        for piece in pieces:
+            connection.sendall(piece)
+            time.sleep(0.02)
+        closed.put(connection.recv(1))
+
+    with raw_server(handle) as port:
+        records = drive(port, 3, reuses=False)
+        assert [(r.outcome, r.done) for r in records] == [("ok", True)] * 3
+        assert [closed.get(timeout=2) for _ in range(3)] == [b""] * 3
+
+
+def test_words_of_an_answer_do_not_end_it():
+    said = chunk({"choices": [{"text": "data: [DONE]"}]})
+    with raw_server(answers(STREAM_HEAD, said, said, chunk(b"[DONE]"), pause_s=0.02)) as port:
+        assert [len(r.token_times_s) for r in drive(port, 2, reuses=False)] == [2, 2]
 
 
 def test_headers_without_a_space_are_read():

@@ -13,13 +13,19 @@ import httptools
 
 from bench.load.exchange import Exchange
 
-__all__ = ["READ_SIZE", "UNREADABLE", "Address", "Connection"]
+__all__ = ["READ_SIZE", "UNREADABLE", "Address", "Connection", "says_done"]
 
 READ_SIZE = 65536
 # What the parser raises on bytes that are no answer.
 UNREADABLE = (httptools.HttpParserError, httptools.HttpParserUpgrade)
 _STATUS = slice(9, 10)  # the first digit, in a status line such as HTTP/1.1 200 OK
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
+_DONE = (b"data: [DONE]", b"data:[DONE]")
+
+
+def says_done(data: bytes) -> bool:
+    """Whether a read ends with the event that ends a stream."""
+    return data.rstrip(b"\r\n").endswith(_DONE)
 
 
 class Address:

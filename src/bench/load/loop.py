@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from bench.load.connection import READ_SIZE, UNREADABLE, Address, Connection
+from bench.load.connection import READ_SIZE, UNREADABLE, Address, Connection, says_done
 from bench.load.exchange import Exchange, cut_off, oversized
 from bench.load.overload import LOOKS_S, Overload
 from bench.load.response import asked_wait
@@ -26,7 +26,7 @@ __all__ = ["Loop", "ParentGone"]
 _TICK_S = 0.01
 _LOOK_AT_SIZES_S = 0.5  # between two looks for answers that do not end
 _CHUNK_SIZE = 16384  # a read in the middle of a stream; what is longer comes in several
-_CARRIAGE_RETURN = 13
+_CARRIAGE_RETURN, _BRACKET, _NO_BYTE = 13, 93, 256
 # From so many streams on, chunks come faster than a process can be woken for each, and waking costs more than reading. Where a wake
 # brings few events, it waits for more of them: stamps come two tenths of a millisecond later, for a third less of CPU
 # (docs/explanation/decisions.md).
@@ -54,7 +54,8 @@ class Loop:
         spare: connections to keep open and idle while requests remain to be sent, so that few wait for their own.
         honour_retry_after: whether a request that is refused is sent again after the wait that the answer asks for, unless that
             would end later than `timeout_s` after it was sent first.
-        reuses: whether a connection carries one request after another.
+        reuses: whether a connection carries one request after another. One that carries a single one is closed at `[DONE]`, as the SDKs
+            do: a proxy that reads on from its server may be about to lose that connection, and gives the next request to it.
         watched: a descriptor whose end means that nobody waits for the result.
 
     Attributes:
@@ -143,6 +144,9 @@ class Loop:
     def _drive(self) -> None:
         """The loop itself. Names are local, and what a stream needs is bound beforehand: each look-up costs what a chunk may."""
         streams, poll, now, due = self._streams, self._epoll.poll, time.monotonic, self._due
+        done = (
+            _NO_BYTE if self._reuses else _BRACKET
+        )  # of `[DONE]`, an end of event and an end of chunk before the end of a read
         while self._left:
             late = bool(due) and due[0][0] <= now()
             if late:
@@ -169,7 +173,7 @@ class Loop:
                 if len(data) > 6:
                     stamp(arrival)
                     keep(data)
-                    if data[-4] != _CARRIAGE_RETURN:
+                    if data[-4] != _CARRIAGE_RETURN and data[-5] != done:
                         continue
                 elif data:
                     stamp(arrival)
@@ -215,6 +219,8 @@ class Loop:
             exchange.error = f"no HTTP response: {error}"
             self._end(connection, exchange, "disconnect", arrival)
             return
+        if not self._reuses and not complete and says_done(data):
+            complete = True
         if not data and self._crossed(connection, exchange, arrival):
             self._send_again(connection, exchange)
         elif complete or not data:
