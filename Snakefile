@@ -1,6 +1,6 @@
 from snakemake.utils import min_version
 
-min_version("9.14")  # update() gives back the state before a failed job
+min_version("9.0")
 
 
 # A file given with --configfile stands alone: the default study is not mixed into it.
@@ -16,14 +16,9 @@ include: "workflow/rules/common.smk"
 if not PACKED:
 
     include: "workflow/rules/engine.smk"
-    include: "workflow/rules/checkpoint.smk"
+    include: "workflow/rules/weights.smk"
     include: "workflow/rules/deploy.smk"
     include: "workflow/rules/measure.smk"
-
-    # A study without `auto` has no runs to be found.
-    if PLAN.every_search:
-
-        include: "workflow/rules/found.smk"
 
 
 include: "workflow/rules/parse.smk"
@@ -43,5 +38,4 @@ rule all:
 rule measured:
     """Every run, measured and not looked at: for a machine that measures for another one."""
     input:
-        of_deployments(paths.FACTS),
-        of_runs(paths.RECORD),
+        INDEXES,

@@ -28,7 +28,7 @@ from bench.parse import parse_run
 from bench.parse.exposition import ExpositionError, ExpositionReader
 from bench.store import Store
 from bench.store.unpack import unpack
-from bench.study import Paths, Plan, load_config, load_file
+from bench.study import Plan, load_config, load_file
 from bench.telemetry import exposition_names, find_catalogue
 
 __all__ = ["TARGETS", "Target"]
@@ -315,7 +315,7 @@ def _packs(draw: st.DrawFn) -> bytes:
 
 def _read_pack(data: bytes) -> None:
     Path("a.tar.gz").write_bytes(data)
-    unpack(Path("a.tar.gz"), Store(Path(Paths.STORE), owner="unpack"))
+    unpack(Path("a.tar.gz"), Store(owner="unpack"))
 
 
 _EXPOSITIONS = [(_DATA / f"{name}.prom").read_bytes()[:6000] for name in ("vllm-0.32.0", "sglang-0.5.23", "tgi-3.3.7")]

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from bench.records.files import write_record
-from bench.store import Store, facts_key
+from bench.store import Store
 from bench.study import Paths, Plan, load_config
 from benchmarks.made import made_facts, made_study, make_run
 from benchmarks.process import Cost, cost_of
@@ -73,12 +73,13 @@ def snakemake(folder: Path, *arguments: str, cores: int = 1) -> Cost:
 
 def fill_store(plan: Plan, folder: Path, series: int) -> None:
     """Every run and every deployment's facts, as finished sessions leave them."""
-    store = Store(folder / Paths.STORE)
+    store = Store(folder / Paths.RUNS)
     for spec in plan.deployments.values():
-        with store.adding(facts_key(spec)) as place:
-            write_record(made_facts(spec), place / "deployment.json")
+        facts = folder / Paths.facts(spec.name)
+        facts.parent.mkdir(parents=True, exist_ok=True)
+        write_record(made_facts(spec), facts)
     for run in plan.runs:
-        with store.adding(run.digest) as place:
+        with store.adding(run) as place:
             make_run(run, place, series=series)
 
 

@@ -49,11 +49,11 @@ class Study:
         self.launch.parent.mkdir(parents=True, exist_ok=True)
         argv = None if base_url else (sys.executable, "engine.py", "{port}")
         write_record(records.launch(device="cpu", argv=argv, base_url=base_url), self.launch)
-        self.store, self.said = Store(Path(Paths.STORE), owner="a"), []
+        self.store, self.said = Store(owner="a"), []
 
     def session(self, act=None):
         """Measure what is missing; `act` is called in another thread when load is sent, in the second run where there are two."""
-        runs = sum(not self.store.holds(run.digest) for run in self.plan.runs)
+        runs = sum(not self.store.holds(run) for run in self.plan.runs)
         first = threading.Event()
 
         def say(text):
@@ -67,9 +67,9 @@ class Study:
 
     def finished(self):
         """When each finished run was measured, by its digest; each is whole."""
-        held = [run for run in self.plan.runs if self.store.holds(run.digest)]
-        assert all(whole(self.store.folder(run.digest), run.record.name) for run in held)
-        return {run.digest: read_record(self.store.folder(run.digest) / run.record.name).clock_start_s for run in held}
+        held = [run for run in self.plan.runs if self.store.holds(run)]
+        assert all(whole(self.store.folder(run), run.record.name) for run in held)
+        return {run.digest: read_record(self.store.record(run)).clock_start_s for run in held}
 
     def healed(self, kept):
         """Measure the rest; whether all is in place, and the runs `kept` are as they were."""
@@ -112,7 +112,7 @@ def soon(act, when):
 
 def sending():
     """Whether the load and the scraper of a run have begun."""
-    return bool(below("bench.load") and list(Path(Paths.STORE).glob(".unfinished*/telemetry*")))
+    return bool(below("bench.load") and list(Path(Paths.RUNS).glob(".unfinished*/telemetry*")))
 
 
 def signalling(number, *words, last=False, for_s=0.0, after_s=0.4):

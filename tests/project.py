@@ -101,7 +101,9 @@ class Project:
         return [
             rule + (f":{wildcards}" if wildcards else "")
             for rule, wildcards in re.findall(
-                r"^(?:local)?rule (\w+):\n(?:    (?!wildcards).*\n)*(?:    wildcards: (.*)\n)?", self.output, re.M
+                r"^(?:local)?(?:rule|checkpoint) (\w+):\n(?:    (?!wildcards).*\n)*(?:    wildcards: (.*)\n)?",
+                self.output,
+                re.M,
             )
         ]
 
@@ -117,11 +119,11 @@ class Project:
         }
 
     def stored(self) -> int:
-        return len([d for d in self.folder.glob("results/.store/*") if not d.name.startswith(("deployment-", "."))])
+        return len(list(self.folder.glob("results/runs/*/*/run.json")))
 
     def stored_at(self) -> dict[str, float]:
         """When each run in the store was measured, by its digest."""
-        records = (json.loads(path.read_text()) for path in self.folder.glob("results/.store/*/run.json"))
+        records = (json.loads(path.read_text()) for path in self.folder.glob("results/runs/*/*/run.json"))
         return {record["digest"]: record["clock_start_s"] for record in records}
 
     def processes(self) -> list[psutil.Process]:

@@ -19,7 +19,7 @@ from bench.study import Decision
 from bench.study.config import Thresholds
 from bench.words import decisive, saturates
 from bench.words.answer import by_advice
-from bench.words.closing import closing_lines_again
+from bench.words.closing import closing_lines
 from bench.words.trust import alike, changed_thresholds, first_line
 from tests import records
 from tests.planted import answers as judged_answers
@@ -509,21 +509,17 @@ def test_little_is_judged_by_the_requests_that_the_table_counts(summary):
     assert len(judged_answers(54)) == 54
 
 
-def test_a_study_that_is_finished_says_what_is_invalid_if_the_table_is_its_own(summary, tmp_path):
+def test_what_to_do_about_invalid_runs_depends_on_why_they_are(summary):
     rows = [{**summary, "run": digest, "digest": digest, "wrong_output_tokens": int(digest == "a")} for digest in "ab"]
-    study(rows).runs.write_parquet(tmp_path / "summary.parquet")
-    (line,) = closing_lines_again(tmp_path / "summary.parquet", ["b", "a"], figures=1)
+    line, _ = closing_lines(study(rows).runs, figures=1)
     assert line.startswith("1 of 2 runs are invalid")
     assert "To measure them again would give the same" in line  # the server ends answers early
     rows = [{**row, "wrong_output_tokens": 0, "host_other_share": 0.9 * (row["run"] == "a")} for row in rows]
-    study(rows).runs.write_parquet(tmp_path / "summary.parquet")
-    (line,) = closing_lines_again(tmp_path / "summary.parquet", ["b", "a"], figures=1)
+    line, _ = closing_lines(study(rows).runs, figures=1)
     assert (
         "Most often something else ran on this machine. Measure the invalid runs again: `.venv/bin/bench discard --invalid`"
         in line
     )
-    assert closing_lines_again(tmp_path / "summary.parquet", ["a"], figures=1) == []
-    assert closing_lines_again(tmp_path / "none.parquet", ["a"], figures=1) == []
 
 
 def test_the_same_advice_for_several_curves_is_one_line():

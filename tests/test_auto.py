@@ -84,7 +84,8 @@ class Folder:
 
     def stored(self):
         """When each run was measured, by its digest."""
-        return {path.parent.name: read_record(path).started for path in (self.path / Paths.STORE).glob("*/run.json")}
+        records = map(read_record, (self.path / Paths.RUNS).glob("a/*/run.json"))
+        return {record.digest: record.started for record in records}
 
     @property
     def search(self):
@@ -122,24 +123,27 @@ def test_a_search_killed_in_a_run_goes_on_and_its_runs_are_runs_like_all_others(
     assert sorted(summary["level"]) == sorted(run.level for run in found.runs)
     assert set(summary["digest"]) == set(folder.stored())
 
-    # Nothing more is measured, not even where a run is gone from its place.
+    # Nothing more is measured; where a run is gone, on which the answer rests, the search goes on without it.
     sent = len(server.requests)
     assert "Nothing to be done" in folder.run()
+    assert len(server.requests) == sent
     plan = Plan.of(load_config(folder.content, source="test"), results=tmp_path / "results")
     shutil.rmtree((tmp_path / plan.runs[0].record).parent)
-    (tmp_path / Paths.SUMMARY).unlink()
+    kept = {digest: at for digest, at in folder.stored().items() if digest != plan.runs[0].digest}
     folder.run()
-    assert (tmp_path / plan.runs[0].record).exists()
-    assert len(server.requests) == sent
+    found = folder.search
+    assert (found.why, found.low <= MOST <= found.high) == ("found", True)
+    assert folder.stored().items() >= kept.items()
+    assert {run.digest for run in found.runs} == set(folder.stored())
 
     # A pack has the search and its runs.
     monkeypatch.chdir(tmp_path)
-    there = pack(Plan.of(load_file(Path("study.yaml"))), folder.content, tmp_path / "all.tar.gz", Store(Path(Paths.STORE)))
+    there = pack(Plan.of(load_file(Path("study.yaml"))), folder.content, tmp_path / "all.tar.gz", Store())
     assert (len(there.runs), there.missing) == (len(found.runs), ())
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    packed = unpack(tmp_path / "all.tar.gz", Store(Path(Paths.STORE)))
+    packed = unpack(tmp_path / "all.tar.gz", Store())
     assert [run.key for run in Plan.of(load_file(packed.study)).runs] == list(there.runs)
     assert all(Path(run.record).exists() for run in Plan.of(load_file(packed.study)).runs)
     monkeypatch.undo()
@@ -209,7 +213,7 @@ def results(folder, plan, *runs):
     (search,) = plan.searches
     for number, (level, requests, repeat) in enumerate(runs):
         run = search.run(level, requests, repeat)
-        path = folder / ".store" / run.digest / "run.json"
+        path = folder / "runs/a" / run.name / "run.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"digest": run.digest, "definition": run.definition, "started": f"2026-01-0{number + 1}"}))
     return folder
@@ -220,8 +224,8 @@ def test_found_runs_are_runs_of_the_plan_and_the_digest_is_that_of_the_study(con
     before = Plan.of(config, results=tmp_path)
     assert (before.runs, len(before.rows)) == ((), 4)
     results(tmp_path, before, (4, 50, 1), (6, 200, 1))
-    (tmp_path / ".store/odd").mkdir()
-    (tmp_path / ".store/odd/run.json").write_text("{")
+    (tmp_path / "runs/a/odd").mkdir()
+    (tmp_path / "runs/a/odd/run.json").write_text("{")
     plan = Plan.of(config, results=tmp_path)
     assert [(run.level, run.workload.num_requests, run.searched) for run in plan.runs] == [(4, 50, True), (6, 200, True)]
     assert plan.listed == ()

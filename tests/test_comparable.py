@@ -19,7 +19,7 @@ def held(folder, select="*", **result):
     """A plan of which the first run is in a store, with what its record tells."""
     content = made_study(4, 4)
     run, store = Plan.of(load_config(content, source="made")).runs[0], Store(folder)
-    with store.adding(run.digest) as place:
+    with store.adding(run) as place:
         make_run(run, place)
         record = json.loads((place / "run.json").read_text())
         (place / "run.json").write_text(json.dumps(record | result))
@@ -35,7 +35,7 @@ def test_a_level_more_on_another_device_is_refused_before_any_server_starts(tmp_
         BenchError, match=r"d000: this is .*, but d000/.* was measured on Another CPU.*`bench discard 'd000/\*'`"
     ):
         measure(plan, "d000", plan.runs, launch=launch, facts=tmp_path / "deployment.json", store=store, say=print)
-    store.discard(run.digest)
+    store.discard(run)
     refuse_other_hardware(plan, run.deployment, store, hardware_of(run.deployment))  # nothing left that would not compare
 
 

@@ -82,7 +82,7 @@ def measured(content, tmp_path, monkeypatch):
             plan.runs,
             launch=launch,
             facts=facts,
-            store=Store(Path(Paths.STORE)),
+            store=Store(),
             say=lambda line: print(line, file=file),
         )
     return plan, content, json.loads(outside.read_text())
@@ -97,7 +97,7 @@ def test_no_secret_is_written_anywhere(measured, tmp_path):
     log = Path(Paths.FACTS.format(deployment="a")).with_name("server.log")
     began = log.read_text()
     log.write_text(began + f"a server that prints what it was given: {CANARY}-db, {CANARY}-HF_TOKEN\n")
-    pack(plan, content, Path("packed.tar.gz"), Store(Path(Paths.STORE)))
+    pack(plan, content, Path("packed.tar.gz"), Store())
     log.write_text(began)
     with tarfile.open("packed.tar.gz") as tar:
         tar.extractall("unpacked", filter="data")
@@ -115,7 +115,7 @@ def test_no_secret_is_written_anywhere(measured, tmp_path):
 
 def test_the_packed_study_defines_the_same_runs(measured):
     plan, content, _ = measured
-    pack(plan, content, Path("packed.tar.gz"), Store(Path(Paths.STORE)))
+    pack(plan, content, Path("packed.tar.gz"), Store())
     with tarfile.open("packed.tar.gz") as tar:
         packed = yaml.safe_load(tar.extractfile("study.yaml").read())
     assert packed["deployments"]["a"]["environment"]["DB_PASSWORD"] == REDACTED
@@ -138,14 +138,14 @@ def test_what_is_exported_is_in_the_records_and_another_environment_is_refused(m
     more = Plan.of(load_config(content, source="test"))
     launch = Path(Paths.LAUNCH.format(deployment="a"))
     with pytest.raises(BenchError) as caught:
-        measure(more, "a", more.runs, launch=launch, facts=Path("f/deployment.json"), store=Store(Path(Paths.STORE)), say=print)
+        measure(more, "a", more.runs, launch=launch, facts=Path("f/deployment.json"), store=Store(), say=print)
     assert "NCCL_P2P_DISABLE is 0 now and was 1 then; OMP_STACKSIZE is 1M now and was not set then" in str(caught.value)
     assert "`bench discard 'a/*'`" in str(caught.value)
 
 
 def test_what_a_scheduler_assigns_and_secrets_are_no_difference(measured):
     plan, _, _ = measured
-    spec, store = plan.deployments["a"], Store(Path(Paths.STORE))
+    spec, store = plan.deployments["a"], Store()
     exported = {
         "NCCL_P2P_DISABLE": "1",
         "VLLM_HOST_IP": "10.0.0.7",

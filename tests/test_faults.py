@@ -37,7 +37,7 @@ from bench.parse import parse_run
 from bench.records.checksums import whole
 from bench.records.files import write_record
 from bench.report import write_report
-from bench.store import Store
+from bench.store import refresh_sessions
 from bench.study import Paths, Workload
 from bench.study.config import Thresholds
 from bench.telemetry.scraper import scrape
@@ -426,7 +426,7 @@ def test_two_folders_that_share_a_store_measure_at_the_same_time(content, tmp_pa
         sessions = []
         for name in ("one", "two"):
             (tmp_path / name / "results").mkdir(parents=True)
-            (tmp_path / name / Paths.STORE).symlink_to(tmp_path / "store")
+            (tmp_path / name / Paths.RUNS).symlink_to(tmp_path / "store")
             command = [sys.executable, "-c", SESSION, json.dumps(content), server.base_url]
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -442,29 +442,6 @@ def test_two_folders_that_share_a_store_measure_at_the_same_time(content, tmp_pa
         assert all(whole(folder, "run.json") for folder in placed)
 
 
-def test_files_of_two_measurements_are_never_placed_together(tmp_path, monkeypatch):
-    """Another folder's session replaces the run while ours is being placed."""
-    store = Store(tmp_path / "store")
-
-    def add(text):
-        with store.adding("d") as folder:
-            for name in ("requests.jsonl", "run.json"):
-                (folder / name).write_text(text)
-
-    add("old")
-    link, left = os.link, [1]
-
-    def replaced(source, target):
-        link(source, target)
-        if left:
-            left.pop()
-            add("new")
-
-    monkeypatch.setattr(os, "link", replaced)
-    store.place("d", tmp_path / "run", last="run.json")
-    assert {file.read_text() for file in (tmp_path / "run").iterdir()} == {"new"}
-
-
 def test_what_is_damaged_or_foreign_in_the_results_is_named_and_measured_again(content, capfd):
     with fake_server(metrics=EXPOSITION.read_text(), pages=VERSION, gap_s=0.005) as server:
         study = Study(content, server.base_url)
@@ -472,26 +449,41 @@ def test_what_is_damaged_or_foreign_in_the_results_is_named_and_measured_again(c
         one, two = study.plan.runs
         # Foreign: beside the runs, and where a run is to lie.
         (study.store.root / "notes.txt").write_text("mine")
-        (study.store.root / one.digest).write_text("a file where a folder is to be")
+        study.store.folder(one).parent.mkdir()
+        study.store.folder(one).write_text("a file where a folder is to be")
         (study.store.root / ".unfinished-a-x").mkdir()
-        two.record.mkdir(parents=True)
-        told = refused(study.session, capfd)
-        assert "run.json: Is a directory. Move what stands there away and run again" in told
+        two.record.mkdir(parents=True)  # no record: measured, and replaced
+        study.session()
         kept = study.finished()
         assert len(kept) == 2
-        two.record.rmdir()
         assert study.healed(kept)
         assert (study.store.root / "notes.txt").read_text() == "mine"
-        # Damaged: a file is cut where it lies, which is in the store too.
+        # Damaged: a file is cut where it lies.
         files = {key: Path(key) for key in ("requests", "telemetry", "wide", "summary")}
         os.truncate(one.record, 20)
-        study.session()  # takes the store at its word
         with pytest.raises(BenchError, match=r"not a valid record of a run.*bench discard"):
             parse_run(one.record.parent, **files)
         assert main(["discard", "--configfile", "study.yaml", one.key]) == 0
         assert study.healed({two.digest: kept[two.digest]})
         assert parse_run(one.record.parent, **files)["ok"] == 4
     assert "forgot" in capfd.readouterr().out
+
+
+def test_results_that_were_copied_in_part_are_measured_again(content):
+    with fake_server(metrics=EXPOSITION.read_text(), pages=VERSION, gap_s=0.005) as server:
+        study = Study(content, server.base_url)
+        study.session()
+        kept = study.finished()
+        one, two = study.plan.runs
+        (one.record.parent / "requests.jsonl").unlink()
+        refresh_sessions(study.plan, study.store)
+        (index, missing) = (Path(each.format(deployment="a", session=1)) for each in (Paths.SESSION, Paths.MISSING))
+        assert json.loads(missing.read_text())["missing"] == [one.name]
+        assert not index.exists()
+        assert study.healed({two.digest: kept[two.digest]})
+        assert any("is measured again" in line and one.name in line for line in study.said)
+        refresh_sessions(study.plan, study.store)
+        assert set(json.loads(index.read_text())["runs"]) == {one.name, two.name}
 
 
 def test_a_table_that_is_damaged_is_named(tmp_path, summary, capsys):

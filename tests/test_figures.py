@@ -19,6 +19,7 @@ from bench.figures.regions import region_bands
 from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
 from bench.figures.theme import curve_colour
+from bench.published import Accelerator
 from bench.report import write_manifest, write_report
 from bench.study import Decision
 from bench.study.config import Thresholds
@@ -27,6 +28,13 @@ from tests.planted import answers, calibrated, searched
 from tests.test_analysis import FACTS, LAUNCH
 
 DECISION = Decision(slo=["ttft_p99=1s"], peak_rps=10, price_per_hour=1, price_per_million_tokens=10)
+WHOLE = Decision(
+    slo=["ttft_p99=1s"], peak_rps=10, safety=1.5, accelerator="h100", price_per_hour=1, energy_price_per_kwh=0.2,
+    cost_per_million_requests=3, price_per_million_tokens=10,
+)  # fmt: skip
+DEVICE = Accelerator(
+    title="a GPU", memory="80GiB", bandwidth_tb_s=3, bf16_tflops=900, power_w=700, price_per_hour=10, source="a test"
+)
 LAUNCHES = {name: replace(LAUNCH["a"], deployment=name) for name in ("a", "b")}
 KNOWN = {name: replace(FACTS["a"], deployment=name) for name in ("a", "b")}
 SERIES = {"throughput": 50.0, "completed": 1.0, "running": 2.0, "waiting": 1.0, "kv_usage": 0.5}
@@ -318,7 +326,7 @@ def test_how_to_read_a_figure_stands_beside_it_and_not_in_it(name, tmp_path):
     study = results_of("as it should be")
     write_report(tmp_path / "report.html", title="t", results=study, specs=[spec], facts=[])
     assert html.escape(reading) in (tmp_path / "report.html").read_text().replace("&#39;", "&#x27;")
-    write_manifest(tmp_path / "all", figures=[svg, png, spec], page=tmp_path / "report.html", results=study)
+    write_manifest(tmp_path / "all", figures=[svg, png, spec], page=tmp_path / "report.html", results=study, closing=[])
     assert json.loads((tmp_path / "all").read_text())["texts"] == {name: content["usermeta"]}
 
 
@@ -406,3 +414,25 @@ def test_the_profile_says_why_a_point_is_missing(summary):
     assert "A|B: only 3 levels with a valid run, and 4" in text
     none = json.dumps(load_figure("performance-profile").draw(results(summary, wrong_output_tokens=[1, 1, 1])).to_dict())
     assert "B|C: no valid run" in none
+
+
+@pytest.mark.parametrize("name", figure_names())
+def test_no_figure_rests_on_more_of_the_decision_than_it_names(name, summary):
+    """It is not drawn anew for the rest, of which the rule `figure` gives it nothing."""
+    drawn = load_figure(name)
+    for case in ({}, GPUS) if drawn.uses else (GPUS,):
+        whole = replace(results(summary, **case), decision=WHOLE, device=DEVICE)
+        assert drawn.draw(whole.given(drawn.uses)).to_dict() == drawn.draw(whole).to_dict()
+    assert selection.used_by(name) == drawn.uses
+    assert set(drawn.uses) <= {*Decision.model_fields, "calibration", "searches"}
+
+
+def test_a_figure_gets_what_it_names_and_no_more(summary, tmp_path):
+    whole = replace(results(summary), decision=WHOLE, device=DEVICE)
+    given = whole.given(("slo", "accelerator"))
+    assert given.decision == Decision(slo=WHOLE.slo, accelerator="h100")
+    assert given.device is DEVICE
+    assert whole.given(("slo",)).device is None
+    undecided = replace(whole, decision=Decision(), device=None)
+    specs = [save_figure("ttft", study, tmp_path / "ttft")[2].read_text() for study in (whole, undecided)]
+    assert specs[0] != specs[1]  # the limits

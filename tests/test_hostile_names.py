@@ -195,7 +195,7 @@ def test_no_rule_and_no_module_has_a_shell():
                 assert not any(keyword.arg == "shell" for keyword in node.keywords), source
                 assert ast.unparse(node.func) not in ("os.system", "os.popen", "subprocess.getoutput"), source
     # What the study gives a cluster beside numbers is whether a job has its node for itself. The type of GPU is the cluster's own word.
-    assert "slurm_extra=further_options(deployment)," in (ROOT / "workflow/rules/measure.smk").read_text()
+    assert "slurm_extra=further_options," in (ROOT / "workflow/rules/measure.smk").read_text()
     options = re.search(r"def further_options.*?return", (ROOT / "workflow/rules/cluster.smk").read_text(), re.DOTALL)[0]
     assert re.findall(r"--[\w-]+", options) == ["--exclusive", "--ntasks-per-node", "--gpus-per-node"]
     assert re.findall(r"\{(\w+(?:\.\w+)?)[:}]", options) == ["kind", "asked.gpus"]
@@ -315,7 +315,7 @@ def test_a_member_of_a_pack_is_never_written_elsewhere(tmp_path, monkeypatch, va
             continue  # tar ends a name there
         pack = tarred(tmp_path / "made.tar.gz", member(name, b"{}"), member("pack.json", json.dumps({"format": 1, "runs": {}, "missing": [], "files": {name: "0" * 64}}).encode()))  # fmt: skip
         with pytest.raises(BenchError):
-            unpack(pack, Store(Path("results/.store")))
+            unpack(pack, Store())
     assert {path for path in tmp_path.rglob("*") if path.is_file()} <= {tmp_path / "made.tar.gz"}
 
 

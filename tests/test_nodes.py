@@ -75,7 +75,7 @@ def test_without_slurm_nothing_is_started(content, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     content["engines"]["e"] = {"source": "command", "command": ["true"]}
     content["deployments"]["a"] |= {"tensor_parallel": 2, "nodes": 2}
-    found = faults(Plan.of(load_config(content, source="t")), [("a", 1)], Store(tmp_path / "store"))
+    found = faults(Plan.of(load_config(content, source="t")), Store(tmp_path / "store"))
     assert any("deployments.a.nodes: a server on 2 nodes is started inside a SLURM job" in each for each in found), found
     launch = records.launch(device="cuda", argv=("touch", "started"), further=(("true",),))
     with pytest.raises(BenchError, match="profiles/slurm"):

@@ -279,7 +279,7 @@ def test_a_session_scrapes_gpus_and_its_verdict_is_the_engine_s_alone(planted, c
         plan = Plan.of(load_config(content, source="test"), root=tmp_path)
         launch, facts = tmp_path / "launch.json", tmp_path / "facts" / "deployment.json"
         write_record(resolve_launch(plan.deployments["a"], records.engine(source="external", command=None), None), launch)
-        measure(plan, "a", plan.runs, launch=launch, facts=facts, store=Store(tmp_path / "store"), say=lambda _: None)
+        measure(plan, "a", plan.runs, launch=launch, facts=facts, store=Store(), say=lambda _: None)
     folder = plan.runs[0].record.parent
     told = parse_run(folder, **{key: folder / name for key, name in FILES.items()})
     assert (told["scrape_endpoint"], list(told["scrape_gaps"])) == (f"{server.base_url}/metrics", ["nvml:0,1"])

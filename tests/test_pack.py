@@ -16,7 +16,7 @@ from benchmarks.workflow import SNAKEMAKE, fill_store, write_study
 import bench.study.specs
 from bench.cli import main
 from bench.errors import BenchError
-from bench.store import Store, facts_key, run_states
+from bench.store import Store, kept_facts, run_states
 from bench.store.pack import pack
 from bench.store.unpack import unpack
 from bench.study import Paths, Plan, load_file
@@ -27,7 +27,6 @@ from tests.project import copied_project
 pytestmark = pytest.mark.workflow
 
 CONFIG = Path("config/config.yaml")
-STORE = Path(Paths.STORE)
 
 
 def workflow(*arguments):
@@ -41,6 +40,10 @@ def workflow(*arguments):
     }
 
 
+def launches(plan):
+    return [Paths.LAUNCH.format(deployment=name) for name in plan.deployments]
+
+
 @pytest.fixture(scope="module")
 def there(tmp_path_factory):
     """A project in which the workflow put a study's runs in place, and its pack."""
@@ -49,7 +52,9 @@ def there(tmp_path_factory):
     fill_store(write_study(folder, 4, 2), folder, series=20)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert {"measure_d000", "measure_d001", "measured"} < workflow("measured")
+        Path("logs/measure/d000").mkdir(parents=True)
+        Path("logs/measure/d000/1.log").write_text("d000: ready")
+        assert "deploy" in workflow(*launches(Plan.of(load_file(CONFIG))))
         assert main(["pack"]) == 0
     return folder
 
@@ -76,7 +81,7 @@ def copy(there, tmp_path, monkeypatch):
 
 
 def states(study):
-    return {run.key: state for run, state in run_states(Plan.of(load_file(study)), Store(STORE), ())}
+    return {run.key: state for run, state in run_states(Plan.of(load_file(study)), Store(), ())}
 
 
 def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tmp_path, monkeypatch, capsys):
@@ -87,7 +92,7 @@ def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tm
     assert capsys.readouterr().out == f"{packed}: 4 runs\nNow: make figures CONFIG={study}\n"
     assert set(states(Path(study)).values()) == {"measured"}
     jobs = workflow("--configfile", study, "--", "results/figures/throughput-over-time.svg", "results/report.html")
-    assert jobs == {"parse", "aggregate", "figures", "report"}
+    assert jobs == {"parse", "aggregate", "figure", "report"}
     assert (
         workflow("--dry-run", "--configfile", study, "--", "results/figures/throughput-over-time.svg", "results/report.html")
         == set()
@@ -104,10 +109,9 @@ def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tm
 @pytest.mark.usefixtures("copy")
 def test_a_study_that_was_interrupted_is_packed_without_what_is_missing(capsys):
     plan = Plan.of(load_file(CONFIG))
-    lost, unplaced = plan.runs[1], plan.runs[2]  # one never measured, one of a session that did not end: in the store alone
-    for run in (lost, unplaced):
-        shutil.rmtree(run.record.parent)
-    shutil.rmtree(STORE / lost.digest)
+    lost = plan.runs[1]
+    shutil.rmtree(lost.record.parent)
+    Paths.session("d000").unlink()  # as of a session that did not end
     assert main(["pack", "--output", "partial.tar.gz"]) == 0
     assert f"3 runs; 1 of the study are left out, not measured or damaged, such as {lost.key}" in capsys.readouterr().out
     shutil.rmtree("results")
@@ -120,7 +124,7 @@ def test_a_selection_is_packed_as_such(there, monkeypatch, here):
     monkeypatch.chdir(there)
     assert main(["pack", "--select", "d001/*", "--output", str(here / "one.tar.gz")]) == 0
     monkeypatch.chdir(here)
-    done = unpack(here / "one.tar.gz", Store(STORE))
+    done = unpack(here / "one.tar.gz", Store())
     assert (len(done.runs), done.missing) == (2, ())
     assert yaml.safe_load(done.study.read_text())["select"] == "d001/*"
 
@@ -210,7 +214,7 @@ def test_a_file_that_is_no_pack_is_named(packed, here, capsys):
 def test_runs_that_these_sources_define_otherwise_are_refused(packed, monkeypatch):
     monkeypatch.setattr(bench.study.specs, "PROTOCOL", 99)
     with pytest.raises(BenchError, match=r"4 of its 4 runs are defined otherwise.*clone of the commit"):
-        unpack(packed, Store(STORE))
+        unpack(packed, Store())
 
 
 def test_a_study_that_these_sources_do_not_take_names_the_commit(packed, here):
@@ -221,13 +225,13 @@ def test_a_study_that_these_sources_do_not_take_names_the_commit(packed, here):
         return {**members, "study.yaml": study, "pack.json": json.dumps({**index, "commit": "4c1ebdf"}).encode()}
 
     with pytest.raises(BenchError, match=r"(?s)do not take its study:.*kv_memory.*clone of the commit that packed it, 4c1ebdf"):
-        unpack(rewritten(packed, here / "older.tar.gz", older), Store(STORE))
+        unpack(rewritten(packed, here / "older.tar.gz", older), Store())
 
 
 @pytest.mark.parametrize("what", ["run.json", "launch.json", "deployment.json"])
 @pytest.mark.usefixtures("here")
 def test_two_measurements_of_a_deployment_are_never_mixed(packed, capsys, what):
-    done = unpack(packed, Store(STORE))
+    done = unpack(packed, Store())
     assert main(["unpack", str(packed)]) == 0  # the same once more is no other
     run = Plan.of(load_file(done.study)).runs[0]
     own = run.record if what == "run.json" else Path("results/deployments/d000") / what
@@ -235,7 +239,6 @@ def test_two_measurements_of_a_deployment_are_never_mixed(packed, capsys, what):
         # With all its runs in place, the pack would put its launch and facts there too.
         shutil.rmtree("results/runs/d000")
     other = own.read_text() + " "
-    own.unlink()  # in place of the link that it is
     own.write_text(other)
     capsys.readouterr()
     assert main(["unpack", str(packed)]) == 2
@@ -248,10 +251,8 @@ def test_a_later_pack_of_a_session_that_went_on_replaces_the_earlier_one(copy, h
     monkeypatch.chdir(copy)
     assert main(["pack", "--select", "d000/*c0002_r1*", "--output", str(here / "first.tar.gz")]) == 0
     spec = Plan.of(load_file(CONFIG)).deployments["d000"]
-    facts = Store(STORE).folder(facts_key(spec)) / "deployment.json"
-    told = json.loads(facts.read_text()) | {"ready_s": 99.0}
-    facts.unlink()
-    facts.write_text(json.dumps(told))
+    facts = Paths.facts("d000")
+    kept_facts(spec, facts).write_text(json.dumps(json.loads(facts.read_text()) | {"ready_s": 99.0}))
     for name, select in (("whole", "d000/*"), ("other", "d000/*c0002_r2*")):
         assert main(["pack", "--select", select, "--output", str(here / f"{name}.tar.gz")]) == 0
     monkeypatch.chdir(here)
@@ -277,7 +278,7 @@ def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path
     (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(content))
     monkeypatch.chdir(tmp_path)
     fill_store(Plan.of(load_file(CONFIG)), tmp_path, series=20)
-    workflow("measured")
+    workflow(*launches(Plan.of(load_file(CONFIG))))
     before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
     assert main(["unpack", str(packed)]) == 2
     assert "deployment d000 is here in another measurement" in capsys.readouterr().err
@@ -289,7 +290,7 @@ def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path
     ) == {
         "parse",
         "aggregate",
-        "figures",
+        "figure",
     }
 
 
@@ -301,12 +302,12 @@ def test_an_own_engine_of_the_same_name_is_left_alone(packed, tmp_path, monkeypa
     (tmp_path / "config/config.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
     fill_store(Plan.of(load_file(CONFIG)), tmp_path, series=20)
-    workflow("measured")
+    workflow(*launches(Plan.of(load_file(CONFIG))))
     assert main(["unpack", str(packed)]) == 0
     jobs = workflow(
         "--dry-run", "--configfile", "results/packs/config/study.yaml", "--", "results/figures/throughput-over-time.svg"
     )
-    assert jobs == {"parse", "aggregate", "figures"}
+    assert jobs == {"parse", "aggregate", "figure"}
 
 
 def test_packs_of_one_name_do_not_replace_each_other(there, here, monkeypatch, capsys):
@@ -332,7 +333,7 @@ def test_no_pack_is_taken_in_while_a_workflow_runs(packed, here, capsys):
 def test_nothing_measured_is_nothing_to_pack(there, here):
     shutil.copy(there / CONFIG, here / "study.yaml")
     with pytest.raises(BenchError, match="no run of this study is measured here"):
-        pack(Plan.of(load_file(here / "study.yaml")), {}, here / "x.tar.gz", Store(STORE))
+        pack(Plan.of(load_file(here / "study.yaml")), {}, here / "x.tar.gz", Store())
     assert not (here / "x.tar.gz").exists()
 
 
@@ -365,7 +366,7 @@ def test_make_packs_what_was_measured_when_a_session_fails():
         os.utime(name, (0, 0))  # this environment is the tests' own: make must not set it up anew
     done = subprocess.run(["make", "pack"], capture_output=True, text=True)
     assert done.returncode == 2
-    assert "measure_d001" in done.stdout + done.stderr
+    assert "Failed: measure d001" in done.stdout + done.stderr
     assert (
         "results/packs/config.tar.gz: 2 runs; 2 of the study are left out, not measured or damaged, such as d001/"
         in done.stdout

@@ -87,7 +87,7 @@ def test_slurm_is_asked_for_them(content, tmp_path):
         str(tmp_path / "study.yaml"),
     ]
     result = snakemake("--snakefile", ROOT / "Snakefile", *words, folder=ROOT).stdout
-    assert "gpu=8" in result[result.index("rule measure_a:") :].split("\n\n")[0], result[-3000:]
+    assert "gpu=8" in result[result.index("checkpoint measure:") :].split("\n\n")[0], result[-3000:]
 
 
 def test_only_what_is_parallel_is_on_the_command_line(content):

@@ -19,7 +19,7 @@ def test_a_run_is_called_by_all_that_defines_its_load(content):
         "short_burst_p32_o32_c0002_r1",
         "short_burst_p32_o32_c0004_r1",
     ]
-    assert len({name.rsplit("_", 1)[1] for name in names}) == 1  # the digest is the workload's
+    assert [name.rsplit("_", 1)[1] for name in names] == [run.digest[:8] for run in plan_of(content).runs]
 
 
 def test_repeats_and_ladders_multiply(content):
@@ -29,16 +29,14 @@ def test_repeats_and_ladders_multiply(content):
     assert len({run.name for run in runs}) == len({run.digest for run in runs}) == 9
 
 
-def test_a_changed_workload_is_another_file_and_a_changed_deployment_another_digest(content):
+def test_a_changed_workload_or_deployment_is_another_run_in_another_folder(content):
     before = plan_of(content).runs[0]
     content["workloads"]["short"]["output_tokens"] = 33
-    changed = plan_of(content).runs[0]
-    assert changed.record != before.record
+    assert plan_of(content).runs[0].record != before.record
     content["workloads"]["short"]["output_tokens"] = 32
+    assert plan_of(content).runs[0].record == before.record
     content["deployments"]["a"]["max_num_seqs"] = 8
-    changed = plan_of(content).runs[0]
-    assert changed.record == before.record
-    assert changed.digest != before.digest
+    assert plan_of(content).runs[0].record != before.record
 
 
 def test_words_and_thresholds_change_no_digest(content):

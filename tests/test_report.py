@@ -90,7 +90,7 @@ def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, 
     assert "Some part of 2 of 6 runs cannot be trusted" in page.text
     assert "HF_HUB_OFFLINE=1 NOTE=&#39;&lt;secret&gt;&#39; vllm &#39;&lt;serve&gt;&#39;" in page.text
     assert not re.findall(r'(?:src|href)="https?:', page.text)
-    write_manifest(tmp_path / "all", figures=paths, page=tmp_path / "report.html", results=study)
+    write_manifest(tmp_path / "all", figures=paths, page=tmp_path / "report.html", results=study, closing=[])
     manifest = json.loads((tmp_path / "all").read_text())
     assert set(manifest["figures"]) == {"kv-saturation.svg", "kv-saturation.png", "kv-saturation.json"}
     assert len(manifest["runs"]) == 6

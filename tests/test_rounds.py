@@ -157,7 +157,7 @@ def session(plan, folder, number=1, *, say=lambda _: None, deployment="a", searc
     launch, facts = folder / Paths.LAUNCH.format(deployment=deployment), folder / Paths.facts(deployment, number)
     launch.parent.mkdir(parents=True, exist_ok=True)
     write_record(resolve_launch(plan.deployments[deployment], made.engine(source="external", command=None), None), launch)
-    runs, store = plan.runs_of(deployment, number), Store(folder / Paths.STORE)
+    runs, store = plan.runs_of(deployment, number), Store(folder / Paths.RUNS)
     search = LadderSearches(plan, plan.deployments[deployment], store, say) if searching else None
     measure(plan, deployment, runs, session=number, launch=launch, facts=facts, store=store, say=say, search=search)
 
@@ -384,12 +384,12 @@ def test_each_session_has_facts_of_its_own_and_a_pack_carries_them(here, content
     ]
     assert facts[0].read_bytes() != facts[1].read_bytes()  # their warm-ups differ
     contents = [path.read_bytes() for path in facts]
-    packed = pack(plan, content, here / "two.tar.gz", Store(here / Paths.STORE))
+    packed = pack(plan, content, here / "two.tar.gz", Store(here / Paths.RUNS))
     assert packed.missing == ()
     elsewhere = here / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    store = Store(elsewhere / Paths.STORE)
+    store = Store(elsewhere / Paths.RUNS)
     for _ in range(2):  # the second time everything is there
         assert len(unpack(here / "two.tar.gz", store).runs) == 6
     assert [path.read_bytes() for path in facts] == contents
@@ -433,9 +433,9 @@ def project(tmp_path):
 def test_a_workflow_measures_sessions_in_turn_and_only_what_is_missing(project):
     def measured(*arguments):
         jobs = project.run("--cores", "2", *arguments, target="measured")
-        return [job for job in jobs if job.startswith("measure_")]
+        return [job.removeprefix("measure:deployment=") for job in jobs if job.startswith("measure:")]
 
-    order = ["measure_a", "measure_b", "measure_b_2", "measure_a_2"]
+    order = ["a, session=1", "b, session=1", "b, session=2", "a, session=2"]
     assert measured() == order
     records = [json.loads(path.read_text()) for path in project.folder.glob("results/runs/*/*/run.json")]
     records.sort(key=lambda record: record["clock_start_s"])
@@ -461,4 +461,4 @@ def test_one_session_waits_for_nobody(project):
     project.config["study"]["sessions"] = 1
     project.run("--dry-run", target="measured")
     assert "session-2" not in project.output
-    assert project.output.count("rule measure_") == 2
+    assert project.output.count("checkpoint measure:") == 2

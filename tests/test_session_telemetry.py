@@ -48,7 +48,7 @@ def session(server, content, folder, **engine):
     launch, facts, said = folder / "launch.json", folder / "a/deployment.json", []
     write_record(resolve_launch(plan.deployments["a"], records.engine(source="external", command=None), None), launch)
     (run,) = plan.runs
-    measure(plan, "a", [run], launch=launch, facts=facts, store=Store(folder / "store"), say=said.append)
+    measure(plan, "a", [run], launch=launch, facts=facts, store=Store(), say=said.append)
     files = {key: folder / "parsed" / key for key in ("requests", "telemetry", "wide", "summary")}
     return parse_run(run.record.parent, **files), json.loads(facts.read_text()), said
 

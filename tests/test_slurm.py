@@ -180,8 +180,8 @@ def test_a_workflow_without_slurm_s_programs_says_which(tmp_path, monkeypatch, c
 
 
 def test_jobs_of_an_earlier_workflow_are_those_of_this_folder(tmp_path):
-    told = f"7|rule_measure_one|{tmp_path}\n8|rule_measure_one|{tmp_path}-2\n9|(null)|{tmp_path}\n"
-    assert left_jobs(tmp_path, told) == {"7": "measure_one"}
+    told = f"7|rule_measure_wildcards_one_1|{tmp_path}\n8|rule_measure_wildcards_one_1|{tmp_path}-2\n9|(null)|{tmp_path}\n"
+    assert left_jobs(tmp_path, told) == {"7": "one_1"}
 
 
 # What follows needs SLURM's programs, and an account that may start them.
@@ -278,7 +278,7 @@ def running(project, cluster, *arguments, target="results/figures/all"):
 
 def measured(project, deployment):
     """When each run of a deployment in the store was measured, by its digest."""
-    records = (json.loads(path.read_text()) for path in project.folder.glob("results/.store/*/run.json"))
+    records = (json.loads(path.read_text()) for path in project.folder.glob("results/runs/*/*/run.json"))
     return {record["digest"]: record["clock_start_s"] for record in records if record["definition"]["deployment"] == deployment}
 
 
@@ -289,7 +289,7 @@ def test_a_study_survives_all_that_may_end_its_jobs(project, cluster):
 
     def session(deployment, attempt=1):
         """Job and node of a session, once it runs for the `attempt`-th time."""
-        rule = f"measure_{deployment}"
+        rule = f"measure_wildcards_{deployment}_1"
         until(lambda: cluster.states(rule)[attempt - 1 :] == ["RUNNING"], f"session {attempt} of {deployment}", workflow)
         return cluster.last(rule)
 
@@ -308,7 +308,7 @@ def test_a_study_survives_all_that_may_end_its_jobs(project, cluster):
         _, node = session("two", 2)
         runs("two")
         cluster.update(f"NodeName={node}", "State=DOWN", "Reason=test")
-        until(lambda: cluster.states("measure_two")[1:2] == ["NODE_FAIL"], "lost node", workflow)
+        until(lambda: cluster.states("measure_wildcards_two_1")[1:2] == ["NODE_FAIL"], "lost node", workflow)
         cluster.update(f"NodeName={node}", "State=RESUME")
         _, node = session("two", 3)
         runs("two")
@@ -317,8 +317,8 @@ def test_a_study_survives_all_that_may_end_its_jobs(project, cluster):
         cluster.update(f"NodeName={node}", "State=DRAIN", "Reason=test")
         assert workflow.wait(timeout=300) == 0, project.said()[-6000:]
     cluster.update(f"NodeName={node}", "State=RESUME")
-    assert cluster.states("measure_one") == ["TIMEOUT", "COMPLETED"]
-    assert cluster.states("measure_two") == ["CANCELLED", "NODE_FAIL", "PREEMPTED", "COMPLETED"]
+    assert cluster.states("measure_wildcards_one_1") == ["TIMEOUT", "COMPLETED"]
+    assert cluster.states("measure_wildcards_two_1") == ["CANCELLED", "NODE_FAIL", "PREEMPTED", "COMPLETED"]
     for deployment, before in kept.items():
         after = measured(project, deployment)
         assert {digest: after[digest] for digest in before} == before  # what was finished was not measured again
@@ -342,8 +342,8 @@ def test_models_are_added_and_their_sessions_run_side_by_side_on_gpus_of_their_o
         project.config["study"]["ladders"].append({"deployment": name, "workload": "steady", "request_rate": [10]})
     account = [] if missing(*ACCOUNTING) else ["--default-resources", "slurm_account=research", "--jobs", "2"]
     run(project, with_accounts, *account, target="measured")
-    jobs = {name: (state, node) for name, state, node in with_accounts.jobs().values() if name.endswith(("three", "four"))}
-    assert jobs == {f"rule_measure_{name}": ("COMPLETED", "alpha") for name in ("three", "four")}
+    jobs = {name: (state, node) for name, state, node in with_accounts.jobs().values() if name.endswith(("three_1", "four_1"))}
+    assert jobs == {f"rule_measure_wildcards_{name}_1": ("COMPLETED", "alpha") for name in ("three", "four")}
     assert {name: measured(project, name) for name in ("one", "two")} == before
     facts = [
         json.loads((project.folder / f"results/deployments/{name}/deployment.json").read_text()) for name in ("three", "four")
@@ -375,7 +375,7 @@ def test_a_server_on_two_nodes_loses_one_of_its_processes_and_then_its_session(t
     project.config["workloads"] = {"steady": STEADY}
     with (project.folder / "Snakefile").open("a") as file:
         file.write(OFTEN)
-    log, told = (project.folder / name for name in ("results/deployments/wide/server.log", "logs/measure/wide.log"))
+    log, told = (project.folder / name for name in ("results/deployments/wide/server.log", "logs/measure/wide/1.log"))
     with running(project, cluster, "--retries", "0", target="measured") as workflow:
         until(project.stored, "run", workflow)
         first = ranks(project)
@@ -390,8 +390,8 @@ def test_a_server_on_two_nodes_loses_one_of_its_processes_and_then_its_session(t
         session.kill()
         until(lambda: not any(each.is_running() for each in second.values()), "end of both", workflow, within=30)
         assert workflow.wait(timeout=120) == 1, project.said()[-6000:]
-    assert cluster.states("measure_wide") == ["FAILED"]
-    (facts,) = project.folder.glob("results/.store/deployment-*/deployment.json")
+    assert cluster.states("measure_wildcards_wide_1") == ["FAILED"]
+    (facts,) = project.folder.glob("results/deployments/wide/deployment-*.json")
     assert json.loads(facts.read_text())["nodes"] == ["alpha", "beta"]
     assert project.nothing_left()
 
@@ -407,7 +407,7 @@ def test_whether_a_cluster_keeps_accounts_is_found_out(cluster, with_accounts):
         pytest.skip(f"SLURM's accounting is not installed ({', '.join(absent)}): apt-get install slurmdbd mariadb-server")
     assert found(with_accounts) == "True"
     kept = with_accounts.ask("sacct", "--allocations", "--noheader", "--parsable2", "--format=Comment,Account,State")
-    assert sorted(kept.split()) == [f"rule_measure_{name}|research|COMPLETED" for name in ("four", "three")]
+    assert sorted(kept.split()) == [f"rule_measure_wildcards_{name}_1|research|COMPLETED" for name in ("four", "three")]
 
 
 @pytest.mark.engine
@@ -420,17 +420,24 @@ def test_sessions_that_no_node_can_hold_are_refused_before_anything_is_submitted
     }
     run(project, cluster, status=1)
     project.config["deployments"] = deployments
-    assert "measure_two: partition main: 9 cores needed, a node has 8" in project.output
+    assert "two: partition main: 9 cores needed, a node has 8" in project.output
     assert "8 GPUs of type h100 needed, a node has 4" in project.output
     assert cluster.jobs().keys() <= known.keys()
 
 
 @pytest.mark.engine
 def test_a_session_whose_job_outlived_its_workflow_is_not_started_twice(project, cluster):
+    project.command()  # writes the study's file
     project.bench("discard", "two/*")
-    cluster.ask("sbatch", "--comment=rule_measure_two", f"--chdir={project.folder}", "--output=/dev/null", "--wrap=sleep 60")
+    cluster.ask(
+        "sbatch", "--comment=rule_measure_wildcards_two_1", f"--chdir={project.folder}", "--output=/dev/null", "--wrap=sleep 60"
+    )
     known = cluster.jobs()
     run(project, cluster, status=1)
-    (job,) = [job for job, (name, state, _) in known.items() if name == "rule_measure_two" and state in ("PENDING", "RUNNING")]
+    (job,) = [
+        job
+        for job, (name, state, _) in known.items()
+        if name == "rule_measure_wildcards_two_1" and state in ("PENDING", "RUNNING")
+    ]
     assert f"scancel {job}" in project.output
     assert cluster.jobs().keys() <= known.keys()

@@ -49,7 +49,7 @@ def project(tmp_path_factory):
 
 def test_from_nothing_to_figures(project):
     jobs = project.run()
-    assert jobs.count("measure_one") == 1
+    assert jobs.count("measure:deployment=one, session=1") == 1
     assert sum(job.startswith("parse:") for job in jobs) == 3
     assert project.server_starts("one") == 1
     summary = pl.read_parquet(project.folder / "results/summary.parquet").sort("num_requests")
@@ -108,15 +108,17 @@ def test_a_level_more_and_a_discarded_run_are_all_that_is_measured(project, grow
     }
     assert before.keys() < after.keys()
     assert project.server_starts("one") == starts + 1
-    of_one = [job.split(",")[0] for job in jobs if re.search("[_=]one", job)]
-    assert of_one == ["measure_one"] + ["parse:deployment=one"] * len(after)
+    of_one = [job.split(",")[0] for job in jobs if "=one" in job]
+    assert of_one == ["measure:deployment=one"] + ["parse:deployment=one"] * 2
 
 
 def test_a_model_more_runs_only_its_jobs(project, grown):
     jobs, _, _ = grown
-    of_two = [job.split(",")[0] for job in jobs if re.search("[_=]two", job)]
-    assert of_two == ["checkpoint:model=two", "deploy:deployment=two", "measure_two"] + ["parse:deployment=two"] * len(LOADS)
-    others = {job.split(":")[0] for job in jobs if not re.search("[_=](one|two)", job)}
+    of_two = [job.split(",")[0] for job in jobs if "=two" in job]
+    assert of_two == ["weights:model=two", "deploy:deployment=two", "measure:deployment=two"] + ["parse:deployment=two"] * len(
+        LOADS
+    )
+    others = {job.split(":")[0] for job in jobs if not re.search("=(one|two)", job)}
     assert others == {"aggregate"}
     assert project.server_starts("two") == 1
 
@@ -217,4 +219,4 @@ def test_a_server_that_will_not_start_ends_the_workflow_with_its_last_words(proj
     jobs = project.run(target="results/summary.parquet")
     assert "9 of 9 runs are measured already" in project.output
     assert project.server_starts("one") == starts
-    assert jobs.count("measure_one") == 1
+    assert jobs.count("measure:deployment=one, session=1") == 1

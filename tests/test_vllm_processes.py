@@ -31,7 +31,7 @@ CONFIG = {
     "measurement": {"warmup_requests": 0, "reference_requests": 0},
     "thresholds": LENIENT,
 }  # fmt: skip
-TELEMETRY = "results/.store/**/telemetry.jsonl.gz"
+TELEMETRY = "results/runs/.unfinished-*/telemetry.jsonl.gz"
 
 
 @pytest.fixture(scope="module")

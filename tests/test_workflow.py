@@ -102,7 +102,8 @@ def test_what_a_workflow_says_last(reasons, figures, said):
         },
         schema_overrides={"reasons": pl.List(pl.String), "failures": pl.String, "faults": pl.List(pl.String)},
     )
-    lines = closing_lines(runs, figures=figures)
+    *lines, last = closing_lines(runs, figures=figures)
+    assert last.startswith("The report: results/report.html")
     assert len(lines) == len(said)
     assert all(line.startswith(start) for line, start in zip(lines, said, strict=True))
 
@@ -112,10 +113,10 @@ def test_failures_and_missing_counts_are_no_reason_to_say_that_nothing_can_be_sh
         {"valid": [True] * 3, "counts_valid": [False, False, True], "reasons": [["no scrape for 3 s"]] * 2 + [[]],
          "failures": ["2 of 4 requests failed (2 http_503)", None, None], "faults": [["telemetry"]] * 2 + [[]]}
     )  # fmt: skip
-    invalid, failing = closing_lines(runs, figures=3)
+    invalid, failing, _ = closing_lines(runs, figures=3)
     assert invalid.startswith("2 of 3 runs are invalid (the server's counts of 2): ")
     assert failing.startswith("Requests failed in 1 of 3 runs. That is the server's answer to its load")
-    assert len(closing_lines(runs[:2], figures=3)) == 2  # latencies can be trusted
+    assert len(closing_lines(runs[:2], figures=3)) == 3  # latencies can be trusted
 
 
 def test_an_engine_is_built_anew_by_what_its_locks_hold_and_not_by_their_times(project):

@@ -40,6 +40,9 @@ def log(handler, event=None, text=None, level=logging.INFO, **extra):
     )
 
 
+A = {"deployment": "a", "session": "1"}
+
+
 def job(handler, number, rule, wildcards=None, output=()):
     log(handler, LogEvent.JOB_INFO, jobid=number, rule_name=rule, wildcards=wildcards or {}, output=list(output), log=[])
 
@@ -55,27 +58,26 @@ def test_a_whole_workflow_in_plain_words(handler, capsys):
         stats={
             "engine": 1,
             "deploy": 2,
-            "measure_a": 1,
-            "measure_b": 1,
-            "measure_a_2": 1,
+            "measure": 3,
             "parse": 40,
-            "figures": 1,
-            "total": 46,
+            "figure": 2,
+            "total": 48,
         },
     )
     job(it, 1, "engine", {"engine": "vllm-cpu"})
     it.now = 75
     log(it, LogEvent.JOB_FINISHED, "Finished", job_id=1)
-    job(it, 2, "measure_a")
+    job(it, 2, "measure", {"deployment": "a", "session": "1"})
     it.now = 175
     log(it, LogEvent.JOB_FINISHED, "Finished", job_id=2)
     log(it, LogEvent.PROGRESS, done=2, total=46)
-    job(it, 3, "measure_a_2")
+    job(it, 3, "measure", {"deployment": "a", "session": "2"})
     for number in range(40):
         job(it, 10 + number, "parse", {"deployment": "a", "run": str(number)})
         it.now += 1.5
         log(it, LogEvent.JOB_FINISHED, "Finished", job_id=10 + number)
-    job(it, 60, "figures", output=["f/ttft.svg (update)", "f/e2e.svg (update)", "f/ttft.png (update)"])
+    job(it, 60, "figure", {"figure": "ttft"})
+    job(it, 61, "figure", {"figure": "e2e"})
     assert capsys.readouterr().err.splitlines() == [
         "[ 0:00] Preparing the engine vllm-cpu",
         "[ 1:15] Measuring a; 1 of 3 sessions",
@@ -93,11 +95,11 @@ def test_a_whole_workflow_in_plain_words(handler, capsys):
 
 def test_parsing_between_sessions_goes_on_where_it_was(handler, capsys):
     it = handler()
-    log(it, LogEvent.RUN_INFO, "", stats={"measure_a": 1, "measure_b": 1, "parse": 3})
-    for number, (rule, seconds) in enumerate(
-        [("measure_a", 60), ("parse", 11), ("measure_b", 60), ("parse", 11), ("parse", 11)]
+    log(it, LogEvent.RUN_INFO, "", stats={"measure": 2, "parse": 3})
+    for number, (rule, name, seconds) in enumerate(
+        [("measure", "a", 60), ("parse", "a", 11), ("measure", "b", 60), ("parse", "b", 11), ("parse", "b", 11)]
     ):
-        job(it, number, rule)
+        job(it, number, rule, {"deployment": name})
         it.now += seconds
         log(it, LogEvent.JOB_FINISHED, "Finished", job_id=number)
     assert capsys.readouterr().err.splitlines() == [
@@ -114,33 +116,33 @@ def test_parsing_between_sessions_goes_on_where_it_was(handler, capsys):
 def test_a_failed_job_is_named_at_once_and_shows_the_end_of_its_log_at_the_end(handler, capsys, tmp_path):
     it, file = handler(), tmp_path / "a.log"
     file.write_text("".join(f"line {i}\n" for i in range(40)))
-    job(it, 1, "measure_a")
+    job(it, 1, "measure", A)
     script = "RuleException:\nCalledProcessError in file measure.smk, line 8:\nCommand 'python .snakemake/scripts/tmp1.measure.py' failed"
     log(it, LogEvent.ERROR, script, logging.ERROR)
-    log(it, LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, jobid=1, rule_name="measure_a", log=[str(file)])
+    log(it, LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, jobid=1, rule_name="measure", log=[str(file)])
     log(it, None, "Cannot restore results/x.json: no backup found.", logging.WARNING)
     log(it, text="Complete log(s): x.log")
     log(it, LogEvent.ERROR, "WorkflowError:\nAt least one job did not complete successfully.", logging.ERROR)
     assert capsys.readouterr().err.splitlines()[1:] == [
-        f"[ 0:00] Failed: measure_a, see {file}",
+        f"[ 0:00] Failed: measure a 1, see {file}",
         "[ 0:00] Complete log(s): x.log",
     ]
     it.close()
     it.close()
     last = [f"        | line {i}" for i in range(25, 40)]
-    assert capsys.readouterr().err.splitlines() == [f"[ 0:00] Failed: measure_a, {file} ends with", *last]
+    assert capsys.readouterr().err.splitlines() == [f"[ 0:00] Failed: measure a 1, {file} ends with", *last]
 
 
 def test_a_job_that_is_tried_again_and_succeeds_has_not_failed(handler, capsys):
     it = handler()
-    log(it, LogEvent.RUN_INFO, "", stats={"measure_a": 1, "measure_b": 1})
-    job(it, 1, "measure_a")
-    log(it, LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, jobid=1, rule_name="measure_a", log=[])
-    job(it, 1, "measure_a")
+    log(it, LogEvent.RUN_INFO, "", stats={"measure": 2})
+    job(it, 1, "measure", A)
+    log(it, LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, jobid=1, rule_name="measure", log=[])
+    job(it, 1, "measure", A)
     log(it, LogEvent.JOB_FINISHED, "Finished", job_id=1)
     assert capsys.readouterr().err.splitlines() == [
         "[ 0:00] Measuring a; 1 of 2 sessions",
-        "[ 0:00] Failed: measure_a",
+        "[ 0:00] Failed: measure a 1",
         "[ 0:00] Measuring a; 1 of 2 sessions",
         "[ 0:00] 1 of 2 sessions measured, about 0 s left",
     ]
@@ -151,9 +153,9 @@ def test_a_job_that_is_tried_again_and_succeeds_has_not_failed(handler, capsys):
 
 def test_why_a_cluster_ended_a_job_is_shown(handler, capsys):
     reason = "SLURM-job '12' failed, SLURM status is: 'OUT_OF_MEMORY'."
-    error = {"jobid": 1, "rule_name": "measure_a", "rule_msg": reason, "log": ["a.log"]}
+    error = {"jobid": 1, "rule_name": "measure", "rule_msg": reason, "log": ["a.log"]}
     log(handler(), LogEvent.JOB_ERROR, "Error in rule", logging.ERROR, **error)
-    assert capsys.readouterr().err.splitlines() == ["[ 0:00] Failed: measure_a, see a.log", f"[ 0:00] {reason}"]
+    assert capsys.readouterr().err.splitlines() == ["[ 0:00] Failed: measure, see a.log", f"[ 0:00] {reason}"]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ Jobs print their own lines in between. Snakemake's listing of jobs goes to its l
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
 import time
 from collections import Counter, defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +21,31 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 __all__ = ["LogHandler"]
 
+_DONE = {"measure": "sessions measured", "parse": "runs parsed", "figure": "figures drawn"}
+_IDLE = "Nothing to be done"
 _EVERY_S = 10.0  # between two lines about jobs that are many and short
 _LAST_LINES = 15  # of a failed job's log
 _STAGES = {
     "engine": "Preparing the engine {engine}",
-    "checkpoint": "Preparing the model {model}",
-    "found": "Listing the runs that were found",
+    "weights": "Preparing the model {model}",
     "deploy": "Planning the launch of {deployment}",
     "aggregate": "Making the summary table",
     "calibrate": "Calibrating a model of each server",
-    "figures": "Drawing {drawn} figures",
     "report": "Writing the report",
     "manifest": "Listing what was made",
 }
-_MEASURE = "measure_"  # a rule for each session: measure_DEPLOYMENT, and with _NUMBER from its second session on
+_MANY = {"parse": ("Parsing", "runs"), "figure": ("Drawing", "figures")}  # jobs that are many and short
+_REPORT = Path("results/report.html")
+_MANIFEST = Path("results/figures/all")  # its rule keeps the lines with which a workflow ends
 # What Snakemake reports of itself. Anything else is shown, and every warning and error but these two.
 _EXPECTED = ("Cannot restore", "Exiting because a job")
 _REFUSAL = re.compile(
-    r'\w+ in file "[^"]+", line \d+:\n.*?(nothing was (?:started|submitted): .*?)(?=\n(?:  File "|Wildcards:|Traceback:)|$(?!\n))',
+    r'\w+ in (?:rule \w+ in )?file "[^"]+", line \d+:\n.*?'
+    r'(nothing was (?:started|submitted): .*?)(?=\n(?:  File "|Wildcards:|Traceback:)|$(?!\n))',
     re.DOTALL,
 )
 _ITS_OWN = tuple(
-    """Assuming |Building DAG|Complete log|Conda env|Config file|Creating|Elapsed|Group jobs|
+    """Assuming |Building DAG|DAG of jobs|Complete log|Conda env|Config file|Creating|Elapsed|Group jobs|
 host: |Job rate limit|Provided |Removing output|Rules claiming|Rules with |Select jobs|Singularity |Storing|Updating|Using |
 Waiting at most""".replace("\n", "").split("|")
 )
@@ -61,6 +66,7 @@ class LogHandler(LogHandlerBase):
         self._done: Counter[str] = Counter()
         self._spent_s: defaultdict[str, float] = defaultdict(float)
         self._jobs: dict[Any, tuple[str, float]] = {}
+        self._wildcards: dict[Any, tuple[str, ...]] = {}
         self._latest = ""  # kind of the job that began last
         self._failed: dict[Any, tuple[str, str | None]] = {}  # rules with their logs
 
@@ -88,11 +94,13 @@ class LogHandler(LogHandlerBase):
         """Show a record, if a user has to see it."""
         if self._as_snakemake:
             self._snakemake.emit(record)
+            if record.getMessage().startswith(_IDLE):
+                self._repeat_closing()
             return
         event = getattr(record, "event", None)
         try:
             if event == LogEvent.RUN_INFO:
-                self._totals = _by_kind(getattr(record, "stats", {}))
+                self._totals = Counter(getattr(record, "stats", {}))
             elif event == LogEvent.JOB_INFO:
                 self._begins(vars(record))
             elif event == LogEvent.JOB_FINISHED:
@@ -117,28 +125,28 @@ class LogHandler(LogHandlerBase):
         super().close()
 
     def _begins(self, job: dict[str, Any]) -> None:
-        kind, now = _kind(job["rule_name"]), time.monotonic()
+        kind, now = job["rule_name"], time.monotonic()
         self._jobs[job["jobid"]] = kind, now
         self._begun[kind].add(job["jobid"])
-        if kind != "parse" or self._latest != "parse":
+        self._wildcards[job["jobid"]] = tuple(dict(job["wildcards"] or {}).values())
+        if kind not in _MANY or self._latest != kind:
             self._say(self._stage(job), "1")
             self._said = now
         self._latest = kind
 
     def _stage(self, job: dict[str, Any]) -> str:
         """What a job does."""
-        rule, kind = job["rule_name"], _kind(job["rule_name"])
-        if kind == _MEASURE:
-            of = f"; {len(self._begun[kind])} of {self._totals[kind]} sessions" if self._totals[kind] > 1 else ""
-            return f"Measuring {rule.removeprefix(_MEASURE).partition('_')[0]}{of}"
-        if kind == "parse":
-            done, total = self._done[kind], self._totals[kind]
-            if total <= done:  # runs that a search found, which nobody could count before
-                return "Parsing the runs that were found"
-            return f"Parsing {total} runs" if not done else f"Parsing the other {total - done} of {total} runs"
-        drawn = sum(name.split(" ")[0].endswith(".svg") for name in job["output"])
-        values = {**dict(job["wildcards"] or {}), "drawn": drawn}
-        return _STAGES[kind].format(**values) if kind in _STAGES else rule
+        kind, wildcards = job["rule_name"], dict(job["wildcards"] or {})
+        done, total = self._done[kind], self._totals[kind]
+        if kind == "measure":
+            of = f"; {len(self._begun[kind])} of {total} sessions" if total > 1 else ""
+            return f"Measuring {wildcards['deployment']}{of}"
+        if kind in _MANY:
+            doing, what = _MANY[kind]
+            if total <= done:  # known only since a session has ended
+                return f"{doing} {what}"
+            return f"{doing} {total} {what}" if not done else f"{doing} the other {total - done} of {total} {what}"
+        return _STAGES[kind].format(**wildcards) if kind in _STAGES else kind
 
     def _ends(self, record: dict[str, Any]) -> None:
         now = time.monotonic()
@@ -147,17 +155,18 @@ class LogHandler(LogHandlerBase):
         self._done[kind] += 1
         self._spent_s[kind] += now - begun
         done, total = self._done[kind], self._totals[kind]
-        if done >= total or (kind == "parse" and now - self._said < _EVERY_S) or kind not in ("parse", _MEASURE):
+        if done >= total or (kind in _MANY and now - self._said < _EVERY_S) or kind not in _DONE:
             return
-        what = "sessions measured" if kind == _MEASURE else "runs parsed"
+        what = _DONE[kind]
         left_s = self._spent_s[kind] / done * (total - done)
         self._say(f"{done} of {total} {what}, about {_text(left_s)} left")
         self._said = now
 
     def _fails(self, job: dict[str, Any]) -> None:
         log = next(iter(job.get("log") or ()), None)
-        self._failed[job["jobid"]] = job["rule_name"], log
-        self._say(f"Failed: {job['rule_name']}" + (f", see {log}" if log else ""), "31")
+        name = " ".join([job["rule_name"], *self._wildcards.get(job["jobid"], ())])
+        self._failed[job["jobid"]] = name, log
+        self._say(f"Failed: {name}" + (f", see {log}" if log else ""), "31")
         if reason := (job.get("rule_msg") or "").strip():  # a cluster's: a job that it killed wrote nothing itself
             self._say(reason, "31")
 
@@ -169,6 +178,14 @@ class LogHandler(LogHandlerBase):
         hidden = hidden and not (self._failed and text.startswith("Complete log"))
         if text and text != "None" and not ours and not hidden:
             self._say(text, {"WARNING": "33", "ERROR": "31", "CRITICAL": "31"}.get(record.levelname))
+        if text.startswith(_IDLE):
+            self._repeat_closing()
+
+    def _repeat_closing(self) -> None:
+        """Say again with which lines the workflow ended that made what is there."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            for line in () if not _REPORT.exists() else json.loads(_MANIFEST.read_text(encoding="utf-8"))["closing"]:
+                print(line, file=self._stream, flush=True)
 
     def _say(self, text: str, style: str | None = None) -> None:
         minutes, seconds = divmod(int(time.monotonic() - self._begin), 60)
@@ -187,18 +204,6 @@ def _killed(text: str) -> bool:
     """Whether a job ended without words of its own: by a signal, as when memory runs out. On SIGINT and SIGTERM it ends in order."""
     status = re.search(r"non-zero exit status (\d+)", text)
     return "died with" in text or (status is not None and int(status[1]) >= 128 and int(status[1]) not in (130, 143))
-
-
-def _kind(rule: str) -> str:
-    return _MEASURE if rule.startswith(_MEASURE) else rule
-
-
-def _by_kind(stats: dict[str, int]) -> Counter[str]:
-    """How many jobs there are of each kind."""
-    totals: Counter[str] = Counter()
-    for rule, count in stats.items():
-        totals[_kind(rule)] += count
-    return totals
 
 
 def _text(seconds: float) -> str:

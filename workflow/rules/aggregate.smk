@@ -9,7 +9,7 @@ rule aggregate:
         requests=of_runs(paths.REQUESTS),
         telemetry=of_runs(paths.TELEMETRY),
         launches=of_deployments(paths.LAUNCH),
-        facts=of_deployments(paths.FACTS),
+        sessions=INDEXES,
     output:
         summary=paths.SUMMARY,
         csv=paths.SUMMARY_CSV,

@@ -3,14 +3,14 @@ localrules:
 
 
 rule calibrate:
-    """The model of each deployment, judged by runs that it has not seen; those that would come out unchanged stay."""
+    """The model of each deployment, judged by runs that it has not seen."""
     input:
         summary=paths.SUMMARY,
         requests=of_runs(paths.REQUESTS),
         launches=of_deployments(paths.LAUNCH),
-        facts=of_deployments(paths.FACTS),
+        sessions=INDEXES,
     output:
-        calibration=update(paths.CALIBRATION),
+        calibration=paths.CALIBRATION,
     log:
         "logs/calibrate.log",
     conda:

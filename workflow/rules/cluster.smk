@@ -9,6 +9,7 @@ from bench.cluster import (
     partition_for,
     partitions,
     refusal,
+    show_preempted_as_cancelled,
 )
 from bench.published import accelerators
 from bench.records.launch import read_launch
@@ -38,23 +39,16 @@ def in_words():
         raise WorkflowError(f"nothing was submitted: {error}")
 
 
-def memory_of(deployment):
+def memory_of(wildcards, input):
     """Memory of a session's job (MB), from the memory plan of its launch."""
-
-    def memory(wildcards, input):
-        Path(input.launch).stat()  # not there yet: Snakemake asks again when it is
-        return needs(deployment, launch=read_launch(Path(input.launch))).memory_mb
-
-    return memory
+    Path(input.launch).stat()  # not there yet: Snakemake asks again when it is
+    launch = read_launch(Path(input.launch))
+    return needs(wildcards.deployment, launch=launch).memory_mb
 
 
-def minutes_of(deployment, session):
+def minutes_of(wildcards, attempt):
     """Wall time of a session's job (minutes), from its runs; more in each attempt."""
-
-    def minutes(wildcards, attempt):
-        return needs(deployment, session, attempt=attempt).minutes
-
-    return minutes
+    return needs(wildcards.deployment, int(wildcards.session), attempt=attempt).minutes
 
 
 def whole_node(deployment):
@@ -63,18 +57,25 @@ def whole_node(deployment):
     return not gpus_of(deployment) if wish is None else wish
 
 
-def nodes_of(deployment):
-    """Nodes and GPUs of a session's job. Of several nodes each has one task, and as many GPUs as the others: `further_options`."""
-    count, gpus = PLAN.deployments[deployment].deployment.nodes, gpus_of(deployment)
-    return (
-        {"nodes": 1, "gpu": gpus}
-        if count == 1
-        else {"nodes": count, "tasks": count, "gpu": 0}
-    )
+def nodes_of(wildcards):
+    """Nodes of a session's job."""
+    return PLAN.deployments[wildcards.deployment].deployment.nodes
 
 
-def further_options(deployment):
+def gpus_of_node(wildcards):
+    """GPUs of a session's job on one node; of several nodes each has as many as the others: `further_options`."""
+    return gpus_of(wildcards.deployment) if nodes_of(wildcards) == 1 else 0
+
+
+def tasks_of(wildcards):
+    """Tasks of a session's job: one on each of several nodes."""
+    nodes = nodes_of(wildcards)
+    return nodes if nodes > 1 else None
+
+
+def further_options(wildcards):
     """Options of sbatch that are no resources of the plugin."""
+    deployment = wildcards.deployment
     asked = needs(deployment)
     # A measurement wants its nodes for itself; SLURM gives GPUs to one job alone.
     options = ["--exclusive"] if whole_node(deployment) else []
@@ -100,55 +101,69 @@ def type_of(deployment):
     return types[0] if len(types) == 1 else None
 
 
-def placed(deployment, session):
-    """Partition and type of GPU of a session's job, found on the cluster where the profile gives none."""
+def gpu_model_of(wildcards):
+    """Type of GPU of a session's job, found on the cluster; SLURM takes none of several nodes there."""
+    one_node = nodes_of(wildcards) == 1
+    return type_of(wildcards.deployment) if on_slurm() and one_node else None
 
-    several = PLAN.deployments[deployment].deployment.nodes > 1
 
-    def gpu_model(wildcards):
-        return type_of(deployment) if on_slurm() and not several else None
+def partition_of(wildcards):
+    """Partition of a session's job, found on the cluster."""
+    if not on_slurm() or workflow.executor_settings.partition_config:
+        return None
+    deployment, session = wildcards.deployment, int(wildcards.session)
+    kind = None if "gpu_model" in GIVEN else type_of(deployment)
+    return partition_for(needs(deployment, session, gpu_type=kind), known_partitions())
 
-    def slurm_partition(wildcards):
-        if not on_slurm() or workflow.executor_settings.partition_config:
-            return None
-        kind = None if "gpu_model" in GIVEN else type_of(deployment)
-        return partition_for(
-            needs(deployment, session, gpu_type=kind), known_partitions()
-        )
 
-    found = {"gpu_model": gpu_model, "slurm_partition": slurm_partition}
+def placed():
+    """Partition and type of GPU of a session's job, where the profile gives none for every job."""
+    found = {"gpu_model": gpu_model_of, "slurm_partition": partition_of}
     return {name: value for name, value in found.items() if name not in GIVEN}
+
+
+def given(name):
+    """What the profile gives every session of a resource: `set-resources`, else `default-resources`. None where it gives nothing, or an
+    expression that differs from session to session.
+    """
+    own = (workflow.resource_settings.overwrite_resources or {}).get("measure", {})
+    value = own.get(name) or GIVEN.get(name)
+    value = getattr(value, "value", value)
+    return value if isinstance(value, str) and "wildcards" not in value else None
 
 
 def refuse_what_no_partition_takes():
     """End before a job is submitted that would stay pending for ever."""
     refused = []
-    for (deployment, session), job in sessions_to_measure().items():
-        wanted, kind = map(job.resources.get, ("slurm_partition", "gpu_model"))
+    for deployment, session in unmeasured_sessions(PLAN, STORE):
         several = PLAN.deployments[deployment].deployment.nodes > 1
-        if several and kind:
+        if several and given("gpu_model"):
             refused.append(
-                f"{job.rule.name}: gpu_model is given in the profile, and GPUs of several nodes follow from decision.accelerator. "
+                f"{deployment}: gpu_model is given in the profile, and GPUs of several nodes follow from decision.accelerator. "
                 "Remove gpu_model for this session"
             )
             continue
-        kind = type_of(deployment) if several else kind
+        kind = given("gpu_model") or type_of(deployment)
         asked = needs(deployment, session, gpu_type=kind)
+        wanted = given("slurm_partition")
         if reason := refusal(asked, known_partitions(), wanted) or unclear(
             deployment, kind
         ):
-            refused.append(f"{job.rule.name}: {reason}")
+            refused.append(f"{deployment}: {reason}")
     if refused:
         raise WorkflowError(
             "nothing was submitted: no partition can take these sessions, each of which is one job. Name another partition "
             "in the profile, or change what the deployment asks for.\n"
-            + "\n".join(refused)
+            + "\n".join(dict.fromkeys(refused))
         )
 
 
 def refuse_to_measure_twice():
     """End where jobs of an earlier workflow, which was killed, still measure."""
-    sessions = {job.rule.name for job in sessions_to_measure().values()}
+    sessions = {
+        f"{deployment}_{session}"
+        for deployment, session in unmeasured_sessions(PLAN, STORE)
+    }
     with in_words():
         left = left_jobs(Path(workflow.workdir_init))
     if twice := {job: name for job, name in left.items() if name in sessions}:
@@ -176,34 +191,14 @@ def unclear(deployment, kind):
     )
 
 
-def submit_preempted_again():
-    """Take a preempted job as a failed one.
-
-    The plugin leaves it to SLURM and waits; where SLURM ends such jobs in place of requeueing them, it would wait for ever. Jobs are
-    submitted with --no-requeue, so that no session is started twice: by SLURM and by the workflow.
-    """
-    import snakemake_executor_plugin_slurm as plugin
-
-    asked = plugin.query_job_status
-
-    async def query(*arguments):
-        states, seconds = await asked(*arguments)
-        taken = {"PREEMPTED": "CANCELLED"}
-        return (
-            states and {job: taken.get(state, state) for job, state in states.items()},
-            seconds,
-        )
-
-    plugin.query_job_status = query
-
-
 def prepare_slurm():
     """Before the first job is submitted."""
     settings = workflow.executor_settings
     if not has_accounting():
         settings.no_account, settings.status_command = True, "squeue"
+    # A preempted job is one that failed: submitted again by this workflow, and not by SLURM too.
     settings.requeue, settings.no_requeue = False, True
-    submit_preempted_again()
+    show_preempted_as_cancelled(Path(".snakemake/slurm/bin"))
     keep_configuration(Path(".snakemake/slurm"))
     refuse_to_measure_twice()
     refuse_what_no_partition_takes()

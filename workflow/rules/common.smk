@@ -4,9 +4,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from snakemake.common import NOTHING_TO_BE_DONE_MSG
 from snakemake.exceptions import WorkflowError
-from snakemake.logging import logger
 
 # The library beside these rules, for the workflow and its jobs, whichever environment runs them. Where the rules are used from a wheel
 # or a URL there is none: it is installed then.
@@ -26,7 +24,10 @@ except ModuleNotFoundError:
 from bench.cluster import needs_of
 from bench.errors import BenchError
 from bench.figures import figures_of
+from bench.figures.selection import used_by
+from bench.records.session import read_session_index
 from bench.shipped import BENCH
+from bench.store import Store, refresh_sessions, unmeasured_sessions
 from bench.study import Paths as paths
 from bench.study import Plan, load_config
 from bench.study.last import remember_study
@@ -35,88 +36,6 @@ from bench.study.precision import auto_lines, thin_levels
 from bench.workflow import announce_workflow, end_jobs_on_sigterm
 
 announce_workflow(SOURCES)
-
-
-def sessions_to_measure():
-    """The jobs of this workflow that measure, by deployment and session."""
-    measuring = {session_name("measure_", d, n): (d, n) for d, n in PLAN.sessions}
-    jobs = {job.rule.name: job for job in workflow.dag.needrun_jobs()}
-    return {session: jobs[rule] for rule, session in measuring.items() if rule in jobs}
-
-
-def work_text():
-    """What is going to be measured: so many runs, and searches."""
-    count = len(PLAN.searches)
-    searches = [f"{count} search{'es' if count > 1 else ''}"] if count else []
-    return " and ".join([f"{len(RUNS)} runs"] * bool(RUNS) + searches)
-
-
-def refuse_what_would_fail():
-    """Look for what would stop the sessions of this workflow, before any of its jobs runs. On a cluster the nodes are other machines."""
-    preparing = {
-        job.wildcards.engine
-        for job in workflow.dag.needrun_jobs()
-        if job.rule.name == "engine"
-    }
-    if sessions := list(sessions_to_measure()):
-        from bench.measure.preflight import faults
-        from bench.store import Store
-
-        store = Store(Path(paths.STORE))
-        if found := faults(PLAN, sessions, store, preparing=preparing):
-            raise WorkflowError(
-                "nothing was started: this study cannot be measured here\n"
-                + "\n".join(found)
-            )
-
-
-onstart:
-    end_jobs_on_sigterm()
-    if workflow.local_exec and not workflow.touch:
-        refuse_what_would_fail()
-    if len(workflow.configfiles) == 1 and "study" in workflow.globals["config"]:
-        remember_study(Path(os.path.relpath(workflow.configfiles[0])))
-    print(
-        f"“{PLAN.config.study.title}”, {work_text()} of {', '.join(PLAN.deployments)}. "
-        f"`{BENCH} watch`, in another terminal, shows a session while it measures.",
-        file=sys.stderr,
-    )
-    for line in (
-        *auto_lines(PLAN),
-        *thin_levels(PLAN.listed, PLAN.config.decision.slos),
-    ):
-        print(f"Note: {line}", file=sys.stderr)
-    if workflow.local_exec:
-        # Snakemake's limit of jobs a second is meant for clusters. Here each round of scheduling would bring another one a second later,
-        # for ever: more with every job that ends, on the cores that are measured.
-        workflow.scheduler.job_rate_limiter = None
-    if on_slurm():
-        prepare_slurm()
-
-
-def made_lines():
-    """Where the report is, if this workflow was asked for it. One that somebody removed is no reason for Snakemake to do anything."""
-    from bench.words.closing import MADE
-
-    asked = any(paths.REPORT in job.output for job in workflow.dag.jobs)
-    return [MADE] if asked and Path(paths.REPORT).exists() else []
-
-
-# Snakemake calls no hook in a dry run, which made nothing.
-onsuccess:
-    for line in made_lines():
-        print(line)
-
-
-# Snakemake calls the handlers of the main Snakefile alone. As a module, these follow them.
-if not workflow.modifier.is_main_snakefile():
-    for hook in ("onstart", "onsuccess"):
-        ours, theirs = globals()[hook], getattr(workflow, f"_{hook}")
-        setattr(
-            workflow,
-            f"_{hook}",
-            lambda log, ours=ours, theirs=theirs: (theirs(log), ours()),
-        )
 
 
 try:
@@ -132,47 +51,92 @@ except BenchError as error:
         f"The configuration is refused:\n{error}"
     )  # a WorkflowError would name this file before the user's
 
-# Whether it is a pack's study. Snakemake would draw what a summary has already, and be silent about runs that cannot be had.
-PACKED = any(
-    Path(file).match("results/packs/*/study.yaml") for file in workflow.configfiles
-)
-if absent := [run.key for run in PLAN.runs if PACKED and not run.record.exists()]:
+STORE = Store()
+PACKED = PLAN.config.packed
+if absent := [run.key for run in PLAN.runs if PACKED and not STORE.holds(run)]:
     sys.exit(
         f"{len(absent)} of {len(PLAN.runs)} runs are not in the pack, such as {absent[0]}, and a pack's study measures nothing. "
         "Unpack one that has them, or narrow SELECT."
     )
+if (
+    workflow.is_main_process
+):  # the jobs of a cluster read these rules while others measure
+    refresh_sessions(PLAN, STORE)
 
-# What the configuration lists. Runs that searches find come with the checkpoint `found`.
-RUNS = [(run.deployment.name, run.name) for run in PLAN.listed]
 FIGURES = figures_of(PLAN.rows)
 CALIBRATED = [paths.CALIBRATION] if "predicted-loads" in FIGURES else []
-SEARCHED = [
-    paths.SEARCHES.format(deployment=deployment)
+INDEXES = [str(paths.session(*session)) for session in PLAN.sessions]
+SEARCHING = [
+    str(paths.session(deployment))
     for deployment in PLAN.deployments
     if PLAN.searches_of(deployment)
-    and (not PACKED or Path(paths.SEARCHES.format(deployment=deployment)).exists())
 ]
 
 
-def with_closing_lines(record):
-    """What ends a workflow, also where it had nothing to do: Snakemake has no hook for that."""
-    if record.msg == NOTHING_TO_BE_DONE_MSG:
-        from bench.words.closing import closing_lines_again
-
-        runs = [run.digest for run in PLAN.runs]
-        lines = closing_lines_again(Path(paths.SUMMARY), runs, figures=len(FIGURES))
-        record.msg = "\n".join([record.msg, *lines, *made_lines()])
-    return True
+def work_text():
+    """What is going to be measured: so many runs, and searches."""
+    runs, searches = len(PLAN.listed), len(PLAN.searches)
+    texts = [f"{runs} runs"] * bool(runs)
+    return " and ".join(
+        texts + [f"{searches} search{'es' if searches > 1 else ''}"] * bool(searches)
+    )
 
 
-logger.addFilter(with_closing_lines)
+onstart:
+    end_jobs_on_sigterm()
+    if len(workflow.configfiles) == 1 and "study" in workflow.globals["config"]:
+        remember_study(Path(os.path.relpath(workflow.configfiles[0])))
+
+
+def announce():
+    """Say what is going to be measured."""
+    print(
+        f"“{PLAN.config.study.title}”, {work_text()} of {', '.join(PLAN.deployments)}. "
+        f"`{BENCH} watch`, in another terminal, shows a session while it measures.",
+        file=sys.stderr,
+    )
+    for line in (
+        *auto_lines(PLAN),
+        *thin_levels(PLAN.listed, PLAN.config.decision.slos),
+    ):
+        print(f"Note: {line}", file=sys.stderr)
+
+
+@cache
+def check_sessions():
+    """Say what is going to be measured, and end here if it cannot be, before any job runs. On a cluster the nodes are other machines."""
+    if workflow.dryrun or workflow.touch:
+        return
+    if unmeasured_sessions(PLAN, STORE):
+        announce()
+    if on_slurm():
+        prepare_slurm()
+    elif workflow.local_exec:
+        from bench.measure.preflight import faults
+
+        if found := faults(PLAN, STORE):
+            raise WorkflowError(
+                "nothing was started: this study cannot be measured here\n"
+                + "\n".join(found)
+            )
+
+
+def preflight(wildcards):
+    """No file: an input function is asked while the workflow is planned, and only where a session is part of it."""
+    # With its limit of jobs a second, Snakemake looks for jobs once a second for every job that has ended, on cores that are measured.
+    workflow.scheduling_settings.max_jobs_per_timespan = None
+    if workflow.is_main_process:
+        check_sessions()
+    return []
 
 
 wildcard_constraints:
     engine="[a-z0-9.-]+",
     model="[a-z0-9.-]+",
     deployment="[a-z0-9.-]+",
+    session="[0-9]+",
     run="[a-z0-9._-]+",
+    figure="[a-z0-9-]+",
 
 
 @cache
@@ -194,9 +158,14 @@ def library(*parts):
     return digest({str(f.relative_to(root)): f.read_text() for f in files})
 
 
-def code_of_figure(figure):
+def uses_of(wildcards):
+    """The keys of the decision from which a figure is drawn."""
+    return used_by(wildcards.figure)
+
+
+def code_of_figure(wildcards):
     """Digest of the code that decides a figure."""
-    chart = f"figures/charts/{figure.replace('-', '_')}.py"
+    chart = f"figures/charts/{wildcards.figure.replace('-', '_')}.py"
     return library(
         *("figures", "analysis", "errors.py", "records", "statistics.py", "words"),
         chart,
@@ -204,25 +173,30 @@ def code_of_figure(figure):
 
 
 @cache
-def plan_of(_moment):
+def plan_of(_moments):
     """The plan with what searches have measured by now."""
     return Plan.of(PLAN.config)
 
 
 def of_runs(pattern):
-    """`pattern` for every run of the study; where it searches, once it is known which those are."""
+    """`pattern` for every run of the study, once its sessions have ended: searches choose runs, and a run that drifted is measured again."""
 
-    def files(plan):
-        runs = plan.runs
+    def files(wildcards):
+        indexes = INDEXES
+        if not PACKED:
+            indexes = [
+                checkpoints.measure.get(deployment=deployment, session=session).output[
+                    0
+                ]
+                for deployment, session in PLAN.sessions
+            ]
+        moments = tuple(Path(index).stat().st_mtime_ns for index in indexes)
         return [
-            pattern.format(deployment=run.deployment.name, run=run.name) for run in runs
+            pattern.format(deployment=run.deployment.name, run=run.name)
+            for run in plan_of(moments).runs
         ]
 
-    def found(wildcards):
-        known = Path(checkpoints.found.get().output.runs)
-        return files(plan_of(known.stat().st_mtime_ns))
-
-    return found if PLAN.searches and not PACKED else files(PLAN)
+    return files
 
 
 def of_deployments(pattern):
@@ -230,23 +204,38 @@ def of_deployments(pattern):
     return [pattern.format(deployment=d) for d in PLAN.deployments]
 
 
-def session_name(start, deployment, session):
-    """`start` and a deployment's name, with the session's number from the second on; no deployment has an underscore in its name."""
-    return start + deployment + (f"_{session}" if session > 1 else "")
-
-
-def facts_before(deployment, session):
-    """What a session waits for: the facts of the session before it. Nothing where each deployment has one session: any order will do."""
+def session_before(wildcards):
+    """What a session waits for: the one before it. Nothing where each deployment has one session: any order will do."""
     if PLAN.config.study.sessions == 1:
         return []
-    place = PLAN.sessions.index((deployment, session))
-    return [str(paths.facts(*PLAN.sessions[place - 1]))] if place else []
+    place = PLAN.sessions.index((wildcards.deployment, int(wildcards.session)))
+    return [INDEXES[place - 1]] if place else []
 
 
-def search_params(deployment, session):
-    """What decides the answers of a session's searches, as a parameter; none where it has no search, as ever."""
-    searches = PLAN.searches_of(deployment, session)
-    return {"search": [search.digest for search in searches]} if searches else {}
+@cache
+def sessions_of_runs():
+    """The session of each run that the study lists; searches have theirs in the first one."""
+    return {
+        (run.deployment.name, run.name): PLAN.place_of(run).session
+        for run in PLAN.listed
+    }
+
+
+def index_of_run(wildcards):
+    """The index that lists a run."""
+    number = sessions_of_runs().get((wildcards.deployment, wildcards.run), 1)
+    return str(paths.session(wildcards.deployment, number))
+
+
+@cache
+def runs_in(index, _moment):
+    """SHA-256 of each record that an index lists."""
+    return read_session_index(Path(index)).runs
+
+
+def record_of_run(wildcards, input):
+    """SHA-256 of a run's record: another one means that it was measured again."""
+    return runs_in(input.index, Path(input.index).stat().st_mtime_ns).get(wildcards.run)
 
 
 def engine_of(wildcards):
@@ -275,10 +264,12 @@ def checkpoint_of(wildcards):
     return paths.CHECKPOINT.format(model=spec.deployment.model)
 
 
-def fingerprint_of(model):
+def fingerprint_of(wildcards):
     """What identifies the files of a model that is given by its path; none for others."""
     specs = PLAN.deployments.values()
-    return next((s.checkpoint for s in specs if s.deployment.model == model), None)
+    return next(
+        (s.checkpoint for s in specs if s.deployment.model == wildcards.model), None
+    )
 
 
 def gpus_of(deployment):
@@ -301,13 +292,16 @@ def needs(deployment, session=None, **known):
     return needs_of(PLAN.deployments[deployment], runs, start_s=start_s, **known)
 
 
-def cores_of(deployment):
+def cores_of(wildcards):
     """Cores of a session: on this machine all that there are, so that nothing else runs beside a measurement.
 
     With `--resources gpu=N` those that it needs, where it has GPUs: such sessions run side by side, on GPUs of their own.
     """
-    here, needed = workflow.resource_settings.cores, needs(deployment).cores
-    beside = gpus_of(deployment) and "gpu" in workflow.global_resources
+    here, needed = (
+        workflow.resource_settings.cores,
+        needs(wildcards.deployment).cores,
+    )
+    beside = gpus_of(wildcards.deployment) and "gpu" in workflow.global_resources
     return here if here and not beside else needed
 
 

@@ -1,34 +1,35 @@
 localrules:
-    figures,
+    figure,
 
 
-rule figures:
-    """Every figure of the study, in one process; those that would come out unchanged stay."""
+rule figure:
+    """One chart, as SVG, PNG and Vega-Lite specification."""
     input:
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
-        calibration=CALIBRATED,
-        searches=SEARCHED,
+        calibration=lambda wildcards: (
+            CALIBRATED if "calibration" in uses_of(wildcards) else []
+        ),
+        sessions=lambda wildcards: (
+            SEARCHING if "searches" in uses_of(wildcards) else []
+        ),
     output:
-        svg=[
-            update(
-                report(
-                    paths.FIGURE_SVG.format(figure=figure),
-                    category="Figures",
-                    labels={"figure": figure},
-                )
-            )
-            for figure in FIGURES
-        ],
-        png=[update(paths.FIGURE_PNG.format(figure=figure)) for figure in FIGURES],
-        spec=[update(paths.FIGURE_SPEC.format(figure=figure)) for figure in FIGURES],
+        svg=report(paths.FIGURE_SVG, category="Figures", labels={"figure": "{figure}"}),
+        png=paths.FIGURE_PNG,
+        spec=paths.FIGURE_SPEC,
     log:
-        "logs/figures.log",
+        "logs/figures/{figure}.log",
     conda:
         "../envs/bench.yaml"
     params:
-        code={figure: code_of_figure(figure) for figure in FIGURES},
-        decision=PLAN.config.decision.model_dump(),
-        device=PLAN.device.model_dump() if PLAN.device else None,
+        code=code_of_figure,
+        decision=lambda wildcards: PLAN.config.decision.model_dump(
+            include=set(uses_of(wildcards))
+        ),
+        device=lambda wildcards: (
+            PLAN.device.model_dump()
+            if PLAN.device and "accelerator" in uses_of(wildcards)
+            else None
+        ),
     script:
         "../scripts/figure.py"

@@ -1,37 +1,39 @@
-# One session or more a deployment: the runs of a session are its outputs, so a rule for each. update() keeps the runs that exist, and
-# the session measures those that are missing. The code behind it is not an input: a raised PROTOCOL marks old runs as no longer comparable.
-for deployment, session in PLAN.sessions:
+checkpoint measure:
+    """One start of a server: load and telemetry of every run that is missing, then of its searches.
 
-    rule:
-        name:
-            session_name("measure_", deployment, session)
-        input:
-            launch=paths.LAUNCH.format(deployment=deployment),
-            # Only the order counts, not the time: sessions of all deployments alternate on one machine.
-            previous=ancient(facts_before(deployment, session)),
-        output:
-            facts=update(str(paths.facts(deployment, session))),
-            records=update(
-                [str(run.record) for run in PLAN.listed_of(deployment, session)]
-            ),
-            search=[
-                update(paths.SEARCHES.format(deployment=deployment))
-                for _ in PLAN.searches_of(deployment, session)[:1]
-            ],
-        log:
-            session_name("logs/measure/", deployment, session) + ".log",
-        conda:
-            "../envs/bench.yaml"
-        threads: cores_of(deployment)
-        resources:
-            **placed(deployment, session),
-            **nodes_of(deployment),
-            mem_mb=memory_of(deployment),
-            runtime=minutes_of(deployment, session),
-            slurm_extra=further_options(deployment),
-        params:
-            **search_params(deployment, session),
-            deployment=PLAN.deployments[deployment].digest,
-            protocol=PROTOCOL,
-        script:
-            "../scripts/measure.py"
+    Run folders are no outputs: each is written whole under its final name, and stays whatever becomes of the job. The index lists
+    those of the session. The code is no parameter: a raised PROTOCOL changes the names of all runs.
+    """
+    input:
+        launch=paths.LAUNCH,
+        # Written when these rules are read, where a run is missing; the others of the session are measured already.
+        missing=paths.MISSING,
+        # Only the order counts, not the time: sessions of all deployments alternate on one machine.
+        previous=lambda wildcards: ancient(session_before(wildcards)),
+        checked=preflight,
+    output:
+        index=paths.SESSION,
+    log:
+        "logs/measure/{deployment}/{session}.log",
+    conda:
+        "../envs/bench.yaml"
+    threads: cores_of
+    resources:
+        **placed(),
+        nodes=nodes_of,
+        gpu=gpus_of_node,
+        tasks=tasks_of,
+        mem_mb=memory_of,
+        runtime=minutes_of,
+        slurm_extra=further_options,
+    params:
+        deployment=lambda wildcards: PLAN.deployments[wildcards.deployment].digest,
+        searches=lambda wildcards: [
+            search.digest
+            for search in PLAN.searches_of(
+                wildcards.deployment, int(wildcards.session)
+            )
+        ],
+        protocol=PROTOCOL,
+    script:
+        "../scripts/measure.py"

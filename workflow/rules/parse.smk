@@ -5,7 +5,8 @@ localrules:
 rule parse:
     """One run's raw records, as tidy tables and a summary."""
     input:
-        record=paths.RECORD,
+        # Its time does not count, since it is as new as the session's last run: `measured` says whether this run is another one.
+        index=lambda wildcards: ancient(index_of_run(wildcards)),
     output:
         requests=paths.REQUESTS,
         telemetry=paths.TELEMETRY,
@@ -16,6 +17,7 @@ rule parse:
     conda:
         "../envs/bench.yaml"
     params:
+        measured=record_of_run,
         code=library(
             "drift.py",
             "parse",

@@ -7,11 +7,10 @@ rule report:
     """The figures and tables on one page that works offline."""
     input:
         specs=expand(paths.FIGURE_SPEC, figure=FIGURES),
-        facts=of_deployments(paths.FACTS),
+        sessions=INDEXES,
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
         calibration=CALIBRATED,
-        searches=SEARCHED,
     output:
         page=paths.REPORT,
         markdown=paths.REPORT_MARKDOWN,

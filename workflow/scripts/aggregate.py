@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from bench.aggregate import aggregate
-from bench.study import Plan, load_config
+from bench.study import Paths, Plan, load_config
 from bench.study.config import Thresholds
 from bench.workflow import job
 
@@ -11,7 +11,7 @@ with job(snakemake.log[0]):
         [Path(path) for path in snakemake.input.summaries],
         expected={run.key: run.digest for run in plan.runs},
         launches=[Path(path) for path in snakemake.input.launches],
-        facts=[Path(path) for path in snakemake.input.facts],
+        facts=[Paths.facts(name) for name in plan.deployments],
         thresholds=Thresholds(**snakemake.params.thresholds),
         baseline=snakemake.params.baseline,
         replicas=snakemake.params.replicas,

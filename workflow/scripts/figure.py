@@ -1,22 +1,18 @@
 from pathlib import Path
 
 from bench.figures import Results
-from bench.figures.drawing import draw_figures
+from bench.figures.save import save_figure
 from bench.published import Accelerator
 from bench.study import Decision, Paths
 from bench.workflow import job
 
-with job(snakemake.log[0]) as say:
-    tables = [Path(snakemake.input.summary), Path(snakemake.input.timeseries)]
-    calibration = next(map(Path, snakemake.input.calibration), None)
+with job(snakemake.log[0]):
     results = Results.read(
-        *tables,
+        Path(snakemake.input.summary),
+        Path(snakemake.input.timeseries),
         Decision(**snakemake.params.decision),
         Accelerator(**snakemake.params.device) if snakemake.params.device else None,
-        calibration,
-        list(map(Path, snakemake.input.searches)),
+        next(map(Path, snakemake.input.calibration), None),
+        [Path(Paths.SEARCHES.format(deployment=Path(index).parent.name)) for index in snakemake.input.sessions],
     )
-    drawn = draw_figures(
-        snakemake.params.code, results, Path(Paths.MANIFEST).parent, tables=tables, calibration=calibration, say=say
-    )
-    say(f"drawn: {', '.join(drawn) or 'none'}; of {len(snakemake.params.code)} figures")
+    save_figure(snakemake.wildcards.figure, results, Path(snakemake.output.svg).with_suffix(""))

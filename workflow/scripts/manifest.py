@@ -6,12 +6,15 @@ from bench.words.closing import closing_lines
 from bench.workflow import job
 
 with job(snakemake.log[0]) as say:
+    figures = [Path(path) for path in snakemake.input.figures]
     results = Results.read(Path(snakemake.input.summary), Path(snakemake.input.timeseries))
+    closing = closing_lines(results.runs, figures=len(figures))
     write_manifest(
         Path(snakemake.output.manifest),
-        figures=[Path(path) for path in snakemake.input.figures],
+        figures=figures,
         page=Path(snakemake.input.page),
         results=results,
+        closing=closing,
     )
-    for line in closing_lines(results.runs, figures=len(snakemake.input.figures)):
+    for line in closing:
         say(line)

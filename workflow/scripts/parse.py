@@ -5,7 +5,7 @@ from bench.workflow import job
 
 with job(snakemake.log[0]):
     parse_run(
-        Path(snakemake.input.record).parent,
+        Path(snakemake.output.summary).parent,
         requests=Path(snakemake.output.requests),
         telemetry=Path(snakemake.output.telemetry),
         wide=Path(snakemake.output.wide),

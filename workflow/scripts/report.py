@@ -4,7 +4,7 @@ from bench.commit import commit_of
 from bench.figures import Results
 from bench.models import geometry_of_model
 from bench.report import write_report
-from bench.study import Plan, load_config
+from bench.study import Paths, Plan, load_config
 from bench.workflow import job
 
 with job(snakemake.log[0]):
@@ -22,11 +22,11 @@ with job(snakemake.log[0]):
             next(map(Path, snakemake.input.calibration), None),
         ),
         specs=[Path(path) for path in snakemake.input.specs],
-        facts=[Path(path) for path in snakemake.input.facts],
+        facts=[Paths.facts(name) for name in plan.deployments],
         commit=commit_of(),
         of_study=plan.of_study,
         thresholds=plan.config.thresholds,
         geometries={spec.name: shape for spec in specs if (shape := geometry_of_model(spec.model))},
-        searches=[Path(path) for path in snakemake.input.searches],
+        searches=[Path(Paths.SEARCHES.format(deployment=name)) for name in plan.deployments if plan.searches_of(name)],
         settings={spec.name: spec.deployment for spec in specs},
     )

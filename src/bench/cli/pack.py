@@ -22,8 +22,8 @@ __all__ = ["pack_study", "unpack_files"]
 
 def pack_study(configfile: Path | None, select: str | None, output: Path | None, *, json: bool) -> None:
     file, plan = load_plan(configfile, select, json=json)
-    output = output or Path(Paths.STORE).parent / "packs" / f"{file.stem}.tar.gz"
-    done = pack(plan, read_yaml(file), output, Store(Path(Paths.STORE)))
+    output = output or Path(Paths.RESULTS) / "packs" / f"{file.stem}.tar.gz"
+    done = pack(plan, read_yaml(file), output, Store())
     if json:
         print_json({"file": str(output), "bytes": output.stat().st_size, "runs": done.runs, "missing": done.missing})
         return
@@ -34,7 +34,7 @@ def unpack_files(files: Sequence[Path], *, json: bool) -> None:
     unpacked = []
     with _no_workflow():
         for file in files:
-            done = unpack(file, Store(Path(Paths.STORE), owner="unpack"))
+            done = unpack(file, Store(owner="unpack"))
             unpacked.append({"file": str(file), "study": str(done.study), "runs": done.runs, "missing": done.missing})
             if not json:
                 print(f"{file}: {_runs(done)}\nNow: {_draw(done.study)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -36,7 +35,7 @@ def list_runs(configfile: Path | None, select: str | None, *, json: bool) -> Non
     _, plan = load_plan(configfile, select, json=json)
     judged = _judged()
     rejected = {digest for digest, verdict in judged.items() if verdict["faults"]}
-    states = run_states(plan, Store(Path(Paths.STORE)), rejected)
+    states = run_states(plan, Store(), rejected)
     if json:
         unknown: Verdict = {"faults": [], "reasons": [], "failures": None, "stopped": None}
         print_json(
@@ -131,7 +130,7 @@ def forget_runs(
         if run.digest in rejected
         or any(fnmatchcase(run.key, pattern) or fnmatchcase(run.name, pattern) for pattern in patterns)
     ]
-    if invalid and (unjudged := _unjudged(run_states(plan, Store(Path(Paths.STORE)), rejected), judged)):
+    if invalid and (unjudged := _unjudged(run_states(plan, Store(), rejected), judged)):
         raise BenchError(unjudged)
     if not wanted and invalid and not patterns:
         if json:
@@ -142,16 +141,10 @@ def forget_runs(
     if not wanted:
         what = " or ".join([*patterns, *(["invalid"] if invalid else [])])
         raise BenchError(f"no run matches {what}; `{BENCH} runs` lists them.")
-    store = Store(Path(Paths.STORE))
+    store = Store()
     if not dry_run:
         for run in wanted:
-            shutil.rmtree(run.record.parent, ignore_errors=True)
-            store.discard(run.digest)
-            if run.searched:  # what a search found rests on all of its runs
-                Path(Paths.SEARCHES.format(deployment=run.deployment.name)).unlink(missing_ok=True)
-        # Snakemake does not look for a file that is missing behind results that are there: what was made of the runs goes too.
-        for made in (Paths.SUMMARY, Paths.SUMMARY_CSV, Paths.TIMESERIES, Paths.MANIFEST):
-            Path(made).unlink(missing_ok=True)
+            store.discard(run)
     if json:
         print_json([run.key for run in wanted])
         return

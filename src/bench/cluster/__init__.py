@@ -4,7 +4,7 @@ from bench.cluster.configuration import keep_configuration
 from bench.cluster.gpu_types import gpu_types
 from bench.cluster.needs import Needs, needs_of
 from bench.cluster.partitions import Partition, partition_for, partitions, refusal
-from bench.cluster.status import has_accounting, left_jobs
+from bench.cluster.status import has_accounting, left_jobs, show_preempted_as_cancelled
 
 __all__ = [
     "Needs",
@@ -17,4 +17,5 @@ __all__ = [
     "partition_for",
     "partitions",
     "refusal",
+    "show_preempted_as_cancelled",
 ]

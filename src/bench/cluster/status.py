@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import getpass
+import os
+import shlex
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from bench.cluster.ask import slurm
 
-__all__ = ["has_accounting", "left_jobs"]
+__all__ = ["has_accounting", "left_jobs", "show_preempted_as_cancelled"]
+
+_AS_CANCELLED = """
+import subprocess, sys
+done = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE)
+sys.stdout.buffer.write(done.stdout.replace(b"PREEMPTED", b"CANCELLED"))
+sys.exit(done.returncode)
+"""
+_MEASURE = "rule_measure_wildcards_"  # what the executor plugin writes into a job's comment
 
 
 def has_accounting() -> bool:
@@ -32,7 +44,7 @@ def has_accounting() -> bool:
 
 
 def left_jobs(folder: Path, text: str | None = None) -> dict[str, str]:
-    """This user's jobs of an earlier workflow in `folder` that wait or run: the rule of each by its id.
+    """This user's jobs of an earlier workflow in `folder` that wait or run: the session of each, as `deployment_number`, by its id.
 
     Args:
         text: what `squeue` printed; it is asked without it.
@@ -50,4 +62,21 @@ def left_jobs(folder: Path, text: str | None = None) -> dict[str, str]:
         ]
         text = slurm(asked)
     jobs = [line.split("|", 2) for line in text.splitlines() if line.count("|") >= 2]
-    return {job: rule.removeprefix("rule_") for job, rule, place in jobs if rule.startswith("rule_") and Path(place) == folder}
+    return {
+        job: rule.removeprefix(_MEASURE) for job, rule, place in jobs if rule.startswith(_MEASURE) and Path(place) == folder
+    }
+
+
+def show_preempted_as_cancelled(folder: Path) -> None:
+    """Put `sacct` and `squeue` into `folder`, and it at the head of PATH: as SLURM's, but for the state of preempted jobs.
+
+    The executor plugin waits for a preempted job until SLURM starts it again. Where SLURM ends such jobs, it would wait for ever.
+    """
+    path = [part for part in os.environ.get("PATH", "").split(os.pathsep) if part != str(folder.absolute())]
+    for name in ("sacct", "squeue"):
+        if command := shutil.which(name, path=os.pathsep.join(path)):
+            folder.mkdir(parents=True, exist_ok=True)
+            words = [sys.executable, "-S", "-c", _AS_CANCELLED, command]
+            (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+            (folder / name).chmod(0o755)
+    os.environ["PATH"] = os.pathsep.join([str(folder.absolute()), *path])

@@ -1,14 +1,15 @@
 """Which figures there are, and which of them a study has: those whose question its runs can answer.
 
 The workflow asks this at each start and in each of its jobs, before there is anything to draw. Charts import altair and what computes
-their rows, which would add half a second to each start of little more than one. So what it needs of a chart, `applies` and `order`, is
-read from the chart's source, and no chart is imported.
+their rows, which would add half a second to each start of little more than one. So what it needs of a chart, `applies`, `order` and
+`uses`, is read from the chart's source, and no chart is imported.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from bench.errors import BenchError
 from bench.figures import conditions
 from bench.figures.conditions import Condition
 
-__all__ = ["KINDS", "figure_names", "figures_of"]
+__all__ = ["KINDS", "figure_names", "figures_of", "used_by"]
 
 KINDS = ("svg", "png", "json")  # each figure is a file of each
 _CHARTS = Path(__file__).parent / "charts"
@@ -33,23 +34,38 @@ def figures_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
         BenchError: a file of `charts/` does not say when it applies.
     """
     known = list(rows)
-    return [name for name, applies in _conditions(_CHARTS).items() if applies(known)]
+    return [name for name, chart in _charts(_CHARTS).items() if chart.applies(known)]
 
 
 def figure_names() -> list[str]:
     """All figures there are, in the same order; each is drawn by the file of its name in `charts/`."""
-    return list(_conditions(_CHARTS))
+    return list(_charts(_CHARTS))
+
+
+def used_by(name: str) -> tuple[str, ...]:
+    """Keys of the decision from which a figure is drawn, `calibration` and `searches` among them (`Figure.uses`)."""
+    chart = _charts(_CHARTS).get(name)
+    return chart.uses if chart else ()
+
+
+@dataclass(frozen=True)
+class _Chart:
+    """What `@figure(...)` says of a chart."""
+
+    order: float
+    applies: Condition
+    uses: tuple[str, ...]
 
 
 @cache
-def _conditions(folder: Path) -> dict[str, Condition]:
-    """By figure, when it applies; ordered."""
-    found = [(*_declared(file), file.stem.replace("_", "-")) for file in folder.glob("*.py") if file.stem != "__init__"]
-    return {name: applies for _, applies, name in sorted(found, key=lambda chart: (chart[0], chart[2]))}
+def _charts(folder: Path) -> dict[str, _Chart]:
+    """The charts by the names of their figures; ordered."""
+    found = {file.stem.replace("_", "-"): _declared(file) for file in folder.glob("*.py") if file.stem != "__init__"}
+    return dict(sorted(found.items(), key=lambda each: (each[1].order, each[0])))
 
 
-def _declared(file: Path) -> tuple[float, Condition]:
-    """The `order` and `applies` of a chart's `@figure(...)`.
+def _declared(file: Path) -> _Chart:
+    """What a chart's `@figure(...)` says.
 
     Raises:
         BenchError: they are not there, or not made of what `bench.figures.conditions` has.
@@ -60,7 +76,8 @@ def _declared(file: Path) -> tuple[float, Condition]:
     calls = [call for function in functions for call in function.decorator_list if isinstance(call, ast.Call)]
     given = {key.arg: key.value for call in calls if ast.unparse(call.func) == "figure" for key in call.keywords}
     try:
-        return _value(given["order"], file), _value(given["applies"], file)
+        uses = _value(given["uses"], file) if "uses" in given else ()
+        return _Chart(_value(given["order"], file), _value(given["applies"], file), uses)
     except (KeyError, NameError) as error:
         raise BenchError(
             f"{file}: no function under @figure(...) whose `order` and `applies` can be read without importing it ({error!r}). "

@@ -107,6 +107,5 @@ def refuse_strange_launch(launch: Launch) -> None:
 def _records(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[tuple[str, RunRecord]]:
     """The records of a deployment's runs by their keys, whatever `select` leaves of the study."""
     for run in (run for run in plan.every if run.deployment.name == spec.name):
-        record = store.folder(run.digest) / run.record.name
-        if record.exists():
-            yield run.key, read_record(record)
+        if store.holds(run):
+            yield run.key, read_record(store.record(run))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,11 +18,10 @@ from bench.measure.exposition import find_metrics, worth_reading
 from bench.models import Geometry, Model, config_of, geometry_at, geometry_of_model
 from bench.models.gguf import gguf_tensors
 from bench.models.hub import refuse_unfetchable
-from bench.records.checksums import record_digest
-from bench.store import Store, facts_key, run_states
+from bench.records.engine import read_engine
+from bench.store import Store, unmeasured_sessions
 from bench.study import DeploymentSpec, Paths, Plan, Workload
 from bench.study.headers import filled_headers
-from bench.study.searches import search_records
 from bench.telemetry import gpus_missing, nvml_endpoint, nvml_problem
 
 __all__ = ["faults"]
@@ -30,21 +29,15 @@ __all__ = ["faults"]
 _MOST_PLACES = 5
 
 
-def faults(plan: Plan, sessions: Iterable[tuple[str, int]], store: Store, *, preparing: Container[str] = ()) -> list[str]:
-    """Every reason why one of `sessions` (deployment, number) could not measure on this machine, in words.
+def faults(plan: Plan, store: Store) -> list[str]:
+    """Every reason why a session could not measure on this machine, in words.
 
     A session whose runs are all measured, and whose searches have ended, starts no server, and nothing is looked at for it.
-
-    Args:
-        preparing: the engines that the workflow prepares first, although a record of them may exist.
     """
-    states = run_states(plan, store, ())
-    unmeasured = {(run.deployment.name, plan.place_of(run).session) for run, state in states if state != "measured"}
-    unmeasured |= {(search.deployment.name, 1) for search in plan.searches if not search_records(search)}
-    starting = [each for each in sessions if each in unmeasured or not _has_facts(plan, *each, store)]
+    starting = unmeasured_sessions(plan, store)
     specs = [plan.deployments[name] for name in dict.fromkeys(name for name, _ in starting)]
     places: dict[str, dict[str, None]] = {}  # of each fault: deployments share engines, models and the machine
-    for fault in (_fault(check) for spec in specs for check in _checks(plan, spec, store, preparing)):
+    for fault in (_fault(check) for spec in specs for check in _checks(plan, spec, store)):
         if fault:
             place, _, what = fault.partition(": ")
             places.setdefault(what, {})[place] = None
@@ -63,26 +56,19 @@ def _fault(check: Callable[[], None]) -> str | None:
     return None
 
 
-def _has_facts(plan: Plan, deployment: str, session: int, store: Store) -> bool:
-    spec = plan.deployments[deployment]
-    return store.holds(facts_key(spec, session)) or record_digest(Paths.facts(deployment, session)) == spec.digest
-
-
 def _workloads(plan: Plan, spec: DeploymentSpec) -> list[Workload]:
     """What is sent to a deployment."""
     return [run.workload for run in plan.runs_of(spec.name)] + [each.workload for each in plan.searches_of(spec.name)]
 
 
-def _checks(plan: Plan, spec: DeploymentSpec, store: Store, preparing: Container[str]) -> Iterator[Callable[[], None]]:
+def _checks(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[Callable[[], None]]:
     if spec.engine.source == "external":
         for endpoint in sorted({workload.endpoint for workload in _workloads(plan, spec)}):
             yield partial(refuse_unlike, spec, endpoint)
         if spec.engine.metrics not in (None, "none"):
             yield partial(_refuse_no_metrics, spec)
         return
-    engine = spec.deployment.engine
-    record = Path(Paths.ENGINE.format(engine=engine))
-    yield partial(refuse_unready, engine, spec.engine, record if engine not in preparing and record.exists() else None)
+    yield partial(refuse_unready, spec.deployment.engine, spec.engine, _prepared(spec))
     yield partial(_refuse_nodes, spec)
     yield partial(_refuse_cores if spec.engine.backend == "cpu" else _refuse_gpus, spec)
     if spec.model.hub:
@@ -91,6 +77,16 @@ def _checks(plan: Plan, spec: DeploymentSpec, store: Store, preparing: Container
     if managed(spec.engine.kind).gguf and spec.model.synthetic:
         yield partial(_refuse_full_disk, spec)
     yield lambda: refuse_other_hardware(plan, spec, store, hardware_of(spec))
+
+
+def _prepared(spec: DeploymentSpec) -> Path | None:
+    """The record of an engine that is ready; None where the workflow prepares it first."""
+    record = Path(Paths.ENGINE.format(engine=spec.deployment.engine))
+    if not record.exists():
+        return None
+    ready = read_engine(record)
+    current = ready.source == spec.engine.source and dict(ready.locks or {}) == dict(spec.locks)
+    return record if current and (ready.command or ())[1:] == tuple(spec.engine.command or ())[1:] else None
 
 
 def _refuse_no_metrics(spec: DeploymentSpec) -> None:

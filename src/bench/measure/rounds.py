@@ -102,8 +102,8 @@ class Rounds:
             instead: reference loads to take in place of those with which runs were measured, by the runs' digests.
         """
         known = {run.digest: run for run in (*self.plan.runs_of(self.spec.name), *self._searched)}
-        held = [run for run in known.values() if self.store.holds(run.digest)]
-        records = {run.digest: read_record(self.store.folder(run.digest) / run.record.name) for run in held}
+        held = [run for run in known.values() if self.store.holds(run)]
+        records = {run.digest: read_record(self.store.record(run)) for run in held}
         records = {key: replace(record, reference=instead.get(key, record.reference)) for key, record in records.items()}
         placed = [{"deployment": self.spec.name, "run": key, **place_of_run(record)} for key, record in records.items()]
         return {digest for _, digest in drift_reasons(placed, self.plan.config.thresholds)}
@@ -150,7 +150,7 @@ class Rounds:
         load = load_of(run, self.launch, self.plan.measurement.request_timeout_s)
         if prompts is not None:
             load = replace(load, seed=f"{run.digest}/{prompts}")
-        with self.store.adding(run.digest) as folder, blaming(self.server):
+        with self.store.adding(run) as folder, blaming(self.server):
             self.progress.run_begins(run, folder, place.round)
             recorded = record_run(self.target, load, folder, header=header, **self.recording)
             # A dead server's failures are not the run's; and who answers in its place is another one.
@@ -160,7 +160,7 @@ class Rounds:
             self._searched.append(run)
         line = self.progress.run_ended(
             run,
-            self.store.folder(run.digest),
+            self.store.folder(run),
             place.round,
             recorded.requests,
             recorded.tokens_per_s,

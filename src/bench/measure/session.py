@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -31,12 +32,12 @@ from bench.measure.metrics import kv_facts
 from bench.measure.progress import Progress
 from bench.measure.rounds import Rounds
 from bench.measure.warmup import AT_ONCE, warm_up
-from bench.records.checksums import record_digest
+from bench.records.checksums import record_digest, whole
 from bench.records.deployment import DeploymentFacts
 from bench.records.files import write_record
 from bench.records.launch import Launch, read_launch
-from bench.records.run import SessionHeader
-from bench.store import Store, facts_key
+from bench.records.run import RECORD, SessionHeader
+from bench.store import Store, kept_facts
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.headers import filled_headers, own_headers
 from bench.study.plan import PROTOCOL
@@ -74,13 +75,13 @@ def measure(
     say: Callable[[str], None],
     search: Search | None = None,
 ) -> None:
-    """Measure those of `runs` that have no measurement with their digest, and put every run's files in place.
+    """Measure those of `runs` that are not measured yet.
 
     What a run shows (saturation, failed requests, missed SLOs) is data; it never ends the session. Each finished run is kept
     at once, so that the next session goes on after it.
 
     Args:
-        runs: the runs wanted, in the order in which they are measured. session: its number among those of the deployment.
+        runs: those wanted, in the order in which they are measured. session: its number among those of the deployment.
         launch: the resolved launch. facts: where the session's facts go, beside `server.log`.
         say: takes progress lines. search: what is measured after them, whose levels nobody knows before.
 
@@ -88,14 +89,15 @@ def measure(
         BenchError: the server would not start, or died twice; the message holds its last words.
     """
     spec = plan.deployments[deployment]
-    key = facts_key(spec, session)
+    kept = kept_facts(spec, facts)
+    if not kept.exists() and record_digest(facts) == spec.digest:  # results copied from elsewhere
+        shutil.copy2(facts, kept)
     store.sweep()
-    for run in (*runs, *(run for run in plan.runs_of(deployment) if search and run.searched)):
-        if not store.holds(run.digest) and record_digest(run.record) == run.digest:
-            store.adopt(run.digest, run.record.parent, last=run.record.name)
-    if not store.holds(key) and record_digest(facts) == spec.digest:
-        store.adopt(key, facts.parent, last=facts.name)
-    missing = [run for run in runs if not store.holds(run.digest)]
+    for run in runs:
+        if store.holds(run) and not whole(store.folder(run), RECORD):  # copied from elsewhere in part
+            say(f"{run.key}: files that its record names are missing or are others; it is measured again")
+            store.discard(run)
+    missing = [run for run in runs if not store.holds(run)]
     if len(missing) < len(runs):
         say(f"{deployment}: {len(runs) - len(missing)} of {len(runs)} runs are measured already")
     resolved = read_launch(launch)
@@ -105,22 +107,21 @@ def measure(
         session,
         facts.with_name(Path(Paths.PROGRESS).name),
         runs=len(missing),
-        done=sum(store.holds(run.digest) for run in plan.runs),
+        done=sum(store.holds(run) for run in plan.runs),
     )
     starts = 0
     with progress.ending():
-        while missing or not store.holds(key) or (search and search.unfinished()):
+        while missing or not kept.exists() or (search and search.unfinished()):
             starts += 1
             try:
-                _one_start(plan, spec, runs, resolved, store, key, facts.parent / "server.log", progress, say, search)
+                _one_start(plan, spec, runs, resolved, store, kept, facts.parent / "server.log", progress, say, search)
             except ServerDied as death:
                 if starts == _STARTS:
                     raise BenchError(f"{deployment}: {death}\n{_kept(runs, store, search)}") from None
                 say(f"{deployment}: {death}\n{deployment}: starting it once more")
-            missing = [run for run in runs if not store.holds(run.digest)]
-    for run in runs:
-        store.place(run.digest, run.record.parent, last=run.record.name)
-    store.place(key, facts.parent, last=facts.name)
+            missing = [run for run in runs if not store.holds(run)]
+    if record_digest(facts) != spec.digest or kept.stat().st_mtime > facts.stat().st_mtime:
+        shutil.copy2(kept, facts)
 
 
 def _one_start(
@@ -129,13 +130,13 @@ def _one_start(
     runs: Sequence[RunSpec],
     launch: Launch,
     store: Store,
-    key: str,
+    kept: Path,
     log: Path,
     progress: Progress,
     say: Callable[[str], None],
     search: Search | None,
 ) -> None:
-    missing = [run for run in runs if not store.holds(run.digest)]
+    missing = [run for run in runs if not store.holds(run)]
     progress.starting(log, len(missing))
     settings, d = plan.measurement, spec.deployment
     headers = filled_headers(spec.engine.headers, where=f"engines.{d.engine}.headers")
@@ -199,8 +200,7 @@ def _one_start(
         scraped = found is not None and worth_reading(found, named=_promises(spec, server), say=tell)
         endpoints = further_endpoints(spec, server, settings.telemetry.values(), tell)
         refuse_another_version(plan, spec, store, facts.engine_version)
-        with store.adding(key) as folder:
-            write_record(facts, folder / Path(Paths.FACTS).name)
+        write_record(facts, kept)
         rounds = Rounds(
             plan,
             spec,
@@ -263,7 +263,7 @@ def _introduced(
 
 def _kept(runs: Sequence[RunSpec], store: Store, search: Search | None) -> str:
     """How much is measured when a server would not live."""
-    kept = f"{sum(store.holds(run.digest) for run in runs)} of {len(runs)} runs are measured and kept"
+    kept = f"{sum(store.holds(run) for run in runs)} of {len(runs)} runs are measured and kept"
     if search is None:
         return f"{kept}."
     return (

@@ -324,8 +324,10 @@ def _json(content: Any) -> str:
     return json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def write_manifest(manifest: Path, *, figures: Sequence[Path], page: Path, results: Results) -> None:
+def write_manifest(manifest: Path, *, figures: Sequence[Path], page: Path, results: Results, closing: Sequence[str]) -> None:
     """Write the list of all figures: each file with its checksum, each figure's texts, and the runs that they were drawn from.
+
+    With it stand the `closing` lines of the workflow, for one that finds nothing to do.
 
     Figures beside them that the list does not have are another study's, and go.
     """
@@ -334,6 +336,7 @@ def write_manifest(manifest: Path, *, figures: Sequence[Path], page: Path, resul
         "texts": {path.stem: json.loads(path.read_text())["usermeta"] for path in figures if path.suffix == ".json"},
         "page": {page.name: hashlib.sha256(page.read_bytes()).hexdigest()},
         "runs": dict(results.runs.select(pl.format("{}/{}", "deployment", "run"), "digest").iter_rows()),
+        "closing": list(closing),
     }
     manifest.parent.mkdir(parents=True, exist_ok=True)
     for kind in KINDS:

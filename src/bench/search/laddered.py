@@ -21,7 +21,7 @@ from bench.search.judging import judged_run, speed
 from bench.search.placing import Aim, Answer, lowest_load
 from bench.search.search import ROUND, Budget, Found, Measured, search
 from bench.search.words import answer_text, spent_text
-from bench.store import Store, facts_key
+from bench.store import Store, kept_facts
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.rounds import Place
 from bench.study.searches import SearchSpec, found_runs
@@ -85,7 +85,7 @@ class LadderSearches:
                 self._done[each.key] = self._search(each, rounds)
 
     def write(self, file: Path) -> None:
-        """Put the runs of the searches in place, and write what they found.
+        """Write what the searches found.
 
         Raises:
             BenchError: a search is unfinished.
@@ -97,8 +97,6 @@ class LadderSearches:
                 raise BenchError(f"{each.key}: the search needs a run that is not measured. Run the workflow again.")
             found, known = finished
             records += answer_records(each, _aim(each), found, known.runs, known.measured)
-            for run in known.runs:
-                self.store.place(run.digest, run.record.parent, last=run.record.name)
         file.parent.mkdir(parents=True, exist_ok=True)
         write_record(DeploymentSearches(deployment=self.spec.name, digest=self.spec.digest, searches=tuple(records)), file)
 
@@ -159,7 +157,7 @@ class LadderSearches:
 
     def _known(self, asked: SearchSpec) -> _Known:
         """What is measured of a search, in the order in which it was; runs of levels that the study lists are among it."""
-        runs = found_runs([asked], self.store.root.glob(f"*/{RECORD}"))
+        runs = found_runs([asked], self.store.root.glob(f"{self.spec.name}/*/{RECORD}"))
         return _Known(runs, [self._measured(asked, run) for run in runs])
 
     def _places(self) -> list[Place]:
@@ -177,17 +175,16 @@ class LadderSearches:
     def _deployment(self) -> tuple[Launch | None, DeploymentFacts | None]:
         """How the server was started, and what it is, as far as that is known."""
         launch = Path(Paths.LAUNCH.format(deployment=self.spec.name))
-        key = facts_key(self.spec)
-        facts = self.store.folder(key) / Path(Paths.FACTS).name
-        return read_launch(launch) if launch.exists() else None, read_facts(facts) if self.store.holds(key) else None
+        facts = kept_facts(self.spec, Paths.facts(self.spec.name))
+        return read_launch(launch) if launch.exists() else None, read_facts(facts) if facts.exists() else None
 
     def _record(self, run: RunSpec) -> RunRecord:
-        return read_record(self.store.folder(run.digest) / RECORD)
+        return read_record(self.store.record(run))
 
     def _measured(self, asked: SearchSpec, run: RunSpec) -> Measured:
         key = f"{asked.digest}/{run.digest}"
         if key not in self._judged:
-            folder = self.store.folder(run.digest)
+            folder = self.store.folder(run)
             with tempfile.TemporaryDirectory() as tables:
                 row, reasons = judged_run(folder, asked.slos, self.plan.config.thresholds, Path(tables))
             row |= deployed(row, *self._deployment())

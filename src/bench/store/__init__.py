@@ -1,6 +1,6 @@
-"""What is measured: the store that keeps it by digest, what it holds of a study, and packs that carry it to another machine."""
+"""The runs that are measured, and what is missing of a study."""
 
-from bench.store.state import State, facts_key, run_states
+from bench.store.state import State, kept_facts, refresh_sessions, run_states, unmeasured_sessions, write_index
 from bench.store.store import Store
 
-__all__ = ["State", "Store", "facts_key", "run_states"]
+__all__ = ["State", "Store", "kept_facts", "refresh_sessions", "run_states", "unmeasured_sessions", "write_index"]

@@ -23,9 +23,10 @@ from bench.errors import BenchError
 from bench.records.checksums import files_of, record_digest, whole
 from bench.records.environment import redacted, redacted_text, without_user
 from bench.records.pack import INDEX, PackIndex
-from bench.store.state import facts_key
+from bench.records.run import RECORD
+from bench.store.state import kept_facts
 from bench.store.store import Store
-from bench.study import DeploymentSpec, Paths, Plan, RunSpec
+from bench.study import DeploymentSpec, Paths, Plan
 from bench.study.plan import PROTOCOL
 from bench.study.searches import search_records
 
@@ -59,7 +60,7 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
     Raises:
         BenchError: no run is measured; or the launch or the facts of a deployment are missing, or another study's.
     """
-    found = [(run, folder) for run in plan.runs if (folder := _measured_at(run, store)) and whole(folder, run.record.name)]
+    found = [(run, store.folder(run)) for run in plan.runs if store.holds(run) and whole(store.folder(run), RECORD)]
     digests = {run.key: run.digest for run, _ in found}
     missing = tuple(run.key for run in plan.runs if run.key not in digests)
     ended = [search.key for search in plan.searches if search_records(search)]
@@ -69,15 +70,16 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
     files: dict[str, Path] = {}
     for spec in {run.deployment.name: run.deployment for run, _ in found}.values():
         sessions = {1, *(plan.place_of(run).session for run, _ in found if run.deployment == spec)}
-        files |= _files_of_deployment(spec, sorted(sessions), store)
+        files |= _files_of_deployment(spec, sorted(sessions))
         place = Path(Paths.SEARCHES.format(deployment=spec.name))
         if any(key.startswith(f"{spec.name}/") for key in ended):
-            files[str(place.relative_to(Path(Paths.STORE).parent))] = place
+            files[str(place.relative_to(Paths.RESULTS))] = place
     for run, folder in found:
-        files |= {f"runs/{run.key}/{name}": folder / name for name in (*files_of(folder / run.record.name), run.record.name)}
+        files |= {f"runs/{run.key}/{name}": folder / name for name in (*files_of(folder / RECORD), RECORD)}
     narrowed = {
         **_without_secrets(_with_fingerprints(content, plan)),
         "select": [*digests, *ended] if missing else plan.config.select,
+        "packed": True,
     }
     packed = time.strftime("%FT%TZ", time.gmtime())
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -125,14 +127,7 @@ def _without_secrets(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, "engines": engines, "deployments": deployments}
 
 
-def _measured_at(run: RunSpec, store: Store) -> Path | None:
-    """Where the files of `run` lie: among the results, or, after a session that did not end, in the store alone; None: nowhere."""
-    if record_digest(run.record) == run.digest:
-        return run.record.parent
-    return store.folder(run.digest) if store.holds(run.digest) else None
-
-
-def _files_of_deployment(spec: DeploymentSpec, sessions: Iterable[int], store: Store) -> dict[str, Path]:
+def _files_of_deployment(spec: DeploymentSpec, sessions: Iterable[int]) -> dict[str, Path]:
     """By their names in the pack; logs, and the engine's record, only where there are any."""
     name, engine = spec.name, spec.deployment.engine
     files = {f"deployments/{name}/launch.json": Path(Paths.LAUNCH.format(deployment=name))}
@@ -140,11 +135,10 @@ def _files_of_deployment(spec: DeploymentSpec, sessions: Iterable[int], store: S
     for session in sessions:
         facts = Paths.facts(name, session)
         inside = packed_facts(name, session)
-        held = store.folder(facts_key(spec, session)) / facts.name
-        files[str(inside)] = held if held.is_file() else facts
+        kept = kept_facts(spec, facts)  # of a session that has not ended, it is all there is
+        files[str(inside)] = kept if kept.is_file() else facts
         further[str(inside.with_name("server.log"))] = facts.with_name("server.log")
-        number = f"_{session}" if session > 1 else ""
-        further[f"logs/{name}{number}.log"] = Path(f"logs/measure/{name}{number}.log")
+        further[f"logs/{name}_{session}.log"] = Path(f"logs/measure/{name}/{session}.log")
     for file in files.values():
         if record_digest(file) != spec.digest:
             raise BenchError(

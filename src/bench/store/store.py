@@ -1,7 +1,6 @@
-"""Finished measurements, by digest: what a failed or killed workflow leaves for the next one.
+"""Finished runs: a folder each, written whole under its final name.
 
-Snakemake restores the state before a job that failed, new files included. So each run goes at once into a folder that is no
-output, named by the digest of what it measured, and its place among the results is a link to it.
+They are no outputs of the workflow's jobs: what a failed or killed session finished stays, and the next one goes on after it.
 """
 
 from __future__ import annotations
@@ -11,91 +10,62 @@ import fcntl
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bench.errors import BenchError
-from bench.records.checksums import files_of, whole
+from bench.records.run import RECORD
+from bench.study import Paths, RunSpec
 
 __all__ = ["Store"]
 
-_TRIES = 100
-
 
 class Store:
-    """Folders by digest below `root`.
+    """The folders of runs below `root`.
 
-    Sessions of several deployments may share it, at the same time: each unfinished folder carries its `owner`, and is locked by its
-    process for as long as that lives.
+    A run's name ends with the digest of all that it measures, so its folder holds that measurement or none. Sessions of several
+    deployments may write at the same time: each unfinished folder carries its `owner`, and is locked by its process while that lives.
     """
 
-    def __init__(self, root: Path, *, owner: str = "") -> None:
+    def __init__(self, root: Path = Path(Paths.RUNS), *, owner: str = "") -> None:
         self.root = root
         self._unfinished = f".unfinished-{owner}"
 
-    def holds(self, digest: str) -> bool:
-        """Whether a finished measurement has this digest."""
-        return self.folder(digest).is_dir()
+    def folder(self, run: RunSpec) -> Path:
+        """Where a run's files lie, if it is measured."""
+        return self.root / run.deployment.name / run.name
 
-    def folder(self, digest: str) -> Path:
-        """Where the measurement of `digest` lies, if it is held."""
-        return self.root / digest
+    def record(self, run: RunSpec) -> Path:
+        """Where its record lies."""
+        return self.folder(run) / RECORD
+
+    def holds(self, run: RunSpec) -> bool:
+        """Whether a run is measured."""
+        return self.record(run).is_file()
 
     @contextmanager
-    def adding(self, digest: str) -> Iterator[Path]:
-        """A temporary folder to fill; it takes its name when the context ends without an error, and is gone otherwise."""
-        self.root.mkdir(parents=True, exist_ok=True)
+    def adding(self, run: RunSpec) -> Iterator[Path]:
+        """A temporary folder to fill; it takes the run's name when the context ends without an error, and is gone otherwise."""
         with self._temporary() as folder:
             yield folder
+            self.folder(run).parent.mkdir(parents=True, exist_ok=True)
             while True:
                 try:
-                    folder.rename(self.folder(digest))
+                    folder.rename(self.folder(run))
                     return
                 except NotADirectoryError:  # no measurement is a file
-                    self.folder(digest).unlink(missing_ok=True)
+                    self.folder(run).unlink(missing_ok=True)
                     continue
                 except OSError as error:  # an older one is there, or one that another session added meanwhile
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                         raise
-                self.discard(digest)
+                self.discard(run)
 
-    def adopt(self, digest: str, folder: Path, last: str) -> None:
-        """Take a measurement that lies in `folder` but not here (results copied from elsewhere); one that is not whole is left.
-
-        Args:
-            last: the record, which names the others.
-        """
-        if not whole(folder, last):
-            return
-        with self.adding(digest) as target:
-            for name in (*files_of(folder / last), last):
-                _link(folder / name, target / name)
-
-    def place(self, digest: str, folder: Path, last: str) -> None:
-        """Put the files of `digest` into `folder`, as links where the file system has them; `last` follows the others."""
-        folder.mkdir(parents=True, exist_ok=True)
-        for _ in range(_TRIES):
-            with suppress(FileNotFoundError):
-                before = self.folder(digest).stat().st_ino
-                for file in sorted(self.folder(digest).iterdir(), key=lambda file: file.name == last):
-                    target = folder / file.name
-                    target.unlink(missing_ok=True)
-                    _link(file, target)
-                    os.utime(target)  # younger than what the job was given, or the workflow would measure for ever
-                if self.folder(digest).stat().st_ino == before:
-                    return
-            time.sleep(0.01)  # a session of another folder replaces it: files of two measurements must not lie together
-        raise BenchError(
-            f"{self.folder(digest)}: is gone, or replaced all the time. Run again when nothing else uses this store."
-        )
-
-    def discard(self, digest: str) -> None:
-        """Forget a measurement; it is there whole, or not at all."""
-        if self.holds(digest):
+    def discard(self, run: RunSpec) -> None:
+        """Forget a run; it is there whole, or not at all."""
+        if self.folder(run).is_dir():
             with self._temporary() as folder, suppress(FileNotFoundError):  # another session may forget it, too
-                self.folder(digest).rename(folder / digest)
+                self.folder(run).rename(folder / run.name)
 
     def sweep(self) -> None:
         """Remove what killed sessions of this owner left unfinished; never what a living process of this machine fills."""
@@ -109,6 +79,7 @@ class Store:
     @contextmanager
     def _temporary(self) -> Iterator[Path]:
         """A new folder with a lock that ends with this process; it is removed afterwards, unless it was renamed."""
+        self.root.mkdir(parents=True, exist_ok=True)
         while True:
             folder = Path(tempfile.mkdtemp(prefix=f"{self._unfinished}-", dir=self.root))
             with _locked(folder, wait=True):
@@ -138,10 +109,3 @@ def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
         yield free
     finally:
         os.close(descriptor)
-
-
-def _link(file: Path, target: Path) -> None:
-    try:
-        os.link(file, target)
-    except OSError:  # another file system
-        shutil.copy2(file, target)

@@ -19,10 +19,11 @@ from bench.errors import BenchError, shown
 from bench.records.checksums import checksum, files_of, record_digest, whole
 from bench.records.files import UNREADABLE
 from bench.records.pack import INDEX, OtherFormat, PackIndex, read_index
+from bench.records.run import RECORD
 from bench.store.pack import STUDY, Packed, packed_facts
-from bench.store.state import facts_key
+from bench.store.state import kept_facts, refresh_sessions
 from bench.store.store import Store
-from bench.study import DeploymentSpec, Paths, Plan, load_file
+from bench.study import DeploymentSpec, Paths, Plan, RunSpec, load_file
 from bench.study.renamed import with_new_names
 from bench.yaml_file import read_yaml
 
@@ -47,15 +48,13 @@ _BESIDE = (INDEX, STUDY, "engines", "logs")  # what has no place among the resul
 def unpack(file: Path, store: Store) -> Packed:
     """Put the runs of a pack among the results, as if they had been measured here; the next workflow parses and draws them.
 
-    They go through the store, as a session's do: there is nothing left to measure of them, whatever asks for them.
-
     Raises:
         BenchError: it is not a whole pack; these sources define its runs otherwise; or a deployment of the same name, in another
             measurement, is here. Nothing is changed then.
     """
     if not file.exists():  # before a folder is made for what it does not hold
         raise BenchError(f"{file}: no such file; `bench pack` writes such files.")
-    results = Path(Paths.STORE).parent
+    results = Path(Paths.RESULTS)
     for left in results.glob(".unpacking-*"):  # of a killed one
         shutil.rmtree(left)
     store.sweep()
@@ -70,11 +69,12 @@ def unpack(file: Path, store: Store) -> Packed:
         for spec in plan.deployments.values():
             _place_launch(spec, folder / "deployments" / spec.name)
             for session in plan.sessions_of(spec.name):
-                _place_session(spec, session, folder, store)
+                _place_session(spec, session, folder)
         for spec in plan.deployments.values():
             _place_searches(spec, folder)
         for run in plan.runs:
-            _place(run.digest, folder / "runs" / run.key, run.record, store)
+            _place(run, folder / "runs" / run.key, store)
+        refresh_sessions(plan, store)
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         for part in _BESIDE:
@@ -186,7 +186,7 @@ def _plan_of(folder: Path, index: PackIndex, file: Path) -> Plan:
     except BenchError as error:
         raise BenchError(f"{file}: these sources do not take its study:\n{error}\n{elsewhere}") from None
     here = {run.key: run.digest for run in plan.runs}
-    if differing := {key for key, _ in here.items() ^ index.runs.items()}:
+    if differing := index.runs.items() - here.items() or here.items() - index.runs.items():
         raise BenchError(
             f"{file}: {len(differing)} of its {len(index.runs)} runs are defined otherwise by these sources (a lock, a default, "
             f"the protocol), which would measure them again. {elsewhere}"
@@ -196,7 +196,7 @@ def _plan_of(folder: Path, index: PackIndex, file: Path) -> Plan:
         for name in (f"deployments/{spec.name}/launch.json", *map(str, facts)):
             _expect(record_digest(folder / name) == spec.digest, name, file)
     for run in plan.runs:
-        name = f"runs/{run.key}/{run.record.name}"
+        name = f"runs/{run.key}/{RECORD}"
         record = folder / name
         _expect(record_digest(record) == run.digest, name, file)
         there = {path.name for path in record.parent.iterdir()}
@@ -222,7 +222,7 @@ def _beside(file: Path, index: PackIndex) -> Path:
         raise BenchError(
             f"{file}: its study goes into results/packs by the pack's name; rename it to something like h100.tar.gz."
         )
-    beside = Path(Paths.STORE).parent / "packs" / name
+    beside = Path(Paths.RESULTS) / "packs" / name
     if not _goes_on(beside / INDEX, index):
         raise BenchError(f"{file}: {beside} holds a pack of that name with other runs; rename this one, or remove that folder.")
     return beside
@@ -249,19 +249,12 @@ def _refuse_another(spec: DeploymentSpec, plan: Plan, folder: Path, store: Store
     places = [(launch, folder / "deployments" / spec.name / launch.name)]
     for session in plan.sessions_of(spec.name):
         facts, packed = Paths.facts(spec.name, session), folder / packed_facts(spec.name, session)
-        places += [(facts, packed), (store.folder(facts_key(spec, session)) / facts.name, packed)]
+        places += [(facts, packed), (kept_facts(spec, facts), packed)]
     strange = [own for own, theirs in places if own.exists() and not _same(own, theirs)]
-    here = {
-        own: folder / "runs" / spec.name / own.parent.name / own.name
-        for own in launch.parents[2].glob(f"runs/{spec.name}/*/run.json")
-    }
+    here = {own: folder / "runs" / spec.name / own.parent.name / own.name for own in store.root.glob(f"{spec.name}/*/{RECORD}")}
     if here and all(_same(own, theirs) for own, theirs in here.items()):
         strange = []
-    here |= {
-        store.folder(run.digest) / run.record.name: folder / "runs" / run.key / run.record.name
-        for run in plan.runs_of(spec.name)
-    }
-    strange += [own for own, theirs in here.items() if own.exists() and theirs.exists() and not _same(own, theirs)]
+    strange += [own for own, theirs in here.items() if theirs.exists() and not _same(own, theirs)]
     if strange:
         raise BenchError(
             f"{file}: deployment {spec.name} is here in another measurement ({strange[0]}), and two are never mixed. Unpack it "
@@ -281,16 +274,15 @@ def _place_launch(spec: DeploymentSpec, folder: Path) -> None:
     (folder / launch.name).replace(launch)
 
 
-def _place_session(spec: DeploymentSpec, session: int, folder: Path, store: Store) -> None:
+def _place_session(spec: DeploymentSpec, session: int, folder: Path) -> None:
     """The log of a session, then its facts."""
     facts, packed = Paths.facts(spec.name, session), folder / packed_facts(spec.name, session)
     facts.parent.mkdir(parents=True, exist_ok=True)
     log = packed.with_name("server.log")
     if log.is_file():
         log.replace(facts.with_name(log.name))
-    with store.adding(facts_key(spec, session)) as target:
-        packed.rename(target / packed.name)
-    store.place(facts_key(spec, session), facts.parent, last=facts.name)
+    shutil.copyfile(packed, kept_facts(spec, facts))
+    packed.replace(facts)
 
 
 def _place_searches(spec: DeploymentSpec, folder: Path) -> None:
@@ -302,8 +294,9 @@ def _place_searches(spec: DeploymentSpec, folder: Path) -> None:
         packed.replace(place)
 
 
-def _place(key: str, folder: Path, last: Path, store: Store) -> None:
-    with store.adding(key) as target:
+def _place(run: RunSpec, folder: Path, store: Store) -> None:
+    if store.holds(run):  # the same, to the byte
+        return
+    with store.adding(run) as target:
         for file in folder.iterdir():
             file.rename(target / file.name)
-    store.place(key, last.parent, last=last.name)

@@ -279,3 +279,7 @@ class Config(Strict):
         description="Shell patterns of `deployment/run`: only runs that match one are measured and drawn. For one call: "
         "`--config select='*c0020*'`.",
     )
+    packed: bool = Field(
+        default=False,
+        description="Written by `bench pack`: the runs were measured elsewhere, so nothing is deployed or measured.",
+    )

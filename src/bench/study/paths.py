@@ -19,16 +19,18 @@ class Paths:
     FACTS = "results/deployments/{deployment}/deployment.json"
     SESSION_FACTS = "results/deployments/{deployment}/session-{session}/deployment.json"
     SEARCHES = "results/deployments/{deployment}/search.json"
-    FOUND = "results/found.json"
+    SESSION = "results/sessions/{deployment}/{session}.json"
+    MISSING = "results/sessions/{deployment}/{session}-missing.json"
     PROGRESS = "results/deployments/{deployment}/progress.json"
     SESSION_PROGRESS = "results/deployments/{deployment}/session-{session}/progress.json"
+    RUNS = "results/runs"
     RUN_FOLDER = "results/runs/{deployment}/{run}"
     RECORD = "results/runs/{deployment}/{run}/run.json"
     REQUESTS = "results/runs/{deployment}/{run}/requests.parquet"
     TELEMETRY = "results/runs/{deployment}/{run}/telemetry.parquet"
     WIDE = "results/runs/{deployment}/{run}/metrics.csv"
     RUN_SUMMARY = "results/runs/{deployment}/{run}/summary.json"
-    STORE = "results/.store"
+    RESULTS = "results/"
     STUDY = "results/study.json"
     SUMMARY = "results/summary.parquet"
     SUMMARY_CSV = "results/summary.csv"
@@ -45,3 +47,8 @@ class Paths:
     def facts(cls, deployment: str, session: int = 1) -> Path:
         """Where a session's facts lie; those of the first one stand for the deployment."""
         return Path((cls.FACTS if session == 1 else cls.SESSION_FACTS).format(deployment=deployment, session=session))
+
+    @classmethod
+    def session(cls, deployment: str, session: int = 1) -> Path:
+        """Where a session's index lies."""
+        return Path(cls.SESSION.format(deployment=deployment, session=session))

@@ -49,7 +49,7 @@ class Plan:
     every_search: tuple[SearchSpec, ...] = ()
 
     @classmethod
-    def of(cls, config: Config, *, root: Path = Path(), results: Path = Path(Paths.STORE).parent) -> Plan:
+    def of(cls, config: Config, *, root: Path = Path(), results: Path = Path(Paths.RESULTS)) -> Plan:
         """The plan of `config`, whose lock files lie below `root`.
 
         Args:
@@ -220,13 +220,6 @@ class Plan:
             for run in (*self.listed, *alone, *sketched)
         ]
 
-    def session_at(self, facts: Path) -> tuple[str, int]:
-        """The session, as (deployment, session), whose facts lie at `facts`."""
-        for deployment, session in self.sessions:
-            if Paths.facts(deployment, session) == facts:
-                return deployment, session
-        raise BenchError(f"{facts}: no session of this study has its facts there.")
-
 
 def longest_request(workload: Workload) -> int:
     """Tokens of the longest request that a workload can send, prompt and output together.
@@ -322,11 +315,12 @@ def _searches(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iter
 
 
 def _found(searches: Sequence[SearchSpec], listed: Iterable[RunSpec], results: Path) -> list[RunSpec]:
-    """What searches measured so far, but for runs that the study lists as well. Of a killed search it lies in the store alone."""
+    """What searches measured so far, but for runs that the study lists as well."""
     if not searches:
         return []
     keys = {run.key for run in listed}
-    records = itertools.chain(results.glob(".store/*/run.json"), results.glob("runs/*/*/run.json"))
+    names = dict.fromkeys(search.deployment.name for search in searches)
+    records = itertools.chain.from_iterable(results.glob(f"runs/{name}/*/run.json") for name in names)
     return [run for run in found_runs(searches, records) if run.key not in keys]
 
 

@@ -113,8 +113,8 @@ def found_runs(searches: Sequence[SearchSpec], records: Iterable[Path]) -> list[
     return [run for _, run in sorted(found.values(), key=lambda pair: (pair[0], pair[1].name))]
 
 
-def search_records(search: SearchSpec, results: Path = Path(Paths.STORE).parent) -> tuple[SearchRecord, ...]:
+def search_records(search: SearchSpec, results: Path = Path(Paths.RESULTS)) -> tuple[SearchRecord, ...]:
     """What a search found, one record a target, if it has ended as it is defined now."""
-    place = results / Path(Paths.SEARCHES.format(deployment=search.deployment.name)).relative_to(Path(Paths.STORE).parent)
+    place = results / Path(Paths.SEARCHES.format(deployment=search.deployment.name)).relative_to(Paths.RESULTS)
     record = read_searches(place)
     return tuple(each for each in record.searches if each.digest == search.digest) if record else ()

@@ -95,7 +95,7 @@ class DeploymentSpec:
 class RunSpec:
     """One run: a deployment under one workload at one level, once.
 
-    `name` is readable and complete; `digest` decides whether a measurement may be used again.
+    `digest` covers everything that is measured, and `name` ends with its beginning: a run that is defined otherwise has another folder.
 
     Attributes:
         family: the workload's key in the configuration. workload_name: the same, with the lengths that its ladder gives it.
@@ -116,10 +116,10 @@ class RunSpec:
 
     @cached_property
     def name(self) -> str:
-        """Folder name: workload, arrival, lengths, level, repeat and a short digest of the workload's definition."""
-        load, definition = self.workload, digest({**self._load, "seed": self.seed, **self._files})[:8]
+        """Folder name: workload, arrival, lengths, level, repeat and the first eight digits of the digest."""
+        load = self.workload
         level = f"c{self.level:04g}" if load.axis == "concurrency" else f"{_AXIS_LETTER[load.axis]}{self.level:g}"
-        return f"{self.workload_name}_{load_label(load)}_{level}_r{self.repeat}_{definition}"
+        return f"{self.workload_name}_{load_label(load)}_{level}_r{self.repeat}_{self.digest[:8]}"
 
     @property
     def _load(self) -> dict[str, Any]:
@@ -146,9 +146,12 @@ class RunSpec:
     @cached_property
     def definition(self) -> dict[str, Any]:
         """The run as plain data, as its record keeps it."""
+        return {**self._identity, "run": self.name}
+
+    @property
+    def _identity(self) -> dict[str, Any]:
         return {
             "deployment": self.deployment.name,
-            "run": self.name,
             "workload": self.workload_name,
             **({"family": self.family} if self.family != self.workload_name else {}),
             **self._load,
@@ -162,11 +165,11 @@ class RunSpec:
     @cached_property
     def digest(self) -> str:
         """Digest of everything that decides what this run measures."""
-        return digest({"protocol": PROTOCOL, "deployment": self.deployment.digest, "run": self.definition})
+        return digest({"protocol": PROTOCOL, "deployment": self.deployment.digest, "run": self._identity})
 
     @property
     def record(self) -> Path:
-        """Where the run's record lies."""
+        """Where the run's record lies, below the working directory."""
         return Path(Paths.RECORD.format(deployment=self.deployment.name, run=self.name))
 
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from pathlib import Path
-
 import polars as pl
 
 from bench.analysis.validity import invalid
-from bench.errors import BenchError
-from bench.records.summary import read_summary
 from bench.shipped import BENCH
 from bench.words.answer import AGAIN
 from bench.words.trust import alike, remedy
 
-__all__ = ["MADE", "closing_lines", "closing_lines_again"]
+__all__ = ["closing_lines"]
 
-#: What a workflow that made the report says at its end.
-MADE = "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
+_MADE = "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
 
 _REASONS = 5  # named at most
 _FLEETING = f"Most often something else ran on this machine. {AGAIN}"
@@ -25,7 +19,7 @@ _LASTING = "To measure them again would give the same: docs/how-to/troubleshooti
 
 
 def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
-    """Lines to end with; none where every run is valid in all its parts, no request failed and something was drawn.
+    """Lines to end with: what cannot be trusted and what failed, if anything, and last where the report is.
 
     Where no run's latencies can be trusted the reasons are named, the most frequent first: the figures are there, and show nothing
     that holds, or only what the server counted.
@@ -56,20 +50,7 @@ def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
             f"Requests failed in {failing.height} of {runs.height} runs. That is the server's answer to its load, and makes no run "
             "invalid; the report says how many, and how."
         )
-    return lines
-
-
-def closing_lines_again(summary: Path, digests: Collection[str], *, figures: int) -> list[str]:
-    """The same for a workflow that had nothing to do; none where the table is not of these runs, or not readable.
-
-    Args:
-        digests: of the runs that the workflow would have measured.
-    """
-    try:
-        runs = read_summary(summary)
-    except (BenchError, OSError):
-        return []
-    return closing_lines(runs, figures=figures) if set(runs["digest"]) == set(digests) else []
+    return [*lines, _MADE]
 
 
 def _remedy(rejected: pl.DataFrame) -> str:

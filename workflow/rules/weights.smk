@@ -1,20 +1,20 @@
 localrules:
-    checkpoint,
+    weights,
 
 
-rule checkpoint:
+rule weights:
     """The model: written from its shape, linked from a folder, or fetched from a hub."""
     output:
         record=paths.CHECKPOINT,
     log:
-        "logs/checkpoint/{model}.log",
+        "logs/weights/{model}.log",
     conda:
         "../envs/bench.yaml"
     params:
         model=lambda wildcards: PLAN.config.models[wildcards.model].model_dump(
             exclude_defaults=True
         ),
-        fingerprint=lambda wildcards: fingerprint_of(wildcards.model),
+        fingerprint=fingerprint_of,
         protocol=PROTOCOL,
     script:
-        "../scripts/checkpoint.py"
+        "../scripts/weights.py"
