@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from bench.drift import place_of_run
+from bench.parse.counted import counted_bounds
 from bench.parse.devices import device_figures, device_samples
 from bench.parse.latency import latency_columns
 from bench.parse.load import asked_figures, load_figures
@@ -128,6 +129,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
     if not gaps_between_tokens(content):  # nor are they the engine's steps
         content |= dict.fromkeys(("steady_steps", "steady_step_s", "steady_prefill_share"))
     content |= server_figures(telemetry, scraped=bool(scrapes), version=record.engine_version)
+    content |= counted_bounds(requests, telemetry)
     content |= load_figures(record, requests, telemetry, content, (begin, end))
     content |= _scrape_figures(scrapes, record.scrape_interval_s, begin, end)
     return content
