@@ -53,7 +53,7 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     times = _scrape_times(scrapes)
     mine = times.pop(engine, []) if engine else []
     content = summarise(record, table, samples.filter(pl.col("endpoint") == (engine or "")), mine)
-    table = supported(table)
+    table = supported(table, chat=_of_chat(record))
     window = _load_window(table)
     output = table.filter(pl.col("outcome") == "ok")["completion_tokens"].sum()
     content |= device_figures(device_samples(samples), window, int(output or 0))
@@ -67,6 +67,10 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     (wide_table(samples) if len(samples) else pl.DataFrame({"elapsed_s": []})).write_csv(wide)
     write_run_summary(RunSummary.of(content), summary)
     return content
+
+
+def _of_chat(record: RunRecord) -> bool:
+    return record.definition.get("endpoint") == "chat"
 
 
 def _scrape_times(scrapes: pl.DataFrame) -> dict[str, list[float]]:
@@ -84,8 +88,9 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         requests: the tidy table. telemetry: the samples of the engine's endpoint. scrapes: arrival of each
             scrape of it (s since the start).
     """
-    streams = stream_figures(requests.filter(pl.col("outcome") == "ok"))
-    requests = supported(requests)
+    chat = _of_chat(record)
+    streams = stream_figures(requests.filter(pl.col("outcome") == "ok"), chat=chat)
+    requests = supported(requests, chat=chat)
     ok = requests.filter(pl.col("outcome") == "ok")
     begin, end = _load_window(requests)
     span = end - begin or None
