@@ -154,6 +154,8 @@ def _streamed_count(usage: Usage, kept: list[_Chunk]) -> tuple[int, int]:
     carries one or more: at least as many as words begin in it, at most as many as it has bytes.
     """
     completion = usage.completion or 0
+    if len(kept) >= completion:
+        return completion, completion
     said = [chunk.carries.tokens for chunk in kept]
     own = sum(n or 0 for n in said)
     if None not in said and len(kept) <= own <= completion:

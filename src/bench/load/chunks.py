@@ -24,9 +24,9 @@ class Generated(NamedTuple):
 
     Attributes:
         text: bytes of generated text (UTF-8). output: whether any of it is an answer. reasoning: bytes of it that are reasoning.
-        words: how many words begin in it, each after a space, but for those in shapes that hold more than a text: no token spans two.
         silent: whether it may carry a token that spells nothing: its text is there, and empty.
-        finish: why the answer ended, if it did. tokens: how many it says it carries; None where it does not.
+        finish: why the answer ended, if it did. tokens: how many it says it carries; None where it does not. said: the text itself,
+            where it is plain; empty in shapes that hold more than a text.
     """
 
     text: int = 0
@@ -35,7 +35,12 @@ class Generated(NamedTuple):
     silent: bool = False
     finish: str | None = None
     tokens: int | None = None
-    words: int = 0
+    said: str = ""
+
+    @property
+    def words(self) -> int:
+        """How many words begin in it, each after a space; no token spans two."""
+        return len(self.said.split()) - (not self.said[0].isspace()) if self.said else 0
 
 
 _NOTHING = Generated()
@@ -114,7 +119,6 @@ def generated(content: Mapping[str, Any]) -> Generated:
         silent=any(each.silent for each in found),
         finish=next((each.finish for each in found if each.finish), None),
         tokens=None if None in counts else sum(count or 0 for count in counts),
-        words=sum(each.words for each in found),
     )
 
 
@@ -126,7 +130,7 @@ def _of_choice(choice: Mapping[str, Any]) -> Generated:
     said = choice.get("delta") or choice.get("message") or {}
     text = choice.get("text") if not said else said.get("content") if said.keys() == _CONTENT else None
     if isinstance(text, str) and text:  # nearly every chunk
-        return Generated(len(text.encode("utf-8", "replace")), True, 0, False, finish, _counted(choice), _words(text))
+        return Generated(len(text.encode("utf-8", "replace")), True, 0, False, finish, _counted(choice), text)
     text = choice.get("text")
     # The role comes ahead of the first token.
     silent = text == "" or (said.get("content") == "" and "role" not in said)
@@ -143,10 +147,6 @@ def _of_choice(choice: Mapping[str, Any]) -> Generated:
         finish=finish,
         tokens=_counted(choice),
     )
-
-
-def _words(text: str) -> int:
-    return len(text.split()) - (not text[0].isspace())
 
 
 def _counted(choice: Mapping[str, Any]) -> int | None:
