@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import ssl
 import threading
@@ -15,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+from bench.telemetry import exposition_names
 
 _PAGES = {"/v1/models": '{"data": []}'}
 
@@ -29,7 +32,8 @@ class FakeServer:
         first_s, gap_s: time from arrival to the first chunk, and between chunks.
         arrivals, peak: arrival of each request (monotonic), and the most in flight at once.
         writes: per request, the time of writing each chunk.
-        exposition: makes the answer of /metrics, which is `metrics` otherwise; metrics_delay_s: time that it takes.
+        exposition: makes the answer of /metrics, which is `metrics` otherwise, its token counters risen by `prompted` and `generated`.
+        prompted, generated: tokens so far. metrics_delay_s: time that /metrics takes.
         token_offset, prompt_offset: added to the number of tokens that it says it made, and that it says it was given.
         chat_template, tokens_a_letter: how it counts a chat: tokens of its template, and of a letter after a space.
         pages: what it answers elsewhere, JSON by path; `{}` where nothing stands, and an empty list of models.
@@ -59,6 +63,8 @@ class FakeServer:
     in_flight: int = 0
     metrics: str = ""
     exposition: Callable[[FakeServer], str] | None = None
+    prompted: int = 0
+    generated: int = 0
     metrics_delay_s: float = 0.0
     pages: dict[str, str] = field(default_factory=dict)
     tls: ssl.SSLContext | None = None
@@ -103,7 +109,7 @@ async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyn
             else:
                 if path == "/metrics" and server.metrics_delay_s:
                     await asyncio.sleep(server.metrics_delay_s)
-                told = server.exposition(server) if server.exposition else server.metrics
+                told = server.exposition(server) if server.exposition else _counting(server)
                 text = (told if path == "/metrics" else server.pages.get(path, _PAGES.get(path, "{}"))).encode()
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
             await writer.drain()
@@ -113,6 +119,16 @@ async def _answer(server: FakeServer, reader: asyncio.StreamReader, writer: asyn
         pass
     finally:
         writer.close()
+
+
+def _counting(server: FakeServer) -> str:
+    """`metrics` with what the server has counted since added to the first series of each token counter."""
+    text = server.metrics
+    for counter, tokens in (("server_prompt_tokens", server.prompted), ("server_generation_tokens", server.generated)):
+        for name in exposition_names([counter]):
+            series = rf"^({re.escape(name)}(?:\{{[^\n]*\}})? )(\S+)"
+            text = re.sub(series, lambda found, n=tokens: f"{found[1]}{float(found[2]) + n}", text, count=1, flags=re.MULTILINE)
+    return text
 
 
 def _refusal(server: FakeServer, path: str, headers: dict[str, str]) -> bytes | None:
@@ -168,6 +184,8 @@ async def _complete(  # noqa: PLR0912, PLR0915
             return
         if not body["stream"]:
             await asyncio.sleep(server.first_s + server.gap_s * body["max_tokens"])
+            server.prompted += _prompt_tokens(server, body)
+            server.generated += body["max_tokens"] + server.token_offset
             usage = {
                 "prompt_tokens": _prompt_tokens(server, body),
                 "completion_tokens": body["max_tokens"] + server.token_offset,
@@ -186,6 +204,7 @@ async def _complete(  # noqa: PLR0912, PLR0915
         if server.behaviour == "silent":
             await asyncio.sleep(30)
         await asyncio.sleep(server.first_s)
+        server.prompted += _prompt_tokens(server, body)
         for i in range(body["max_tokens"]):
             if i:
                 await asyncio.sleep(server.gap_s)
@@ -198,9 +217,11 @@ async def _complete(  # noqa: PLR0912, PLR0915
             if i == 2 and server.behaviour == "truncated":
                 break
             writes.append(time.monotonic())
+            server.generated += 1
             text = {"delta": {"content": f" t{i}"}} if "messages" in body else {"text": f" t{i}"}
             event(json.dumps({"choices": [{"index": 0, **text}]}))
         if server.behaviour == "ok":
+            server.generated += server.token_offset
             usage = {
                 "prompt_tokens": _prompt_tokens(server, body),
                 "completion_tokens": body["max_tokens"] + server.token_offset,

@@ -1,6 +1,7 @@
 """Streams of other people's servers: engines, gateways and proxies, each with its right reading. docs/reference/servers.md lists them."""
 
 import json
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -17,8 +18,8 @@ def tabled(tmp_path, *records):
     return latency_columns(request_table(tmp_path / "requests.jsonl").lazy()).collect()
 
 
-def tpot(tmp_path, of):
-    return tabled(tmp_path, of)["tpot_s"][0]
+def tpot(tmp_path, of, **more):
+    return supported(tabled(tmp_path, of), **more)["tpot_s"][0]
 
 
 @pytest.mark.parametrize(
@@ -224,16 +225,16 @@ class TestTokensAreNotChunks:
     def test_what_spells_too_little_was_not_all_streamed(self, tmp_path):
         """SGLang without details: 100 tokens are counted, and two characters came."""
         read = record([(9, A), (9.2, B), (9.3, usage(100) + DONE)], asked=100)
-        assert (read.streamed_tokens, read.first_tokens) == (None, None)
-        assert tpot(tmp_path, read) is None
+        assert (read.streamed_least, read.streamed_tokens, tpot(tmp_path, read)) == (2, 3, None)
         assert stream_figures(tabled(tmp_path, read))["unknown_streamed"] == 1
 
     def test_a_run_of_which_too_much_is_unknown_has_no_tpot(self, tmp_path):
         """A TPOT that is missing counts as met: with one in three unknown, an SLO would be judged by the others."""
         unknown = record([(9, A), (9.2, B), (9.3, usage(100) + DONE)], asked=100)
-        known = record([(1, A), (2, B), (3, COUNT + DONE)], asked=2)
+        known = record([(1, A), (2, B), (2.1, COUNT + DONE)], asked=2)
         assert supported(tabled(tmp_path, unknown, known, known))["tpot_s"].to_list() == [None] * 3
-        few = supported(tabled(tmp_path, unknown, *[known] * 20))["tpot_s"]
+        rows = [replace(read, index=i) for i, read in enumerate([unknown, *[known] * 20])]
+        few = supported(tabled(tmp_path, *rows))["tpot_s"]
         assert (few.null_count(), few.max()) == (1, 1.0)
 
     def test_reasoning_inside_the_answer_is_streamed(self, tmp_path):
@@ -241,27 +242,70 @@ class TestTokensAreNotChunks:
         details = {"completion_tokens_details": {"reasoning_tokens": 6}}
         read = record([*((1 + i / 50, delta(content=f" w{i}")) for i in range(10)), (2, usage(10, **details) + DONE)], asked=10)
         assert (read.streamed_tokens, tpot(tmp_path, read)) == (10, pytest.approx(0.02))
-        # The same, five tokens a chunk: what came is too long for four tokens.
+        # The same, five tokens a chunk: as many words as tokens.
         bundles = [(1 + i / 10, delta(content=" word word word word word")) for i in range(2)]
-        read = record([*bundles, (2, usage(10, **details) + DONE)], asked=10)
-        assert (read.streamed_tokens, tpot(tmp_path, read)) == (None, None)
+        read = record([*bundles, (1.2, usage(10, **details) + DONE)], asked=10)
+        assert (read.streamed_least, read.streamed_tokens, tpot(tmp_path, read)) == (10, 10, pytest.approx(0.02))
+        # Words of several tokens: four of ten streamed, or ten.
+        bundles = [(1 + i / 10, delta(content=" internationalisation")) for i in range(2)]
+        read = record([*bundles, (1.2, usage(10, **details) + DONE)], asked=10)
+        assert (read.streamed_least, read.streamed_tokens, tpot(tmp_path, read)) == (2, 10, None)
 
-    def test_a_summary_of_reasoning_is_not_the_reasoning(self):
+    def test_a_summary_of_reasoning_is_not_the_reasoning(self, tmp_path):
         details = {"completion_tokens_details": {"reasoning_tokens": 1000}}
         pieces = [(1, delta(reasoning_content="In short, this.")), (2, delta(content="A")), (3, usage(1001, **details) + DONE)]
-        assert record(pieces, asked=1001).streamed_tokens is None
+        assert tpot(tmp_path, record(pieces, asked=1001)) is None
 
     def test_tokens_of_one_byte_in_the_mean_were_not_all_streamed(self, tmp_path):
         """100 chunks of 4 bytes, and 400 tokens: three in four never came."""
         pieces = [*((1 + i / 50, delta(content=" wor")) for i in range(100)), (9, usage(400) + DONE)]
         assert tpot(tmp_path, record(pieces, asked=400)) is None
 
+    @pytest.mark.parametrize(
+        ("wait", "chat", "expected"),
+        [
+            (0.05, True, 0.01),
+            (0.7, True, None),
+            (0.7, False, 0.01),
+        ],  # hidden tokens take time, and a completion has no reasoning
+    )
+    def test_half_of_the_tokens_hidden_or_two_a_chunk(self, tmp_path, wait, chat, expected):
+        """64 tokens in 32 chunks of eight bytes, 20 ms apart, that begin no word."""
+        pieces = [(wait + i / 50, delta(content="模型，")) for i in range(32)]
+        read = record([*pieces, (wait + 0.63, usage(64) + DONE)], asked=64)
+        found = tpot(tmp_path, read, chat=chat)
+        assert found == (expected and pytest.approx(expected, rel=1e-6))
+
+    def test_a_server_s_other_answers_show_what_a_chunk_carries(self, tmp_path):
+        """The second answer waited in a queue."""
+        reads = []
+        for wait in (0.05, 3.0):
+            pieces = [(wait + i / 50, delta(content="模型，")) for i in range(32)]
+            reads.append(record([*pieces, (wait + 0.63, usage(64) + DONE)], asked=64))
+        assert supported(tabled(tmp_path, *reads))["tpot_s"].to_list() == [pytest.approx(0.01)] * 2
+
+    def test_special_tokens_at_the_end_are_none_of_the_stream(self, tmp_path):
+        """32 tokens with a chunk each, then 32 that spell nothing, in another 0.64 s."""
+        pieces = [(1 + i / 50, text(f" w{i}")) for i in range(32)]
+        read = record([*pieces, (2.26, usage(64) + DONE)], asked=64)
+        assert tpot(tmp_path, read, chat=False) is None
+
+    def test_tokens_that_chunks_list_are_those_that_were_streamed(self, tmp_path):
+        """Four chunks list eight tokens in all, of 64."""
+        pieces = [(9 + i / 10, text("abcdefgh", token_ids=[1, 2])) for i in range(4)]
+        read = record([*pieces, (9.3, usage(64) + DONE)], asked=64)
+        assert (read.streamed_tokens, read.first_tokens, tpot(tmp_path, read)) == (8, 2.0, pytest.approx(0.05))
+
+    def test_hidden_tokens_take_time(self, tmp_path):
+        """98 tokens that are said to be reasoning, and a first token after 0.1 s: they were not made before it."""
+        details = {"completion_tokens_details": {"reasoning_tokens": 98}}
+        read = record([(0.1, A), (0.3, B), (0.31, usage(100, **details) + DONE)], asked=100)
+        assert tpot(tmp_path, read) is None
+
     def test_speculative_tokens_come_several_a_chunk(self, tmp_path):
         """Nine tokens in chunks of three, 30 ms apart: 10 ms each."""
         words = " one two six"
-        read = record(
-            [(1, delta(content=words)), (1.03, delta(content=words)), (1.06, delta(content=words)), (1.1, usage(9) + DONE)]
-        )
+        read = record([*((1 + i * 0.03, delta(content=words)) for i in range(3)), (1.1, usage(9) + DONE)])
         assert tpot(tmp_path, read) == pytest.approx(0.01)
         figures = stream_figures(tabled(tmp_path, read))
         assert (figures["tokens_per_chunk"], gaps_between_tokens(figures)) == (3.0, False)
@@ -319,7 +363,7 @@ class TestTokensAreNotChunks:
     def test_a_run_that_is_held_back_has_no_latencies_of_tokens(self, tmp_path):
         """A buffering proxy: all eight tokens at 5 s."""
         held = record([(5, "".join(delta(content=f" w{i}") for i in range(8)) + usage(8) + DONE)], asked=8)
-        streamed = record([(1 + i, delta(content=f" w{i}")) for i in range(8)] + [(9, usage(8) + DONE)], asked=8)
+        streamed = record([(1 + i, delta(content=f" w{i}")) for i in range(8)] + [(8, usage(8) + DONE)], asked=8)
         before = tabled(tmp_path, held, held, streamed)
         assert stream_figures(before)["held_back_answers"] == 2
         rows = supported(before)
@@ -328,6 +372,17 @@ class TestTokensAreNotChunks:
         kept = supported(tabled(tmp_path, held, streamed, streamed))
         assert kept["ttft_s"].to_list() == [5.0, 1.0, 1.0]
         assert stream_figures(kept)["held_back_answers"] == 1
+
+    def test_a_few_long_answers_at_one_moment_are_not_chance(self, tmp_path):
+        """A pause of a busy server may bring four tokens at once; none brings sixteen, in two of ten answers."""
+
+        def run(tokens, held):
+            at_once = [(5, "".join(delta(content=f" w{i}") for i in range(tokens)) + usage(tokens) + DONE)]
+            apart = [*((1 + i, delta(content=f" w{i}")) for i in range(tokens)), (tokens, usage(tokens) + DONE)]
+            rows = supported(tabled(tmp_path, *(record(at_once if i < held else apart, asked=tokens) for i in range(10))))
+            return rows["ttft_s"].null_count()
+
+        assert [run(16, 2), run(15, 2), run(16, 1), run(4, 4), run(4, 5)] == [10, 0, 0, 0, 10]
 
     def test_a_short_answer_at_one_moment_shows_nothing(self, tmp_path):
         read = record([(5, A + B + COUNT + DONE)], asked=2)

@@ -10,6 +10,7 @@ from bench.models import geometry_of, geometry_of_model, kv_pool, weight_bytes
 from bench.published import catalogue
 from bench.study import Plan, load_file
 from tests.conftest import ROOT
+from tests.test_model_facts import INPUTS
 
 GIB = 2**30
 BUDGET = 0.9 * 93.6 * GIB
@@ -98,3 +99,20 @@ def test_capacities_that_were_measured_are_those_planned(study):
     deployments = Plan.of(load_file(ROOT / "config" / study)).deployments
     planned = {name: memory_plan(deployments[name], geometry_of_model(deployments[name].model)) for name in MEASURED[study]}
     assert {name: plan.kv_tokens for name, plan in planned.items()} == MEASURED[study]
+
+
+@pytest.mark.parametrize(
+    ("devices", "printed"),
+    [
+        (1, 65.9651),  # GiB a GPU, vLLM 0.10 and 0.11 with Marlin (its issue 23278, kvcached's 187)
+        (2, 34.29),  # the rule by hand: 36 × 128 × 3 matrices of 3,072 × 1,536, and half of the rest
+    ],
+)
+def test_mxfp4_experts_are_padded_for_their_kernel(devices, printed):
+    geometry = geometry_of(INPUTS["gpt_oss_120b"])
+    loaded = weight_bytes(geometry, "bfloat16") / devices + VLLM().gpu_padding(geometry, devices)
+    assert loaded / GIB == pytest.approx(printed, rel=0.002)
+
+
+def test_weights_of_other_types_are_not_padded():
+    assert {VLLM().gpu_padding(geometry_of(entry.config), 2) for entry in catalogue().values() if entry.config} == {0}

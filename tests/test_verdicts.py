@@ -37,7 +37,8 @@ CALM = Thresholds(
 def exposition(server, **told):
     """What an honest vLLM would say: what is in flight, and tokens of the requests so far; `told` says otherwise."""
     values = {
-        "running": server.in_flight, "waiting": 0, "kv_usage": 0.5, "prefix_queries": 16 * len(server.bodies), "prefix_hits": 0, **told,
+        "running": server.in_flight, "waiting": 0, "kv_usage": 0.5, "prefix_queries": 16 * len(server.bodies), "prefix_hits": 0,
+        "server_prompt_tokens": server.prompted, "server_generation_tokens": server.generated, **told,
     }  # fmt: skip
     lines = [f"{name} {values.get(ours, 0)}" for ours, name in METRICS.items() if values.get(ours, 0) is not None]
     return "\n".join(lines) + "\n"
@@ -256,6 +257,29 @@ def test_a_server_that_has_other_requests_too(tmp_path, monkeypatch):
         told = found_in(server, tmp_path, thresholds=limits)
     assert len(told) == 1
     assert "others use it too" in told[0]
+
+
+def of_two_replicas(server):
+    """What one of two replicas shows that answer the requests by turns."""
+    return exposition(server, server_generation_tokens=server.generated // 2, running=(server.in_flight + 1) // 2)
+
+
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        (exposition, None),
+        (lambda s: exposition(s, server_generation_tokens=7), "count 0 generated tokens, the answers 160 or more"),
+        (of_two_replicas, "count 80 generated tokens, the answers 160 or more"),
+        (lambda s: exposition(s, server_generation_tokens=s.generated + 60 * len(s.bodies)), "made 400 tokens, the load at most 160"),
+        (lambda s: exposition(s, server_generation_tokens=s.generated + 10 * len(s.bodies)), None),  # one request more in all
+        (lambda s: exposition(s, server_generation_tokens=900 - s.generated), "fell back"),
+        (lambda s: exposition(s, server_generation_tokens=None), "lacks"),
+    ],
+)  # fmt: skip
+def test_a_servers_count_of_tokens_is_that_of_the_answers(tmp_path, shown, said):
+    with serving(exposition=shown) as server:
+        told = found_in(server, tmp_path)
+    assert [said in text for text in told] == [True] if said else told == []
 
 
 def test_a_server_that_never_sees_all_that_was_sent(tmp_path):

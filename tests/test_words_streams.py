@@ -19,7 +19,16 @@ PLAIN = {"ok": 8, "tokens_per_chunk": 1.0, "ttft_n": 8, "held_back_answers": 0, 
          ["8 answers of 8 came at one moment: something between the server and its client holds them back, so there is no TTFT, TPOT and ITL"]),
         ({"held_back_answers": 1}, ["1 answer of 8 came at one moment: TTFT of these is the time of the whole answer"]),
         ({"hidden_tokens": 480}, ["reasoning that was not streamed: 480 tokens; TPOT is that of the others"]),
-        ({"unknown_streamed": 1}, ["no TPOT in 1 answer: how many of the tokens were streamed is unknown"]),
+        ({"unknown_streamed": 1, "tpot_n": 7},
+         ["no TPOT in 1 answer: 1 answer of 8 had fewer chunks than tokens and silence long enough for hidden ones, such as reasoning or "
+          "special tokens, so it is unknown how many a chunk carries"]),
+        ({"unknown_streamed": 4, "tpot_n": 0},
+         ["no TPOT: 4 answers of 8 had fewer chunks than tokens and silence long enough for hidden ones, such as reasoning or special "
+          "tokens, so it is unknown how many a chunk carries"]),
+        ({"unknown_streamed": 8, "uncounted_answers": 8, "tpot_n": 0}, []),  # the verdict has the reason
+        ({"tokens_per_arrival": 4.0},
+         ["4 tokens arrive together in the mean, though each has a chunk: something gathers them, so TTFT is late by up to as many, TPOT "
+          "counts the tokens after the first moment, and there is no ITL"]),
         ({"axis": "concurrency", "client_schedule_delay_p50_s": 0.06, "e2e_p50_s": 1.0},
          ["requests left 0.06 s after they were due, as connections take that long to open: fewer were in flight than the load says"]),
         ({"axis": "request_rate", "client_schedule_delay_p50_s": 0.06, "e2e_p50_s": 1.0}, []),

@@ -22,6 +22,7 @@ __all__ = ["FAULTS", "SOUND", "Case", "sound", "summary"]
 
 _ENDPOINT = "u"
 _INTERVAL_S = 0.2
+_COUNTED_S = 0.005  # by how much later than the client sees a token the server may count it
 _NAMES = find_catalogue({sample_name(line) for line in with_catalogue(10_000) if line[0] != "#"}, "0.32.0").sample_names()
 SOUND = (
     "burst",
@@ -33,6 +34,8 @@ SOUND = (
     "shared prefix",
     "whole answers",
     "no telemetry",
+    "tokens counted at the end",
+    "last scraped at once",
 )
 
 
@@ -44,6 +47,7 @@ class Case:
         delay: by how much each request leaves late (s). lag: of the client's timer, each 10 ms (s). others: share of the cores' time.
         hits: share of the prompts' tokens that the prefix cache serves; expected: that it should. keep: which scrapes came, by their
             moments and the load's ends (s). alter: what is done to the requests' rows, and reported: to the samples, at last.
+        counted: what the server shows of the tokens that it made, at each scrape.
     """
 
     kind: str
@@ -63,6 +67,7 @@ class Case:
     keep: Callable[[np.ndarray, float, float], np.ndarray] = field(default=lambda at, *_: np.full(len(at), True))
     alter: Callable[[pl.DataFrame], pl.DataFrame] = field(default=lambda requests: requests)
     reported: Callable[[pl.DataFrame], pl.DataFrame] = field(default=lambda samples: samples)
+    counted: Callable[[np.ndarray], np.ndarray] = field(default=lambda made: made)
 
 
 def _noise(count: int, generator: np.random.Generator) -> np.ndarray:
@@ -119,6 +124,8 @@ def sound(kind: str, generator: np.random.Generator) -> Case:
         if generator.random() < 0.3:  # a full cache has evicted what was shared
             case.hits, case.kv_usage = case.hits * float(generator.random()), 0.99
     case.scraped = kind != "no telemetry"
+    if kind == "last scraped at once":  # 8 to 20 ms after the last answer, as runs of a short drain are
+        case.keep = lambda at, _, end: at <= at[at >= end + 0.008][0]
     return case
 
 
@@ -197,12 +204,15 @@ def _samples(
     """What the server reported at each scrape: gauges as of its last step, counters that rise over the load."""
     last = np.searchsorted([moment for moment, _, _ in gauges], at, side="right") - 1
     share = np.clip((at - at[0]) / max(1e-9, at[-1] - at[0]), 0, 1)
+    whole = case.kind == "tokens counted at the end"
+    made = _COUNTED_S + np.sort([t for r in done if r.tokens for t in (r.tokens[-1:] * len(r.tokens) if whole else r.tokens)])
     values = {name: 100.0 + share * len(done) for name in _NAMES.values()}
     values |= {
         _NAMES["running"]: np.array([gauges[i][1] for i in last], dtype=float),
         _NAMES["waiting"]: np.array([gauges[i][2] for i in last], dtype=float),
         _NAMES["kv_usage"]: np.full(len(at), case.kv_usage),
         _NAMES["preemptions"]: np.full(len(at), 3.0),
+        _NAMES["server_generation_tokens"]: 1000 + case.counted(np.searchsorted(made, at, side="right").astype(float)),
         _NAMES["prefix_queries"]: 50 + share * prompts,
         _NAMES["prefix_hits"]: 20 + share * prompts * case.hits,
     }
@@ -327,6 +337,30 @@ def _dropped(name: str) -> Callable[[np.random.Generator], Case]:
     return lambda generator: replace(_usual(generator), reported=lambda samples: samples.filter(pl.col("name") != _NAMES[name]))
 
 
+def _counts(seen: Callable[[np.ndarray, np.random.Generator], np.ndarray]) -> Callable[[np.random.Generator], Case]:
+    """Metrics that count other tokens than the answers'."""
+    return lambda generator: replace(_usual(generator), counted=lambda made: seen(made, generator))
+
+
+def _replicas(generator: np.random.Generator) -> Case:
+    """Metrics of one of two to four replicas that get the requests at random, at least 20 of them."""
+    case = _usual(generator)
+    while max(len(case.load.due), case.load.count) < 20:
+        case = _usual(generator)
+    requests = max(len(case.load.due), case.load.count)
+    share = generator.binomial(requests, 1 / int(generator.integers(2, 5))) / requests
+    return replace(case, counted=lambda made: np.floor(made * share))
+
+
+def _more(generator: np.random.Generator) -> Case:
+    """Others made 0.4 to 3 times as many tokens, of three requests or more, and none of theirs was in flight at a scrape."""
+    case = _usual(generator)
+    while max(len(case.load.due), case.load.count) < 8:
+        case = _usual(generator)
+    share = 1 + float(generator.uniform(0.4, 3))
+    return replace(case, counted=lambda made: np.floor(made * share))
+
+
 def _fell(generator: np.random.Generator) -> Case:
     half = pl.col("scrape") >= pl.col("scrape").max() // 2 + 1
     counter = pl.col("name") == _NAMES["preemptions"]
@@ -360,6 +394,11 @@ FAULTS: dict[str, tuple[str, str, Callable[[np.random.Generator], Case]]] = {
     "none after the load": ("telemetry", "no scrape came after", lambda g: replace(_usual(g), keep=lambda at, _, end: at < end)),
     "a metric goes away": ("telemetry", "the exposition lacks", _dropped("waiting")),
     "a counter falls": ("telemetry", "counters fell back", _fell),
+    "the tokens stand still": ("telemetry", "metrics count", _counts(lambda made, _: np.full(len(made), 7.0))),
+    "an idle server's health checks": (
+        "telemetry", "metrics count", _counts(lambda made, g: np.minimum(made, g.integers(1, 4)))),
+    "one of 2–4 replicas": ("telemetry", "metrics count", _replicas),
+    "others' tokens between scrapes": ("load", "others use it too", _more),
     "others take 20–60 % of the cores": (
         "machine", "other processes took", lambda g: replace(_usual(g), others=float(g.uniform(0.2, 0.6)))),
 }  # fmt: skip

@@ -19,6 +19,7 @@ Check = Literal[
     "burst_spread",
     "schedule_delay",
     "other_requests",
+    "other_tokens",
     "held_back",
     "nothing_sent",
     "unreachable",
@@ -43,6 +44,7 @@ Check = Literal[
     "not_scraped_after",
     "metrics_missing",
     "counters_fell",
+    "tokens_not_counted",
 ]
 _TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
 _COUNTS: tuple[Part, ...] = ("load", "content", "telemetry")
@@ -154,19 +156,28 @@ def _load(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Threshol
         yield from _over("load", "burst_spread", run.get("client_send_spread_s"), thresholds.send_spread_s)
     if run["axis"] != "concurrency":
         yield from _over("load", "schedule_delay", run.get("client_schedule_delay_p99_s"), thresholds.schedule_delay_p99_s)
-    yield from _in_flight(run, kinds, thresholds)
-
-
-def _in_flight(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[Reason]:
-    """Whether the server had other requests too, or not all of those that the client had sent."""
-    mine, its = run.get("client_in_flight_mean"), run.get("server_in_flight_mean")
-    # A server may go on with a request that the client has given up, or lost.
-    left = kinds.keys() & {"timeout", "disconnect", "truncated"}
-    if not left and mine is not None and its is not None and its - mine > max(1.0, thresholds.in_flight_error * mine):
-        yield Reason("load", "other_requests", its, mine)
+    yield from _others(run, kinds, thresholds)
     missing, share = run.get("held_back_requests"), run.get("held_back_share")
     if missing is not None and share is not None and missing > 1 and share > thresholds.in_flight_error:
         yield Reason("load", "held_back", missing, share=share)
+
+
+def _others(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[Reason]:
+    """Whether somebody else used the server: by the requests that it had, or by the tokens that it made.
+
+    Requests show it where scrapes came during the load, tokens also between two scrapes. A server may go on with a request that the
+    client has given up, or lost: then neither shows anything.
+    """
+    if kinds.keys() & {"timeout", "disconnect", "truncated"}:
+        return
+    mine, its = run.get("client_in_flight_mean"), run.get("server_in_flight_mean")
+    if mine is not None and its is not None and its - mine > max(1.0, thresholds.in_flight_error * mine):
+        yield Reason("load", "other_requests", its, mine)
+        return
+    made, most = run.get("server_generation_tokens"), run.get("server_tokens_most")
+    one = run.get("asked_output_tokens") or 0.0  # a request more, such as a health check, is no load
+    if made is not None and most is not None and made - most > max(one, thresholds.token_count_error * most):
+        yield Reason("load", "other_tokens", made, most)
 
 
 def _content(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[Reason]:
@@ -240,3 +251,6 @@ def _telemetry(run: Mapping[str, Any], thresholds: Thresholds) -> Iterator[Reaso
         yield Reason("telemetry", "metrics_missing", names=tuple(run["metrics_missing"]))
     if run.get("counters_fell"):
         yield Reason("telemetry", "counters_fell", names=tuple(run["counters_fell"]))
+    made, least = run.get("server_generation_tokens"), run.get("server_tokens_least")
+    if made is not None and least is not None and made < (1 - thresholds.token_count_error) * least:
+        yield Reason("telemetry", "tokens_not_counted", made, least)

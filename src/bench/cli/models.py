@@ -82,6 +82,7 @@ def _row(key: str, entry: CatalogueEntry, options: SimpleNamespace) -> dict[str,
 def _capacity(g: Geometry, options: SimpleNamespace) -> dict[str, Any]:
     """What one GPU holds; null where the weights leave nothing, or where requests are beyond the model's context."""
     overhead = VLLM().gpu_overhead(g.vocabulary, options.max_num_seqs, options.tensor_parallel)
+    overhead += VLLM().gpu_padding(g, options.tensor_parallel)
     budget = int(options.gpu_memory * options.gpu_memory_utilization)
     left = budget - weight_bytes(g, _DTYPE) // options.tensor_parallel - overhead
     pool = kv_pool(g, dtype=_DTYPE, tensor_parallel=options.tensor_parallel)

@@ -232,7 +232,10 @@ def memory_plan(spec: DeploymentSpec, geometry: Geometry, file_bytes: int | None
         file_bytes=None if geometry.exact else file_bytes,
     )
     sharing = d.tensor_parallel * d.pipeline_parallel
-    overhead = kind.cpu_overhead if cpu else kind.gpu_overhead(geometry.vocabulary, d.max_num_seqs, sharing)
+    overhead = kind.cpu_overhead
+    if not cpu:
+        padding = kind.gpu_padding(geometry, d.tensor_parallel) * -(-geometry.layers // d.pipeline_parallel) // geometry.layers
+        overhead = kind.gpu_overhead(geometry.vocabulary, d.max_num_seqs, sharing) + padding
     memory = None if external else _device_memory(spec.engine.backend)
 
     def kv_bytes(stage: Stage) -> int | None:

@@ -150,6 +150,10 @@ class Managed(Kind):
     def gpu_overhead(self, vocabulary: int, max_num_seqs: int, sharing: int) -> int:
         """What it keeps on each of `sharing` GPUs beside weights and KV cache (bytes)."""
 
+    def gpu_padding(self, geometry: Geometry, tensor_parallel: int) -> int:
+        """By how much the weights grow on each GPU as they are loaded, for the kernels that read them (bytes, of all layers)."""
+        return 0
+
     def cut(self, plan: MemoryPlan, spec: DeploymentSpec, context: int) -> MemoryPlan:
         """The plan with the KV cache as this engine cuts it; given in blocks of `block_size`."""
         return plan

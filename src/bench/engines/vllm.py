@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["VLLM"]
 
 # Fitted to what the study's H100 runs left beside weights and KV cache; tests/test_capacity.py fits them again.
+_MXFP4_OUTER, _MXFP4_INNER = 256, 128
 _CUDA_BASE = int(2.84 * 2**30)
 _SAMPLER_BYTES = 37.7
 _PARALLEL_BYTES = int(0.52 * 2**30)
@@ -212,6 +213,21 @@ class VLLM(Managed):
             "parallel": _PARALLEL_BYTES if sharing > 1 else 0,
         }
 
+    def gpu_padding(self, geometry: Geometry, tensor_parallel: int) -> int:
+        """Of MXFP4 experts: Marlin's kernel reads matrices whose outer width is a multiple of 256, and the inner one of 128.
+
+        Other kernels pad less, and which one is taken depends on the GPU, the version and what is installed; so the KV cache comes out
+        too small rather than too large.
+
+        Source: `Mxfp4MoEMethod.create_weights` (vllm/model_executor/layers/quantization/mxfp4.py). gpt-oss-120b comes to 65.9 GiB, and
+        its logs have 65.97 with Marlin, 64.38 with Triton (vLLM's issues 23278, 33155); the checkpoint has 60.8.
+        """
+        width, hidden = geometry.mxfp4_width, geometry.hidden_size
+        if not width:
+            return 0
+        padded = _whole(hidden, _MXFP4_OUTER) * _whole(-(-width // tensor_parallel), _MXFP4_INNER)
+        return round(geometry.experts.stored * (padded / (hidden * width) - 1 / tensor_parallel))
+
     def usable(self, plan: MemoryPlan, kv_tokens: int) -> int:
         """It keeps one block of each engine for itself."""
         return kv_tokens // plan.engines - plan.block_size
@@ -280,6 +296,11 @@ class VLLM(Managed):
         """As its log reports after loading."""
         found = re.findall(r"[Mm]odel loading took ([\d.]+) GiB", log)
         return float(found[-1]) if found else None
+
+
+def _whole(size: int, multiple: int) -> int:
+    """The next multiple."""
+    return -(-size // multiple) * multiple
 
 
 def _blocks(configs: Sequence[Mapping[str, str]]) -> int | None:

@@ -16,9 +16,8 @@ __all__ = ["Answer", "answer_of"]
 
 # Chunks this close together left the server, or a proxy, in one piece: no server makes 5,000 tokens a second of one answer.
 _TOGETHER_S = 0.0002
-# Bytes that a token spells in the mean of an answer: tokenizers of all languages have three to five. With fewer than this there were
-# tokens that were not streamed, though the server does not say so; with more, those that it calls reasoning were streamed as an answer.
-_FEWEST_BYTES, _MOST_BYTES = 1.5, 8.0
+# Chunks are taken for a token each where the count differs by no more: a token that spells no whole character may have no chunk.
+_ONE_EACH = 1.1
 
 
 @dataclass
@@ -27,9 +26,9 @@ class Answer:
 
     Attributes:
         tokens: arrival of each chunk that carries tokens. first_output: of the first that is not reasoning.
-        streamed: tokens that the stream carried; None where that is not known. first: how many of them came at the first moment, and
-            arrivals: at how many moments they came. first is exact where each chunk carries one token or says how many it carries;
-            else it is the first moment's share of the text.
+        streamed: the most tokens that the stream may have carried, least: the fewest; the same where each chunk carries one token or
+            says how many it carries. None where nothing is counted. first: how many of them came at the first moment, exact in the same
+            cases, else the first moment's share of the text. arrivals: at how many moments they came.
         usage: the server's counts. finish: why the answer ended. done: whether the stream ended with [DONE].
         error: what the server said went wrong, or what is wrong with the answer. failed: whether it says so itself, or is no answer.
         whole: whether it came as one object instead of a stream. closed: whether the usage came that ends a stream.
@@ -38,6 +37,7 @@ class Answer:
     tokens: list[float] = field(default_factory=list)
     first_output: float | None = None
     streamed: int | None = None
+    least: int | None = None
     first: float | None = None
     arrivals: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -121,40 +121,62 @@ def _content(event: Event, answer: Answer) -> dict[str, Any] | None:
 
 def _count(answer: Answer, chunks: list[_Chunk]) -> None:
     """Which chunks carry tokens, and how many."""
-    counted = _streamed_count(answer.usage, chunks)
-    most = answer.usage.completion if counted is None else counted
-    kept = _with_tokens(chunks, most)
+    usage = answer.usage
+    kept = _with_tokens(chunks, _unless_hidden(usage, chunks))
     answer.tokens = [chunk.stamp for chunk in kept]
     # A token that spells nothing is part of the answer as far as anyone can tell.
     answer.first_output = next((x.stamp for x in kept if x.carries.output or not x.carries.reasoning), None)
     if not kept:
         return
     answer.arrivals = 1 + sum(b - a > _TOGETHER_S for a, b in itertools.pairwise(answer.tokens))
-    if counted is None or (len(kept) < counted and sum(max(x.carries.text, 1) for x in kept) < _FEWEST_BYTES * counted):
+    if usage.completion is None:
         return
-    answer.streamed = counted
+    answer.least, answer.streamed = _streamed_count(usage, kept)
     at_first = 1
     while at_first < len(kept) and kept[at_first].stamp - kept[at_first - 1].stamp <= _TOGETHER_S:
         at_first += 1
-    answer.first = _tokens_of(kept, at_first, counted)
+    answer.first = _tokens_of(kept, at_first, answer.streamed)
 
 
-def _streamed_count(usage: Usage, chunks: list[_Chunk]) -> int | None:
-    """How many of the generated tokens were streamed: all, but for reasoning that the server counts and keeps to itself.
-
-    None where that is not known: without a count; where streamed reasoning is too short for its count, as a summary is; and where
-    reasoning is counted that has a name in no chunk, and what came is too long to be the rest.
-    """
-    if usage.completion is None or not usage.reasoning:
+def _unless_hidden(usage: Usage, chunks: list[_Chunk]) -> int | None:
+    """How many tokens the stream has if reasoning that has a name in no chunk was not streamed; None without a count."""
+    if usage.completion is None or not usage.reasoning or any(chunk.carries.reasoning for chunk in chunks):
         return usage.completion
-    thought = sum(chunk.carries.reasoning for chunk in chunks)
-    if thought:
-        return usage.completion if thought >= _FEWEST_BYTES * usage.reasoning else None
     rest = max(0, usage.completion - usage.reasoning)
-    text = [chunk.carries.text for chunk in chunks if chunk.carries.text]
-    if len(text) > rest:  # it was streamed as a part of the answer
-        return usage.completion
-    return rest if sum(text) <= _MOST_BYTES * rest else None
+    return usage.completion if sum(chunk.carries.text > 0 for chunk in chunks) > rest else rest
+
+
+def _streamed_count(usage: Usage, kept: list[_Chunk]) -> tuple[int, int]:
+    """The fewest and the most of the generated tokens that the chunks may carry; the same where that is known.
+
+    A server may keep reasoning to itself, whether it counts it apart or not, or stream a summary of it in its place. How long a text is
+    says little: a token spells one byte of digits, and eight of a vocabulary's long words. So a chunk that does not count its tokens
+    carries one or more: at least as many as words begin in it, at most as many as it has bytes.
+    """
+    completion = usage.completion or 0
+    if len(kept) >= completion:
+        return completion, completion
+    said = [chunk.carries.tokens for chunk in kept]
+    own = sum(n or 0 for n in said)
+    if None not in said and len(kept) <= own <= completion:
+        return own, own
+    rest = _unless_hidden(usage, kept) or 0
+    if so_far := _counts_so_far(kept, completion):
+        streamed = so_far[-1] - (completion - rest if so_far[0] > completion - rest else 0)
+        return streamed, streamed
+    if rest < completion and len(kept) * _ONE_EACH >= rest:
+        return rest, rest
+    most = min(completion, sum(max(chunk.carries.text, 1) for chunk in kept))
+    return min(sum(max(chunk.carries.words, 1) for chunk in kept), most), most
+
+
+def _counts_so_far(chunks: list[_Chunk], completion: int) -> list[int] | None:
+    """The answer's tokens at each chunk by its own usage; None where some chunk has none, or they do not add up.
+
+    Hidden ones are among them: all that came before the first chunk count as its own unless the server counts them apart.
+    """
+    so_far = [chunk.so_far for chunk in chunks if chunk.so_far is not None]
+    return so_far if len(so_far) == len(chunks) and so_far == sorted(so_far) and so_far[-1] <= completion else None
 
 
 def _with_tokens(chunks: list[_Chunk], counted: int | None) -> list[_Chunk]:
@@ -189,10 +211,8 @@ def _tokens_of(chunks: list[_Chunk], first: int, counted: int) -> float:
     said = [chunk.carries.tokens for chunk in chunks]
     if None not in said and sum(n or 0 for n in said) == counted:
         return float(sum(n or 0 for n in said[:first]))
-    hidden = (chunks[-1].so_far or 0) - counted  # a usage in each chunk counts these too, which came ahead of the first
-    so_far = [None if chunk.so_far is None else chunk.so_far - hidden for chunk in chunks]
-    if None not in so_far and so_far == sorted(so_far, key=lambda n: n or 0):
-        return float(min(counted, so_far[first - 1] or 0))
+    if so_far := _counts_so_far(chunks, chunks[-1].so_far or 0):
+        return float(so_far[first - 1] - (so_far[-1] - counted))
     text = [chunk.carries.text for chunk in chunks]
     share = counted * sum(text[:first]) / (sum(text) or 1)
     return min(max(share, float(first)), float(counted - (len(chunks) - first)))

@@ -25,7 +25,8 @@ class Generated(NamedTuple):
     Attributes:
         text: bytes of generated text (UTF-8). output: whether any of it is an answer. reasoning: bytes of it that are reasoning.
         silent: whether it may carry a token that spells nothing: its text is there, and empty.
-        finish: why the answer ended, if it did. tokens: how many it says it carries; None where it does not.
+        finish: why the answer ended, if it did. tokens: how many it says it carries; None where it does not. said: the text itself,
+            where it is plain; empty in shapes that hold more than a text.
     """
 
     text: int = 0
@@ -34,6 +35,12 @@ class Generated(NamedTuple):
     silent: bool = False
     finish: str | None = None
     tokens: int | None = None
+    said: str = ""
+
+    @property
+    def words(self) -> int:
+        """How many words begin in it, each after a space; no token spans two."""
+        return len(self.said.split()) - (not self.said[0].isspace()) if self.said else 0
 
 
 _NOTHING = Generated()
@@ -123,7 +130,7 @@ def _of_choice(choice: Mapping[str, Any]) -> Generated:
     said = choice.get("delta") or choice.get("message") or {}
     text = choice.get("text") if not said else said.get("content") if said.keys() == _CONTENT else None
     if isinstance(text, str) and text:  # nearly every chunk
-        return Generated(len(text.encode("utf-8", "replace")), True, 0, False, finish, _counted(choice))
+        return Generated(len(text.encode("utf-8", "replace")), True, 0, False, finish, _counted(choice), text)
     text = choice.get("text")
     # The role comes ahead of the first token.
     silent = text == "" or (said.get("content") == "" and "role" not in said)

@@ -46,6 +46,7 @@ def record_of(exchange: Exchange, start: float) -> RequestRecord:
         e2e_s=None if last is None or sent is None else round(last - sent, 6),
         token_times_s=[round(t - start, 6) for t in answer.tokens],
         streamed_tokens=answer.streamed,
+        streamed_least=answer.least,
         first_tokens=None if answer.first is None else round(answer.first, 3),
         arrivals=answer.arrivals,
         finish_reason=answer.finish,

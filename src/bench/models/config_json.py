@@ -201,9 +201,15 @@ def _geometry(
         attentions=attentions,
         states=tuple(layer.state for layer in decoder.layers),
         tied=tied_of(config, c),
+        mxfp4_width=_expert_width(decoder, hidden) if quantisation.method == "mxfp4" else 0,
         unknown=tuple(reason for reason, _ in doubts),
         bound=doubts[0][1] if len(doubts) == 1 else None,
     )
+
+
+def _expert_width(decoder: Decoder, hidden: int) -> int:
+    """Inner width of the routed experts; 0 where there are none."""
+    return next((each.size // hidden for layer in decoder.layers for each in layer.matrices if each.count > 1), 0)
 
 
 def _unread(family: str, part: Config) -> tuple[str, None] | None:

@@ -104,6 +104,7 @@ class Geometry:
             experts together. used: of those, the share that a token passes through.
         attentions: of each layer, none, one or more. states: of each layer; None where it has none.
         tied: whether the output layer is the embeddings.
+        mxfp4_width: inner width of routed experts whose matrices are MXFP4, which engines pad; 0 where none are.
         unknown: why parameters or weights are not what is counted here; empty where they are.
         bound: `at least` or `at most`, where what is counted is that much of the weights' bytes all the same.
         file_bytes: of the checkpoint's weight files, where `unknown` says why the weights cannot be counted.
@@ -125,6 +126,7 @@ class Geometry:
     attentions: tuple[tuple[Attention, ...], ...]
     states: tuple[State | None, ...]
     tied: bool
+    mxfp4_width: int = 0
     unknown: tuple[str, ...] = ()
     bound: str | None = None
     file_bytes: int | None = None
@@ -142,10 +144,11 @@ class Geometry:
     @cached_property
     def linear(self) -> Weights:
         """All matrices of the layers."""
-        return sum(self.dense, self._experts)
+        return sum(self.dense, self.experts)
 
     @cached_property
-    def _experts(self) -> Weights:
+    def experts(self) -> Weights:
+        """The matrices of all routed experts."""
         return sum(self.routed, Weights())
 
     @property
@@ -176,12 +179,12 @@ class Geometry:
     @cached_property
     def active_parameters(self) -> int:
         """Those that one token passes through."""
-        return self.parameters - round(self._experts.parameters * (1 - self.used))
+        return self.parameters - round(self.experts.parameters * (1 - self.used))
 
     @cached_property
     def active(self) -> Weights:
         """Matrices that one token passes through."""
-        return sum(self.dense, self._experts.part(self.used))
+        return sum(self.dense, self.experts.part(self.used))
 
     @property
     def quantised_bytes(self) -> float | None:

@@ -140,7 +140,7 @@ def _placed(geometry: Geometry, device: Accelerator, setting: Setting) -> _Place
     rest, each = WEIGHTS[setting.dtype]
     loaded = geometry.quantised(each) if each and geometry.quantised_bytes is None else geometry
     engine = VLLM().gpu_overhead_terms(geometry.vocabulary, setting.max_num_seqs, setting.tensor_parallel)
-    weights = weight_bytes(loaded, rest) // setting.tensor_parallel
+    weights = weight_bytes(loaded, rest) // setting.tensor_parallel + VLLM().gpu_padding(loaded, setting.tensor_parallel)
     budget = int(device.memory * setting.share)
     memory = {
         "budget_bytes_per_gpu": budget,

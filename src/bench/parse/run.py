@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from bench.drift import place_of_run
+from bench.parse.counted import counted_bounds
 from bench.parse.devices import device_figures, device_samples
 from bench.parse.latency import latency_columns
 from bench.parse.load import asked_figures, load_figures
@@ -52,7 +53,7 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     times = _scrape_times(scrapes)
     mine = times.pop(engine, []) if engine else []
     content = summarise(record, table, samples.filter(pl.col("endpoint") == (engine or "")), mine)
-    table = supported(table)
+    table = supported(table, chat=_of_chat(record))
     window = _load_window(table)
     output = table.filter(pl.col("outcome") == "ok")["completion_tokens"].sum()
     content |= device_figures(device_samples(samples), window, int(output or 0))
@@ -66,6 +67,10 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     (wide_table(samples) if len(samples) else pl.DataFrame({"elapsed_s": []})).write_csv(wide)
     write_run_summary(RunSummary.of(content), summary)
     return content
+
+
+def _of_chat(record: RunRecord) -> bool:
+    return record.definition.get("endpoint") == "chat"
 
 
 def _scrape_times(scrapes: pl.DataFrame) -> dict[str, list[float]]:
@@ -83,8 +88,9 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         requests: the tidy table. telemetry: the samples of the engine's endpoint. scrapes: arrival of each
             scrape of it (s since the start).
     """
-    streams = stream_figures(requests.filter(pl.col("outcome") == "ok"))
-    requests = supported(requests)
+    chat = _of_chat(record)
+    streams = stream_figures(requests.filter(pl.col("outcome") == "ok"), chat=chat)
+    requests = supported(requests, chat=chat)
     ok = requests.filter(pl.col("outcome") == "ok")
     begin, end = _load_window(requests)
     span = end - begin or None
@@ -128,6 +134,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
     if not gaps_between_tokens(content):  # nor are they the engine's steps
         content |= dict.fromkeys(("steady_steps", "steady_step_s", "steady_prefill_share"))
     content |= server_figures(telemetry, scraped=bool(scrapes), version=record.engine_version)
+    content |= counted_bounds(requests, telemetry)
     content |= load_figures(record, requests, telemetry, content, (begin, end))
     content |= _scrape_figures(scrapes, record.scrape_interval_s, begin, end)
     return content

@@ -9,16 +9,22 @@ import polars as pl
 __all__ = ["ONE_EACH", "gaps_between_tokens", "stream_figures", "supported"]
 
 _FEWEST = 4  # tokens of the shortest answer that can show buffering
-_HELD_BACK = 0.5  # share of buffered answers from which on the moments of tokens are dropped
-_UNKNOWN = 0.05  # share of answers whose streamed tokens may be unknown
-ONE_EACH = 1.25  # most tokens a chunk at which gaps between chunks count as ITL; its inverse is the fewest
+_LONG = 16  # tokens of an answer that no pause of a busy server or client brings at one moment
+_HELD_BACK = 0.5  # share of buffered answers from which on the moments of tokens are dropped, whatever their length
+_FEW = 0.05  # share of answers whose streamed tokens may be unknown, and of long ones that may be buffered
+_SURE = 1.1  # most by which TPOT may be off where it is not known how many tokens were streamed
+_IN_TIME = 4.0  # by how much faster hidden tokens may be generated than streamed ones: beyond it there was no time for them
+ONE_EACH = (
+    1.25  # most tokens a chunk, and a moment, at which gaps between chunks count as ITL; its inverse is the fewest a chunk
+)
 
 
-def stream_figures(ok: pl.DataFrame) -> dict[str, Any]:
+def stream_figures(ok: pl.DataFrame, *, chat: bool = True) -> dict[str, Any]:
     """Counts over answered requests that were streamed; nulls where none was.
 
     Args:
-        ok: `completion_tokens`, `streamed_tokens`, `first_tokens`, `arrivals`, `token_times_s`, `done`.
+        ok: `completion_tokens`, `streamed_tokens`, `streamed_least`, `first_tokens`, `arrivals`, `token_times_s`, `ttft_s`, `e2e_s`,
+            `done`, `end_s`, `last_token_s`. chat: whether the answers are a chat's, where reasoning may be kept back.
 
     Returns:
         `tokens_per_chunk` (streamed tokens ÷ chunks that carry any); `tokens_per_arrival` (likewise by the moments at which tokens
@@ -30,7 +36,7 @@ def stream_figures(ok: pl.DataFrame) -> dict[str, Any]:
     if streamed.is_empty():
         names = ("tokens_per_chunk", "tokens_per_arrival", "hidden_tokens", "unknown_streamed", "held_back_answers")
         return dict.fromkeys((*names, "without_done"))
-    known = streamed.filter(pl.col("first_tokens").is_not_null() & pl.col("streamed_tokens").is_not_null())
+    known = streamed.filter(_known(streamed, chat=chat))
     tokens = int(known["streamed_tokens"].sum() or 0)
     hidden = known.select((pl.col("completion_tokens") - pl.col("streamed_tokens")).sum()).item()
     return {
@@ -38,7 +44,7 @@ def stream_figures(ok: pl.DataFrame) -> dict[str, Any]:
         "tokens_per_arrival": _ratio(tokens, known["arrivals"].sum()),
         "hidden_tokens": int(hidden or 0),
         "unknown_streamed": len(streamed) - len(known),
-        "held_back_answers": known.filter(_at_once()).height,
+        "held_back_answers": streamed.filter(_at_once()).height,
         "without_done": streamed.filter(~pl.col("done")).height,
     }
 
@@ -47,26 +53,69 @@ def _ratio(tokens: int, count: Any) -> float | None:
     return round(tokens / int(count), 4) if count and tokens else None
 
 
-def _at_once() -> pl.Expr:
-    return (pl.col("streamed_tokens") >= _FEWEST) & (pl.col("arrivals") == 1)
+def _at_once(fewest: int = _FEWEST) -> pl.Expr:
+    return (pl.col("completion_tokens") >= fewest) & (pl.col("arrivals") == 1)
 
 
-def supported(requests: pl.DataFrame) -> pl.DataFrame:
+def _held_back(streamed: pl.DataFrame) -> bool:
+    """Whether something between the server and its client holds answers back: half of them, or more than a few long ones.
+
+    A pause of a busy server or client may bring a short answer at one moment; so may chance with a single one.
+    """
+    long = streamed.filter(pl.col("completion_tokens") >= _FEWEST)
+    whole, surely = (long.filter(_at_once(fewest)).height for fewest in (_FEWEST, _LONG))
+    return not long.is_empty() and (whole >= _HELD_BACK * long.height or surely > max(1.0, _FEW * long.height))
+
+
+def _known(streamed: pl.DataFrame, *, chat: bool) -> pl.Series:
+    """Of each streamed answer, whether TPOT follows from what is known of its tokens.
+
+    Where chunks are fewer than tokens, either they carry several each or some tokens were generated unseen: reasoning ahead of a chat's
+    first text, special tokens after the last one. Unseen ones take their time: where the stream is silent for a short time against the
+    rest of it, there was none for them. Such answers show how many tokens this server's chunks carry, which holds for the others. And
+    where the server counts hidden tokens apart, the silence must have been long enough for them.
+    """
+    chunks = pl.col("token_times_s").list.len().cast(pl.Int64)
+    most = pl.col("streamed_tokens")
+    # Older records do not have the fewest; the oldest took a chunk for a token.
+    least = pl.coalesce(
+        "streamed_least", pl.when(pl.col("arrivals") == 0).then(most).otherwise(pl.min_horizontal(chunks, most))
+    )
+    lasted, hidden = pl.col("e2e_s") - pl.col("ttft_s"), pl.col("completion_tokens") - most
+    at_end = (pl.col("end_s") - pl.col("last_token_s")).clip(0.0).fill_null(0.0)
+    silent = pl.col("ttft_s") + at_end if chat else at_end
+    each = most / least
+    exact = each <= _SURE
+    later = pl.max_horizontal(most - pl.col("first_tokens"), 1)
+    in_time = (hidden <= (_SURE - 1) * most) | (hidden * lasted <= _IN_TIME * (pl.col("ttft_s") + at_end) * later)
+    no_time = (hidden == 0) & (silent <= (_SURE - 1) * lasted)
+    sure = (exact & in_time) | no_time
+    like_those = (hidden == 0) & (each <= _SURE * each.filter(sure).max())
+    return streamed.select(known=((sure | like_those) & pl.col("first_tokens").is_not_null()).fill_null(value=False))["known"]
+
+
+def supported(requests: pl.DataFrame, *, chat: bool = True) -> pl.DataFrame:
     """The requests without the latencies that their streams do not support.
 
-    Where half of the answers or more came at one moment each, something between the server and its client holds them back, and their
-    moments say nothing of the server's tokens: neither TTFT nor stamps are left. Of a single answer that may be chance, and dropping
-    the slow ones would make the others' latencies too good.
+    Where something between the server and its client holds answers back, their moments say nothing of the server's tokens: neither TTFT
+    nor stamps are left. To drop the slow ones alone would make the others' latencies too good.
 
-    Where it is not known of more than one answer in twenty how many of its tokens were streamed, none has a TPOT: one that is missing
-    counts as met by an SLO.
+    An answer of which it is not known how many of its tokens were streamed has no TPOT. Of more than one in twenty, none has: one that
+    is missing counts as met by an SLO.
+
+    Args:
+        chat: as of `stream_figures`.
     """
-    streamed = requests.filter((pl.col("outcome") == "ok") & pl.col("first_token_s").is_not_null())
+    of_stream = (pl.col("outcome") == "ok") & pl.col("first_token_s").is_not_null()
+    streamed = requests.filter(of_stream)
     nothing = pl.lit(None, dtype=pl.Float64)
-    if streamed.filter(pl.col("first_tokens").is_null()).height > _UNKNOWN * streamed.height:
+    known = _known(streamed, chat=chat)
+    if (~known).sum() > _FEW * streamed.height:
         requests = requests.with_columns(tpot_s=nothing)
-    long = streamed.filter(pl.col("streamed_tokens") >= _FEWEST)
-    if long.is_empty() or long.filter(_at_once()).height < _HELD_BACK * long.height:
+    elif not known.all():
+        unknown = streamed["index"].filter(~known)
+        requests = requests.with_columns(tpot_s=pl.when(~pl.col("index").is_in(unknown.implode())).then("tpot_s"))
+    if not _held_back(streamed):
         return requests
     return requests.with_columns(
         **dict.fromkeys(("ttft_s", "tpot_s", "first_token_s", "first_output_s"), nothing),
@@ -76,5 +125,7 @@ def supported(requests: pl.DataFrame) -> pl.DataFrame:
 
 def gaps_between_tokens(figures: dict[str, Any]) -> bool:
     """Whether the gaps between chunks are those between tokens. Args: figures: of `stream_figures`."""
-    each = figures["tokens_per_chunk"]
-    return each is None or 1 / ONE_EACH <= each <= ONE_EACH
+    each, at_once = figures["tokens_per_chunk"], figures["tokens_per_arrival"]
+    if each is None:
+        return not figures["unknown_streamed"]
+    return 1 / ONE_EACH <= each <= ONE_EACH and (at_once is None or at_once <= ONE_EACH)

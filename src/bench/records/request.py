@@ -32,9 +32,10 @@ class RequestRecord:
             `first_output_s` is that of the first token that is not reasoning.
         ttft_s: first chunk that carries a token − sent; None without streaming. e2e_s: last token chunk − sent.
         token_times_s: arrival of each chunk that carries tokens.
-        streamed_tokens: tokens that the stream carried: those that the server counts without reasoning that it kept to itself; None
-            where that is not known. first_tokens: how many of them came at the first moment (1, but for answers that come in larger
-            pieces); None where that is not known. arrivals: at how many moments tokens came; some pieces come together.
+        streamed_tokens, streamed_least: the most and the fewest tokens that the stream may have carried: the same where each chunk has
+            one token or counts its own; else tokens may have been generated that no chunk carries. None where nothing is counted.
+            first_tokens: how many of the most came at the first moment (1, but for answers that come in larger pieces); None likewise.
+            arrivals: at how many moments tokens came; some pieces come together.
         finish_reason: why the answer ended, in the server's words. done: whether the stream ended with `[DONE]`.
         resent: how often it was sent again, as the server closed a connection that it had answered on before while the request was on
             its way; `sent_s` is the last time.
@@ -65,6 +66,7 @@ class RequestRecord:
     e2e_s: float | None
     token_times_s: list[float]
     streamed_tokens: int | None = None
+    streamed_least: int | None = None
     first_tokens: float | None = 1.0
     arrivals: int = 0
     finish_reason: str | None = None

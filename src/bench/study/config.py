@@ -217,6 +217,12 @@ class Thresholds(Strict):
         description="Largest difference between the requests in flight as the server (running + waiting) and as the client "
         "counts them, as a share of the client's. Too many: by the server's mean. Too few: at half of the scrapes.",
     )
+    token_count_error: Annotated[float, Field(ge=0)] = Field(
+        default=0.25,
+        description="Largest difference between the generated tokens that the server's metrics count and those of the answers, as a "
+        "share of the answers'. Too many: others use the server. Too few: the metrics are another server's, one of several replicas', "
+        "or old.",
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bench.load.introduction import INEXACT
+from bench.parse.stream import ONE_EACH
 from bench.words.loads import count_text
 
 __all__ = ["stream_notes"]
 
 _LATE = 0.05  # of E2E, from which on it matters when requests of a closed loop leave
-_SEVERAL = 1.25  # tokens a chunk, above which a reader should know
 
 
 def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
@@ -28,17 +28,30 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
         )
     elif held := run.get("held_back_answers"):
         yield f"{count_text(held, 'answer')} of {ok} came at one moment: TTFT of these is the time of the whole answer"
-    if run.get("ttft_n") == 0:
-        pass
-    elif each is not None and each > _SEVERAL:
-        yield f"a chunk carries {each:.3g} tokens in the mean: TPOT counts the tokens behind the first chunk, and there is no ITL"
-    elif each is not None and each < 1 / _SEVERAL:
-        yield f"a chunk carries {each:.2g} tokens in the mean, because something cuts answers into smaller pieces: there is no ITL"
+    if run.get("ttft_n") != 0:
+        yield from _of_chunks(each, run.get("tokens_per_arrival"))
     if run.get("hidden_tokens"):
         yield f"reasoning that was not streamed: {count_text(run['hidden_tokens'], 'token')}; TPOT is that of the others"
-    if unknown := run.get("unknown_streamed"):
-        yield f"no TPOT in {count_text(unknown, 'answer')}: how many of the tokens were streamed is unknown"
+    if unknown := (run.get("unknown_streamed") or 0) - (run.get("uncounted_answers") or 0):
+        which = "no TPOT" if run.get("tpot_n") == 0 else f"no TPOT in {count_text(unknown, 'answer')}"
+        yield (
+            f"{which}: {count_text(unknown, 'answer')} of {ok} had fewer chunks than tokens and silence long enough for hidden ones, "
+            "such as reasoning or special tokens, so it is unknown how many a chunk carries"
+        )
     yield from _of_requests(run)
+
+
+def _of_chunks(each: float | None, at_once: float | None) -> Iterator[str]:
+    """What tokens a chunk, and a moment, mean for TPOT, ITL and TTFT."""
+    if each is not None and each > ONE_EACH:
+        yield f"a chunk carries {each:.3g} tokens in the mean: TPOT counts the tokens behind the first chunk, and there is no ITL"
+    elif each is not None and each < 1 / ONE_EACH:
+        yield f"a chunk carries {each:.2g} tokens in the mean, because something cuts answers into smaller pieces: there is no ITL"
+    elif at_once is not None and at_once > ONE_EACH:
+        yield (
+            f"{at_once:.3g} tokens arrive together in the mean, though each has a chunk: something gathers them, so TTFT is late by "
+            "up to as many, TPOT counts the tokens after the first moment, and there is no ITL"
+        )
 
 
 def _of_requests(run: Mapping[str, Any]) -> Iterator[str]:

@@ -24,6 +24,7 @@ _TEXTS: dict[Check, str] = {
     "burst_spread": "the burst took too long to leave: {value:.3g} s, over {limit:g} s",
     "schedule_delay": "requests left late: P99 of the delay {value:.3g} s, over {limit:g} s",
     "other_requests": "the server had {value:.1f} requests in flight in the mean, the client {limit:.1f}: others use it too",
+    "other_tokens": "the server made {value:.0f} tokens, the load at most {limit:.0f}: others use it too",
     "held_back": "of the requests that the client had in flight the server lacked {value:.3g} ({share_text}) at half of the scrapes or "
     "more: something holds them back",
     "nothing_sent": "no request was sent",
@@ -49,6 +50,8 @@ _TEXTS: dict[Check, str] = {
     "not_scraped_after": "no scrape came after the load: what the server counted since the last one is lost",
     "metrics_missing": "the exposition lacks {metrics}",
     "counters_fell": "the server's counters fell back ({counters}): it was started again, or another one answered",
+    "tokens_not_counted": "the metrics count {value:.0f} generated tokens, the answers {limit:.0f} or more: they are another "
+    "server's, one of several replicas', or old",
 }
 
 
