@@ -91,6 +91,12 @@ def test_a_server_that_is_not_there_is_named(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("models", ['{"data": [{"id": "n"}]}', '{"models": [{"name": "n"}]}', '[{"id": "n"}]'])
+def test_models_are_read_in_every_shape(models, tmp_path):
+    with fake_server(pages={"/v1/models": models}, refuse=lambda _: (401, {})) as server:
+        assert "--model m: the server lists n, and not this name" in find(server.base_url, cwd=tmp_path).stderr
+
+
 @pytest.mark.workflow
 def test_a_model_that_the_server_does_not_list_is_named(server, tmp_path):
     """It may be served all the same."""

@@ -20,7 +20,7 @@ import requests
 from bench.cli.common import introduced, refuse_wrong_address, target_of
 from bench.cli.output import print_json, progress
 from bench.errors import BenchError
-from bench.http import get, problem
+from bench.http import get_models, listed_models, models_text, problem
 from bench.load.target import Target
 from bench.measure.exposition import find_metrics, worth_reading
 from bench.search import Aim, Answer, Budget, Found, search
@@ -192,15 +192,12 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> Runn
 def _refuse_unreachable(target: Target) -> None:
     """Raises BenchError where nothing answers. A server that lists other models may serve the one that is named all the same."""
     try:
-        answer = get(f"{target.base_url}/v1/models", key=target.key, headers=target.headers)
+        answer = get_models(target.base_url, key=target.key, headers=target.headers)
     except requests.RequestException as error:
         raise BenchError(f"--base-url {target.base_url}: no server answers there ({problem(error)}).") from None
-    try:
-        names = [str(each["id"]) for each in answer.json()["data"]] if answer.ok else []
-    except (KeyError, TypeError, ValueError):
-        return  # a request decides
-    if names and target.model not in names:
-        print(f"--model {target.model}: the server lists {', '.join(names)}, and not this name", file=sys.stderr)
+    names = listed_models(answer)
+    if names and target.model not in names:  # else a request decides
+        print(f"--model {target.model}: the server lists {models_text(names)}, and not this name", file=sys.stderr)
 
 
 @contextmanager
