@@ -15,8 +15,10 @@ from bench.measure.exposition import find_metrics
 from bench.parse.scrapes import read_scrapes
 from bench.study.headers import own_headers
 from bench.telemetry.scraper import scrape
+from tests.command import bench
 from tests.conftest import ROOT
 from tests.fake_server import fake_server
+from tests.strict_server import strict_server
 
 VLLM = (ROOT / "tests/inputs/metrics/vllm_lora.prom").read_text()
 LLAMACPP = (ROOT / "tests/inputs/metrics/llamacpp_plain.prom").read_text()
@@ -217,3 +219,18 @@ def test_the_same_server():
     assert same_server("http://h/metrics", "http://H:80/v1")
     assert not same_server("http://h:8000", "http://h")
     assert not same_server("https://h", "http://h")
+
+
+def test_what_else_is_scraped_is_kept_where_the_engine_has_no_metrics(tmp_path):
+    """The engine's half is not taken then, and not incomplete."""
+    with strict_server() as server, answering({"/gpus": (200, {}, b"gpus 1\n")}) as (other, asked):
+        run = tmp_path / "run"
+        done = bench("workload", "--base-url", server.base_url, "--model", "m", "--num-requests", "2", "--prompt-length", "20",
+                     "--output-length", "8", "--scrape", "--scrape-also", f"{other}/gpus", "--output-dir", str(run))  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "without telemetry: " in done.stderr
+        assert len(asked) > 1
+    assert {scrape["endpoint"] for scrape in read_scrapes(run / "telemetry.jsonl.gz")} == {f"{other}/gpus"}
+    shown = bench("parse", str(run)).stdout
+    assert "the server's counts  not taken" in shown
+    assert "telemetry:" not in shown

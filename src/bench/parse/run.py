@@ -129,7 +129,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         content |= dict.fromkeys(("steady_steps", "steady_step_s", "steady_prefill_share"))
     content |= server_figures(telemetry, scraped=bool(scrapes), version=record.engine_version)
     content |= load_figures(record, requests, telemetry, content, (begin, end))
-    content |= _scrape_figures(scrapes, record.scrape_interval_s, begin, end)
+    content |= _scrape_figures(scrapes, record.scrape_interval_s if record.scrape_endpoint else None, begin, end)
     return content
 
 
@@ -236,7 +236,7 @@ def _load_window(requests: pl.DataFrame) -> tuple[float, float]:
 
 
 def _scrape_figures(scrapes: list[float], interval_s: float | None, begin: float, end: float) -> dict[str, Any]:
-    """How well the load was watched; nulls where it was not to be.
+    """How well the engine's metrics were scraped during the load; nulls where they were not to be.
 
     Args:
         scrapes: arrival of each scrape that succeeded (s). begin, end: of the load (s).
