@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from threading import Timer
 
 from bench.errors import BenchError
+from bench.http import get_models, listed_models, models_text
 from bench.load.events import events, json_object
 from bench.load.payload import letters
 from bench.load.prompts import FIRST_ID, prompt_ids
@@ -19,6 +20,7 @@ from bench.load.sdk import Reading, sdk_reading
 from bench.load.target import Target
 from bench.records.form import OPTIONAL, Omissible, RequestForm
 from bench.records.request import RequestRecord
+from bench.statuses import ABSENT, BUSY, RATE_LIMITED, UNAUTHORIZED
 
 __all__ = ["INEXACT", "introduce"]
 
@@ -40,9 +42,7 @@ _NAMED: dict[Omissible, str] = {
 }
 _VOCABULARY = r"vocab|invalid token"  # ids that the tokenizer lacks: to send text instead would hide it
 _PROMPT, _OUTPUT, _FEW, _MANY = 8, 4, 8, 72  # tokens; letters
-_UNAUTHORIZED = (401, 403)
-_LIMITED = 429
-_BUSY = (_LIMITED, 502, 503, 504)
+_ABSENT = r"not (yet )?(implemented|supported|found)|unknown (endpoint|path|route)"  # words of a server that lacks an endpoint
 _TRIES, _BETWEEN_S = 3, 1.0  # of a busy server
 _SAID_S = 5.0  # a first request may load what a server needs; whoever waits should know
 
@@ -75,7 +75,7 @@ class _Introduction:
                     self.target, form, self.endpoint, prompt, output, stream=self.stream, timeout_s=self.timeout_s
                 )
                 record = record_of(reading.exchange, reading.exchange.sent or 0.0)
-                if record.status not in _BUSY or not left:
+                if record.status not in BUSY or not left:
                     break
                 time.sleep(min(record.retry_after_s or _BETWEEN_S, self.timeout_s))
         return reading, record
@@ -123,11 +123,9 @@ def introduce(
     form = replace(form, sdk_differs=_difference(reading, record, endpoint))
     if form.sdk_differs:
         say(f"the openai SDK reads an answer otherwise than Saturate does: {form.sdk_differs}")
-    given_tokens = record.completion_tokens
-    if given_tokens is not None and (given_tokens > _OUTPUT or (given_tokens < _OUTPUT and form.sends("ignore_eos"))):
-        say(
-            f"the server was asked for exactly {_OUTPUT} tokens and generated {given_tokens}: lengths will be others than asked for"
-        )
+    if ignored := _ignored(form, record):
+        generated = f"it generated {record.completion_tokens} tokens instead of {_OUTPUT}"
+        say(f"the server ignores {ignored}: {generated}, so answers will not have the lengths asked for")
     if endpoint == "chat" or not form.sends("token_ids"):
         form = _counted(known, form, say)
     return replace(target, forms={**target.forms, endpoint: form})
@@ -136,10 +134,10 @@ def introduce(
 def _accepted(known: _Introduction, form: RequestForm) -> tuple[RequestForm, tuple[Reading, RequestRecord]]:
     """The fullest form that the server accepts, and an answer to it."""
     answer = known.ask(form)
-    first, refusal = answer[1], _refusal(known, answer[1])
+    first, refusal = answer[1], _refusal(known, form, answer)
     if refusal is not None:  # a failure for a moment is not a refusal of what was sent
         answer = known.ask(form)
-        refusal = _refusal(known, answer[1])
+        refusal = _refusal(known, form, answer)
     tried: list[str] = []
     guessed: list[str] = []  # of these, what no refusal named
     while refusal is not None:
@@ -150,12 +148,12 @@ def _accepted(known: _Introduction, form: RequestForm) -> tuple[RequestForm, tup
         guessed += [] if named else [name]
         form = _without(form, name)
         answer = known.ask(form)
-        refusal = _refusal(known, answer[1])
+        refusal = _refusal(known, form, answer)
     # Of those that were left out on a guess, whatever the server takes after all is sent.
     for guess in guessed:
         fuller = replace(form, omitted=tuple(each for each in form.omitted if each != guess))
         again = known.ask(fuller)
-        if _refusal(known, again[1]) is None:
+        if _refusal(known, fuller, again) is None:
             form, answer = fuller, again
     return form, answer
 
@@ -172,55 +170,97 @@ def _next(refusal: str, known: _Introduction, form: RequestForm, tried: Sequence
     return named or next(iter(left), None), named is not None
 
 
-def _refusal(known: _Introduction, record: RequestRecord) -> str | None:
-    """Why the server did not answer; None where it did.
+def _ignored(form: RequestForm, record: RequestRecord) -> str | None:
+    """What the server took and did not heed, by the length of its answer; None where nothing, or where it counts no tokens."""
+    given = record.completion_tokens
+    if given is not None and given > _OUTPUT:
+        return _limit(form)
+    return "ignore_eos" if given is not None and given < _OUTPUT and form.sends("ignore_eos") else None
+
+
+def _limit(form: RequestForm) -> str:
+    return "max_tokens" if form.sends("max_tokens") else "max_completion_tokens"
+
+
+def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, RequestRecord]) -> str | None:
+    """Why the server did not answer a request in this form; None where it did.
 
     Raises:
         BenchError: it is for another reason than the form of the request.
     """
-    base, said = known.target.base_url, _said(known.target, record)
-    if record.outcome in ("ok", "timeout", "truncated"):
-        if record.outcome == "timeout":
-            raise BenchError(f"{base} did not answer a first request of {_PROMPT} tokens: {said}.")
+    reading, record = answer
+    target, base, said = known.target, known.target.base_url, _said(known.target, record)
+    if record.outcome in ("ok", "truncated"):
         return None if record.outcome == "ok" else said
+    if record.outcome == "timeout":
+        raise BenchError(f"{base} did not answer a first request of {_PROMPT} tokens: {said}.")
+    if reading.endless:
+        raise BenchError(
+            f"{base} ignores {_limit(form)}: it was asked for {_OUTPUT} tokens, and its answer was given up after "
+            f"{len(record.token_times_s):,} chunks. Limit the length of answers in the server's own settings."
+        )
     if record.status is None or record.outcome == "disconnect":
         raise BenchError(f"{base} does not answer a request: {said}. Check its address, and that it runs.")
-    if re.search(_VOCABULARY, said, re.IGNORECASE):
+    if record.status in UNAUTHORIZED:
+        key = "Export another key as OPENAI_API_KEY" if target.key else "OPENAI_API_KEY is not set: export the key"
+        raise BenchError(f"{base} answers {record.status}: {said}. {key}; where it goes into another header, name that.")
+    if known.endpoint == "completions" and form.sends("token_ids") and re.search(_VOCABULARY, said, re.IGNORECASE):
         raise BenchError(
             f"{base} refuses token ids below {known.vocabulary}: {said}. Name the model that it serves, or give --vocabulary a number "
             "below which all ids are tokens."
-        )
-    if record.status in _UNAUTHORIZED:
-        raise BenchError(
-            f"{base} answers {record.status}: {said}. Export the key as OPENAI_API_KEY; where it goes into another header, name that."
         )
     if 300 <= record.status < 400:
         raise BenchError(
             f"{base} answers {record.status}: {said}. The load is sent nowhere else: give the address at which it answers itself."
         )
-    if record.status in _BUSY:
-        advice = "Raise the server's rate limit, or try" if record.status == _LIMITED else "Try"
+    if record.status in BUSY:
+        advice = "Raise the server's rate limit, or try" if record.status == RATE_LIMITED else "Try"
         raise BenchError(f"{base} answers {record.status} to a first request, {_TRIES} times: {said}. {advice} again later.")
     return said
 
 
 def _said(target: Target, record: RequestRecord) -> str:
-    return target.without_secrets(record.error or f"{record.outcome} without a word").rstrip(".")
+    silence = "without a word" if record.status else "the connection was lost"
+    return target.without_secrets(record.error or silence).rstrip(".")
 
 
 def _refused(known: _Introduction, first: RequestRecord, last: RequestRecord, tried: Sequence[str]) -> str:
-    """That no form of request is accepted."""
+    """That no form of request is accepted. Each refusal is quoted with the status that it came with."""
     target = known.target
     status, other = (f" ({record.status})" if record.status != 200 else "" for record in (first, last))
     said = _said(target, last)
     without = f"; nor does it answer without {', '.join(tried)}" if tried else ""
     instead = f"{other}: {said}" if tried and said != _said(target, first) else ""
-    another = "completions" if known.endpoint == "chat" else "chat"
-    key = "" if target.key or target.headers else ", whether it asks for a key (OPENAI_API_KEY is not set)"
     return (
         f"{target.base_url} does not answer a first request of {_PROMPT} tokens{status}: {_said(target, first)}{without}{instead}. "
-        f"Check the model's name ({target.model!r}){key}, and whether it has endpoint {known.endpoint} or {another} alone."
+        + " ".join(_advice(known, first, last))
     )
+
+
+def _advice(known: _Introduction, *refusals: RequestRecord) -> Iterator[str]:
+    """What to do where every form is refused, as far as the server's list of models and its other endpoint show it."""
+    target, another = known.target, "completions" if known.endpoint == "chat" else "chat"
+    if any(each.status in ABSENT or re.search(_ABSENT, each.error or "", re.IGNORECASE) for each in refusals):
+        form = RequestForm(omitted=tuple(name for name in OPTIONAL if name != "max_tokens"))
+        record = replace(known, endpoint=another).ask(form)[1]
+        if record.outcome == "ok":
+            yield f"It answers requests to the other endpoint: give --endpoint {another}, or `endpoint: {another}` in a study."
+            return
+    names = _listed(target)
+    if names is not None and target.model not in names:
+        yield f"Its /v1/models lists {models_text(names)}, and not {target.model!r}: check the model's name."
+    else:
+        yield f"Check the model's name ({target.model!r}), and whether it has endpoint {known.endpoint} or {another} alone."
+    if not (target.key or target.headers):
+        yield "OPENAI_API_KEY is not set: export it if the server asks for a key."
+
+
+def _listed(target: Target) -> list[str] | None:
+    """The models that the server lists; None where it lists none."""
+    try:
+        return listed_models(get_models(target.base_url, key=target.key, headers=target.headers))
+    except OSError:
+        return None
 
 
 def _counted(known: _Introduction, form: RequestForm, say: Callable[[str], None]) -> RequestForm:
