@@ -61,7 +61,7 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
     if refusal is None or refusal.status_code in BUSY:
         return
     text = without_values(without_secrets(refusal.content).decode(errors="replace").strip(), (key or "", *headers.values()))
-    said = f"{refusal.status_code} {shown(text, 200)}"
+    said = f"{refusal.status_code} {shown(text, 200) if text else 'without a word'}"
     if refusal.status_code in UNAUTHORIZED:
         raise BenchError(f"{where}: {base} answers {said}: {unauthorized}")
     if names is None:
