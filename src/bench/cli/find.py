@@ -73,7 +73,7 @@ def run(options: SimpleNamespace) -> None:
 
 
 def _former(options: SimpleNamespace, content: dict[str, Any], aim: Aim, target: Target) -> RunningServer | None:
-    """The server, with the form of requests that the last search here found out; None where there was none, or `--omit` is another."""
+    """The server, with the form of requests that the last search in this folder found; None without one, or after another `--omit`."""
     try:
         last = json.loads((options.output_dir / _RESULT).read_text())
         if last["omit"] != options.omit:
@@ -82,6 +82,8 @@ def _former(options: SimpleNamespace, content: dict[str, Any], aim: Aim, target:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     found = find_metrics(target.base_url, options.metrics, target.headers)
+    if options.metrics and found.state != "read":
+        return None  # which is refused, whether it would be read or not
     return _running(options, content, aim, replace(target, forms={options.endpoint: form}), found, {})
 
 
@@ -121,7 +123,7 @@ def _searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
 
 
 def _until_now(server: RunningServer, aim: Aim, error: ServerGone) -> Found:
-    """What the runs show that were measured before the server was lost. Raises `error` where there are none."""
+    """What the runs measured before the server was lost show. Raises `error` if there are none."""
     known = server.known()
     if not known:
         raise error
