@@ -338,7 +338,16 @@ class TestTokensAreNotChunks:
                   "usage": {"prompt_tokens": 20, "completion_tokens": 2}}  # fmt: skip
         read = record([(1, json.dumps(answer))], asked=2, headers={"content-type": "application/json"})
         assert (read.outcome, read.ttft_s, read.e2e_s, read.completion_tokens) == ("ok", None, 1.0, 2)
-        assert tpot(tmp_path, read) is None
+        assert (read.arrivals, tpot(tmp_path, read)) == (1, None)
+
+    def test_an_empty_answer_is_an_answer(self):
+        read = record([(1, text("", finish="stop")), (2, usage(0) + DONE)])
+        assert (read.outcome, read.token_times_s, read.streamed_tokens) == ("ok", [1.0], 0)
+
+    def test_ratios_have_four_digits(self, tmp_path):
+        read = record([*((i, delta(content=" one two")) for i in (1, 2, 3)), (4, usage(7) + DONE)], asked=7)
+        figures = stream_figures(tabled(tmp_path, read))
+        assert (figures["tokens_per_chunk"], figures["tokens_per_arrival"]) == (2.3333, 2.3333)
 
     def test_all_reasoning_and_no_answer_is_an_answer(self):
         details = {"completion_tokens_details": {"reasoning_tokens": 8}}
