@@ -206,7 +206,7 @@ def _scrape_interval(options: SimpleNamespace) -> float | None:
     """Seconds between scrapes; None where nothing is scraped.
 
     Raises:
-        BenchError: an option asks how to scrape, and none that it be done; or there is no such GPU.
+        BenchError: an option says how to scrape, but --scrape is missing; or there is no such GPU.
     """
     for option in ("scrape-also", "scrape-interval", "metrics"):
         given = getattr(options, option.replace("-", "_"))

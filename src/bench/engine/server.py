@@ -174,7 +174,7 @@ class Server:
                 if each.status == psutil.CONN_LISTEN and each.laddr[1:2] == (self._port,)
             }
             return [f"{psutil.Process(pid).name()} (process {pid})" for pid in listening if pid is not None and pid not in ours]
-        except psutil.Error:  # the system does not tell, or a process ended meanwhile
+        except psutil.Error:  # the system does not say, or a process ended meanwhile
             return []
 
     def ending(self) -> str:

@@ -27,7 +27,7 @@ class Answer:
 
     Attributes:
         tokens: arrival of each chunk that carries tokens. first_output: of the first that is not reasoning.
-        streamed: tokens that the stream carried; None where that is not known. first: how many of them came at the first moment, and
+        streamed: tokens that the stream carried; None if unknown. first: how many of them came at the first moment, and
             arrivals: at how many moments they came. first is exact where each chunk carries one token or says how many it carries;
             else it is the first moment's share of the text.
         usage: the server's counts. finish: why the answer ended. done: whether the stream ended with [DONE].
@@ -142,8 +142,8 @@ def _count(answer: Answer, chunks: list[_Chunk]) -> None:
 def _streamed_count(usage: Usage, chunks: list[_Chunk]) -> int | None:
     """How many of the generated tokens were streamed: all, but for reasoning that the server counts and keeps to itself.
 
-    None where that is not known: without a count; where streamed reasoning is too short for its count, as a summary is; and where
-    reasoning is counted that has a name in no chunk, and what came is too long to be the rest.
+    None if unknown: the server does not count; the streamed reasoning is too short for its count, as a summary is; or no chunk has a
+    field for the reasoning that is counted, and the text is too long to be the rest.
     """
     if usage.completion is None or not usage.reasoning:
         return usage.completion

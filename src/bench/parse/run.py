@@ -254,7 +254,7 @@ def _scrape_figures(scrapes: list[float], interval_s: float | None, begin: float
 
 
 def _longest_gap(scrapes: list[float], begin: float, end: float) -> float | None:
-    """Longest time without a scrape that touches the load, whose beginning and end bound it where there was none (s)."""
+    """Longest time without a scrape that touches the load, whose beginning and end bound it if there was no scrape (s)."""
     if not scrapes:
         return None
     gaps = [b - a for a, b in itertools.pairwise(scrapes) if b > begin and a < end]

@@ -9,13 +9,13 @@ import polars as pl
 __all__ = ["ONE_EACH", "gaps_between_tokens", "stream_figures", "supported"]
 
 _FEWEST = 4  # tokens of the shortest answer that can show buffering
-_HELD_BACK = 0.5  # share of buffered answers from which on the moments of tokens are dropped
+_HELD_BACK = 0.5  # share of buffered answers at which the moments of tokens are dropped
 _UNKNOWN = 0.05  # share of answers whose streamed tokens may be unknown
 ONE_EACH = 1.25  # most tokens a chunk at which gaps between chunks count as ITL; its inverse is the fewest
 
 
 def stream_figures(ok: pl.DataFrame) -> dict[str, Any]:
-    """Counts over answered requests that were streamed; nulls where none was.
+    """Counts over answered requests that were streamed; nulls if none was.
 
     Args:
         ok: `completion_tokens`, `streamed_tokens`, `first_tokens`, `arrivals`, `token_times_s`, `done`.
@@ -54,12 +54,12 @@ def _at_once() -> pl.Expr:
 def supported(requests: pl.DataFrame) -> pl.DataFrame:
     """The requests without the latencies that their streams do not support.
 
-    Where half of the answers or more came at one moment each, something between the server and its client holds them back, and their
-    moments say nothing of the server's tokens: neither TTFT nor stamps are left. Of a single answer that may be chance, and dropping
+    If half of the answers or more came at one moment each, something between the server and its client holds them back, and the
+    moments say nothing about the server's tokens: TTFT, TPOT and all stamps but the last are null. Fewer may be chance, and dropping
     the slow ones would make the others' latencies too good.
 
-    Where it is not known of more than one answer in twenty how many of its tokens were streamed, none has a TPOT: one that is missing
-    counts as met by an SLO.
+    If the number of streamed tokens is unknown for more than one answer in twenty, no answer has a TPOT: an SLO takes a missing TPOT
+    as met.
     """
     streamed = requests.filter((pl.col("outcome") == "ok") & pl.col("first_token_s").is_not_null())
     nothing = pl.lit(None, dtype=pl.Float64)

@@ -10,7 +10,7 @@ from bench.words.loads import count_text
 
 __all__ = ["stream_notes"]
 
-_LATE = 0.05  # of E2E, from which on it matters when requests of a closed loop leave
+_LATE = 0.05  # share of E2E above which it matters that requests of a closed loop leave late
 _SEVERAL = 1.25  # tokens a chunk, above which a reader should know
 
 
@@ -24,7 +24,7 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
     if run.get("held_back_answers") and run.get("ttft_n") == 0:
         yield (
             f"{count_text(run['held_back_answers'], 'answer')} of {ok} came at one moment: something between the server and its client "
-            "holds them back, so there is no TTFT, TPOT and ITL"
+            "holds them back, so there is no TTFT, TPOT or ITL"
         )
     elif held := run.get("held_back_answers"):
         yield f"{count_text(held, 'answer')} of {ok} came at one moment: TTFT of these is the time of the whole answer"
