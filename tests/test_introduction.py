@@ -102,8 +102,8 @@ def test_a_server_that_counts_nothing_is_said_to():
     with strict_server(usage=False) as server:
         form = introduce(Target(server.base_url, "m"), "chat", say=said.append).form("chat")
     assert (form.counted, form.letter_tokens, form.template_tokens) == (False, 1, 0)
-    assert said == ["the server does not count the tokens of prompts: one token a letter is taken for granted, and lengths may be others "
-                    "than asked for"]  # fmt: skip
+    assert said == ["the server does not count the tokens of prompts: taking each letter for one token, so lengths may differ from "
+                    "those asked for"]  # fmt: skip
 
 
 def test_a_failure_for_a_moment_is_not_a_refusal():
@@ -138,8 +138,8 @@ def test_a_server_that_does_not_count_whole_tokens_a_letter_is_said_to(each):
         form = introduce(Target(server.base_url, "m"), "chat", say=said.append).form("chat")
     assert (form.counted, form.letter_tokens, form.template_tokens) == (False, 1, 0)
     few, many = int(20 + each * 8), int(20 + each * 72)
-    assert said == [f"the server counts {few} and {many} tokens in prompts of 8 and 72 letters: one token a letter is taken for granted, "
-                    "and lengths may be others than asked for"]  # fmt: skip
+    assert said == [f"the server counts {few} and {many} tokens in prompts of 8 and 72 letters: taking each letter for one token, so "
+                    "lengths may differ from those asked for"]  # fmt: skip
 
 
 def test_a_server_that_takes_ignore_eos_and_ends_early_is_said_to():
@@ -296,8 +296,8 @@ def test_the_sdk_s_other_reading_is_said():
     said = []
     with strict_server(refuse=lambda _: (200, body)) as server:
         target = introduce(Target(server.base_url, "m"), "chat", say=said.append)
-    assert target.form("chat").sdk_differs == "text is 'b', and here 'Ab'"
-    assert any("the openai SDK reads an answer otherwise" in line for line in said)
+    assert target.form("chat").sdk_differs == "text is 'b' to the SDK, 'Ab' to Saturate"
+    assert any("the openai SDK reads an answer differently" in line for line in said)
 
 
 def test_a_chat_shorter_than_its_template_is_refused_before_the_load():

@@ -29,7 +29,7 @@ PLAIN = {"ok": 8, "tokens_per_chunk": 1.0, "ttft_n": 8, "held_back_answers": 0, 
           "requests leave out token_ids: prompts are text, whose lengths follow from the server's own counts"]),
         ({"short_answers": 4, "counted_output_tokens": 5.0, "asked_output_tokens": 8.0},
          ["4 answers of 8 ended early, as the model did: 5 tokens in the mean for 8 asked for"]),
-        ({"sdk_differs": "text is 'a', and here 'b'"}, ["the openai SDK reads an answer otherwise: text is 'a', and here 'b'"]),
+        ({"sdk_differs": "text is 'a' to the SDK, 'b' to Saturate"}, ["the openai SDK reads an answer differently: text is 'a' to the SDK, 'b' to Saturate"]),
     ],
 )  # fmt: skip
 def test_what_a_reader_should_know_is_said(change, notes):

@@ -43,8 +43,8 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
         ) from None
     if answer.history or answer.is_redirect:
         raise BenchError(
-            f"{where}: {base} sends its clients on to {answer.headers.get('Location') or answer.url}, and the load is sent nowhere "
-            "else. Give the address at which it answers itself."
+            f"{where}: {base} redirects to {answer.headers.get('Location') or answer.url}, and the load follows no redirection. Give "
+            "the address that answers requests itself."
         )
     if answer.status_code in UNAUTHORIZED:
         raise BenchError(f"{where}: {base} answers {answer.status_code}: {unauthorized}")

@@ -1,4 +1,4 @@
-"""A session's first requests: what the server accepts, how it counts text, and whether the openai SDK reads its answers as we do."""
+"""A session's first requests: what the server accepts, how it counts text, and whether the openai SDK reads its answers alike."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class _Introduction:
 
     @contextmanager
     def _patience(self) -> Iterator[None]:
-        """Say what is waited for, where it takes long."""
-        words = f"waiting for an answer of {self.target.base_url} to a first request, up to {self.timeout_s:g} s"
+        """Say what is waited for once it takes long."""
+        words = f"waiting for {self.target.base_url} to answer a first request, up to {self.timeout_s:g} s"
         timer = Timer(_SAID_S, self.say, [words])
         timer.daemon = True
         timer.start()
@@ -105,15 +105,16 @@ def introduce(
 ) -> Target:
     """The target, with the form of requests that it accepts at `endpoint`.
 
-    A request is sent with all that makes load exact. Where it is refused, what the refusal names is left out, or else one thing after
-    another; what turns out to be accepted after all is kept. Then prompts that are text are counted by two more.
+    The first request has every parameter that makes load exact. If it is refused, the parameter that the refusal names is left out, or
+    else one after another; those that turn out to be accepted after all are kept. Two more requests show how many tokens text has.
 
     Args:
-        endpoint: `completions` or `chat`. omit: what is not sent in any case, names in `bench.records.form.OPTIONAL`.
-        timeout_s: of a request. say: takes a line about what is not exact, and about what the SDK reads otherwise.
+        endpoint: `completions` or `chat`. omit: parameters not to send at all, names in `bench.records.form.OPTIONAL`.
+        timeout_s: of a request. say: takes a line about what is not exact, and about what the SDK reads differently.
 
     Raises:
-        BenchError: the server accepts no form of request, needs a key, sends its clients elsewhere, or is not there.
+        BenchError: the server accepts no form of request, needs a key, redirects, lacks some token ids, does not end its answer, or is
+            not there.
     """
     known = _Introduction(target, endpoint, stream, vocabulary, timeout_s, say)
     given = RequestForm(omitted=tuple(name for name in OPTIONAL if name in set(omit)))
@@ -122,7 +123,7 @@ def introduce(
         say(f"{target.base_url} refuses {' and '.join(found)}: {'; '.join(INEXACT[name] for name in found)}")
     form = replace(form, sdk_differs=_difference(reading, record, endpoint))
     if form.sdk_differs:
-        say(f"the openai SDK reads an answer otherwise than Saturate does: {form.sdk_differs}")
+        say(f"the openai SDK reads an answer differently: {form.sdk_differs}")
     if ignored := _ignored(form, record):
         generated = f"it generated {record.completion_tokens} tokens instead of {_OUTPUT}"
         say(f"the server ignores {ignored}: {generated}, so answers will not have the lengths asked for")
@@ -163,7 +164,7 @@ def _without(form: RequestForm, name: str) -> RequestForm:
 
 
 def _next(refusal: str, known: _Introduction, form: RequestForm, tried: Sequence[str]) -> tuple[Omissible | None, bool]:
-    """What to leave out next, and whether the refusal names it; else it is the first that is left. None where nothing is."""
+    """What to leave out next, and whether the refusal names it: else the first that is still sent; None if nothing is."""
     absent = {*tried, *(["token_ids"] if known.endpoint == "chat" else []), *([] if known.stream else ["stream_options"])}
     left = [name for name in OPTIONAL if form.sends(name) and name not in absent]
     named = next((name for name in left if re.search(_NAMED[name], refusal, re.IGNORECASE)), None)
@@ -211,7 +212,7 @@ def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, Req
         )
     if 300 <= record.status < 400:
         raise BenchError(
-            f"{base} answers {record.status}: {said}. The load is sent nowhere else: give the address at which it answers itself."
+            f"{base} answers {record.status}: {said}. The load follows no redirection: give the address that answers requests itself."
         )
     if record.status in BUSY:
         advice = "Raise the server's rate limit, or try" if record.status == RATE_LIMITED else "Try"
@@ -281,21 +282,26 @@ def _counted(known: _Introduction, form: RequestForm, say: Callable[[str], None]
         if few
         else "does not count the tokens of prompts"
     )
-    say(f"the server {says}: one token a letter is taken for granted, and lengths may be others than asked for")
+    say(f"the server {says}: taking each letter for one token, so lengths may differ from those asked for")
     return form
 
 
 def _difference(reading: Reading, record: RequestRecord, endpoint: str) -> str | None:
     """How the SDK's reading of an answer differs from ours; None where it does not."""
     if reading.error:
-        return f"the SDK fails ({reading.error}), and this is {record.outcome}"
+        return f"the SDK fails ({reading.error}), and Saturate has {record.outcome}"
     pairs = (
         ("text", reading.text, _text(reading, endpoint)),
         ("finish_reason", reading.finish, record.finish_reason),
         ("prompt_tokens", reading.prompt, record.prompt_tokens),
         ("completion_tokens", reading.completion, record.completion_tokens),
     )
-    return "; ".join(f"{name} is {theirs!r}, and here {ours!r}" for name, theirs, ours in pairs if theirs != ours)[:500] or None
+    return (
+        "; ".join(f"{name} is {theirs!r} to the SDK, {ours!r} to Saturate" for name, theirs, ours in pairs if theirs != ours)[
+            :500
+        ]
+        or None
+    )
 
 
 def _text(reading: Reading, endpoint: str) -> str:

@@ -58,4 +58,4 @@ def _of_requests(run: Mapping[str, Any]) -> Iterator[str]:
         lengths = f"{run['counted_output_tokens']:.4g} tokens in the mean for {run['asked_output_tokens']:.4g} asked for"
         yield f"{count_text(short, 'answer')} of {run['ok']} ended early, as the model did: {lengths}"
     if run.get("sdk_differs"):
-        yield f"the openai SDK reads an answer otherwise: {run['sdk_differs']}"
+        yield f"the openai SDK reads an answer differently: {run['sdk_differs']}"
