@@ -512,6 +512,12 @@ def test_a_server_that_is_busy_is_not_taken_for_one_without_the_model(content, s
         assert len(server.arrivals) == 1
 
 
+def test_a_gateway_before_a_server_that_still_loads_is_asked_again_later(content):
+    with fake_server(statuses={"/v1/models": (502, {})}) as server:
+        (fault,) = found(study(content, server.base_url))
+    assert fault.endswith("/v1/models answers 502. Try again later.")
+
+
 def test_a_list_of_models_that_is_not_given_now_or_at_all(content):
     with fake_server(statuses={"/v1/models": (429, {"Retry-After": "20"})}) as server:
         (fault,) = found(study(content, server.base_url))
