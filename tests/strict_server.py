@@ -22,7 +22,7 @@ class StrictServer:
         refuse: the refusal of a body; None where it is accepted. template: tokens that a chat's template adds. each: tokens a letter.
         usage: whether answers have counts: in a stream only where asked for. ends_early: tokens after which every answer ends by
             itself unless `ignore_eos` came. unlimited: tokens that every answer has, whatever was asked for.
-        models: what /v1/models answers. metrics: what /metrics answers.
+        models: what /v1/models answers. metrics: what /metrics answers. cuts: whether a stream breaks off after its first event.
         bodies: of requests, in their order. connections: that were opened.
     """
 
@@ -34,6 +34,7 @@ class StrictServer:
     unlimited: int | None = None
     models: Any = field(default_factory=lambda: {"data": [{"id": "m"}]})
     metrics: str = ""
+    cuts: bool = False
     base_url: str = ""
     bodies: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
@@ -109,6 +110,9 @@ def strict_server(**options: Any) -> Iterator[StrictServer]:
                 )
                 data = f"data: {line}\n\n".encode()
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+                if server.cuts:
+                    self.close_connection = True
+                    return
             self.wfile.write(b"0\r\n\r\n")
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -202,6 +202,12 @@ def test_a_server_that_answers_nothing_ends_the_session_in_its_words(refusal, wo
     assert words in str(error.value)
 
 
+def test_a_stream_that_breaks_off_is_no_refusal_of_what_was_sent():
+    with strict_server(cuts=True) as server, pytest.raises(BenchError, match=r"does not answer a request: .*Check its address"):
+        introduce(Target(server.base_url, "m"), "completions")
+    assert len(server.bodies) == 1  # nothing else is tried
+
+
 def test_a_server_that_is_not_there_is_named():
     with pytest.raises(BenchError, match=r"127\.0\.0\.1:9 does not answer a request: .*Check its address"):
         introduce(Target("http://127.0.0.1:9", "m"), "chat")

@@ -95,6 +95,18 @@ def test_what_answers_is_named(answer, state, words):
     assert bool(found.why) == (state != "read")
 
 
+def test_names_of_nobody_are_listed_in_part():
+    few, many = ("\n".join(f"x_{i} 1" for i in range(count)).encode() for count in (3, 5))
+    assert found_at((200, {}, few)).why.endswith("; it has 'x_0', 'x_1', 'x_2'")
+    assert found_at((200, {}, many)).why.endswith("; it has 'x_0', 'x_1', 'x_2' and 2 more")
+
+
+@pytest.mark.parametrize(("count", "state"), [("0", "read"), ("NaN", "read"), ("7", "incomplete")])
+def test_an_engine_that_has_served_nothing_may_lack_a_metric(count, state):
+    text = f"vllm:num_requests_running 0\nvllm:generation_tokens_total {count}\nvllm:prompt_tokens_total {count}\n"
+    assert found_at((200, {}, text.encode())).state == state
+
+
 def test_nothing_answers():
     found = find_metrics("http://127.0.0.1:9", None, {})
     assert (found.state, found.why) == (
