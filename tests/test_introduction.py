@@ -97,6 +97,13 @@ def test_a_chat_without_tokenize_has_its_length(template, each, usage):
     assert set(server.paths) == {"/v1/chat/completions"}
 
 
+def test_first_prompts_have_ids_of_the_whole_vocabulary():
+    """Else ids that the tokenizer lacks would come up in the load."""
+    with strict_server() as server:
+        introduce(Target(server.base_url, "m"), "completions", vocabulary=10**6)
+    assert max(server.bodies[0]["prompt"]) > 10**4
+
+
 def test_a_server_that_counts_nothing_is_said_to():
     said = []
     with strict_server(usage=False) as server:

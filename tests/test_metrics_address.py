@@ -11,7 +11,7 @@ import pytest
 from bench.errors import BenchError
 from bench.fields import checked_address
 from bench.http import get, leads_away, metrics_root, post, same_server
-from bench.measure.exposition import find_metrics
+from bench.measure.exposition import find_metrics, worth_reading
 from bench.parse.scrapes import read_scrapes
 from bench.study.headers import own_headers
 from bench.telemetry.scraper import scrape
@@ -105,6 +105,19 @@ def test_names_of_nobody_are_listed_in_part():
 def test_an_engine_that_has_served_nothing_may_lack_a_metric(count, state):
     text = f"vllm:num_requests_running 0\nvllm:generation_tokens_total {count}\nvllm:prompt_tokens_total {count}\n"
     assert found_at((200, {}, text.encode())).state == state
+
+
+def test_the_version_is_that_of_the_server_where_the_metrics_are_elsewhere():
+    """An exporter beside it does not know it."""
+    pages = {"/version": (200, {}, b'{"version": "0.32.0"}')}
+    with answering(pages) as (url, _), answering({"/metrics": (200, {}, VLLM.encode())}) as (other, _):
+        assert find_metrics(url, f"{other}/metrics", {}).info == {"version": "0.32.0"}
+
+
+def test_another_name_is_a_hint_for_a_metric_that_is_missing_only():
+    with pytest.raises(BenchError) as error:
+        worth_reading(found_at((200, {}, b"")), named="--metrics", say=print)
+    assert "another name" not in str(error.value)
 
 
 def test_nothing_answers():
