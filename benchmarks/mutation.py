@@ -57,6 +57,15 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         ["test_steps", "test_steady", "test_load_figures", "test_in_flight", "test_recovery", "test_percentiles", "test_parse",
          "test_devices", "test_engine_metrics", "test_exposition"],
     ),
+    "answers": (
+        [*(f"src/bench/load/{name}.py" for name in ("events", "chunks", "answer")), f"{_PARSE}/stream.py"],
+        ["test_answers_read", "test_reading", "test_words_streams", "test_answers_lengths"],
+    ),
+    "servers": (
+        ["src/bench/telemetry/series.py", "src/bench/measure/exposition.py", "src/bench/load/introduction.py"],
+        ["test_expositions", "test_metrics_address", "test_introduction"],
+    ),
+    "traces": (["src/bench/study/trace.py"], ["test_trace"]),
 }  # fmt: skip
 _SAMPLE = """
 import ast, json, pathlib, random, sys

@@ -21,7 +21,9 @@ class StrictServer:
     Attributes:
         refuse: the refusal of a body; None where it is accepted. template: tokens that a chat's template adds. each: tokens a letter.
         usage: whether answers have counts: in a stream only where asked for. ends_early: tokens after which every answer ends by
-            itself unless `ignore_eos` came. bodies: of requests, in their order. connections: that were opened.
+            itself unless `ignore_eos` came. unlimited: tokens that every answer has, whatever was asked for.
+        models: what /v1/models answers. metrics: what /metrics answers. cuts: whether a stream breaks off after its first event.
+        bodies: of requests, in their order. connections: that were opened.
     """
 
     refuse: Callable[[dict[str, Any]], Refusal | None] = lambda _: None
@@ -29,6 +31,10 @@ class StrictServer:
     each: float = 1
     usage: bool = True
     ends_early: int | None = None
+    unlimited: int | None = None
+    models: Any = field(default_factory=lambda: {"data": [{"id": "m"}]})
+    metrics: str = ""
+    cuts: bool = False
     base_url: str = ""
     bodies: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
@@ -54,7 +60,7 @@ def strict_server(**options: Any) -> Iterator[StrictServer]:
             self.wfile.write(text)
 
         def do_GET(self) -> None:
-            self.whole(200, {"data": [{"id": "m"}]} if self.path == "/v1/models" else "")
+            self.whole(200, {"/v1/models": server.models, "/metrics": server.metrics}.get(self.path, ""))
 
         def do_POST(self) -> None:
             server.connections.add(self.client_address)
@@ -74,7 +80,7 @@ def strict_server(**options: Any) -> Iterator[StrictServer]:
                 if isinstance(prompt, list)
                 else int(server.template + server.each * prompt.count(" ")) + prompt.count(".")
             )
-            limit = body.get("max_tokens") or body.get("max_completion_tokens") or 16
+            limit = server.unlimited or body.get("max_tokens") or body.get("max_completion_tokens") or 16
             given = limit if body.get("ignore_eos") or server.ends_early is None else min(limit, server.ends_early)
             counts = {"prompt_tokens": count, "completion_tokens": given, "total_tokens": count + given}
             finish = "length" if given == limit else "stop"
@@ -104,6 +110,9 @@ def strict_server(**options: Any) -> Iterator[StrictServer]:
                 )
                 data = f"data: {line}\n\n".encode()
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+                if server.cuts:
+                    self.close_connection = True
+                    return
             self.wfile.write(b"0\r\n\r\n")
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -359,6 +359,28 @@ class TestTokensAreNotChunks:
         read = record([(1 + i / 10, delta(content=c)) for i, c in enumerate("abcdefgh")] + [(2, usage(2) + DONE)], asked=2)
         figures = stream_figures(tabled(tmp_path, read))
         assert (figures["tokens_per_chunk"], gaps_between_tokens(figures)) == (0.25, False)
+        assert read.first_tokens == 1.0
+
+    def test_five_tokens_in_four_chunks_still_have_gaps(self, tmp_path):
+        read = record([*((i, delta(content=" wo")) for i in (1, 2, 3, 4)), (5, usage(5) + DONE)], asked=5)
+        figures = stream_figures(tabled(tmp_path, read))
+        assert (figures["tokens_per_chunk"], gaps_between_tokens(figures)) == (1.25, True)
+
+    def test_what_was_hidden_and_what_did_not_end_is_counted(self, tmp_path):
+        figures = stream_figures(tabled(tmp_path, script("hidden_reasoning"), script("no_done_chat"), script("bom_first")))
+        hidden = script("hidden_reasoning")
+        assert (figures["hidden_tokens"], figures["without_done"]) == (hidden.completion_tokens - hidden.streamed_tokens, 1)
+
+    def test_the_fewest_bytes_of_a_token(self):
+        """Of 1.5 bytes each all may have been streamed; of fewer some were not."""
+        two = [(1, delta(content="abc")), (2, delta(content="abc"))]
+        assert [record([*two, (3, usage(n) + DONE)]).streamed_tokens for n in (4, 5)] == [4, None]
+
+    def test_a_chunk_of_reasoning_and_answer_is_output(self):
+        read = record(
+            [(1, delta(reasoning="a")), (2, delta(reasoning="b", content="c")), (3, delta(content="d")), (4, usage(4) + DONE)]
+        )
+        assert (read.first_token_s, read.first_output_s) == (1.0, 2.0)
 
     def test_a_run_that_is_held_back_has_no_latencies_of_tokens(self, tmp_path):
         """A buffering proxy: all eight tokens at 5 s."""
@@ -393,7 +415,16 @@ class TestTokensAreNotChunks:
                   "usage": {"prompt_tokens": 20, "completion_tokens": 2}}  # fmt: skip
         read = record([(1, json.dumps(answer))], asked=2, headers={"content-type": "application/json"})
         assert (read.outcome, read.ttft_s, read.e2e_s, read.completion_tokens) == ("ok", None, 1.0, 2)
-        assert tpot(tmp_path, read) is None
+        assert (read.arrivals, tpot(tmp_path, read)) == (1, None)
+
+    def test_an_empty_answer_is_an_answer(self):
+        read = record([(1, text("", finish="stop")), (2, usage(0) + DONE)])
+        assert (read.outcome, read.token_times_s, read.streamed_tokens) == ("ok", [1.0], 0)
+
+    def test_ratios_have_four_digits(self, tmp_path):
+        read = record([*((i, delta(content=" one two")) for i in (1, 2, 3)), (4, usage(7) + DONE)], asked=7)
+        figures = stream_figures(tabled(tmp_path, read))
+        assert (figures["tokens_per_chunk"], figures["tokens_per_arrival"]) == (2.3333, 2.3333)
 
     def test_all_reasoning_and_no_answer_is_an_answer(self):
         details = {"completion_tokens_details": {"reasoning_tokens": 8}}

@@ -299,7 +299,7 @@ def test_headers_are_not_sent_on_to_another_server(content):
         server.statuses["/v1/models"] = (307, {"Location": f"{other.base_url}/v1/models"})
         assert get(f"{server.base_url}/v1/models", headers={"X-Api-Key": SECRET}).status_code == 307
         (fault,) = found(study(content, server.base_url, headers=KEYS))
-    assert f"sends its clients on to {other.base_url}/v1/models" in fault
+    assert f"redirects to {other.base_url}/v1/models" in fault
     assert other.requests == []
 
 
@@ -510,6 +510,12 @@ def test_a_server_that_is_busy_is_not_taken_for_one_without_the_model(content, s
     with fake_server(pages={"/v1/models": json.dumps({"data": [{"id": "other"}]})}, refuse=lambda _: (status, {})) as server:
         assert found(study(content, server.base_url)) == []
         assert len(server.arrivals) == 1
+
+
+def test_a_gateway_before_a_server_that_still_loads_is_asked_again_later(content):
+    with fake_server(statuses={"/v1/models": (502, {})}) as server:
+        (fault,) = found(study(content, server.base_url))
+    assert fault.endswith("/v1/models answers 502. Try again later.")
 
 
 def test_a_list_of_models_that_is_not_given_now_or_at_all(content):

@@ -7,14 +7,15 @@ import math
 
 import pytest
 
-from bench.search import Aim
+from bench.search import Aim, Answer, Found
 from bench.search.observation import CAP, Excess, Observation
 from bench.search.search import Look
-from bench.search.words import look_text
+from bench.search.words import look_text, why_text
 from bench.study import parse_slo
 from tests.command import bench
 from tests.conftest import ROOT
 from tests.fake_server import fake_server
+from tests.strict_server import strict_server
 
 MOST = 3
 COMMON = ["--model", "m", "--concurrency", "--prompt-length", "16", "--output-length", "4", "--slo", "ttft_p90=500ms"]
@@ -48,7 +49,7 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
     before = len(server.requests)
     again = find(server.base_url, *into, "--json")
     assert json.loads(again.stdout)["limit"] == result["limit"]
-    assert sum(path.endswith("completions") for path, _ in server.requests[before:]) == 1  # what the server accepts
+    assert not any(path.endswith("completions") for path, _ in server.requests[before:])
     lower = find(server.base_url, *into, "--at-least", "12")
     assert lower.returncode == 1
     assert "in flight" in lower.stdout
@@ -89,6 +90,55 @@ def test_a_server_that_is_not_there_is_named(tmp_path):
     assert done.returncode == 2
     assert "--base-url http://127.0.0.1:9: no server answers there" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_no_advice(tmp_path):
+    def refuse(body):
+        body.pop("ignore_eos", None)  # taken, and ignored
+
+    with strict_server(refuse=refuse, ends_early=2) as server:
+        done = find(server.base_url, "--max-runs", "1", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "The highest load within the SLOs is not known." in done.stdout
+    assert "no run can be trusted: " in done.stdout
+    assert "had another output length than asked for" in done.stdout
+    assert "--max-runs" not in done.stdout
+
+
+def test_an_answer_without_an_upper_end_is_an_answer_and_needs_no_further_request(server, tmp_path):
+    options = "--max-runs", "1", "--json"
+    done = find(server.base_url, *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["why"], result["high"]) == ("runs", None)
+    sent = len(server.bodies)
+    assert find(server.base_url, *options, cwd=tmp_path).stdout == done.stdout
+    assert len(server.bodies) == sent
+    find(server.base_url, *options, "--omit", "ignore_eos", cwd=tmp_path)  # another load
+    assert len(server.bodies) > sent + 50
+    assert "ignore_eos" not in server.bodies[-1]
+
+
+@pytest.mark.parametrize(
+    ("why", "reasons", "words"),
+    [
+        ("short", ("late",), "1 run, 2 s under load; no run can be trusted: late. Put that right, and search again."),
+        ("seconds", ("late",), "1 run, 2 s under load; no run can be trusted: late. Put that right, and search again."),
+        ("short", (), "1 run, 2 s under load; no run was long enough to be judged. Raise --max-runs."),
+        ("seconds", (), "1 run, 2 s under load; no run was long enough to be judged. Raise --max-minutes."),
+    ],
+)
+def test_why_nothing_is_known(why, reasons, words):
+    aim = Aim([parse_slo("ttft_p90=1s")], 0.01, True, 0.1, 1.0, 1.0, 64.0)
+    found = Found({"slo": Answer(0.0, 0.0, math.inf, why)}, [Look(1.0, 50, 2.0, None, reasons)])
+    assert not found.answer.known
+    assert why_text(found, aim) == words
+
+
+@pytest.mark.parametrize("models", ['{"data": [{"id": "n"}]}', '{"models": [{"name": "n"}]}', '[{"id": "n"}]'])
+def test_models_are_read_in_every_shape(models, tmp_path):
+    with fake_server(pages={"/v1/models": models}, refuse=lambda _: (401, {})) as server:
+        assert "--model m: the server lists n, and not this name" in find(server.base_url, cwd=tmp_path).stderr
 
 
 @pytest.mark.workflow

@@ -97,13 +97,20 @@ def test_a_chat_without_tokenize_has_its_length(template, each, usage):
     assert set(server.paths) == {"/v1/chat/completions"}
 
 
+def test_first_prompts_have_ids_of_the_whole_vocabulary():
+    """Else ids that the tokenizer lacks would come up in the load."""
+    with strict_server() as server:
+        introduce(Target(server.base_url, "m"), "completions", vocabulary=10**6)
+    assert max(server.bodies[0]["prompt"]) > 10**4
+
+
 def test_a_server_that_counts_nothing_is_said_to():
     said = []
     with strict_server(usage=False) as server:
         form = introduce(Target(server.base_url, "m"), "chat", say=said.append).form("chat")
     assert (form.counted, form.letter_tokens, form.template_tokens) == (False, 1, 0)
-    assert said == ["the server does not count the tokens of prompts: one token a letter is taken for granted, and lengths may be others "
-                    "than asked for"]  # fmt: skip
+    assert said == ["the server does not count the tokens of prompts: taking each letter for one token, so lengths may differ from "
+                    "those asked for"]  # fmt: skip
 
 
 def test_a_failure_for_a_moment_is_not_a_refusal():
@@ -138,8 +145,8 @@ def test_a_server_that_does_not_count_whole_tokens_a_letter_is_said_to(each):
         form = introduce(Target(server.base_url, "m"), "chat", say=said.append).form("chat")
     assert (form.counted, form.letter_tokens, form.template_tokens) == (False, 1, 0)
     few, many = int(20 + each * 8), int(20 + each * 72)
-    assert said == [f"the server counts {few} and {many} tokens in prompts of 8 and 72 letters: one token a letter is taken for granted, "
-                    "and lengths may be others than asked for"]  # fmt: skip
+    assert said == [f"the server counts {few} and {many} tokens in prompts of 8 and 72 letters: taking each letter for one token, so "
+                    "lengths may differ from those asked for"]  # fmt: skip
 
 
 def test_a_server_that_takes_ignore_eos_and_ends_early_is_said_to():
@@ -149,7 +156,25 @@ def test_a_server_that_takes_ignore_eos_and_ends_early_is_said_to():
     said = []
     with strict_server(refuse=refuse, ends_early=2) as server:
         introduce(Target(server.base_url, "m"), "completions", say=said.append)
-    assert said == ["the server was asked for exactly 4 tokens and generated 2: lengths will be others than asked for"]
+    assert said == [
+        "the server ignores ignore_eos: it generated 2 tokens instead of 4, so answers will not have the lengths asked for"
+    ]
+
+
+def test_a_server_that_ignores_max_tokens_is_said_to():
+    said = []
+    with strict_server(unlimited=90) as server:
+        introduce(Target(server.base_url, "m"), "completions", say=said.append)
+    assert said == [
+        "the server ignores max_tokens: it generated 90 tokens instead of 4, so answers will not have the lengths asked for"
+    ]
+
+
+def test_an_answer_that_does_not_end_is_not_taken_for_a_lost_connection():
+    with strict_server(unlimited=20_000) as server, pytest.raises(BenchError) as error:
+        introduce(Target(server.base_url, "m"), "completions")
+    assert "ignores max_tokens: it was asked for 4 tokens, and its answer was given up after" in str(error.value)
+    assert "Check its address" not in str(error.value)
 
 
 def test_what_is_omitted_by_hand_is_not_sent():
@@ -166,8 +191,10 @@ def test_what_is_omitted_by_hand_is_not_sent():
 @pytest.mark.parametrize(
     ("refusal", "words"),
     [
-        ((401, {"error": {"message": "Invalid API Key"}}), "answers 401: Invalid API Key. Export the key as OPENAI_API_KEY"),
-        ((403, "no"), "answers 403: no. Export the key"),
+        ((401, {"error": {"message": "Invalid API Key"}}), "answers 401: Invalid API Key. OPENAI_API_KEY is not set: export the key"),
+        ((401, {"detail": "Invalid token"}), "answers 401: Invalid token. OPENAI_API_KEY is not set"),
+        ((403, "no"), "answers 403: no. OPENAI_API_KEY is not set"),
+        ((502, ""), "answers 502 to a first request, 3 times: without a word. Try again later."),
         ((404, {"error": {"message": "The model `m` does not exist."}}),
          "does not answer a first request of 8 tokens (404): The model `m` does not exist; nor does it answer without"),
         ((502, "<html>\n<title>502 Bad Gateway</title></html>"),
@@ -180,6 +207,12 @@ def test_a_server_that_answers_nothing_ends_the_session_in_its_words(refusal, wo
     with strict_server(refuse=lambda _: refusal) as server, pytest.raises(BenchError) as error:
         introduce(Target(server.base_url, "m"), "completions")
     assert words in str(error.value)
+
+
+def test_a_stream_that_breaks_off_is_no_refusal_of_what_was_sent():
+    with strict_server(cuts=True) as server, pytest.raises(BenchError, match=r"does not answer a request: .*Check its address"):
+        introduce(Target(server.base_url, "m"), "completions")
+    assert len(server.bodies) == 1  # nothing else is tried
 
 
 def test_a_server_that_is_not_there_is_named():
@@ -235,6 +268,7 @@ def test_answers_that_end_early_although_that_was_forbidden_are_wrong(tmp_path):
     shown = bench("parse", str(tmp_path / "run")).stdout
     assert "4 requests had another output length than asked for (5 tokens in the mean, not 8)" in shown
     assert "latency, throughput  invalid" in shown
+    assert "the server's counts  not taken" in shown  # without --scrape, whatever was wrong
 
 
 def test_a_failed_request_is_a_failed_command_with_the_server_s_words(tmp_path):
@@ -275,8 +309,8 @@ def test_the_sdk_s_other_reading_is_said():
     said = []
     with strict_server(refuse=lambda _: (200, body)) as server:
         target = introduce(Target(server.base_url, "m"), "chat", say=said.append)
-    assert target.form("chat").sdk_differs == "text is 'b', and here 'Ab'"
-    assert any("the openai SDK reads an answer otherwise" in line for line in said)
+    assert target.form("chat").sdk_differs == "text is 'b' to the SDK, 'Ab' to Saturate"
+    assert any("the openai SDK reads an answer differently" in line for line in said)
 
 
 def test_a_chat_shorter_than_its_template_is_refused_before_the_load():
@@ -294,3 +328,62 @@ def test_ids_that_a_tokenizer_lacks_are_not_taken_for_a_refusal_of_ids():
     with strict_server(refuse=unless(token_ids=refusal)) as server, pytest.raises(BenchError, match="--vocabulary") as error:
         introduce(Target(server.base_url, "m"), "completions", vocabulary=1000)
     assert "refuses token ids below 1000: Token id 987 is out of vocabulary" in str(error.value)
+
+
+SGLANG_ROUTER_501 = 501, {"error": {"message": "Completion endpoint not implemented"}}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "another", "refusal"),
+    [("completions", "chat", SGLANG_ROUTER_501), ("completions", "chat", (404, "")), ("chat", "completions", (405, "no"))],
+)
+def test_a_server_without_the_endpoint_is_said_to_have_the_other(endpoint, another, refusal):
+    def refuse(body):
+        return None if ("messages" in body) == (another == "chat") else refusal
+
+    with strict_server(refuse=refuse) as server, pytest.raises(BenchError) as error:
+        introduce(Target(server.base_url, "m"), endpoint)
+    assert f"It answers requests to the other endpoint: give --endpoint {another}, or" in str(error.value)
+    assert "OPENAI_API_KEY" not in str(error.value)
+
+
+def test_each_refusal_is_quoted_with_its_own_status():
+    """SGLang's router: 422 for ids, and for text 501, as it has no such endpoint."""
+
+    def refuse(body):
+        return SGLANG_ROUTER if has("token_ids")(body) else SGLANG_ROUTER_501
+
+    with strict_server(refuse=refuse) as server, pytest.raises(BenchError) as error:
+        introduce(Target(server.base_url, "m"), "completions")
+    words = "(422): Failed to deserialize the JSON body: prompt: data did not match any variant of untagged enum StringOrArray; nor does"
+    assert words in str(error.value)
+    assert "(501): Completion endpoint not implemented. " in str(error.value)
+
+
+def test_a_refusal_that_may_be_about_a_key_says_whether_there_is_one():
+    """LiteLLM without its database says nothing of a key."""
+    with strict_server(refuse=lambda _: (400, {"error": {"message": "No connected db."}})) as server:
+        with pytest.raises(BenchError, match=r"No connected db.* OPENAI_API_KEY is not set: export it if") as error:
+            introduce(Target(server.base_url, "m"), "completions")
+        assert "whether it has endpoint completions or chat alone" in str(error.value)
+        with pytest.raises(BenchError) as error:
+            introduce(Target(server.base_url, "m", "secret"), "completions")
+        assert "OPENAI_API_KEY" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("models", "words"),
+    [
+        ({"data": []}, "Its /v1/models lists no model, and not 'm': check the model's name."),
+        ({"models": [{"name": "a"}, {"name": "b"}]}, "Its /v1/models lists a, b, and not 'm': check the model's name."),
+        ({"data": [{"id": "m"}]}, "Check the model's name ('m')"),
+        ("Not Found", "Check the model's name ('m')"),
+    ],
+)
+def test_an_empty_404_is_explained_by_the_models_that_are_served(models, words):
+    """As Dynamo answers for a model that it does not have."""
+    with strict_server(refuse=lambda _: (404, ""), models=models) as server, pytest.raises(BenchError) as error:
+        introduce(Target(server.base_url, "m"), "chat")
+    assert "does not answer a first request of 8 tokens (404): without a word; nor does it" in str(error.value)
+    assert words in str(error.value)
+    assert "http_error" not in str(error.value)

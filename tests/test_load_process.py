@@ -25,6 +25,7 @@ from bench.measure.warmup import warm_up
 from bench.study import Workload
 from bench.study.config import Measurement
 from tests import records
+from tests.conftest import ROOT
 from tests.fake_server import fake_server
 
 
@@ -247,6 +248,18 @@ def test_a_server_that_does_not_come_to_rest_is_waited_for_with_a_word(monkeypat
     assert len(said) == 1
     assert f"{server.base_url}/metrics still reports requests as running or waiting (3)" in said[0]
     assert "Waiting for 0, at most 1 s" in said[0]
+
+
+def test_requests_that_do_not_end_are_counted_once(monkeypatch, tmp_path):
+    """SGLang with priorities exposes a total beside its parts, and each rank the same requests."""
+    monkeypatch.setattr(recording, "_DRAIN_LIMIT_S", 0.6)
+    monkeypatch.setattr(recording, "_DRAIN_SAID_S", 0.2)
+    said = []
+    exposition = (ROOT / "tests/inputs/metrics/sglang_priority.prom").read_text()
+    with fake_server(metrics=exposition) as server:
+        target = Target(server.base_url, "m")
+        record_run(target, load(), tmp_path, header=records.header(), scrape_interval_s=0.1, say=said.append)
+    assert "still reports requests as running or waiting (8)" in said[0]
 
 
 def test_without_scrapes_no_endpoint_is_recorded(tmp_path):

@@ -11,12 +11,14 @@ import pytest
 from bench.errors import BenchError
 from bench.fields import checked_address
 from bench.http import get, leads_away, metrics_root, post, same_server
-from bench.measure.exposition import find_metrics
+from bench.measure.exposition import find_metrics, worth_reading
 from bench.parse.scrapes import read_scrapes
 from bench.study.headers import own_headers
 from bench.telemetry.scraper import scrape
+from tests.command import bench
 from tests.conftest import ROOT
 from tests.fake_server import fake_server
+from tests.strict_server import strict_server
 
 VLLM = (ROOT / "tests/inputs/metrics/vllm_lora.prom").read_text()
 LLAMACPP = (ROOT / "tests/inputs/metrics/llamacpp_plain.prom").read_text()
@@ -91,6 +93,31 @@ def test_what_answers_is_named(answer, state, words):
     assert found.state == state
     assert words in found.why
     assert bool(found.why) == (state != "read")
+
+
+def test_names_of_nobody_are_listed_in_part():
+    few, many = ("\n".join(f"x_{i} 1" for i in range(count)).encode() for count in (3, 5))
+    assert found_at((200, {}, few)).why.endswith("; it has 'x_0', 'x_1', 'x_2'")
+    assert found_at((200, {}, many)).why.endswith("; it has 'x_0', 'x_1', 'x_2' and 2 more")
+
+
+@pytest.mark.parametrize(("count", "state"), [("0", "read"), ("NaN", "read"), ("7", "incomplete")])
+def test_an_engine_that_has_served_nothing_may_lack_a_metric(count, state):
+    text = f"vllm:num_requests_running 0\nvllm:generation_tokens_total {count}\nvllm:prompt_tokens_total {count}\n"
+    assert found_at((200, {}, text.encode())).state == state
+
+
+def test_the_version_is_that_of_the_server_where_the_metrics_are_elsewhere():
+    """An exporter beside it does not know it."""
+    pages = {"/version": (200, {}, b'{"version": "0.32.0"}')}
+    with answering(pages) as (url, _), answering({"/metrics": (200, {}, VLLM.encode())}) as (other, _):
+        assert find_metrics(url, f"{other}/metrics", {}).info == {"version": "0.32.0"}
+
+
+def test_another_name_is_a_hint_for_a_metric_that_is_missing_only():
+    with pytest.raises(BenchError) as error:
+        worth_reading(found_at((200, {}, b"")), named="--metrics", say=print)
+    assert "another name" not in str(error.value)
 
 
 def test_nothing_answers():
@@ -217,3 +244,18 @@ def test_the_same_server():
     assert same_server("http://h/metrics", "http://H:80/v1")
     assert not same_server("http://h:8000", "http://h")
     assert not same_server("https://h", "http://h")
+
+
+def test_what_else_is_scraped_is_kept_where_the_engine_has_no_metrics(tmp_path):
+    """The engine's half is not taken then, and not incomplete."""
+    with strict_server() as server, answering({"/gpus": (200, {}, b"gpus 1\n")}) as (other, asked):
+        run = tmp_path / "run"
+        done = bench("workload", "--base-url", server.base_url, "--model", "m", "--num-requests", "2", "--prompt-length", "20",
+                     "--output-length", "8", "--scrape", "--scrape-also", f"{other}/gpus", "--output-dir", str(run))  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "without telemetry: " in done.stderr
+        assert len(asked) > 1
+    assert {scrape["endpoint"] for scrape in read_scrapes(run / "telemetry.jsonl.gz")} == {f"{other}/gpus"}
+    shown = bench("parse", str(run)).stdout
+    assert "the server's counts  not taken" in shown
+    assert "telemetry:" not in shown

@@ -258,7 +258,12 @@ def paced():
     samples[METRICS["prefix_hits"]] = {"0": lists(50, *[55] * 6, 65)}
     definition = {**records.DEFINITION, "arrival": "constant", "axis": "request_rate", "level": 1}
     record = records.run(
-        definition=definition, scrape_interval_s=0.5, prefix=Prefix(expected_tokens=20), client=Client(), host=Host()
+        definition=definition,
+        scrape_interval_s=0.5,
+        scrape_endpoint="u",
+        prefix=Prefix(expected_tokens=20),
+        client=Client(),
+        host=Host(),
     )
     return record, requests, samples
 

@@ -52,7 +52,7 @@ MODULES = [
     "src/bench/measure/session.py",
     "src/bench/measure/warmup.py",
 ]
-KNOWN = (6, "fc0a4dbc8ffa4ac1")
+KNOWN = (6, "e56f9abbbbb772c7")
 
 
 def test_a_change_of_the_measuring_is_declared():

@@ -135,6 +135,22 @@ def test_a_unit_that_is_not_known_is_asked_for(tmp_path, content, reason):
     assert read(file, "s")[0][0] == 0.0
 
 
+def test_numbers_beyond_our_time_are_no_dates(tmp_path):
+    """Of 2096 in seconds, and so Mooncake's milliseconds; a second earlier either may be meant."""
+    assert read(written(tmp_path, mooncake(4_000_000_000, 4_000_000_500, hash_ids=[1]))) == [(0.0, 8, 2), (0.5, 8, 2)]
+    assert read(written(tmp_path, mooncake(999_999_999, hash_ids=[1]), "before.jsonl")) == [(0.0, 8, 2)]
+    for first in (1_000_000_000, 3_999_999_999):
+        with pytest.raises(BenchError, match="in s it is a date of our time"):
+            read(written(tmp_path, mooncake(first, hash_ids=[1]), f"{first}.jsonl"))
+
+
+def test_a_count_of_tokens_has_a_bound(tmp_path):
+    rows = [jsonl({"timestamp": 0, "input_length": 2**31 + more, "output_length": 2}) for more in (0, 1)]
+    assert read(written(tmp_path, rows[0]), "s") == [(0.0, 2**31, 2)]
+    with pytest.raises(BenchError, match="input_length: '2147483649' is not a whole number"):
+        read(written(tmp_path, rows[1], "longer.jsonl"), "s")
+
+
 def test_both_readings_are_shown(tmp_path):
     with pytest.raises(
         BenchError,

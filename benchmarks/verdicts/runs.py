@@ -154,7 +154,7 @@ def summary(case: Case, generator: np.random.Generator) -> dict[str, Any]:
         clock_start_s=0.0,
         drain_s=0.0,
         scrape_interval_s=_INTERVAL_S if case.scraped else None,
-        scrape_endpoint=None,
+        scrape_endpoint="engine" if case.scraped else None,
         prefix=Prefix(expected_tokens=case.expected * sum(r.prompt for r in done)),
         client=Client(
             cpu_share=case.cpu, clock_skew_s=case.skew, send_spread_s=float(np.ptp(first)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,11 @@ __all__ = [
     "bounded",
     "direct_session",
     "get",
+    "get_models",
     "leads_away",
+    "listed_models",
     "metrics_root",
+    "models_text",
     "post",
     "problem",
     "same_server",
@@ -156,6 +159,28 @@ def post(
     """
     with direct_session(_headers(key, headers)) as session:
         return bounded(session.post(url, json=content, timeout=timeout_s, stream=True))
+
+
+def get_models(base_url: str, *, key: str | None = None, headers: Mapping[str, str] | None = None) -> requests.Response:
+    """Ask a server for its models. Args and errors as of `get`."""
+    return get(f"{base_url}/v1/models", key=key, headers=headers)
+
+
+def listed_models(answer: requests.Response) -> list[str] | None:
+    """The names in an answer of `get_models`, whether its list stands in an object or alone; None where it has no list."""
+    try:
+        content = answer.json() if answer.ok else None
+        if isinstance(content, dict):
+            content = content.get("data") or content.get("models", content.get("data"))
+        return None if content is None else [str(entry.get("id") or entry["name"]) for entry in content]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def models_text(names: Sequence[str]) -> str:
+    """Models as a server lists them, ten at most; a name is quoted where it could be anything else."""
+    shown = (name if name.isprintable() and len(name) <= 120 else repr(name)[:120] for name in names[:10])
+    return ", ".join(shown) + (f" and {len(names) - 10} more" if len(names) > 10 else "") or "no model"
 
 
 def leads_away(answer: requests.Response) -> str | None:

@@ -8,7 +8,7 @@ import math
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,12 @@ import requests
 from bench.cli.common import introduced, refuse_wrong_address, target_of
 from bench.cli.output import print_json, progress
 from bench.errors import BenchError
-from bench.http import get, problem
+from bench.http import get_models, listed_models, models_text, problem
 from bench.load.target import Target
+from bench.measure.exposition import Found as Metrics
 from bench.measure.exposition import find_metrics, worth_reading
-from bench.search import Aim, Answer, Budget, Found, search
+from bench.records.form import RequestForm
+from bench.search import Aim, Answer, Budget, Found, Measured, search
 from bench.search.chart import draw
 from bench.search.placing import FEWEST_RUNS, lowest_load
 from bench.search.running import RunningServer, ServerGone
@@ -35,6 +37,7 @@ __all__ = ["run"]
 
 _SCRAPE_INTERVAL_S = 0.2
 _SEED = "find"
+_RESULT = "find.json"
 
 
 def run(options: SimpleNamespace) -> None:
@@ -43,43 +46,84 @@ def run(options: SimpleNamespace) -> None:
     content = _workload(options)
     aim = _aim(options, slos, load_workload({**content, "num_requests": 1}, source="bench find").turns)
     _refuse_conversations(options, aim)
-    server = _server(options, content, aim)
-    options.output_dir.mkdir(parents=True, exist_ok=True)
-    axis = "concurrency" if aim.held else "request_rate"
-
+    target = target_of(options)
+    refuse_wrong_address(options.metrics)
+    _refuse_unreachable(target)
     budget = Budget(options.max_runs, 60 * options.max_minutes)
+    former = _former(options, content, aim, target)
+    found = _answered(former, aim, budget) if former else None
+    server = former if former and found else _server(options, content, aim, target)
+    found = found or _searched(server, aim, budget)
+    figure = draw(found, aim, options.output_dir / "limit")
+    result = {
+        **_result(found, "concurrency" if aim.held else "request_rate", aim),
+        "server": target.base_url,
+        "model": options.model,
+        "slos": options.slo,
+        "workload": content,
+        "omit": options.omit,
+        "requests_omit": server.target.form(options.endpoint).omitted,
+    }
+    (options.output_dir / _RESULT).write_text(json.dumps(result, indent=2) + "\n")
+    if options.json:
+        print_json(result)
+    else:
+        _print(found, aim, figure)
+    sys.exit(_status(found.answer, options.at_least))
+
+
+def _former(options: SimpleNamespace, content: dict[str, Any], aim: Aim, target: Target) -> RunningServer | None:
+    """The server, with the form of requests that the last search in this folder found; None without one, or after another `--omit`."""
+    try:
+        last = json.loads((options.output_dir / _RESULT).read_text())
+        if last["omit"] != options.omit:
+            return None
+        form = RequestForm(omitted=tuple(last["requests_omit"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    found = find_metrics(target.base_url, options.metrics, target.headers)
+    if options.metrics and found.state != "read":
+        return None  # which is refused, whether it would be read or not
+    return _running(options, content, aim, replace(target, forms={options.endpoint: form}), found, {})
+
+
+def _answered(server: RunningServer, aim: Aim, budget: Budget) -> Found | None:
+    """What the runs of earlier searches answer; None where another has to be measured. No request is sent."""
+
+    class Another(Exception):
+        """Run to measure."""
+
+    def measure(*_: object) -> Measured:
+        raise Another
+
+    with suppress(Another), _alone(server.folder):
+        known = server.known()
+        return search(aim, budget, measure, known) if known else None
+    return None
+
+
+def _searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
+    """What a search finds, each of its runs on stderr."""
 
     def report(found: Found, answer: Answer, _: str) -> None:
         line = f"{look_text(found.looks[-1], aim)}; {answer_text(answer, aim)}; {spent_text(found, budget)}"
         print(f"  {line}", file=sys.stderr, flush=True)
 
-    with _alone(options.output_dir), _bars(server):
+    server.folder.mkdir(parents=True, exist_ok=True)
+    with _alone(server.folder), _bars(server):
         known = server.known()
         if known:
-            print(f"{options.output_dir}: goes on from {len(known)} runs of the same load on the same server", file=sys.stderr)
+            print(f"{server.folder}: goes on from {len(known)} runs of the same load on the same server", file=sys.stderr)
         try:
-            found = search(aim, budget, server.measure, known, report)
+            return search(aim, budget, server.measure, known, report)
         except ServerGone as error:
             found = _until_now(server, aim, error)
             print(f"bench: {error}", file=sys.stderr)
-    figure = draw(found, aim, options.output_dir / "limit")
-    result = {
-        **_result(found, axis, aim),
-        "server": server.target.base_url,
-        "model": options.model,
-        "slos": options.slo,
-        "workload": content,
-    }
-    (options.output_dir / "find.json").write_text(json.dumps(result, indent=2) + "\n")
-    if options.json:
-        print_json(result)
-    else:
-        _print(found, aim, figure)
-    sys.exit(_status(found, options.at_least))
+            return found
 
 
 def _until_now(server: RunningServer, aim: Aim, error: ServerGone) -> Found:
-    """What the runs show that were measured before the server was lost. Raises `error` where there are none."""
+    """What the runs measured before the server was lost show. Raises `error` if there are none."""
     known = server.known()
     if not known:
         raise error
@@ -155,18 +199,14 @@ def _aim(options: SimpleNamespace, slos: tuple[Slo, ...], turns: Turns | None) -
     )
 
 
-def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> RunningServer:
-    """The server that is asked, with what it exposes.
+def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim, target: Target) -> RunningServer:
+    """The server, once it has answered first requests, with what it exposes.
 
     Raises:
-        BenchError: an address is none, nothing answers there, or `--metrics` exposes nothing that is known.
+        BenchError: it accepts no form of request, or `--metrics` exposes nothing that is known.
     """
-    target = target_of(options)
-    headers = dict(target.headers)
-    refuse_wrong_address(options.metrics)
-    _refuse_unreachable(target)
     target = introduced(target, options)
-    found = find_metrics(target.base_url, options.metrics, headers, served=True)
+    found = find_metrics(target.base_url, options.metrics, target.headers, served=True)
     read = worth_reading(found, named="--metrics" if options.metrics else None, say=partial(print, file=sys.stderr))
     recording = {
         "scrape_interval_s": _SCRAPE_INTERVAL_S,
@@ -174,13 +214,19 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> Runn
         "metrics_headers": found.headers,
         "say": partial(print, file=sys.stderr),
     }
+    return _running(options, content, aim, target, found, recording if read else {"scrape_interval_s": None})
+
+
+def _running(
+    options: SimpleNamespace, content: dict[str, Any], aim: Aim, target: Target, found: Metrics, recording: dict[str, Any]
+) -> RunningServer:
     return RunningServer(
         target=target,
         workload=content,
         held=aim.held,
         slos=tuple(aim.slos),
         folder=options.output_dir,
-        recording=recording if read else {"scrape_interval_s": None},
+        recording=recording,
         version=found.info.get("version"),
         seed=_SEED,
         vocabulary=options.vocabulary,
@@ -192,15 +238,12 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim) -> Runn
 def _refuse_unreachable(target: Target) -> None:
     """Raises BenchError where nothing answers. A server that lists other models may serve the one that is named all the same."""
     try:
-        answer = get(f"{target.base_url}/v1/models", key=target.key, headers=target.headers)
+        answer = get_models(target.base_url, key=target.key, headers=target.headers)
     except requests.RequestException as error:
         raise BenchError(f"--base-url {target.base_url}: no server answers there ({problem(error)}).") from None
-    try:
-        names = [str(each["id"]) for each in answer.json()["data"]] if answer.ok else []
-    except (KeyError, TypeError, ValueError):
-        return  # a request decides
-    if names and target.model not in names:
-        print(f"--model {target.model}: the server lists {', '.join(names)}, and not this name", file=sys.stderr)
+    names = listed_models(answer)
+    if names and target.model not in names:  # else a request decides
+        print(f"--model {target.model}: the server lists {models_text(names)}, and not this name", file=sys.stderr)
 
 
 @contextmanager
@@ -267,10 +310,10 @@ def _print(found: Found, aim: Aim, figure: Path) -> None:
     print(f"The figure: {figure}")
 
 
-def _status(found: Found, at_least: float | None) -> int:
-    answer = found.answer
-    if answer.why == "gone" or not any(look.observation for look in found.looks):
-        return 3 if at_least is not None and answer.why != "gone" else 1
+def _status(answer: Answer, at_least: float | None) -> int:
+    """The exit status, as the command's help has it."""
+    if answer.why == "gone":
+        return 1
     if at_least is not None:
         return 0 if answer.low >= at_least else 1 if answer.high < at_least else 3
-    return 0 if answer.why in ("found", "above", "below", "runs", "seconds") and math.isfinite(answer.limit) else 1
+    return 0 if answer.known and answer.why != "invalid" else 1

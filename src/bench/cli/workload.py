@@ -141,8 +141,8 @@ def run(options: SimpleNamespace) -> None:
     output.mkdir(parents=True, exist_ok=True)
     target = introduced(target, options, stream=workload.stream)
     found = find_metrics(target.base_url, options.metrics, target.headers, served=True) if interval else None
-    if found and not worth_reading(found, named="--metrics" if options.metrics else None, say=partial(print, file=sys.stderr)):
-        interval = interval if options.scrape_also else None  # what else is asked for is kept
+    named = "--metrics" if options.metrics else None
+    read = found is not None and worth_reading(found, named=named, say=partial(print, file=sys.stderr))
     long = f", over {seconds:.0f} s or more" if seconds >= 1 else ""
     print(f"sending {len(planned)} requests to {target.base_url}{long}", file=sys.stderr, flush=True)
     definition = _definition(options, workload, level, seed)
@@ -163,8 +163,8 @@ def run(options: SimpleNamespace) -> None:
                 load,
                 Path(aside),
                 header=header,
-                scrape_interval_s=interval,
-                metrics=options.metrics,
+                scrape_interval_s=interval if read or options.scrape_also else None,
+                metrics=found.address if found and read else "none",
                 metrics_headers=found.headers if found else {},
                 endpoints=options.scrape_also,
                 say=lambda text: print(text, file=sys.stderr),
@@ -206,7 +206,7 @@ def _scrape_interval(options: SimpleNamespace) -> float | None:
     """Seconds between scrapes; None where nothing is scraped.
 
     Raises:
-        BenchError: an option asks how to scrape, and none that it be done; or there is no such GPU.
+        BenchError: an option says how to scrape, but --scrape is missing; or there is no such GPU.
     """
     for option in ("scrape-also", "scrape-interval", "metrics"):
         given = getattr(options, option.replace("-", "_"))

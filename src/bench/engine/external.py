@@ -8,15 +8,13 @@ from typing import Any
 import requests
 
 from bench.errors import BenchError, shown
-from bench.http import api_root, get, post, problem
+from bench.http import api_root, get_models, listed_models, models_text, post, problem
 from bench.records.environment import without_secrets, without_values
+from bench.statuses import BUSY, UNAUTHORIZED
 from bench.study import DeploymentSpec
 from bench.study.headers import filled_headers
 
 __all__ = ["refuse_unlike"]
-
-_UNAUTHORIZED = (401, 403)
-_BUSY = (429, 503)  # asked too much, or still loading: an answer that decides nothing
 
 
 def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
@@ -38,21 +36,21 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
         f"header, name that and its variable in {engine}.headers."
     )
     try:
-        answer = get(f"{base}/v1/models", key=key, headers=headers)
+        answer = get_models(base, key=key, headers=headers)
     except requests.RequestException as error:
         raise BenchError(
             f"{where}: no server answers at {base} ({problem(error)}). Start it, or correct the address."
         ) from None
     if answer.history or answer.is_redirect:
         raise BenchError(
-            f"{where}: {base} sends its clients on to {answer.headers.get('Location') or answer.url}, and the load is sent nowhere "
-            "else. Give the address at which it answers itself."
+            f"{where}: {base} redirects to {answer.headers.get('Location') or answer.url}, and the load follows no redirection. Give "
+            "the address that answers requests itself."
         )
-    if answer.status_code in _UNAUTHORIZED:
+    if answer.status_code in UNAUTHORIZED:
         raise BenchError(f"{where}: {base} answers {answer.status_code}: {unauthorized}")
-    if answer.status_code in _BUSY:
+    if answer.status_code in BUSY:
         raise BenchError(f"{where}: {base}/v1/models answers {answer.status_code}{_until(answer)}. Try again later.")
-    names = _models(answer)
+    names = listed_models(answer)
     if spec.served_name in (names or ()):
         return
     # Some servers list one name and take any, or list none: the answer to a request decides.
@@ -60,11 +58,11 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
         refusal = _refusal(base, spec.served_name, endpoint, key, headers)
     except requests.RequestException as error:
         raise BenchError(f"{where}: {base} does not answer a request ({problem(error)}).") from None
-    if refusal is None or refusal.status_code in _BUSY:
+    if refusal is None or refusal.status_code in BUSY:
         return
     text = without_values(without_secrets(refusal.content).decode(errors="replace").strip(), (key or "", *headers.values()))
-    said = f"{refusal.status_code} {shown(text, 200)}"
-    if refusal.status_code in _UNAUTHORIZED:
+    said = f"{refusal.status_code} {shown(text, 200) if text else 'without a word'}"
+    if refusal.status_code in UNAUTHORIZED:
         raise BenchError(f"{where}: {base} answers {said}: {unauthorized}")
     if names is None:
         raise BenchError(
@@ -74,7 +72,7 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
         )
     raise BenchError(
         f"deployments.{spec.name}.served_name: {base} does not serve {spec.served_name!r} ({said}). It lists "
-        f"{', '.join(map(_named, names[:10])) or 'no model'}. Write the name of one of its models."
+        f"{models_text(names)}. Write the name of one of its models."
     )
 
 
@@ -82,21 +80,6 @@ def _until(answer: requests.Response) -> str:
     """What a refusal says of when to come back."""
     after = answer.headers.get("Retry-After")
     return f" with Retry-After: {after[:40]}" if after else ""
-
-
-def _models(answer: requests.Response) -> list[str] | None:
-    """The names in an answer of /v1/models, whether its list stands in an object or alone; None where there is none."""
-    try:
-        content = answer.json() if answer.ok else None
-        entries = content if isinstance(content, list) else (content or {}).get("data") or (content or {}).get("models")
-        return None if entries is None else [str(entry.get("id") or entry["name"]) for entry in entries]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-
-
-def _named(model: str) -> str:
-    """A model as a server lists it; quoted where it could be anything else."""
-    return model if model.isprintable() and len(model) <= 120 else shown(model)
 
 
 def _refusal(base: str, model: str, endpoint: str, key: str | None, headers: dict[str, str]) -> requests.Response | None:

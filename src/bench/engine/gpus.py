@@ -36,7 +36,7 @@ def _shown(environment: Mapping[str, str]) -> list[str] | None:
 
 
 def least_memory(environment: Mapping[str, str]) -> int | None:
-    """Memory of the smallest device that CUDA shows here (bytes); None if there is none, or the driver does not answer.
+    """Memory of the smallest device that CUDA shows here (bytes); None without a device, or if the driver does not answer.
 
     On a GPU in MIG mode CUDA computes on instances alone, each with memory of its own, while nvidia-smi goes on to report the whole.
 

@@ -47,7 +47,7 @@ def write_launch(spec: DeploymentSpec, longest: int, *, engine: Path, checkpoint
 
     Raises:
         BenchError: the deployment cannot fit (the message gives the sum and what to change), or its engine's environment is of other
-            locks: a folder of engines that came from elsewhere, of which the workflow does not know what it was built from.
+            locks: a folder of engines that came from elsewhere; what they were built from, the workflow does not know.
     """
     made = read_checkpoint(checkpoint) if checkpoint else None
     geometry = geometry_of(made.config) if made else None
@@ -71,7 +71,7 @@ def refuse_unfit(spec: DeploymentSpec, geometry: Geometry, longest: int, file_by
         file_bytes: size of a real checkpoint's weight files.
 
     Raises:
-        BenchError: the sum that does not fit, or what of the deployment its engine cannot do.
+        BenchError: the sum that does not fit, or what the deployment asks for and its engine cannot do.
     """
     where = f"deployments.{spec.name}"
     if problem := parallel_problem(geometry, _parallel(spec)):
@@ -181,7 +181,7 @@ def _parallel(spec: DeploymentSpec) -> Parallel:
 
 
 def _longest_sequence(spec: DeploymentSpec, geometry: Geometry | None, plan: MemoryPlan | None) -> int | None:
-    """The model's context, or what of it fits the KV cache (tokens)."""
+    """The model's context, or as much of it as fits the KV cache (tokens)."""
     if geometry is None:
         return None
     if plan is None or not plan.kv_tokens or _fit(spec, plan, plan.kv_tokens, geometry.context) >= 1:

@@ -53,7 +53,7 @@ def allocated_nodes(count: int) -> Nodes:
     names = _scontrol("show", "hostnames", listed).split()
     if here not in names:
         raise BenchError(
-            f"nodes is {count}, and this is none of the job's nodes, {', '.join(names)}. Run the session on one of them, with srun."
+            f"nodes is {count}, and this machine is not among the job's, {', '.join(names)}. Run the session on one of them, with srun."
         )
     if len(names) != count:
         raise BenchError(

@@ -22,9 +22,10 @@ from bench.engine.nodes import Nodes, allocated_nodes, on_node, step_environment
 from bench.engine.variables import for_a_server, service_variables
 from bench.engines import managed
 from bench.errors import BenchError
-from bench.http import api_root, get
+from bench.http import api_root, get, get_models
 from bench.records.environment import redacted_command, redacted_text
 from bench.records.launch import Launch
+from bench.statuses import UNAUTHORIZED
 
 __all__ = ["Server", "ServerDied", "core_groups"]
 
@@ -173,7 +174,7 @@ class Server:
                 if each.status == psutil.CONN_LISTEN and each.laddr[1:2] == (self._port,)
             }
             return [f"{psutil.Process(pid).name()} (process {pid})" for pid in listening if pid is not None and pid not in ours]
-        except psutil.Error:  # the system does not tell, or a process ended meanwhile
+        except psutil.Error:  # the system does not say, or a process ended meanwhile
             return []
 
     def ending(self) -> str:
@@ -194,11 +195,11 @@ class Server:
         try:
             if self.managed:
                 return get(self.base_url + self._health).status_code < 400
-            status = get(f"{self.base_url}/v1/models", key=os.environ.get("OPENAI_API_KEY"), headers=self._headers).status_code
+            status = get_models(self.base_url, key=os.environ.get("OPENAI_API_KEY"), headers=self._headers).status_code
         except requests.RequestException:
             return False
         # A gateway may have no list of models, or limit how often it is asked; what it does not forgive is a wrong key.
-        return status < 500 and status not in (401, 403)
+        return status < 500 and status not in UNAUTHORIZED
 
     def last_words(self) -> str:
         """The end of its log, for an error message."""

@@ -48,8 +48,8 @@ _CONTENT = {"content"}
 
 
 class Usage(NamedTuple):
-    """The server's counts of tokens: of the prompt and of what was generated, and how many of those its prefix cache served and how
-    many were reasoning. None where it does not say.
+    """The server's counts of tokens: in the prompt, in the completion, prompt tokens from the prefix cache, and completion tokens that
+    are reasoning. None where it does not count them.
     """
 
     prompt: int | None = None
@@ -82,7 +82,7 @@ class Usage(NamedTuple):
         return cls(prompt, completion, cached, reasoning)
 
     def merged(self, newer: Usage) -> Usage:
-        """These counts, with those of a later usage as far as it has any; some servers end with one of costs, or of zeros."""
+        """These counts, updated by a later usage. What that lacks, or has as 0, is kept: some servers end with costs or zeros alone."""
         return Usage(*(old if not new and old is not None else new for old, new in zip(self, newer, strict=True)))
 
 
@@ -191,7 +191,7 @@ def error_of(content: Mapping[str, Any]) -> Any:
 
 
 def _failure(choices: Any) -> Any:
-    """Why one of these choices is not whole; None where all are, or they are none."""
+    """What the first choice that failed says of it; None where none failed."""
     for choice in choices if isinstance(choices, list) else ():
         finish = choice.get("finish_reason") if isinstance(choice, dict) else None
         if finish is None and not (isinstance(choice, dict) and choice.get("error")):

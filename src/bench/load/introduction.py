@@ -1,4 +1,4 @@
-"""A session's first requests: what the server accepts, how it counts text, and whether the openai SDK reads its answers as we do."""
+"""A session's first requests: what the server accepts, how it counts text, and whether the openai SDK reads its answers alike."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from threading import Timer
 
 from bench.errors import BenchError
+from bench.http import get_models, listed_models, models_text
 from bench.load.events import events, json_object
 from bench.load.payload import letters
 from bench.load.prompts import FIRST_ID, prompt_ids
@@ -19,6 +20,7 @@ from bench.load.sdk import Reading, sdk_reading
 from bench.load.target import Target
 from bench.records.form import OPTIONAL, Omissible, RequestForm
 from bench.records.request import RequestRecord
+from bench.statuses import ABSENT, BUSY, RATE_LIMITED, UNAUTHORIZED
 
 __all__ = ["INEXACT", "introduce"]
 
@@ -40,9 +42,7 @@ _NAMED: dict[Omissible, str] = {
 }
 _VOCABULARY = r"vocab|invalid token"  # ids that the tokenizer lacks: to send text instead would hide it
 _PROMPT, _OUTPUT, _FEW, _MANY = 8, 4, 8, 72  # tokens; letters
-_UNAUTHORIZED = (401, 403)
-_LIMITED = 429
-_BUSY = (_LIMITED, 502, 503, 504)
+_ABSENT = r"not (yet )?(implemented|supported|found)|unknown (endpoint|path|route)"  # words of a server that lacks an endpoint
 _TRIES, _BETWEEN_S = 3, 1.0  # of a busy server
 _SAID_S = 5.0  # a first request may load what a server needs; whoever waits should know
 
@@ -75,15 +75,15 @@ class _Introduction:
                     self.target, form, self.endpoint, prompt, output, stream=self.stream, timeout_s=self.timeout_s
                 )
                 record = record_of(reading.exchange, reading.exchange.sent or 0.0)
-                if record.status not in _BUSY or not left:
+                if record.status not in BUSY or not left:
                     break
                 time.sleep(min(record.retry_after_s or _BETWEEN_S, self.timeout_s))
         return reading, record
 
     @contextmanager
     def _patience(self) -> Iterator[None]:
-        """Say what is waited for, where it takes long."""
-        words = f"waiting for an answer of {self.target.base_url} to a first request, up to {self.timeout_s:g} s"
+        """Say what is waited for once it takes long."""
+        words = f"waiting for {self.target.base_url} to answer a first request, up to {self.timeout_s:g} s"
         timer = Timer(_SAID_S, self.say, [words])
         timer.daemon = True
         timer.start()
@@ -105,15 +105,16 @@ def introduce(
 ) -> Target:
     """The target, with the form of requests that it accepts at `endpoint`.
 
-    A request is sent with all that makes load exact. Where it is refused, what the refusal names is left out, or else one thing after
-    another; what turns out to be accepted after all is kept. Then prompts that are text are counted by two more.
+    The first request has every parameter that makes load exact. If it is refused, the parameter that the refusal names is left out, or
+    else one after another; those that turn out to be accepted after all are kept. Two more requests show how many tokens text has.
 
     Args:
-        endpoint: `completions` or `chat`. omit: what is not sent in any case, names in `bench.records.form.OPTIONAL`.
-        timeout_s: of a request. say: takes a line about what is not exact, and about what the SDK reads otherwise.
+        endpoint: `completions` or `chat`. omit: parameters not to send at all, names in `bench.records.form.OPTIONAL`.
+        timeout_s: of a request. say: takes a line about what is not exact, and about what the SDK reads differently.
 
     Raises:
-        BenchError: the server accepts no form of request, needs a key, sends its clients elsewhere, or is not there.
+        BenchError: the server accepts no form of request, needs a key, redirects, lacks some token ids, does not end its answer, or is
+            not there.
     """
     known = _Introduction(target, endpoint, stream, vocabulary, timeout_s, say)
     given = RequestForm(omitted=tuple(name for name in OPTIONAL if name in set(omit)))
@@ -122,12 +123,10 @@ def introduce(
         say(f"{target.base_url} refuses {' and '.join(found)}: {'; '.join(INEXACT[name] for name in found)}")
     form = replace(form, sdk_differs=_difference(reading, record, endpoint))
     if form.sdk_differs:
-        say(f"the openai SDK reads an answer otherwise than Saturate does: {form.sdk_differs}")
-    given_tokens = record.completion_tokens
-    if given_tokens is not None and (given_tokens > _OUTPUT or (given_tokens < _OUTPUT and form.sends("ignore_eos"))):
-        say(
-            f"the server was asked for exactly {_OUTPUT} tokens and generated {given_tokens}: lengths will be others than asked for"
-        )
+        say(f"the openai SDK reads an answer differently: {form.sdk_differs}")
+    if ignored := _ignored(form, record):
+        generated = f"it generated {record.completion_tokens} tokens instead of {_OUTPUT}"
+        say(f"the server ignores {ignored}: {generated}, so answers will not have the lengths asked for")
     if endpoint == "chat" or not form.sends("token_ids"):
         form = _counted(known, form, say)
     return replace(target, forms={**target.forms, endpoint: form})
@@ -136,10 +135,10 @@ def introduce(
 def _accepted(known: _Introduction, form: RequestForm) -> tuple[RequestForm, tuple[Reading, RequestRecord]]:
     """The fullest form that the server accepts, and an answer to it."""
     answer = known.ask(form)
-    first, refusal = answer[1], _refusal(known, answer[1])
+    first, refusal = answer[1], _refusal(known, form, answer)
     if refusal is not None:  # a failure for a moment is not a refusal of what was sent
         answer = known.ask(form)
-        refusal = _refusal(known, answer[1])
+        refusal = _refusal(known, form, answer)
     tried: list[str] = []
     guessed: list[str] = []  # of these, what no refusal named
     while refusal is not None:
@@ -150,12 +149,12 @@ def _accepted(known: _Introduction, form: RequestForm) -> tuple[RequestForm, tup
         guessed += [] if named else [name]
         form = _without(form, name)
         answer = known.ask(form)
-        refusal = _refusal(known, answer[1])
+        refusal = _refusal(known, form, answer)
     # Of those that were left out on a guess, whatever the server takes after all is sent.
     for guess in guessed:
         fuller = replace(form, omitted=tuple(each for each in form.omitted if each != guess))
         again = known.ask(fuller)
-        if _refusal(known, again[1]) is None:
+        if _refusal(known, fuller, again) is None:
             form, answer = fuller, again
     return form, answer
 
@@ -165,62 +164,104 @@ def _without(form: RequestForm, name: str) -> RequestForm:
 
 
 def _next(refusal: str, known: _Introduction, form: RequestForm, tried: Sequence[str]) -> tuple[Omissible | None, bool]:
-    """What to leave out next, and whether the refusal names it; else it is the first that is left. None where nothing is."""
+    """What to leave out next, and whether the refusal names it: else the first that is still sent; None if nothing is."""
     absent = {*tried, *(["token_ids"] if known.endpoint == "chat" else []), *([] if known.stream else ["stream_options"])}
     left = [name for name in OPTIONAL if form.sends(name) and name not in absent]
     named = next((name for name in left if re.search(_NAMED[name], refusal, re.IGNORECASE)), None)
     return named or next(iter(left), None), named is not None
 
 
-def _refusal(known: _Introduction, record: RequestRecord) -> str | None:
-    """Why the server did not answer; None where it did.
+def _ignored(form: RequestForm, record: RequestRecord) -> str | None:
+    """What the server took and did not heed, by the length of its answer; None where nothing, or where it counts no tokens."""
+    given = record.completion_tokens
+    if given is not None and given > _OUTPUT:
+        return _limit(form)
+    return "ignore_eos" if given is not None and given < _OUTPUT and form.sends("ignore_eos") else None
+
+
+def _limit(form: RequestForm) -> str:
+    return "max_tokens" if form.sends("max_tokens") else "max_completion_tokens"
+
+
+def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, RequestRecord]) -> str | None:
+    """Why the server did not answer a request in this form; None where it did.
 
     Raises:
         BenchError: it is for another reason than the form of the request.
     """
-    base, said = known.target.base_url, _said(known.target, record)
-    if record.outcome in ("ok", "timeout", "truncated"):
-        if record.outcome == "timeout":
-            raise BenchError(f"{base} did not answer a first request of {_PROMPT} tokens: {said}.")
+    reading, record = answer
+    target, base, said = known.target, known.target.base_url, _said(known.target, record)
+    if record.outcome in ("ok", "truncated"):
         return None if record.outcome == "ok" else said
+    if record.outcome == "timeout":
+        raise BenchError(f"{base} did not answer a first request of {_PROMPT} tokens: {said}.")
+    if reading.endless:
+        raise BenchError(
+            f"{base} ignores {_limit(form)}: it was asked for {_OUTPUT} tokens, and its answer was given up after "
+            f"{len(record.token_times_s):,} chunks. Limit the length of answers in the server's own settings."
+        )
     if record.status is None or record.outcome == "disconnect":
         raise BenchError(f"{base} does not answer a request: {said}. Check its address, and that it runs.")
-    if re.search(_VOCABULARY, said, re.IGNORECASE):
+    if record.status in UNAUTHORIZED:
+        key = "Export another key as OPENAI_API_KEY" if target.key else "OPENAI_API_KEY is not set: export the key"
+        raise BenchError(f"{base} answers {record.status}: {said}. {key}; where it goes into another header, name that.")
+    if known.endpoint == "completions" and form.sends("token_ids") and re.search(_VOCABULARY, said, re.IGNORECASE):
         raise BenchError(
             f"{base} refuses token ids below {known.vocabulary}: {said}. Name the model that it serves, or give --vocabulary a number "
             "below which all ids are tokens."
         )
-    if record.status in _UNAUTHORIZED:
-        raise BenchError(
-            f"{base} answers {record.status}: {said}. Export the key as OPENAI_API_KEY; where it goes into another header, name that."
-        )
     if 300 <= record.status < 400:
         raise BenchError(
-            f"{base} answers {record.status}: {said}. The load is sent nowhere else: give the address at which it answers itself."
+            f"{base} answers {record.status}: {said}. The load follows no redirection: give the address that answers requests itself."
         )
-    if record.status in _BUSY:
-        advice = "Raise the server's rate limit, or try" if record.status == _LIMITED else "Try"
+    if record.status in BUSY:
+        advice = "Raise the server's rate limit, or try" if record.status == RATE_LIMITED else "Try"
         raise BenchError(f"{base} answers {record.status} to a first request, {_TRIES} times: {said}. {advice} again later.")
     return said
 
 
 def _said(target: Target, record: RequestRecord) -> str:
-    return target.without_secrets(record.error or f"{record.outcome} without a word").rstrip(".")
+    silence = "without a word" if record.status else "the connection was lost"
+    return target.without_secrets(record.error or silence).rstrip(".")
 
 
 def _refused(known: _Introduction, first: RequestRecord, last: RequestRecord, tried: Sequence[str]) -> str:
-    """That no form of request is accepted."""
+    """That no form of request is accepted. Each refusal is quoted with the status that it came with."""
     target = known.target
     status, other = (f" ({record.status})" if record.status != 200 else "" for record in (first, last))
     said = _said(target, last)
     without = f"; nor does it answer without {', '.join(tried)}" if tried else ""
     instead = f"{other}: {said}" if tried and said != _said(target, first) else ""
-    another = "completions" if known.endpoint == "chat" else "chat"
-    key = "" if target.key or target.headers else ", whether it asks for a key (OPENAI_API_KEY is not set)"
     return (
         f"{target.base_url} does not answer a first request of {_PROMPT} tokens{status}: {_said(target, first)}{without}{instead}. "
-        f"Check the model's name ({target.model!r}){key}, and whether it has endpoint {known.endpoint} or {another} alone."
+        + " ".join(_advice(known, first, last))
     )
+
+
+def _advice(known: _Introduction, *refusals: RequestRecord) -> Iterator[str]:
+    """What to do where every form is refused, as far as the server's list of models and its other endpoint show it."""
+    target, another = known.target, "completions" if known.endpoint == "chat" else "chat"
+    if any(each.status in ABSENT or re.search(_ABSENT, each.error or "", re.IGNORECASE) for each in refusals):
+        form = RequestForm(omitted=tuple(name for name in OPTIONAL if name != "max_tokens"))
+        record = replace(known, endpoint=another).ask(form)[1]
+        if record.outcome == "ok":
+            yield f"It answers requests to the other endpoint: give --endpoint {another}, or `endpoint: {another}` in a study."
+            return
+    names = _listed(target)
+    if names is not None and target.model not in names:
+        yield f"Its /v1/models lists {models_text(names)}, and not {target.model!r}: check the model's name."
+    else:
+        yield f"Check the model's name ({target.model!r}), and whether it has endpoint {known.endpoint} or {another} alone."
+    if not (target.key or target.headers):
+        yield "OPENAI_API_KEY is not set: export it if the server asks for a key."
+
+
+def _listed(target: Target) -> list[str] | None:
+    """The models that the server lists; None where it lists none."""
+    try:
+        return listed_models(get_models(target.base_url, key=target.key, headers=target.headers))
+    except OSError:
+        return None
 
 
 def _counted(known: _Introduction, form: RequestForm, say: Callable[[str], None]) -> RequestForm:
@@ -241,21 +282,26 @@ def _counted(known: _Introduction, form: RequestForm, say: Callable[[str], None]
         if few
         else "does not count the tokens of prompts"
     )
-    say(f"the server {says}: one token a letter is taken for granted, and lengths may be others than asked for")
+    say(f"the server {says}: taking each letter for one token, so lengths may differ from those asked for")
     return form
 
 
 def _difference(reading: Reading, record: RequestRecord, endpoint: str) -> str | None:
     """How the SDK's reading of an answer differs from ours; None where it does not."""
     if reading.error:
-        return f"the SDK fails ({reading.error}), and this is {record.outcome}"
+        return f"the SDK fails ({reading.error}), and Saturate has {record.outcome}"
     pairs = (
         ("text", reading.text, _text(reading, endpoint)),
         ("finish_reason", reading.finish, record.finish_reason),
         ("prompt_tokens", reading.prompt, record.prompt_tokens),
         ("completion_tokens", reading.completion, record.completion_tokens),
     )
-    return "; ".join(f"{name} is {theirs!r}, and here {ours!r}" for name, theirs, ours in pairs if theirs != ours)[:500] or None
+    return (
+        "; ".join(f"{name} is {theirs!r} to the SDK, {ours!r} to Saturate" for name, theirs, ours in pairs if theirs != ours)[
+            :500
+        ]
+        or None
+    )
 
 
 def _text(reading: Reading, endpoint: str) -> str:

@@ -11,10 +11,10 @@ import httptools
 
 from bench.load.connection import UNREADABLE
 from bench.load.exchange import Exchange
+from bench.statuses import RETRY_AFTER
 
 __all__ = ["Response", "asked_wait"]
 
-_REFUSALS = (429, 503)
 _LONGEST_WAIT_S = 10.0**9
 _SHORTEST_WAIT_S = 0.1  # whoever answers `Retry-After: 0` each time is not to be asked as fast as the network allows
 _DECIMAL = re.compile(r"\d+(\.\d*)?|\.\d+", re.ASCII)
@@ -25,7 +25,7 @@ def asked_wait(exchange: Exchange) -> float | None:
     if exchange.reads and exchange.reads[0][9:12] == b"200":  # nearly all are, and a look at all of it takes long
         return None
     response = Response(exchange)
-    wait = response.retry_after_s if response.status in _REFUSALS else None
+    wait = response.retry_after_s if response.status in RETRY_AFTER else None
     return None if wait is None else max(wait, _SHORTEST_WAIT_S)
 
 

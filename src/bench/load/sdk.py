@@ -30,7 +30,8 @@ class Reading:
 
     Attributes:
         exchange: the request's, as the load client would have kept it. text: of the answer, without reasoning. finish: why it ended.
-        prompt, completion: the counts of its usage. error: why the SDK could not read it.
+        prompt, completion: the counts of its usage. error: why the SDK could not read it. endless: whether it was given up for being
+            far longer than what was asked for.
     """
 
     exchange: Exchange
@@ -39,6 +40,7 @@ class Reading:
     prompt: int | None = None
     completion: int | None = None
     error: str | None = None
+    endless: bool = False
 
 
 @dataclass
@@ -191,7 +193,7 @@ def sdk_reading(
             error.response.read()
         reading.error, ended = f"HTTP {error.status_code}", True
     except Endless:
-        exchange.failure = "disconnect"
+        exchange.failure, reading.endless = "disconnect", True
         exchange.error = reading.error = "the answer is far longer than what was asked for"
     except (openai.APITimeoutError, TooLate):
         exchange.failure = "timeout"

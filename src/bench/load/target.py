@@ -47,7 +47,7 @@ class Target:
 
     @property
     def key(self) -> str | None:
-        """The API key; None where none is known."""
+        """The API key; None without one."""
         return None if self.api_key == Target.api_key else self.api_key
 
     @property

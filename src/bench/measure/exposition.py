@@ -14,6 +14,7 @@ from bench.errors import BenchError, shown
 from bench.http import get, leads_away, metrics_root, problem
 from bench.measure.metrics import metric_names, metric_values
 from bench.records.environment import without_secrets, without_user, without_values
+from bench.statuses import ABSENT, UNAUTHORIZED
 from bench.study.headers import own_headers
 from bench.telemetry import Catalogue, find_catalogue, strangers
 
@@ -30,7 +31,6 @@ State = Literal[
     "refused",  # any other status
     "unreachable",
 ]
-_UNAUTHORIZED = (401, 403)
 _PAGE = re.compile(r"\s*(?:<!doctype|<html|<\?xml)", re.IGNORECASE)
 _SWITCHES = "; llama-server exposes it with --metrics, SGLang with --enable-metrics"
 _PATHS = "; TensorRT-LLM has its exposition at /prometheus/metrics, NIM at /v1/metrics"
@@ -106,10 +106,10 @@ def _judged(metrics: str, answer: requests.Response, version: str | None, *, ser
             f"{metrics} answers {status} and leads to {shown(without_user(target), 200)}, another server, to which nothing is sent; "
             "if the metrics are there, give that address"
         )
-    if status in _UNAUTHORIZED:
+    if status in UNAUTHORIZED:
         return "unauthorized", f"{metrics} answers {status}"
     if status != requests.codes.ok:
-        switches = _SWITCHES if status in (404, 501) else ""
+        switches = _SWITCHES if status in ABSENT else ""
         return "refused", f"{metrics} answers {status}{_words(answer)}{switches}"
     kind = answer.headers.get("Content-Type", "")
     names = metric_names(answer.text)

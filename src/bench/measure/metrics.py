@@ -29,16 +29,18 @@ def metric_names(text: str) -> set[str]:
 
 
 def metric_values(text: str, names: Collection[str], kind: Kind | None = None) -> list[float] | None:
-    """Values of the samples that are called so; None where they cannot be read.
+    """Values of the samples with these names that count each request once (`bench.telemetry.apart`); None where they cannot be read.
 
     Args:
-        kind: of which engine they are, where those that count the same requests once more are to be left out.
+        kind: of the engine; None: found by the exposition.
     """
     samples = _samples(text, names)
-    if samples is not None and kind is not None:
+    if samples is None:
+        return None
+    if kind := kind or find_catalogue({sample.name for sample in samples}).kind:
         alike = [[sample for sample in samples if sample.name == name] for name in names]
         samples = [series[place] for series in alike for place in apart([sample.labels for sample in series], kind)]
-    return None if samples is None else [float(sample.value) for sample in samples]
+    return [float(sample.value) for sample in samples]
 
 
 def kv_facts(text: str, info: Mapping[str, Any], kind: Kind | None = None, *, alike: bool = True) -> KvFacts:

@@ -76,8 +76,8 @@ def record_run(
     Args:
         folder: an existing folder.
         header: what is known of the run beforehand.
-        scrape_interval_s: None leaves the telemetry out (a server without /metrics). metrics: where the server's are; None: at
-            `/metrics`. metrics_headers: sent there. endpoints: further ones beside it.
+        scrape_interval_s: None: nothing is scraped. metrics: address of the engine's metrics; None: `/metrics` at the target; `none`:
+            they are not scraped. metrics_headers: sent there. endpoints: scraped as well.
         prefix_block_size: tokens in a block of the server's prefix cache; None where it is off or unknown.
         engines: behind the endpoint, each with a prefix cache of its own.
         descends: whether the server's processes descend from this one. alive: called every second of the load; it raises where the
@@ -90,13 +90,14 @@ def record_run(
     primer = prepared.prime()
     started = datetime.now(UTC)
     host = HostWatch(whole=descends, address=target.base_url)
-    metrics = None if scrape_interval_s is None else metrics or f"{target.base_url}/metrics"
+    metrics = None if scrape_interval_s is None or metrics == "none" else metrics or f"{target.base_url}/metrics"
+    scraped = [*([metrics] if metrics else []), *endpoints]
     drain_s = 0.0
     with ExitStack() as stack:
         send = stack.enter_context(prepared.waiting(alive))  # its processes start while the scraper does
-        if metrics and scrape_interval_s is not None:
-            own = {metrics: metrics_headers or {}}
-            stack.enter_context(scraping([metrics, *endpoints], scrape_interval_s, folder / TELEMETRY, headers=own))
+        if scraped and scrape_interval_s is not None:
+            own = {metrics: metrics_headers or {}} if metrics else {}
+            stack.enter_context(scraping(scraped, scrape_interval_s, folder / TELEMETRY, headers=own))
         result = send()
         records = result.records
         write_requests(records, folder / REQUESTS)  # before anything else can fail

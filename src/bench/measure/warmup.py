@@ -13,6 +13,7 @@ from bench.measure.rounds import load_of
 from bench.records.deployment import Warmup
 from bench.records.launch import Launch
 from bench.records.request import RequestRecord
+from bench.statuses import RATE_LIMITED, UNAUTHORIZED
 from bench.study import RunSpec, Workload
 from bench.study.config import Measurement
 
@@ -73,9 +74,9 @@ def _failure(record: RequestRecord) -> str:
 
 
 def _advice(record: RequestRecord, run: RunSpec) -> str:
-    if record.status == 429:
+    if record.status == RATE_LIMITED:
         return f"Raise the endpoint's rate limit, or let workloads.{run.family} wait as it asks (honour_retry_after: true)."
-    if record.status in (401, 403):
+    if record.status in UNAUTHORIZED:
         return "Check OPENAI_API_KEY, or the header that carries the key."
     if record.outcome in ("truncated", "disconnect"):
         return "The answer broke off: look into the log of the server, and of what stands before it."

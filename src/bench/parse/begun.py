@@ -30,7 +30,7 @@ def whole_requests(definition: Mapping[str, Any], requests: pl.DataFrame) -> pl.
 
 
 def request_share(definition: Mapping[str, Any], requests: pl.DataFrame) -> pl.Expr:
-    """What of a request each one is: 1, or of those with which a closed loop begins their output ÷ the others' mean.
+    """Share of a whole request that each one is: 1, but for those with which a closed loop begins: their output ÷ the others' mean.
 
     Counted as whole ones they would raise the rate of a window of n latencies by up to 1 ÷ 2n: in a run of five, by a tenth.
 

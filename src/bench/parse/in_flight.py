@@ -38,7 +38,7 @@ def in_flight_figures(requests: pl.DataFrame, telemetry: pl.DataFrame, window: t
     both = gauges(telemetry.clear() if lag_s(telemetry) else telemetry).filter(
         pl.col("gauge").is_in(["running", "waiting"]) & pl.col("elapsed_s").is_between(*window)
     )
-    # Of one gauge alone the sum is not known.
+    # One gauge alone does not give the sum.
     sums = both.group_by("elapsed_s").agg(pl.col("value").sum(), gauges=pl.len())
     counted = sums.filter(pl.col("gauges") == 2).sort("elapsed_s")
     at, server = counted["elapsed_s"].to_numpy(), counted["value"].to_numpy()
@@ -61,7 +61,7 @@ def _over(values: _Times, summary: str) -> float | None:
 
 
 def _course(requests: pl.DataFrame) -> tuple[_Times, _Times]:
-    """When the number in flight changed (s), and what it was before the first change and after each; requests never sent are none."""
+    """When the number in flight changed (s), and the number before the first change and after each. Requests never sent count as 0."""
     known = requests.filter(pl.col("sent_s").is_not_null() & pl.col("end_s").is_not_null())
     sent, ends = np.sort(known["sent_s"].to_numpy()), np.sort(known["end_s"].to_numpy())
     moments = np.sort(np.concatenate([sent, ends]))

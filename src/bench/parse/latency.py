@@ -13,7 +13,7 @@ def latency_columns(requests: pl.LazyFrame) -> pl.LazyFrame:
     """Add `normalised_latency_s` and the latencies that are computed (`LATENCIES`) to one row a request.
 
     TPOT = (E2E − TTFT) / (n − k), with n the tokens that were streamed and k those that came at the first moment: 1, but for answers
-    that come in larger pieces. It is null where no token came after that moment, and where n or k is not known.
+    that come in larger pieces. It is null if no token came after that moment, or if n or k is unknown.
     Normalised latency = E2E / completion tokens.
 
     Args:

@@ -81,7 +81,7 @@ def load_figures(
         "in_flight_peak": _peak(sent, ends),
         **retries,
         **_queue(sent, ends, telemetry),
-        # To its user a request that is held back is in flight, and the server has none of it.
+        # A request that is held back is in flight to its user, but not at the server.
         **(dict.fromkeys(counted) if retries["retried"] else counted),
         "prefix_hit_rate": hits / queries if queries and hits is not None else None,
         **_recovery(record.definition.get("step"), requests),
@@ -90,7 +90,7 @@ def load_figures(
 
 
 def _recovery(step: Mapping[str, float] | None, requests: pl.DataFrame) -> dict[str, Any]:
-    """What a step in the load did to TTFT, from the moment at which a request was due; nulls where there was none."""
+    """What a step in the load did to TTFT, from the moment at which a request was due; nulls without a step."""
     if step is None:
         return {"recovered": None, "recovery_s": None}
     from_due = requests.with_columns(ttft_s=pl.col("first_token_s") - pl.col("scheduled_s"))
@@ -123,7 +123,7 @@ def _peak(sent: pl.Series, ends: pl.Series) -> int:
 
 
 def _queue(sent: pl.Series, ends: pl.Series, telemetry: pl.DataFrame) -> dict[str, float | None]:
-    """Requests that still wait once the load stands, and the share of the KV cache in use while any does; null where it is not known.
+    """Requests that still wait once the load stands, and the share of the KV cache in use while any does; null if unknown.
 
     Of a burst: at the last scrape before the first answer ends. It queues for its prefill at first; who still waits when an answer is
     complete waits for room. Of a load that goes on: the medians over the scrapes in the second half of what is sent, but not before

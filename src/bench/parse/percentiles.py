@@ -40,7 +40,7 @@ def upper_bound(values: pl.Series, share: float, *, confidence: float = CONFIDEN
 
 @lru_cache(maxsize=4096)
 def bound_rank(n: int, share: float, confidence: float = CONFIDENCE) -> int:
-    """The largest t ≥ 1 with BinomialCDF(t; n, 1 − share) ≤ 1 − confidence; 0 where there is none.
+    """The largest t ≥ 1 with BinomialCDF(t; n, 1 − share) ≤ 1 − confidence; 0 if no t does.
 
     Of n samples, the number above the true percentile is binomial with probability 1 − share. Where the t-th largest sample lies
     below the percentile, fewer than t samples exceed it: at most as probable as the CDF at t − 1, which is below 1 − confidence.

@@ -19,7 +19,7 @@ class Recovery:
 
     Attributes:
         baseline_p50_s, baseline_p90_s: TTFT before the step (s); None where fewer than `WINDOW` requests stand for it.
-        recovered: whether TTFT came back; None where that is not known: no baseline, or fewer than `WINDOW` requests after the step.
+        recovered: whether TTFT came back; None if unknown: no baseline, or fewer than `WINDOW` requests after the step.
         recovery_s: time from the step's end to the first request of the first recovered window (s); None unless recovered.
     """
 

@@ -136,7 +136,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
     content |= server_figures(telemetry, scraped=bool(scrapes), version=record.engine_version)
     content |= counted_bounds(requests, telemetry)
     content |= load_figures(record, requests, telemetry, content, (begin, end))
-    content |= _scrape_figures(scrapes, record.scrape_interval_s, begin, end)
+    content |= _scrape_figures(scrapes, record.scrape_interval_s if record.scrape_endpoint else None, begin, end)
     return content
 
 
@@ -243,7 +243,7 @@ def _load_window(requests: pl.DataFrame) -> tuple[float, float]:
 
 
 def _scrape_figures(scrapes: list[float], interval_s: float | None, begin: float, end: float) -> dict[str, Any]:
-    """How well the load was watched; nulls where it was not to be.
+    """How well the engine's metrics were scraped during the load; nulls where they were not to be.
 
     Args:
         scrapes: arrival of each scrape that succeeded (s). begin, end: of the load (s).
@@ -261,7 +261,7 @@ def _scrape_figures(scrapes: list[float], interval_s: float | None, begin: float
 
 
 def _longest_gap(scrapes: list[float], begin: float, end: float) -> float | None:
-    """Longest time without a scrape that touches the load, whose beginning and end bound it where there was none (s)."""
+    """Longest time without a scrape that touches the load, whose beginning and end bound it if there was no scrape (s)."""
     if not scrapes:
         return None
     gaps = [b - a for a, b in itertools.pairwise(scrapes) if b > begin and a < end]

@@ -89,7 +89,7 @@ def scrape_tables(path: Path, start: float) -> tuple[pl.DataFrame, pl.DataFrame]
         `a="1",b="2"`, sorted), `value`.
 
     Raises:
-        BenchError: the file is none of ours.
+        BenchError: the scraper did not write this file.
     """
     scrapes: list[tuple[int, str, float, str | None]] = []
     elapsed: list[float] = []

@@ -19,7 +19,7 @@ __all__ = ["GROWS", "SteadyWindow", "in_steady_state", "mser", "ramp", "steady_f
 
 Floats = npt.NDArray[np.float64]
 
-GROWS = 0.05  # of the offered rate: the requests in flight that pile up, from which on a load is not carried
+GROWS = 0.05  # growth of the requests in flight ÷ offered rate above which a load is not carried
 _BINS = 200  # of the load's time, for series over time
 _BATCH = 5  # observations in a batch of MSER-5
 _BATCHES = 20  # of in-flight means, behind the error of its growth
@@ -40,7 +40,7 @@ class SteadyWindow:
     Attributes:
         begin_s, end_s: of the window; `end_s` is when the last request (or conversation) was sent.
         judged_until_s: latencies are those of requests sent until then, so that few of them end in the drain.
-        why: None where the load is steady; `grows` where requests pile up; `unsure` where it is not known whether they do; `short`
+        why: None where the load is steady; `grows` where requests pile up; `unsure` where they may or may not; `short`
             where the window is too short for the latencies in it.
         growth, growth_error: requests that pile up a second, as a share of those offered, and its standard error; None for closed
             loops, whose load cannot grow.
@@ -287,7 +287,7 @@ def _rates(ok: pl.DataFrame, begin: float, end: float, whole: pl.Expr) -> dict[s
     """`steady_requests_per_s`, `steady_tokens_per_s` and `steady_error` of the answers between two moments.
 
     Args:
-        whole: what of a request each one is.
+        whole: share of a request that each one is (0–1).
     """
     chunks = (
         ok.filter(pl.col("token_times_s").list.len() > 0)

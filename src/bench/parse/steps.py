@@ -1,4 +1,4 @@
-"""What of an engine's steps goes into prompts, from the moments at which tokens came. See docs/reference/metrics.md."""
+"""The share of an engine's steps that goes into prompts, from the moments at which tokens came. See docs/reference/metrics.md."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ __all__ = ["ONE_EACH", "gaps_between_tokens", "stream_figures", "supported"]
 
 _FEWEST = 4  # tokens of the shortest answer that can show buffering
 _LONG = 16  # tokens of an answer that no pause of a busy server or client brings at one moment
-_HELD_BACK = 0.5  # share of buffered answers from which on the moments of tokens are dropped, whatever their length
+_HELD_BACK = 0.5  # share of buffered answers, whatever their length, at which the moments of tokens are dropped
 _FEW = 0.05  # share of answers whose streamed tokens may be unknown, and of long ones that may be buffered
 _SURE = 1.1  # most by which TPOT may be off where it is not known how many tokens were streamed
 _IN_TIME = 4.0  # by how much faster hidden tokens may be generated than streamed ones: beyond it there was no time for them
@@ -20,7 +20,7 @@ ONE_EACH = (
 
 
 def stream_figures(ok: pl.DataFrame, *, chat: bool = True) -> dict[str, Any]:
-    """Counts over answered requests that were streamed; nulls where none was.
+    """Counts over answered requests that were streamed; nulls if none was.
 
     Args:
         ok: `completion_tokens`, `streamed_tokens`, `streamed_least`, `first_tokens`, `arrivals`, `token_times_s`, `ttft_s`, `e2e_s`,
@@ -100,8 +100,8 @@ def supported(requests: pl.DataFrame, *, chat: bool = True) -> pl.DataFrame:
     Where something between the server and its client holds answers back, their moments say nothing of the server's tokens: neither TTFT
     nor stamps are left. To drop the slow ones alone would make the others' latencies too good.
 
-    An answer of which it is not known how many of its tokens were streamed has no TPOT. Of more than one in twenty, none has: one that
-    is missing counts as met by an SLO.
+    An answer whose number of streamed tokens is unknown has no TPOT. If they are more than one in twenty, no answer has one: an SLO
+    takes a missing TPOT as met.
 
     Args:
         chat: as of `stream_figures`.

@@ -20,8 +20,8 @@ class RequestForm:
         omitted: what is not sent, names in `OPTIONAL`. Without `token_ids` prompts are text; without `max_tokens` the limit of an
             answer is called `max_completion_tokens`.
         letter_tokens, template_tokens: tokens of each letter of a prompt that is text, and of what the server adds to it.
-        counted: whether the server's own counts show these two; else one token a letter is taken for granted.
-        sdk_differs: how the openai SDK reads an answer otherwise than Saturate; None where it does not, or nothing was compared.
+        counted: whether the server's own counts show these two; else each letter is taken for one token.
+        sdk_differs: how the openai SDK reads an answer differently; None if it does not, or nothing was compared.
     """
 
     omitted: tuple[str, ...] = ()

@@ -176,7 +176,8 @@ class RunRecord(RunHeader):
     Attributes:
         started: ISO moment. clock_start_s: the same on the clock of the scrapes. duration_s: to the end of the last request.
         form: how its requests were written.
-        drain_s: from then until the server was empty. scrape_interval_s: None where nothing was scraped. scrape_endpoint: the engine's.
+        drain_s: from then until the server was empty. scrape_interval_s: None where nothing was scraped. scrape_endpoint: of the
+            engine's metrics; None where these were not.
         stopped: that it ended early, and why; None where all requests were sent.
         versions: of this package and what it builds on. files: SHA-256 of each file beside the record.
     """

@@ -116,6 +116,11 @@ class Answer:
     why: Why
     top: float | None = None
 
+    @property
+    def known(self) -> bool:
+        """Whether it says anything: a load that is carried, perhaps or surely, or one that is too much."""
+        return bool(self.limit or self.low) or math.isfinite(self.high)
+
 
 def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None = None, climb: float = _CLIMB) -> Answer | Step:
     """The next run, or the answer. It depends on the observations alone: the same ones lead to the same next run.

@@ -15,7 +15,7 @@ import requests
 
 from bench.commit import commit_of
 from bench.errors import BenchError
-from bench.http import get, problem
+from bench.http import get_models, problem
 from bench.load.client import Load
 from bench.load.target import Target
 from bench.measure.recording import record_run
@@ -23,6 +23,7 @@ from bench.measure.reference import Patience, reference_load
 from bench.records.run import RECORD, ReferenceLoad, RunHeader, read_record
 from bench.search.judging import judged_run, speed
 from bench.search.search import ROUND, Measured
+from bench.statuses import GATEWAY
 from bench.study import Slo, load_workload
 from bench.study.config import Thresholds
 from bench.study.specs import PROTOCOL, digest, load_label
@@ -31,7 +32,6 @@ __all__ = ["RunningServer", "ServerGone"]
 
 _REFERENCE_REQUESTS = 8
 _TRIES, _BETWEEN_TRIES_S = 6, 0.5
-_OF_A_GATEWAY = (502, 503, 504)  # before a server that is gone
 
 
 class ServerGone(BenchError):
@@ -142,11 +142,11 @@ class RunningServer:
         why = ""
         for _ in range(_TRIES):
             try:
-                answer = get(f"{self.target.base_url}/v1/models", key=self.target.key, headers=self.target.headers)
+                answer = get_models(self.target.base_url, key=self.target.key, headers=self.target.headers)
             except requests.RequestException as error:
                 why = problem(error)
             else:
-                if answer.status_code not in _OF_A_GATEWAY:
+                if answer.status_code not in GATEWAY:
                     return
                 why = f"HTTP {answer.status_code}"
             time.sleep(_BETWEEN_TRIES_S)

@@ -31,7 +31,7 @@ def answer_text(answer: Answer, aim: Aim, target: str = SLO, *, whole: bool = Fa
     if target != SLO:
         return target_text(target, answer.limit, answer.low, answer.high, unit=_unit(aim), why=answer.why, top=answer.top)
     name = "The highest load within the SLOs is" if whole else "limit"
-    if not answer.limit and not answer.low and math.isinf(answer.high):
+    if not answer.known:
         return f"{name} not known"
     return f"{name} {limit_text(answer.limit, answer.low, answer.high, unit=_unit(aim), why=answer.why)}"
 
@@ -65,8 +65,13 @@ def spent_text(found: Found, budget: Budget) -> str:
 
 def why_text(found: Found, aim: Aim) -> str:
     """Why the search ended, and what would show more."""
-    spent = f"{len(found.looks)} runs, {found.seconds:.0f} s under load"
+    spent = f"{len(found.looks)} run{'' if len(found.looks) == 1 else 's'}, {found.seconds:.0f} s under load"
     asked = f"± {shown_share(aim.precision)}"
+    if found.answer.why in ("seconds", "short") and not found.observations:
+        if found.looks and all(look.reasons for look in found.looks):
+            return f"{spent}; no run can be trusted: {'; '.join(found.looks[-1].reasons)}. Put that right, and search again."
+        more = "--max-minutes" if found.answer.why == "seconds" else "--max-runs"
+        return f"{spent}; no run was long enough to be judged. Raise {more}."
     return {
         "found": f"{spent}; as precise as asked ({asked}).",
         "above": f"{spent}; every load up to --most meets the SLOs. Raise it to look further.",
@@ -79,7 +84,4 @@ def why_text(found: Found, aim: Aim) -> str:
         "gone": f"{spent}; the server stopped answering. Start it again: the same command goes on from here.",
         "never": spent,
         "unmeasured": spent,
-        "short": f"{spent}; no run can be trusted: {'; '.join(found.looks[-1].reasons)}. Put that right, and search again."
-        if found.looks and all(look.reasons for look in found.looks)
-        else f"{spent}; no run was long enough to be judged. Raise --max-runs.",
     }[found.answer.why]

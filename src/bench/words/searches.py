@@ -154,6 +154,7 @@ def search_ended(record: SearchRecord) -> str:
     """Why a search ended, and what would show more."""
     asked = f"± {shown_share(record.precision)}"
     within = record.target == SLO
+    unjudged = bool(record.runs) and not any(run.excess for run in record.runs)
     further = "" if record.axis == "concurrency" and record.high == 1 else "; lower `lowest` to look further"
     why = {
         "found": f"as precise as asked ({asked})",
@@ -167,6 +168,6 @@ def search_ended(record: SearchRecord) -> str:
         "seconds": f"not surely {asked} yet: its `seconds` are spent; with more, it goes on from here",
         "invalid": f"three runs in a row cannot be trusted, for the reasons listed below; `{BENCH} discard --invalid`, then the same "
         "command, goes on. Where other users' work disturbs it and cannot be ended, raise `thresholds.other_share`",
-        "short": "no run was long enough to be judged; raise `runs`",
-    }[record.why]
+        "short": "no run could be judged. Where none is listed below as invalid, all were too short: raise `runs`",
+    }["short" if record.why == "seconds" and unjudged else record.why]
     return f"{count_text(len(record.runs), 'run')}, {record.seconds:.0f} s under load: {why}"

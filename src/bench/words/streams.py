@@ -11,7 +11,7 @@ from bench.words.loads import count_text
 
 __all__ = ["stream_notes"]
 
-_LATE = 0.05  # of E2E, from which on it matters when requests of a closed loop leave
+_LATE = 0.05  # share of E2E above which it matters that requests of a closed loop leave late
 
 
 def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
@@ -24,7 +24,7 @@ def stream_notes(run: Mapping[str, Any]) -> Iterator[str]:
     if run.get("held_back_answers") and run.get("ttft_n") == 0:
         yield (
             f"{count_text(run['held_back_answers'], 'answer')} of {ok} came at one moment: something between the server and its client "
-            "holds them back, so there is no TTFT, TPOT and ITL"
+            "holds them back, so there is no TTFT, TPOT or ITL"
         )
     elif held := run.get("held_back_answers"):
         yield f"{count_text(held, 'answer')} of {ok} came at one moment: TTFT of these is the time of the whole answer"
@@ -71,4 +71,4 @@ def _of_requests(run: Mapping[str, Any]) -> Iterator[str]:
         lengths = f"{run['counted_output_tokens']:.4g} tokens in the mean for {run['asked_output_tokens']:.4g} asked for"
         yield f"{count_text(short, 'answer')} of {run['ok']} ended early, as the model did: {lengths}"
     if run.get("sdk_differs"):
-        yield f"the openai SDK reads an answer otherwise: {run['sdk_differs']}"
+        yield f"the openai SDK reads an answer differently: {run['sdk_differs']}"

@@ -1,4 +1,4 @@
-"""What of a run cannot be trusted, and what of it failed, in words."""
+"""Why parts of a run cannot be trusted, and what failed in it, in words."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def failures(found: Verdict) -> str | None:
 
 
 def retries(run: Mapping[str, Any]) -> str | None:
-    """How many requests were sent again after they were refused, and how long that took; None where none was."""
+    """How many requests were sent again after they were refused, and how long that took; None if none was."""
     if not run.get("retried"):
         return None
     return (

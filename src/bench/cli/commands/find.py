@@ -19,8 +19,9 @@ _BUDGET = "Bounds and budget"
     "bench find --base-url http://127.0.0.1:8000 --model NAME --concurrency --prompt-length 128 --output-length 64 --slo ttft_p90=1s",
     "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --archetype rag --slo ttft_p99=2s --slo tpot_p95=50ms",
     "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --prompt-length 900 --slo e2e_p95=8s --at-least 5",
-    after="Exit status: 0 for an answer; with --at-least 0 if the limit surely is not lower, 1 if it surely is, 3 if that is not "
-    "known. 1 without an answer, or where the server stopped answering.",
+    after="Exit status: 0 for an answer, also if its interval is wider than --precision or has no upper end when the budget is spent; "
+    "1 if no run could be judged, or three in a row cannot be trusted. With --at-least 0 if the limit surely is not lower, 1 if it "
+    "surely is, 3 if that is not known. In any case 1 if the server stopped answering.",
 )
 def find(
     base_url: Annotated[
