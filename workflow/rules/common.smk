@@ -66,6 +66,12 @@ if (
 FIGURES = figures_of(PLAN.rows)
 CALIBRATED = [paths.CALIBRATION] if "predicted-loads" in FIGURES else []
 INDEXES = [str(paths.session(*session)) for session in PLAN.sessions]
+NEW = {
+    (deployment, session)
+    for deployment, session in PLAN.sessions
+    if not PLAN.searches_of(deployment, session)
+    and not any(STORE.holds(run) for run in PLAN.listed_of(deployment, session))
+}
 SEARCHING = [
     str(paths.session(deployment))
     for deployment in PLAN.deployments
@@ -179,18 +185,19 @@ def plan_of(_moments):
 
 
 def of_runs(pattern):
-    """`pattern` for every run of the study, once its sessions have ended: searches choose runs, and a run that drifted is measured again."""
+    """`pattern` for every run of the study.
+
+    Of a session that was begun before, once it has ended: searches choose runs, and a run that drifted is measured again. The runs of a
+    new one are those that the study lists, so that a dry run shows them.
+    """
 
     def files(wildcards):
-        indexes = INDEXES
-        if not PACKED:
-            indexes = [
-                checkpoints.measure.get(deployment=deployment, session=session).output[
-                    0
-                ]
-                for deployment, session in PLAN.sessions
-            ]
-        moments = tuple(Path(index).stat().st_mtime_ns for index in indexes)
+        for deployment, session in PLAN.sessions:
+            if not PACKED and (deployment, session) not in NEW:
+                checkpoints.measure.get(deployment=deployment, session=session)
+        moments = tuple(
+            Path(index).stat().st_mtime_ns for index in INDEXES if Path(index).exists()
+        )
         return [
             pattern.format(deployment=run.deployment.name, run=run.name)
             for run in plan_of(moments).runs

@@ -13,6 +13,7 @@ from bench.errors import BenchError
 __all__ = ["run"]
 
 _OWN_LOCK = Path(__file__).parents[3] / "requirements.lock"
+_SLURM_LOCK = _OWN_LOCK.with_name("requirements-slurm.lock")
 
 
 def run(
@@ -25,7 +26,7 @@ def run(
         )
     _, plan = load_plan(configfile, select, json=json)
     engines = {spec.deployment.engine: spec.engine for spec in plan.deployments.values()}
-    locks: dict[Path, str | None] = {_OWN_LOCK: None}
+    locks: dict[Path, str | None] = {_OWN_LOCK: None, _SLURM_LOCK: None}
     for engine in engines.values():
         locks |= dict(indexed_locks(engine))
     with status() as say:
