@@ -38,7 +38,7 @@ def seconds(project: Project, words: list[str], environment: dict[str, str]) -> 
 
 def measured(project: Project) -> float:
     """How long its sessions had a ready server (s): what no cluster can change."""
-    logs = (path.read_text() for path in project.folder.glob("logs/measure/*.log"))
+    logs = (path.read_text() for path in project.folder.glob("logs/measure/*/*.log"))
     return sum(float(log.rpartition(" s since the server was ready")[0].split()[-1]) for log in logs)
 
 

@@ -124,7 +124,7 @@ class Soak:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.results, self.store = folder / "results", folder / "results/.store"
+        self.results, self.store = folder / "results", folder / "results/runs"
         self.began = time.monotonic()
         self.seen: dict[tuple[str, float], str] = {}  # finished runs of this cycle: digest and start, and their names
         self.damaged: set[str] = set()  # digests of finished runs of this cycle that a fault has spoilt
@@ -197,12 +197,12 @@ class Soak:
     # What is there.
 
     def runs(self) -> dict[str, dict[str, Any]]:
-        """The records of the store by digest; what cannot be read is left out."""
+        """The records of finished runs by digest; what cannot be read is left out."""
         records = {}
-        for path in self.store.glob("*/run.json"):
-            if not path.parent.name.startswith("."):
-                with suppress(OSError, ValueError):
-                    records[path.parent.name] = json.loads(path.read_text())
+        for path in self.store.glob("*/*/run.json"):
+            with suppress(OSError, ValueError):
+                record = json.loads(path.read_text())
+                records[record["digest"]] = record
         return records
 
     def watch(self, over: threading.Event) -> None:
@@ -290,11 +290,12 @@ def _fill(soak: Soak, _: random.Random) -> _Undo | bool:
 
 def _damage(soak: Soak, draw: random.Random) -> _Undo | bool:
     """Cut a file of a finished run, while its session goes on."""
-    folders = sorted(path.parent for path in soak.store.glob("*/requests.jsonl") if not path.parent.name.startswith("."))
-    if not folders or not soak.processes("session"):
+    finished = sorted((digest, record["definition"]) for digest, record in soak.runs().items())
+    if not finished or not soak.processes("session"):
         return False
-    file = draw.choice(folders) / draw.choice(["run.json", "requests.jsonl", "telemetry.jsonl.gz"])
-    soak.damaged.add(file.parent.name)
+    digest, run = draw.choice(finished)
+    file = soak.store / run["deployment"] / run["run"] / draw.choice(["run.json", "requests.jsonl", "telemetry.jsonl.gz"])
+    soak.damaged.add(digest)
     os.truncate(file, file.stat().st_size // 2)
     return None
 
@@ -314,7 +315,7 @@ def _damage_table(soak: Soak, draw: random.Random) -> _Undo | bool:
 
 
 def _foreign(soak: Soak, draw: random.Random) -> _Undo | bool:
-    """Files of somebody else, among the results and in the store."""
+    """Files of somebody else, among the results and the runs."""
     soak.store.mkdir(parents=True, exist_ok=True)
     for place in (soak.store / f"notes-{draw.random()}", soak.results / f"runs-{draw.random()}"):
         place.write_text("mine")
