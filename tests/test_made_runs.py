@@ -60,7 +60,7 @@ class Project:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     project = Project(tmp_path_factory.mktemp("project").resolve())
-    drawn = {"parse", "aggregate", "calibrate", "figures", "report", "manifest"}
+    drawn = {"parse", "aggregate", "analyse", "calibrate", "figures", "report", "manifest"}
     assert project.jobs(target="results/figures/all") == {"engine", "checkpoint", "deploy", "measure_d000", *drawn}
     assert {"ttft", "fleet"} <= project.drawn
     assert project.jobs("--dry-run") == set()
@@ -73,15 +73,17 @@ def project(tmp_path_factory):
         ("figures/charts/ttft.py", {"figures"}),
         ("figures/theme.py", {"figures"}),
         ("predict/replay.py", {"calibrate", "figures"}),
-        ("analysis/validity.py", {"aggregate", "calibrate", "figures"}),
-        ("aggregate/deployed.py", {"aggregate", "calibrate", "figures"}),
-        ("words/verdicts.py", {"aggregate", "calibrate", "figures"}),
+        ("analysis/validity.py", {"aggregate", "analyse", "calibrate", "figures"}),
+        ("aggregate/deployed.py", {"aggregate", "analyse", "calibrate", "figures"}),
+        ("words/verdicts.py", {"aggregate", "analyse", "calibrate", "figures"}),
+        ("analysis/regions.py", {"aggregate", "analyse", "calibrate", "figures"}),
+        ("analyse/comparisons.py", {"analyse", "figures"}),
         ("words/regions.py", {"figures"}),
-        ("records/columns.toml", {"aggregate", "calibrate", "figures"}),
-        ("parse/latency.py", {"parse", "aggregate", "calibrate", "figures"}),
+        ("records/columns.toml", {"aggregate", "analyse", "calibrate", "figures"}),
+        ("parse/latency.py", {"parse", "aggregate", "analyse", "calibrate", "figures"}),
         (
             "engines/vllm.py",
-            {"deploy", "measure_d000", "parse", "aggregate", "calibrate", "figures"},
+            {"deploy", "measure_d000", "parse", "aggregate", "analyse", "calibrate", "figures"},
         ),  # its flags, and its names of metrics
         # A figure that this study does not have, and code that measures: one dry run for all that decides nothing here.
         ("figures/charts/streaming.py measure/session.py load/loop.py", set()),
@@ -129,13 +131,14 @@ def test_another_peak_draws_the_fleet_alone(project):
     decide(slo=["ttft_p99=9s"])
     assert project.jobs("--dry-run", target="results/figures/all") == {
         "aggregate",
+        "analyse",
         "calibrate",
         "figures",
         "report",
         "manifest",
     }
     decide(slo=["ttft_p99=10s"], peak_rps=20)
-    assert project.jobs(target="results/figures/all") == {"figures", "report", "manifest"}
+    assert project.jobs(target="results/figures/all") == {"analyse", "figures", "report", "manifest"}
     assert project.drawn == {"fleet"}
     assert project.jobs("--dry-run", target="results/figures/all") == set()
     snakemake("--nolock", "--report", "report.html", "results/figures/all", folder=project.folder).check_returncode()

@@ -145,6 +145,7 @@ if absent := [run.key for run in PLAN.runs if PACKED and not run.record.exists()
 # What the configuration lists. Runs that searches find come with the checkpoint `found`.
 RUNS = [(run.deployment.name, run.name) for run in PLAN.listed]
 FIGURES = figures_of(PLAN.rows)
+ANALYSED = [paths.ANALYSED.format(table=table) for table in paths.ANALYSES]
 CALIBRATED = [paths.CALIBRATION] if "predicted-loads" in FIGURES else []
 SEARCHED = [
     paths.SEARCHES.format(deployment=deployment)
@@ -198,7 +199,15 @@ def code_of_figure(figure):
     """Digest of the code that decides a figure."""
     chart = f"figures/charts/{figure.replace('-', '_')}.py"
     return library(
-        *("figures", "analysis", "errors.py", "records", "statistics.py", "words"),
+        *(
+            "figures",
+            "analyse",
+            "analysis",
+            "errors.py",
+            "records",
+            "statistics.py",
+            "words",
+        ),
         chart,
     )
 

@@ -7,6 +7,7 @@ rule figures:
     input:
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
+        analysis=ANALYSED,
         calibration=CALIBRATED,
         searches=SEARCHED,
     output:

@@ -10,6 +10,7 @@ rule report:
         facts=of_deployments(paths.FACTS),
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
+        analysis=ANALYSED,
         calibration=CALIBRATED,
         searches=SEARCHED,
     output:
@@ -24,6 +25,7 @@ rule report:
             "report",
             "report/templates",
             "report/templates/sections",
+            "analyse",
             "analysis",
             "errors.py",
             "figures/conditions.py",
@@ -35,6 +37,7 @@ rule report:
             "parse/steady.py",
             "records",
             "statistics.py",
+            "study/curves.py",
             "study/slo.py",
             "words",
         ),

@@ -8,6 +8,7 @@ from bench.workflow import job
 
 with job(snakemake.log[0]) as say:
     tables = [Path(snakemake.input.summary), Path(snakemake.input.timeseries)]
+    analysed = list(map(Path, snakemake.input.analysis))
     calibration = next(map(Path, snakemake.input.calibration), None)
     results = Results.read(
         *tables,
@@ -15,8 +16,9 @@ with job(snakemake.log[0]) as say:
         Accelerator(**snakemake.params.device) if snakemake.params.device else None,
         calibration,
         list(map(Path, snakemake.input.searches)),
+        Path(Paths.ANALYSIS),
     )
     drawn = draw_figures(
-        snakemake.params.code, results, Path(Paths.MANIFEST).parent, tables=tables, calibration=calibration, say=say
+        snakemake.params.code, results, Path(Paths.MANIFEST).parent, tables=tables + analysed, calibration=calibration, say=say
     )
     say(f"drawn: {', '.join(drawn) or 'none'}; of {len(snakemake.params.code)} figures")

@@ -4,7 +4,7 @@ from bench.commit import commit_of
 from bench.figures import Results
 from bench.models import geometry_of_model
 from bench.report import write_report
-from bench.study import Plan, load_config
+from bench.study import Paths, Plan, load_config
 from bench.workflow import job
 
 with job(snakemake.log[0]):
@@ -20,6 +20,7 @@ with job(snakemake.log[0]):
             plan.config.decision,
             plan.device,
             next(map(Path, snakemake.input.calibration), None),
+            analysis=Path(Paths.ANALYSIS),
         ),
         specs=[Path(path) for path in snakemake.input.specs],
         facts=[Path(path) for path in snakemake.input.facts],

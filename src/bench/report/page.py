@@ -180,7 +180,7 @@ def _saturates(row: Mapping[str, Any]) -> dict[str, Any]:
 def _compared(found: Comparison) -> dict[str, Any]:
     """The tables of a comparison, and what they show in words."""
     return {
-        **{name: getattr(found, name) for name in ("overall", "regions", "failures", "uncompared", "absent", "pairs")},
+        **{name: getattr(found, name) for name in ("overall", "regions", "failures", "uncompared", "absent", "matched")},
         "sentences": comparison.sure_sentences(found),
         "sight": comparison.sight_text(sight(found)),
         "differences": [comparison.difference_text(each) for each in found.differences],

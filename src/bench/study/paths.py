@@ -34,6 +34,9 @@ class Paths:
     SUMMARY_CSV = "results/summary.csv"
     TIMESERIES = "results/timeseries.parquet"
     CALIBRATION = "results/calibration.json"
+    ANALYSIS = "results/analysis"
+    ANALYSED = "results/analysis/{table}"
+    ANALYSES = ("capacity.parquet", "saturation.parquet", "regions.parquet", "comparisons.parquet", "comparisons.json")
     FIGURE_SVG = "results/figures/{figure}.svg"
     FIGURE_PNG = "results/figures/{figure}.png"
     FIGURE_SPEC = "results/figures/{figure}.json"

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from bench.aggregate import aggregate
+from bench.analyse import analyse, write_analysis
+from bench.analysis.windows import of_windows
 from bench.errors import BenchError
 from bench.figures import Results, figures_of
 from bench.figures.save import KINDS, save_figure
@@ -57,7 +59,8 @@ class Drawing:
         """The tables that were made again."""
         summary, timeseries = at(self.again, Paths.SUMMARY), at(self.again, Paths.TIMESERIES)
         decision, device = self.plan.config.decision, self.plan.device
-        return Results.read(summary, timeseries, decision, device, self.calibration, self.searches)
+        analysis = at(self.again, Paths.ANALYSIS)
+        return Results.read(summary, timeseries, decision, device, self.calibration, self.searches, analysis)
 
     @property
     def calibration(self) -> Path | None:
@@ -100,6 +103,9 @@ def check_tables(drawing: Drawing, made_by: str | None) -> Check:
         summary_csv=again[Paths.SUMMARY_CSV],
         timeseries=again[Paths.TIMESERIES],
     )
+    runs = of_windows(read_summary(again[Paths.SUMMARY]))[0]
+    write_analysis(analyse(runs, plan.config.decision), at(drawing.again, Paths.ANALYSIS))
+    again |= {path: at(drawing.again, path) for path in (Paths.ANALYSED.format(table=name) for name in Paths.ANALYSES)}
     tables = Tables(check, made_by)
     for path, new in again.items():
         stored = at(drawing.folder, path)

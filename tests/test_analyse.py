@@ -1,0 +1,84 @@
+"""The tables of an analysis: what is written is read again, and nobody who has them works anything out."""
+
+from dataclasses import fields, replace
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from bench import analyse as stage
+from bench.analyse import analyse, read_analysis, write_analysis
+from bench.errors import BenchError
+from bench.records.columns import ANALYSIS, schema_of
+from bench.study import Decision, Paths
+from tests.planted import rate_row
+from tests.test_answers import study as of_rows
+from tests.test_answers_second_device import TWO, rows_of
+from tests.test_figures import results
+
+
+@pytest.fixture
+def compared(summary):
+    rows = rows_of(summary, {"one": lambda x: 10.0 * min(x, 8), "two": lambda x: 18.0 * min(x, 8)}, full=8, wrong=[("one", 4)])
+    failing = [{**row, "failed": 1 if row["deployment"] == "two" and row["level"] == 16 else 0} for row in rows]
+    return of_rows(failing, launches=TWO, baseline="one", decision=Decision(slo=["ttft_p99=1s"]))
+
+
+def test_what_is_written_is_read_again(tmp_path, compared):
+    found = analyse(compared.runs, compared.decision)
+    write_analysis(found, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(Paths.ANALYSES)
+    read = read_analysis(tmp_path)
+    for name in ("capacity", "saturation", "regions"):
+        assert_frame_equal(getattr(found, name), getattr(read, name))
+        assert found.capacity.height
+    assert found.comparisons.keys() == read.comparisons.keys() == {"two"}
+    ours, theirs = found.comparisons["two"], read.comparisons["two"]
+    for field in (field.name for field in fields(ours) if field.name != "pairs"):
+        one, other = getattr(ours, field), getattr(theirs, field)
+        if isinstance(one, pl.DataFrame):
+            assert one.height
+            assert_frame_equal(one, other)
+        else:
+            assert one == other, field
+
+
+def test_tables_have_the_columns_that_the_reference_lists(tmp_path, compared):
+    write_analysis(analyse(compared.runs, compared.decision), tmp_path)
+    for name in ANALYSIS:
+        assert pl.read_parquet_schema(tmp_path / f"{name}.parquet") == schema_of(name)
+
+
+def test_figures_and_report_take_what_was_read(summary, monkeypatch):
+    study = results(summary)
+    known = replace(study, analysed=study.analysis)
+
+    def refuse(*_):
+        raise AssertionError("analysed again")
+
+    monkeypatch.setattr(stage, "analyse", refuse)
+    for part in (known, *known.by_axis(), known.given(["slo"])):
+        assert part.points.height
+        assert part.saturation.height
+        assert part.comparisons.keys() == {"b"}
+    alone = replace(known, runs=known.runs.filter(deployment="a"), whole=known.runs)
+    assert set(alone.points["deployment"]) == set(alone.saturation["deployment"]) == {"a"}
+
+
+def test_without_slos_the_loads_that_last_have_a_capacity(summary):
+    open_loop = of_rows([rate_row(summary, level) for level in (1, 2)])
+    assert open_loop.analysis.capacity.select("axis", "slos").rows() == [("request_rate", [])]
+    assert open_loop.points.is_empty()
+    assert results(summary, levels=(1, 4)).analysis.capacity.height == 2
+    closed = replace(results(summary, levels=(1, 4)), decision=Decision())
+    assert closed.analysis.capacity.is_empty()
+
+
+def test_a_table_of_another_version_is_refused(tmp_path, compared):
+    write_analysis(analyse(compared.runs, compared.decision), tmp_path)
+    pl.read_parquet(tmp_path / "regions.parquet").drop("noise").write_parquet(tmp_path / "regions.parquet")
+    with pytest.raises(BenchError, match=r"regions\.parquet: another version wrote it, with other columns \(noise\)"):
+        read_analysis(tmp_path)
+    (tmp_path / "capacity.parquet").unlink()
+    with pytest.raises(BenchError, match=r"capacity\.parquet: is no table"):
+        read_analysis(tmp_path)
