@@ -3,7 +3,7 @@ localrules:
 
 
 rule analyse:
-    """What the runs show: capacity, saturation, regions and comparisons, once for figures, report and commands."""
+    """What the runs show: capacity, saturation, regions, comparisons and causes, once for figures, report and commands."""
     input:
         summary=paths.SUMMARY,
     output:
@@ -17,11 +17,15 @@ rule analyse:
             "analyse",
             "analysis",
             "errors.py",
+            "models",
+            "parse/percentiles.py",
+            "parse/steady.py",
             "records",
             "statistics.py",
-            "study/curves.py",
+            "study/questions.py",
             "study/slo.py",
         ),
         decision=PLAN.config.decision.model_dump(),
+        device=PLAN.device.model_dump() if PLAN.device else None,
     script:
         "../scripts/analyse.py"

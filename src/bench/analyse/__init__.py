@@ -1,5 +1,6 @@
 """What the runs of a study show, as tables: worked out once, for figures, the report and commands."""
 
 from bench.analyse.analysis import Analysis, analyse, read_analysis, write_analysis
+from bench.analyse.findings import CurveFindings, Findings, Server, servers_of
 
-__all__ = ["Analysis", "analyse", "read_analysis", "write_analysis"]
+__all__ = ["Analysis", "CurveFindings", "Findings", "Server", "analyse", "read_analysis", "servers_of", "write_analysis"]

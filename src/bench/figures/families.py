@@ -11,7 +11,7 @@ import polars as pl
 from bench.analysis.factors import with_metrics
 from bench.figures.results import Results
 from bench.figures.theme import nothing_to_show
-from bench.study.curves import CROSSED
+from bench.study.questions import CROSSED
 
 __all__ = ["by_family"]
 

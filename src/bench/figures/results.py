@@ -93,7 +93,7 @@ class Results:
     def by_axis(self) -> list[Results]:
         """The results of each axis, so that no figure has two kinds of load on one of its axes.
 
-        Without the runs whose load is but a level, and their question another (`conditions.plain`), unless there are no others.
+        Without the runs whose load is but a level, and their question another (`questions.plain`), unless there are no others.
         """
         shown = self.runs if self.plain.is_empty() else self.plain
         return [
@@ -112,7 +112,7 @@ class Results:
         """What the runs of the whole study show."""
         from bench.analyse import analyse  # noqa: PLC0415 - as above
 
-        return self.analysed or analyse(self.study, self.decision)
+        return self.analysed or analyse(self.study, self.decision, self.device)
 
     def of_curves(self, table: pl.DataFrame) -> pl.DataFrame:
         """The rows of these runs' curves, of a table with `deployment` and `workload`."""

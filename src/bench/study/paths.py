@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["Paths"]
+__all__ = ["ANALYSES", "Paths"]
+
+# The files of an analysis.
+ANALYSES = (
+    *("capacity.parquet", "saturation.parquet", "regions.parquet", "comparisons.parquet", "comparisons.json"),
+    *("causes.parquet", "findings.json"),
+)
 
 
 class Paths:
@@ -36,7 +42,6 @@ class Paths:
     CALIBRATION = "results/calibration.json"
     ANALYSIS = "results/analysis"
     ANALYSED = "results/analysis/{table}"
-    ANALYSES = ("capacity.parquet", "saturation.parquet", "regions.parquet", "comparisons.parquet", "comparisons.json")
     FIGURE_SVG = "results/figures/{figure}.svg"
     FIGURE_PNG = "results/figures/{figure}.png"
     FIGURE_SPEC = "results/figures/{figure}.json"

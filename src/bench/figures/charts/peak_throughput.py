@@ -5,7 +5,6 @@ import polars as pl
 
 from bench.analysis import repeats
 from bench.analysis.windows import OF_WINDOWS
-from bench.figures.conditions import levels
 from bench.figures.regions import point_layers, region_bands, region_colour, turning_points
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -24,6 +23,7 @@ from bench.figures.theme import (
     with_curve,
     with_whole,
 )
+from bench.study.questions import levels
 
 _PANELS = {
     "throughput_peak_tokens_per_s": "peak: best second of the run (its mean, where shorter)",

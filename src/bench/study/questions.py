@@ -6,14 +6,16 @@ plain rows, as `Plan.rows` gives them before anything has run, and the summary t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench.statistics import FEWEST_POINTS
-from bench.study.curves import Rows, crossed_factors, families, plain, varied
 from bench.study.workload import ALIKE
 
 __all__ = [
+    "CROSSED",
+    "SWEEPS",
     "Condition",
     "Rows",
     "beside_baseline",
@@ -30,7 +32,36 @@ __all__ = [
     "with_and_without_streaming",
 ]
 
+Rows = Sequence[Mapping[str, Any]]
 Condition = Callable[[Rows], bool]
+CROSSED = ("level", "prompt_fixed", "output_fixed")
+
+
+def varied(rows: Rows, key: str, *, within: Sequence[str]) -> int:
+    """The most values of `key` among rows that agree in `within`."""
+    seen: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
+    for row in rows:
+        if row.get(key) is not None:
+            seen[tuple(row.get(other) for other in within)].add(row[key])
+    return max(map(len, seen.values()), default=0)
+
+
+def plain(rows: Rows) -> Rows:
+    """The rows whose load is what is asked about.
+
+    These are workloads whose lengths no ladder sweeps, and each length of those that one sweeps at several loads: a condition of its
+    own, with a capacity of its own. Where factors are crossed, a load is one of them.
+    """
+    swept = [row for row in rows if row["workload"] != row["family"]]
+    if not swept:
+        return rows
+    crossed = {row["family"] for row in _crossed(rows)} if crossed_factors(rows) else set()
+    loads: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
+    for row in swept:
+        if not (row["arrival"] == "burst" and row["family"] in crossed):
+            loads[row["deployment"], row["workload"]].add(row["level"])
+    several = {curve for curve, found in loads.items() if len(found) > 1}
+    return [row for row in rows if row["workload"] == row["family"] or (row["deployment"], row["workload"]) in several]
 
 
 def levels(fewest: int) -> Condition:
@@ -49,10 +80,13 @@ def lengths(key: str) -> Condition:
     other = "output_fixed" if key == "prompt_fixed" else "prompt_fixed"
 
     def applies(rows: Rows) -> bool:
-        alone = [row for family in families(rows) if varied(family, other, within=()) == 1 for row in family]
+        alone = [row for family in _families(rows) if varied(family, other, within=()) == 1 for row in family]
         return varied(alone, key, within=("deployment", "family", "axis", "level")) >= FEWEST_POINTS
 
     return applies
+
+
+SWEEPS = (lengths("prompt_fixed"), lengths("output_fixed"))
 
 
 def with_and_without_streaming(rows: Rows) -> bool:
@@ -69,6 +103,17 @@ def several_device_counts(rows: Rows) -> bool:
 def on_gpus(rows: Rows) -> bool:
     """Runs on GPUs under loads of their own, whether or not the GPUs reported anything."""
     return any(row.get("device") == "cuda" for row in plain(rows))
+
+
+def crossed_factors(rows: Rows) -> bool:
+    """A family of bursts in which two of load and lengths are crossed, and three factors that vary in all."""
+    crossed = _crossed(rows)
+    return sum(_several(crossed, key) for key in (*CROSSED, "model", "tensor_parallel")) >= 3
+
+
+def _crossed(rows: Rows) -> Rows:
+    bursts = [row for row in rows if row["workload"] != row["family"] and row["arrival"] == "burst"]
+    return [row for family in _families(bursts) if sum(_several(family, key) for key in CROSSED) >= 2 for row in family]
 
 
 def tokens_over_time(rows: Rows) -> bool:
@@ -88,3 +133,14 @@ def beside_baseline(rows: Rows) -> bool:
     for row in rows:
         sides[bool(row.get("baseline"))].add(tuple(row.get(key) for key in load))
     return bool(sides[True] & sides[False])
+
+
+def _families(rows: Rows) -> list[list[Mapping[str, Any]]]:
+    families = defaultdict(list)
+    for row in rows:
+        families[row["family"]].append(row)
+    return list(families.values())
+
+
+def _several(rows: Rows, key: str) -> bool:
+    return varied(rows, key, within=()) > 1
