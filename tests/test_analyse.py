@@ -155,7 +155,7 @@ def test_a_table_of_another_version_is_refused(tmp_path, compared):
     write_analysis(analyse(compared.runs, compared.decision), tmp_path)
     pl.read_parquet(tmp_path / "regions.parquet").drop("noise").write_parquet(tmp_path / "regions.parquet")
     with pytest.raises(BenchError, match=r"regions\.parquet: another version wrote it, with other columns \(noise\)"):
-        read_analysis(tmp_path)
+        _ = read_analysis(tmp_path).regions
     (tmp_path / "capacity.parquet").unlink()
     with pytest.raises(BenchError, match=r"capacity\.parquet: is no table"):
-        read_analysis(tmp_path)
+        _ = read_analysis(tmp_path).capacity

@@ -30,7 +30,7 @@ from bench.shipped import BENCH
 from bench.study import Paths as paths
 from bench.study import Plan, load_config
 from bench.study.last import remember_study
-from bench.study.paths import ANALYSES
+from bench.study.paths import ANALYSES, DRAWN
 from bench.study.plan import PROTOCOL, digest
 from bench.study.precision import auto_lines, thin_levels
 from bench.workflow import announce_workflow, end_jobs_on_sigterm
@@ -146,7 +146,7 @@ if absent := [run.key for run in PLAN.runs if PACKED and not run.record.exists()
 # What the configuration lists. Runs that searches find come with the checkpoint `found`.
 RUNS = [(run.deployment.name, run.name) for run in PLAN.listed]
 FIGURES = figures_of(PLAN.rows)
-ANALYSED = [paths.ANALYSED.format(table=table) for table in ANALYSES]
+ANALYSED = expand(paths.ANALYSED, table=ANALYSES)
 CALIBRATED = [paths.CALIBRATION] if "predicted-loads" in FIGURES else []
 SEARCHED = [
     paths.SEARCHES.format(deployment=deployment)

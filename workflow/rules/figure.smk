@@ -7,7 +7,7 @@ rule figures:
     input:
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
-        analysis=ANALYSED,
+        analysis=expand(paths.ANALYSED, table=DRAWN),
         calibration=CALIBRATED,
         searches=SEARCHED,
     output:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +25,6 @@ from bench.study import Decision, questions
 
 __all__ = ["Analysis", "analyse", "curves_of", "plain_of", "read_analysis", "write_analysis"]
 
-_PARQUET = ("capacity", "saturation", "regions", "comparisons", "causes")
 _COMPARED, _FINDINGS = "comparisons.json", "findings.json"
 MEAN = "throughput_tokens_per_s"  # the throughput by which saturation is told
 _THROUGHPUTS = ("throughput_peak_tokens_per_s", MEAN)
@@ -31,23 +32,38 @@ _CURVE = ["deployment", "workload"]
 R = TypeVar("R")
 
 
-@dataclass(frozen=True)
-class Analysis:
-    """What the runs of a study show.
+class Analysis(ABC):
+    """What the runs of a study show. Each part is worked out, or read, when it is asked for."""
 
-    Attributes:
-        capacity, saturation, regions: tables, whose columns docs/reference/analysis.md lists.
-        comparisons: of each deployment that shares a load with the study's baseline, in the study's order.
-        causes: of each curve with a capacity by SLOs, by deployment and workload. findings: what the report says beyond that.
-    """
+    @property
+    @abstractmethod
+    def capacity(self) -> pl.DataFrame:
+        """What each curve carries; columns: docs/reference/analysis.md, as for the other tables."""
 
-    capacity: pl.DataFrame
-    saturation: pl.DataFrame
-    regions: pl.DataFrame
-    comparisons: dict[str, Comparison]
-    causes: dict[tuple[str, str], Bottleneck]
-    findings: Findings
-    baseline: str | None = None
+    @property
+    @abstractmethod
+    def saturation(self) -> pl.DataFrame:
+        """Where each curve saturates."""
+
+    @property
+    @abstractmethod
+    def regions(self) -> pl.DataFrame:
+        """The turning points of each curve's throughput."""
+
+    @property
+    @abstractmethod
+    def comparisons(self) -> dict[str, Comparison]:
+        """Each deployment that shares a load with the study's baseline, compared with it, in the study's order."""
+
+    @property
+    @abstractmethod
+    def causes(self) -> dict[tuple[str, str], Bottleneck]:
+        """Why each curve with a capacity by SLOs carries no more, by deployment and workload."""
+
+    @property
+    @abstractmethod
+    def findings(self) -> Findings:
+        """What the report says beyond that."""
 
     @property
     def saturates(self) -> pl.DataFrame:
@@ -55,6 +71,90 @@ class Analysis:
         return self.saturation.join(
             self.regions.filter(metric=MEAN).drop("metric"), on=_CURVE, how="left", maintain_order="left"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Made(Analysis):
+    """As `analyse` takes it."""
+
+    runs: pl.DataFrame
+    decision: Decision
+    device: Accelerator | None
+    servers: Mapping[str, Server]
+
+    @cached_property
+    def curves(self) -> pl.DataFrame:
+        return curves_of(self.runs)
+
+    @cached_property
+    def capacity(self) -> pl.DataFrame:
+        judged = self.curves if self.decision.slo else self.curves.filter(pl.col("axis") != "concurrency")
+        return operating_points(judged, self.decision.slos, self.decision.failed_share)
+
+    @property
+    def points(self) -> pl.DataFrame:
+        return self.capacity if self.decision.slo else self.capacity.clear()
+
+    @cached_property
+    def regions(self) -> pl.DataFrame:
+        return pl.concat([regions(self.runs, column) for column in _THROUGHPUTS])
+
+    @cached_property
+    def saturation(self) -> pl.DataFrame:
+        return saturation(self.runs, self.regions.filter(metric=MEAN)).select(*schema_of("saturation"))
+
+    @cached_property
+    def comparisons(self) -> dict[str, Comparison]:
+        return compare_with_baseline(self.runs)
+
+    @cached_property
+    def causes(self) -> dict[tuple[str, str], Bottleneck]:
+        of_curve = {(str(name), str(workload)): rows for (name, workload), rows in self.curves.group_by(*_CURVE)}
+        points = {(point["deployment"], point["workload"]): point for point in self.points.iter_rows(named=True)}
+        return {curve: bottleneck(of_curve[curve], point, self.decision.slos) for curve, point in points.items()}
+
+    @cached_property
+    def findings(self) -> Findings:
+        return find(
+            *(self.runs, self.decision, self.device, self.servers),
+            plain=plain_of(self.runs),
+            curves=self.curves,
+            points=self.points,
+            saturation=self.saturates,
+            causes=self.causes,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Read(Analysis):
+    """As `write_analysis` wrote it into a folder."""
+
+    folder: Path
+
+    @cached_property
+    def capacity(self) -> pl.DataFrame:
+        return _table(self.folder, "capacity")
+
+    @cached_property
+    def saturation(self) -> pl.DataFrame:
+        return _table(self.folder, "saturation")
+
+    @cached_property
+    def regions(self) -> pl.DataFrame:
+        return _table(self.folder, "regions")
+
+    @cached_property
+    def comparisons(self) -> dict[str, Comparison]:
+        effects = _table(self.folder, "comparisons")
+        return _read(self.folder / _COMPARED, lambda content: read_comparisons(effects, content))
+
+    @cached_property
+    def causes(self) -> dict[tuple[str, str], Bottleneck]:
+        return read_causes(_table(self.folder, "causes"))
+
+    @cached_property
+    def findings(self) -> Findings:
+        return _read(self.folder / _FINDINGS, lambda content: typed(Findings, content, most=math.inf))
 
 
 def analyse(
@@ -69,33 +169,28 @@ def analyse(
         runs: rows of the summary table, of steady windows where loads go on (`of_windows`). decision: what is to be decided.
         device: that they ran on; None where it is not known. servers: by deployment, for the ceilings of speed.
     """
-    curves, slos = curves_of(runs), decision.slos
-    judged = curves if slos else curves.filter(pl.col("axis") != "concurrency")
-    capacity = operating_points(judged, slos, decision.failed_share)
-    points = capacity if slos else capacity.clear()
-    turns = {column: regions(runs, column) for column in _THROUGHPUTS}
-    saturates = saturation(runs, turns[MEAN])
-    of_curve = {(str(name), str(workload)): rows for (name, workload), rows in curves.group_by(*_CURVE)}
-    causes = {
-        (point["deployment"], point["workload"]): bottleneck(of_curve[point["deployment"], point["workload"]], point, slos)
-        for point in points.iter_rows(named=True)
+    return _Made(runs, decision, device, servers or {})
+
+
+def read_analysis(folder: Path) -> Analysis:
+    """The tables in `folder`. Each is read when it is asked for; a BenchError tells one that is missing, or of another version."""
+    return _Read(folder)
+
+
+def write_analysis(found: Analysis, folder: Path) -> None:
+    """Write the tables into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    frames = {
+        "capacity": found.capacity,
+        "saturation": found.saturation,
+        "regions": found.regions,
+        "comparisons": effects_table(found.comparisons),
+        "causes": causes_table(found.causes),
     }
-    return Analysis(
-        capacity=capacity,
-        saturation=saturates.select(*schema_of("saturation")),
-        regions=pl.concat(list(turns.values())),
-        comparisons=compare_with_baseline(runs),
-        causes=causes,
-        findings=find(
-            *(runs, decision, device, servers or {}),
-            plain=plain_of(runs),
-            curves=curves,
-            points=points,
-            saturation=saturates,
-            causes=causes,
-        ),
-        baseline=next(iter(runs.filter("baseline")["deployment"]), None),
-    )
+    for name, frame in frames.items():
+        frame.write_parquet(folder / f"{name}.parquet")
+    _write(folder / _COMPARED, sides(found.comparisons))
+    _write(folder / _FINDINGS, plain(found.findings))
 
 
 def plain_of(runs: pl.DataFrame) -> pl.DataFrame:
@@ -108,41 +203,6 @@ def plain_of(runs: pl.DataFrame) -> pl.DataFrame:
 def curves_of(runs: pl.DataFrame) -> pl.DataFrame:
     """The runs from which an instance's capacity may be read: those of `plain_of` at two loads or more."""
     return plain_of(runs).filter(pl.col("level").n_unique().over(*_CURVE) > 1)
-
-
-def write_analysis(found: Analysis, folder: Path) -> None:
-    """Write the tables into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    frames = {
-        "capacity": found.capacity,
-        "saturation": found.saturation,
-        "regions": found.regions,
-        "comparisons": effects_table(found.comparisons, found.baseline),
-        "causes": causes_table(found.causes),
-    }
-    for name, frame in frames.items():
-        frame.write_parquet(folder / f"{name}.parquet")
-    _write(folder / _COMPARED, {"baseline": found.baseline, "deployments": sides(found.comparisons)})
-    _write(folder / _FINDINGS, plain(found.findings))
-
-
-def read_analysis(folder: Path) -> Analysis:
-    """The tables in `folder`.
-
-    Raises:
-        BenchError: one is missing, or not what `write_analysis` writes now.
-    """
-    frames = {name: _table(folder, name) for name in _PARQUET}
-    compared = _read(folder / _COMPARED, dict)
-    return Analysis(
-        capacity=frames["capacity"],
-        saturation=frames["saturation"],
-        regions=frames["regions"],
-        comparisons=_read(folder / _COMPARED, lambda content: read_comparisons(frames["comparisons"], content["deployments"])),
-        causes=read_causes(frames["causes"]),
-        findings=_read(folder / _FINDINGS, lambda content: typed(Findings, content, most=math.inf)),
-        baseline=compared["baseline"],
-    )
 
 
 _REMEDY = "Make it again from the summary: `make figures`."

@@ -32,11 +32,9 @@ class _Sides:
     replica: bool
 
 
-def effects_table(found: Mapping[str, Comparison], baseline: str | None) -> pl.DataFrame:
+def effects_table(found: Mapping[str, Comparison]) -> pl.DataFrame:
     """The effects of all comparisons, as `results/analysis/comparisons.parquet` has them."""
-    schema = schema_of("comparisons")
-    rows = [each.effects.select(pl.lit(baseline).alias("baseline"), pl.all()) for each in found.values()]
-    return pl.concat([pl.DataFrame(schema=schema), *rows])
+    return pl.concat([pl.DataFrame(schema=schema_of("comparisons")), *(each.effects for each in found.values())])
 
 
 def sides(found: Mapping[str, Comparison]) -> dict[str, Any]:
@@ -66,7 +64,7 @@ def read_comparisons(effects: pl.DataFrame, compared: Mapping[str, Any]) -> dict
         known = typed(_Sides, content, name, most=float("inf"))
         found[name] = Comparison(
             matched=known.matched,
-            effects=effects.filter(pl.col("deployment") == name).drop("baseline"),
+            effects=effects.filter(pl.col("deployment") == name),
             failures=pl.DataFrame(list(known.failures), schema=FAILURES),
             runs=known.runs,
             invalid=known.invalid,

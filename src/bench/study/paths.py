@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["ANALYSES", "Paths"]
+__all__ = ["ANALYSES", "DRAWN", "Paths"]
 
-# The files of an analysis.
-ANALYSES = (
-    *("capacity.parquet", "saturation.parquet", "regions.parquet", "comparisons.parquet", "comparisons.json"),
-    *("causes.parquet", "findings.json"),
-)
+# The files of an analysis: those that figures draw, and those that the report alone reads.
+DRAWN = ("capacity.parquet", "saturation.parquet", "regions.parquet", "comparisons.parquet", "comparisons.json")
+ANALYSES = (*DRAWN, "causes.parquet", "findings.json")
 
 
 class Paths:
