@@ -75,7 +75,7 @@ def project(tmp_path_factory):
         ("predict/replay.py", {"calibrate", "figures"}),
         ("analysis/validity.py", {"aggregate", "analyse", "calibrate", "figures"}),
         ("aggregate/deployed.py", {"aggregate", "analyse", "calibrate", "figures"}),
-        ("words/verdicts.py", {"aggregate", "analyse", "calibrate", "figures"}),
+        ("words/verdicts.py", {"figures"}),
         ("analysis/regions.py", {"aggregate", "analyse", "calibrate", "figures"}),
         ("analyse/comparisons.py", {"analyse", "figures"}),
         ("words/regions.py", {"figures"}),

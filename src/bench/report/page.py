@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from bench import __version__
 from bench.analyse import Findings
-from bench.analysis import Comparison, Prices, invalid, repeats, sight
+from bench.analysis import Comparison, Prices, repeats, sight
 from bench.commit import labelled
 from bench.errors import shown_share
 from bench.figures import Results
@@ -40,7 +40,7 @@ from bench.words.capacity import BURSTS
 from bench.words.loads import UNITS, load_text
 from bench.words.searches import looked_for, search_ended, search_limit
 from bench.words.streams import stream_notes
-from bench.words.verdicts import PARTS, stopped
+from bench.words.verdicts import PARTS, failures, reason_texts, stopped
 
 __all__ = ["write_manifest", "write_report"]
 
@@ -92,6 +92,7 @@ def write_report(
         thresholds: by which validity was judged; None for the defaults.
     """
     runs = results.runs.sort("deployment", "workload", "level", "repeat", maintain_order=True)
+    rows = [{**run, "reasons": reason_texts(run["reasons"]), "failures": failures(run)} for run in runs.to_dicts()]
     known = [read_facts(path) for path in facts]
     found, told = results.analysis.findings, curves(results)
     answered = answers(results, told)
@@ -118,14 +119,14 @@ def write_report(
         "size_text": comparison.size_text,
         "repeats": repeats(runs, "throughput_tokens_per_s").filter(pl.col("n") > 1).to_dicts(),
         "tail_text": tail_text,
-        "runs": runs.to_dicts(),
+        "runs": rows,
         "stopped": stopped,
         "of_study": of_study if of_study and of_study > runs.height else None,
-        "invalid": runs.filter(invalid()).to_dicts(),
-        "invalid_why": trust.alike(reason for reasons in runs["reasons"] for reason in reasons),
-        "streamed": trust.alike(note for run in runs.to_dicts() for note in stream_notes(run)),
+        "invalid": [run for run in rows if False in (run["valid"], run["counts_valid"])],
+        "invalid_why": trust.alike(reason for run in rows for reason in run["reasons"]),
+        "streamed": trust.alike(note for run in rows for note in stream_notes(run)),
         "parts": PARTS,
-        "failing": runs.filter(pl.col("failures").is_not_null()).to_dicts(),
+        "failing": [run for run in rows if run["failures"]],
         "facts": provenance.deployments(known, runs),
         "workloads": provenance.workloads(runs),
         "curves": told,
