@@ -88,12 +88,13 @@ class _Made(Analysis):
 
     @cached_property
     def capacity(self) -> pl.DataFrame:
-        judged = self.curves if self.decision.slo else self.curves.filter(pl.col("axis") != "concurrency")
+        judged = self.runs if self.decision.slo else self.runs.filter(pl.col("axis") != "concurrency")
         return operating_points(judged, self.decision.slos, self.decision.failed_share)
 
     @property
     def points(self) -> pl.DataFrame:
-        return self.capacity if self.decision.slo else self.capacity.clear()
+        known = self.capacity if self.decision.slo else self.capacity.clear()
+        return known.join(self.curves, on=_CURVE, how="semi", maintain_order="left")
 
     @cached_property
     def regions(self) -> pl.DataFrame:

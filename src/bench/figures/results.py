@@ -138,10 +138,14 @@ class Results:
         return curves_of(self.runs)
 
     @cached_property
+    def capacity(self) -> pl.DataFrame:
+        """One row a curve of `curves`: `C_max`, and what is carried there; without SLOs, of open loops alone."""
+        return self.analysis.capacity.join(self.curves, on=["deployment", "workload"], how="semi", maintain_order="left")
+
+    @property
     def points(self) -> pl.DataFrame:
-        """One row a curve: `C_max` under the decision's SLOs, and what is carried there; no rows without any."""
-        capacity = self.of_curves(self.analysis.capacity)
-        return capacity.filter(capacity["slos"].list.len() > 0)
+        """The rows of `capacity` under the decision's SLOs; none without any."""
+        return self.capacity.filter(self.capacity["slos"].list.len() > 0)
 
     @cached_property
     def limits(self) -> dict[tuple[str, str], SearchRecord]:

@@ -61,7 +61,7 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
     if findings.devices:
         yield second_device.answer(findings.devices)
     # The first answer has every curve, where there is one.
-    open_loops = results.analysis.capacity.filter(pl.col("axis") != "concurrency", not sized)
+    open_loops = results.capacity.filter(pl.col("axis") != "concurrency", not sized)
     steps = recoveries(runs)
     if open_loops.height or steps:
         yield sustained_words.answer(sustained(runs, open_loops), steps, decision.slos, decision.failed_share)
