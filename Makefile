@@ -59,7 +59,7 @@ study:
 	@test -f 'config/studies/$(STUDY).yaml' || { echo "make study STUDY=NAME, with NAME one of:" config/studies/*.yaml | sed 's#config/studies/##g; s#\.yaml##g' >&2; exit 2; }
 	@$(MAKE) --no-print-directory figures CONFIG=config/studies/$(STUDY).yaml SELECT=
 	@rm -rf results/studies/$(STUDY) && mkdir -p results/studies/$(STUDY)
-	@cp -r results/figures results/report.html results/report.md results/summary.parquet results/summary.csv results/studies/$(STUDY)/
+	@cp -r results/figures results/report.html results/report.md results/summary.parquet results/summary.csv results/analysis results/studies/$(STUDY)/
 	@echo "Kept: results/studies/$(STUDY)/"
 
 # What is measured is packed, also when a session failed.

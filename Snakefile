@@ -23,6 +23,7 @@ if not PACKED:
 
 include: "workflow/rules/parse.smk"
 include: "workflow/rules/aggregate.smk"
+include: "workflow/rules/analyse.smk"
 include: "workflow/rules/calibrate.smk"
 include: "workflow/rules/figure.smk"
 include: "workflow/rules/report.smk"

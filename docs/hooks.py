@@ -151,6 +151,7 @@ def records() -> str:
         *(f"| [`{path}`](#{_anchor(kind)}) | {_summary(kind)} |" for path, kind in _RECORDS.items()),
         f"| `{_RUN}/telemetry.jsonl.gz` | Every scrape of every endpoint: when it was taken, and the samples that changed. |",
         f"| [`{Paths.SUMMARY}`](metrics.md) | One row a run, with every column of the catalogue; `{Paths.SUMMARY_CSV}` is the same. |",
+        f"| [`{Paths.ANALYSIS}/*.parquet`](analysis.md) | What the runs show: a row a curve, or a pair of deployments. |",
         f"| `{Paths.TIMESERIES}` | What each run's server reported over time. |",
         "",
     ]

@@ -84,8 +84,8 @@ def test_failures_are_results_and_no_fault(summary):
     failing = {**summary, "failed": 2, "ok": 2, "outcome_http_503": 1, "outcome_timeout": 1}
     found = verdict(failing, Thresholds())
     assert (reasons(found), found.failed_share) == ([], 0.5)
-    assert failures(found) == "2 of 4 requests failed (1 http_503, 1 timeout)"
-    assert failures(verdict(summary, Thresholds())) is None
+    assert failures(failing) == "2 of 4 requests failed (1 http_503, 1 timeout)"
+    assert failures(summary) is None
     frame = summary_frame([failing], {}, {}, Thresholds())
     told = frame.select("valid", "counts_valid", "telemetry_valid", "failed_share", "reasons").row(0)
     assert told == (True, True, True, 0.5, [])

@@ -11,12 +11,12 @@ from benchmarks.factors import planted as crossed
 from bench.aggregate import summary_frame
 from bench.analysis.decisive import Decided, Decisive, FactorEffect, _effect
 from bench.figures import Results
-from bench.figures.conditions import crossed_factors, levels, plain
 from bench.report import write_report
 from bench.report.answers import answers
-from bench.report.findings import findings
+from bench.report.findings import curves
 from bench.study import Decision
 from bench.study.config import Thresholds
+from bench.study.questions import crossed_factors, levels, plain
 from bench.words import decisive, saturates
 from bench.words.answer import by_advice
 from bench.words.closing import closing_lines
@@ -41,7 +41,7 @@ def study(rows, *, decision=None, baseline=None, launches=None):
 
 def answered(results):
     """The answers by the names of their questions, and all of their text."""
-    found = answers(results, findings(results, {}, {}))
+    found = answers(results, curves(results))
     return {each.name: each for each in found}
 
 
@@ -503,7 +503,7 @@ def test_little_is_judged_by_the_requests_that_the_table_counts(summary):
     rows = [
         {**steady_row(base, level, requests=54, rps=1.5), "requests": 64, "goodput_requests_per_s": 1.51} for level in (1, 2)
     ]
-    curve = findings(study(rows, decision=decision), {}, {}).curves[0]
+    curve = curves(study(rows, decision=decision))[0]
     assert curve.sure.startswith("54 requests in 1 run were judged there.")
     assert curve.point["goodput_rps"] == curve.point["usable_rps"] == 1.5
     assert len(judged_answers(54)) == 54

@@ -3,7 +3,7 @@
 import pytest
 
 from bench.analysis import streaming_gains
-from bench.figures.conditions import with_and_without_streaming
+from bench.study.questions import with_and_without_streaming
 from tests.planted import rate_row
 from tests.test_answers import WRONG, answered, compared_rows, length_rows, streamed_rows, study, text
 

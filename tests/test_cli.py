@@ -71,17 +71,31 @@ def test_runs_finished_by_a_session_that_failed_count_as_measured(study, capsys)
 def test_an_invalid_run_is_listed_with_its_reason(study, capsys):
     run = study.runs[0]
     measured(run)
-    pl.DataFrame({"digest": [run.digest], "faults": [["client"]], "reasons": [["too late"]], "failures": [None]}).write_parquet(
-        "results/summary.parquet"
-    )
+    pl.DataFrame(
+        {
+            "digest": [run.digest],
+            "faults": [["client"]],
+            "reasons": [["client.loop_lag value=0.2 limit=0.1"]],
+            "failed": [0],
+            "requests": [4],
+        }
+    ).write_parquet("results/summary.parquet")
     main(["runs"])
-    assert capsys.readouterr().out.splitlines()[1] == f"invalid  {run.key}  client: too late"
+    assert (
+        capsys.readouterr().out.splitlines()[1]
+        == f"invalid  {run.key}  client: the client's event loop was late: P99 0.2 s, over 0.1 s"
+    )
     measured(study.runs[1])
-    judged = {"digest": [r.digest for r in study.runs[:2]], "faults": [["telemetry"], []], "reasons": [["no scrape"], []]}
-    pl.DataFrame({**judged, "failures": [None, "2 of 4 requests failed (2 http_503)"]}).write_parquet("results/summary.parquet")
+    judged = {
+        "digest": [r.digest for r in study.runs[:2]],
+        "faults": [["telemetry"], []],
+        "reasons": [["telemetry.never_scraped"], []],
+    }
+    counts = {"failed": [0, 2], "requests": [4, 4], "outcome_http_503": [None, 2]}
+    pl.DataFrame({**judged, **counts}).write_parquet("results/summary.parquet")
     main(["runs"])
     assert capsys.readouterr().out.splitlines()[1:3] == [
-        f"invalid   {run.key}  telemetry: no scrape",
+        f"invalid   {run.key}  telemetry: no scrape succeeded",
         f"measured  {study.runs[1].key}  2 of 4 requests failed (2 http_503)",
     ]
     assert main(["discard", "--invalid"]) == 0
@@ -93,7 +107,13 @@ def test_an_invalid_run_is_listed_with_its_reason(study, capsys):
 def test_runs_that_another_study_s_summary_does_not_judge_are_not_called_valid(study, capsys):
     """The summary is of the study that was drawn last."""
     measured(study.runs[0])
-    other = {"digest": ["another"], "faults": [["client"]], "reasons": [["too late"]], "failures": [None]}
+    other = {
+        "digest": ["another"],
+        "faults": [["client"]],
+        "reasons": [["client.loop_lag value=0.2 limit=0.1"]],
+        "failed": [0],
+        "requests": [4],
+    }
     pl.DataFrame(other).write_parquet("results/summary.parquet")
     main(["runs"])
     assert "Note: 1 of the measured runs has no verdict: results/summary.parquet is of another study" in capsys.readouterr().out
@@ -224,8 +244,8 @@ def test_a_workload_of_which_nothing_came_is_kept_and_fails(tmp_path):
     assert "replaces the run that was there" in done.stderr
     parsed = json.loads(bench("parse", tmp_path, "--json").stdout)
     assert not parsed["valid"]
-    assert parsed["failures"] == "4 of 4 requests failed (4 http_404)"
-    assert "4 of 4 requests were refused for what they are (4 http_404)" in parsed["reasons"]
+    assert (parsed["failed"], parsed["outcome_http_404"]) == (4, 4)
+    assert "content.refused value=4 limit=4 outcome_http_404=4" in parsed["reasons"]
 
 
 def test_runs_alike_in_all_but_their_load_are_one_curve(tmp_path):

@@ -12,7 +12,7 @@ from bench.figures import Results
 from bench.published import accelerators
 from bench.report import write_report
 from bench.report.answers import answers
-from bench.report.findings import findings
+from bench.report.findings import curves
 from bench.study import Decision
 from bench.study.config import Thresholds
 from tests.planted import searched
@@ -58,15 +58,15 @@ def study(summary, decision=SLO, **curves):
 )  # fmt: skip
 def test_a_curve_in_a_sentence(summary, told, decision, words):
     curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], **FULL, **SERVED, **told}
-    assert findings(study(summary, decision, a=curve), {}, {}).curves[0].carries.startswith(words)
+    assert curves(study(summary, decision, a=curve))[0].carries.startswith(words)
 
 
 def test_the_fleet_in_a_sentence(summary):
-    told = findings(study(summary), {}, {}).curves[0]
+    told = curves(study(summary))[0]
     assert told.takes == "25 instances for 100 requests/s (12 to 28 at 95 % confidence); with the safety factor 1.3, 33 GPUs."
     assert told.fleet["cost"]["hour"] == 66
     alone = Decision(slo=["ttft_p99=1s"])
-    assert findings(study(summary, alone), {}, {}).curves[0].takes == ""
+    assert curves(study(summary, alone))[0].takes == ""
 
 
 @pytest.mark.parametrize(
@@ -79,15 +79,15 @@ def test_the_fleet_in_a_sentence(summary):
     ],
 )
 def test_an_end_that_is_not_established_is_said_to_be_so(summary, least, most, words):
-    curve = findings(study(summary), {}, {}).curves[0]
+    curve = curves(study(summary))[0]
     fleet = {**curve.fleet, "instances_least": least, "instances_most": most}
-    assert replace(curve, fleet=fleet).at_most == words
+    assert replace(curve, found=replace(curve.found, fleet=fleet)).at_most == words
 
 
 def test_how_much_was_measured_at_c_max_and_what_would_narrow_it(summary):
-    assert findings(study(summary), {}, {}).curves[0].sure == "400 requests in 1 run were judged there."
+    assert curves(study(summary))[0].sure == "400 requests in 1 run were judged there."
     above = {"levels": (1, 2), "ttft_p99_s": [0.1, 0.1]}
-    assert findings(study(summary, a=above), {}, {}).curves[0].sure.endswith("Levels above 2 would establish the upper end.")
+    assert curves(study(summary, a=above))[0].sure.endswith("Levels above 2 would establish the upper end.")
 
 
 def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
@@ -95,8 +95,9 @@ def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
     workload = results.runs["workload"][0]
 
     def with_search(record):
-        found = findings(results, {}, {}, [("a", record)])
-        return found.curves[0], answers(results, found, [("a", record)])
+        known = replace(results, searches=(("a", record),))
+        told = curves(known)
+        return told[0], answers(known, told)
 
     curve, (capacity, *others) = with_search(searched(workload=workload))
     limit = "A search puts the limit at 3 in flight (2 to 3 at 95 % confidence): 0 runs, 60 s under load: as precise as asked (± 20 %)."
@@ -113,31 +114,32 @@ def test_the_first_screen_says_once_what_a_search_found_of_a_curve(summary):
 def test_a_search_of_a_single_load_asks_for_no_second_one_by_hand(summary):
     results = study(summary, a={"levels": (1,), "ttft_p99_s": [0.1]})
     record = searched(workload=results.runs["workload"][0], why="runs", limit=1, low=1, high=None)
-    assert [answer.name for answer in answers(results, findings(results, {}, {}, [("a", record)]), [("a", record)])] == [
-        "searches"
-    ]
-    assert [answer.name for answer in answers(results, findings(results, {}, {}))] == ["alone"]
+    known = replace(results, searches=(("a", record),))
+    assert [answer.name for answer in answers(known, curves(known))] == ["searches"]
+    assert [answer.name for answer in answers(results, curves(results))] == ["alone"]
 
 
 def test_how_many_may_fail_is_the_decisions(summary):
     """3 % fail at 2 and 4: with 5 % allowed, they are carried where the SLO leaves room for as many."""
     curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1] * 3, "share_failed": [0.0, 0.03, 0.03]}
     strict, lax = (Decision(slo=["ttft_p90=1s"], failed_share=share) for share in (0.01, 0.05))
-    assert findings(study(summary, strict, a=curve), {}, {}).curves[0].point["c_max"] == 1
-    assert findings(study(summary, lax, a=curve), {}, {}).curves[0].point["c_max"] == 4
+    assert curves(study(summary, strict, a=curve))[0].point["c_max"] == 1
+    assert curves(study(summary, lax, a=curve))[0].point["c_max"] == 4
 
 
-def test_a_burst_has_no_fleet_and_says_why(summary):
+def test_a_burst_has_no_fleet_and_says_why(tmp_path, summary):
     curve = {"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], **FULL, **BURST}
-    found = findings(study(summary, a=curve), {}, {}).curves[0]
-    assert (found.fleet, found.takes, found.measured) == (None, "", None)
-    assert "A burst does not show what a continuous load would do" in findings(study(summary, a=curve), {}, {}).of_bursts
+    found = curves(study(summary, a=curve))[0]
+    assert (found.fleet, found.takes, found.found.measured) == (None, "", None)
+    page = tmp_path / "report.html"
+    write_report(page, title="t", results=study(summary, a=curve), specs=[], facts=[])
+    assert "A burst does not show what a continuous load would do" in page.read_text()
 
 
 def test_nothing_is_claimed_of_a_server_that_tells_nothing(tmp_path, summary):
     silent = dict.fromkeys(("kv_usage_peak", "waiting_standing", "preemptions", "waiting_peak", "running_peak"), [None] * 3)
     results = study(summary, a={"levels": (1, 2, 4), "ttft_p99_s": [0.1, 0.2, 3.0], **silent})
-    curve = findings(results, {}, {}).curves[0]
+    curve = curves(results)[0]
     assert curve.limit.cause == "unknown"
     page = tmp_path / "report.html"
     write_report(page, title="t", results=results, specs=[], facts=[], summary=tmp_path / "report.md")
@@ -196,8 +198,8 @@ def test_a_device_gives_the_band_of_its_memory(summary):
     told = {"levels": (1,), "gpu_memory_peak_bytes": [0.85 * accelerators()["h100"].memory]}
     results = study(summary, a=told)
     on_h100 = Results(results.runs, results.timeseries, None, SLO, accelerators()["h100"])
-    assert findings(on_h100, {}, {}).bands["a/1"]["gpu_memory"].state == "within"
-    assert "gpu_memory" not in findings(results, {}, {}).band_names
+    assert on_h100.analysis.findings.bands["a/1"]["gpu_memory"].state == "within"
+    assert "gpu_memory" not in results.analysis.findings.bands["a/1"]
 
 
 def test_goodput_is_a_column_of_the_summary(tmp_path, summary):

@@ -60,7 +60,7 @@ class Project:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     project = Project(tmp_path_factory.mktemp("project").resolve())
-    drawn = {"parse", "aggregate", "calibrate", "figure", "report", "manifest"}
+    drawn = {"parse", "aggregate", "analyse", "findings", "calibrate", "figure", "report", "manifest"}
     assert project.jobs(target="results/figures/all") == {"engine", "weights", "deploy", "measure", *drawn}
     assert {"ttft", "fleet"} <= project.drawn
     assert project.jobs("--dry-run") == set()
@@ -73,14 +73,16 @@ def project(tmp_path_factory):
         ("figures/charts/ttft.py", {"figure"}),
         ("figures/theme.py", {"figure"}),
         ("predict/replay.py", set()),  # which this figure does not use
-        ("analysis/validity.py", {"aggregate", "figure"}),
-        ("aggregate/deployed.py", {"aggregate", "figure"}),
-        ("words/verdicts.py", {"aggregate", "figure"}),
+        ("analysis/validity.py", {"aggregate", "analyse", "figure"}),
+        ("aggregate/deployed.py", {"aggregate", "analyse", "figure"}),
+        ("words/verdicts.py", {"figure"}),
+        ("analysis/regions.py", {"aggregate", "analyse", "figure"}),
+        ("analyse/comparisons.py", {"analyse", "figure"}),
         ("words/regions.py", {"figure"}),
-        ("records/columns.toml", {"aggregate", "figure"}),
-        ("parse/latency.py", {"parse", "aggregate", "figure"}),
+        ("records/columns.toml", {"aggregate", "analyse", "figure"}),
+        ("parse/latency.py", {"parse", "aggregate", "analyse", "figure"}),
         # Its flags, and its names of metrics. A dry run cannot know what is parsed after a session.
-        ("engines/vllm.py", {"deploy", "measure", "aggregate", "figure"}),
+        ("engines/vllm.py", {"deploy", "measure", "aggregate", "analyse", "figure"}),
         # A figure that this study does not have, and code that measures: one dry run for all that decides nothing here.
         ("figures/charts/streaming.py measure/session.py load/loop.py", set()),
     ],
@@ -127,13 +129,15 @@ def test_another_peak_draws_the_fleet_alone(project):
     decide(slo=["ttft_p99=9s"])
     assert project.jobs("--dry-run", target="results/figures/all") == {
         "aggregate",
+        "analyse",
+        "findings",
         "calibrate",
         "figure",
         "report",
         "manifest",
     }
     decide(slo=["ttft_p99=10s"], peak_rps=20)
-    assert project.jobs(target="results/figures/all") == {"figure", "report", "manifest"}
+    assert project.jobs(target="results/figures/all") == {"findings", "figure", "report", "manifest"}
     assert project.drawn == {"fleet"}
     assert project.jobs("--dry-run", target="results/figures/all") == set()
     snakemake("--nolock", "--report", "report.html", "results/figures/all", folder=project.folder).check_returncode()

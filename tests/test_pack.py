@@ -92,7 +92,7 @@ def test_a_pack_is_drawn_elsewhere_without_an_engine_or_a_measurement(packed, tm
     assert capsys.readouterr().out == f"{packed}: 4 runs\nNow: make figures CONFIG={study}\n"
     assert set(states(Path(study)).values()) == {"measured"}
     jobs = workflow("--configfile", study, "--", "results/figures/throughput-over-time.svg", "results/report.html")
-    assert jobs == {"parse", "aggregate", "figure", "report"}
+    assert jobs == {"parse", "aggregate", "analyse", "findings", "figure", "report"}
     assert (
         workflow("--dry-run", "--configfile", study, "--", "results/figures/throughput-over-time.svg", "results/report.html")
         == set()
@@ -290,6 +290,7 @@ def test_a_pack_of_another_study_with_the_same_names_is_refused(packed, tmp_path
     ) == {
         "parse",
         "aggregate",
+        "analyse",
         "figure",
     }
 
@@ -307,7 +308,7 @@ def test_an_own_engine_of_the_same_name_is_left_alone(packed, tmp_path, monkeypa
     jobs = workflow(
         "--dry-run", "--configfile", "results/packs/config/study.yaml", "--", "results/figures/throughput-over-time.svg"
     )
-    assert jobs == {"parse", "aggregate", "figure"}
+    assert jobs == {"parse", "aggregate", "analyse", "figure"}
 
 
 def test_packs_of_one_name_do_not_replace_each_other(there, here, monkeypatch, capsys):

@@ -1,12 +1,14 @@
 """From an operating point to a fleet: the documents' worked examples by number, those that they got wrong beside the right value, and the command."""
 
 import json
+import os
 from dataclasses import replace
 
 import polars as pl
 import pytest
 
 from bench.aggregate import summary_frame
+from bench.analyse import analyse, write_analysis
 from bench.analysis.sizing import (
     Limits,
     OperatingPoint,
@@ -21,7 +23,7 @@ from bench.analysis.sizing import (
     with_devices,
 )
 from bench.cli import main
-from bench.study import parse_slo
+from bench.study import Decision, parse_slo
 from bench.study.config import Thresholds
 from tests import records
 from tests.planted import frame, short_row, steady_row, summary_row, summary_rows
@@ -164,6 +166,18 @@ def test_the_command_from_results(tmp_path, curve, capsys):
     assert told["cost"]["break_even_million_tokens_a_month"] == 33 * 3 * 720 / 2
     assert main(["size", str(tmp_path), "--slo", "ttft_p99=2s", "--peak-rps", "100"]) == 0
     assert "up to concurrency 2" in (text := capsys.readouterr().out) and "at 4 it misses TTFT P99 ≤ 2 s (3 s)" in text
+
+
+def test_what_the_study_analysed_by_the_same_slos_is_read_and_not_worked_out_again(tmp_path, curve, capsys):
+    curve.write_parquet(tmp_path / "summary.parquet")
+    write_analysis(analyse(curve, Decision(slo=["ttft_p99=2s"])), tmp_path / "analysis")
+    stored = tmp_path / "analysis/capacity.parquet"
+    pl.read_parquet(stored).with_columns(usable_rps=pl.lit(8.0)).write_parquet(stored)
+    assert size(capsys, tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", 100)["usable_rps"] == 8
+    assert size(capsys, tmp_path, "--slo", "ttft_p99=2.5s", "--peak-rps", 100)["usable_rps"] == 4
+    assert size(capsys, tmp_path, "--slo", "ttft_p99=2s", "--failed-share", 0.02, "--peak-rps", 100)["usable_rps"] == 4
+    os.utime(stored, (0, 0))
+    assert size(capsys, tmp_path, "--slo", "ttft_p99=2s", "--peak-rps", 100)["usable_rps"] == 4
 
 
 def test_a_fleet_has_both_ends_or_says_that_one_is_not_established(tmp_path, curve, capsys):

@@ -1,5 +1,6 @@
 """Every fault made to happen, from the socket to the verdict: a run that cannot be trusted says so, and why."""
 
+import json
 import signal
 import sys
 import threading
@@ -203,7 +204,10 @@ def test_scrapes_that_stay_away(tmp_path):
 def test_requests_that_fail_are_the_server_s_answer_and_no_fault(tmp_path, behaviour, kind):
     with serving(behaviour=behaviour) as server:
         found = judged(server, tmp_path)
-    assert (failures(found), found.failed_share) == (f"4 of 4 requests failed (4 {kind})", 1.0)
+    assert (failures(json.loads((tmp_path / "summary").read_text())), found.failed_share) == (
+        f"4 of 4 requests failed (4 {kind})",
+        1.0,
+    )
     assert (reasons(found), found.valid, found.counts_valid) == ([], True, True)
 
 
@@ -217,7 +221,7 @@ def test_requests_that_fail_are_the_server_s_answer_and_no_fault(tmp_path, behav
 def test_where_no_answer_is_whole_nothing_was_measured(tmp_path, behaviour, said):
     with serving(behaviour=behaviour) as server:
         found = judged(server, tmp_path)
-    assert failures(found) == f"4 of 4 requests failed (4 {behaviour}): {said}"
+    assert failures(json.loads((tmp_path / "summary").read_text())) == f"4 of 4 requests failed (4 {behaviour}): {said}"
     assert reasons(found) == [f"every request failed, and not because of the load (4 {behaviour})"]
     assert (found.valid, found.counts_valid) == (False, False)
 

@@ -92,7 +92,7 @@ def test_what_nobody_touched_is_intact_and_stays_as_it_was(there, monkeypatch, c
     figures = len(list(Path("results/figures").glob("*.svg")))
     assert {what: check["checked"] for what, check in checks.items()} == {
         "raw records": 8, "definitions of runs": 8, "deployments": 4, "raw records parsed": 8, "tables and summaries of runs": 32,
-        "tables of the study": 3, "models of the servers": 2, "figures": 3 * figures, "report": 2, "anything else": 0,
+        "tables of the study": 10, "models of the servers": 2, "figures": 3 * figures, "report": 2, "anything else": 0,
     }  # fmt: skip
     assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
 
@@ -112,6 +112,8 @@ def test_every_kind_of_made_file_that_was_changed_is_named(capsys):
     series = Path("results/timeseries.parquet")
     table = pl.read_parquet(series)
     table.with_columns(pl.col(pl.Float64) + 1).write_parquet(series)
+    regions = Path("results/analysis/regions.parquet")
+    pl.read_parquet(regions).with_columns(top=pl.lit(99.0)).write_parquet(regions)
     models = Path("results/calibration.json")
     edit(models, lambda content: content["models"][0].update(runs=99))
     figures = sorted(path.stem for path in Path("results/figures").glob("*.svg"))
@@ -141,7 +143,7 @@ def test_every_kind_of_made_file_that_was_changed_is_named(capsys):
     assert differing(checks) == {
         str(path)
         for path in (first / "summary.json", second / "metrics.csv", third / "requests.parquet", fourth / "telemetry.parquet",
-                     summary, models, Path("results/summary.csv"), Path("results/timeseries.parquet"), *changed, page, markdown)
+                     summary, regions, models, Path("results/summary.csv"), Path("results/timeseries.parquet"), *changed, page, markdown)
     }  # fmt: skip
     text = next(text for text in checks["tables and summaries of runs"]["differs"] if "summary.json" in text)
     assert text.endswith("summary.json: ok is 299, and the raw records give 300")

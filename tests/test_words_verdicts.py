@@ -8,7 +8,7 @@ from bench.analysis import PARTS
 from bench.analysis.validity import Check, Reason, Verdict
 from bench.drift import Drift, RoundPart
 from bench.words import verdicts
-from bench.words.verdicts import failures, reason_text
+from bench.words.verdicts import failures, reason_text, reason_texts
 
 
 def test_every_check_and_every_part_has_words():
@@ -36,10 +36,27 @@ def test_every_check_and_every_part_has_words():
 )  # fmt: skip
 def test_a_reason_with_its_numbers(reason, text):
     assert reason_text(reason) == text
+    assert Reason.of(reason.code) == reason
+    assert reason_texts([reason.code]) == [text]
+
+
+def test_a_code_can_be_read_and_holds_whatever_is_said():
+    assert Reason("client", "loop_lag", 0.2, 0.1).code == "client.loop_lag value=0.2 limit=0.1"
+    missing = Reason("telemetry", "metrics_missing", names=("a", "b or 'c=d'", "; e"))
+    assert Reason.of(missing.code) == missing
+    counted = Reason("content", "refused", 2, 4, 1 / 3, outcomes={"http_404": 2}, counted=31.7)
+    assert Reason.of(counted.code) == counted
+
+
+@pytest.mark.parametrize(
+    "text", ["the client was late: P99 0.2 s", "it's late", "client.late value=1", "client.loop_lag value=x", ""]
+)
+def test_what_an_older_version_wrote_in_words_is_shown_as_it_is(text):
+    assert reason_texts([text]) == [text]
 
 
 def test_where_nothing_failed_or_was_sent_there_is_nothing_to_say():
-    assert failures(Verdict(())) is None
+    assert failures({"failed": 0, "requests": 0}) is None
     assert Verdict(()).failed_share is None
-    assert failures(Verdict((), 0, 4, {"ok": 4})) is None
-    assert failures(Verdict((), 1, 4)) == "1 of 4 requests failed"
+    assert failures({"failed": 0, "requests": 4, "outcome_ok": 4}) is None
+    assert failures({"failed": 1, "requests": 4, "outcome_timeout": None}) == "1 of 4 requests failed"

@@ -30,6 +30,8 @@ _STAGES = {
     "weights": "Preparing the model {model}",
     "deploy": "Planning the launch of {deployment}",
     "aggregate": "Making the summary table",
+    "analyse": "Analysing the runs",
+    "findings": "Concluding what they show",
     "calibrate": "Calibrating a model of each server",
     "report": "Writing the report",
     "manifest": "Listing what was made",

@@ -31,6 +31,7 @@ from bench.store import Store, refresh_sessions, unmeasured_sessions
 from bench.study import Paths as paths
 from bench.study import Plan, load_config
 from bench.study.last import remember_study
+from bench.study.paths import TABLES
 from bench.study.plan import PROTOCOL, digest
 from bench.study.precision import auto_lines, thin_levels
 from bench.workflow import announce_workflow, end_jobs_on_sigterm
@@ -64,6 +65,7 @@ if (
     refresh_sessions(PLAN, STORE)
 
 FIGURES = figures_of(PLAN.rows)
+ANALYSED = expand(paths.ANALYSED, table=TABLES)
 CALIBRATED = [paths.CALIBRATION] if "predicted-loads" in FIGURES else []
 INDEXES = [str(paths.session(*session)) for session in PLAN.sessions]
 NEW = {
@@ -164,6 +166,22 @@ def library(*parts):
     return digest({str(f.relative_to(root)): f.read_text() for f in files})
 
 
+def code_of_analysis():
+    """Digest of the code that decides what is made of the summary table."""
+    return library(
+        "analyse",
+        "analysis",
+        "errors.py",
+        "models",
+        "parse/percentiles.py",
+        "parse/steady.py",
+        "records",
+        "statistics.py",
+        "study/questions.py",
+        "study/slo.py",
+    )
+
+
 def uses_of(wildcards):
     """The keys of the decision from which a figure is drawn."""
     return used_by(wildcards.figure)
@@ -173,7 +191,15 @@ def code_of_figure(wildcards):
     """Digest of the code that decides a figure."""
     chart = f"figures/charts/{wildcards.figure.replace('-', '_')}.py"
     return library(
-        *("figures", "analysis", "errors.py", "records", "statistics.py", "words"),
+        *(
+            "figures",
+            "analyse",
+            "analysis",
+            "errors.py",
+            "records",
+            "statistics.py",
+            "words",
+        ),
         chart,
     )
 

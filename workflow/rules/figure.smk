@@ -7,6 +7,7 @@ rule figure:
     input:
         summary=paths.SUMMARY,
         timeseries=paths.TIMESERIES,
+        analysis=ANALYSED,
         calibration=lambda wildcards: (
             CALIBRATED if "calibration" in uses_of(wildcards) else []
         ),

@@ -14,5 +14,6 @@ with job(snakemake.log[0]):
         Accelerator(**snakemake.params.device) if snakemake.params.device else None,
         next(map(Path, snakemake.input.calibration), None),
         [Path(Paths.SEARCHES.format(deployment=Path(index).parent.name)) for index in snakemake.input.sessions],
+        Path(Paths.ANALYSIS),
     )
     save_figure(snakemake.wildcards.figure, results, Path(snakemake.output.svg).with_suffix(""))

@@ -9,7 +9,6 @@ from bench.workflow import job
 
 with job(snakemake.log[0]):
     plan = Plan.of(load_config(snakemake.config, source="the workflow's configuration"))
-    specs = plan.deployments.values()
     write_report(
         Path(snakemake.output.page),
         summary=Path(snakemake.output.markdown),
@@ -20,13 +19,13 @@ with job(snakemake.log[0]):
             plan.config.decision,
             plan.device,
             next(map(Path, snakemake.input.calibration), None),
+            [Path(Paths.SEARCHES.format(deployment=name)) for name in plan.deployments if plan.searches_of(name)],
+            Path(Paths.ANALYSIS),
         ),
         specs=[Path(path) for path in snakemake.input.specs],
         facts=[Paths.facts(name) for name in plan.deployments],
         commit=commit_of(),
         of_study=plan.of_study,
         thresholds=plan.config.thresholds,
-        geometries={spec.name: shape for spec in specs if (shape := geometry_of_model(spec.model))},
-        searches=[Path(Paths.SEARCHES.format(deployment=name)) for name in plan.deployments if plan.searches_of(name)],
-        settings={spec.name: spec.deployment for spec in specs},
+        geometries={spec.name: shape for spec in plan.deployments.values() if (shape := geometry_of_model(spec.model))},
     )

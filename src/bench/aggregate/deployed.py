@@ -8,7 +8,6 @@ from typing import Any
 from bench.models import predicted_saturation
 from bench.records.deployment import DeploymentFacts
 from bench.records.launch import Launch, MemoryPlan
-from bench.words.machines import in_short
 
 __all__ = ["deployed"]
 
@@ -30,7 +29,7 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
     return {
         **{name: getattr(launch, name, None) for name in _OF_LAUNCH},
         "engine_version": facts and facts.engine_version,
-        "hardware": facts and in_short(facts.hardware),
+        "hardware": facts and facts.hardware.in_short,
         **{name: getattr(plan, name, None) for name in ("parameters", "kv_bytes_per_token")},
         "kv_tokens_planned": plan and _planned(plan, settings.max_model_len if settings else None),
         "kv_tokens": facts and facts.kv_tokens,

@@ -24,8 +24,6 @@ from bench.records.summary import summary_table
 from bench.study import Slo
 from bench.study.config import Thresholds
 from bench.telemetry import DEVICE_NAMES, GAUGES, exposition_names
-from bench.words.loads import count_text
-from bench.words.verdicts import failures, reason_text
 
 __all__ = ["BIN_S", "aggregate", "summary_frame", "timeseries_frame", "verdict_columns"]
 
@@ -98,7 +96,7 @@ def _refuse_stale(found: Mapping[str, str | None], expected: Mapping[str, str]) 
     if stale:
         keys = " ".join(f"'{key}'" for key in stale)
         raise BenchError(
-            f"{len(stale)} of {count_text(len(found), 'run')} measured under another definition than the configuration has now. "
+            f"{len(stale)} of {len(found)} runs measured under another definition than the configuration has now. "
             f"Forget what was measured, and the next workflow measures again: `bench discard {keys}`"
         )
 
@@ -139,9 +137,9 @@ def summary_frame(
 
 
 def verdict_columns(found: Verdict) -> dict[str, Any]:
-    """A verdict as columns of the summary table: those of its section `verdict`, reasons and failures in words."""
-    texts = {"reasons": [reason_text(reason) for reason in found.found], "failures": failures(found)}
-    return {name: texts[name] if name in texts else getattr(found, name) for name in columns_of("verdict")}
+    """A verdict as columns of the summary table: those of its section `verdict`."""
+    codes = [reason.code for reason in found.found]
+    return {name: codes if name == "reasons" else getattr(found, name) for name in columns_of("verdict")}
 
 
 def timeseries_frame(folders: Iterable[Path], launches: Mapping[str, Launch] | None = None) -> pl.DataFrame:

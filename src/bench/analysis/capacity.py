@@ -10,22 +10,12 @@ import polars as pl
 
 from bench.analysis.judging import Level, Miss, Unsettled, judged_levels
 from bench.analysis.proportions import requests_needed
+from bench.records.columns import schema_of
 from bench.study import Slo
 
 __all__ = ["operating_points"]
 
 _SAME = 0.97  # of the highest rate: a lower load that carries this much is the better place to operate
-_NAMES = ("deployment", "workload", "axis", "unit", "kind", "basis", "low_needs", "high_needs", "unsettled")
-_MISSED = pl.List(
-    pl.Struct(
-        {
-            "by": pl.String,
-            **dict.fromkeys(("limit_s", "reached_s", "share"), pl.Float64),
-            **dict.fromkeys(("misses", "requests"), pl.Int64),
-            **dict.fromkeys(("smoothed", "growth"), pl.Float64),
-        }
-    )
-)
 _MEANS = {
     "goodput_rps": ("goodput_requests_per_s", "goodput_requests_per_s"),
     "tokens_per_s": ("steady_tokens_per_s", "throughput_tokens_per_s"),
@@ -35,13 +25,7 @@ _MEANS = {
     "prompt_tokens": ("prompt_tokens", "prompt_tokens"),
     "output_tokens": ("output_tokens", "output_tokens"),
 }
-_NUMBERS = ("c_max", "low", "high", "operate_at", "usable_rps", "usable_low", "usable_high", "missed_at", "highest", "runs",
-            "requests", "low_needs_requests", "high_needs_at", "unsettled_needs_s", *_MEANS)  # fmt: skip
-_SCHEMA: dict[str, Any] = {
-    **dict.fromkeys(_NAMES, pl.String),
-    "missed": _MISSED,
-    **dict.fromkeys(_NUMBERS, pl.Float64),
-}
+_SCHEMA = schema_of("capacity")
 
 
 def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float = 0.01) -> pl.DataFrame:
@@ -83,7 +67,9 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
           `output_tokens`.
         - `usable_low`, `usable_high`: the rate that is carried lies between them at 95 % confidence: the lower end of the rate at
           `low`, and the upper end of that at `high`; null where that end is not established.
+        - `slos`, `failed_share`: what was judged by.
     """
+    judged_by = {"slos": [str(slo) for slo in slos], "failed_share": failed_share}
     rows = []
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
         axis, turns = group["axis"][0], bool((group["turns"] > 1).any())
@@ -93,7 +79,7 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
             group.filter("valid").to_dicts(), slos, failed_share, burst=burst, rate=axis == "request_rate" and not turns
         )
         place = {"deployment": deployment, "workload": workload, "axis": axis, "unit": unit}
-        rows.append({**dict.fromkeys(_SCHEMA), **row, **place, "basis": "burst" if burst else "steady"})
+        rows.append({**dict.fromkeys(_SCHEMA), **row, **place, **judged_by, "basis": "burst" if burst else "steady"})
     return pl.DataFrame(rows, schema=_SCHEMA)
 
 

@@ -19,10 +19,12 @@ from bench.analysis.windows import of_windows
 from bench.errors import BenchError
 from bench.records.columns import METRICS
 
-__all__ = ["Comparison", "compare", "compare_with_baseline", "with_replicas"]
+__all__ = ["ALONE", "UNCOMPARED", "Comparison", "compare", "compare_with_baseline", "with_replicas"]
 
 # `nth` distinguishes runs that have the same repeat, as those of `bench workload` do.
 _RUN = (*CONFIGURATION, "session", "repeat", "nth")
+UNCOMPARED = {**dict.fromkeys(CONFIGURATION, pl.String()), "level": pl.Float64()}
+ALONE = {"side": pl.String(), **UNCOMPARED, **dict.fromkeys(("session", "repeat", "nth"), pl.Int64())}
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,7 @@ class Comparison:
     """A candidate against a baseline.
 
     Attributes:
-        pairs: one row a metric and pair of runs: `CONFIGURATION`, `session`, `repeat`, `nth`, `metric`, `log_ratio` (ln candidate /
-            baseline).
+        matched: pairs of runs.
         effects: every verdict, see `bench.analysis.effects`. failures: levels at which either side failed requests, see
             `bench.analysis.failures`.
         runs, invalid: runs of the baseline and of the candidate; how many of them were left out as invalid.
@@ -39,9 +40,11 @@ class Comparison:
         uncompared: levels (`CONFIGURATION`) that both sides measured, and of which no pair is compared.
         absent: metrics that one side has, and no pair.
         differences: what should be the same in both and is not. replica: whether it is a deployment against itself, in another session.
+        pairs: one row a metric and pair of runs: `CONFIGURATION`, `session`, `repeat`, `nth`, `metric`, `log_ratio` (ln candidate /
+            baseline); None of a comparison that was read, whose effects are known.
     """
 
-    pairs: pl.DataFrame
+    matched: int
     effects: pl.DataFrame
     failures: pl.DataFrame
     runs: tuple[int, int]
@@ -51,11 +54,7 @@ class Comparison:
     absent: list[str]
     differences: list[Difference]
     replica: bool = False
-
-    @property
-    def matched(self) -> int:
-        """Pairs of runs."""
-        return self.pairs.select(_RUN).n_unique()
+    pairs: pl.DataFrame | None = None
 
     @property
     def overall(self) -> pl.DataFrame:
@@ -113,7 +112,7 @@ def compare(
     found = set(pairs["metric"])
     measured = baseline.select(CONFIGURATION).unique(maintain_order=True).join(candidate, on=CONFIGURATION, how="semi")
     return Comparison(
-        pairs=pairs,
+        matched=pairs.select(_RUN).n_unique(),
         effects=effects(pairs, spread=spread),
         failures=failed,
         runs=(baseline.height, candidate.height),
@@ -127,6 +126,7 @@ def compare(
         uncompared=measured.join(pairs, on=CONFIGURATION, how="anti", maintain_order="left"),
         absent=[metric for metric in metrics if metric not in found and any(side[metric].count() for side in (ours, theirs))],
         differences=differences(both),
+        pairs=pairs,
     )
 
 
@@ -165,6 +165,7 @@ def with_replicas(found: Comparison, again: Sequence[Comparison], *, spread: flo
     """
     if not again:
         return found
+    assert found.pairs is not None
     return replace(found, effects=effects(found.pairs, spread=spread, spreads=_spreads(again, spread)))
 
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from bench.analysis import blocks
 from bench.analysis.power import Noise, smallest_difference
-from bench.records.columns import METRICS
+from bench.records.columns import METRICS, schema_of
 
 __all__ = ["CONFIGURATION", "REGIONS", "Spreads", "effects"]
 
@@ -22,32 +22,6 @@ REGIONS = ("low loads", "middle loads", "high loads")
 _FEWEST_FOR_REGIONS = 4  # levels of a curve; of three, each would be its own region
 _FEWEST_FOR_TREND = 3
 _FAR = 700.0  # no number of Python's is e to the power of much more
-_SCHEMA: dict[str, Any] = {
-    "deployment": pl.String,
-    "metric": pl.String,
-    "scope": pl.String,
-    "workload": pl.String,
-    "axis": pl.String,
-    "region": pl.String,
-    "level": pl.Float64,
-    "loads": pl.List(pl.Float64),
-    "levels": pl.Int64,
-    "pairs": pl.Int64,
-    "ratio": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "confidence": pl.Float64,
-    "verdict": pl.String,
-    "could_see": pl.Float64,
-}
-_OVERALL: dict[str, Any] = {
-    "pooled": pl.String,
-    "sessions": pl.Int64,
-    "repeats": pl.Float64,
-    "noise": pl.Float64,
-    "spread": pl.Float64,
-    "spread_assumed": pl.Boolean,
-}
 Spreads = Mapping[str, tuple[float, float]]  # of a metric: how far sessions differ, and the degrees of freedom behind it
 
 
@@ -80,7 +54,7 @@ def effects(pairs: pl.DataFrame, *, spread: float = blocks.ASSUMED_SPREAD, sprea
     rows: list[dict[str, Any]] = []
     for name in deployments:
         rows += _of_deployment(pairs.filter(pl.col("deployment") == name), len(deployments), spread, spreads or {})
-    return pl.DataFrame(rows, schema={**_SCHEMA, **_OVERALL})
+    return pl.DataFrame(rows, schema=schema_of("comparisons"))
 
 
 def _of_deployment(pairs: pl.DataFrame, share: int, spread: float, spreads: Spreads) -> list[dict[str, Any]]:

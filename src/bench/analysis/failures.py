@@ -10,11 +10,11 @@ import polars as pl
 
 from bench.analysis.effects import CONFIGURATION
 
-__all__ = ["LEAST_SHARE", "failures"]
+__all__ = ["FAILURES", "LEAST_SHARE", "failures"]
 
 LEAST_SHARE = 0.01  # of the requests by which the sides must differ
 _WRONG = 0.01  # probability of a false verdict, over all levels together
-_SCHEMA = {
+FAILURES = {
     "deployment": pl.String,
     "workload": pl.String,
     "axis": pl.String,
@@ -53,7 +53,7 @@ def failures(baseline: pl.DataFrame, candidate: pl.DataFrame) -> pl.DataFrame:
         .sort("workload", "level", maintain_order=True)
     )
     rows = [_row(row, both.height) for row in both.iter_rows(named=True)]
-    return pl.DataFrame([row for row in rows if row["failed_baseline"] or row["failed"]], schema=_SCHEMA)
+    return pl.DataFrame([row for row in rows if row["failed_baseline"] or row["failed"]], schema=FAILURES)
 
 
 def _counts(runs: pl.DataFrame) -> pl.DataFrame:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.analysis.levels import Floats, Levels
+from bench.records.columns import schema_of
 from bench.statistics import isotonic
 
 __all__ = ["FEWEST_LEVELS", "FLAT", "PROPORTIONAL", "Point", "equilibrium", "regions", "saturation_point"]
@@ -22,9 +23,6 @@ FEWEST_LEVELS = 4
 PROPORTIONAL = 0.8  # of the throughput a request that the lowest level has
 FLAT = 0.9  # of any higher level's throughput
 Kind = Literal["peak", "flat", "left", "above", "below", "unknown"]
-_KEY = {"deployment": pl.String, "workload": pl.String}
-_NOISE = {"levels": pl.Int64, "top": pl.Float64, "noise": pl.Float64, "noise_of": pl.String}
-_POINT = {"kind": pl.String, "why": pl.String, **dict.fromkeys(("at", "low", "high", "fell_at", "back_at"), pl.Float64)}
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,9 @@ def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.D
         column: which throughput (tokens/s).
 
     Returns:
-        One row a deployment and workload: `levels` (their number), `top` (the highest), `noise` (of one run, relative) and `noise_of`,
-        as `Levels` has it; of `equilibrium` and `saturation` the `…_kind`, `…_why`, `…_at`, `…_low`, `…_high`, `…_fell_at` and
-        `…_back_at` (in the load's unit), as `Point` has them.
+        One row a deployment and workload: `metric`, the column; `levels` (their number), `top` (the highest), `noise` (of one run,
+        relative) and `noise_of`, as `Levels` has it; of `equilibrium` and `saturation` the `…_kind`, `…_why`, `…_at`, `…_low`,
+        `…_high`, `…_fell_at` and `…_back_at` (in the load's unit), as `Point` has them.
     """
     rows = []
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
@@ -75,6 +73,7 @@ def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.D
             {
                 "deployment": deployment,
                 "workload": workload,
+                "metric": column,
                 "levels": len(levels),
                 "top": float(levels.load[-1]) if len(levels) else None,
                 "noise": None if few else levels.noise,
@@ -83,8 +82,7 @@ def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.D
                 **_columns("saturation", second),
             }
         )
-    points = {f"{name}_{key}": dtype for name in ("equilibrium", "saturation") for key, dtype in _POINT.items()}
-    return pl.DataFrame(rows, schema={**_KEY, **_NOISE, **points})
+    return pl.DataFrame(rows, schema=schema_of("regions"))
 
 
 def equilibrium(levels: Levels, *, whole: bool) -> Point:

@@ -9,26 +9,12 @@ from typing import Any
 import polars as pl
 
 from bench.analysis.regions import regions
+from bench.records.columns import schema_of
 
 __all__ = ["SATURATED_KV_USAGE", "saturated", "saturation"]
 
 SATURATED_KV_USAGE = 0.99
-_SCHEMA = {
-    "deployment": pl.String,
-    "workload": pl.String,
-    "axis": pl.String,
-    "model": pl.String,
-    "measured": pl.Float64,
-    "below": pl.Float64,
-    "cache_known": pl.Boolean,
-    "queue": pl.Float64,
-    "queue_below": pl.Float64,
-    "predicted": pl.Float64,
-    "levels_apart": pl.Int64,
-    "peak_at": pl.Float64,
-    "kv_bytes_per_token": pl.Int64,
-    "parameters": pl.Int64,
-}
+_SCHEMA = {name: dtype for name, dtype in schema_of("saturation").items() if not name.startswith("signals")}
 
 
 def saturated() -> pl.Expr:
@@ -59,7 +45,7 @@ def saturated() -> pl.Expr:
     )
 
 
-def saturation(runs: pl.DataFrame) -> pl.DataFrame:
+def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.DataFrame:
     """Where each deployment saturates under each workload, by three signals side by side, and as predicted.
 
     The KV cache: the lowest level of which every valid run filled it, as have all higher levels; the level below it bounds it from
@@ -70,12 +56,13 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
         runs: summary rows (`deployment`, `workload`, `axis`, `level`, `repeat`, `valid`, `counts_valid`, `saturated`,
             `waiting_standing`, `throughput_tokens_per_s`, `predicted_saturation`, and the model's `kv_bytes_per_token` and
             `parameters`).
+        found: rows of `regions` of these runs' mean throughput; None finds them.
 
     Returns:
         One row a deployment and workload: `measured`, `below` (highest level that did not fill the cache), `cache_known` (whether any
         run shows if it did), `queue`, `queue_below`, `predicted`, `levels_apart` (levels of the ladder between the level at which the
         prediction says it saturates and the measured one), `peak_at` (level of the highest throughput, medians of valid runs),
-        `kv_bytes_per_token`, `parameters`; all columns of `regions`; and `signals`, those of the three that
+        `kv_bytes_per_token`, `parameters`; all columns of `regions` but the metric; and `signals`, those of the three that
         show (`throughput`, `kv_cache`, `queue`), the first one first, with `signals_agree`: whether there are several, whose intervals
         have a load in common.
     """
@@ -115,7 +102,10 @@ def saturation(runs: pl.DataFrame) -> pl.DataFrame:
             }
         )
     frame = pl.DataFrame(rows, schema=_SCHEMA).join(
-        regions(runs), on=["deployment", "workload"], how="left", maintain_order="left"
+        (regions(runs) if found is None else found).drop("metric"),
+        on=["deployment", "workload"],
+        how="left",
+        maintain_order="left",
     )
     signals = [_signals(row) for row in frame.iter_rows(named=True)]
     return frame.with_columns(

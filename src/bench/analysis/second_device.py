@@ -171,7 +171,7 @@ def _over(few: pl.DataFrame, many: pl.DataFrame, times: float, part: pl.Expr) ->
 def _ratio(few: pl.DataFrame, many: pl.DataFrame) -> tuple[tuple[float, ...], Ratio | None]:
     """The levels of which pairs are compared, and their geometric mean."""
     found = compare(few, many, [_METRIC])
-    if found.overall.is_empty():
+    if found.pairs is None or found.overall.is_empty():
         return (), None
     row = found.overall.row(0, named=True)
     return tuple(sorted(set(found.pairs["level"]))), Ratio(row["ratio"], row["low"], row["high"])

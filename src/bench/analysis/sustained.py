@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
-
-from bench.analysis.capacity import operating_points
-from bench.study import Slo
 
 __all__ = ["Recovery", "Sustained", "recoveries", "sustained"]
 
@@ -43,14 +40,14 @@ class Recovery:
     after_s: float | None
 
 
-def sustained(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: float) -> list[Sustained]:
+def sustained(runs: pl.DataFrame, points: pl.DataFrame) -> list[Sustained]:
     """The load that each curve sustains within the SLOs; without any, while requests do not pile up and hardly any fail.
 
     Args:
-        runs: summary rows of open loops, several levels a curve. failed_share: of requests that may fail (0–1).
+        runs: summary rows. points: of `operating_points`, of open loops.
     """
     found = []
-    for point in operating_points(runs, slos, failed_share).to_dicts():
+    for point in points.to_dicts():
         curve = runs.filter(
             pl.col("valid") & (pl.col("deployment") == point["deployment"]) & (pl.col("workload") == point["workload"])
         )

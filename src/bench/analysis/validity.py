@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import polars as pl
 
-from bench.drift import Drift
+from bench.drift import Drift, RoundPart
 from bench.study.config import Thresholds
 
 __all__ = ["PARTS", "Check", "Part", "Reason", "Verdict", "invalid", "verdict"]
@@ -57,6 +58,10 @@ _OVERLOAD = {"http_408", "http_425", "http_429"}  # the client errors by which s
 # Failures by which a server that is overloaded, or what stands before it, may answer every request.
 _OF_LOAD = {*_OVERLOAD, "http_503", "http_504", "timeout", "disconnect", "unreachable"}
 
+# Of a reason's code: its numbers, and what the names of outcomes begin with.
+_NUMBERS = ("value", "limit", "share", "counted")
+_OUTCOME = "outcome_"
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -80,6 +85,45 @@ class Reason:
     drift: Drift | None = None
     counted: float | None = None
 
+    @property
+    def code(self) -> str:
+        """What the summary table holds of it, such as `client.loop_lag value=0.2 limit=0.1`."""
+        found = {name: getattr(self, name) for name in _NUMBERS}
+        found |= {f"{_OUTCOME}{kind}": n for kind, n in self.outcomes.items()}
+        if self.drift:
+            at, other = self.drift.at, self.drift.other
+            found |= {"log": self.drift.log, "usual": self.drift.usual, "round": at.round, "since": at.since}
+            found |= {"other_round": other.round, "other_since": other.since} if other else {}
+        said = [("name", name) for name in self.names] + [(name, value) for name, value in found.items() if value is not None]
+        return shlex.join([f"{self.part}.{self.check}", *(f"{name}={value}" for name, value in said)])
+
+    @classmethod
+    def of(cls, code: str) -> Reason:
+        """The reason that has this code.
+
+        Raises:
+            ValueError: it is none.
+        """
+        place, *pairs = shlex.split(code)
+        part, _, check = place.partition(".")
+        if part not in PARTS or check not in get_args(Check):
+            raise ValueError(f"{code!r} is no reason's code")
+        said = [(name, value) for name, _, value in (pair.partition("=") for pair in pairs)]
+        found = dict(said)
+        drift = None
+        if "round" in found:
+            other = RoundPart(int(found["other_round"]), found.get("other_since")) if "other_round" in found else None
+            at = RoundPart(int(found["round"]), found.get("since"))
+            drift = Drift(at, other, float(found["log"]), float(found["usual"]))
+        return cls(
+            part,
+            cast("Check", check),
+            names=tuple(value for name, value in said if name == "name"),
+            outcomes={name.removeprefix(_OUTCOME): int(n) for name, n in said if name.startswith(_OUTCOME)},
+            drift=drift,
+            **{name: float(found[name]) for name in _NUMBERS if name in found},
+        )
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -87,15 +131,13 @@ class Verdict:
 
     Attributes:
         found: the checks that it did not pass.
-        failed, requests: how many failed, of all that were sent. outcomes: requests by what became of them, but those that succeeded.
-            A failure is the server's answer to the load: it makes nothing invalid. said: what was said most often about them.
+        failed, requests: how many failed, of all that were sent. A failure is the server's answer to the load: it makes nothing
+            invalid.
     """
 
     found: tuple[Reason, ...]
     failed: int = 0
     requests: int = 0
-    outcomes: Mapping[str, int] = field(default_factory=dict)
-    said: str | None = None
 
     @property
     def failed_share(self) -> float | None:
@@ -143,7 +185,7 @@ def verdict(run: Mapping[str, Any], thresholds: Thresholds, further: Iterable[Re
         *_telemetry(run, thresholds),
         *_machine(run, thresholds),
     )
-    return Verdict((*found, *further), run["failed"], run["requests"], kinds, run.get("failure_said"))
+    return Verdict((*found, *further), run["failed"], run["requests"])
 
 
 def _over(part: Part, check: Check, value: float | None, limit: float) -> Iterator[Reason]:

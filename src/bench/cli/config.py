@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bench.cli.output import print_json
 from bench.errors import BenchError
+from bench.records.columns import ANALYSIS, SECTIONS, Section
 from bench.records.reference import with_tables
 from bench.study.reference import reference, schema
 
 __all__ = ["run"]
 
-_METRICS = Path("docs/reference/metrics.md")
 
+def _tables(page: Path, sections: Mapping[str, Section]) -> str:
 
-def _metrics() -> str:
-
-    if not _METRICS.exists():
+    if not page.exists():
         raise BenchError(
-            f"{_METRICS}: no such file, and its tables are renewed in place. Run `bench config` in the project's folder."
+            f"{page}: no such file, and its tables are renewed in place. Run `bench config` in the project's folder."
         )
-    return with_tables(_METRICS.read_text())
+    return with_tables(page.read_text(), sections)
 
 
-_GENERATED = {
+def _in_docs(name: str, sections: Mapping[str, Section]) -> tuple[Path, Callable[[], str]]:
+    page = Path("docs/reference", name)
+    return page, lambda: _tables(page, sections)
+
+
+_GENERATED: dict[Path, Callable[[], str]] = {
     Path("config/README.md"): reference,
     Path("workflow/schemas/config.schema.json"): schema,
-    _METRICS: _metrics,
+    **dict([_in_docs("metrics.md", SECTIONS), _in_docs("analysis.md", ANALYSIS)]),
 }
 
 

@@ -43,7 +43,7 @@ def run(folder: Path, *, json: bool) -> None:
         if value is not None:
             print(f"  {label:<20} {tail_text(value, bound) if key == 'ttft_p99_s' else f'{value:.4g}'} {unit}")
     if judged.failed:
-        print(f"  {'failed':<20} {failures(judged)}")
+        print(f"  {'failed':<20} {failures(summary)}")
     if again := retries(summary):
         print(f"  {'sent again':<20} {again}")
     if early := stopped(summary):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import TypedDict
 
 from bench.cli.output import print_json, print_table
 from bench.cli.study import load_plan
@@ -89,20 +89,29 @@ def _judged() -> dict[str, Verdict]:
         return {}
     import polars as pl  # noqa: PLC0415 - a list of runs must not cost half a second
 
-    from bench.words.verdicts import stopped  # noqa: PLC0415 - likewise
+    from bench.words.verdicts import failures, reason_texts, stopped  # noqa: PLC0415 - likewise
 
-    columns, of_stopped = ["faults", "reasons", "failures"], ["stopped_at_s", "requests", "num_requests"]
+    columns, further = ["faults", "reasons"], ["stopped_at_s", "num_requests", "failure_said"]
     try:
         table = pl.scan_parquet(path)
         known = table.collect_schema().names()
-        if not set(columns) <= set(known):
+        if not {*columns, "failed", "requests"} <= set(known):
             return {}
-        rows = table.select("digest", *columns, *(name for name in of_stopped if name in known)).collect().to_dicts()
+        counts = [name for name in known if name in further or name.startswith("outcome_")]
+        rows = table.select("digest", *columns, "failed", "requests", *counts).collect().to_dicts()
     except pl.exceptions.PolarsError as error:
         raise BenchError(
             f"{path}: damaged ({str(error).splitlines()[0]}). Remove it and {Paths.MANIFEST}; the study's command makes both again."
         ) from None
-    return {row["digest"]: cast("Verdict", {**{key: row[key] for key in columns}, "stopped": stopped(row)}) for row in rows}
+    return {
+        row["digest"]: {
+            "faults": row["faults"],
+            "reasons": reason_texts(row["reasons"]),
+            "failures": failures(row),
+            "stopped": stopped(row),
+        }
+        for row in rows
+    }
 
 
 def _unjudged(states: Sequence[tuple[RunSpec, str]], judged: Mapping[str, Verdict]) -> str:

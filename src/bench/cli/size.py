@@ -11,13 +11,13 @@ from typing import Any
 
 import polars as pl
 
-from bench.analysis import OperatingPoint, is_machine, operating_points, sized
+from bench.analysis import OperatingPoint, is_machine, sized
 from bench.cli.common import known_accelerators
 from bench.cli.output import print_json, print_table
-from bench.cli.sources import read_named, with_goodput
+from bench.cli.sources import capacity_of, read_named, with_goodput
 from bench.errors import BenchError, shown_share
 from bench.published import accelerator_named
-from bench.study import Decision, Slo, parse_slo
+from bench.study import Decision, parse_slo
 from bench.words.capacity import with_texts
 from bench.words.fleet import UNKNOWN_GPUS, ends, little, meets, next_step, no_point
 
@@ -40,8 +40,9 @@ def run(options: SimpleNamespace) -> None:
         point, device, machine = _given(options), None, False
     else:
         runs, deployment = _runs(options)
-        runs = with_goodput(runs, options.results or "results", slos)
-        point, measured = _measured(runs, deployment, slos, options.failed_share)
+        decision = Decision(slo=options.slo, failed_share=options.failed_share)
+        points = capacity_of(runs, options.results or "results", decision)
+        point, measured = _measured(runs, points, deployment)
         runs = runs.filter(runs["deployment"] == measured["deployment"])
         device = runs["device"][0]
         point = _with_gpus(point, options.gpus, measured["deployment"])
@@ -52,6 +53,7 @@ def run(options: SimpleNamespace) -> None:
                 "--price-per-hour, of the machine."
             )
         if options.chart is not None:
+            runs = with_goodput(runs, options.results or "results", slos)
             _draw(options, runs if options.gpus is None else runs.with_columns(gpus=0 if machine else options.gpus))
     fleet = {
         **sized(point, options.peak_rps, safety=options.safety, slos=slos, gpu_hour=price, token_price=options.api_price),
@@ -119,11 +121,8 @@ def _runs(options: SimpleNamespace) -> tuple[pl.DataFrame, str | None]:
     return runs, deployment
 
 
-def _measured(
-    runs: pl.DataFrame, deployment: str | None, slos: list[Slo], failed_share: float
-) -> tuple[OperatingPoint, dict[str, Any]]:
+def _measured(runs: pl.DataFrame, points: pl.DataFrame, deployment: str | None) -> tuple[OperatingPoint, dict[str, Any]]:
 
-    points = operating_points(runs, slos, failed_share)
     points = points if deployment is None else points.filter(points["deployment"] == deployment)
     if points.height != 1:
         curves = ", ".join(f"{row['deployment']} with {row['workload']}" for row in points.iter_rows(named=True))

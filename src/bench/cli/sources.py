@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from bench.aggregate import summary_frame
+from bench.analyse import analyse, read_analysis
 from bench.analysis.slo import goodput, judged_frame, judged_requests
 from bench.errors import BenchError
 from bench.records.columns import COLUMNS
@@ -16,10 +17,10 @@ from bench.records.launch import read_launch
 from bench.records.run_summary import read_run_summary
 from bench.records.summary import read_summary
 from bench.shipped import BENCH
-from bench.study import Paths, Slo
+from bench.study import Decision, Paths, Slo
 from bench.study.config import Thresholds
 
-__all__ = ["read_named", "read_source", "with_goodput"]
+__all__ = ["capacity_of", "read_named", "read_source", "with_goodput"]
 
 
 def read_source(text: str) -> pl.DataFrame:
@@ -70,7 +71,7 @@ def with_goodput(runs: pl.DataFrame, text: str, slos: Sequence[Slo]) -> pl.DataF
         BenchError: neither the table nor a file beside it has the requests of a run.
     """
 
-    place = Path(text) if Path(text).exists() else Path(text.rpartition(":")[0] or Paths.SUMMARY)
+    place = _place(text)
     root = (place if place.is_dir() else place.parent) / "runs"
     found = []
     for run in runs.iter_rows(named=True):
@@ -91,6 +92,38 @@ def with_goodput(runs: pl.DataFrame, text: str, slos: Sequence[Slo]) -> pl.DataF
     )
 
 
+def capacity_of(runs: pl.DataFrame, text: str, decision: Decision) -> pl.DataFrame:
+    """What each curve carries: as the study's analysis has it, if that is of the same SLOs and no older than the table; else `runs`
+    are analysed.
+
+    Args:
+        runs: summary rows of `read_source`. text: what they were read from.
+
+    Raises:
+        BenchError: as `with_goodput`.
+    """
+    table = _table(_place(text))
+    folder = table.parent / Path(Paths.ANALYSIS).name if table else None
+    stored = folder and folder / "capacity.parquet"
+    if table and folder and stored and stored.exists() and stored.stat().st_mtime >= table.stat().st_mtime:
+        known = read_analysis(folder).capacity.join(runs, on=["deployment", "workload"], how="semi", maintain_order="left")
+        by = known.select("slos", "failed_share").unique().rows()
+        if by == [(list(map(str, decision.slos)), decision.failed_share)]:
+            return known
+    return analyse(with_goodput(runs, text, decision.slos), decision).capacity
+
+
+def _place(text: str) -> Path:
+    """The file or folder that is named, without a deployment."""
+    return Path(text) if Path(text).exists() else Path(text.rpartition(":")[0] or Paths.SUMMARY)
+
+
+def _table(place: Path) -> Path | None:
+    """The summary table in a place; None where it has parsed runs alone."""
+    tables = (place / "summary.parquet", place / Paths.SUMMARY) if place.is_dir() else (place,)
+    return next((table for table in tables if table.exists()), None)
+
+
 def _read(path: Path) -> pl.DataFrame:
     """The summary rows in a table, in a folder with one, or of the parsed runs below a folder."""
     if path.name.endswith((".tar.gz", ".tgz")):
@@ -99,11 +132,8 @@ def _read(path: Path) -> pl.DataFrame:
             "prints, and give the results."
         )
 
-    if path.is_dir():
-        tables = (path / "summary.parquet", path / Paths.SUMMARY)
-        table = next((table for table in tables if table.exists()), None)
-        return _of_parsed_runs(path) if table is None else read_summary(table)
-    return read_summary(path)
+    table = _table(path)
+    return _of_parsed_runs(path) if table is None else read_summary(table)
 
 
 def _of_parsed_runs(folder: Path) -> pl.DataFrame:

@@ -9,9 +9,9 @@ import altair as alt
 import polars as pl
 
 from bench.analysis.factors import with_metrics
-from bench.figures.conditions import CROSSED
 from bench.figures.results import Results
 from bench.figures.theme import nothing_to_show
+from bench.study.questions import CROSSED
 
 __all__ = ["by_family"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import altair as alt
 
 from bench.errors import BenchError
-from bench.figures.conditions import Condition
 from bench.figures.results import Results
 from bench.figures.selection import figure_names
+from bench.study.questions import Condition
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,7 +27,7 @@ class Figure:
     """A figure: its name, its title, the question that it answers, how to read it, and the function that draws it.
 
     Attributes:
-        applies: which studies have it, as `bench.figures.conditions` words it. order: its place in a report; least first.
+        applies: which studies have it, as `bench.study.questions` words it. order: its place in a report; least first.
         title: neutral; a figure's title where `finding`, what its data show in one sentence, is None or returns None.
         reading: how to read it, which stands below it in the report and not in the picture.
         by_axis: whether its x axis is the load, so that kinds of load stand apart and lengths that a ladder sweeps are left to others.

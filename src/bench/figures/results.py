@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.figures.conditions import CROSSED, plain
 from bench.published import Accelerator
 from bench.records.calibration import Calibration, read_calibration
 from bench.records.searches import SearchRecord, read_searches
@@ -18,6 +17,7 @@ from bench.study.search import SLO
 if TYPE_CHECKING:
     import polars as pl
 
+    from bench.analyse import Analysis
     from bench.analysis import Comparison
 
 __all__ = ["Results"]
@@ -31,6 +31,7 @@ class Results:
         whole: the runs of the study that these are a part of; None where they are all.
         decision: what is to be decided from them. device: that they ran on; None where it is not known.
         calibration: the model of each deployment; None where none was made. searches: the deployment of each search, and what it found.
+        analysed: what they show, as `analyse` wrote it; None where it did not.
     """
 
     runs: pl.DataFrame
@@ -40,6 +41,7 @@ class Results:
     device: Accelerator | None = None
     calibration: Calibration | None = None
     searches: tuple[tuple[str, SearchRecord], ...] = ()
+    analysed: Analysis | None = None
 
     @classmethod
     def read(
@@ -50,10 +52,17 @@ class Results:
         device: Accelerator | None = None,
         calibration: Path | None = None,
         searches: Sequence[Path] = (),
+        analysis: Path | None = None,
     ) -> Results:
-        """The results in the files that `aggregate`, `calibrate` and searches wrote; steady windows, if any, of loads that go on."""
+        """The results in the files that `aggregate`, `calibrate`, searches and `analyse` wrote; steady windows, if any, of loads that
+        go on.
+
+        Args:
+            analysis: the folder with the tables of `analyse`; None analyses these runs.
+        """
         import polars as pl  # noqa: PLC0415 - the workflow asks which figures there are without it
 
+        from bench.analyse import read_analysis  # noqa: PLC0415 - as above
         from bench.analysis.windows import of_windows  # noqa: PLC0415 - as above
         from bench.records.summary import read_summary  # noqa: PLC0415 - as above
 
@@ -62,7 +71,8 @@ class Results:
         if models is not None:
             models = models.of(runs["deployment"].unique())
         found = tuple((each.deployment, one) for file in searches if (each := read_searches(file)) for one in each.searches)
-        return cls(runs, pl.read_parquet(timeseries), None, decision or Decision(), device, models, found)
+        known = read_analysis(analysis) if analysis else None
+        return cls(runs, pl.read_parquet(timeseries), None, decision or Decision(), device, models, found, known)
 
     def given(self, uses: Collection[str]) -> Results:
         """The same results with no more of the decision than the keys in `uses`; with the device where `accelerator` is one of them,
@@ -72,7 +82,8 @@ class Results:
         device = self.device if "accelerator" in uses else None
         calibration = self.calibration if "calibration" in uses else None
         searches = self.searches if "searches" in uses else ()
-        return replace(self, decision=decision, device=device, calibration=calibration, searches=searches)
+        known = self.analysis
+        return replace(self, decision=decision, device=device, calibration=calibration, searches=searches, analysed=known)
 
     @property
     def axis(self) -> str:
@@ -82,7 +93,7 @@ class Results:
     def by_axis(self) -> list[Results]:
         """The results of each axis, so that no figure has two kinds of load on one of its axes.
 
-        Without the runs whose load is but a level, and their question another (`conditions.plain`), unless there are no others.
+        Without the runs whose load is but a level, and their question another (`questions.plain`), unless there are no others.
         """
         shown = self.runs if self.plain.is_empty() else self.plain
         return [
@@ -91,39 +102,50 @@ class Results:
                 runs=runs,
                 timeseries=self.timeseries.join(runs.select("deployment", "run"), on=["deployment", "run"], how="semi"),
                 whole=self.runs,
+                analysed=self.analysis,
             )
             for runs in shown.partition_by("axis", maintain_order=True)
         ]
 
     @cached_property
-    def saturation(self) -> pl.DataFrame:
-        """One row a deployment and workload: measured and predicted saturation."""
-        from bench.analysis import saturation  # noqa: PLC0415 - as above
+    def analysis(self) -> Analysis:
+        """What the runs of the whole study show."""
+        from bench.analyse import analyse  # noqa: PLC0415 - as above
 
-        return saturation(self.runs)
+        return self.analysed or analyse(self.study, self.decision, self.device)
+
+    def of_curves(self, table: pl.DataFrame) -> pl.DataFrame:
+        """The rows of these runs' curves, of a table with `deployment` and `workload`."""
+        return table.join(self.runs, on=["deployment", "workload"], how="semi", maintain_order="left")
+
+    @cached_property
+    def saturation(self) -> pl.DataFrame:
+        """One row a deployment and workload: measured and predicted saturation, and the turning points of the mean throughput."""
+        return self.of_curves(self.analysis.saturates)
 
     @cached_property
     def plain(self) -> pl.DataFrame:
-        """The runs whose load is what is asked about, as `conditions.plain` has them."""
-        curve = ("deployment", "workload")
-        rows = plain(self.runs.select(*curve, "family", "arrival", *CROSSED, "model", "tensor_parallel").to_dicts())
-        kept = {tuple(row[key] for key in curve) for row in rows}
-        return self.runs.filter([at in kept for at in self.runs.select(curve).iter_rows()])
+        """The runs whose load is what is asked about."""
+        from bench.analyse.analysis import plain_of  # noqa: PLC0415 - as above
+
+        return plain_of(self.runs)
 
     @cached_property
     def curves(self) -> pl.DataFrame:
         """The runs from which an instance's capacity may be read: those of `plain` at two loads or more."""
-        import polars as pl  # noqa: PLC0415 - as above
+        from bench.analyse.analysis import curves_of  # noqa: PLC0415 - as above
 
-        return self.plain.filter(pl.col("level").n_unique().over("deployment", "workload") > 1)
+        return curves_of(self.runs)
 
     @cached_property
-    def points(self) -> pl.DataFrame:
-        """One row a curve: `C_max` under the decision's SLOs, and what is carried there; no rows without any."""
-        from bench.analysis import operating_points  # noqa: PLC0415 - as above
+    def capacity(self) -> pl.DataFrame:
+        """One row a curve of `curves`: `C_max`, and what is carried there; without SLOs, of open loops alone."""
+        return self.analysis.capacity.join(self.curves, on=["deployment", "workload"], how="semi", maintain_order="left")
 
-        runs = self.curves if self.decision.slo else self.curves.clear()
-        return operating_points(runs, self.decision.slos, self.decision.failed_share)
+    @property
+    def points(self) -> pl.DataFrame:
+        """The rows of `capacity` under the decision's SLOs; none without any."""
+        return self.capacity.filter(self.capacity["slos"].list.len() > 0)
 
     @cached_property
     def limits(self) -> dict[tuple[str, str], SearchRecord]:
@@ -138,12 +160,10 @@ class Results:
 
         return economics(self.runs, Prices.of(self.decision, self.device))
 
-    @cached_property
+    @property
     def comparisons(self) -> dict[str, Comparison]:
         """Each deployment that shares a load with the study's baseline, compared with it, over all that the study measured."""
-        from bench.analysis import compare_with_baseline  # noqa: PLC0415 - as above
-
-        return compare_with_baseline(self.study)
+        return self.analysis.comparisons
 
     @cached_property
     def whole_runs(self) -> pl.DataFrame:

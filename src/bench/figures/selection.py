@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.figures import conditions
-from bench.figures.conditions import Condition
+from bench.study import questions
+from bench.study.questions import Condition
 
 __all__ = ["KINDS", "figure_names", "figures_of", "used_by"]
 
@@ -68,7 +68,7 @@ def _declared(file: Path) -> _Chart:
     """What a chart's `@figure(...)` says.
 
     Raises:
-        BenchError: they are not there, or not made of what `bench.figures.conditions` has.
+        BenchError: they are not there, or not made of what `bench.study.questions` has.
     """
     functions = [
         node for node in ast.parse(file.read_text(encoding="utf-8"), str(file)).body if isinstance(node, ast.FunctionDef)
@@ -81,10 +81,10 @@ def _declared(file: Path) -> _Chart:
     except (KeyError, NameError) as error:
         raise BenchError(
             f"{file}: no function under @figure(...) whose `order` and `applies` can be read without importing it ({error!r}). "
-            f"Give it both, made of numbers and of what {conditions.__name__} has."
+            f"Give it both, made of numbers and of what {questions.__name__} has."
         ) from None
 
 
 def _value(expression: ast.expr, file: Path) -> Any:
-    """What an expression of our own source is, with the names of `bench.figures.conditions` alone."""
-    return eval(compile(ast.Expression(expression), str(file), "eval"), dict(vars(conditions)))  # noqa: S307
+    """What an expression of our own source is, with the names of `bench.study.questions` alone."""
+    return eval(compile(ast.Expression(expression), str(file), "eval"), dict(vars(questions)))  # noqa: S307

@@ -1,4 +1,7 @@
-"""The catalogue of the summary table's columns, as `columns.toml` lists them: what each is, in which unit, and where it comes from."""
+"""The catalogue of the columns of tables: what each is, in which unit, and where it comes from.
+
+`columns.toml` lists those of the summary table, `analysis.toml` those of the tables that `bench.analyse` makes of it.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,27 @@ import polars as pl
 
 from bench.records.latencies import LATENCIES
 
-__all__ = ["COLUMNS", "JUDGED_FIELDS", "METRICS", "SECTIONS", "Column", "Section", "columns_of", "family_of"]
+__all__ = [
+    "ANALYSIS",
+    "COLUMNS",
+    "JUDGED_FIELDS",
+    "METRICS",
+    "SECTIONS",
+    "Column",
+    "Section",
+    "columns_of",
+    "family_of",
+    "schema_of",
+]
 
 JUDGED_FIELDS = {"ok": pl.Boolean, **dict.fromkeys(LATENCIES, pl.Float64)}  # of type `requests`; times in s
+# Of type `misses`: by what a load misses, as `bench.analysis.judging.Miss` has it.
+_MISS_FIELDS = {
+    "by": pl.String,
+    **dict.fromkeys(("limit_s", "reached_s", "share"), pl.Float64),
+    **dict.fromkeys(("misses", "requests"), pl.Int64),
+    **dict.fromkeys(("smoothed", "growth"), pl.Float64),
+}
 _TYPES: dict[str, pl.DataType] = {
     "number": pl.Float64(),
     "integer": pl.Int64(),
@@ -24,6 +45,8 @@ _TYPES: dict[str, pl.DataType] = {
     "flag": pl.Boolean(),
     "texts": pl.List(pl.String),
     "requests": pl.List(pl.Struct(JUDGED_FIELDS)),
+    "numbers": pl.List(pl.Float64),
+    "misses": pl.List(pl.Struct(_MISS_FIELDS)),
 }
 _SOURCES = ("study", "session", "client", "server", "gpus", "machine", "deployment", "analysis")
 _BETTER = ("higher", "lower", None)
@@ -33,7 +56,7 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the summary table, or a family of them.
+    """A column of a table, or a family of them.
 
     Attributes:
         name: with a star at its end if it is a family. kind: a type of `columns.toml`. unit: empty where it has none.
@@ -64,7 +87,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Section:
-    """Columns that stand in one table of docs/reference/metrics.md.
+    """Columns that stand in one table of docs/reference.
 
     Attributes:
         rows: by the name in `columns.toml`, which may have braces, the columns that it stands for, steady twins last.
@@ -79,7 +102,9 @@ def _section(section: Mapping[str, Any]) -> Section:
     for name, row in section["columns"].items():
         pattern = name.replace("{latencies}", f"{{{','.join(LATENCIES)}}}")
         known = {column.name for columns in rows.values() for column in columns}
-        rows[pattern] = tuple(column for column in _columns(pattern, row, section["from"]) if column.name not in known)
+        rows[pattern] = tuple(
+            column for column in _columns(pattern, row, section.get("from", "analysis")) if column.name not in known
+        )
     return Section(section["title"], rows)
 
 
@@ -114,8 +139,13 @@ def _names(pattern: str) -> Iterator[str]:
     return map("".join, itertools.product(*(part.split(",") if i % 2 else [part] for i, part in enumerate(parts))))
 
 
-_CATALOGUE = tomllib.loads((files("bench.records") / "columns.toml").read_text(encoding="utf-8"))
-SECTIONS: dict[str, Section] = {name: _section(section) for name, section in _CATALOGUE.items()}
+def _catalogue(file: str) -> dict[str, Section]:
+    content = tomllib.loads((files("bench.records") / file).read_text(encoding="utf-8"))
+    return {name: _section(section) for name, section in content.items()}
+
+
+SECTIONS = _catalogue("columns.toml")
+ANALYSIS = _catalogue("analysis.toml")  # by table
 _EVERY = [column for section in SECTIONS.values() for columns in section.rows.values() for column in columns]
 # The columns that every table has, by name and in the table's order; those of them that comparisons look at.
 COLUMNS: dict[str, Column] = {column.name: column for column in _EVERY if not column.name.endswith("*")}
@@ -131,3 +161,8 @@ def columns_of(section: str) -> list[str]:
 def family_of(name: str) -> Column | None:
     """The family that a column is of which the catalogue does not list by itself; None where it has none."""
     return next((column for start, column in _FAMILIES.items() if name.startswith(start)), None)
+
+
+def schema_of(table: str) -> dict[str, pl.DataType]:
+    """The columns of a table of `ANALYSIS`, with their types."""
+    return {column.name: column.dtype for columns in ANALYSIS[table].rows.values() for column in columns}

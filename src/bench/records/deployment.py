@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,12 @@ class Hardware:
     gpus: tuple[Mapping[str, str], ...]
     system: str | None = None
     python: str | None = None
+
+    @property
+    def in_short(self) -> str:
+        """The machine, such as `Xeon, 2 cores, 2 × NVIDIA H100`."""
+        gpus = Counter(gpu["name"] for gpu in self.gpus)
+        return ", ".join([self.cpu, f"{self.cores} cores", *(f"{count} × {name}" for name, count in gpus.items())])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,11 @@ from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from bench.errors import BenchError, shown
 
-__all__ = ["UNREADABLE", "no_text", "read_object", "read_typed", "refuse_constant", "typed", "write_record"]
+__all__ = ["UNREADABLE", "no_text", "plain", "read_object", "read_typed", "refuse_constant", "typed", "write_record"]
 
 UNREADABLE = (OSError, ValueError, RecursionError)  # what reading a file that is not a record may raise
 # Characters that XML, and so an SVG, cannot hold: the library that draws charts ends the whole process for one of them.
@@ -81,7 +81,7 @@ def typed(kind: type[R], content: Any, at: str = "", *, most: float = _MOST) -> 
     """`content` as the dataclass `kind`: what it lacks takes its default, and what `kind` does not know is left out.
 
     Args:
-        at: where it stands, for messages. most: largest number.
+        at: where it stands, for messages. most: what numbers lie below; infinity takes any.
 
     Raises:
         ValueError: it names the key that is missing, or is not what its field declares.
@@ -110,12 +110,19 @@ def _value(hint: Any, value: Any, at: str, most: float) -> Any:
         return value
     for kind in kinds:
         origin, inner = get_origin(kind), get_args(kind)
-        if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
+        if (
+            isinstance(kind, type)
+            and is_dataclass(kind)
+            and isinstance(value, dict)
+            and value.get("is") in (None, kind.__name__)
+        ):
             return typed(kind, value, at, most=most)
         if origin is tuple and isinstance(value, list):
             each = (inner[0],) * len(value) if inner[1:] == (...,) else inner
             if len(each) == len(value):
                 return tuple(_value(k, v, f"{at}[{i}]", most) for i, (k, v) in enumerate(zip(each, value, strict=True)))
+        if origin is Literal and value in inner:
+            return value
         if origin is Mapping and isinstance(value, dict):
             return {name: _value(inner[1], v, f"{at}.{name}", most) for name, v in value.items()}
         if kind in (int, float) and _is_number(kind, value, most):
@@ -127,7 +134,16 @@ def _value(hint: Any, value: Any, at: str, most: float) -> Any:
 
 def _is_number(kind: type, value: Any, most: float) -> bool:
     types = int if kind is int else (int, float)
-    return isinstance(value, types) and not isinstance(value, bool) and abs(value) < most and math.isfinite(value)
+    return isinstance(value, types) and not isinstance(value, bool) and (most == math.inf or abs(value) < most)
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON takes it. A dataclass names its type as `is`, by which `typed` tells the members of a union apart."""
+    if is_dataclass(value):
+        return {"is": type(value).__name__, **{field.name: plain(getattr(value, field.name)) for field in fields(value)}}
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def write_record(record: Any, path: Path) -> None:

@@ -1,29 +1,28 @@
 """The questions that a study's runs can answer, the study's own first, and their answers in words.
 
-Which question the runs ask is decided by the conditions by which they get figures (`bench.figures.conditions`).
+Which question the runs ask is decided by the conditions by which they get figures (`bench.study.questions`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 import polars as pl
 
-from bench.analysis import decided, device_gains, length_costs, recoveries, streamed_both_ways, streaming_gains, sustained
+from bench.analyse.findings import ASKED
+from bench.analysis import recoveries, streamed_both_ways, sustained
 from bench.analysis.decisive import crossed
 from bench.analysis.recommendation import KvBytes
 from bench.figures import Results
-from bench.figures.conditions import (
+from bench.report.findings import Curve
+from bench.study.questions import (
+    SWEEPS,
     Rows,
     beside_baseline,
     crossed_factors,
-    lengths,
     several_device_counts,
     with_and_without_streaming,
 )
-from bench.records.searches import SearchRecord
-from bench.report.findings import Curve, Findings
-from bench.study.workload import ALIKE
 from bench.words import advice, against, alone, carried, decisive, saturates, searches, second_device, token_costs
 from bench.words import sustained as sustained_words
 from bench.words.answer import Answer, remedy_once
@@ -31,31 +30,23 @@ from bench.words.loads import UNITS
 
 __all__ = ["answers"]
 
-# What the conditions look at.
-_ASKED = ("family", "workload", "model", "engine", "tensor_parallel", "stream", "baseline", *ALIKE)
-_SWEEPS = (lengths("prompt_fixed"), lengths("output_fixed"))
 
-
-def answers(results: Results, findings: Findings, searched: Sequence[tuple[str, SearchRecord]] = ()) -> list[Answer]:
-    """What the runs answer, the study's own question first.
-
-    Args:
-        searched: the deployment of each search, and what it found.
-    """
-    rows = results.runs.select(_ASKED).to_dicts()
-    found = [answer for answer in _answers(results, rows, findings) if answer.lines]
+def answers(results: Results, curves: list[Curve]) -> list[Answer]:
+    """What the runs answer, the study's own question first."""
+    rows, searched = results.runs.select(ASKED).to_dicts(), results.searches
+    found = [answer for answer in _answers(results, rows, curves) if answer.lines]
     # What a curve carries within the SLOs is answered once, with what its search says of it.
-    carried_there = [curve.searched for curve in _carried(results, findings)]
+    carried_there = [curve.searched for curve in _carried(results, curves)]
     others = searches.answer((name, record) for name, record in searched if record not in carried_there)
     found = [others, *found] if others.lines else found
-    if left := _alone(results.runs, findings.curves, found, {(name, record.workload) for name, record in searched}):
+    if left := _alone(results.runs, curves, found, {(name, record.workload) for name, record in searched}):
         found.append(alone.answer(left, UNITS))
     return remedy_once(found)
 
 
-def _answers(results: Results, rows: Rows, findings: Findings) -> Iterator[Answer]:
-    runs, decision, curves = results.runs, results.decision, findings.curves
-    carrying = _carried(results, findings)
+def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answer]:
+    runs, decision, findings = results.runs, results.decision, results.analysis.findings
+    carrying = _carried(results, curves)
     sized = decision.peak_rps is not None and bool(carrying)
     if sized:
         yield carried.answer(carrying, decision.slos, decision.peak_rps)
@@ -63,19 +54,17 @@ def _answers(results: Results, rows: Rows, findings: Findings) -> Iterator[Answe
     if against_others:
         yield against.answer(next(iter(runs.filter("baseline")["deployment"])), results.comparisons)
     if crossed_factors(rows):
-        yield decisive.answer(decided(runs))
-    swept, streamed = any(applies(rows) for applies in _SWEEPS), with_and_without_streaming(rows)
+        yield decisive.answer(findings.factors)
+    swept, streamed = any(applies(rows) for applies in SWEEPS), with_and_without_streaming(rows)
     if swept or streamed:
-        yield token_costs.answer(length_costs(runs) if swept else [], streaming_gains(runs) if streamed else [])
-    if several_device_counts(rows) and (gains := device_gains(results.plain)):
-        yield second_device.answer(gains)
+        yield token_costs.answer(findings.lengths, findings.streaming)
+    if findings.devices:
+        yield second_device.answer(findings.devices)
     # The first answer has every curve, where there is one.
-    open_loops = results.curves.clear() if sized else results.curves.filter(pl.col("axis") != "concurrency")
+    open_loops = results.capacity.filter(pl.col("axis") != "concurrency", not sized)
     steps = recoveries(runs)
     if open_loops.height or steps:
-        yield sustained_words.answer(
-            sustained(open_loops, decision.slos, decision.failed_share), steps, decision.slos, decision.failed_share
-        )
+        yield sustained_words.answer(sustained(runs, open_loops), steps, decision.slos, decision.failed_share)
     if carrying and not sized:
         yield carried.answer(carrying, decision.slos, None)
     full = [curve.saturation for curve in curves if curve.saturation and curve.saturation["axis"] == "concurrency"]
@@ -87,9 +76,9 @@ def _answers(results: Results, rows: Rows, findings: Findings) -> Iterator[Answe
         )
 
 
-def _carried(results: Results, findings: Findings) -> list[Curve]:
+def _carried(results: Results, curves: list[Curve]) -> list[Curve]:
     """The curves whose capacity is answered by itself: without a peak, an open loop's is that of the loads that it sustains."""
-    judged = [curve for curve in findings.curves if curve.point]
+    judged = [curve for curve in curves if curve.point]
     if results.decision.peak_rps is not None:
         return judged
     return [curve for curve in judged if curve.point and curve.point["axis"] == "concurrency"]

@@ -16,7 +16,8 @@ import vl_convert
 from markupsafe import Markup, escape
 
 from bench import __version__
-from bench.analysis import Comparison, Prices, invalid, repeats, sight
+from bench.analyse import Findings
+from bench.analysis import Comparison, Prices, repeats, sight
 from bench.commit import labelled
 from bench.errors import shown_share
 from bench.figures import Results
@@ -27,19 +28,19 @@ from bench.parse import tail_text
 from bench.records.calibration import ModelRecord, PredictedLoad
 from bench.records.columns import METRICS
 from bench.records.deployment import read_facts
-from bench.records.searches import SearchRecord, read_searches
+from bench.records.searches import SearchRecord
 from bench.report import provenance
 from bench.report.answers import answers
-from bench.report.findings import Findings, findings
-from bench.study import Deployment
+from bench.report.findings import curves
 from bench.study.config import Thresholds
 from bench.words import advice, comparison, predicted, predictions, regions, trust
 from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
+from bench.words.capacity import BURSTS
 from bench.words.loads import UNITS, load_text
 from bench.words.searches import looked_for, search_ended, search_limit
 from bench.words.streams import stream_notes
-from bench.words.verdicts import PARTS, stopped
+from bench.words.verdicts import PARTS, failures, reason_texts, stopped
 
 __all__ = ["write_manifest", "write_report"]
 
@@ -79,24 +80,22 @@ def write_report(
     summary: Path | None = None,
     of_study: int | None = None,
     geometries: Mapping[str, Geometry] | None = None,
-    settings: Mapping[str, Deployment] | None = None,
     thresholds: Thresholds | None = None,
-    searches: Sequence[Path] = (),
 ) -> None:
     """Write the page: what was found, the figures (interactive, without a network), every run, and where it ran.
 
     Args:
-        summary: where its findings go in short, as Markdown for a pull request. geometries, settings: of each deployment, for the
-            ceilings of its speed.
+        summary: where its findings go in short, as Markdown for a pull request. geometries: of each deployment, for the speeds of its
+            calibrated model.
         specs: the figures' Vega-Lite files, named after their figures. facts: `deployment.json` of each deployment.
         commit: of the sources that draw it, as `commit_of` reports it. of_study: how many runs the whole study has.
-        thresholds: by which validity was judged; None for the defaults. searches: `search.json` of the deployments that have one.
+        thresholds: by which validity was judged; None for the defaults.
     """
     runs = results.runs.sort("deployment", "workload", "level", "repeat", maintain_order=True)
+    rows = [{**run, "reasons": reason_texts(run["reasons"]), "failures": failures(run)} for run in runs.to_dicts()]
     known = [read_facts(path) for path in facts]
-    searched = [(each.deployment, one) for file in searches if (each := read_searches(file)) for one in each.searches]
-    found = findings(results, geometries or {}, settings or {}, searched)
-    answered = answers(results, found, searched)
+    found, told = results.analysis.findings, curves(results)
+    answered = answers(results, told)
     remedied = any(AGAIN in answer.do for answer in answered)
     context: dict[str, Any] = {
         "title": title,
@@ -109,8 +108,8 @@ def write_report(
         "commit": commit,
         "overview": provenance.overview(runs, known),
         "figures": [_figure(spec) for spec in specs],
-        "searches": _searched(searched),
-        "curves": _json(_curves(results)),
+        "searches": _searched(results.searches),
+        "filtered": _json(_filtered(results)),
         "families": dict(runs.select("workload", "family").unique().iter_rows()),
         "saturation": [_saturates(row) for row in _laddered(results).iter_rows(named=True)],
         "comparisons": {name: _compared(each) for name, each in results.comparisons.items()},
@@ -120,17 +119,22 @@ def write_report(
         "size_text": comparison.size_text,
         "repeats": repeats(runs, "throughput_tokens_per_s").filter(pl.col("n") > 1).to_dicts(),
         "tail_text": tail_text,
-        "runs": runs.to_dicts(),
+        "runs": rows,
         "stopped": stopped,
         "of_study": of_study if of_study and of_study > runs.height else None,
-        "invalid": runs.filter(invalid()).to_dicts(),
-        "invalid_why": trust.alike(reason for reasons in runs["reasons"] for reason in reasons),
-        "streamed": trust.alike(note for run in runs.to_dicts() for note in stream_notes(run)),
+        "invalid": [run for run in rows if False in (run["valid"], run["counts_valid"])],
+        "invalid_why": trust.alike(reason for run in rows for reason in run["reasons"]),
+        "streamed": trust.alike(note for run in rows for note in stream_notes(run)),
         "parts": PARTS,
-        "failing": runs.filter(pl.col("failures").is_not_null()).to_dicts(),
+        "failing": [run for run in rows if run["failures"]],
         "facts": provenance.deployments(known, runs),
         "workloads": provenance.workloads(runs),
-        "findings": found,
+        "curves": told,
+        "of_bursts": BURSTS if any(curve.burst for curve in told) else "",
+        "economics": found.economics,
+        "recovery": results.runs.filter(pl.col("recovered").is_not_null()).to_dicts(),
+        "judged": found.bands,
+        "judged_on": [name for name in BANDS if any(name in judged for judged in found.bands.values())],
         "advice": _advised(found),
         "predictions": _predicted(found),
         "models": _models(results, geometries or {}),
@@ -180,7 +184,7 @@ def _saturates(row: Mapping[str, Any]) -> dict[str, Any]:
 def _compared(found: Comparison) -> dict[str, Any]:
     """The tables of a comparison, and what they show in words."""
     return {
-        **{name: getattr(found, name) for name in ("overall", "regions", "failures", "uncompared", "absent", "pairs")},
+        **{name: getattr(found, name) for name in ("overall", "regions", "failures", "uncompared", "absent", "matched")},
         "sentences": comparison.sure_sentences(found),
         "sight": comparison.sight_text(sight(found)),
         "differences": [comparison.difference_text(each) for each in found.differences],
@@ -307,7 +311,7 @@ def _figure(spec: Path) -> dict[str, Any]:
     return {"name": spec.stem, **content.pop("usermeta"), "spec": _json(content)}
 
 
-def _curves(results: Results) -> dict[str, Any]:
+def _filtered(results: Results) -> dict[str, Any]:
     """What the page's filter knows: the families of workloads, and of each curve in charts its deployment, its model and its family."""
     keys = ("deployment", "workload", "family", "model")
     rows = with_curve(results, results.runs.select(keys).unique(maintain_order=True)).to_dicts()

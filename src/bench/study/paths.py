@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["Paths"]
+__all__ = ["ANALYSES", "TABLES", "Paths"]
+
+# The files of an analysis: its tables, and what the report alone reads.
+TABLES = (
+    "capacity.parquet",
+    "saturation.parquet",
+    "regions.parquet",
+    "comparisons.parquet",
+    "comparisons.json",
+    "causes.parquet",
+)
+ANALYSES = (*TABLES, "findings.json")
 
 
 class Paths:
@@ -36,6 +47,9 @@ class Paths:
     SUMMARY_CSV = "results/summary.csv"
     TIMESERIES = "results/timeseries.parquet"
     CALIBRATION = "results/calibration.json"
+    ANALYSIS = "results/analysis"
+    ANALYSED = "results/analysis/{table}"
+    FINDINGS = "results/analysis/findings.json"
     FIGURE_SVG = "results/figures/{figure}.svg"
     FIGURE_PNG = "results/figures/{figure}.png"
     FIGURE_SPEC = "results/figures/{figure}.json"

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from bench.aggregate import aggregate
+from bench.analyse import analyse, servers_of, write_analysis
+from bench.analysis.windows import of_windows
 from bench.errors import BenchError
 from bench.figures import Results, figures_of
 from bench.figures.save import KINDS, save_figure
@@ -18,6 +20,7 @@ from bench.records.checksums import checksum
 from bench.records.summary import read_summary
 from bench.report import write_report
 from bench.study import Paths, Plan
+from bench.study.paths import ANALYSES
 from bench.verify.check import Check, Tables, same_numbers, same_picture, same_specification
 
 __all__ = ["Drawing", "at", "check_figures", "check_models", "check_report", "check_tables", "drawn_by"]
@@ -57,7 +60,8 @@ class Drawing:
         """The tables that were made again."""
         summary, timeseries = at(self.again, Paths.SUMMARY), at(self.again, Paths.TIMESERIES)
         decision, device = self.plan.config.decision, self.plan.device
-        return Results.read(summary, timeseries, decision, device, self.calibration, self.searches)
+        analysis = at(self.again, Paths.ANALYSIS)
+        return Results.read(summary, timeseries, decision, device, self.calibration, self.searches, analysis)
 
     @property
     def calibration(self) -> Path | None:
@@ -100,6 +104,10 @@ def check_tables(drawing: Drawing, made_by: str | None) -> Check:
         summary_csv=again[Paths.SUMMARY_CSV],
         timeseries=again[Paths.TIMESERIES],
     )
+    runs = of_windows(read_summary(again[Paths.SUMMARY]))[0]
+    servers = servers_of(plan.deployments.values(), geometry_if_known)
+    write_analysis(analyse(runs, plan.config.decision, plan.device, servers), at(drawing.again, Paths.ANALYSIS))
+    again |= {path: at(drawing.again, path) for path in (Paths.ANALYSED.format(table=name) for name in ANALYSES)}
     tables = Tables(check, made_by)
     for path, new in again.items():
         stored = at(drawing.folder, path)
@@ -197,10 +205,8 @@ def check_report(drawing: Drawing) -> Check:
             facts=drawing.of_deployments(Paths.FACTS),
             commit=drawn_by(drawing.folder),
             of_study=plan.of_study,
-            searches=drawing.searches,
             thresholds=plan.config.thresholds,
             geometries={spec.name: shape for spec in plan.deployments.values() if (shape := geometry_if_known(spec.model))},
-            settings={spec.name: spec.deployment for spec in plan.deployments.values()},
         )
     except BenchError as error:
         check.unchecked.append(f"{page}: cannot be written again: {error}")

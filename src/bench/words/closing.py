@@ -8,6 +8,7 @@ from bench.analysis.validity import invalid
 from bench.shipped import BENCH
 from bench.words.answer import AGAIN
 from bench.words.trust import alike, remedy
+from bench.words.verdicts import reason_texts
 
 __all__ = ["closing_lines"]
 
@@ -34,7 +35,7 @@ def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
     if runs.height and not runs["valid"].any():
         what = "No latency and no throughput" if runs["counts_valid"].any() else "Nothing"
         lines.append(f"{what} to show: 0 of {runs.height} runs are valid. The report and the figures are kept, and mark them.")
-        found = alike(reason for reasons in runs["reasons"] for reason in reasons)
+        found = alike(reason for codes in runs["reasons"] for reason in reason_texts(codes))
         lines += [f"    {reason} ({count} of {runs.height} runs)" for reason, count in found[:_REASONS]]
         if len(found) > _REASONS:
             lines.append(f"    and {len(found) - _REASONS} more reasons: `{BENCH} runs`")
@@ -44,7 +45,7 @@ def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
             f"{rejected.height} of {runs.height} runs are invalid ({_parts(rejected)}): the report and `{BENCH} runs` say "
             f"why. {_remedy(rejected)}"
         )
-    failing = runs.filter(pl.col("failures").is_not_null())
+    failing = runs.filter(pl.col("failed") > 0)
     if failing.height:
         lines.append(
             f"Requests failed in {failing.height} of {runs.height} runs. That is the server's answer to its load, and makes no run "

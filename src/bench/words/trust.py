@@ -10,6 +10,7 @@ import polars as pl
 from bench.analysis.validity import invalid
 from bench.study.config import Thresholds
 from bench.words.answer import AGAIN, listed
+from bench.words.verdicts import reason_texts
 
 __all__ = ["alike", "changed_thresholds", "first_line", "remedy"]
 
@@ -25,7 +26,7 @@ def first_line(runs: pl.DataFrame) -> str:
         return "No run was measured."
     if not rejected.height:
         return "The run is valid." if runs.height == 1 else f"All {runs.height} runs are valid."
-    why = alike(reason for reasons in rejected["reasons"] for reason in reasons)
+    why = alike(reason for codes in rejected["reasons"] for reason in reason_texts(codes))
     often = (
         f" Most often: {why[0][0]} ({why[0][1]} of {runs.height} runs)."
         if len(why) > 1

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench.analysis.validity import Check, Part, Reason, Verdict
+from bench.analysis.validity import Check, Part, Reason
 from bench.drift import Drift, RoundPart
 from bench.errors import shown, shown_share
 from bench.words.loads import count_text
 
-__all__ = ["PARTS", "failures", "reason_text", "retries", "stopped"]
+__all__ = ["PARTS", "failures", "reason_text", "reason_texts", "retries", "stopped"]
 
 PARTS: dict[Part, str] = {
     "load": "the load was not the one asked for",
@@ -76,12 +76,25 @@ def reason_text(reason: Reason) -> str:
     )
 
 
-def failures(found: Verdict) -> str | None:
-    """How many requests failed, how, and what was said about it; None where none did."""
-    if not found.failed:
+def reason_texts(codes: Iterable[str]) -> list[str]:
+    """The reasons in a run's column `reasons`, in words. What is no code was written by an older version, in words."""
+    return [_text(code) for code in codes]
+
+
+def _text(code: str) -> str:
+    try:
+        return reason_text(Reason.of(code))
+    except (ValueError, KeyError):
+        return code
+
+
+def failures(run: Mapping[str, Any]) -> str | None:
+    """How many requests failed, how, and what was said about it; None where none did. Args: run: its summary, or its row."""
+    if not run["failed"]:
         return None
-    said = f": {shown(found.said, 160)}" if found.said else ""
-    return f"{found.failed} of {found.requests} requests failed{_listed(found.outcomes)}{said}"
+    kinds = {key.removeprefix("outcome_"): n for key, n in run.items() if key.startswith("outcome_") and n}
+    said = f": {shown(run['failure_said'], 160)}" if run.get("failure_said") else ""
+    return f"{run['failed']} of {run['requests']} requests failed{_listed(kinds)}{said}"
 
 
 def retries(run: Mapping[str, Any]) -> str | None:

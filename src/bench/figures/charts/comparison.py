@@ -6,11 +6,11 @@ import altair as alt
 import polars as pl
 
 from bench.analysis import Comparison
-from bench.figures.conditions import beside_baseline
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import AXIS_TITLES, PALETTE, nothing_to_show
 from bench.records.columns import METRICS
+from bench.study.questions import beside_baseline
 from bench.words.charts import pairs_note
 from bench.words.comparison import sure_sentences, unlike_failures
 

@@ -7,10 +7,10 @@ import polars as pl
 
 from bench.analysis import best_points
 from bench.analysis.economics import lasting
-from bench.figures.conditions import wanted
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, PALETTE, PANELS_A_ROW, curve_column, level_axis, nothing_to_show, with_curve
+from bench.study.questions import wanted
 
 _LINES = {"revenue_per_h": "revenue", "cost_per_h": "cost", "profit_per_h": "profit"}
 _DASHES = {"revenue": [1, 0], "cost": [6, 3], "profit": [2, 2]}

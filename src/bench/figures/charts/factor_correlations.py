@@ -4,11 +4,11 @@ import altair as alt
 import polars as pl
 
 from bench.analysis.factors import FACTORS, METRICS, correlations, metrics_of
-from bench.figures.conditions import crossed_factors
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import nothing_to_show
+from bench.study.questions import crossed_factors
 from bench.words.factors import correlation
 
 

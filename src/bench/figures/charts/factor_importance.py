@@ -7,11 +7,11 @@ import polars as pl
 
 from bench.analysis.factors import FACTORS, cells, confounded
 from bench.analysis.importance import FEWEST_CELLS, FEWEST_SCORE, importances
-from bench.figures.conditions import crossed_factors
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, nothing_to_show
+from bench.study.questions import crossed_factors
 from bench.words.factors import model_score, together
 
 _TITLE = "importance (loss of R²)"

@@ -4,11 +4,11 @@ import altair as alt
 import polars as pl
 
 from bench.analysis.factors import FACTORS, METRICS, marginal_means, varying
-from bench.figures.conditions import crossed_factors
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, nothing_to_show, shapes
+from bench.study.questions import crossed_factors
 
 _WIDTH, _HEIGHT = 190, 140
 _UNITS = {"batch size": "batch size (requests)", "input length": "input (tokens)", "output length": "output (tokens)"}

@@ -11,11 +11,11 @@ import polars as pl
 
 from bench.analysis.sensitivity import sensitivity, steps_of
 from bench.analysis.sizing import Fleet, OperatingPoint, fleet
-from bench.figures.conditions import wanted
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import HEIGHT, NEUTRAL, curve_colour, curve_shape, nothing_to_show, with_curve
 from bench.study import Slo
+from bench.study.questions import wanted
 from bench.words.charts import fleet_title
 
 _WIDTH = 380

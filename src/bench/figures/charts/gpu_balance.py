@@ -3,10 +3,10 @@
 import altair as alt
 import polars as pl
 
-from bench.figures.conditions import on_gpus
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, PANELS_A_ROW, curve_column, level_axis, nothing_to_show, points, shapes, with_curve
+from bench.study.questions import on_gpus
 from bench.words.charts import widest_spread
 
 _SERIES = "gpu_utilisation/"

@@ -3,7 +3,6 @@
 import altair as alt
 import polars as pl
 
-from bench.figures.conditions import on_gpus
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
@@ -17,6 +16,7 @@ from bench.figures.theme import (
     points,
     with_curve,
 )
+from bench.study.questions import on_gpus
 
 _PANELS = {
     "gpu_memory_gib": ("memory of the fullest GPU", "peak memory (GiB)", ".1f"),

@@ -3,7 +3,6 @@
 import altair as alt
 import polars as pl
 
-from bench.figures.conditions import levels
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
@@ -17,6 +16,7 @@ from bench.figures.theme import (
     predicted_rules,
     with_curve,
 )
+from bench.study.questions import levels
 from bench.words.charts import saturation_title
 
 

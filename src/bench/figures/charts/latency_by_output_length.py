@@ -3,10 +3,10 @@
 import altair as alt
 import polars as pl
 
-from bench.figures.conditions import lengths
 from bench.figures.lengths import fitted, length_chart, length_title, swept
 from bench.figures.registry import figure
 from bench.figures.results import Results
+from bench.study.questions import lengths
 
 _MS = pl.col("e2e_p50_s") * 1000
 

@@ -3,10 +3,10 @@
 import altair as alt
 import polars as pl
 
-from bench.figures.conditions import levels
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, PANELS_A_ROW, curve_column, with_curve
+from bench.study.questions import levels
 
 _COUNTS = {"running": "running", "waiting": "waiting", "completed": "completed"}
 

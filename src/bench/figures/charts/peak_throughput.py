@@ -3,9 +3,8 @@
 import altair as alt
 import polars as pl
 
-from bench.analysis import regions, repeats
+from bench.analysis import repeats
 from bench.analysis.windows import OF_WINDOWS
-from bench.figures.conditions import levels
 from bench.figures.regions import point_layers, region_bands, region_colour, turning_points
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -24,6 +23,7 @@ from bench.figures.theme import (
     with_curve,
     with_whole,
 )
+from bench.study.questions import levels
 
 _PANELS = {
     "throughput_peak_tokens_per_s": "peak: best second of the run (its mean, where shorter)",
@@ -57,7 +57,7 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
     highest = max(runs[column].drop_nulls().max() or 0 for column in _PANELS)
     panels = []
     for column, title in _PANELS.items():
-        found = regions(results.runs, column)
+        found = results.of_curves(results.analysis.regions.filter(metric=column))
         marked = with_whole(results, runs) if column in OF_WINDOWS else runs.with_columns(whole=pl.lit(False))
         y = alt.Y(f"{column}:Q", title="output tokens/s", scale=alt.Scale(domain=[0, 1.05 * float(highest)]))  # type: ignore[arg-type]
         intervals = alt.Chart(with_curve(results, repeats(results.runs, column).filter(pl.col("n") > 1)))

@@ -5,7 +5,6 @@ import textwrap
 import altair as alt
 import polars as pl
 
-from bench.figures.conditions import levels
 from bench.figures.regions import point_layers, region_bands, region_colour, turning_points
 from bench.figures.registry import figure
 from bench.figures.results import Results
@@ -22,6 +21,7 @@ from bench.figures.theme import (
     with_curve,
     with_whole,
 )
+from bench.study.questions import levels
 from bench.words.regions import signals, turning_point
 
 _COLUMN = "throughput_tokens_per_s"

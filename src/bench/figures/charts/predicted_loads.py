@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 import altair as alt
 import polars as pl
 
-from bench.figures.conditions import predictable
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import curve_colour, curve_column, curve_shape, is_log, level_axis, nothing_to_show, with_curve
 from bench.records.calibration import MeasuredLoad, ModelRecord, PredictedLoad
+from bench.study.questions import predictable
 from bench.words.predicted import predictions_title, unpredicted_note, unpredicted_reason
 
 _METRICS = {

@@ -3,10 +3,10 @@
 import altair as alt
 import polars as pl
 
-from bench.figures.conditions import levels
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import AXIS_TITLES, HEIGHT, curve_colour, curve_shape, curve_size, curve_width, with_curve
+from bench.study.questions import levels
 from bench.words.charts import prediction_title
 from bench.words.regions import turning_point
 

@@ -3,7 +3,6 @@
 import altair as alt
 import polars as pl
 
-from bench.figures.conditions import wanted
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
@@ -16,6 +15,7 @@ from bench.figures.theme import (
     shapes,
     with_curve,
 )
+from bench.study.questions import wanted
 from bench.words.charts import margin_title
 
 _CURVE = ("deployment", "workload")

@@ -4,10 +4,10 @@ import altair as alt
 import polars as pl
 
 from bench.analysis import streamed_both_ways, streaming_gains
-from bench.figures.conditions import with_and_without_streaming
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PALETTE, nothing_to_show
+from bench.study.questions import with_and_without_streaming
 from bench.words.charts import pairs_note, streaming_title
 
 _KINDS = {True: "streaming", False: "whole answer"}

@@ -3,7 +3,6 @@
 import altair as alt
 import polars as pl
 
-from bench.figures.conditions import several_device_counts
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
@@ -17,6 +16,7 @@ from bench.figures.theme import (
     whole_note,
     with_whole,
 )
+from bench.study.questions import several_device_counts
 from bench.words.charts import efficiency_title, pairs_note
 
 

@@ -3,10 +3,10 @@
 import altair as alt
 import polars as pl
 
-from bench.figures.conditions import tokens_over_time
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import PANELS_A_ROW, curve_column, with_curve
+from bench.study.questions import tokens_over_time
 
 
 @figure(

@@ -3,10 +3,10 @@
 import altair as alt
 import polars as pl
 
-from bench.figures.conditions import levels
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, PANELS_A_ROW, curve_colour, curve_column, level_axis, with_curve, with_whole
+from bench.study.questions import levels
 from bench.words.charts import whole_runs_note
 
 _MEASURES = {"ttft_mean_s": "mean", "ttft_p50_s": "P50", "ttft_p99_s": "P99"}

@@ -15,6 +15,7 @@ from bench.study.workload import ALIKE
 
 __all__ = [
     "CROSSED",
+    "SWEEPS",
     "Condition",
     "Rows",
     "beside_baseline",
@@ -83,6 +84,9 @@ def lengths(key: str) -> Condition:
         return varied(alone, key, within=("deployment", "family", "axis", "level")) >= FEWEST_POINTS
 
     return applies
+
+
+SWEEPS = (lengths("prompt_fixed"), lengths("output_fixed"))
 
 
 def with_and_without_streaming(rows: Rows) -> bool:

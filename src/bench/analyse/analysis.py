@@ -1,0 +1,267 @@
+"""The analysis of a study: made of its summary table, written as tables, and read again."""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import polars as pl
+
+from bench.analyse.causes import causes_table, read_causes
+from bench.analyse.comparisons import effects_table, read_comparisons, sides
+from bench.analyse.findings import Findings, Server, find
+from bench.analysis import Bottleneck, Comparison, bottleneck, compare_with_baseline, operating_points, regions, saturation
+from bench.errors import BenchError
+from bench.published import Accelerator
+from bench.records.columns import schema_of
+from bench.records.files import UNREADABLE, plain, read_object, typed
+from bench.study import Decision, questions
+
+__all__ = [
+    "Analysis",
+    "analyse",
+    "curves_of",
+    "findings_of",
+    "plain_of",
+    "read_analysis",
+    "write_analysis",
+    "write_findings",
+    "write_tables",
+]
+
+_COMPARED, _FINDINGS = "comparisons.json", "findings.json"
+MEAN = "throughput_tokens_per_s"  # the throughput by which saturation is told
+_THROUGHPUTS = ("throughput_peak_tokens_per_s", MEAN)
+_CURVE = ["deployment", "workload"]
+R = TypeVar("R")
+
+
+class Analysis(ABC):
+    """What the runs of a study show. Each part is worked out, or read, when it is asked for."""
+
+    @property
+    @abstractmethod
+    def capacity(self) -> pl.DataFrame:
+        """What each curve carries; columns: docs/reference/analysis.md, as for the other tables."""
+
+    @property
+    @abstractmethod
+    def saturation(self) -> pl.DataFrame:
+        """Where each curve saturates."""
+
+    @property
+    @abstractmethod
+    def regions(self) -> pl.DataFrame:
+        """The turning points of each curve's throughput."""
+
+    @property
+    @abstractmethod
+    def comparisons(self) -> dict[str, Comparison]:
+        """Each deployment that shares a load with the study's baseline, compared with it, in the study's order."""
+
+    @property
+    @abstractmethod
+    def causes(self) -> dict[tuple[str, str], Bottleneck]:
+        """Why each curve with a capacity by SLOs carries no more, by deployment and workload."""
+
+    @property
+    @abstractmethod
+    def findings(self) -> Findings:
+        """What the report says beyond that."""
+
+    @property
+    def saturates(self) -> pl.DataFrame:
+        """`saturation` with the turning points of the mean throughput."""
+        return self.saturation.join(
+            self.regions.filter(metric=MEAN).drop("metric"), on=_CURVE, how="left", maintain_order="left"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Made(Analysis):
+    """As `analyse` takes it."""
+
+    runs: pl.DataFrame
+    decision: Decision
+    device: Accelerator | None
+    servers: Mapping[str, Server]
+
+    @cached_property
+    def curves(self) -> pl.DataFrame:
+        return curves_of(self.runs)
+
+    @cached_property
+    def capacity(self) -> pl.DataFrame:
+        judged = self.runs if self.decision.slo else self.runs.filter(pl.col("axis") != "concurrency")
+        return operating_points(judged, self.decision.slos, self.decision.failed_share)
+
+    @cached_property
+    def regions(self) -> pl.DataFrame:
+        return pl.concat([regions(self.runs, column) for column in _THROUGHPUTS])
+
+    @cached_property
+    def saturation(self) -> pl.DataFrame:
+        return saturation(self.runs, self.regions.filter(metric=MEAN)).select(*schema_of("saturation"))
+
+    @cached_property
+    def comparisons(self) -> dict[str, Comparison]:
+        return compare_with_baseline(self.runs)
+
+    @cached_property
+    def causes(self) -> dict[tuple[str, str], Bottleneck]:
+        of_curve = {(str(name), str(workload)): rows for (name, workload), rows in self.curves.group_by(*_CURVE)}
+        known = _points(self.capacity, self.curves, self.decision)
+        points = {(point["deployment"], point["workload"]): point for point in known.iter_rows(named=True)}
+        return {curve: bottleneck(of_curve[curve], point, self.decision.slos) for curve, point in points.items()}
+
+    @cached_property
+    def findings(self) -> Findings:
+        return findings_of(self, self.runs, self.decision, self.device, self.servers)
+
+
+@dataclass(frozen=True, eq=False)
+class _Read(Analysis):
+    """As `write_analysis` wrote it into a folder."""
+
+    folder: Path
+
+    @cached_property
+    def capacity(self) -> pl.DataFrame:
+        return _table(self.folder, "capacity")
+
+    @cached_property
+    def saturation(self) -> pl.DataFrame:
+        return _table(self.folder, "saturation")
+
+    @cached_property
+    def regions(self) -> pl.DataFrame:
+        return _table(self.folder, "regions")
+
+    @cached_property
+    def comparisons(self) -> dict[str, Comparison]:
+        effects = _table(self.folder, "comparisons")
+        return _read(self.folder / _COMPARED, lambda content: read_comparisons(effects, content))
+
+    @cached_property
+    def causes(self) -> dict[tuple[str, str], Bottleneck]:
+        return read_causes(_table(self.folder, "causes"))
+
+    @cached_property
+    def findings(self) -> Findings:
+        return _read(self.folder / _FINDINGS, lambda content: typed(Findings, content, most=math.inf))
+
+
+def analyse(
+    runs: pl.DataFrame,
+    decision: Decision,
+    device: Accelerator | None = None,
+    servers: Mapping[str, Server] | None = None,
+) -> Analysis:
+    """What the runs show, all of it that figures and the report draw and write.
+
+    Args:
+        runs: rows of the summary table, of steady windows where loads go on (`of_windows`). decision: what is to be decided.
+        device: that they ran on; None where it is not known. servers: by deployment, for the ceilings of speed.
+    """
+    return _Made(runs, decision, device, servers or {})
+
+
+def findings_of(
+    tables: Analysis,
+    runs: pl.DataFrame,
+    decision: Decision,
+    device: Accelerator | None = None,
+    servers: Mapping[str, Server] | None = None,
+) -> Findings:
+    """What the report says beyond the tables of the same runs, which are made for the same SLOs. The rest: `analyse`."""
+    curves = curves_of(runs)
+    return find(
+        *(runs, decision, device, servers or {}),
+        plain=plain_of(runs),
+        curves=curves,
+        points=_points(tables.capacity, curves, decision),
+        saturation=tables.saturates,
+        causes=tables.causes,
+    )
+
+
+def _points(capacity: pl.DataFrame, curves: pl.DataFrame, decision: Decision) -> pl.DataFrame:
+    """The capacities by SLOs of the curves from which one may be read."""
+    known = capacity if decision.slo else capacity.clear()
+    return known.join(curves, on=_CURVE, how="semi", maintain_order="left")
+
+
+def read_analysis(folder: Path) -> Analysis:
+    """The tables in `folder`. Each is read when it is asked for; a BenchError tells one that is missing, or of another version."""
+    return _Read(folder)
+
+
+def write_analysis(found: Analysis, folder: Path) -> None:
+    """Write the tables and the findings into `folder`."""
+    write_tables(found, folder)
+    write_findings(found.findings, folder)
+
+
+def write_findings(found: Findings, folder: Path) -> None:
+    """Write `findings.json` into `folder`."""
+    _write(folder / _FINDINGS, plain(found))
+
+
+def write_tables(found: Analysis, folder: Path) -> None:
+    """Write the tables into `folder`: what figures are drawn from, and the causes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    frames = {
+        "capacity": found.capacity,
+        "saturation": found.saturation,
+        "regions": found.regions,
+        "comparisons": effects_table(found.comparisons),
+        "causes": causes_table(found.causes),
+    }
+    for name, frame in frames.items():
+        frame.write_parquet(folder / f"{name}.parquet")
+    _write(folder / _COMPARED, sides(found.comparisons))
+
+
+def plain_of(runs: pl.DataFrame) -> pl.DataFrame:
+    """The runs whose load is what is asked about, as `bench.study.questions.plain` has them."""
+    rows = questions.plain(runs.select(*_CURVE, "family", "arrival", *questions.CROSSED, "model", "tensor_parallel").to_dicts())
+    kept = {tuple(row[key] for key in _CURVE) for row in rows}
+    return runs.filter([at in kept for at in runs.select(_CURVE).iter_rows()])
+
+
+def curves_of(runs: pl.DataFrame) -> pl.DataFrame:
+    """The runs from which an instance's capacity may be read: those of `plain_of` at two loads or more."""
+    return plain_of(runs).filter(pl.col("level").n_unique().over(*_CURVE) > 1)
+
+
+_REMEDY = "Make it again from the summary: `make figures`."
+
+
+def _table(folder: Path, name: str) -> pl.DataFrame:
+    path = folder / f"{name}.parquet"
+    try:
+        frame = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise BenchError(f"{path}: is no table ({str(error).splitlines()[0]}). {_REMEDY}") from None
+    if frame.schema != (schema := schema_of(name)):
+        other = ", ".join(sorted({*frame.columns} ^ {*schema})) or "types"
+        raise BenchError(f"{path}: another version wrote it, with other columns ({other}). {_REMEDY}")
+    return frame
+
+
+def _read(path: Path, of: Callable[[dict[str, Any]], R]) -> R:
+    """What `of` makes of the object in a file."""
+    try:
+        return of(read_object(path, constants=True))
+    except (*UNREADABLE, KeyError) as error:
+        raise BenchError(f"{path}: not a valid {path.name} ({error}). {_REMEDY}") from None
+
+
+def _write(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,205 @@
+"""What the report says beyond tables, as codes and numbers: of each curve, and of the study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from bench.analysis import (
+    Advice,
+    Bottleneck,
+    OperatingPoint,
+    Prediction,
+    Prices,
+    advice,
+    best_points,
+    decided,
+    device_gains,
+    economics,
+    is_machine,
+    judge,
+    knees,
+    length_costs,
+    predictions,
+    sized,
+    streaming_gains,
+)
+from bench.analysis.bands import Judged
+from bench.analysis.decisive import Decided
+from bench.analysis.second_device import DeviceGain
+from bench.analysis.token_costs import LengthCost, StreamingGain
+from bench.models import Geometry, Model
+from bench.published import Accelerator
+from bench.study import Decision, Deployment, DeploymentSpec
+from bench.study.questions import SWEEPS, crossed_factors, several_device_counts, with_and_without_streaming
+from bench.study.workload import ALIKE
+
+__all__ = ["ASKED", "CurveFindings", "Findings", "Server", "find", "servers_of"]
+
+#: Columns by which it is told what the runs of a study ask.
+ASKED = ("family", "workload", "model", "engine", "tensor_parallel", "stream", "baseline", *ALIKE)
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A deployment, for the ceilings of its speed."""
+
+    geometry: Geometry
+    settings: Deployment
+
+
+def servers_of(specs: Iterable[DeploymentSpec], geometry: Callable[[Model], Geometry | None]) -> dict[str, Server]:
+    """The deployments whose model's geometry is known, by name. Args: geometry: of a model."""
+    return {
+        spec.name: Server(geometry=shape, settings=spec.deployment)
+        for spec in specs
+        if (shape := geometry(spec.model)) is not None
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveFindings:
+    """One deployment under one workload.
+
+    Attributes:
+        burst: whether its arrivals are bursts. machine: whether an instance is a machine with an engine on its CPU.
+        knee, knee_below: as `knees` has them. there: means at the operating point of `ttft_p50_s`, `ttft_p99_s`, its bound (null unless
+            each run has one), and `profit_per_h` (USD).
+        measured: the operating point; None without SLOs, or where no load meets them. fleet: of `sized`; None without a peak, too.
+    """
+
+    deployment: str
+    workload: str
+    burst: bool
+    machine: bool
+    knee: float | None
+    knee_below: float | None
+    there: Mapping[str, float | None]
+    measured: OperatingPoint | None
+    fleet: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What the report says beyond tables.
+
+    Attributes:
+        bands: each run, by `deployment/run`, on each monitoring band of which it shows something. economics: rows of `best_points`.
+        factors, lengths, streaming, devices: what answers those questions; empty where the runs do not ask them.
+    """
+
+    curves: tuple[CurveFindings, ...]
+    advice: tuple[Advice, ...]
+    predictions: tuple[Prediction, ...]
+    bands: Mapping[str, Mapping[str, Judged]]
+    economics: tuple[Mapping[str, Any], ...]
+    factors: tuple[Decided, ...]
+    lengths: tuple[LengthCost, ...]
+    streaming: tuple[StreamingGain, ...]
+    devices: tuple[DeviceGain, ...]
+
+
+def find(
+    runs: pl.DataFrame,
+    decision: Decision,
+    device: Accelerator | None,
+    servers: Mapping[str, Server],
+    *,
+    plain: pl.DataFrame,
+    curves: pl.DataFrame,
+    points: pl.DataFrame,
+    saturation: pl.DataFrame,
+    causes: Mapping[tuple[str, str], Bottleneck],
+) -> Findings:
+    """What the runs say.
+
+    Args:
+        device: that they ran on. servers: by deployment; those that are missing have no ceilings. plain, curves: of the runs, those
+            that `plain_of` and `curves_of` give. points: of `operating_points`; none without SLOs. saturation: of `saturation`.
+    """
+    asked = runs.select(ASKED).to_dicts()
+    priced = economics(runs, Prices.of(decision, device)).join(
+        curves, on=["deployment", "run"], how="semi", maintain_order="left"
+    )
+    memory = device.memory if device else None
+    return Findings(
+        curves=_curves(priced, decision, device, points, knees(curves)),
+        advice=tuple(advice(runs, saturation, points, {curve: each.cause for curve, each in causes.items()})),
+        predictions=tuple(
+            predictions(
+                runs,
+                saturation,
+                geometries={name: server.geometry for name, server in servers.items()},
+                deployments={name: server.settings for name, server in servers.items()},
+                device=device,
+            )
+        ),
+        bands={
+            f"{run['deployment']}/{run['run']}": judge({**run, "device_memory_bytes": memory})
+            for run in runs.iter_rows(named=True)
+        },
+        economics=tuple(best_points(priced).to_dicts()),
+        factors=tuple(decided(runs)) if crossed_factors(asked) else (),
+        lengths=tuple(length_costs(runs)) if any(applies(asked) for applies in SWEEPS) else (),
+        streaming=tuple(streaming_gains(runs)) if with_and_without_streaming(asked) else (),
+        devices=tuple(device_gains(plain)) if several_device_counts(asked) else (),
+    )
+
+
+def _curves(
+    priced: pl.DataFrame, decision: Decision, device: Accelerator | None, points: pl.DataFrame, bent: pl.DataFrame
+) -> tuple[CurveFindings, ...]:
+    key = ("deployment", "workload")
+    known, knee = ({tuple(row[k] for k in key): row for row in table.iter_rows(named=True)} for table in (points, bent))
+    found = []
+    for at, rows in priced.group_by(*key, maintain_order=True):
+        first, point = rows.row(0, named=True), known.get(at)
+        measured = OperatingPoint.of(point, first) if point else None
+        found.append(
+            CurveFindings(
+                deployment=first["deployment"],
+                workload=first["workload"],
+                burst=first["arrival"] == "burst",
+                machine=is_machine(first),
+                knee=knee[at]["knee"],
+                knee_below=knee[at]["knee_below"],
+                there=_there(rows, point),
+                measured=measured,
+                fleet=_fleet(measured, decision, device) if measured else None,
+            )
+        )
+    return tuple(found)
+
+
+def _fleet(measured: OperatingPoint, decision: Decision, device: Accelerator | None) -> dict[str, Any] | None:
+    if decision.peak_rps is None:
+        return None
+    return sized(
+        measured,
+        decision.peak_rps,
+        safety=decision.safety,
+        slos=decision.slos,
+        gpu_hour=Prices.of(decision, device).gpu_hour,
+        token_price=decision.price_per_million_tokens,
+    )
+
+
+def _there(rows: pl.DataFrame, point: Row | None) -> dict[str, float | None]:
+    """Means of a curve's runs at its operating point.
+
+    Args:
+        rows: of `economics`, of the curve.
+    """
+    columns = ("ttft_p50_s", "ttft_p99_s", "ttft_p99_bound_s", "profit_per_h")
+    at = rows.filter(pl.col("valid") & pl.col("level").is_in([point["operate_at"] if point else None]))
+    steady = point is not None and point["basis"] == "steady"
+    means: dict[str, Any] = {}
+    for column in columns:
+        source = f"steady_{column}" if steady and column.startswith("ttft") else column
+        values = at[source]
+        means[column] = None if column.endswith("bound_s") and values.null_count() else values.mean()
+    return means

@@ -1,0 +1,161 @@
+"""The tables of an analysis: what is written is read again, and nobody who has them works anything out."""
+
+from dataclasses import fields, replace
+from typing import get_args
+
+import polars as pl
+import pytest
+from benchmarks.factors import planted as crossed
+from polars.testing import assert_frame_equal
+
+from bench import analyse as stage
+from bench.analyse import analyse, read_analysis, write_analysis
+from bench.analyse.causes import causes_table, read_causes
+from bench.analysis.evidence import (
+    At,
+    Bottleneck,
+    Evidence,
+    Failures,
+    FullCache,
+    FullSteps,
+    Gaps,
+    HeldByCache,
+    HeldBySlots,
+    HighestLevel,
+    NeverSteady,
+    Preemptions,
+    Prompts,
+    Silent,
+    Slots,
+    SlowAnswers,
+    SteadyMeets,
+    Steps,
+    UnknownLatency,
+    UnknownStep,
+)  # fmt: skip
+from bench.analysis.judging import Unsettled
+from bench.errors import BenchError
+from bench.figures import Results
+from bench.records.columns import ANALYSIS, schema_of
+from bench.records.files import plain
+from bench.study import Decision
+from bench.study.paths import ANALYSES
+from tests.planted import rate_row
+from tests.test_answers import EMPTY, length_rows, named
+from tests.test_answers import study as of_rows
+from tests.test_answers_second_device import TWO, rows_of
+from tests.test_figures import results
+from tests.test_findings import study as served
+
+
+@pytest.fixture
+def compared(summary):
+    rows = rows_of(summary, {"one": lambda x: 10.0 * min(x, 8), "two": lambda x: 18.0 * min(x, 8)}, full=8, wrong=[("one", 4)])
+    failing = [{**row, "failed": 1 if row["deployment"] == "two" and row["level"] == 16 else 0} for row in rows]
+    return of_rows(failing, launches=TWO, baseline="one", decision=Decision(slo=["ttft_p99=1s"]))
+
+
+def test_what_is_written_is_read_again(tmp_path, compared):
+    found = analyse(compared.runs, compared.decision)
+    write_analysis(found, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(ANALYSES)
+    read = read_analysis(tmp_path)
+    for name in ("capacity", "saturation", "regions"):
+        assert_frame_equal(getattr(found, name), getattr(read, name))
+        assert found.capacity.height
+    assert found.causes == read.causes
+    assert found.findings == read.findings
+    assert found.comparisons.keys() == read.comparisons.keys() == {"two"}
+    ours, theirs = found.comparisons["two"], read.comparisons["two"]
+    for field in (field.name for field in fields(ours) if field.name != "pairs"):
+        one, other = getattr(ours, field), getattr(theirs, field)
+        if isinstance(one, pl.DataFrame):
+            assert one.height
+            assert_frame_equal(one, other)
+        else:
+            assert one == other, field
+
+
+AT, BURST = At(4.0, "requests in flight"), At(8.0, burst=True)
+HELD = HeldByCache(AT, 2, 19.0, 32.0, 1.5, 2.5, 4096.0)
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        None, NeverSteady(Unsettled("short", 50)), SteadyMeets(4.0, Unsettled("empty")), HighestLevel(4.0), Silent(AT, read=False),
+        Failures(BURST, 3, 10, 4.5, broken=True, said="no"), FullCache(BURST, None), Slots(BURST, 2), Prompts(BURST), SlowAnswers(BURST),
+        Preemptions(AT, 0.5, 4096.0), UnknownStep(AT), UnknownLatency(AT, "ttlt"), Gaps(AT, 0.01, 0.02), HELD,
+        HeldBySlots(AT, None, 2.0, 3, 1.5, 1.2), FullSteps(AT, 3), Steps(AT, None), Steps(AT, 0.3, HELD), Steps(BURST, 0.3, HeldBySlots(AT, 4, None, 1, 1.1, 1.2)),
+    ],
+)  # fmt: skip
+def test_every_evidence_is_a_row_and_back(evidence):
+    cause = Bottleneck("unknown", evidence, ("one", "two"))
+    assert read_causes(causes_table({("a", "w"): cause})) == {("a", "w"): cause}
+
+
+def test_every_kind_of_evidence_is_tried():
+    (mark,) = test_every_evidence_is_a_row_and_back.pytestmark
+    assert {type(each) for each in mark.args[1] if each} == set(get_args(Evidence))
+
+
+@pytest.mark.parametrize("case", ["rates", "lengths", "factors", "devices", "advice"])
+def test_findings_of_every_kind_are_read_again(tmp_path, summary, compared, case):
+    study = {
+        "rates": lambda: of_rows([rate_row(summary, level) for level in (1, 2)]),
+        "lengths": lambda: of_rows(length_rows(summary)),
+        "factors": lambda: Results(named(crossed(1, 0.05)), EMPTY),
+        "devices": lambda: compared,
+        "advice": lambda: served(summary),
+    }[case]()
+    write_analysis(study.analysis, tmp_path)
+    read = read_analysis(tmp_path).findings
+    assert plain(read) == plain(study.analysis.findings)  # a fleet's pairs are lists where they were read
+    assert {
+        "rates": read.curves,
+        "lengths": read.lengths,
+        "factors": read.factors,
+        "devices": read.devices,
+        "advice": read.advice,
+    }[case]
+
+
+def test_tables_have_the_columns_that_the_reference_lists(tmp_path, compared):
+    write_analysis(analyse(compared.runs, compared.decision), tmp_path)
+    for name in ANALYSIS:
+        assert pl.read_parquet_schema(tmp_path / f"{name}.parquet") == schema_of(name)
+
+
+def test_figures_and_report_take_what_was_read(summary, monkeypatch):
+    study = results(summary)
+    known = replace(study, analysed=study.analysis)
+
+    def refuse(*_):
+        raise AssertionError("analysed again")
+
+    monkeypatch.setattr(stage, "analyse", refuse)
+    for part in (known, *known.by_axis(), known.given(["slo"])):
+        assert part.points.height
+        assert part.saturation.height
+        assert part.comparisons.keys() == {"b"}
+    alone = replace(known, runs=known.runs.filter(deployment="a"), whole=known.runs)
+    assert set(alone.points["deployment"]) == set(alone.saturation["deployment"]) == {"a"}
+
+
+def test_without_slos_the_loads_that_last_have_a_capacity(summary):
+    open_loop = of_rows([rate_row(summary, level) for level in (1, 2)])
+    assert open_loop.analysis.capacity.select("axis", "slos").rows() == [("request_rate", [])]
+    assert open_loop.points.is_empty()
+    assert results(summary, levels=(1, 4)).analysis.capacity.height == 2
+    closed = replace(results(summary, levels=(1, 4)), decision=Decision())
+    assert closed.analysis.capacity.is_empty()
+
+
+def test_a_table_of_another_version_is_refused(tmp_path, compared):
+    write_analysis(analyse(compared.runs, compared.decision), tmp_path)
+    pl.read_parquet(tmp_path / "regions.parquet").drop("noise").write_parquet(tmp_path / "regions.parquet")
+    with pytest.raises(BenchError, match=r"regions\.parquet: another version wrote it, with other columns \(noise\)"):
+        _ = read_analysis(tmp_path).regions
+    (tmp_path / "capacity.parquet").unlink()
+    with pytest.raises(BenchError, match=r"capacity\.parquet: is no table"):
+        _ = read_analysis(tmp_path).capacity

@@ -1,0 +1,11 @@
+from pathlib import Path
+
+from bench.analyse import analyse, write_tables
+from bench.analysis.windows import of_windows
+from bench.records.summary import read_summary
+from bench.study import Decision
+from bench.workflow import job
+
+with job(snakemake.log[0]):
+    runs = of_windows(read_summary(Path(snakemake.input.summary)))[0]
+    write_tables(analyse(runs, Decision(**snakemake.params.decision)), Path(snakemake.output[0]).parent)

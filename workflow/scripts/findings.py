@@ -1,0 +1,16 @@
+from pathlib import Path
+
+from bench.analyse import findings_of, read_analysis, servers_of, write_findings
+from bench.analysis.windows import of_windows
+from bench.models import geometry_of_model
+from bench.records.summary import read_summary
+from bench.study import Plan, load_config
+from bench.workflow import job
+
+with job(snakemake.log[0]):
+    plan = Plan.of(load_config(snakemake.config, source="the workflow's configuration"))
+    folder = Path(snakemake.output.findings).parent
+    runs = of_windows(read_summary(Path(snakemake.input.summary)))[0]
+    servers = servers_of(plan.deployments.values(), geometry_of_model)
+    found = findings_of(read_analysis(folder), runs, plan.config.decision, plan.device, servers)
+    write_findings(found, folder)
