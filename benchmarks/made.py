@@ -185,7 +185,12 @@ def _scrapes(run: RunSpec, records: Sequence[RequestRecord], series: int, genera
     names = {i: sample_name(head) for i, head in heads.items()}
     ours = find_catalogue(names.values()).names
     places = {gauge: next(i for i, name in names.items() if name == ours[gauge]) for gauge in GAUGES}
-    still = {ours[name] for name in (*GAUGES, "prefix_hits", *(() if run.level > fitting else ("preemptions",)))}
+    counter = next(i for i, name in names.items() if name == ours["server_generation_tokens"])
+    generated = sorted(time for record in records for time in record.token_times_s)
+    still = {
+        ours[name]
+        for name in (*GAUGES, "server_generation_tokens", "prefix_hits", *(() if run.level > fitting else ("preemptions",)))
+    }
     moving = [i for i, name in names.items() if name not in still and not name.endswith("_created")]
     values = dict.fromkeys(heads, 0.0)
     for slot in range(int(_DURATION_S / _INTERVAL_S) + 2):
@@ -199,6 +204,7 @@ def _scrapes(run: RunSpec, records: Sequence[RequestRecord], series: int, genera
         gauges = {"kv_usage": running / fitting, "running": float(running), "waiting": float(flying - running)}
         for name, i in places.items():
             lines[i] = f"{heads[i]}{gauges[name]!r}"
+        lines[counter] = f"{heads[counter]}{float(bisect_right(generated, due))!r}"
         at = _CLOCK_START_S + due
         yield {"slot": slot, "endpoint": _ENDPOINT, "due": at, "sent": at + 0.0004, "received": at + 0.006,
                "text": "\n".join(lines) + "\n"}  # fmt: skip
