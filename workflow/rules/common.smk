@@ -59,15 +59,15 @@ if absent := [run.key for run in PLAN.runs if PACKED and not STORE.holds(run)]:
         f"{len(absent)} of {len(PLAN.runs)} runs are not in the pack, such as {absent[0]}, and a pack's study measures nothing. "
         "Unpack one that has them, or narrow SELECT."
     )
-if (
-    workflow.is_main_process
-):  # the jobs of a cluster read these rules while others measure
+# The jobs of a cluster read these rules while others measure.
+if workflow.is_main_process:
     refresh_sessions(PLAN, STORE)
 
 FIGURES = figures_of(PLAN.rows)
 ANALYSED = expand(paths.ANALYSED, table=TABLES)
 CALIBRATED = [paths.CALIBRATION] if "predicted-loads" in FIGURES else []
 INDEXES = [str(paths.session(*session)) for session in PLAN.sessions]
+# Sessions of which nothing is measured yet.
 NEW = {
     (deployment, session)
     for deployment, session in PLAN.sessions

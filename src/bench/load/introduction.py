@@ -18,20 +18,12 @@ from bench.load.records import record_of
 from bench.load.response import Response
 from bench.load.sdk import Reading, sdk_reading
 from bench.load.target import Target
-from bench.records.form import OPTIONAL, Omissible, RequestForm
+from bench.records.form import INEXACT, OPTIONAL, Omissible, RequestForm
 from bench.records.request import RequestRecord
 from bench.statuses import ABSENT, BUSY, RATE_LIMITED, UNAUTHORIZED
 
-__all__ = ["INEXACT", "introduce"]
+__all__ = ["introduce"]
 
-# What is not exact without each of them. `max_tokens` has another name of the same meaning.
-INEXACT: dict[str, str] = {
-    "token_ids": "prompts are text, whose lengths follow from the server's own counts",
-    "ignore_eos": "answers may end before the length that was asked for",
-    "stream_options": "the server counts tokens in a stream only if it does so unasked",
-    "max_tokens": "the limit of an answer is called max_completion_tokens",
-    "temperature": "the server samples as it does by default",
-}
 # Patterns that show what a refusal names. A list of ids is refused in the words of the type that was expected.
 _NAMED: dict[Omissible, str] = {
     "ignore_eos": r"ignore_eos",

@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["OPTIONAL", "Omissible", "RequestForm"]
+__all__ = ["INEXACT", "OPTIONAL", "Omissible", "RequestForm"]
 
 # What Saturate sends to be exact, and a server may refuse. In the order in which it is left out where an answer does not say why.
 Omissible = Literal["ignore_eos", "token_ids", "stream_options", "max_tokens", "temperature"]
 OPTIONAL: tuple[Omissible, ...] = get_args(Omissible)
+# What is not exact without each of them. `max_tokens` has another name of the same meaning.
+INEXACT: dict[str, str] = {
+    "token_ids": "prompts are text, whose lengths follow from the server's own counts",
+    "ignore_eos": "answers may end before the length that was asked for",
+    "stream_options": "the server counts tokens in a stream only if it does so unasked",
+    "max_tokens": "the limit of an answer is called max_completion_tokens",
+    "temperature": "the server samples as it does by default",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bench.load.introduction import INEXACT
 from bench.parse.stream import ONE_EACH
+from bench.records.form import INEXACT
 from bench.words.loads import count_text
 
 __all__ = ["stream_notes"]
