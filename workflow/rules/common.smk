@@ -67,7 +67,7 @@ FIGURES = figures_of(PLAN.rows)
 ANALYSED = expand(paths.ANALYSED, table=TABLES)
 CALIBRATED = [paths.CALIBRATION] if "predicted-loads" in FIGURES else []
 INDEXES = [str(paths.session(*session)) for session in PLAN.sessions]
-# Sessions of which nothing is measured yet.
+# Sessions without a measured run.
 NEW = {
     (deployment, session)
     for deployment, session in PLAN.sessions

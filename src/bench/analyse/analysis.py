@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _COMPARED, _FINDINGS = "comparisons.json", "findings.json"
-MEAN = "throughput_tokens_per_s"  # the throughput by which saturation is told
+MEAN = "throughput_tokens_per_s"  # throughput that decides saturation
 _THROUGHPUTS = ("throughput_peak_tokens_per_s", MEAN)
 _CURVE = ["deployment", "workload"]
 R = TypeVar("R")

@@ -56,7 +56,7 @@ def kept_facts(spec: DeploymentSpec, facts: Path) -> Path:
 
 
 def unmeasured_sessions(plan: Plan, store: Store) -> list[tuple[str, int]]:
-    """The sessions, as (deployment, number), of which a run, a search or the facts are missing, in the order of their measuring."""
+    """The sessions that lack a run, a search or their facts, as (deployment, number), in the order in which they are measured."""
     return [each for each in plan.sessions if not _measured(plan, *each, store)]
 
 
