@@ -170,6 +170,21 @@ def test_every_kind_of_record_that_was_changed_is_named(capsys):
     )
 
 
+@pytest.mark.usefixtures("_copy")
+def test_records_that_agree_with_their_checksums_and_cannot_be_parsed(capsys):
+    first, *_ = runs()
+    (first / "requests.jsonl").write_text("nothing\n")
+    digest = hashlib.sha256(b"nothing\n").hexdigest()
+    edit(first / "run.json", lambda content: content["files"].update({"requests.jsonl": digest}))
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks)) == (1, {str(first)})
+    (why,) = checks["raw records parsed"]["differs"]
+    assert "requests.jsonl: line 1 is no request record" in why
+    assert checks["tables and summaries of runs"]["checked"] == 28
+    (why,) = unchecked(checks)
+    assert why.startswith("tables, figures and report: the workflow failed: ")
+
+
 def less_columns():
     """Take a column out of every table, as a version would that did not have it yet; the files that are touched."""
     first, second, third, *_ = runs()

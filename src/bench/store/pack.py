@@ -30,7 +30,7 @@ from bench.study import DeploymentSpec, Paths, Plan
 from bench.study.plan import PROTOCOL
 from bench.study.searches import search_records
 
-__all__ = ["STUDY", "Packed", "pack", "packed_facts"]
+__all__ = ["STUDY", "Packed", "pack", "packed_facts", "packed_study"]
 
 STUDY = "study.yaml"
 
@@ -76,11 +76,7 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
             files[str(place.relative_to(Paths.RESULTS))] = place
     for run, folder in found:
         files |= {f"runs/{run.key}/{name}": folder / name for name in (*files_of(folder / RECORD), RECORD)}
-    narrowed = {
-        **_without_secrets(_with_fingerprints(content, plan)),
-        "select": [*digests, *ended] if missing else plan.config.select,
-        "packed": True,
-    }
+    narrowed = packed_study(content, plan, [*digests, *ended] if missing else plan.config.select)
     packed = time.strftime("%FT%TZ", time.gmtime())
     output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = output.with_name(f".unfinished-{output.name}")
@@ -103,6 +99,11 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
         _add(tar, INDEX, index.encoded())
     unfinished.replace(output)
     return Packed(tuple(digests), missing)
+
+
+def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[str, Any]:
+    """The configuration of `plan`, narrowed to what is measured: the workflow measures nothing of it, and asks for no model's files."""
+    return {**_without_secrets(_with_fingerprints(content, plan)), "select": select, "packed": True}
 
 
 def _with_fingerprints(content: Mapping[str, Any], plan: Plan) -> dict[str, Any]:

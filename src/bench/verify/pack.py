@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bench.errors import BenchError
+from bench.records.pack import PackIndex
+from bench.store.pack import STUDY
 from bench.store.unpack import extract, study_of
+from bench.verify.again import copy_measurements, key_of, run_workflow, summary_of
 from bench.verify.check import Check
-from bench.verify.parsed import parse_again
+from bench.verify.made import check_parsed
 from bench.verify.raw import check_definitions, check_deployments, check_raw
+from bench.yaml_file import read_yaml
 
 __all__ = ["verify_pack"]
 
@@ -31,37 +35,36 @@ def verify_pack(file: Path, say: Callable[[str], None]) -> list[Check]:
         BenchError: it is not a whole pack.
     """
     with tempfile.TemporaryDirectory(prefix="saturate-verify-") as name:
-        folder = Path(name) / "pack"
+        folder, again = (Path(name) / part for part in ("pack", "again"))
         folder.mkdir()
+        again.mkdir()
         index, wrong = extract(file, folder)
         files = Check("files of the pack", checked=len(index.files.keys() | wrong))
         files.differs += [f"{each}: missing, or not what was packed (SHA-256 in pack.json)" for each in sorted(wrong)]
         raw, records, intact = check_raw(folder)
-        runs, specs = Check("runs of its study"), None
+        runs, specs, known = Check("runs of its study"), None, []
         try:
             plan = study_of(folder)
         except BenchError as error:
             runs.unchecked.append(f"these sources do not take its study: {error}")
         else:
             specs = plan.deployments
-            here = {f"{run.parent.name}/{run.name}": record.digest for run, record in records.items()}
             defined = {run.key: run.digest for run in plan.runs}
-            for key in sorted({*here, *defined, *index.runs}):
-                if len({known.get(key) for known in (here, index.runs)}) > 1:
-                    runs.compare(f"runs/{key}: not the run that pack.json lists")
-                elif defined.get(key) == index.runs.get(key):
-                    runs.compare(None)
-                else:
-                    runs.unchecked.append(
-                        f"{key}: these sources define it otherwise; check it with those of {index.commit or 'its commit'}"
-                    )
+            here = {key_of(run): record.digest for run, record in records.items()}
+            _compare_runs(runs, here, defined, index)
+            known = [run for run in sorted(intact) if defined.get(key_of(run)) == records[run].digest]
+        if known:
+            say("parsing its runs")
+            copy_measurements(folder, known, Path.cwd(), again)
+            study = {**read_yaml(folder / STUDY), "select": [*map(key_of, known)]}
+            run_workflow(study, [summary_of(run) for run in known], again, say)
         checks = [
             files,
             raw,
             check_definitions(records),
             runs,
             check_deployments(folder, records, None if runs.unchecked else specs),
-            parse_again(sorted(intact), Path(name) / "again", say),
+            check_parsed(known, again),
             Check("anything else", unchecked=list(_UNKNOWN)),
         ]
         inside = f"{folder}/"
@@ -69,3 +72,16 @@ def verify_pack(file: Path, say: Callable[[str], None]) -> list[Check]:
             check.differs = [text.replace(inside, "") for text in check.differs]
             check.unchecked = [text.replace(inside, "") for text in check.unchecked]
     return checks
+
+
+def _compare_runs(check: Check, here: Mapping[str, str], defined: Mapping[str, str], index: PackIndex) -> None:
+    """The digests of the runs in a pack, those that its study gives, and those that its index lists."""
+    for key in sorted({*here, *defined, *index.runs}):
+        if here.get(key) != index.runs.get(key):
+            check.compare(f"runs/{key}: not the run that pack.json lists")
+        elif defined.get(key) == index.runs.get(key):
+            check.compare(None)
+        else:
+            check.unchecked.append(
+                f"{key}: these sources define it otherwise; check it with those of {index.commit or 'its commit'}"
+            )

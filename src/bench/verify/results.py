@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import chdir
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,14 @@ from bench.commit import commit_of, labelled
 from bench.errors import BenchError
 from bench.records.files import UNREADABLE, read_object
 from bench.records.run import RunRecord
-from bench.study import Paths, Plan, load_file
+from bench.store.pack import packed_study
+from bench.study import Paths, Plan, RunSpec, load_file
+from bench.study.searches import search_records
+from bench.verify.again import at, copy_measurements, key_of, run_workflow, summary_of
 from bench.verify.check import Check
-from bench.verify.drawn import Drawing, at, check_figures, check_models, check_report, check_tables, drawn_by
-from bench.verify.parsed import check_parsed, parse_again
+from bench.verify.made import check_figures, check_models, check_parsed, check_report, check_runs, check_tables, drawn_by
 from bench.verify.raw import check_definitions, check_deployments, check_raw
+from bench.yaml_file import read_yaml
 
 __all__ = ["verify_results"]
 
@@ -25,6 +28,20 @@ _UNKNOWN = (
     "who measured: nothing is signed. Whoever makes up raw records can make up their checksums, too",
     "logs, engine records and checkpoints: no checksum of them is kept",
 )
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """What was drawn last.
+
+    Attributes:
+        file: of the study. plan: of all of it. runs: those that were drawn. listed: by name the SHA-256 of each figure and of the page.
+    """
+
+    file: Path
+    plan: Plan
+    runs: tuple[RunSpec, ...]
+    listed: dict[str, str]
 
 
 def verify_results(folder: Path, study: Path | None, say: Callable[[str], None]) -> list[Check]:
@@ -40,26 +57,53 @@ def verify_results(folder: Path, study: Path | None, say: Callable[[str], None])
     raw, records, intact = check_raw(folder)
     if not raw.checked:
         raise BenchError(f"{folder}: holds no run (runs/DEPLOYMENT/RUN/run.json), so there is nothing to check.")
-    checks = [raw, check_definitions(records)]
+    made, specs = Check("made again"), None
+    checks = [made]
     with tempfile.TemporaryDirectory(prefix="saturate-verify-") as name, chdir(folder.parent):
-        again = Path(name)
-        parsed = parse_again(sorted(intact), again / "runs", say)
-        made_by = _made_by(folder, records)
-        made = check_parsed(sorted(intact), again / "runs", made_by)
-        tables, models, figures, report = (
-            Check(what) for what in ("tables of the study", "models of the servers", "figures", "report")
-        )
-        specs = None
         try:
-            manifest, plan = _drawn(folder, study, {run: records[run] for run in intact})
-            specs = plan.deployments
-            drawing = Drawing(folder, again, plan, {**manifest["figures"], **manifest["page"]}, say)
-            tables, models = check_tables(drawing, made_by), check_models(drawing)
-            figures, report = check_figures(drawing), check_report(drawing)
+            drawn = _drawn(folder, study)
+            specs = drawn.plan.deployments
+            checks = _make_again(folder, drawn, sorted(intact), records, Path(name), say)
         except BenchError as error:
-            tables.unchecked.append(f"tables, figures and report: {error}")
-        checks += [check_deployments(folder, records, specs), parsed, made, tables, models, figures, report]
-    return [*checks, Check("anything else", unchecked=list(_UNKNOWN))]
+            made.unchecked.append(f"tables, figures and report: {error}")
+    unknown = Check("anything else", unchecked=list(_UNKNOWN))
+    return [raw, check_definitions(records), check_deployments(folder, records, specs), *checks, unknown]
+
+
+def _make_again(
+    folder: Path,
+    drawn: _Drawn,
+    intact: Collection[Path],
+    records: Mapping[Path, RunRecord],
+    to: Path,
+    say: Callable[[str], None],
+) -> list[Check]:
+    """Run the workflow on the runs that were drawn, and compare; where some are not as they were measured, parse the others alone."""
+    of_study = {run.key: run.digest for run in drawn.runs}
+    runs = [run for run in intact if of_study.get(key_of(run)) == records[run].digest]
+    lost = sorted(of_study.keys() - set(map(key_of, runs)))
+    ended = [search.key for search in drawn.plan.searches if search_records(search, folder)]
+    copy_measurements(folder, runs, folder.parent, to)
+    study = packed_study(read_yaml(drawn.file), drawn.plan, [*map(key_of, runs), *ended])
+    targets = [summary_of(run) for run in runs] if lost else [Paths.MANIFEST]
+    said = run_workflow(study, targets, to, say) if runs else None
+    made_by = _made_by(folder, records)
+    checks = [check_parsed(runs, to), check_runs(runs, to, made_by)]
+    if others := len(intact) - len(runs):
+        checks[0].unchecked.append(f"{others} runs are not among those that were drawn last")
+    if lost:
+        why = f"{len(lost)} of the {len(of_study)} runs that were drawn are not here as they were measured, such as {lost[0]}"
+    elif said is not None:
+        why = "the workflow failed: " + " ".join(said.split())[-600:]
+    else:
+        return [
+            *checks,
+            check_tables(folder, to, made_by),
+            check_models(folder, to),
+            check_figures(folder, to, drawn.listed),
+            check_report(folder, to, made_by),
+        ]
+    return [*checks, Check("tables of the study", unchecked=[f"tables, figures and report: {why}"])]
 
 
 def _made_by(folder: Path, records: Mapping[Path, RunRecord]) -> str | None:
@@ -69,18 +113,16 @@ def _made_by(folder: Path, records: Mapping[Path, RunRecord]) -> str | None:
     return None if known and known == here else labelled(known) if known else "an unknown version"
 
 
-def _drawn(folder: Path, study: Path | None, intact: Mapping[Path, RunRecord]) -> tuple[dict[str, Any], Plan]:
-    """The manifest of what was drawn last, and the plan of its runs.
+def _drawn(folder: Path, study: Path | None) -> _Drawn:
+    """What was drawn last, by the manifest and the study.
 
     Raises:
-        BenchError: why it is not known what was drawn, or from which study.
+        BenchError: why that is not known.
     """
     place = at(folder, Paths.MANIFEST)
     try:
         manifest = read_object(place)
-        runs = manifest["runs"]
-        if not all(isinstance(manifest[key], dict) for key in ("figures", "page", "runs")):
-            raise ValueError("it lists no figures")
+        figures, page, runs = (_digests(manifest[key]) for key in ("figures", "page", "runs"))
     except FileNotFoundError:
         raise BenchError(f"{place} is not here: the study is not drawn to its end") from None
     except (*UNREADABLE, KeyError) as error:
@@ -90,20 +132,17 @@ def _drawn(folder: Path, study: Path | None, intact: Mapping[Path, RunRecord]) -
         raise BenchError(f"the study's file {file} is not here; name it with --configfile")
     plan = Plan.of(load_file(file, select="*"), results=folder)
     drawn = tuple(run for run in plan.runs if run.key in runs)
-    defined = {run.key: run.digest for run in drawn}
-    if other := sorted({key for key, _ in defined.items() ^ runs.items()}):
+    if other := sorted({key for key, _ in {run.key: run.digest for run in drawn}.items() ^ runs.items()}):
         raise BenchError(
             f"{file} defines {len(other)} of the {len(runs)} runs otherwise than when they were drawn, such as {other[0]}"
         )
-    here = {f"{run.parent.name}/{run.name}": record.digest for run, record in intact.items()}
-    if other := sorted({key for key, value in defined.items() if here.get(key) != value}):
-        raise BenchError(
-            f"{len(other)} of the {len(runs)} runs that were drawn are not here as they were measured, such as {other[0]}"
-        )
-    names = {run.deployment.name for run in drawn}
-    return manifest, replace(
-        plan, runs=drawn, deployments={key: spec for key, spec in plan.deployments.items() if key in names}
-    )
+    return _Drawn(file, plan, drawn, {**figures, **page})
+
+
+def _digests(content: Any) -> dict[str, str]:
+    if not isinstance(content, dict):
+        raise ValueError("it lists no figures")
+    return content
 
 
 def _study(folder: Path) -> Path:
