@@ -19,7 +19,7 @@ from tests.project import copied_project
 pytestmark = pytest.mark.workflow
 
 CONFIG = Path("config/config.yaml")
-ALWAYS = {"who measured", "logs, engine records and checkpoints", "who packed it", "figures and report"}
+ALWAYS = {"who measured", "logs, engine records and checkpoints", "who packed it", "figures and report", "what searches found"}
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_what_nobody_touched_is_intact_and_stays_as_it_was(there, monkeypatch, c
     figures = len(list(Path("results/figures").glob("*.svg")))
     assert {what: check["checked"] for what, check in checks.items()} == {
         "raw records": 8, "definitions of runs": 8, "deployments": 4, "raw records parsed": 8, "tables and summaries of runs": 32,
-        "tables of the study": 10, "models of the servers": 2, "figures": 3 * figures, "report": 2, "anything else": 0,
+        "tables of the study": 10, "models of the servers": 2, "figures": 3 * figures, "report": 3, "anything else": 0,
     }  # fmt: skip
     assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
 
@@ -241,13 +241,24 @@ def test_a_study_that_was_edited_since_is_no_difference_and_is_said(capsys):
 
 
 @pytest.mark.usefixtures("_copy")
+def test_what_the_page_and_the_manifest_say_is_checked(capsys):
+    page, manifest = Path("results/report.md"), Path("results/figures/all")
+    page.write_text(re.sub(r"(Saturate 0[^\n]*)", r"\1 It carries 99 requests a second.", page.read_text()))
+    edit(manifest, lambda content: content["texts"]["ttft"].update(title="Other"))
+    Path(".study.yaml").write_text("the user's own")
+    status, checks = verified(capsys, "results")
+    assert (status, differing(checks)) == (1, {str(page), str(manifest)})
+    assert Path(".study.yaml").read_text() == "the user's own"
+
+
+@pytest.mark.usefixtures("_copy")
 def test_a_folder_of_another_name_and_place_with_its_study_named(capsys, tmp_path, monkeypatch):
     shutil.move("results", "kept")
     study = shutil.copy(CONFIG, tmp_path / "study.yaml")
     monkeypatch.chdir(tmp_path)
     status, checks = verified(capsys, "copy/kept", "--configfile", "study.yaml")
     assert (status, differing(checks), unchecked(checks)) == (0, set(), [])
-    assert checks["report"]["checked"] == 2
+    assert checks["report"]["checked"] == 3
     assert Path(study).is_file()
 
 
@@ -331,6 +342,28 @@ def test_a_pack_whose_list_was_written_anew(there, tmp_path, monkeypatch, capsys
     assert checks["files of the pack"]["differs"] == []
     for check, name in found.items():
         assert any(text.startswith(f"{name}: ") for text in checks[check]["differs"]), checks
+
+
+def test_nothing_that_a_pack_names_is_started(there, tmp_path, monkeypatch, capsys):
+    """A study that does not say that it is a pack's, with an engine whose command would leave a file."""
+    monkeypatch.chdir(there)
+    canary = tmp_path / "started"
+
+    def change(members):
+        index, study = json.loads(members["pack.json"]), yaml.safe_load(members["study.yaml"])
+        del study["packed"]
+        for engine in study["engines"].values():
+            engine.update(source="command", command=["sh", "-c", f"touch {canary}"])
+            engine.pop("base_url", None)
+        new = {**members, "study.yaml": yaml.safe_dump(study).encode()}
+        for name in members:
+            if name.endswith("deployment.json"):
+                new[name] = re.sub(rb'"digest": "[0-9a-f]{64}"', b'"digest": "' + b"0" * 64 + b'"', members[name], count=1)
+        index["files"] |= {name: hashlib.sha256(new[name]).hexdigest() for name in index["files"]}
+        return {**new, "pack.json": json.dumps(index).encode()}
+
+    verified(capsys, rewritten("made.tar.gz", tmp_path / "x.tar.gz", change))
+    assert not canary.exists()
 
 
 def test_a_pack_of_other_sources_is_no_difference_and_is_said(there, tmp_path, monkeypatch, capsys):

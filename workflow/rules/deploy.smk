@@ -14,6 +14,7 @@ rule deploy:
         code=library(
             "engines",
             "models",
+            "engine/gpus.py",
             "engine/launch.py",
             "records/checkpoint.py",
             "records/engine.py",

@@ -17,15 +17,10 @@ rule parse:
         measured=record_of_run,
         code=library(
             "drift.py",
-            "parse",
-            "records/latencies.py",
-            "records/request_table.py",
-            "records/run.py",
-            "records/run_summary.py",
-            "telemetry/catalogue.py",
             "engines",
-            "telemetry/devices.py",
-            "records/environment.py",
+            "parse",
+            "records",
+            "telemetry",
         ),
     script:
         "../scripts/parse.py"

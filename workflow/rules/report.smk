@@ -17,25 +17,18 @@ rule report:
     conda:
         "../envs/bench.yaml"
     params:
-        code=library(
-            "report",
-            "report/templates",
-            "report/templates/sections",
-            "analyse",
-            "analysis",
-            "errors.py",
-            "figures/curves.py",
-            "figures/selection.py",
-            "figures/results.py",
-            "models",
-            "parse/percentiles.py",
-            "parse/steady.py",
-            "records",
-            "statistics.py",
-            "study/questions.py",
-            "study/slo.py",
-            "words",
-        ),
+        code=[
+            code_of_analysis(),
+            library(
+                "report",
+                "report/templates",
+                "report/templates/sections",
+                "figures/curves.py",
+                "figures/selection.py",
+                "figures/results.py",
+                "words",
+            ),
+        ],
         title=PLAN.config.study.title,
         of_study=PLAN.of_study,
         decision=PLAN.config.decision.model_dump(),

@@ -68,7 +68,7 @@ def _checks(plan: Plan, spec: DeploymentSpec, store: Store) -> Iterator[Callable
         if spec.engine.metrics not in (None, "none"):
             yield partial(_refuse_no_metrics, spec)
         return
-    yield partial(refuse_unready, spec.deployment.engine, spec.engine, _prepared(spec))
+    yield lambda: refuse_unready(spec.deployment.engine, spec.engine, _prepared(spec))
     yield partial(_refuse_nodes, spec)
     yield partial(_refuse_cores if spec.engine.backend == "cpu" else _refuse_gpus, spec)
     if spec.model.hub:

@@ -108,12 +108,8 @@ def refresh_sessions(plan: Plan, store: Store) -> None:
 
 
 def _outdated(path: Path, plan: Plan, deployment: str, session: int, store: Store) -> bool:
-    index = _index(path)
-    runs = _runs(plan, deployment, session, store)
-    if index is None or index.digest != plan.deployments[deployment].digest or set(index.runs) != {run.name for run in runs}:
-        return True
-    files = [Paths.facts(deployment, session), *(store.record(run) for run in runs)]
-    return max(file.stat().st_mtime for file in files) > path.stat().st_mtime
+    """Whether an index is not that of what is there, to the byte: runs may have been copied here, with times of their own."""
+    return _index(path) != _index_of(plan, deployment, session, store)
 
 
 def _index(path: Path) -> SessionIndex | None:
@@ -140,16 +136,20 @@ def write_index(plan: Plan, deployment: str, session: int, store: Store) -> None
     """
     if not _measured(plan, deployment, session, store):
         raise BenchError(f"{deployment}, session {session}: not all of it is measured. Run the workflow again.")
-    facts = Paths.facts(deployment, session)
-    searches = Path(Paths.SEARCHES.format(deployment=deployment))
-    index = SessionIndex(
-        deployment=deployment,
-        session=session,
-        digest=plan.deployments[deployment].digest,
-        facts=checksum(facts),
-        searches=checksum(searches) if plan.searches_of(deployment, session) else None,
-        runs={run.name: checksum(store.record(run)) for run in _runs(plan, deployment, session, store)},
-    )
+    index = _index_of(plan, deployment, session, store)
     path = Paths.session(deployment, session)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_record(index, path)
+
+
+def _index_of(plan: Plan, deployment: str, session: int, store: Store) -> SessionIndex:
+    """The index of what lies on disk of a measured session."""
+    searches = Path(Paths.SEARCHES.format(deployment=deployment))
+    return SessionIndex(
+        deployment=deployment,
+        session=session,
+        digest=plan.deployments[deployment].digest,
+        facts=checksum(Paths.facts(deployment, session)),
+        searches=checksum(searches) if plan.searches_of(deployment, session) else None,
+        runs={run.name: checksum(store.record(run)) for run in _runs(plan, deployment, session, store)},
+    )

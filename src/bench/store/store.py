@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 from bench.records.run import RECORD
@@ -49,17 +50,19 @@ class Store:
         with self._temporary() as folder:
             yield folder
             self.folder(run).parent.mkdir(parents=True, exist_ok=True)
-            while True:
-                try:
-                    folder.rename(self.folder(run))
-                    return
-                except NotADirectoryError:  # no measurement is a file
-                    self.folder(run).unlink(missing_ok=True)
-                    continue
-                except OSError as error:  # an older one is there, or one that another session added meanwhile
-                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                        raise
-                self.discard(run)
+            # What is there goes aside, and is removed only when this one stands in its place.
+            with self._temporary() as aside:
+                for time in count():
+                    try:
+                        folder.rename(self.folder(run))
+                        return
+                    except NotADirectoryError:  # no measurement is a file
+                        self.folder(run).unlink(missing_ok=True)
+                    except OSError as error:  # an older one is there, or one that another session added meanwhile
+                        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                            raise
+                        with suppress(FileNotFoundError):
+                            self.folder(run).rename(aside / str(time))
 
     def discard(self, run: RunSpec) -> None:
         """Forget a run; it is there whole, or not at all."""

@@ -163,17 +163,17 @@ def study_of(folder: Path) -> Plan:
     Raises:
         BenchError: these sources do not take it.
     """
-    _rename_keys(folder / STUDY)
+    _bring_up_to_date(folder / STUDY)
     return Plan.of(load_file(folder / STUDY), results=folder)
 
 
-def _rename_keys(study: Path) -> None:
-    """Bring the study of an older pack up to date; anything else is left for `load_file` to refuse."""
+def _bring_up_to_date(study: Path) -> None:
+    """Give the study of an older pack today's names, and have nothing of any pack measured here, whatever its study says."""
     content = read_yaml(study)
     try:
-        renamed = with_new_names(content)
+        renamed = {**with_new_names(content), "packed": True}
     except (TypeError, AttributeError):
-        return
+        return  # which `load_file` refuses
     if renamed != content:
         study.write_text(yaml.safe_dump(renamed, sort_keys=False, allow_unicode=True), encoding="utf-8")
 

@@ -35,7 +35,6 @@ class Paths:
     PROGRESS = "results/deployments/{deployment}/progress.json"
     SESSION_PROGRESS = "results/deployments/{deployment}/session-{session}/progress.json"
     RUNS = "results/runs"
-    RUN_FOLDER = "results/runs/{deployment}/{run}"
     RECORD = "results/runs/{deployment}/{run}/run.json"
     REQUESTS = "results/runs/{deployment}/{run}/requests.parquet"
     TELEMETRY = "results/runs/{deployment}/{run}/telemetry.parquet"

@@ -14,13 +14,14 @@ import yaml
 
 from bench.records.checksums import files_of
 from bench.records.run import RECORD
-from bench.shipped import SNAKEFILE
-from bench.store.pack import STUDY
+from bench.shipped import ROOT, SNAKEFILE
 from bench.study import Paths
 
 __all__ = ["at", "copy_measurements", "key_of", "run_workflow", "summary_of", "why_not_parsed"]
 
-_OF_A_WORKFLOW = {".snakemake", ".snakemake.lock", "logs", "results"}
+_OF_A_WORKFLOW = {".snakemake", ".snakemake.lock", "logs", "profiles", "results"}
+_CONFIG = ".verified.yaml"
+_LAST_CHARACTERS = 600
 
 
 def at(folder: Path, path: str | Path) -> Path:
@@ -38,41 +39,53 @@ def summary_of(run: Path) -> str:
     return Paths.RUN_SUMMARY.format(deployment=run.parent.name, run=run.name)
 
 
-def copy_measurements(folder: Path, runs: Collection[Path], beside: Path, to: Path) -> None:
-    """Put into `to` what a study's sessions left in `folder`, with nothing that was made of it.
+def copy_measurements(folder: Path, runs: Collection[Path], beside: Path, to: Path) -> Path:
+    """Put into a new working directory what a study's sessions left in `folder`, with nothing that was made of it.
 
     Args:
         folder: of results, or of a pack. runs: folders in it, of those whose raw records are whole. beside: the working directory in
-            which the study's files are. to: a new one.
+            which the study's files are. to: an empty folder.
+
+    Returns:
+        The working directory: as deep below `to` as `beside` is below the root, among links to all that lies on its way, so that a
+        study may name its files by paths such as `../prompts.jsonl`.
     """
-    results = to / Paths.RESULTS
+    here = to
+    for above in [*reversed(beside.parents), beside]:
+        here = here / (above.name or "root")
+        here.mkdir()
+        following = next((part for part in beside.parts[len(above.parts) :]), None)
+        for entry in above.iterdir() if os.access(above, os.R_OK) else ():
+            ours = entry in (folder, to) or to.is_relative_to(entry) or (above == beside and entry.name in _OF_A_WORKFLOW)
+            if entry.name not in (following, _CONFIG) and not ours:
+                (here / entry.name).symlink_to(entry)
+    results = here / Paths.RESULTS
     for run in runs:
         copy = results / "runs" / key_of(run)
         copy.mkdir(parents=True)
         for name in (*files_of(run / RECORD), RECORD):
             (copy / name).symlink_to(run / name)
-    shutil.copytree(folder / "deployments", results / "deployments", ignore=shutil.ignore_patterns("*.log"))
-    # Traces, prompts and locks, which the study names by their paths from its working directory.
-    for entry in beside.iterdir():
-        if entry != folder and entry.name not in _OF_A_WORKFLOW:
-            (to / entry.name).symlink_to(entry)
+    if (folder / "deployments").is_dir():
+        shutil.copytree(folder / "deployments", results / "deployments", ignore=shutil.ignore_patterns("*.log"))
+    return here
 
 
-def run_workflow(study: Mapping[str, Any], targets: Collection[str], to: Path, say: Callable[[str], None]) -> str | None:
-    """Run the workflow on the copies in `to`.
+def run_workflow(study: Mapping[str, Any], targets: Collection[str], to: Path, say: Callable[[str], None]) -> str:
+    """Run the workflow on the copies in `to`. It measures and starts nothing, whatever the study says: it is taken for a pack's.
 
     Args:
-        study: a pack's study: it measures nothing. targets: the files to make. say: takes progress lines.
+        targets: the files to make. say: takes progress lines.
 
     Returns:
-        None, or what it said where a job failed.
+        Nothing where all are made; else the end of what it said.
     """
-    file = to / f".{STUDY}"
-    file.write_text(yaml.safe_dump(dict(study), sort_keys=False, allow_unicode=True), encoding="utf-8")
+    content = {**study, "packed": True}
+    (to / _CONFIG).write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
     command = [sys.executable, "-m", "snakemake", "--nolock", "--cores", str(os.cpu_count() or 1), "--snakefile", SNAKEFILE]
+    profile = str(ROOT / "profiles/default")
     environment = {key: value for key, value in os.environ.items() if key != "SNAKEMAKE_PROFILE"}
     with subprocess.Popen(
-        [*command, "--configfile", file.name, "--", *targets],
+        [*command, "--workflow-profile", profile, "--configfile", _CONFIG, "--", *targets],
         cwd=to,
         env=environment,
         stdout=subprocess.DEVNULL,
@@ -83,15 +96,16 @@ def run_workflow(study: Mapping[str, Any], targets: Collection[str], to: Path, s
         assert workflow.stderr is not None
         said = []
         for line in workflow.stderr:
-            said.append(line)
+            said.append(line.strip())
             say(line.strip())
-    return "".join(said) if workflow.returncode else None
+    made = workflow.returncode == 0 and all((to / target).is_file() for target in targets)
+    return "" if made else " ".join(said)[-_LAST_CHARACTERS:] or f"it ended with {workflow.returncode}"
 
 
-def why_not_parsed(to: Path, run: Path) -> str:
-    """Why a run has no tables in `to`, as its job's log says it."""
+def why_not_parsed(to: Path, run: Path) -> str | None:
+    """Why the raw records of a run cannot be parsed, as its job's log in `to` says it; None where no job tried."""
     try:
         lines = (to / f"logs/parse/{key_of(run)}.log").read_text(encoding="utf-8").strip().splitlines()
     except OSError:
-        lines = []
-    return lines[-1].partition(" ")[2] if lines else "its job did not run"  # without the time
+        return None
+    return lines[-1].partition(" ")[2] if lines else None  # without the time

@@ -19,7 +19,10 @@ __all__ = ["check_figures", "check_models", "check_parsed", "check_report", "che
 _OF_A_RUN = tuple(Path(path).name for path in (Paths.RUN_SUMMARY, Paths.REQUESTS, Paths.TELEMETRY, Paths.WIDE))
 _OF_A_STUDY = (Paths.SUMMARY, Paths.SUMMARY_CSV, Paths.TIMESERIES, *(Paths.ANALYSED.format(table=name) for name in ANALYSES))
 _DRAWN_BY = re.compile(r"This page was drawn by Saturate \S+ from <code>(?:commit )?([^<]+)</code>")
-_SOURCES = re.compile(r'Saturate \d[^"<\n]*(?:<code>[^<]*)?')  # where the page and its text name those that drew them
+_VERSION = r"[0-9]+(?:[.+]\w+)*"
+_COMMIT = rf"(?:commit |sources )?[0-9a-f]{{7,40}}(?:, version {_VERSION})?(?:, with changes that are not committed)?"
+# Where the page and its text name the sources that drew them, and nothing else.
+_SOURCES = re.compile(rf"Saturate {_VERSION}(?:(?:, | from <code>){_COMMIT})?")
 
 
 def drawn_by(folder: Path) -> str | None:
@@ -29,12 +32,19 @@ def drawn_by(folder: Path) -> str | None:
     return found[1] if found else None
 
 
-def check_parsed(runs: Collection[Path], to: Path) -> Check:
-    """Whether the raw records of `runs` could be parsed in `to`."""
+def check_parsed(runs: Collection[Path], to: Path, said: str) -> Check:
+    """Whether the raw records of `runs` could be parsed in `to`. Args: said: by a workflow that failed."""
     check = Check("raw records parsed")
+    untried = 0
     for run in runs:
-        parsed = (to / summary_of(run)).is_file()
-        check.compare(None if parsed else f"{run}: {why_not_parsed(to, run)}")
+        if (to / summary_of(run)).is_file():
+            check.compare(None)
+        elif why := why_not_parsed(to, run):
+            check.compare(f"{run}: {why}")
+        else:
+            untried += 1
+    if untried:
+        check.unchecked.append(f"{untried} of {len(runs)} runs: the workflow did not come to them: {said}")
     return check
 
 
@@ -142,16 +152,27 @@ def _same_file(stored: Path, new: Path) -> bool:
     return same_text(*(file.read_text(encoding="utf-8", errors="replace") for file in (stored, new)))
 
 
-def check_report(folder: Path, to: Path, made_by: str | None) -> Check:
-    """The page and its text, whichever sources they name; otherwise as `check_runs`."""
+def check_report(folder: Path, to: Path, listed: Mapping[str, str], made_by: str | None) -> Check:
+    """The page and its text, whichever sources they name, and what the manifest says of the figures; otherwise as `check_figures`."""
     check = Check("report")
+    otherwise = f"; {made_by} wrote it, and these may word things otherwise" if made_by else ""
+    page = at(folder, Paths.REPORT)
+    if page.is_file() and checksum(page) != listed.get(page.name):
+        check.compare(f"{page}: not what was drawn (SHA-256 in {at(folder, Paths.MANIFEST)})")
     for path in (Paths.REPORT, Paths.REPORT_MARKDOWN):
         stored = at(folder, path)
         if not stored.is_file():
             check.unchecked.append(f"{stored}: not here")
-            continue
-        own, again = (file.read_text(encoding="utf-8", errors="replace") for file in (stored, to / path))
-        same = same_text(*(_SOURCES.sub("", text) for text in (own, again)))
-        otherwise = f"; {made_by} wrote it, and these may word things otherwise" if made_by else ""
-        check.compare(None if same else f"{stored}: not what the raw records give{otherwise}")
+        elif not check.differs or stored != page:
+            own, again = (file.read_text(encoding="utf-8", errors="replace") for file in (stored, to / path))
+            same = same_text(*(_SOURCES.sub("", text) for text in (own, again)))
+            check.compare(None if same else f"{stored}: not what the raw records give{otherwise}")
+    manifest = at(folder, Paths.MANIFEST)
+    same = _said(manifest) == _said(to / Paths.MANIFEST)
+    check.compare(None if same else f"{manifest}: not what the raw records give{otherwise}")
     return check
+
+
+def _said(manifest: Path) -> dict[str, Any]:
+    """What a manifest says, without the checksums of what was drawn."""
+    return {key: value for key, value in read_object(manifest).items() if key not in ("figures", "page")}

@@ -53,18 +53,19 @@ def verify_pack(file: Path, say: Callable[[str], None]) -> list[Check]:
             here = {key_of(run): record.digest for run, record in records.items()}
             _compare_runs(runs, here, defined, index)
             known = [run for run in sorted(intact) if defined.get(key_of(run)) == records[run].digest]
+        said = ""
         if known:
             say("parsing its runs")
-            copy_measurements(folder, known, Path.cwd(), again)
+            again = copy_measurements(folder, known, Path.cwd(), again)
             study = {**read_yaml(folder / STUDY), "select": [*map(key_of, known)]}
-            run_workflow(study, [summary_of(run) for run in known], again, say)
+            said = run_workflow(study, [summary_of(run) for run in known], again, say)
         checks = [
             files,
             raw,
             check_definitions(records),
             runs,
             check_deployments(folder, records, None if runs.unchecked else specs),
-            check_parsed(known, again),
+            check_parsed(known, again, said),
             Check("anything else", unchecked=list(_UNKNOWN)),
         ]
         inside = f"{folder}/"

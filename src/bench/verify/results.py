@@ -15,7 +15,6 @@ from bench.records.files import UNREADABLE, read_object
 from bench.records.run import RunRecord
 from bench.store.pack import packed_study
 from bench.study import Paths, Plan, RunSpec, load_file
-from bench.study.searches import search_records
 from bench.verify.again import at, copy_measurements, key_of, run_workflow, summary_of
 from bench.verify.check import Check
 from bench.verify.made import check_figures, check_models, check_parsed, check_report, check_runs, check_tables, drawn_by
@@ -27,6 +26,7 @@ __all__ = ["verify_results"]
 _UNKNOWN = (
     "who measured: nothing is signed. Whoever makes up raw records can make up their checksums, too",
     "logs, engine records and checkpoints: no checksum of them is kept",
+    "what searches found: their runs are checked, and not the answers in search.json",
 )
 
 
@@ -42,6 +42,17 @@ class _Drawn:
     plan: Plan
     runs: tuple[RunSpec, ...]
     listed: dict[str, str]
+
+    @property
+    def searches(self) -> list[str]:
+        """The searches of which any run was drawn, by their keys."""
+        ladders = {(run.deployment.name, run.workload_name) for run in self.runs if run.searched}
+        return [each.key for each in self.plan.searches if (each.deployment.name, each.workload_name) in ladders]
+
+    @property
+    def known(self) -> set[str]:
+        """The keys of all runs of the study, which the report counts."""
+        return {run.key for run in self.plan.every}
 
 
 def verify_results(folder: Path, study: Path | None, say: Callable[[str], None]) -> list[Check]:
@@ -82,28 +93,28 @@ def _make_again(
     of_study = {run.key: run.digest for run in drawn.runs}
     runs = [run for run in intact if of_study.get(key_of(run)) == records[run].digest]
     lost = sorted(of_study.keys() - set(map(key_of, runs)))
-    ended = [search.key for search in drawn.plan.searches if search_records(search, folder)]
-    copy_measurements(folder, runs, folder.parent, to)
-    study = packed_study(read_yaml(drawn.file), drawn.plan, [*map(key_of, runs), *ended])
+    measured = [run for run in intact if key_of(run) in drawn.known]
+    here = copy_measurements(folder, measured, folder.parent, to)
+    study = packed_study(read_yaml(drawn.file), drawn.plan, [*map(key_of, runs), *drawn.searches])
     targets = [summary_of(run) for run in runs] if lost else [Paths.MANIFEST]
-    said = run_workflow(study, targets, to, say) if runs else None
+    said = run_workflow(study, targets, here, say) if runs else ""
     made_by = _made_by(folder, records)
-    checks = [check_parsed(runs, to), check_runs(runs, to, made_by)]
+    checks = [check_parsed(runs, here, said), check_runs(runs, here, made_by)]
     if others := len(intact) - len(runs):
         checks[0].unchecked.append(f"{others} runs are not among those that were drawn last")
     if lost:
-        why = f"{len(lost)} of the {len(of_study)} runs that were drawn are not here as they were measured, such as {lost[0]}"
-    elif said is not None:
-        why = "the workflow failed: " + " ".join(said.split())[-600:]
-    else:
-        return [
-            *checks,
-            check_tables(folder, to, made_by),
-            check_models(folder, to),
-            check_figures(folder, to, drawn.listed),
-            check_report(folder, to, made_by),
-        ]
-    return [*checks, Check("tables of the study", unchecked=[f"tables, figures and report: {why}"])]
+        said = f"{len(lost)} of the {len(of_study)} runs that were drawn are not here as they were measured, such as {lost[0]}"
+    elif said:
+        said = f"the workflow failed: {said}"
+    if said:
+        return [*checks, Check("tables of the study", unchecked=[f"tables, figures and report: {said}"])]
+    return [
+        *checks,
+        check_tables(folder, here, made_by),
+        check_models(folder, here),
+        check_figures(folder, here, drawn.listed),
+        check_report(folder, here, drawn.listed, made_by),
+    ]
 
 
 def _made_by(folder: Path, records: Mapping[Path, RunRecord]) -> str | None:
