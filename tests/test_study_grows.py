@@ -4,6 +4,7 @@ On a real llama.cpp, in a copy of the project. The tests build on one another, i
 """
 
 import json
+import os
 import re
 import signal
 import socket
@@ -140,6 +141,21 @@ def test_every_kind_of_load_is_what_it_says_on_a_real_engine(project):
     for name in figures_of(summary.to_dicts()):
         drawn = load_figure(name)
         assert all(drawn.draw(part).to_dict() for part in (results.by_axis() if drawn.by_axis else [results]))
+
+
+@pytest.mark.usefixtures("grown")
+def test_a_record_that_was_replaced_is_parsed_again_and_nothing_else(project):
+    """As when it is copied here: with another content, and an older time."""
+    assert project.run(target="results/summary.parquet") == []
+    record = next(iter(sorted(project.folder.glob("results/runs/one/*/run.json"))))
+    content, at = json.loads(record.read_text()), record.stat().st_mtime
+    record.write_text(json.dumps({**content, "client": {**content["client"], "loop_lag_p99_s": 0.049}}))
+    os.utime(record, (at - 3600, at - 3600))
+    jobs = project.run(target="results/summary.parquet")
+    assert [job.split(":")[0] for job in jobs] == ["parse", "aggregate"]
+    table = pl.read_parquet(project.folder / "results/summary.parquet")
+    assert table.filter(run=record.parent.name)["client_loop_lag_p99_s"].to_list() == [0.049]
+    assert project.run(target="results/summary.parquet") == []
 
 
 @pytest.fixture(scope="module")

@@ -62,10 +62,6 @@ if PACKED and (absent := [run.key for run in PLAN.runs if not STORE.holds(run)])
 if workflow.is_main_process:
     refresh_sessions(PLAN, STORE)
 
-# With a limit of jobs a second, Snakemake looks for jobs once a second for every job that has ended, on cores that are measured.
-if workflow.scheduling_settings:
-    workflow.scheduling_settings.max_jobs_per_timespan = None
-
 FIGURES = figures_of(PLAN.rows)
 ANALYSED = expand(paths.ANALYSED, table=TABLES)
 CALIBRATED = [paths.CALIBRATION] if "predicted-loads" in FIGURES else []
@@ -113,6 +109,8 @@ def check_sessions():
 
 def preflight(wildcards):
     """No file: an input function is asked while the workflow is planned, and only where a session is part of it."""
+    # With its limit of jobs a second, Snakemake looks for jobs once a second for every job that has ended, on cores that are measured.
+    workflow.scheduling_settings.max_jobs_per_timespan = None
     if workflow.is_main_process:
         check_sessions()
     return []
