@@ -24,8 +24,11 @@ def with_curve(results: Results, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def curve_column(results: Results) -> list[str]:
-    """The curves in the study's order."""
-    return named(results, results.runs)["curve"].unique(maintain_order=True).to_list()
+    """The curves by workload, and of each workload by deployment, both in the study's order."""
+    keys = ["workload", "deployment"]
+    order = {key: results.study[key].unique(maintain_order=True).to_list() for key in keys}
+    places = [pl.col(key).replace_strict(order[key], range(len(order[key])), return_dtype=pl.Int64) for key in keys]
+    return named(results, results.runs.unique(keys, maintain_order=True)).sort(places, maintain_order=True)["curve"].to_list()
 
 
 def named(results: Results, frame: pl.DataFrame) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -12,6 +12,7 @@ from altair.utils.schemapi import _deep_copy as deep_copy
 
 from bench.figures.curves import curve_column, named, with_curve
 from bench.figures.results import Results
+from bench.figures.ticks import ticked
 from bench.words.charts import throughput_title, whole_runs_note
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "WIDTH",
     "curve_colour",
     "curve_column",
+    "curve_dash",
     "curve_shape",
     "curve_size",
     "curve_width",
@@ -42,15 +44,18 @@ __all__ = [
 ]
 
 # Okabe and Ito's colours, which readers with any colour vision tell apart; yellow, too pale for lines on white, is left out.
-PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+# In this order, in which the first three are three greys in print.
+PALETTE = ["#0072B2", "#D55E00", "#CC79A7", "#009E73", "#E69F00", "#56B4E9", "#000000"]
 # The same once more, darker, and for black grey.
-_DARKER = ["#003C5E", "#6E3000", "#00523C", "#7A2E58", "#7A5400", "#1B5E86", "#8C8C8C"]
+_DARKER = ["#003C5E", "#6E3000", "#7A2E58", "#00523C", "#7A5400", "#1B5E86", "#8C8C8C"]
 _MANY = [*PALETTE, *_DARKER]
 WIDTH, HEIGHT = 460, 300
 PANELS_A_ROW = 4  # of small multiples
 # Beside the colour, so that curves can be distinguished in print and by any eye. Diamonds, crosses and the full cache's triangle have
 # meanings of their own.
 _STAR = "M0,-1.2L0.29,-0.39L1.14,-0.37L0.46,0.15L0.7,0.97L0,0.48L-0.7,0.97L-0.46,0.15L-1.14,-0.37L-0.29,-0.39Z"
+# Of workloads. The long dash of limits and predictions is none of them.
+_DASHES = [[1, 0], [3, 3], [9, 2, 2, 2], [1, 4], [9, 2, 2, 2, 2, 2]]
 _SHAPES = ["circle", "square", "triangle-up", "triangle-down", "triangle-right", "triangle-left", _STAR]
 NEUTRAL = "#777777"
 AXIS_TITLES = {
@@ -78,21 +83,42 @@ for _compound in (alt.LayerChart, alt.HConcatChart, alt.VConcatChart, alt.Concat
 
 
 def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
-    """One colour a curve, the same one in every figure and every part of it."""
-    order = curve_column(results)
-    everywhere = named(results, results.study)["curve"].unique(maintain_order=True).to_list()
-    colours = [_MANY[everywhere.index(curve) % len(_MANY)] for curve in order]
-    opaque = alt.Legend(symbolOpacity=1)  # whatever marks it is of
-    return alt.Color("curve:N", title=title, sort=order, legend=opaque, scale=alt.Scale(domain=order, range=colours))
+    """The colour of each curve's deployment: the same one in every figure, in every part of it, and under every workload."""
+    deployments = results.study["deployment"].unique(maintain_order=True).to_list()
+    of = {curve: _MANY[deployments.index(name) % len(_MANY)] for curve, name, _ in _curves(results)}
+    return alt.Color("curve:N", title=title, sort=list(of), legend=_curve_legend(of), scale=_each(of))
 
 
 def curve_shape(results: Results, *, title: str = "deployment") -> alt.Shape:
-    """One shape a curve, the same one everywhere, beside its colour; the legends of both become one."""
-    order = curve_column(results)
-    everywhere = named(results, results.study)["curve"].unique(maintain_order=True).to_list()
-    marks = shapes(len(everywhere))
-    scale = alt.Scale(domain=order, range=[marks[everywhere.index(curve)] for curve in order])
-    return alt.Shape("curve:N", title=title, sort=order, legend=alt.Legend(symbolOpacity=1), scale=scale)
+    """The shape of each curve's workload, or of its deployment where there is one workload; its legend and the colours' become one."""
+    key = "workload" if results.several_workloads else "deployment"
+    kinds = results.study[key].unique(maintain_order=True).to_list()
+    marks = shapes(len(kinds))
+    of = {curve: marks[kinds.index(workload if key == "workload" else name)] for curve, name, workload in _curves(results)}
+    return alt.Shape("curve:N", title=title, sort=list(of), legend=_curve_legend(of), scale=_each(of))
+
+
+def curve_dash(results: Results) -> alt.StrokeDash:
+    """The dash of each curve's workload; lines of the first are solid. The legend tells workloads apart by their shapes."""
+    workloads = results.study["workload"].unique(maintain_order=True).to_list()
+    of = {curve: _DASHES[workloads.index(name) % len(_DASHES)] for curve, _, name in _curves(results)}
+    return alt.StrokeDash("curve:N", sort=list(of), legend=None, scale=_each(of))
+
+
+def _curves(results: Results) -> list[tuple[str, str, str]]:
+    """The name, the deployment and the workload of each curve, in the study's order."""
+    found = named(results, results.runs).unique("curve", maintain_order=True)
+    names = {row[0]: row for row in found.select("curve", "deployment", "workload").iter_rows()}
+    return [names[curve] for curve in curve_column(results)]
+
+
+def _curve_legend(of: Mapping[str, Any]) -> alt.Legend | None:
+    """Opaque and undashed, whatever marks it is of; none of a single curve, of which it would tell nothing apart."""
+    return alt.Legend(symbolOpacity=1, symbolDash=[1, 0]) if len(of) > 1 else None
+
+
+def _each(of: Mapping[str, Any]) -> alt.Scale:
+    return alt.Scale(domain=list(of), range=list(of.values()))
 
 
 def shapes(count: int) -> list[str]:
@@ -124,11 +150,10 @@ def level_axis(results: Results, field: str = "level", *, log: bool | None = Non
     """
     low, high = float(results.runs["level"].min()), float(results.runs["level"].max())  # type: ignore[arg-type]
     log = is_log(results) if log is None else log
-    powers = [2.0**n for n in range(-10, 20)]
-    values = [v for v in powers if low <= v <= high * 1.1] if log else None
     scale = alt.Scale(type="log", base=2, nice=False) if log else alt.Scale(zero=False)
     digits = "d" if results.axis == "concurrency" else "~g"
-    axis = alt.Axis(values=values, format=digits, labelFlush=False) if values else alt.Axis(format=digits)
+    powers = (2.0**n for n in range(-10, 20))
+    axis = ticked(powers, low, high, format=digits, labelFlush=False) if log else alt.Axis(format=digits)
     return alt.X(f"{field}:Q", title=_load_title(results), scale=scale, axis=axis)
 
 
@@ -158,7 +183,9 @@ def predicted_rules(runs: pl.DataFrame, x: alt.X, colour: alt.Color | alt.ColorD
     return rules
 
 
-def median_lines(runs: pl.DataFrame, column: str, x: alt.X, y: alt.Y, colour: alt.Color | alt.ColorDatum) -> alt.Chart:
+def median_lines(
+    runs: pl.DataFrame, column: str, x: alt.X, y: alt.Y, colour: alt.Color | alt.ColorDatum, dash: alt.StrokeDash
+) -> alt.Chart:
     """A line a curve through the medians of its levels' valid runs.
 
     Args:
@@ -166,7 +193,7 @@ def median_lines(runs: pl.DataFrame, column: str, x: alt.X, y: alt.Y, colour: al
     """
     levels = runs.filter("valid").group_by("curve", "curve_width", "level", maintain_order=True)
     chart = alt.Chart(levels.agg(pl.col(column).median()))
-    lines: alt.Chart = chart.mark_line().encode(x=x, y=y, color=colour, strokeWidth=curve_width())
+    lines: alt.Chart = chart.mark_line().encode(x=x, y=y, color=colour, strokeWidth=curve_width(), strokeDash=dash)
     return lines
 
 

@@ -7,6 +7,7 @@ from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
     curve_colour,
+    curve_dash,
     curve_shape,
     curve_size,
     layered,
@@ -46,7 +47,7 @@ def kv_saturation(results: Results) -> alt.LayerChart:
     base = alt.Chart(runs.select("curve", "curve_size", "level", "kv_usage_peak", "valid", "run"))
     return layered(
         predicted_rules(runs, x, colour),
-        median_lines(runs, "kv_usage_peak", x, y, colour),
+        median_lines(runs, "kv_usage_peak", x, y, colour, curve_dash(results)),
         points(
             base,
             y,

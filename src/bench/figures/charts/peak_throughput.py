@@ -12,6 +12,7 @@ from bench.figures.theme import (
     HEIGHT,
     curve_colour,
     curve_column,
+    curve_dash,
     curve_shape,
     curve_size,
     level_axis,
@@ -64,7 +65,7 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
         base = alt.Chart(marked.select("curve", "curve_size", "level", column, "valid", "whole", "run"))
         panel = alt.layer(
             predicted_rules(runs, x, colour),
-            median_lines(runs, column, x, y, colour),
+            median_lines(runs, column, x, y, colour, curve_dash(results)),
             intervals.mark_errorbar(ticks=True, clip=True, thickness=1.2).encode(
                 x=x, y=alt.Y("low:Q", title="output tokens/s"), y2=alt.Y2("high:Q"), color=colour
             ),

@@ -11,6 +11,7 @@ from bench.figures.results import Results
 from bench.figures.theme import (
     curve_colour,
     curve_column,
+    curve_dash,
     is_log,
     level_axis,
     median_lines,
@@ -97,7 +98,7 @@ def _panel(results: Results, runs: pl.DataFrame, found: pl.DataFrame, words: lis
         bands.mark_rect().encode(x=level_axis(one, "begin", log=log), x2=alt.X2("end:Q"), color=region_colour()),
         letters.encode(x=level_axis(one, "middle", log=log), y=alt.value(0), text=alt.Text("region:N")),
         predicted_rules(runs, x, colour),
-        median_lines(runs, _COLUMN, x, y, colour),
+        median_lines(runs, _COLUMN, x, y, colour, curve_dash(results)),
         points(
             alt.Chart(runs.select("curve", "level", _COLUMN, "valid", "whole", "run")),
             y,
