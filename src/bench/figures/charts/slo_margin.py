@@ -5,7 +5,7 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import curve_colour, curve_column, curve_dash, curve_shape, level_axis, nothing_to_show, with_curve
+from bench.figures.theme import curve_colour, curve_dash, curve_shape, level_axis, nothing_to_show, with_curve
 from bench.figures.ticks import log_ticks, ticked
 from bench.study.questions import wanted
 from bench.words.charts import margin_title
@@ -27,7 +27,7 @@ def _finding(results: Results) -> str | None:
     order=25,
     title="How near each load comes to each limit",
     question="Which SLO ends the load, and how sharply?",
-    reading="Each point is a run: the percentile that an SLO limits, divided by its limit (logarithmic), a panel an SLO. Below 100 %, the "
+    reading="A panel an SLO, a point a run: the percentile that the SLO limits, divided by its limit (logarithmic). Below 100 %, the "
     "dashed line, the run meets it. Lines run through the medians of the levels. Bars at the bottom: where C_max lies, at 95 % "
     "confidence, by a search where there is one, else by these runs, where both ends are established. A steep line is a sharp limit: "
     "little more load misses by far. What is beyond 5 % or 2,000 % stands at the edge.",
