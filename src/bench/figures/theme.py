@@ -99,10 +99,10 @@ def curve_shape(results: Results, *, title: str = "deployment") -> alt.Shape:
 
 
 def curve_dash(results: Results) -> alt.StrokeDash:
-    """The dash of each curve's workload; lines of the first are solid. The legend tells workloads apart by their shapes."""
+    """The dash of each workload, solid that of the first. Without a legend: that of the curves has the workloads' shapes."""
     workloads = results.study["workload"].unique(maintain_order=True).to_list()
-    of = {curve: _DASHES[workloads.index(name) % len(_DASHES)] for curve, _, name in _curves(results)}
-    return alt.StrokeDash("curve:N", sort=list(of), legend=None, scale=_each(of))
+    of = {name: _DASHES[i % len(_DASHES)] for i, name in enumerate(workloads)}
+    return alt.StrokeDash("workload:N", sort=workloads, legend=None, scale=_each(of))
 
 
 def _curves(results: Results) -> list[tuple[str, str, str]]:
@@ -113,8 +113,8 @@ def _curves(results: Results) -> list[tuple[str, str, str]]:
 
 
 def _curve_legend(of: Mapping[str, Any]) -> alt.Legend | None:
-    """Opaque and undashed, whatever marks it is of; none of a single curve, of which it would tell nothing apart."""
-    return alt.Legend(symbolOpacity=1, symbolDash=[1, 0]) if len(of) > 1 else None
+    """Opaque, whatever marks it is of; none of a single curve, of which it would tell nothing apart."""
+    return alt.Legend(symbolOpacity=1) if len(of) > 1 else None
 
 
 def _each(of: Mapping[str, Any]) -> alt.Scale:
@@ -191,20 +191,24 @@ def median_lines(
     Args:
         runs: rows of `with_curve` with `level`, `valid` and `column`.
     """
-    levels = runs.filter("valid").group_by("curve", "curve_width", "level", maintain_order=True)
+    levels = runs.filter("valid").group_by("curve", "curve_width", "workload", "level", maintain_order=True)
     chart = alt.Chart(levels.agg(pl.col(column).median()))
     lines: alt.Chart = chart.mark_line().encode(x=x, y=y, color=colour, strokeWidth=curve_width(), strokeDash=dash)
     return lines
 
 
-def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDatum, **more: Any) -> alt.LayerChart:
+def points(
+    chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDatum, *, hollow: str = "whole", **more: Any
+) -> alt.LayerChart:
     """Every run as a point: filled where it is valid, a cross where it is not.
 
-    Hollow where `whole` is true: a whole run on a curve whose other levels are steady windows (`Results.whole_runs`).
+    Args:
+        hollow: the column that says which of the valid ones are hollow; by `whole`, the whole runs on a curve whose other levels are
+            steady windows (`Results.whole_runs`).
     """
     common = {"x": x, "y": y, "color": colour, "size": alt.SizeValue(45), **more}
-    valid = chart.transform_filter("datum.valid && !datum.whole").mark_point(filled=True, opacity=1).encode(**common)
-    whole = chart.transform_filter("datum.valid && datum.whole").mark_point(fill="white", strokeWidth=1.5, opacity=1)
+    valid = chart.transform_filter(f"datum.valid && !datum.{hollow}").mark_point(filled=True, opacity=1).encode(**common)
+    open_ = chart.transform_filter(f"datum.valid && datum.{hollow}").mark_point(fill="white", strokeWidth=1.5, opacity=1)
     del common["size"]
     common.pop("shape", None)
     invalid = (
@@ -212,8 +216,9 @@ def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDa
         .mark_point(shape="cross", filled=False, angle=45, strokeWidth=1.5, opacity=1)
         .encode(**common, size=alt.SizeValue(70))
     )
-    hollow = whole.encode(x=x, y=y, color=colour, size=alt.SizeValue(60), **{k: v for k, v in more.items() if k != "size"})
-    return alt.LayerChart(layer=[valid, hollow, invalid])
+    rest = {key: value for key, value in more.items() if key != "size"}
+    outlined = open_.encode(x=x, y=y, color=colour, size=alt.SizeValue(60), **rest)
+    return alt.LayerChart(layer=[valid, outlined, invalid])
 
 
 def with_whole(results: Results, runs: pl.DataFrame) -> pl.DataFrame:

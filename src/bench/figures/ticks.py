@@ -40,8 +40,8 @@ def _even(low: float, high: float) -> list[float]:
 def ticked(values: Iterable[float], low: float, high: float, **more: Any) -> alt.Axis:
     """An axis from `low` to `high` with its ticks at those of `values` that lie on it.
 
-    One outside is drawn at the end of a clamped scale, with a number that is not that end's, and beside the frame of any other. Of an axis
-    that zooms, labels that leave the frame are left out.
+    One outside is drawn at the end of a clamped scale, with a number that is not that end's, and beside the frame of any other. Of an
+    axis that zooms, labels that leave the frame are left out.
     """
     return alt.Axis(values=[value for value in values if low <= value <= high], labelBound=_BEYOND, **more)
 

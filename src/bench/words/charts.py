@@ -12,6 +12,7 @@ from bench.words.loads import count_text
 __all__ = [
     "efficiency_title",
     "fleet_title",
+    "full_note",
     "invalid_note",
     "margin_title",
     "pairs_note",
@@ -24,6 +25,12 @@ __all__ = [
 ]
 
 _NAMED = 5  # loads in a title
+# By which sign of `bench.analysis.saturation` a KV cache counts as full.
+_FULL_BY = {
+    "usage": "{usage} in use",
+    "preempted": "a request was preempted ({usage} in use)",
+    "refused": "the next request does not fit ({usage} in use)",
+}
 
 
 def invalid_note(marks: str, invalid: int, runs: int) -> str:
@@ -69,6 +76,19 @@ def saturation_title(saturation: pl.DataFrame) -> str | None:
     if (finest["levels_apart"] == 0).all():
         return f"{start}, as predicted"
     return f"{start}; predicted: {_listed(finest['predicted'].to_list())}"
+
+
+def full_note(filled: pl.DataFrame) -> str:
+    """How it shows that KV caches are full, of each curve; empty where none is.
+
+    Args:
+        filled: rows of `bench.analysis.saturation.filled` with `curve`.
+    """
+    said: dict[str, list[str]] = {}
+    for curve, level, usage, sign in filled.select("curve", "measured", "usage", "sign").iter_rows():
+        share = "usage not known" if usage is None else f"{100 * usage:.0f} %"
+        said.setdefault(f"at {level:g}, {_FULL_BY[sign].format(usage=share)}", []).append(curve)
+    return f"Filled: the cache is full. {'; '.join(f'{_and(names)} {how}' for how, names in said.items())}." if said else ""
 
 
 def efficiency_title(devices: str, shares: Sequence[float]) -> str:
@@ -142,6 +162,9 @@ def widest_spread(low: float, high: float, level: float) -> str:
 def _listed(numbers: Sequence[float]) -> str:
     """Several numbers, such as `16, 64 and 64`; one, where all are the same."""
     *first, last = (f"{number:,.0f}" if number >= 100 else f"{number:.3g}" for number in numbers)
-    if set(first) == {last}:
-        return last
+    return last if set(first) == {last} else _and([*first, last])
+
+
+def _and(words: Sequence[str]) -> str:
+    *first, last = words
     return f"{', '.join(first)} and {last}" if first else last

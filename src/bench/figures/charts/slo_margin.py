@@ -47,7 +47,10 @@ def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
     names, limits = {slo.column: str(slo) for slo in slos}, {slo.column: slo.limit_s for slo in slos}
     rows = (
         runs.unpivot(
-            on=list(names), index=["curve", "level", "valid", "low", "high"], variable_name="slo", value_name="seconds"
+            on=list(names),
+            index=["curve", "workload", "level", "valid", "low", "high"],
+            variable_name="slo",
+            value_name="seconds",
         )
         .drop_nulls("seconds")
         .with_columns(reached=pl.col("seconds") / pl.col("slo").replace_strict(limits, return_dtype=pl.Float64))
@@ -81,7 +84,7 @@ def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
     limit = base.transform_aggregate(groupby=["slo"]).mark_rule(strokeDash=[5, 4], color="#000000").encode(y=alt.YDatum(1.0))
     valid = base.transform_filter("datum.valid")
     lines = (
-        valid.transform_aggregate(at="median(at)", groupby=["curve", "level", "slo"])
+        valid.transform_aggregate(at="median(at)", groupby=["curve", "workload", "level", "slo"])
         .mark_line()
         .encode(x=x, y=y, color=colour, strokeDash=curve_dash(results))
     )
