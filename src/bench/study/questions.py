@@ -20,6 +20,7 @@ __all__ = [
     "Rows",
     "beside_baseline",
     "crossed_factors",
+    "deployments_alike",
     "lengths",
     "levels",
     "on_gpus",
@@ -67,6 +68,12 @@ def plain(rows: Rows) -> Rows:
 def levels(fewest: int) -> Condition:
     """A curve with so many levels of load."""
     return lambda rows: varied(plain(rows), "level", within=("deployment", "workload", "axis")) >= fewest
+
+
+def deployments_alike(rows: Rows) -> bool:
+    """Several deployments under one workload, at two loads or more, with answers that come token by token."""
+    streamed = [row for row in plain(rows) if row.get("stream") is not False]
+    return levels(2)(streamed) and varied(streamed, "deployment", within=("workload", "axis")) > 1
 
 
 def wanted(key: str) -> Condition:

@@ -10,10 +10,13 @@ from bench.study import Slo
 from bench.words.loads import count_text
 
 __all__ = [
+    "NO_GPUS",
+    "carried_title",
     "efficiency_title",
     "fleet_title",
     "full_note",
     "invalid_note",
+    "load_label",
     "margin_title",
     "pairs_note",
     "prediction_title",
@@ -25,6 +28,7 @@ __all__ = [
 ]
 
 _NAMED = 5  # loads in a title
+NO_GPUS = "Throughput is that of each instance: some run on no GPU, or on an unknown number."
 # By which sign of `bench.analysis.saturation` a KV cache counts as full.
 _FULL_BY = {
     "usage": "{usage} in use",
@@ -89,6 +93,27 @@ def full_note(filled: pl.DataFrame) -> str:
         share = "usage not known" if usage is None else f"{100 * usage:.0f} %"
         said.setdefault(f"at {level:g}, {_FULL_BY[sign].format(usage=share)}", []).append(curve)
     return f"Filled: the cache is full. {'; '.join(f'{_and(names)} {how}' for how, names in said.items())}." if said else ""
+
+
+def load_label(level: float, axis: str) -> str:
+    """A level as a label of a point: `16` requests in flight, `16/s`, `16×` as fast as recorded."""
+    return f"{level:g}" + {"concurrency": "", "request_rate": "/s", "time_scale": "×"}[axis]
+
+
+def carried_title(points: pl.DataFrame) -> str | None:
+    """What deployments give within the SLOs, the most first; None where it is not known of every curve, or of too many.
+
+    Bursts, which show nothing that lasts, are left out where another load is there.
+
+    Args:
+        points: rows of `bench.analysis.operating_points`.
+    """
+    lasting = points.filter(pl.col("usable_rps").is_not_null())
+    known = lasting.drop_nulls("tokens_per_s").sort("tokens_per_s", descending=True)
+    if known.is_empty() or known.height > _NAMED or lasting["workload"].n_unique() > 1:
+        return None
+    first, *others = (f"{name} {rate:,.0f}" for name, rate in known.select("deployment", "tokens_per_s").iter_rows())
+    return ", ".join([f"Within the SLOs: {first} output tokens/s", *others])
 
 
 def efficiency_title(devices: str, shares: Sequence[float]) -> str:

@@ -35,9 +35,9 @@ def _note(results: Results) -> str:
     question="At what load does the KV cache run out, and was that to be expected?",
     reading="Peak usage of each run; where each request holds a slot, the share of slots at work. Filled: the run filled the cache. "
     "That is so where 99 % or more was in use, a request was preempted, or one waited that did not fit into what was free: a prompt is "
-    "admitted whole or not at all, so this happens below 99 % too. Hollow: there was room. Dashed upright: the saturation that geometry "
-    "predicts, KV tokens ÷ tokens a request, in the deployment's colour, or grey where several share it. Where points turn from hollow to "
-    "filled at their line, geometry set the limit.",
+    "admitted whole or not at all, so this happens below 99 % too. Hollow: there was room. Dashed: the saturation that geometry "
+    "predicts, KV tokens ÷ tokens a request, in the deployment's colour, or grey where several share it. Where points turn from hollow "
+    "to filled at their line, geometry set the limit.",
     judged="counts_valid",
     finding=lambda results: saturation_title(results.saturation),
     note=_note,
