@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from altair.utils.schemapi import _deep_copy as deep_copy
 
 from bench.figures.curves import curve_column, named, with_curve
 from bench.figures.results import Results
-from bench.figures.ticks import ticked
+from bench.figures.ticks import doublings, ticked
 from bench.words.charts import throughput_title, whole_runs_note
 
 __all__ = [
@@ -20,7 +21,6 @@ __all__ = [
     "HEIGHT",
     "NEUTRAL",
     "PALETTE",
-    "PANELS_A_ROW",
     "WIDTH",
     "curve_colour",
     "curve_column",
@@ -28,12 +28,14 @@ __all__ = [
     "curve_shape",
     "curve_size",
     "curve_width",
+    "deployment_colours",
     "finish",
     "is_log",
     "layered",
     "level_axis",
     "median_lines",
     "nothing_to_show",
+    "panels_a_row",
     "points",
     "predicted_rules",
     "saturation_finding",
@@ -50,7 +52,7 @@ PALETTE = ["#0072B2", "#D55E00", "#CC79A7", "#009E73", "#E69F00", "#56B4E9", "#0
 _DARKER = ["#003C5E", "#6E3000", "#7A2E58", "#00523C", "#7A5400", "#1B5E86", "#8C8C8C"]
 _MANY = [*PALETTE, *_DARKER]
 WIDTH, HEIGHT = 460, 300
-PANELS_A_ROW = 4  # of small multiples
+_PANELS_A_ROW = 4  # of small multiples
 # Beside the colour, so that curves can be distinguished in print and by any eye. Diamonds, crosses and the full cache's triangle have
 # meanings of their own.
 _STAR = "M0,-1.2L0.29,-0.39L1.14,-0.37L0.46,0.15L0.7,0.97L0,0.48L-0.7,0.97L-0.46,0.15L-1.14,-0.37L-0.29,-0.39Z"
@@ -82,10 +84,16 @@ for _compound in (alt.LayerChart, alt.HConcatChart, alt.VConcatChart, alt.Concat
     _compound.__deepcopy__ = _copied  # type: ignore[union-attr]
 
 
+def deployment_colours(results: Results) -> dict[str, str]:
+    """Each deployment's colour, the same one in every figure, in every part of it, and under every workload."""
+    deployments = results.study["deployment"].unique(maintain_order=True)
+    return {name: _MANY[i % len(_MANY)] for i, name in enumerate(deployments)}
+
+
 def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
-    """The colour of each curve's deployment: the same one in every figure, in every part of it, and under every workload."""
-    deployments = results.study["deployment"].unique(maintain_order=True).to_list()
-    of = {curve: _MANY[deployments.index(name) % len(_MANY)] for curve, name, _ in _curves(results)}
+    """The colour of each curve's deployment."""
+    colours = deployment_colours(results)
+    of = {curve: colours[name] for curve, name, _ in _curves(results)}
     return alt.Color("curve:N", title=title, sort=list(of), legend=_curve_legend(of), scale=_each(of))
 
 
@@ -152,8 +160,7 @@ def level_axis(results: Results, field: str = "level", *, log: bool | None = Non
     log = is_log(results) if log is None else log
     scale = alt.Scale(type="log", base=2, nice=False) if log else alt.Scale(zero=False)
     digits = "d" if results.axis == "concurrency" else "~g"
-    powers = (2.0**n for n in range(-10, 20))
-    axis = ticked(powers, low, high, format=digits, labelFlush=False) if log else alt.Axis(format=digits)
+    axis = ticked(doublings(low, high), low, high, format=digits, labelFlush=False) if log else alt.Axis(format=digits)
     return alt.X(f"{field}:Q", title=_load_title(results), scale=scale, axis=axis)
 
 
@@ -242,6 +249,11 @@ def whole_note(results: Results) -> str:
 def layered(*layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
     """Layers of one panel, at the common size."""
     return alt.LayerChart(layer=list(layers)).properties(width=WIDTH, height=HEIGHT)
+
+
+def panels_a_row(panels: int, most: int = _PANELS_A_ROW) -> int:
+    """How many of so many panels stand in a row, so that rows are as full as each other."""
+    return math.ceil(panels / math.ceil(panels / most)) if panels else 1
 
 
 def nothing_to_show(why: str) -> alt.LayerChart:

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-__all__ = ["log_ticks", "ticked"]
+__all__ = ["doublings", "log_ticks", "ticked"]
 
 _MOST = 8  # more than these stand too close
 _FEWEST = 3  # of fewer a logarithmic axis cannot be read
@@ -35,6 +35,17 @@ def _even(low: float, high: float) -> list[float]:
     step = 10.0 ** math.floor(math.log10(high - low)) if high > low else high
     first, last = math.ceil(low / step), math.floor(high / step)
     return [float(f"{n * step:.6g}") for n in range(first, last + 1)] or [low]
+
+
+def doublings(low: float, high: float) -> list[float]:
+    """Powers of two from `low` to `high`, and where these are fewer than three, the whole numbers half way between them."""
+    powers = [2.0**n for n in range(-10, 20)]
+    found = [power for power in powers if low <= power <= high]
+    return (
+        found
+        if len(found) >= _FEWEST
+        else sorted({*found, *(1.5 * power for power in powers[11:] if low <= 1.5 * power <= high)})
+    )
 
 
 def ticked(values: Iterable[float], low: float, high: float, **more: Any) -> alt.Axis:

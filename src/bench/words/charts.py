@@ -12,6 +12,8 @@ from bench.words.loads import count_text
 __all__ = [
     "NO_GPUS",
     "carried_title",
+    "decline_note",
+    "decline_title",
     "efficiency_title",
     "fleet_title",
     "full_note",
@@ -114,6 +116,32 @@ def carried_title(points: pl.DataFrame) -> str | None:
         return None
     first, *others = (f"{name} {rate:,.0f}" for name, rate in known.select("deployment", "tokens_per_s").iter_rows())
     return ", ".join([f"Within the SLOs: {first} output tokens/s", *others])
+
+
+def decline_title(declines: pl.DataFrame) -> str | None:
+    """What throughput loses or gains beyond a full KV cache; None where no curve fills it, or too many do.
+
+    Args:
+        declines: rows of `bench.analysis.decline`.
+    """
+    if declines.is_empty() or declines.height > _NAMED:
+        return None
+    changes = [_signed(change) for change in declines["change"]]
+    return f"Beyond a full KV cache throughput changes by {_and(changes)} %"
+
+
+def decline_note(declines: pl.DataFrame) -> str:
+    """From which throughput at which load to which, of each curve; empty where none fills the cache. Args: as above, with `curve`."""
+    columns = ("curve", "before", "below", "after", "highest", "change")
+    parts = [
+        f"{curve}: {before:,.0f} at {below:g}, {after:,.0f} at {highest:g} ({_signed(change)} %)"
+        for curve, before, below, after, highest, change in declines.select(columns).iter_rows()
+    ]
+    return f"Output tokens/s at the last level with room in the cache, and at the highest: {'; '.join(parts)}." if parts else ""
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.0f}".replace("-", "−")
 
 
 def efficiency_title(devices: str, shares: Sequence[float]) -> str:

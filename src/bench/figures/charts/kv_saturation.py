@@ -14,11 +14,12 @@ from bench.figures.theme import (
     layered,
     level_axis,
     median_lines,
+    nothing_to_show,
     points,
     predicted_rules,
     with_curve,
 )
-from bench.study.questions import levels
+from bench.study.questions import shows_kv_cache
 from bench.words.charts import full_note, saturation_title
 
 
@@ -29,15 +30,15 @@ def _note(results: Results) -> str:
 
 @figure(
     "kv-saturation",
-    applies=levels(2),
+    applies=shows_kv_cache,
     order=30,
     title="KV-cache usage against load",
     question="At what load does the KV cache run out, and was that to be expected?",
     reading="Peak usage of each run; where each request holds a slot, the share of slots at work. Filled: the run filled the cache. "
-    "That is so where 99 % or more was in use, a request was preempted, or one waited that did not fit into what was free: a prompt is "
-    "admitted whole or not at all, so this happens below 99 % too. Hollow: there was room. Dashed: the saturation that geometry "
-    "predicts, KV tokens ÷ tokens a request, in the deployment's colour, or grey where several share it. Where points turn from hollow "
-    "to filled at their line, geometry set the limit.",
+    "That is so where 99 % or more was in use, a request was preempted, or one waited that did not fit into what was free: a "
+    "prompt is admitted whole or not at all, so this happens below 99 % too. Hollow: there was room. Dashed: the saturation "
+    "that geometry predicts, KV tokens ÷ tokens a request, in the deployment's colour, or grey where several share it. Where "
+    "points turn from hollow to filled at their line, geometry set the limit.",
     judged="counts_valid",
     finding=lambda results: saturation_title(results.saturation),
     note=_note,
@@ -49,6 +50,8 @@ def kv_saturation(results: Results) -> alt.LayerChart:
         results: `runs` with `level`, `kv_usage_peak` (0–1), `predicted_saturation` (requests) and `valid`.
     """
     runs = with_curve(results, results.runs.filter(pl.col("kv_usage_peak").is_not_null()))
+    if runs.is_empty():
+        return nothing_to_show("the server's metrics do not show its KV cache")
     runs = runs.with_columns(valid=pl.col("counts_valid"), room=~pl.col("saturated").fill_null(False))
     x, colour = level_axis(results), curve_colour(results)
     y = alt.Y("kv_usage_peak:Q", title="peak KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02]))

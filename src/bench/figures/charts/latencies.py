@@ -16,6 +16,7 @@ from bench.figures.theme import (
     curve_shape,
     level_axis,
     nothing_to_show,
+    panels_a_row,
     points,
     with_curve,
     with_whole,
@@ -51,11 +52,11 @@ class _Panel:
     order=60,
     title="Latencies against load",
     question="How long does a user wait as load rises, for the first token, for each further one, and for all?",
-    reading="Points, and the line through their medians: the percentile that an SLO limits, else P99. Thin: P50. Grey, dashed: the SLO's "
-    "limit. Hollow: fewer requests than carry the percentile, so it is an estimate without a bound (of a P99 662; below 100 it is the "
-    "slowest). A filled point has a whisker up to the value that the true one does not exceed, at 99 % confidence. ITL has no bounds. "
-    "Queue time is the server's own mean; requests that wait are those once the load stands. Under a burst each request waits behind "
-    "the others' prefill, so TTFT rises about in line with the load.",
+    reading="Points, and the line through their medians: the percentile that an SLO limits, else P99. Thin: P50. Grey, dashed: the "
+    "SLO's limit. Hollow: fewer requests than carry the percentile, so it is an estimate without a bound (of a P99 662; below "
+    "100 it is the slowest). A filled point has a whisker up to the value that the true one does not exceed, at 99 % "
+    "confidence. ITL has no bounds. Queue time is the server's own mean; requests that wait are those once the load stands. "
+    "Under a burst each request waits behind the others' prefill, so TTFT rises about in line with the load.",
     uses=("slo",),
     note=lambda results: whole_runs_note(results.whole_runs.height, marks="In grey squares"),
 )
@@ -70,7 +71,7 @@ def latencies(results: Results) -> alt.ConcatChart | alt.LayerChart:
     panels = [_panel(results, runs, each) for each in _panels(results) if runs[each.tail].is_not_null().any()]
     if not panels:
         return nothing_to_show("no run has a latency")
-    return alt.concat(*panels, columns=2 if len(panels) in (2, 4) else 3)
+    return alt.concat(*panels, columns=panels_a_row(len(panels), most=3))
 
 
 def _panels(results: Results) -> list[_Panel]:

@@ -41,10 +41,11 @@ _RINGS = {"C_max": "black", "knee": NEUTRAL}
     order=5,
     title="Latency against throughput",
     question="How much throughput does each deployment give, and how long do users wait for it?",
-    reading="Each point is a level of load, labelled where there is room; lines join a curve's levels in the order of load, medians "
-    "of valid runs. Where a curve turns upwards more load buys waiting, and where it turns back it costs throughput. Dashed: an SLO's "
-    "limit. Black ring, with C_max: the highest level that meets all SLOs. Grey ring: the knee, from which on TTFT's P99 is three "
-    "times its P50 or more while throughput flattens. Latencies are on logarithmic scales, one for all of TTFT's panels.",
+    reading="Each point is a level of load, labelled where there is room; lines join a curve's levels in the order of load, medians of "
+    "valid runs. Where a curve turns upwards more load buys waiting, and where it turns back it costs throughput. Dashed: an "
+    "SLO's limit. Black ring, with C_max: the highest level that meets all SLOs. Grey ring: the knee, from which on TTFT's P99 "
+    "is three times its P50 or more while throughput flattens. Latencies are on logarithmic scales, one for all of TTFT's "
+    "panels.",
     by_axis=False,
     uses=("slo", "failed_share"),
     finding=lambda results: carried_title(results.points),

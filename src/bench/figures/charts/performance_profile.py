@@ -15,6 +15,7 @@ from bench.figures.theme import (
     is_log,
     level_axis,
     median_lines,
+    panels_a_row,
     points,
     predicted_rules,
     saturation_finding,
@@ -58,7 +59,7 @@ def performance_profile(results: Results) -> alt.ConcatChart:
     words = [_words(row) for _, row in parts]
     most = max(map(len, words))  # panels begin at one height
     panels = [_panel(results, *part, lines + [""] * (most - len(lines))) for part, lines in zip(parts, words, strict=True)]
-    return alt.concat(*panels, columns=_PANELS_A_ROW)
+    return alt.concat(*panels, columns=panels_a_row(len(panels), most=_PANELS_A_ROW))
 
 
 def _words(found: pl.DataFrame) -> list[str]:

@@ -5,7 +5,7 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import curve_colour, curve_dash, curve_shape, level_axis, nothing_to_show, with_curve
+from bench.figures.theme import curve_colour, curve_dash, curve_shape, level_axis, nothing_to_show, panels_a_row, with_curve
 from bench.figures.ticks import log_ticks, ticked
 from bench.study.questions import wanted
 from bench.words.charts import margin_title
@@ -29,8 +29,8 @@ def _finding(results: Results) -> str | None:
     question="Which SLO ends the load, and how sharply?",
     reading="A panel an SLO, a point a run: the percentile that the SLO limits, divided by its limit (logarithmic). Below 100 %, the "
     "dashed line, the run meets it. Lines run through the medians of the levels. Bars at the bottom: where C_max lies, at 95 % "
-    "confidence, by a search where there is one, else by these runs, where both ends are established. A steep line is a sharp limit: "
-    "little more load misses by far. What is beyond 5 % or 2,000 % stands at the edge.",
+    "confidence, by a search where there is one, else by these runs, where both ends are established. A steep line is a sharp "
+    "limit: little more load misses by far. What is beyond 5 % or 2,000 % stands at the edge.",
     uses=("slo", "failed_share", "searches"),
     finding=_finding,
 )
@@ -97,7 +97,10 @@ def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
     chart: alt.FacetChart = (
         alt.layer(band, limit, lines, dots, crosses)
         .properties(width=340, height=280)
-        .facet(facet=alt.Facet("slo:N", title=None, sort=list(names.values())), columns=_PANELS_A_ROW)
+        .facet(
+            facet=alt.Facet("slo:N", title=None, sort=list(names.values())),
+            columns=panels_a_row(len(names), most=_PANELS_A_ROW),
+        )
         .resolve_axis(x="independent")
     )
     return chart
