@@ -180,7 +180,7 @@ def test_workload_scrape_parse_and_figures_by_themselves(tmp_path):
     done = bench("parse", folder, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ok"] == 12
-    done = bench("figures", tmp_path / "runs", "--output-dir", tmp_path / "figures", "--figure", "ttft", "--json")
+    done = bench("figures", tmp_path / "runs", "--output-dir", tmp_path / "figures", "--figure", "latencies", "--json")
     assert done.returncode == 0, done.stderr
     written = [Path(path) for path in json.loads(done.stdout)]
     assert [path.suffix for path in written] == [".svg", ".png", ".json"]

@@ -158,7 +158,7 @@ def test_each_section_is_there_and_named(tmp_path, summary):
 def test_names_end_no_script_and_open_no_element(tmp_path, summary):
     nasty = "</script><b a='\"'>&"
     page = drawn(
-        tmp_path, results(summary, deployments=(nasty,), known=False, baseline=None), names=["ttft", "memory-pressure"]
+        tmp_path, results(summary, deployments=(nasty,), known=False, baseline=None), names=["latencies", "memory-pressure"]
     )
     assert not page.find("b")
     rows = [json.loads(text) for a, text in page.find("script") if a.get("type") == "application/json"]
@@ -181,7 +181,7 @@ def test_the_filter_finds_its_rows_in_every_figure(name, summary, tmp_path):
 
 
 def test_every_mark_of_a_level_has_its_words_on_hover(summary, tmp_path):
-    for name in ("kv-saturation", "peak-throughput", "ttft", "memory-pressure", "throughput-over-time"):
+    for name in ("kv-saturation", "peak-throughput", "latencies", "memory-pressure", "throughput-over-time"):
         text = save_figure(name, results(summary), tmp_path / name)[2].read_text()
         assert '"tooltip":[' in text
 

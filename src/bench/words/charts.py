@@ -33,9 +33,9 @@ _NAMED = 5  # loads in a title
 NO_GPUS = "Throughput is that of each instance: some run on no GPU, or on an unknown number."
 # By which sign of `bench.analysis.saturation` a KV cache counts as full.
 _FULL_BY = {
-    "usage": "{usage} in use",
-    "preempted": "a request was preempted ({usage} in use)",
-    "refused": "the next request does not fit ({usage} in use)",
+    "usage": "{usage}",
+    "preempted": "a request was preempted ({usage})",
+    "refused": "the next request does not fit ({usage})",
 }
 
 
@@ -92,7 +92,7 @@ def full_note(filled: pl.DataFrame) -> str:
     """
     said: dict[str, list[str]] = {}
     for curve, level, usage, sign in filled.select("curve", "measured", "usage", "sign").iter_rows():
-        share = "usage not known" if usage is None else f"{100 * usage:.0f} %"
+        share = "usage not known" if usage is None else f"{100 * usage:.0f} % in use"
         said.setdefault(f"at {level:g}, {_FULL_BY[sign].format(usage=share)}", []).append(curve)
     return f"Filled: the cache is full. {'; '.join(f'{_and(names)} {how}' for how, names in said.items())}." if said else ""
 
