@@ -98,23 +98,20 @@ def test_no_panel_stands_alone_in_a_row(panels, row):
     assert panels % row != 1 or panels in (1, 7) or row == 1
 
 
-def overlap(one, other):
-    return abs(one[0] - other[0]) < (one[2] + other[2]) / 2 and abs(one[1] - other[1]) < (one[3] + other[3]) / 2
-
-
 def test_labels_cover_neither_one_another_nor_a_point():
     """A crowd around one place and a line of neighbours."""
     points = [(200 + 9 * math.cos(i), 130 + 9 * math.sin(2 * i)) for i in range(12)] + [(20.0 * i, 40.0) for i in range(1, 12)]
     texts = ["C_max 16", *map(str, range(1, len(points)))]
-    places = free_places(points, texts, [5.0] * len(points), 430, 260)
-    boxes = [(*place, 8.0 * len(text), 15.0) for place, text in zip(places, texts, strict=True) if place]
-    marks = [(x, y, 10.0, 10.0) for x, y in points]
+    places = free_places(points, texts, [5.0] * len(points), (430, 260))
+    boxes = [place.box(*at, text) for place, at, text in zip(places, points, texts, strict=True) if place]
+    marks = [(x - 5, y - 5, x + 5, y + 5) for x, y in points]
     assert places[0] is not None  # the most important one
     assert 8 < len(boxes) < len(points)  # some have no room, and are left out
-    for i, box in enumerate(boxes):
-        assert not any(overlap(box, other) for other in [*boxes[:i], *marks])
-        assert box[0] - box[2] / 2 >= 0 and box[0] + box[2] / 2 <= 430
-        assert box[1] - 7.5 >= 0 and box[1] + 7.5 <= 260
+    for i, (left, top, right, bottom) in enumerate(boxes):
+        for other in [*boxes[:i], *marks]:
+            assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
+        assert 0 <= left < right <= 430 and 0 <= top < bottom <= 260
+        assert right - left == 8.5 * len([text for place, text in zip(places, texts, strict=True) if place][i])
 
 
 def test_a_part_of_a_study_keeps_its_dashes(summary):

@@ -46,7 +46,8 @@ def test_latency_stands_over_throughput_with_its_levels_marked(summary):
         "TPOT P95",
     ]
     found = {(row["level"], row["throughput_tokens_per_s"], row["ttft_p95_s"], row["label"]) for row in rows_of(spec, 1)}
-    assert found == {(1, 10, 0.1, "1"), (4, 40, 0.3, "C_max 4"), (16, 30, 2.0, "knee 16")}
+    assert found == {(1, 10, 0.1, "1"), (4, 40, 0.3, "4"), (16, 30, 2.0, "16")}
+    assert {row["level"]: row["mark"] for row in rows_of(spec, 1)} == {1: None, 4: "C_max", 16: "knee"}
     domains = [panel["layer"][-2]["encoding"]["y"]["scale"]["domain"] for panel in spec["concat"]]
     assert domains[0] == domains[1] == domains[2] != domains[3]  # TTFT's panels are compared
     assert [row["limit"] for row in drawn_rows(spec, "limit")] == [1.0]

@@ -98,7 +98,7 @@ def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, 
 
 def test_the_page_is_sound(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2], workloads=("short", "long"), wrong_output_tokens=[0, 0, 1])
-    page = drawn(tmp_path, study, names=["comparison", "kv-saturation", "ttft"])
+    page = drawn(tmp_path, study, names=["comparison", "kv-saturation", "latencies"])
     ids = [attributes["id"] for _, attributes, _ in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     for attributes, _ in page.find("a"):
@@ -144,7 +144,7 @@ def test_no_engine_is_taken_for_another(tmp_path, summary):
 
 def test_each_section_is_there_and_named(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2])
-    page = drawn(tmp_path, study, names=["ttft"])
+    page = drawn(tmp_path, study, names=["latencies"])
     sections = [a["id"] for a, _ in page.find("section")]
     decided = ["verdicts", "operating", "figures", "saturation", "comparison", "predictions", "models", "economics", "bands"]
     assert sections == ["answers", *decided, "runs", "repeats", "invalid", "provenance", "methods"]

@@ -11,7 +11,7 @@ import altair as alt
 import polars as pl
 from altair.utils.schemapi import _deep_copy as deep_copy
 
-from bench.figures.curves import curve_column, named, with_curve
+from bench.figures.curves import curve_column, in_order, named, with_curve
 from bench.figures.results import Results
 from bench.figures.ticks import doublings, ticked
 from bench.words.charts import throughput_title, whole_runs_note
@@ -30,6 +30,7 @@ __all__ = [
     "curve_width",
     "deployment_colours",
     "finish",
+    "in_order",
     "is_log",
     "layered",
     "level_axis",
@@ -46,10 +47,10 @@ __all__ = [
 ]
 
 # Okabe and Ito's colours, which readers with any colour vision tell apart; yellow, too pale for lines on white, is left out.
-# In this order, in which the first three are three greys in print.
-PALETTE = ["#0072B2", "#D55E00", "#CC79A7", "#009E73", "#E69F00", "#56B4E9", "#000000"]
+# In this order, in which the first ones are as unlike as can be in print: 87, 151 and 119 of 255.
+PALETTE = ["#0072B2", "#CC79A7", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#000000"]
 # The same once more, darker, and for black grey.
-_DARKER = ["#003C5E", "#6E3000", "#7A2E58", "#00523C", "#7A5400", "#1B5E86", "#8C8C8C"]
+_DARKER = ["#003C5E", "#7A2E58", "#6E3000", "#00523C", "#7A5400", "#1B5E86", "#8C8C8C"]
 _MANY = [*PALETTE, *_DARKER]
 WIDTH, HEIGHT = 460, 300
 _PANELS_A_ROW = 4  # of small multiples
@@ -67,7 +68,7 @@ AXIS_TITLES = {
 }
 _UNITS = {"concurrency": "requests in flight", "request_rate": "requests/s", "time_scale": "times the recorded speed"}
 _FONT = "Helvetica, Arial, sans-serif"
-_NOTE = 130  # characters of a line below the title: not much wider than one panel and its legend
+_NOTE = 110  # characters of a line below the title: not much wider than one panel and its legend
 # Charts show what the tables hold; a study of more rows than Altair's default limit is no mistake.
 alt.data_transformers.disable_max_rows()
 
@@ -238,7 +239,7 @@ def with_whole(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
 
 def saturation_finding(results: Results) -> str | None:
     """At which loads throughput saturates, as a title; None where it is not known of every curve."""
-    return throughput_title(results.saturation, _UNITS[results.axis])
+    return throughput_title(in_order(results, results.saturation), _UNITS[results.axis])
 
 
 def whole_note(results: Results) -> str:
@@ -258,7 +259,7 @@ def panels_a_row(panels: int, most: int = _PANELS_A_ROW) -> int:
 
 def nothing_to_show(why: str) -> alt.LayerChart:
     """A panel that says why it is empty."""
-    text = alt.Chart(pl.DataFrame({"said": [f"Nothing to show: {why}."]})).mark_text(fontSize=13, color="#555555")
+    text = alt.Chart(pl.DataFrame({"said": [f"Nothing to show: {why}."]})).mark_text(fontSize=14, color="#555555")
     return alt.LayerChart(layer=[text.encode(text=alt.Text("said:N"))]).properties(width=WIDTH, height=60)
 
 
@@ -276,13 +277,13 @@ def _config() -> alt.Config:
         background="white",
         view=alt.ViewConfig(stroke="#cccccc"),
         axis=alt.AxisConfig(
-            labelFontSize=12, titleFontSize=13, titleFontWeight="normal", gridColor="#ececec", tickColor="#999999"
+            labelFontSize=14, titleFontSize=14, titleFontWeight="normal", gridColor="#ececec", tickColor="#999999"
         ),
         legend=alt.LegendConfig(
-            labelFontSize=12, titleFontSize=12, titleFontWeight="normal", symbolStrokeWidth=2, labelLimit=260
+            labelFontSize=14, titleFontSize=14, titleFontWeight="normal", symbolStrokeWidth=2, labelLimit=260
         ),
-        title=alt.TitleConfig(fontSize=16, subtitleFontSize=12, subtitleColor="#555555", subtitlePadding=5, fontWeight="bold"),
-        header=alt.HeaderConfig(labelFontSize=13, titleFontSize=13, labelFontWeight="bold"),
+        title=alt.TitleConfig(fontSize=18, subtitleFontSize=14, subtitleColor="#555555", subtitlePadding=5, fontWeight="bold"),
+        header=alt.HeaderConfig(labelFontSize=15, titleFontSize=15, labelFontWeight="bold"),
         line=alt.LineConfig(strokeWidth=2),
         locale=alt.Locale(number=alt.NumberLocale(decimal=".", thousands=",", grouping=[3], currency=["$", ""], percent=" %")),
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from bench.study import Slo
-from bench.words.loads import count_text
+from bench.words.loads import UNITS, count_text
 
 __all__ = [
     "NO_GPUS",
@@ -20,8 +20,10 @@ __all__ = [
     "invalid_note",
     "load_label",
     "margin_title",
+    "numbers_note",
     "pairs_note",
     "prediction_title",
+    "rings_note",
     "saturation_title",
     "streaming_title",
     "throughput_title",
@@ -102,6 +104,20 @@ def load_label(level: float, axis: str) -> str:
     return f"{level:g}" + {"concurrency": "", "request_rate": "/s", "time_scale": "×"}[axis]
 
 
+def numbers_note(axis: str) -> str:
+    """What the numbers beside points count."""
+    return f"Numbers: {UNITS[axis]}."
+
+
+def rings_note(c_max: bool, knee: bool) -> str:
+    """What the rings around levels mean; empty where there are none."""
+    parts = ["black ring: C_max, the highest level within the SLOs"] * c_max + [
+        "grey ring: the knee, where the tail leaves the median"
+    ] * knee
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
 def carried_title(points: pl.DataFrame) -> str | None:
     """What deployments give within the SLOs, the most first; None where it is not known of every curve, or of too many.
 
@@ -150,12 +166,18 @@ def efficiency_title(devices: str, shares: Sequence[float]) -> str:
     return f"{devices} brings {low if low == high else f'{low} to {high}'} % of what as many single devices would"
 
 
-def fleet_title(peak: float, instances: Sequence[int]) -> str | None:
-    """How many instances of each curve a peak takes; None of too many curves. Args: peak: requests/s."""
+def fleet_title(peak: float, instances: Sequence[int], safety: float = 1.0) -> str | None:
+    """How many instances of each curve a peak takes; None of too many curves.
+
+    Args:
+        peak: requests/s. instances: without the spare ones. safety: by which the figure multiplies them.
+    """
     if len(instances) > _NAMED:
         return None
     one = "" if set(instances) == {1} else "s"
-    return f"A peak of {peak:,g} requests/s takes {_listed(instances)} instance{one}"
+    return f"A peak of {peak:,g} requests/s takes {_listed(instances)} instance{one}" + (
+        f", × {safety:g} for safety" if safety != 1 else ""
+    )
 
 
 def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:

@@ -19,7 +19,7 @@ _STEP = 17  # height of a row
 # Colour, shape and words say the same.
 _VERDICTS = {
     "better": (PALETTE[0], "triangle-up"),
-    "worse": (PALETTE[1], "triangle-down"),
+    "worse": (PALETTE[2], "triangle-down"),
     "no evidence": ("#777777", "circle"),
 }
 
@@ -86,8 +86,8 @@ def _strip(results: Results, name: str, found: Comparison, axis: str) -> alt.HCo
     heading = alt.TitleParams(
         f"{name} against {baseline}, {by}",
         subtitle=_words(found),
-        fontSize=13,
-        subtitleFontSize=11,
+        fontSize=15,
+        subtitleFontSize=13,
         anchor="start",
         offset=8,
     )

@@ -84,5 +84,5 @@ def _panel(results: Results, curve: str, rows: pl.DataFrame, shape: alt.Shape) -
     ).properties(
         width=280,
         height=240,
-        title=alt.TitleParams(curve, subtitle=notes, fontSize=13, anchor="start", subtitleFontSize=11),
+        title=alt.TitleParams(curve, subtitle=notes, fontSize=15, anchor="start", subtitleFontSize=13),
     )

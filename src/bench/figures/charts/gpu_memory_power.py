@@ -61,4 +61,4 @@ def _panel(results: Results, runs: pl.DataFrame, column: str) -> alt.LayerChart:
             median_lines(shown, column, x, y, colour, curve_dash(results)),
             points(base, y, x, colour, shape=curve_shape(results), size=curve_size(), tooltip=tooltip),
         ]
-    ).properties(width=290, height=HEIGHT, title=alt.TitleParams(title, fontSize=13, fontWeight="normal", anchor="start"))
+    ).properties(width=290, height=HEIGHT, title=alt.TitleParams(title, fontSize=15, fontWeight="normal", anchor="start"))

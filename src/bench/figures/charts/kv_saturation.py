@@ -11,6 +11,7 @@ from bench.figures.theme import (
     curve_dash,
     curve_shape,
     curve_size,
+    in_order,
     layered,
     level_axis,
     median_lines,
@@ -25,7 +26,7 @@ from bench.words.charts import full_note, saturation_title
 
 def _note(results: Results) -> str:
     """By which sign each curve's cache counts as full, beside the usage that is drawn there."""
-    return full_note(with_curve(results, filled(results.runs, results.saturation)))
+    return full_note(with_curve(results, filled(results.runs, in_order(results, results.saturation))))
 
 
 @figure(
@@ -40,7 +41,7 @@ def _note(results: Results) -> str:
     "that geometry predicts, KV tokens ÷ tokens a request, in the deployment's colour, or grey where several share it. Where "
     "points turn from hollow to filled at their line, geometry set the limit.",
     judged="counts_valid",
-    finding=lambda results: saturation_title(results.saturation),
+    finding=lambda results: saturation_title(in_order(results, results.saturation)),
     note=_note,
 )
 def kv_saturation(results: Results) -> alt.LayerChart:

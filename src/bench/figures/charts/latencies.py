@@ -126,7 +126,7 @@ def _panel(results: Results, runs: pl.DataFrame, panel: _Panel) -> alt.LayerChar
         at = alt.Chart(pl.DataFrame({"limit": [limit]}))
         layers.insert(0, at.mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(y=alt.Y("limit:Q", title=title, scale=scale)))
     heading = alt.TitleParams(
-        f"{panel.what}; thin: P50" if panel.median else panel.what, fontSize=13, fontWeight="normal", anchor="start"
+        f"{panel.what}; thin: P50" if panel.median else panel.what, fontSize=15, fontWeight="normal", anchor="start"
     )
     return alt.LayerChart(layer=layers, width=_WIDTH, height=_HEIGHT, title=heading)
 

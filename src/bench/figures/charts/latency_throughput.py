@@ -8,7 +8,7 @@ from dataclasses import replace
 import altair as alt
 import polars as pl
 
-from bench.figures.labels import free_places
+from bench.figures.labels import NARROW, free_places, label_layer, with_places
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
@@ -25,7 +25,7 @@ from bench.figures.ticks import log_ticks, ticked
 from bench.records.latencies import LATENCIES, PERCENTILES
 from bench.study import Slo
 from bench.study.questions import levels
-from bench.words.charts import carried_title, load_label
+from bench.words.charts import carried_title, load_label, numbers_note, rings_note
 
 _X = "throughput_tokens_per_s"
 _TTFT = ("p50", "p95", "p99")
@@ -33,6 +33,14 @@ _WIDTH, _HEIGHT = 430, 260
 _POINT, _RING = 5.0, 10.0  # half of their width (pixels)
 _FARTHEST = 10.0  # times the highest latency: a limit beyond would leave the frame half empty, and is not drawn
 _RINGS = {"C_max": "black", "knee": NEUTRAL}
+
+
+def _note(results: Results) -> str:
+    """What the numbers count, and what rings and hollow points mean, where there are any."""
+    rings = results.points["c_max"].is_not_null().any(), results.knees["knee"].is_not_null().any()
+    axes = results.runs["axis"].unique()
+    numbers = numbers_note(axes[0]) if len(axes) == 1 else ""
+    return " ".join(filter(None, (numbers, rings_note(*rings), whole_note(results))))
 
 
 @figure(
@@ -43,13 +51,12 @@ _RINGS = {"C_max": "black", "knee": NEUTRAL}
     question="How much throughput does each deployment give, and how long do users wait for it?",
     reading="Each point is a level of load, labelled where there is room; lines join a curve's levels in the order of load, medians of "
     "valid runs. Where a curve turns upwards more load buys waiting, and where it turns back it costs throughput. Dashed: an "
-    "SLO's limit. Black ring, with C_max: the highest level that meets all SLOs. Grey ring: the knee, from which on TTFT's P99 "
-    "is three times its P50 or more while throughput flattens. Latencies are on logarithmic scales, one for all of TTFT's "
-    "panels.",
+    "SLO's limit. Black ring: C_max, the highest level that meets all SLOs. Grey ring: the knee, from which on TTFT's P99 is "
+    "three times its P50 or more while throughput flattens. Latencies are on logarithmic scales, one for all of TTFT's panels.",
     by_axis=False,
     uses=("slo", "failed_share"),
     finding=lambda results: carried_title(results.points),
-    note=whole_note,
+    note=_note,
 )
 def latency_throughput(results: Results) -> alt.ConcatChart | alt.LayerChart:
     """TTFT's percentiles and TPOT over output tokens/s: a point a level, a line a curve.
@@ -90,7 +97,6 @@ def _levels(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
     ends = (at == at.min().over("curve")) | (at == at.max().over("curve"))
     label = [load_label(level, axis) for level, axis in levels.select("level", "axis").iter_rows()]
     return levels.with_columns(mark=mark, label=pl.Series(label, dtype=pl.String)).with_columns(
-        label=pl.concat_str(pl.col("mark"), pl.col("label"), separator=" ", ignore_nulls=True),
         rank=pl.when(pl.col("mark").is_not_null()).then(0).when(ends).then(1).otherwise(2),
     )
 
@@ -111,7 +117,7 @@ def _panel(
     colour = curve_colour(results)
     tooltip = [alt.Tooltip("curve:N"), alt.Tooltip("label:N", title="load"), alt.Tooltip(f"{_X}:Q", format=".0f"),
                alt.Tooltip(f"{column}:Q", title=title, format=".3g")]  # fmt: skip
-    base = alt.Chart(here.select("curve", "workload", "level", "mark", "label", "whole", _X, column, "label_x", "label_y"))
+    base = alt.Chart(here.select("curve", "workload", "level", "mark", "label", "whole", _X, column, "dx", "dy", "align"))
     layers = [
         base.mark_line().encode(x=x, y=y, color=colour, strokeDash=curve_dash(results), order="level:Q"),
         *(
@@ -124,13 +130,7 @@ def _panel(
             x=x, y=y, color=colour, shape=curve_shape(results), tooltip=tooltip
         ),
         base.transform_filter("datum.whole").mark_point(filled=True, size=14, color="white", opacity=1).encode(x=x, y=y),
-        base.transform_filter("isValid(datum.label_x)")
-        .mark_text(fontSize=13, fontWeight=alt.expr("isValid(datum.mark) ? 'bold' : 'normal'"))
-        .encode(
-            x=alt.X("label_x:Q", title="output tokens/s", scale=along),
-            y=alt.Y("label_y:Q", title=up, scale=scale),
-            text="label:N",
-        ),
+        label_layer(base, x, y, bold="isValid(datum.mark)"),
         alt.Chart(invalid.select("curve", "run", "level", _X, column))
         .mark_point(shape="cross", angle=45, size=70, strokeWidth=1.5, opacity=1)
         .encode(x=x, y=y, color=colour, tooltip=[alt.Tooltip("run:N"), *tooltip[2:]]),
@@ -138,18 +138,15 @@ def _panel(
     if slo is not None and slo.limit_s < high:
         limit = alt.Chart(pl.DataFrame({"limit": [slo.limit_s]}))
         layers.insert(0, limit.mark_rule(strokeDash=[5, 4], color="black").encode(y=alt.Y("limit:Q", title=up, scale=scale)))
-    heading = alt.TitleParams(f"{slo}, dashed" if slo else title, fontSize=14, anchor="start")
+    heading = alt.TitleParams(f"{slo}, dashed" if slo else title, fontSize=16, anchor="start")
     return alt.LayerChart(layer=layers, width=_WIDTH, height=_HEIGHT, title=heading)
 
 
 def _labelled(rows: pl.DataFrame, column: str, ends: tuple[float, float], most: float) -> pl.DataFrame:
-    """With `label_x` and `label_y`, where there is room for the level's label; the rows in the order in which they get it."""
+    """With the places of the levels' labels. Args: rows: in the order in which they get one. ends, most: of the axes."""
     low, high = map(math.log, ends)
     points = [
-        (_WIDTH * x / most, _HEIGHT * (high - math.log(y)) / (high - low)) for x, y in rows.select(_X, column).iter_rows()
+        (NARROW * x / most, _HEIGHT * (high - math.log(y)) / (high - low)) for x, y in rows.select(_X, column).iter_rows()
     ]
     half = [_RING if mark else _POINT for mark in rows["mark"]]
-    places = free_places(points, rows["label"].to_list(), half, _WIDTH, _HEIGHT)
-    across = [place and most * place[0] / _WIDTH for place in places]
-    up = [place and math.exp(high - (high - low) * place[1] / _HEIGHT) for place in places]
-    return rows.with_columns(label_x=pl.Series(across, dtype=pl.Float64), label_y=pl.Series(up, dtype=pl.Float64))
+    return with_places(rows, free_places(points, rows["label"].to_list(), half, (NARROW, _HEIGHT)))

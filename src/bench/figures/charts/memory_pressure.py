@@ -8,8 +8,8 @@ from bench.figures.results import Results
 from bench.figures.theme import curve_column, nothing_to_show, panels_a_row, with_curve
 from bench.study.questions import shows_kv_cache
 
-_COUNTS = {"running": "running", "waiting": "waiting", "completed": "completed"}
-_GREYS = ["#000000", "#777777", "#bbbbbb"]  # colours are deployments
+_COUNTS = ("running", "waiting")
+_GREYS = ["#000000", "#999999"]  # colours are deployments
 
 
 @figure(
@@ -18,17 +18,17 @@ _GREYS = ["#000000", "#777777", "#bbbbbb"]  # colours are deployments
     order=80,
     title="Admission, queueing and memory pressure at the highest level",
     question="When the server is overloaded, do requests wait because the KV cache is full?",
-    reading="The highest level of each curve. Above: requests running, waiting and completed. Below: KV-cache usage. At first a burst "
+    reading="The highest level of each curve. Above: requests running and waiting. Below: KV-cache usage. At first a burst "
     "queues for its prefill, of which a step takes only so many tokens. A queue that stays or comes back while usage is pinned near "
     "100 % is one for memory.",
     invalid="Named in their panels' titles where they are drawn",
     judged="counts_valid",
 )
 def memory_pressure(results: Results) -> alt.ConcatChart | alt.LayerChart:
-    """Requests running, waiting and completed over KV-cache usage, at each curve's highest level (its first repeat).
+    """Requests running and waiting over KV-cache usage, at each curve's highest level (its first repeat).
 
     Args:
-        results: `timeseries` with `running`, `waiting`, `completed` (requests) and `kv_usage` (0–1); `runs` with `counts_valid`.
+        results: `timeseries` with `running`, `waiting` (requests) and `kv_usage` (0–1); `runs` with `counts_valid`.
     """
     if results.timeseries.filter(pl.col("series").is_in([*_COUNTS, "kv_usage"])).is_empty():
         return nothing_to_show("the server's metrics show neither its queue nor its KV cache")
@@ -57,7 +57,7 @@ def memory_pressure(results: Results) -> alt.ConcatChart | alt.LayerChart:
         )
         title = f"{curve} at {run['level']:g}" + ("" if run["counts_valid"] else " (invalid run)")
         above = (
-            alt.Chart(counts, title=alt.TitleParams(title, fontSize=13, anchor="start"))
+            alt.Chart(counts, title=alt.TitleParams(title, fontSize=15, anchor="start"))
             .mark_line(clip=True, interpolate="step-after")
             .encode(
                 x=x.title(None),

@@ -83,7 +83,7 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
         strips = _strips(results, found).properties(
             width=360,
             height=_STRIP * len(curve_column(results)),
-            title=alt.TitleParams(title, fontSize=13, fontWeight="normal", anchor="start"),
+            title=alt.TitleParams(title, fontSize=15, fontWeight="normal", anchor="start"),
         )
         panels.append(alt.vconcat(strips, panel, spacing=4).resolve_scale(x="shared"))
     return alt.hconcat(*panels)

@@ -110,5 +110,5 @@ def _panel(results: Results, runs: pl.DataFrame, found: pl.DataFrame, words: lis
         *point_layers(one, turning_points(one, found, _COLUMN, log=log), y, _BLACK, log=log),
         *marks,
     ).resolve_scale(color="independent")
-    title = alt.TitleParams(runs["curve"][0], subtitle=words, fontSize=13, subtitleFontSize=11, anchor="start", offset=6)
+    title = alt.TitleParams(runs["curve"][0], subtitle=words, fontSize=15, subtitleFontSize=13, anchor="start", offset=6)
     return layers.properties(width=300, height=_HEIGHT, title=title)

@@ -68,7 +68,7 @@ def predicted_loads(results: Results) -> alt.VConcatChart | alt.LayerChart:
             panel = _panel(results, predicted.filter(here), measured.filter(here), _scale(predicted, measured, metric), title)
             panel = panel.properties(width=width, height=_HEIGHT)
             if number == 0:
-                panel.title = alt.TitleParams(workload, fontSize=13, fontWeight="normal", anchor="start")
+                panel.title = alt.TitleParams(workload, fontSize=15, fontWeight="normal", anchor="start")
             panels.append(panel)
         rows.append(alt.hconcat(*panels))
     return alt.vconcat(*rows)

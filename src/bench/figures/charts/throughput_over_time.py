@@ -10,12 +10,16 @@ import polars as pl
 from bench.analysis.decline import declines
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import NEUTRAL, curve_colour, curve_column, nothing_to_show, with_curve
+from bench.figures.theme import NEUTRAL, curve_colour, curve_column, in_order, nothing_to_show, with_curve
 from bench.study.questions import tokens_over_time
 from bench.words.charts import decline_note, decline_title, load_label
 
 _SERIES = ("throughput", "kv_usage")
 _WIDTH, _ABOVE, _BELOW = 250, 110, 50
+
+
+def _declines(results: Results) -> pl.DataFrame:
+    return with_curve(results, in_order(results, declines(results.runs, results.saturation)))
 
 
 @figure(
@@ -29,8 +33,8 @@ _WIDTH, _ABOVE, _BELOW = 250, 110, 50
     "tokens a second at the client, in bins of half a second, on one scale. Below: KV-cache usage. Beyond a full cache a run "
     "has a plateau that more load does not raise, and a tail in which the requests that had to wait run alone.",
     invalid="Named in their panels' titles where they are drawn",
-    finding=lambda results: decline_title(declines(results.runs, results.saturation)),
-    note=lambda results: decline_note(with_curve(results, declines(results.runs, results.saturation))),
+    finding=lambda results: decline_title(_declines(results)),
+    note=lambda results: decline_note(_declines(results)),
 )
 def throughput_over_time(results: Results) -> alt.VConcatChart | alt.LayerChart:
     """Output tokens a second over KV-cache usage, of a few telling runs of each curve.
@@ -90,7 +94,7 @@ def _panel(results: Results, run: dict[str, Any], rows: pl.DataFrame, end: float
             color=curve_colour(results).legend(None),
             tooltip=[alt.Tooltip("value:Q", title="tokens/s", format=".0f"), when],
         )
-        .properties(width=_WIDTH, height=_ABOVE, title=alt.TitleParams(title, fontSize=13, anchor="start"))
+        .properties(width=_WIDTH, height=_ABOVE, title=alt.TitleParams(title, fontSize=15, anchor="start"))
     )
     below = (
         cache.mark_area(

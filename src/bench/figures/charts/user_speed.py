@@ -8,7 +8,7 @@ import altair as alt
 import polars as pl
 
 from bench.analysis.pareto import speeds
-from bench.figures.labels import free_places
+from bench.figures.labels import NARROW, free_places, label_layer, with_places
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import NEUTRAL, curve_colour, curve_dash, curve_shape, layered, nothing_to_show, with_curve
@@ -56,7 +56,7 @@ def user_speed(results: Results) -> alt.LayerChart:
     )
     x, y = alt.X("a_user:Q", title=user, scale=across), alt.Y(f"{each}:Q", title=hardware, scale=up)
     colour, shape = curve_colour(of_loads), curve_shape(of_loads)
-    base = alt.Chart(rows.select("curve", "workload", "level", "label", "unbeaten", "a_user", each, "label_x", "label_y"))
+    base = alt.Chart(rows.select("curve", "workload", "level", "label", "unbeaten", "a_user", each, "dx", "dy", "align"))
     tooltip = [alt.Tooltip("curve:N"), alt.Tooltip("label:N", title="load"),
                *(alt.Tooltip(f"{column}:Q", format=".3g") for column in ("a_user", each))]  # fmt: skip
     return layered(
@@ -65,9 +65,7 @@ def user_speed(results: Results) -> alt.LayerChart:
         .encode(x=x, y=y, detail="workload:N", order="a_user:Q"),
         base.mark_line().encode(x=x, y=y, color=colour, strokeDash=curve_dash(of_loads), order="level:Q"),
         base.mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
-        base.transform_filter("isValid(datum.label_x)")
-        .mark_text(fontSize=13)
-        .encode(x=alt.X("label_x:Q", title=user, scale=across), y=alt.Y("label_y:Q", title=hardware, scale=up), text="label:N"),
+        label_layer(base, x, y),
     ).properties(width=_WIDTH, height=_HEIGHT)
 
 
@@ -76,14 +74,10 @@ def _scale(rows: pl.DataFrame, column: str) -> alt.Scale:
 
 
 def _labelled(rows: pl.DataFrame, each: str) -> pl.DataFrame:
-    """With `label`, and `label_x` and `label_y` where there is room for it."""
+    """With `label` and its place, those of the frontier first."""
     across, up = (1.06 * float(rows[column].max()) for column in ("a_user", each))  # type: ignore[arg-type]
     first = rows.sort(~pl.col("unbeaten"), maintain_order=True)
     labels = [load_label(level, axis) for level, axis in first.select("level", "axis").iter_rows()]
-    points = [(_WIDTH * x / across, _HEIGHT * (1 - y / up)) for x, y in first.select("a_user", each).iter_rows()]
-    places = free_places(points, labels, [_POINT] * len(points), _WIDTH, _HEIGHT)
-    return first.with_columns(
-        label=pl.Series(labels, dtype=pl.String),
-        label_x=pl.Series([place and across * place[0] / _WIDTH for place in places], dtype=pl.Float64),
-        label_y=pl.Series([place and up * (1 - place[1] / _HEIGHT) for place in places], dtype=pl.Float64),
-    )
+    points = [(NARROW * x / across, _HEIGHT * (1 - y / up)) for x, y in first.select("a_user", each).iter_rows()]
+    places = free_places(points, labels, [_POINT] * len(points), (NARROW, _HEIGHT))
+    return with_places(first.with_columns(label=pl.Series(labels, dtype=pl.String)), places)
