@@ -51,6 +51,9 @@ def test_latency_stands_over_throughput_with_its_levels_marked(summary):
     domains = [panel["layer"][-2]["encoding"]["y"]["scale"]["domain"] for panel in spec["concat"]]
     assert domains[0] == domains[1] == domains[2] != domains[3]  # TTFT's panels are compared
     assert [row["limit"] for row in drawn_rows(spec, "limit")] == [1.0]
+    far = load_figure("latency-throughput").draw(replace(curve(summary), decision=Decision(slo=["ttft_p95=90s"]))).to_dict()
+    assert far["concat"][1]["title"]["text"] == "TTFT P95 ≤ 90 s, far above"
+    assert not drawn_rows(far, "limit")
 
 
 def test_invalid_runs_stand_beside_the_line(summary):

@@ -51,8 +51,8 @@ def _note(results: Results) -> str:
     question="How much throughput does each deployment give, and how long do users wait for it?",
     reading="Each point is a level of load, labelled where there is room; lines join a curve's levels in the order of load, medians of "
     "valid runs. Where a curve turns upwards more load buys waiting, and where it turns back it costs throughput. Dashed: an "
-    "SLO's limit. Black ring: C_max, the highest level that meets all SLOs. Grey ring: the knee, from which on TTFT's P99 is "
-    "three times its P50 or more while throughput flattens. Latencies are on logarithmic scales, one for all of TTFT's panels.",
+    "SLO's limit. From the knee on TTFT's P99 is three times its P50 or more while throughput flattens. Latencies are on "
+    "logarithmic scales, one for all of TTFT's panels.",
     by_axis=False,
     uses=("slo", "failed_share"),
     finding=lambda results: carried_title(results.points),
@@ -135,11 +135,14 @@ def _panel(
         .mark_point(shape="cross", angle=45, size=70, strokeWidth=1.5, opacity=1)
         .encode(x=x, y=y, color=colour, tooltip=[alt.Tooltip("run:N"), *tooltip[2:]]),
     ]
+    heading = f"{slo}, far above" if slo else title
     if slo is not None and slo.limit_s < high:
+        heading = f"{slo}, dashed"
         limit = alt.Chart(pl.DataFrame({"limit": [slo.limit_s]}))
         layers.insert(0, limit.mark_rule(strokeDash=[5, 4], color="black").encode(y=alt.Y("limit:Q", title=up, scale=scale)))
-    heading = alt.TitleParams(f"{slo}, dashed" if slo else title, fontSize=16, anchor="start")
-    return alt.LayerChart(layer=layers, width=_WIDTH, height=_HEIGHT, title=heading)
+    return alt.LayerChart(
+        layer=layers, width=_WIDTH, height=_HEIGHT, title=alt.TitleParams(heading, fontSize=16, anchor="start")
+    )
 
 
 def _labelled(rows: pl.DataFrame, column: str, ends: tuple[float, float], most: float) -> pl.DataFrame:
