@@ -345,7 +345,7 @@ def test_options_of_an_open_loop_become_its_workload(monkeypatch):
         (("runs", "--configfile", "none.yaml"), "none.yaml: no such file"),
         (("parse", "none"), "run.json: no such file"),
         (("figures", "none", "--output-dir", "d"), "no summary.json"),
-        (("figures", ".", "--output-dir", "d", "--figure", "pie"), "'pie' is no figure. There are: comparison"),
+        (("figures", ".", "--output-dir", "d", "--figure", "pie"), "'pie' is no figure. There are: latency-throughput"),
     ],
 )  # fmt: skip
 def test_what_the_user_can_mend_is_one_line_and_status_2(tmp_path, arguments, message):

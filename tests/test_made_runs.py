@@ -143,7 +143,7 @@ def test_another_peak_draws_the_fleet_alone(project):
     snakemake("--nolock", "--report", "report.html", "results/figures/all", folder=project.folder).check_returncode()
     page = (project.folder / "report.html").read_text()
     assert '"Figures"' in page
-    for name in ("fleet", "ttft", "kv-saturation"):
+    for name in ("fleet", "latencies", "kv-saturation"):
         assert re.search(rf'"labels": ?\{{"figure": ?"{name}"', page)
 
 

@@ -144,11 +144,11 @@ def test_no_engine_is_taken_for_another(tmp_path, summary):
 
 def test_each_section_is_there_and_named(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2])
-    page = drawn(tmp_path, study, names=["latencies"])
+    page = drawn(tmp_path, study, names=["latencies", "peak-throughput"])
     sections = [a["id"] for a, _ in page.find("section")]
     decided = ["verdicts", "operating", "figures", "saturation", "comparison", "predictions", "models", "economics", "bands"]
-    assert sections == ["answers", *decided, "runs", "repeats", "invalid", "provenance", "methods"]
-    assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[1:3]] == ["#verdicts", "#operating"]
+    assert sections == ["headline", "answers", "levels", *decided, "runs", "repeats", "invalid", "provenance", "methods"]
+    assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[1:3]] == ["#levels", "#verdicts"]
     undecided = replace(results(summary, known=False, baseline=None, kv_usage_peak=[None] * 3), decision=Decision())
     without = drawn(tmp_path, undecided, facts=[])
     left = ["answers", "verdicts", "saturation", "bands", "runs", "invalid", "provenance", "methods"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from snakemake.logging import ColorizingTextHandler, DefaultFormatter
+from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -37,6 +38,7 @@ _STAGES = {
     "manifest": "Listing what was made",
 }
 _MANY = {"parse": ("Parsing", "runs"), "figure": ("Drawing", "figures")}  # jobs that are many and short
+_TARGETS = {"all", "measured"}  # rules that do nothing themselves
 _REPORT = Path("results/report.html")
 _MANIFEST = Path("results/figures/all")  # its rule keeps the lines with which a workflow ends
 # What Snakemake reports of itself. Anything else is shown, and every warning and error but these two.
@@ -59,7 +61,9 @@ class LogHandler(LogHandlerBase):
     def __post_init__(self) -> None:
         settings = self.common_settings
         self._stream = sys.stdout if settings.stdout else sys.stderr
-        formatter = DefaultFormatter(settings.quiet, settings.show_failed_logs)
+        # Why each job would run is what a dry run is for.
+        quiet = {each for each in settings.quiet or () if not (settings.dryrun and each == Quietness.REASON)}
+        formatter = DefaultFormatter(quiet, settings.show_failed_logs)
         self._snakemake = ColorizingTextHandler(nocolor=settings.nocolor, stream=self._stream, formatter=formatter)
         self._as_snakemake = settings.dryrun or settings.verbose or settings.printshellcmds
         self._begin = self._said = time.monotonic()
@@ -131,7 +135,7 @@ class LogHandler(LogHandlerBase):
         self._jobs[job["jobid"]] = kind, now
         self._begun[kind].add(job["jobid"])
         self._wildcards[job["jobid"]] = tuple(dict(job["wildcards"] or {}).values())
-        if kind not in _MANY or self._latest != kind:
+        if kind not in _TARGETS and (kind not in _MANY or self._latest != kind):
             self._say(self._stage(job), "1")
             self._said = now
         self._latest = kind
@@ -147,12 +151,15 @@ class LogHandler(LogHandlerBase):
             doing, what = _MANY[kind]
             if total <= done:  # known only since a session has ended
                 return f"{doing} {what}"
-            return f"{doing} {total} {what}" if not done else f"{doing} the other {total - done} of {total} {what}"
+            if done:
+                return f"{doing} the other {total - done} of {total} {what}"
+            return f"{doing} {total} {what if total > 1 else what[:-1]}"
         return _STAGES[kind].format(**wildcards) if kind in _STAGES else kind
 
     def _ends(self, record: dict[str, Any]) -> None:
         now = time.monotonic()
         kind, begun = self._jobs.pop(record["job_id"], ("", now))
+        at_once = 1 + sum(each == kind for each, _ in self._jobs.values())
         self._failed.pop(record["job_id"], None)  # it succeeded when it was tried again
         self._done[kind] += 1
         self._spent_s[kind] += now - begun
@@ -160,7 +167,7 @@ class LogHandler(LogHandlerBase):
         if done >= total or (kind in _MANY and now - self._said < _EVERY_S) or kind not in _DONE:
             return
         what = _DONE[kind]
-        left_s = self._spent_s[kind] / done * (total - done)
+        left_s = self._spent_s[kind] / done * (total - done) / at_once
         self._say(f"{done} of {total} {what}, about {_text(left_s)} left")
         self._said = now
 

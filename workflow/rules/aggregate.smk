@@ -1,14 +1,10 @@
-localrules:
-    aggregate,
-
-
 rule aggregate:
     """One row a run with its verdict, and every run's course over time."""
     input:
         summaries=of_runs(paths.RUN_SUMMARY),
         requests=of_runs(paths.REQUESTS),
         telemetry=of_runs(paths.TELEMETRY),
-        launches=of_deployments(paths.LAUNCH),
+        launches=expand(paths.LAUNCH, deployment=PLAN.deployments),
         sessions=INDEXES,
     output:
         summary=paths.SUMMARY,
@@ -16,6 +12,7 @@ rule aggregate:
         timeseries=paths.TIMESERIES,
     log:
         "logs/aggregate.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

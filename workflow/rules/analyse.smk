@@ -1,8 +1,3 @@
-localrules:
-    analyse,
-    findings,
-
-
 rule analyse:
     """What the runs show, once for figures, report and commands: capacity, saturation, regions, comparisons and causes."""
     input:
@@ -11,6 +6,7 @@ rule analyse:
         ANALYSED,
     log:
         "logs/analyse.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:
@@ -29,6 +25,7 @@ rule findings:
         findings=paths.FINDINGS,
     log:
         "logs/findings.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

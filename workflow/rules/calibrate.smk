@@ -1,18 +1,16 @@
-localrules:
-    calibrate,
-
-
 rule calibrate:
     """The model of each deployment, judged by runs that it has not seen."""
     input:
         summary=paths.SUMMARY,
         requests=of_runs(paths.REQUESTS),
-        launches=of_deployments(paths.LAUNCH),
+        launches=expand(paths.LAUNCH, deployment=PLAN.deployments),
         sessions=INDEXES,
     output:
-        calibration=paths.CALIBRATION,
+        # Models whose runs and code are the same are kept from the file that is there.
+        calibration=update(paths.CALIBRATION),
     log:
         "logs/calibrate.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

@@ -26,14 +26,13 @@ from bench.errors import BenchError
 from bench.figures import figures_of
 from bench.figures.selection import used_by
 from bench.records.session import read_session_index
-from bench.shipped import BENCH
 from bench.store import Store, refresh_sessions, unmeasured_sessions
 from bench.study import Paths as paths
 from bench.study import Plan, load_config
 from bench.study.last import remember_study
 from bench.study.paths import TABLES
 from bench.study.plan import PROTOCOL, digest
-from bench.study.precision import auto_lines, thin_levels
+from bench.words.measuring import measuring_lines
 from bench.workflow import announce_workflow, end_jobs_on_sigterm
 
 announce_workflow(SOURCES)
@@ -54,7 +53,7 @@ except BenchError as error:
 
 STORE = Store()
 PACKED = PLAN.config.packed
-if absent := [run.key for run in PLAN.runs if PACKED and not STORE.holds(run)]:
+if PACKED and (absent := [run.key for run in PLAN.runs if not STORE.holds(run)]):
     sys.exit(
         f"{len(absent)} of {len(PLAN.runs)} runs are not in the pack, such as {absent[0]}, and a pack's study measures nothing. "
         "Unpack one that has them, or narrow SELECT."
@@ -62,6 +61,10 @@ if absent := [run.key for run in PLAN.runs if PACKED and not STORE.holds(run)]:
 # The jobs of a cluster read these rules while others measure.
 if workflow.is_main_process:
     refresh_sessions(PLAN, STORE)
+
+# With a limit of jobs a second, Snakemake looks for jobs once a second for every job that has ended, on cores that are measured.
+if workflow.scheduling_settings:
+    workflow.scheduling_settings.max_jobs_per_timespan = None
 
 FIGURES = figures_of(PLAN.rows)
 ANALYSED = expand(paths.ANALYSED, table=TABLES)
@@ -81,42 +84,21 @@ SEARCHING = [
 ]
 
 
-def work_text():
-    """What is going to be measured: so many runs, and searches."""
-    runs, searches = len(PLAN.listed), len(PLAN.searches)
-    texts = [f"{runs} runs"] * bool(runs)
-    return " and ".join(
-        texts + [f"{searches} search{'es' if searches > 1 else ''}"] * bool(searches)
-    )
-
-
 onstart:
     end_jobs_on_sigterm()
     if len(workflow.configfiles) == 1 and "study" in workflow.globals["config"]:
         remember_study(Path(os.path.relpath(workflow.configfiles[0])))
 
 
-def announce():
-    """Say what is going to be measured."""
-    print(
-        f"“{PLAN.config.study.title}”, {work_text()} of {', '.join(PLAN.deployments)}. "
-        f"`{BENCH} watch`, in another terminal, shows a session while it measures.",
-        file=sys.stderr,
-    )
-    for line in (
-        *auto_lines(PLAN),
-        *thin_levels(PLAN.listed, PLAN.config.decision.slos),
-    ):
-        print(f"Note: {line}", file=sys.stderr)
-
-
 @cache
 def check_sessions():
     """Say what is going to be measured, and end here if it cannot be, before any job runs. On a cluster the nodes are other machines."""
+    for line in (
+        measuring_lines(PLAN, STORE.holds) if unmeasured_sessions(PLAN, STORE) else ()
+    ):
+        print(line, file=sys.stderr)
     if workflow.dryrun or workflow.touch:
         return
-    if unmeasured_sessions(PLAN, STORE):
-        announce()
     if on_slurm():
         prepare_slurm()
     elif workflow.local_exec:
@@ -131,8 +113,6 @@ def check_sessions():
 
 def preflight(wildcards):
     """No file: an input function is asked while the workflow is planned, and only where a session is part of it."""
-    # With its limit of jobs a second, Snakemake looks for jobs once a second for every job that has ended, on cores that are measured.
-    workflow.scheduling_settings.max_jobs_per_timespan = None
     if workflow.is_main_process:
         check_sessions()
     return []
@@ -191,15 +171,13 @@ def code_of_figure(wildcards):
     """Digest of the code that decides a figure."""
     chart = f"figures/charts/{wildcards.figure.replace('-', '_')}.py"
     return library(
-        *(
-            "figures",
-            "analyse",
-            "analysis",
-            "errors.py",
-            "records",
-            "statistics.py",
-            "words",
-        ),
+        "figures",
+        "analyse",
+        "analysis",
+        "errors.py",
+        "records",
+        "statistics.py",
+        "words",
         chart,
     )
 
@@ -230,11 +208,6 @@ def of_runs(pattern):
         ]
 
     return files
-
-
-def of_deployments(pattern):
-    """`pattern` for every deployment of the study."""
-    return [pattern.format(deployment=d) for d in PLAN.deployments]
 
 
 def session_before(wildcards):

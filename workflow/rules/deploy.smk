@@ -1,7 +1,3 @@
-localrules:
-    deploy,
-
-
 rule deploy:
     """The launch command and the memory plan; refuses what cannot fit, before any server starts."""
     input:
@@ -11,6 +7,7 @@ rule deploy:
         launch=paths.LAUNCH,
     log:
         "logs/deploy/{deployment}.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

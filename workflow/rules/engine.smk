@@ -1,7 +1,3 @@
-localrules:
-    engine,
-
-
 rule engine:
     """The server's command: its environment built from pinned locks, or found on this machine."""
     input:
@@ -11,6 +7,7 @@ rule engine:
         record=paths.ENGINE,
     log:
         "logs/engine/{engine}.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

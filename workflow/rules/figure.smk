@@ -1,7 +1,3 @@
-localrules:
-    figure,
-
-
 rule figure:
     """One chart, as SVG, PNG and Vega-Lite specification."""
     input:
@@ -20,6 +16,7 @@ rule figure:
         spec=paths.FIGURE_SPEC,
     log:
         "logs/figures/{figure}.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

@@ -2,7 +2,7 @@ checkpoint measure:
     """One start of a server: load and telemetry of every run that is missing, then of its searches.
 
     Run folders are no outputs: each is written whole under its final name, and stays whatever becomes of the job. The index lists
-    those of the session. The code is no parameter: a raised PROTOCOL changes the names of all runs.
+    those of the session. There are no parameters: what a session lacks decides, and a raised PROTOCOL changes the names of all runs.
     """
     input:
         launch=paths.LAUNCH,
@@ -26,14 +26,5 @@ checkpoint measure:
         mem_mb=memory_of,
         runtime=minutes_of,
         slurm_extra=further_options,
-    params:
-        deployment=lambda wildcards: PLAN.deployments[wildcards.deployment].digest,
-        searches=lambda wildcards: [
-            search.digest
-            for search in PLAN.searches_of(
-                wildcards.deployment, int(wildcards.session)
-            )
-        ],
-        protocol=PROTOCOL,
     script:
         "../scripts/measure.py"

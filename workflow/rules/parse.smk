@@ -1,7 +1,3 @@
-localrules:
-    parse,
-
-
 rule parse:
     """One run's raw records, as tidy tables and a summary."""
     input:
@@ -14,6 +10,7 @@ rule parse:
         summary=paths.RUN_SUMMARY,
     log:
         "logs/parse/{deployment}/{run}.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

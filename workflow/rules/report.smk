@@ -1,8 +1,3 @@
-localrules:
-    report,
-    manifest,
-
-
 rule report:
     """The figures and tables on one page that works offline."""
     input:
@@ -18,6 +13,7 @@ rule report:
         markdown=paths.REPORT_MARKDOWN,
     log:
         "logs/report.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:
@@ -41,6 +37,7 @@ rule report:
             "words",
         ),
         title=PLAN.config.study.title,
+        of_study=PLAN.of_study,
         decision=PLAN.config.decision.model_dump(),
         thresholds=PLAN.config.thresholds.model_dump(),
         device=PLAN.device.model_dump() if PLAN.device else None,
@@ -62,6 +59,7 @@ rule manifest:
         manifest=paths.MANIFEST,
     log:
         "logs/manifest.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     script:

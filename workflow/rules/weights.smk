@@ -1,13 +1,10 @@
-localrules:
-    weights,
-
-
 rule weights:
     """The model: written from its shape, linked from a folder, or fetched from a hub."""
     output:
         record=paths.CHECKPOINT,
     log:
         "logs/weights/{model}.log",
+    localrule: True
     conda:
         "../envs/bench.yaml"
     params:

@@ -4,7 +4,8 @@ from bench.commit import commit_of
 from bench.figures import Results
 from bench.models import geometry_of_model
 from bench.report import write_report
-from bench.study import Paths, Plan, load_config
+from bench.study import Decision, Paths, Plan, load_config
+from bench.study.config import Thresholds
 from bench.workflow import job
 
 with job(snakemake.log[0]):
@@ -16,7 +17,7 @@ with job(snakemake.log[0]):
         results=Results.read(
             Path(snakemake.input.summary),
             Path(snakemake.input.timeseries),
-            plan.config.decision,
+            Decision(**snakemake.params.decision),
             plan.device,
             next(map(Path, snakemake.input.calibration), None),
             [Path(Paths.SEARCHES.format(deployment=name)) for name in plan.deployments if plan.searches_of(name)],
@@ -25,7 +26,7 @@ with job(snakemake.log[0]):
         specs=[Path(path) for path in snakemake.input.specs],
         facts=[Paths.facts(name) for name in plan.deployments],
         commit=commit_of(),
-        of_study=plan.of_study,
-        thresholds=plan.config.thresholds,
+        of_study=snakemake.params.of_study,
+        thresholds=Thresholds(**snakemake.params.thresholds),
         geometries={spec.name: shape for spec in plan.deployments.values() if (shape := geometry_of_model(spec.model))},
     )

@@ -32,6 +32,8 @@ from bench.records.searches import SearchRecord
 from bench.report import provenance
 from bench.report.answers import answers
 from bench.report.findings import curves
+from bench.report.headline import headline
+from bench.report.levels import latency_text, level_rows, shown_latencies
 from bench.study.config import Thresholds
 from bench.words import advice, comparison, predicted, predictions, regions, trust
 from bench.words.answer import AGAIN
@@ -46,7 +48,9 @@ __all__ = ["write_manifest", "write_report"]
 
 # In the page's order: each is a file in templates/sections, which sets its `title` and may come out empty where it does not apply.
 _SECTIONS = (
+    "headline",
     "answers",
+    "levels",
     "verdicts",
     "searches",
     "operating",
@@ -97,8 +101,12 @@ def write_report(
     found, told = results.analysis.findings, curves(results)
     answered = answers(results, told)
     remedied = any(AGAIN in answer.do for answer in answered)
+    cards = headline(told, results.decision.slos)
+    figures = [_figure(spec) for spec in specs]
     context: dict[str, Any] = {
         "title": title,
+        "headline": cards,
+        "headline_heads": list(dict.fromkeys(number.what for card in cards for number in card.numbers)),
         "answers": answered,
         "trust": trust.first_line(runs),
         "remedy": "" if remedied else trust.remedy(runs),
@@ -107,7 +115,11 @@ def write_report(
         "version": __version__,
         "commit": commit,
         "overview": provenance.overview(runs, known),
-        "figures": [_figure(spec) for spec in specs],
+        "lead": figures[0] if figures else None,
+        "figures": figures[1:],
+        "levels": level_rows(results.runs, results.decision.slos),
+        "latency_text": latency_text,
+        "shown": shown_latencies(results.decision.slos),
         "searches": _searched(results.searches),
         "filtered": _json(_filtered(results)),
         "families": dict(runs.select("workload", "family").unique().iter_rows()),

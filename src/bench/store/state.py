@@ -102,7 +102,7 @@ def refresh_sessions(plan: Plan, store: Store) -> None:
             continue
         if _outdated(path, plan, deployment, session, store):
             write_index(plan, deployment, session, store)
-        if not missing.exists():
+        if not missing.exists() or missing.stat().st_mtime > path.stat().st_mtime:  # what was missing then is here again
             missing.write_text("{}\n")
             os.utime(missing, (0, 0))  # no reason to start a session
 

@@ -1,0 +1,89 @@
+"""The answer as large numbers: what each deployment carries, where its cache fills and throughput turns, how many a peak takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.report.findings import Curve
+from bench.study import Slo
+
+__all__ = ["Card", "Number", "headline"]
+
+_MOST_CARDS = 6  # more are a table's work, which follows
+_POINTS = {"equilibrium": "proportional up to", "saturation": "throughput peaks at"}
+
+
+@dataclass(frozen=True)
+class Number:
+    """One large number.
+
+    Attributes:
+        what: it is. value: as text. unit: of it. between: its interval, or what it lies between; empty where that is not known.
+    """
+
+    what: str
+    value: str
+    unit: str = ""
+    between: str = ""
+
+
+@dataclass(frozen=True)
+class Card:
+    """The numbers of a deployment."""
+
+    deployment: str
+    numbers: tuple[Number, ...]
+
+
+def headline(curves: Sequence[Curve], slos: Sequence[Slo]) -> list[Card]:
+    """A card for each deployment of which any number is known; none where there are too many for a first screen."""
+    names = list(dict.fromkeys(curve.deployment for curve in curves))
+    if len(names) > _MOST_CARDS:
+        return []
+    cards = [Card(name, tuple(_numbers([curve for curve in curves if curve.deployment == name], slos))) for name in names]
+    return [card for card in cards if card.numbers]
+
+
+def _numbers(curves: Sequence[Curve], slos: Sequence[Slo]) -> Iterable[Number]:
+    """Each of the first curve that has it; loads that go on come before bursts."""
+    if carried := next((number for curve in curves if (number := _carried(curve, slos))), None):
+        yield carried
+    rows = [curve.saturation for curve in curves if curve.saturation and curve.saturation["axis"] == "concurrency"]
+    if full := next((row for row in rows if row["measured"] is not None), None):
+        below = "" if full["below"] is None else f"and not at {full['below']:g}"
+        yield Number("KV cache full at", f"{full['measured']:g}", "in flight", below)
+    for name, what in _POINTS.items():
+        if row := next((row for row in rows if row[f"{name}_at"] is not None), None):
+            flat = name == "saturation" and row["saturation_kind"] == "flat"
+            between = _between(row[f"{name}_low"], row[f"{name}_high"])
+            yield Number("throughput is flat from" if flat else what, f"{row[f'{name}_at']:.3g}", "in flight", between)
+    if fleet := next((curve.fleet for curve in curves if curve.fleet and curve.fleet["instances"]), None):
+        yield _fleet(fleet)
+
+
+def _carried(curve: Curve, slos: Sequence[Slo]) -> Number | None:
+    """The highest load within the SLOs: that of a search, or else the highest measured one."""
+    within = " and ".join(map(str, slos))
+    if (found := curve.searched) and found.why == "found":
+        unit = "in flight" if found.axis == "concurrency" else "requests/s"
+        return Number(f"carries within {within}", f"{found.limit:.3g}", unit, _between(found.low, found.high))
+    if curve.burst or curve.point is None or curve.point["usable_rps"] is None:
+        return None
+    point = curve.point
+    between = _between(point["usable_low"], point["usable_high"])
+    return Number(f"carries within {within}", f"{point['usable_rps']:.3g}", "requests/s", between)
+
+
+def _fleet(fleet: Mapping[str, Any]) -> Number:
+    between = _between(fleet["instances_least"], fleet["instances_most"])
+    return Number(f"a peak of {fleet['peak_rps']:g} requests/s takes", f"{fleet['instances']:,d}", "instances", between)
+
+
+def _between(low: float | None, high: float | None) -> str:
+    if low is None and high is None:
+        return ""
+    if high is None:
+        return f"{low:.3g} or more"
+    return f"at most {high:.3g}" if low is None else f"{low:.3g} to {high:.3g}"

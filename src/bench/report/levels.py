@@ -1,0 +1,73 @@
+"""Every level of every curve in one line: the latencies that the SLOs name, what it carried, and how many of its runs are valid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from bench.parse.percentiles import percentile
+from bench.study import Slo
+
+__all__ = ["latency_text", "level_rows", "shown_latencies"]
+
+_WITHOUT_SLOS = (("ttft", "p50"), ("ttft", "p95"), ("tpot", "p50"))
+
+
+def shown_latencies(slos: Sequence[Slo]) -> list[Slo]:
+    """The percentiles of the table: those that the SLOs limit, or usual ones without a limit."""
+    return list(slos) or [Slo(metric, at, math.inf) for metric, at in _WITHOUT_SLOS]
+
+
+def latency_text(value: float | None) -> str:
+    """A latency in a cell of the table."""
+    if value is None:
+        return "–"
+    if math.isinf(value):
+        return "failed"
+    return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
+
+
+def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:
+    """The levels of each deployment and workload, ascending.
+
+    Args:
+        runs: rows of the summary; percentiles are those of all requests of a level's valid runs together, and a failed request is
+            slower than any limit.
+
+    Returns:
+        Of each `deployment`, `workload`, `family`, `axis`, `level`, `runs` and `valid` (their numbers); `latencies`, a value (s;
+        infinity where that share of requests failed, None where it is not known) and whether it is within its limit for each of
+        `shown_latencies`; means of the valid runs `requests_per_s` and `tokens_per_s`; the highest `kv_usage_peak`.
+    """
+    found = []
+    keys = ("deployment", "workload", "family", "axis", "level")
+    for key, group in runs.sort(keys, nulls_last=True).group_by(keys, maintain_order=True):
+        valid = group.filter("valid")
+        judged = pl.DataFrame([each for run in valid["judged"].to_list() for each in run or ()])
+        latencies = [_reached(judged, slo) for slo in shown_latencies(slos)]
+        rate = pl.coalesce("steady_requests_per_s", "throughput_requests_per_s").mean()
+        found.append(
+            {
+                **dict(zip(keys, key, strict=True)),
+                "runs": len(group),
+                "valid": len(valid),
+                "latencies": [
+                    (value, value is not None and value <= slo.limit_s)
+                    for value, slo in zip(latencies, shown_latencies(slos), strict=True)
+                ],
+                "requests_per_s": valid.select(rate).item(),
+                "tokens_per_s": valid["throughput_tokens_per_s"].mean(),
+                "kv_usage_peak": valid["kv_usage_peak"].max(),
+            }
+        )
+    return found
+
+
+def _reached(judged: pl.DataFrame, slo: Slo) -> float | None:
+    if judged.is_empty():
+        return None
+    values = judged.select(pl.when("ok").then(pl.col(slo.metric)).otherwise(math.inf)).to_series()
+    return percentile(values.cast(pl.Float64), slo.share)
