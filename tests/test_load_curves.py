@@ -1,6 +1,7 @@
 """The figures of load curves, against planted runs: latency and throughput, the full cache, and what throughput loses beyond it."""
 
 import json
+import math
 from dataclasses import replace
 
 import polars as pl
@@ -13,7 +14,11 @@ from bench.analysis.saturation import filled
 from bench.figures import Results, figures_of
 from bench.figures.registry import load_figure
 from bench.figures.save import save_figure
-from bench.study import Decision
+from bench.search import Aim, Answer
+from bench.search.chart import draw
+from bench.search.observation import Excess, Observation
+from bench.search.search import Found, Look
+from bench.study import Decision, parse_slo
 from bench.words.charts import carried_title, decline_note, decline_title, full_note
 from tests.planted import answers
 from tests.test_figures import data_of, drawn_rows, results
@@ -203,3 +208,34 @@ def test_the_latencies_are_those_that_were_measured(summary):
     assert {"ITL P99; thin: P50", "E2E latency P99; thin: P50"} <= set(titles)
     queue = rows_of(spec, titles.index("queue time at the server, mean"))
     assert {(row["level"], row["tail"]) for row in queue} == {(1, 0.0), (4, 0.1), (16, 2.0)}
+
+
+# The limit that `bench find` draws
+
+SLOS = [parse_slo("ttft_p95=1s"), parse_slo("tpot_p95=40ms")]
+AIM = Aim(slos=SLOS, failed_share=0.01, held=True, precision=0.2, start=8, lowest=1, highest=96)
+
+
+def limit_of(tmp_path, looks, answer):
+    draw(Found({"slo": answer}, looks), AIM, tmp_path / "limit")
+    return json.loads((tmp_path / "limit.json").read_text())
+
+
+def test_the_frame_of_a_limit_is_as_high_as_its_runs(tmp_path):
+    """Of two loads at half and twice their limit, ± 10 %."""
+    looks = [
+        Look(load, 100, 9.0, Observation(load, {SLOS[0].column: Excess(math.log(reached), 0.05)}, 100))
+        for load, reached in ((8.0, 0.5), (32.0, 2.0))
+    ]
+    spec = limit_of(tmp_path, looks, Answer(16, 8, 32, "found"))
+    y = spec["layer"][-1]["encoding"]["y"]
+    low, high = y["scale"]["domain"]
+    assert 0.3 < low < 0.5 and 2.0 < high < 2.6
+    assert all(low <= tick <= high for tick in y["axis"]["values"])
+    assert spec["layer"][-1]["encoding"]["shape"]["legend"] is None  # of one SLO
+
+
+def test_a_search_that_shows_nothing_says_so_in_a_line(tmp_path):
+    spec = limit_of(tmp_path, [], Answer(0, 0, math.inf, "short"))
+    assert [row["said"] for row in drawn_rows(spec, "said")] == ["Nothing to show: no run was long enough to be judged."]
+    assert len(spec["layer"]) == 1
