@@ -180,7 +180,7 @@ def test_workload_scrape_parse_and_figures_by_themselves(tmp_path):
     done = bench("parse", folder, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ok"] == 12
-    done = bench("figures", tmp_path / "runs", "--output-dir", tmp_path / "figures", "--figure", "ttft", "--json")
+    done = bench("figures", tmp_path / "runs", "--output-dir", tmp_path / "figures", "--figure", "latencies", "--json")
     assert done.returncode == 0, done.stderr
     written = [Path(path) for path in json.loads(done.stdout)]
     assert [path.suffix for path in written] == [".svg", ".png", ".json"]
@@ -345,7 +345,7 @@ def test_options_of_an_open_loop_become_its_workload(monkeypatch):
         (("runs", "--configfile", "none.yaml"), "none.yaml: no such file"),
         (("parse", "none"), "run.json: no such file"),
         (("figures", "none", "--output-dir", "d"), "no summary.json"),
-        (("figures", ".", "--output-dir", "d", "--figure", "pie"), "'pie' is no figure. There are: comparison"),
+        (("figures", ".", "--output-dir", "d", "--figure", "pie"), "'pie' is no figure. There are: latency-throughput"),
     ],
 )  # fmt: skip
 def test_what_the_user_can_mend_is_one_line_and_status_2(tmp_path, arguments, message):

@@ -110,7 +110,7 @@ def check(words, clone, capsys):
             "snakemake",
             "--cores",
             "1",
-            "results/figures/all" | "results/figures/ttft.svg",
+            "results/figures/all" | "results/figures/latencies.svg",
         ]:  # tests/test_init.py, test_made_runs.py
             pass
         case ["snakemake", "--cores", "all", "--resources", "gpu=4", "results/figures/all"]:  # tests/test_own_gpus.py

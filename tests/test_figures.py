@@ -135,6 +135,12 @@ def test_every_axis_has_a_title(name):
     assert all('"title":' in axis or '"field": "predicted"' in axis for axis in axes)
 
 
+def data_of(panel):
+    """The name of the data that most layers of a panel draw."""
+    names = [layer["data"]["name"] for layer in panel["layer"] if "data" in layer] + [panel.get("data", {}).get("name")]
+    return max(filter(None, names), key=names.count)
+
+
 def drawn_rows(spec, key):
     return [row for rows in spec["datasets"].values() for row in rows if key in row]
 
@@ -156,10 +162,13 @@ def test_the_interval_of_a_limit_is_its_search_s(summary):
 
 def test_a_p99_that_its_requests_cannot_carry_is_hollow(summary):
     study = results(summary, ttft_p99_bound_s=[None, None, 3.5], ttft_n=[4, 4, 700], deployments=("a",))
-    rows = drawn_rows(load_figure("ttft").draw(study).to_dict(), "told")
-    p99 = {row["level"]: (row["told"], row["bound"]) for row in rows if row["measure"] == "P99"}
-    assert p99 == {1: ("P99, no bound", None), 4: ("P99, no bound", None), 16: ("P99, with bound", 3.5)}
-    assert {row["bound"] for row in rows if row["measure"] != "P99"} == {None}
+    panels = load_figure("latencies").draw(study).to_dict()
+    rows = drawn_rows({"datasets": {"ttft": panels["datasets"][data_of(panels["concat"][0])]}}, "unbounded")
+    assert {row["level"]: (row["unbounded"], row["bound"]) for row in rows} == {
+        1: (True, None),
+        4: (True, None),
+        16: (False, 3.5),
+    }
 
 
 def test_loads_of_different_kinds_share_no_axis(tmp_path, summary):
@@ -169,7 +178,7 @@ def test_loads_of_different_kinds_share_no_axis(tmp_path, summary):
     for name in figure_names():
         spec = json.loads(save_figure(name, mixed, tmp_path / name)[2].read_text())
         assert len(spec["vconcat"]) == 2 if load_figure(name).by_axis else "vconcat" not in spec
-    text = json.dumps(load_figure("ttft").draw(mixed.by_axis()[1]).to_dict())
+    text = json.dumps(load_figure("latencies").draw(mixed.by_axis()[1]).to_dict())
     assert "request rate (requests/s)" in text
     assert "concurrency (requests" not in text
     row = saturation(rates).row(0, named=True)
@@ -202,12 +211,12 @@ def test_half_of_a_pair_is_no_comparison_of_streaming(summary):
 
 def test_missing_scrapes_are_crosses_where_the_server_s_counts_are_drawn_alone(summary):
     study = results(summary, deployments=("a",), scrape_gap_max_s=[0.3, 0.3, 9.0])
-    for name, column, marked in (("kv-saturation", "kv_usage_peak", [16]), ("ttft", "seconds", [])):
+    for name, column, marked in (("kv-saturation", "kv_usage_peak", [16]), ("latencies", "tail", [])):
         rows = drawn_rows(load_figure(name).draw(study).to_dict(), column)
         assert sorted({row["level"] for row in rows if row.get("valid") is False}) == marked
 
 
-ORDER = """comparison fleet kv-saturation peak-throughput performance-profile ttft saturation-by-kv-bytes memory-pressure economics
+ORDER = """latency-throughput user-speed comparison fleet kv-saturation peak-throughput performance-profile latencies saturation-by-kv-bytes memory-pressure economics
 throughput-over-time tensor-parallel gpu-balance gpu-memory-power ttft-by-prompt-length latency-by-output-length streaming
 factor-correlations factor-importance factor-panels utilisation-by-batch"""
 
@@ -280,7 +289,10 @@ def test_a_comparison_shows_every_load_its_regions_and_all_together(summary):
 
 
 def test_a_wrong_name_lists_the_right_ones():
-    with pytest.raises(BenchError, match=r"'pie' is no figure\. There are: comparison, fleet, slo-margin, kv-saturation"):
+    with pytest.raises(
+        BenchError,
+        match=r"'pie' is no figure\. There are: latency-throughput, user-speed, comparison, fleet, slo-margin, kv-saturation",
+    ):
         load_figure("pie")
 
 
@@ -298,8 +310,8 @@ def test_a_curve_keeps_its_colour_in_every_part_of_a_figure(summary):
 @pytest.mark.parametrize(
     ("name", "late", "wrong"),
     [
-        ("ttft", "Crosses, kept out of the lines: 2 of 6 runs", "Crosses"),
-        ("throughput-over-time", "Dashed: 2 of 6 runs", "Dashed"),
+        ("latencies", "Crosses, kept out of the lines: 2 of 6 runs", "Crosses"),
+        ("throughput-over-time", "Named in their panels' titles where they are drawn: 2 of 6 runs", "Named"),
         ("kv-saturation", None, "Crosses"),  # a late client takes nothing from what the server counted
         ("saturation-by-kv-bytes", None, "Left out"),
     ],
@@ -434,5 +446,5 @@ def test_a_figure_gets_what_it_names_and_no_more(summary, tmp_path):
     assert given.device is DEVICE
     assert whole.given(("slo",)).device is None
     undecided = replace(whole, decision=Decision(), device=None)
-    specs = [save_figure("ttft", study, tmp_path / "ttft")[2].read_text() for study in (whole, undecided)]
+    specs = [save_figure("latencies", study, tmp_path / "latencies")[2].read_text() for study in (whole, undecided)]
     assert specs[0] != specs[1]  # the limits

@@ -125,13 +125,21 @@ def test_commands_that_need_no_study_run_in_an_empty_folder(installed, tmp_path,
             ["size", "--usable-rps", 12, "--gpus", 4, "--peak-rps", 120, "--accelerator", "h100"],
             ["workload", *load, "--base-url", server.base_url, "--output-dir", "runs/one"],
             ["parse", "runs/one"],
-            ["figures", "runs", "--output-dir", "drawn", "--figure", "ttft"],
+            ["figures", "runs", "--output-dir", "drawn", "--figure", "latencies"],
             ["compare", "a.parquet", "b.parquet"],
             ["compare", "--plan"],
         )
     assert [(status, errors) for status, _, errors in results if status] == []
     said = "".join(out for _, out, _ in results[len(names) :])
-    for part in ("fewest GPUs", "llama-3.1-8b", "USD an hour", "6 requests in", "TTFT P50", "drawn/ttft.svg", "no evidence"):
+    for part in (
+        "fewest GPUs",
+        "llama-3.1-8b",
+        "USD an hour",
+        "6 requests in",
+        "TTFT P50",
+        "drawn/latencies.svg",
+        "no evidence",
+    ):
         assert part in said
     # The commit of the folder around it is not that of these sources.
     commit = json.loads((tmp_path / "runs/one/run.json").read_text())["commit"]

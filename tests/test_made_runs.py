@@ -44,7 +44,7 @@ class Project:
         copied_project(folder)
         fill_store(write_study(folder, 4, 4, {"slo": ["ttft_p99=10s"], "peak_rps": 10}), folder, series=20)
 
-    def jobs(self, *arguments: str, target: str = "results/figures/ttft.svg") -> set[str]:
+    def jobs(self, *arguments: str, target: str = "results/figures/latencies.svg") -> set[str]:
         """The rules that Snakemake runs; `drawn` has the figures among them."""
         done = snakemake("--nolock", "--cores", "1", "--printshellcmds", *arguments, target, folder=self.folder)
         told = done.stdout + done.stderr
@@ -62,7 +62,7 @@ def project(tmp_path_factory):
     project = Project(tmp_path_factory.mktemp("project").resolve())
     drawn = {"parse", "aggregate", "analyse", "findings", "calibrate", "figure", "report", "manifest"}
     assert project.jobs(target="results/figures/all") == {"engine", "weights", "deploy", "measure", *drawn}
-    assert {"ttft", "fleet"} <= project.drawn
+    assert {"latencies", "fleet"} <= project.drawn
     assert project.jobs("--dry-run") == set()
     return project
 
@@ -70,7 +70,7 @@ def project(tmp_path_factory):
 @pytest.mark.parametrize(
     ("file", "jobs"),
     [
-        ("figures/charts/ttft.py", {"figure"}),
+        ("figures/charts/latencies.py", {"figure"}),
         ("figures/theme.py", {"figure"}),
         ("predict/replay.py", set()),  # which this figure does not use
         ("analysis/validity.py", {"aggregate", "analyse", "figure"}),
@@ -100,8 +100,8 @@ def test_an_edit_does_again_what_it_decides(project, file, jobs):
 @pytest.mark.parametrize(
     ("file", "drawn"),
     [
-        ("figures/charts/ttft.py", {"ttft"}),
-        ("engines/vllm.py", {"ttft"}),  # Snakemake runs what follows a job, whether its files came out the same or not
+        ("figures/charts/latencies.py", {"latencies"}),
+        ("engines/vllm.py", {"latencies"}),  # Snakemake runs what follows a job, whether its files came out the same or not
     ],
 )
 def test_an_edit_draws_what_comes_out_otherwise(project, file, drawn):
@@ -112,9 +112,9 @@ def test_an_edit_draws_what_comes_out_otherwise(project, file, drawn):
 
 
 def test_a_file_that_is_gone_is_drawn_alone(project):
-    (project.folder / "results/figures/ttft.png").unlink()
-    assert project.jobs(target="results/figures/ttft.png") == {"figure"}
-    assert project.drawn == {"ttft"}
+    (project.folder / "results/figures/latencies.png").unlink()
+    assert project.jobs(target="results/figures/latencies.png") == {"figure"}
+    assert project.drawn == {"latencies"}
 
 
 def test_another_peak_draws_the_fleet_alone(project):
@@ -143,7 +143,7 @@ def test_another_peak_draws_the_fleet_alone(project):
     snakemake("--nolock", "--report", "report.html", "results/figures/all", folder=project.folder).check_returncode()
     page = (project.folder / "report.html").read_text()
     assert '"Figures"' in page
-    for name in ("fleet", "ttft", "kv-saturation"):
+    for name in ("fleet", "latencies", "kv-saturation"):
         assert re.search(rf'"labels": ?\{{"figure": ?"{name}"', page)
 
 
@@ -157,6 +157,6 @@ def test_scheduling_is_left_to_what_happens(project):
     """Snakemake's limit of jobs a second would have it look for jobs once a second for every job that ended, while others are measured."""
     rules = project.folder / "workflow/rules/common.smk"
     rules.write_text(rules.read_text() + "\n\nonsuccess:\n    print('limiter', workflow.scheduler.job_rate_limiter)\n")
-    project.edit("figures/charts/ttft.py")
-    done = snakemake("--nolock", "--cores", "1", "results/figures/ttft.svg", folder=project.folder)
+    project.edit("figures/charts/latencies.py")
+    done = snakemake("--nolock", "--cores", "1", "results/figures/latencies.svg", folder=project.folder)
     assert "limiter None" in done.stdout + done.stderr

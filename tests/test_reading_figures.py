@@ -120,12 +120,6 @@ def test_curves_differ_in_shape_as_well_as_in_colour(summary):
     assert curve_shape(part).to_dict()["scale"]["range"] == shape["scale"]["range"][2:3]
 
 
-def test_the_legend_of_loads_has_the_measured_ones(summary):
-    spec = load_figure("throughput-over-time").draw(results(summary, levels=(1, 3, 40))).to_dict()
-    colour = spec["spec"]["encoding"]["color"]
-    assert (colour["type"], {row["level"] for row in drawn_rows(spec, "level")}) == ("ordinal", {1, 3, 40})
-
-
 def test_panels_that_are_compared_have_one_kind_of_axis(summary):
     wide = results(summary, levels=(1, 4, 8, 64), deployments=("a",), known=False)
     narrow = results(summary, levels=(4, 6, 8, 12), deployments=("b",), known=False)
@@ -159,7 +153,7 @@ def test_whole_runs_among_windows_are_known_before_and_after(summary):
 
 
 @pytest.mark.parametrize(
-    ("name", "marks"), [("peak-throughput", "Hollow"), ("performance-profile", "Hollow"), ("ttft", "In grey squares")]
+    ("name", "marks"), [("peak-throughput", "Hollow"), ("performance-profile", "Hollow"), ("latencies", "In grey squares")]
 )
 def test_whole_runs_among_windows_are_marked(name, marks, summary, tmp_path):
     study = Results(of_windows(mixed(summary))[0], results(summary).timeseries)

@@ -98,7 +98,7 @@ def test_a_figure_is_saved_and_stands_on_a_page_that_needs_no_network(tmp_path, 
 
 def test_the_page_is_sound(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2], workloads=("short", "long"), wrong_output_tokens=[0, 0, 1])
-    page = drawn(tmp_path, study, names=["comparison", "kv-saturation", "ttft"])
+    page = drawn(tmp_path, study, names=["comparison", "kv-saturation", "latencies"])
     ids = [attributes["id"] for _, attributes, _ in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     for attributes, _ in page.find("a"):
@@ -115,7 +115,7 @@ def test_the_page_is_sound(tmp_path, summary):
     assert len(tables) == len(captions) > 3 and all(text.strip() for _, text in captions)
     assert {a["scope"] for a, _ in page.find("th")} == {"col", "row"}
     specs = [json.loads(text) for a, text in page.find("script") if a.get("type") == "application/json"]
-    titles = ["Against the baseline", "No valid run fills the KV cache", "Time to first token against load"]
+    titles = ["Against the baseline", "No valid run fills the KV cache", "Latencies against load"]
     assert [spec["title"]["text"] for spec in specs if "title" in spec] == titles
     named = [text for a, text in page.find("h3") if a.get("id", "").startswith("figure-")]
     assert [text.replace("#", "").strip() for text in named] == titles
@@ -144,7 +144,7 @@ def test_no_engine_is_taken_for_another(tmp_path, summary):
 
 def test_each_section_is_there_and_named(tmp_path, summary):
     study = results(summary, levels=(1, 4, 4), repeat=[1, 1, 2])
-    page = drawn(tmp_path, study, names=["ttft", "peak-throughput"])
+    page = drawn(tmp_path, study, names=["latencies", "peak-throughput"])
     sections = [a["id"] for a, _ in page.find("section")]
     decided = ["verdicts", "operating", "figures", "saturation", "comparison", "predictions", "models", "economics", "bands"]
     assert sections == ["headline", "answers", "levels", *decided, "runs", "repeats", "invalid", "provenance", "methods"]
@@ -158,7 +158,7 @@ def test_each_section_is_there_and_named(tmp_path, summary):
 def test_names_end_no_script_and_open_no_element(tmp_path, summary):
     nasty = "</script><b a='\"'>&"
     page = drawn(
-        tmp_path, results(summary, deployments=(nasty,), known=False, baseline=None), names=["ttft", "memory-pressure"]
+        tmp_path, results(summary, deployments=(nasty,), known=False, baseline=None), names=["latencies", "memory-pressure"]
     )
     assert not page.find("b")
     rows = [json.loads(text) for a, text in page.find("script") if a.get("type") == "application/json"]
@@ -181,7 +181,7 @@ def test_the_filter_finds_its_rows_in_every_figure(name, summary, tmp_path):
 
 
 def test_every_mark_of_a_level_has_its_words_on_hover(summary, tmp_path):
-    for name in ("kv-saturation", "peak-throughput", "ttft", "memory-pressure", "throughput-over-time"):
+    for name in ("kv-saturation", "peak-throughput", "latencies", "memory-pressure", "throughput-over-time"):
         text = save_figure(name, results(summary), tmp_path / name)[2].read_text()
         assert '"tooltip":[' in text
 

@@ -27,7 +27,7 @@ from benchmarks.tables.check import check_same
 PEER = ("pandas==3.1.1", "pyarrow==26.0.1", "matplotlib==3.11.2", "prometheus-client==0.26.0")
 STAGES = ("parse", "aggregate", "figures")
 # Those that both draw; ours has more where a study varies more.
-FIGURES = ("kv-saturation", "peak-throughput", "ttft", "saturation-by-kv-bytes", "memory-pressure", "throughput-over-time")
+FIGURES = ("kv-saturation", "peak-throughput", "latencies", "saturation-by-kv-bytes", "memory-pressure", "throughput-over-time")
 
 
 def make_results(results: Path, plan: Plan) -> None:

@@ -11,7 +11,7 @@ import polars as pl
 from bench.analysis.regions import regions
 from bench.records.columns import schema_of
 
-__all__ = ["SATURATED_KV_USAGE", "saturated", "saturation"]
+__all__ = ["SATURATED_KV_USAGE", "filled", "saturated", "saturation"]
 
 SATURATED_KV_USAGE = 0.99
 _SCHEMA = {name: dtype for name, dtype in schema_of("saturation").items() if not name.startswith("signals")}
@@ -31,18 +31,46 @@ def saturated() -> pl.Expr:
         `kv_tokens`, `kv_blocks` (of all `engines` together, whose fullest one the usage is of), `prompt_tokens_p90` (null where
         unknown).
     """
+    # Any sign that is there decides; without one, what the gauge or the counter does not show is not known.
+    return (
+        pl.when(pl.any_horizontal(sign.fill_null(False) for sign in _signs().values()))
+        .then(True)
+        .otherwise(pl.when(pl.col("kv_usage_peak").is_not_null()).then(False))
+    )
+
+
+def _signs() -> dict[str, pl.Expr]:
+    """By each sign's name, whether a run has it; null where that is not known. As `saturated` describes them."""
     engines = pl.col("engines").fill_null(1)
     block = pl.col("kv_tokens") / pl.col("kv_blocks")
     free = (1 - pl.col("kv_usage_queued")) * pl.col("kv_tokens") / engines
     slots = pl.col("running_peak") < pl.col("max_num_seqs").fill_null(math.inf) * engines
-    refused = (pl.col("waiting_standing") > 0) & (free < pl.col("prompt_tokens_p90") + 2 * block.fill_null(0)) & slots
-    signs = [pl.col("preemptions") > 0, pl.col("kv_usage_peak") >= SATURATED_KV_USAGE, refused]
-    # Any sign that is there decides; without one, what the gauge or the counter does not show is not known.
-    return (
-        pl.when(pl.any_horizontal(sign.fill_null(False) for sign in signs))
-        .then(True)
-        .otherwise(pl.when(pl.col("kv_usage_peak").is_not_null()).then(False))
+    return {
+        "usage": pl.col("kv_usage_peak") >= SATURATED_KV_USAGE,
+        "preempted": pl.col("preemptions") > 0,
+        "refused": (pl.col("waiting_standing") > 0) & (free < pl.col("prompt_tokens_p90") + 2 * block.fill_null(0)) & slots,
+    }
+
+
+def filled(runs: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    """How it shows that each curve's KV cache is full, at the lowest level at which it is.
+
+    Args:
+        runs: summary rows with what `saturated` takes. found: rows of `saturation` of these runs.
+
+    Returns:
+        One row a curve that filled its cache: `deployment`, `workload`, `measured`, `usage` (0–1, the peak; median of its runs there),
+        and `sign`, by which they count as full: the first of `usage`, `preempted` and `refused` that a run has.
+    """
+    curve = ["deployment", "workload"]
+    signs = [pl.when(sign).then(pl.lit(name)) for name, sign in _signs().items()]
+    there = (
+        runs.filter("counts_valid", "saturated")
+        .join(found.select(*curve, "measured"), left_on=[*curve, "level"], right_on=[*curve, "measured"], how="semi")
+        .group_by(curve)
+        .agg(usage=pl.col("kv_usage_peak").median(), sign=pl.coalesce(signs).first())
     )
+    return found.select(*curve, "measured").drop_nulls().join(there, on=curve, maintain_order="left")
 
 
 def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.DataFrame:

@@ -9,7 +9,7 @@ import polars as pl
 if TYPE_CHECKING:
     from bench.figures.results import Results
 
-__all__ = ["curve_column", "named", "with_curve"]
+__all__ = ["curve_column", "in_order", "named", "with_curve"]
 
 
 def with_curve(results: Results, frame: pl.DataFrame) -> pl.DataFrame:
@@ -24,8 +24,15 @@ def with_curve(results: Results, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def curve_column(results: Results) -> list[str]:
-    """The curves in the study's order."""
-    return named(results, results.runs)["curve"].unique(maintain_order=True).to_list()
+    """The curves in the order of legends and panels."""
+    return in_order(results, named(results, results.runs))["curve"].unique(maintain_order=True).to_list()
+
+
+def in_order(results: Results, table: pl.DataFrame) -> pl.DataFrame:
+    """Rows of curves by workload, and of each workload by deployment, both in the study's order: as legends have them."""
+    order = {key: results.study[key].unique(maintain_order=True).to_list() for key in ("workload", "deployment")}
+    places = [pl.col(key).replace_strict(names, range(len(names)), return_dtype=pl.Int64) for key, names in order.items()]
+    return table.sort(places, maintain_order=True)
 
 
 def named(results: Results, frame: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,7 @@ import polars as pl
 
 from bench.analysis.lengths import line
 from bench.figures.results import Results
-from bench.figures.theme import HEIGHT, PALETTE, nothing_to_show, points, shapes
+from bench.figures.theme import HEIGHT, deployment_colours, nothing_to_show, points, shapes
 from bench.words.lengths import cost_title, fit_text
 
 __all__ = ["fitted", "length_chart", "length_title", "swept"]
@@ -60,7 +60,9 @@ def length_title(runs: pl.DataFrame, x: str, y: str, *, of: str, latency: str) -
     return cost_title(found, of=of, latency=latency) if found else None
 
 
-def length_chart(rows: pl.DataFrame, *, x: tuple[str, str], y: tuple[str, str], legend: str | None) -> alt.LayerChart:
+def length_chart(
+    results: Results, rows: pl.DataFrame, *, x: tuple[str, str], y: tuple[str, str], legend: str | None
+) -> alt.LayerChart:
     """A point a run, and each series' fit, or a line through its valid runs where nothing is fitted; invalid runs as crosses.
 
     Args:
@@ -69,13 +71,14 @@ def length_chart(rows: pl.DataFrame, *, x: tuple[str, str], y: tuple[str, str], 
     if rows.is_empty():
         return nothing_to_show("no run with such lengths")
     order = rows["series"].unique(maintain_order=True).to_list()
+    of, colours = dict(rows.select("series", "deployment").iter_rows()), deployment_colours(results)
     below = alt.Legend(orient="bottom", columns=1, labelLimit=2 * _WIDTH) if legend else None
     colour = alt.Color(
         "series:N",
         title=legend,
         sort=order,
         legend=below,
-        scale=alt.Scale(domain=order, range=[PALETTE[i % len(PALETTE)] for i in range(len(order))]),
+        scale=alt.Scale(domain=order, range=[colours[of[series]] for series in order]),
     )
     shape = alt.Shape(
         "series:N", title=legend, sort=order, legend=below, scale=alt.Scale(domain=order, range=shapes(len(order)))

@@ -154,6 +154,13 @@ class Results:
         return {(name, found.workload): found for name, found in self.searches if found.target == SLO and found.slos == slos}
 
     @cached_property
+    def knees(self) -> pl.DataFrame:
+        """The knee of each curve of `curves`, where it has one."""
+        from bench.analysis import knees  # noqa: PLC0415 - as above
+
+        return knees(self.curves)
+
+    @cached_property
     def priced(self) -> pl.DataFrame:
         """The runs with what their load would cost and earn an hour."""
         from bench.analysis import Prices, economics  # noqa: PLC0415 - as above

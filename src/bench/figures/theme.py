@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 import polars as pl
 from altair.utils.schemapi import _deep_copy as deep_copy
 
-from bench.figures.curves import curve_column, named, with_curve
+from bench.figures.curves import curve_column, in_order, named, with_curve
 from bench.figures.results import Results
+from bench.figures.ticks import doublings, ticked
 from bench.words.charts import throughput_title, whole_runs_note
 
 __all__ = [
@@ -19,19 +21,22 @@ __all__ = [
     "HEIGHT",
     "NEUTRAL",
     "PALETTE",
-    "PANELS_A_ROW",
     "WIDTH",
     "curve_colour",
     "curve_column",
+    "curve_dash",
     "curve_shape",
     "curve_size",
     "curve_width",
+    "deployment_colours",
     "finish",
+    "in_order",
     "is_log",
     "layered",
     "level_axis",
     "median_lines",
     "nothing_to_show",
+    "panels_a_row",
     "points",
     "predicted_rules",
     "saturation_finding",
@@ -42,15 +47,18 @@ __all__ = [
 ]
 
 # Okabe and Ito's colours, which readers with any colour vision tell apart; yellow, too pale for lines on white, is left out.
-PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+# In this order, in which the first ones are as unlike as can be in print: 87, 151 and 119 of 255.
+PALETTE = ["#0072B2", "#CC79A7", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#000000"]
 # The same once more, darker, and for black grey.
-_DARKER = ["#003C5E", "#6E3000", "#00523C", "#7A2E58", "#7A5400", "#1B5E86", "#8C8C8C"]
+_DARKER = ["#003C5E", "#7A2E58", "#6E3000", "#00523C", "#7A5400", "#1B5E86", "#8C8C8C"]
 _MANY = [*PALETTE, *_DARKER]
 WIDTH, HEIGHT = 460, 300
-PANELS_A_ROW = 4  # of small multiples
+_PANELS_A_ROW = 4  # of small multiples
 # Beside the colour, so that curves can be distinguished in print and by any eye. Diamonds, crosses and the full cache's triangle have
 # meanings of their own.
 _STAR = "M0,-1.2L0.29,-0.39L1.14,-0.37L0.46,0.15L0.7,0.97L0,0.48L-0.7,0.97L-0.46,0.15L-1.14,-0.37L-0.29,-0.39Z"
+# Of workloads. The long dash of limits and predictions is none of them.
+_DASHES = [[1, 0], [3, 3], [9, 2, 2, 2], [1, 4], [9, 2, 2, 2, 2, 2]]
 _SHAPES = ["circle", "square", "triangle-up", "triangle-down", "triangle-right", "triangle-left", _STAR]
 NEUTRAL = "#777777"
 AXIS_TITLES = {
@@ -60,7 +68,7 @@ AXIS_TITLES = {
 }
 _UNITS = {"concurrency": "requests in flight", "request_rate": "requests/s", "time_scale": "times the recorded speed"}
 _FONT = "Helvetica, Arial, sans-serif"
-_NOTE = 130  # characters of a line below the title: not much wider than one panel and its legend
+_NOTE = 110  # characters of a line below the title: not much wider than one panel and its legend
 # Charts show what the tables hold; a study of more rows than Altair's default limit is no mistake.
 alt.data_transformers.disable_max_rows()
 
@@ -77,22 +85,49 @@ for _compound in (alt.LayerChart, alt.HConcatChart, alt.VConcatChart, alt.Concat
     _compound.__deepcopy__ = _copied  # type: ignore[union-attr]
 
 
+def deployment_colours(results: Results) -> dict[str, str]:
+    """Each deployment's colour, the same one in every figure, in every part of it, and under every workload."""
+    deployments = results.study["deployment"].unique(maintain_order=True)
+    return {name: _MANY[i % len(_MANY)] for i, name in enumerate(deployments)}
+
+
 def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
-    """One colour a curve, the same one in every figure and every part of it."""
-    order = curve_column(results)
-    everywhere = named(results, results.study)["curve"].unique(maintain_order=True).to_list()
-    colours = [_MANY[everywhere.index(curve) % len(_MANY)] for curve in order]
-    opaque = alt.Legend(symbolOpacity=1)  # whatever marks it is of
-    return alt.Color("curve:N", title=title, sort=order, legend=opaque, scale=alt.Scale(domain=order, range=colours))
+    """The colour of each curve's deployment."""
+    colours = deployment_colours(results)
+    of = {curve: colours[name] for curve, name, _ in _curves(results)}
+    return alt.Color("curve:N", title=title, sort=list(of), legend=_curve_legend(of), scale=_each(of))
 
 
 def curve_shape(results: Results, *, title: str = "deployment") -> alt.Shape:
-    """One shape a curve, the same one everywhere, beside its colour; the legends of both become one."""
-    order = curve_column(results)
-    everywhere = named(results, results.study)["curve"].unique(maintain_order=True).to_list()
-    marks = shapes(len(everywhere))
-    scale = alt.Scale(domain=order, range=[marks[everywhere.index(curve)] for curve in order])
-    return alt.Shape("curve:N", title=title, sort=order, legend=alt.Legend(symbolOpacity=1), scale=scale)
+    """The shape of each curve's workload, or of its deployment where there is one workload; its legend and the colours' become one."""
+    key = "workload" if results.several_workloads else "deployment"
+    kinds = results.study[key].unique(maintain_order=True).to_list()
+    marks = shapes(len(kinds))
+    of = {curve: marks[kinds.index(workload if key == "workload" else name)] for curve, name, workload in _curves(results)}
+    return alt.Shape("curve:N", title=title, sort=list(of), legend=_curve_legend(of), scale=_each(of))
+
+
+def curve_dash(results: Results) -> alt.StrokeDash:
+    """The dash of each workload, solid that of the first. Without a legend: that of the curves has the workloads' shapes."""
+    workloads = results.study["workload"].unique(maintain_order=True).to_list()
+    of = {name: _DASHES[i % len(_DASHES)] for i, name in enumerate(workloads)}
+    return alt.StrokeDash("workload:N", sort=workloads, legend=None, scale=_each(of))
+
+
+def _curves(results: Results) -> list[tuple[str, str, str]]:
+    """The name, the deployment and the workload of each curve, in the study's order."""
+    found = named(results, results.runs).unique("curve", maintain_order=True)
+    names = {row[0]: row for row in found.select("curve", "deployment", "workload").iter_rows()}
+    return [names[curve] for curve in curve_column(results)]
+
+
+def _curve_legend(of: Mapping[str, Any]) -> alt.Legend | None:
+    """Opaque, whatever marks it is of; none of a single curve, of which it would tell nothing apart."""
+    return alt.Legend(symbolOpacity=1) if len(of) > 1 else None
+
+
+def _each(of: Mapping[str, Any]) -> alt.Scale:
+    return alt.Scale(domain=list(of), range=list(of.values()))
 
 
 def shapes(count: int) -> list[str]:
@@ -124,11 +159,9 @@ def level_axis(results: Results, field: str = "level", *, log: bool | None = Non
     """
     low, high = float(results.runs["level"].min()), float(results.runs["level"].max())  # type: ignore[arg-type]
     log = is_log(results) if log is None else log
-    powers = [2.0**n for n in range(-10, 20)]
-    values = [v for v in powers if low <= v <= high * 1.1] if log else None
     scale = alt.Scale(type="log", base=2, nice=False) if log else alt.Scale(zero=False)
     digits = "d" if results.axis == "concurrency" else "~g"
-    axis = alt.Axis(values=values, format=digits, labelFlush=False) if values else alt.Axis(format=digits)
+    axis = ticked(doublings(low, high), low, high, format=digits, labelFlush=False) if log else alt.Axis(format=digits)
     return alt.X(f"{field}:Q", title=_load_title(results), scale=scale, axis=axis)
 
 
@@ -158,26 +191,32 @@ def predicted_rules(runs: pl.DataFrame, x: alt.X, colour: alt.Color | alt.ColorD
     return rules
 
 
-def median_lines(runs: pl.DataFrame, column: str, x: alt.X, y: alt.Y, colour: alt.Color | alt.ColorDatum) -> alt.Chart:
+def median_lines(
+    runs: pl.DataFrame, column: str, x: alt.X, y: alt.Y, colour: alt.Color | alt.ColorDatum, dash: alt.StrokeDash
+) -> alt.Chart:
     """A line a curve through the medians of its levels' valid runs.
 
     Args:
         runs: rows of `with_curve` with `level`, `valid` and `column`.
     """
-    levels = runs.filter("valid").group_by("curve", "curve_width", "level", maintain_order=True)
+    levels = runs.filter("valid").group_by("curve", "curve_width", "workload", "level", maintain_order=True)
     chart = alt.Chart(levels.agg(pl.col(column).median()))
-    lines: alt.Chart = chart.mark_line().encode(x=x, y=y, color=colour, strokeWidth=curve_width())
+    lines: alt.Chart = chart.mark_line().encode(x=x, y=y, color=colour, strokeWidth=curve_width(), strokeDash=dash)
     return lines
 
 
-def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDatum, **more: Any) -> alt.LayerChart:
+def points(
+    chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDatum, *, hollow: str = "whole", **more: Any
+) -> alt.LayerChart:
     """Every run as a point: filled where it is valid, a cross where it is not.
 
-    Hollow where `whole` is true: a whole run on a curve whose other levels are steady windows (`Results.whole_runs`).
+    Args:
+        hollow: the column that says which of the valid ones are hollow; by `whole`, the whole runs on a curve whose other levels are
+            steady windows (`Results.whole_runs`).
     """
     common = {"x": x, "y": y, "color": colour, "size": alt.SizeValue(45), **more}
-    valid = chart.transform_filter("datum.valid && !datum.whole").mark_point(filled=True, opacity=1).encode(**common)
-    whole = chart.transform_filter("datum.valid && datum.whole").mark_point(fill="white", strokeWidth=1.5, opacity=1)
+    valid = chart.transform_filter(f"datum.valid && !datum.{hollow}").mark_point(filled=True, opacity=1).encode(**common)
+    open_ = chart.transform_filter(f"datum.valid && datum.{hollow}").mark_point(fill="white", strokeWidth=1.5, opacity=1)
     del common["size"]
     common.pop("shape", None)
     invalid = (
@@ -185,8 +224,9 @@ def points(chart: alt.Chart, y: alt.Y, x: alt.X, colour: alt.Color | alt.ColorDa
         .mark_point(shape="cross", filled=False, angle=45, strokeWidth=1.5, opacity=1)
         .encode(**common, size=alt.SizeValue(70))
     )
-    hollow = whole.encode(x=x, y=y, color=colour, size=alt.SizeValue(60), **{k: v for k, v in more.items() if k != "size"})
-    return alt.LayerChart(layer=[valid, hollow, invalid])
+    rest = {key: value for key, value in more.items() if key != "size"}
+    outlined = open_.encode(x=x, y=y, color=colour, size=alt.SizeValue(60), **rest)
+    return alt.LayerChart(layer=[valid, outlined, invalid])
 
 
 def with_whole(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
@@ -199,7 +239,7 @@ def with_whole(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
 
 def saturation_finding(results: Results) -> str | None:
     """At which loads throughput saturates, as a title; None where it is not known of every curve."""
-    return throughput_title(results.saturation, _UNITS[results.axis])
+    return throughput_title(in_order(results, results.saturation), _UNITS[results.axis])
 
 
 def whole_note(results: Results) -> str:
@@ -212,9 +252,14 @@ def layered(*layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
     return alt.LayerChart(layer=list(layers)).properties(width=WIDTH, height=HEIGHT)
 
 
+def panels_a_row(panels: int, most: int = _PANELS_A_ROW) -> int:
+    """How many of so many panels stand in a row, so that rows are as full as each other."""
+    return math.ceil(panels / math.ceil(panels / most)) if panels else 1
+
+
 def nothing_to_show(why: str) -> alt.LayerChart:
     """A panel that says why it is empty."""
-    text = alt.Chart(pl.DataFrame({"said": [f"Nothing to show: {why}."]})).mark_text(fontSize=13, color="#555555")
+    text = alt.Chart(pl.DataFrame({"said": [f"Nothing to show: {why}."]})).mark_text(fontSize=14, color="#555555")
     return alt.LayerChart(layer=[text.encode(text=alt.Text("said:N"))]).properties(width=WIDTH, height=60)
 
 
@@ -232,13 +277,13 @@ def _config() -> alt.Config:
         background="white",
         view=alt.ViewConfig(stroke="#cccccc"),
         axis=alt.AxisConfig(
-            labelFontSize=12, titleFontSize=13, titleFontWeight="normal", gridColor="#ececec", tickColor="#999999"
+            labelFontSize=14, titleFontSize=14, titleFontWeight="normal", gridColor="#ececec", tickColor="#999999"
         ),
         legend=alt.LegendConfig(
-            labelFontSize=12, titleFontSize=12, titleFontWeight="normal", symbolStrokeWidth=2, labelLimit=260
+            labelFontSize=14, titleFontSize=14, titleFontWeight="normal", symbolStrokeWidth=2, labelLimit=260
         ),
-        title=alt.TitleConfig(fontSize=16, subtitleFontSize=12, subtitleColor="#555555", subtitlePadding=5, fontWeight="bold"),
-        header=alt.HeaderConfig(labelFontSize=13, titleFontSize=13, labelFontWeight="bold"),
+        title=alt.TitleConfig(fontSize=18, subtitleFontSize=14, subtitleColor="#555555", subtitlePadding=5, fontWeight="bold"),
+        header=alt.HeaderConfig(labelFontSize=15, titleFontSize=15, labelFontWeight="bold"),
         line=alt.LineConfig(strokeWidth=2),
         locale=alt.Locale(number=alt.NumberLocale(decimal=".", thousands=",", grouping=[3], currency=["$", ""], percent=" %")),
     )

@@ -9,7 +9,8 @@ import altair as alt
 import polars as pl
 
 from bench.figures.save import save_chart
-from bench.figures.theme import AXIS_TITLES, HEIGHT, NEUTRAL, PALETTE, WIDTH, finish
+from bench.figures.theme import AXIS_TITLES, NEUTRAL, PALETTE, finish, layered, nothing_to_show, shapes
+from bench.figures.ticks import log_ticks, ticked
 from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim
 from bench.search.search import Found
@@ -18,50 +19,71 @@ from bench.search.words import answer_text
 __all__ = ["draw"]
 
 _Z = 1.96
+_CLOSEST, _FARTHEST = 0.05, 20.0  # of a limit; what lies beyond is drawn at the edge
+_TITLE = "percentile ÷ its limit (log)"
 
 
 def draw(found: Found, aim: Aim, stem: Path) -> Path:
     """Save the figure as `stem` with .svg, .png and .json; the path of the PNG."""
+    rows = _rows(found)
+    spent = f"{len(found.looks)} runs, {found.seconds:.0f} s under load."
+    reading = "Grey: where the limit lies. Lines: 95 % of each run."
+    if rows.is_empty():
+        chart, notes = nothing_to_show("no run was long enough to be judged"), [spent]
+    else:
+        chart, notes = _chart(rows, found, aim), [spent, reading]
+    whole = finish(chart, answer_text(found.answer, aim, whole=True), notes).to_dict()
+    return next(path for path in save_chart(whole, stem) if path.suffix == ".png")
+
+
+def _rows(found: Found) -> pl.DataFrame:
+    """What each run reached of each limit, with its 95 % interval."""
     rows = [
-        {
-            "load": each.load,
-            "slo": key.removesuffix("_s").replace("_p", " P").upper(),
-            "reached": math.exp(excess.value),
-            "low": math.exp(max(-4.0, excess.value - _Z * excess.error)),
-            "high": math.exp(min(4.0, excess.value + _Z * excess.error)),
-        }
+        (
+            each.load,
+            key.removesuffix("_s").replace("_p", " P").upper(),
+            *(_readable(math.exp(excess.value + side * _Z * excess.error)) for side in (0, -1, 1)),
+        )
         for each in found.observations
         for key, excess in each.excesses.items()
         if key not in (FAILED, GROWTH)
     ]
-    frame = pl.DataFrame(
-        rows, schema={"load": pl.Float64, "slo": pl.String, "reached": pl.Float64, "low": pl.Float64, "high": pl.Float64}
-    )
+    schema = {"load": pl.Float64, "slo": pl.String, **dict.fromkeys(("reached", "low", "high"), pl.Float64)}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _readable(reached: float) -> float:
+    return min(_FARTHEST, max(_CLOSEST, reached))
+
+
+def _chart(rows: pl.DataFrame, found: Found, aim: Aim) -> alt.LayerChart:
     axis = AXIS_TITLES["concurrency" if aim.held else "request_rate"]
     if aim.turns > 1:
         axis = axis.replace("request", "conversation")
-    x = alt.X("load:Q", title=axis, scale=alt.Scale(type="log", nice=False, padding=12))
-    scale = alt.Scale(type="log", domain=[0.1, 10], clamp=True)
-    y = alt.Y(
-        "reached:Q",
-        title="percentile ÷ its limit (log)",
-        scale=scale,
-        axis=alt.Axis(format="%", values=[0.1, 0.2, 0.5, 1, 2, 5, 10]),
+    least, most = float(rows["load"].min()), float(rows["load"].max())  # type: ignore[arg-type]
+    ends = [0.95 * least, 1.05 * most]
+    # From the lowest to the highest, and the limit: a frame that is wider is half empty.
+    low, high = 0.9 * min(0.9, *rows["low"]), 1.1 * max(1.1, *rows["high"])
+    across = alt.Scale(type="log", domain=ends, nice=False)
+    x = alt.X("load:Q", title=axis, scale=across, axis=ticked(log_ticks(*ends), *ends, format="~g"))
+    scale = alt.Scale(type="log", domain=[low, high], nice=False)
+    y = alt.Y("reached:Q", title=_TITLE, scale=scale, axis=ticked(log_ticks(low, high), low, high, format="~%"))
+    names = rows["slo"].unique(maintain_order=True).to_list()
+    shape = alt.Shape(
+        "slo:N",
+        title="SLO",
+        sort=names,
+        legend=alt.Legend(symbolFillColor=PALETTE[0], symbolStrokeColor=PALETTE[0]) if len(names) > 1 else None,
+        scale=alt.Scale(domain=names, range=shapes(len(names))),
     )
-    colour = alt.Color("slo:N", title="SLO", scale=alt.Scale(range=PALETTE))
+    colour = alt.ColorValue(PALETTE[0])  # of the one server
     answer = found.answer
-    loads = [each.load for each in found.observations] or [1.0]
-    band = pl.DataFrame({"low": [answer.low or min(loads)], "high": [min(answer.high, max(loads))]})
-    layers = [
-        alt.Chart(band).mark_rect(color=NEUTRAL, opacity=0.2).encode(x=alt.X("low:Q", title=axis), x2="high:Q"),
-        alt.Chart(pl.DataFrame({"reached": [1.0]})).mark_rule(color="#000000", strokeDash=[4, 3]).encode(y=y),
-        alt.Chart(frame)
+    band = pl.DataFrame({"low": [max(answer.low, ends[0])], "high": [min(answer.high, ends[1])]})
+    return layered(
+        alt.Chart(band).mark_rect(color=NEUTRAL, opacity=0.2).encode(x=alt.X("low:Q", title=axis, scale=across), x2="high:Q"),
+        alt.Chart(pl.DataFrame({"reached": [1.0]})).mark_rule(color="#000000", strokeDash=[5, 4]).encode(y=y),
+        alt.Chart(rows)
         .mark_rule(opacity=0.5)
-        .encode(x=x, y=alt.Y("low:Q", scale=scale, title="percentile ÷ its limit (log)"), y2="high:Q", color=colour),
-        alt.Chart(frame).mark_point(filled=True, size=45).encode(x=x, y=y, color=colour, shape=alt.Shape("slo:N", title="SLO")),
-    ]
-    spent = f"{len(found.looks)} runs, {found.seconds:.0f} s under load."
-    reading = "Grey: where the limit lies. Lines: 95 % of each run."
-    chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
-    whole = finish(chart, answer_text(answer, aim, whole=True), [spent, reading]).to_dict()
-    return next(path for path in save_chart(whole, stem) if path.suffix == ".png")
+        .encode(x=x, y=alt.Y("low:Q", scale=scale, title=_TITLE), y2="high:Q", color=colour),
+        alt.Chart(rows).mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, color=colour, shape=shape),
+    )

@@ -200,6 +200,7 @@ class Plan:
                 "model": run.deployment.deployment.model,
                 "engine": run.deployment.deployment.engine,
                 "device": run.deployment.engine.backend,
+                "metrics": run.deployment.engine.metrics != "none",
                 "started": run.deployment.engine.source != "external",
                 "tensor_parallel": run.deployment.deployment.tensor_parallel,
                 "workload": run.workload_name,

@@ -20,12 +20,14 @@ __all__ = [
     "Rows",
     "beside_baseline",
     "crossed_factors",
+    "deployments_alike",
     "lengths",
     "levels",
     "on_gpus",
     "plain",
     "predictable",
     "several_device_counts",
+    "shows_kv_cache",
     "tokens_over_time",
     "varied",
     "wanted",
@@ -67,6 +69,17 @@ def plain(rows: Rows) -> Rows:
 def levels(fewest: int) -> Condition:
     """A curve with so many levels of load."""
     return lambda rows: varied(plain(rows), "level", within=("deployment", "workload", "axis")) >= fewest
+
+
+def shows_kv_cache(rows: Rows) -> bool:
+    """A curve of a server whose metrics are read, and once they are there, that have its KV cache's usage."""
+    return levels(2)([row for row in rows if row.get("metrics") is not False and row.get("kv_usage_peak", 0) is not None])
+
+
+def deployments_alike(rows: Rows) -> bool:
+    """Several deployments under one workload, at two loads or more, with answers that come token by token."""
+    streamed = [row for row in plain(rows) if row.get("stream") is not False]
+    return levels(2)(streamed) and varied(streamed, "deployment", within=("workload", "axis")) > 1
 
 
 def wanted(key: str) -> Condition:

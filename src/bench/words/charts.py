@@ -7,15 +7,23 @@ from collections.abc import Sequence
 import polars as pl
 
 from bench.study import Slo
-from bench.words.loads import count_text
+from bench.words.loads import UNITS, count_text
 
 __all__ = [
+    "NO_GPUS",
+    "carried_title",
+    "decline_note",
+    "decline_title",
     "efficiency_title",
     "fleet_title",
+    "full_note",
     "invalid_note",
+    "load_label",
     "margin_title",
+    "numbers_note",
     "pairs_note",
     "prediction_title",
+    "rings_note",
     "saturation_title",
     "streaming_title",
     "throughput_title",
@@ -24,6 +32,13 @@ __all__ = [
 ]
 
 _NAMED = 5  # loads in a title
+NO_GPUS = "Throughput is that of each instance: some run on no GPU, or on an unknown number."
+# By which sign of `bench.analysis.saturation` a KV cache counts as full.
+_FULL_BY = {
+    "usage": "{usage}",
+    "preempted": "a request was preempted ({usage})",
+    "refused": "the next request does not fit ({usage})",
+}
 
 
 def invalid_note(marks: str, invalid: int, runs: int) -> str:
@@ -71,18 +86,98 @@ def saturation_title(saturation: pl.DataFrame) -> str | None:
     return f"{start}; predicted: {_listed(finest['predicted'].to_list())}"
 
 
+def full_note(filled: pl.DataFrame) -> str:
+    """How it shows that KV caches are full, of each curve; empty where none is.
+
+    Args:
+        filled: rows of `bench.analysis.saturation.filled` with `curve`.
+    """
+    said: dict[str, list[str]] = {}
+    for curve, level, usage, sign in filled.select("curve", "measured", "usage", "sign").iter_rows():
+        share = "usage not known" if usage is None else f"{100 * usage:.0f} % in use"
+        said.setdefault(f"at {level:g}, {_FULL_BY[sign].format(usage=share)}", []).append(curve)
+    return f"Filled: the cache is full. {'; '.join(f'{_and(names)} {how}' for how, names in said.items())}." if said else ""
+
+
+def load_label(level: float, axis: str) -> str:
+    """A level as a label of a point: `16` requests in flight, `16/s`, `16×` as fast as recorded."""
+    return f"{level:g}" + {"concurrency": "", "request_rate": "/s", "time_scale": "×"}[axis]
+
+
+def numbers_note(axis: str) -> str:
+    """What the numbers beside points count."""
+    return f"Numbers: {UNITS[axis]}."
+
+
+def rings_note(c_max: bool, knee: bool) -> str:
+    """What the rings around levels mean; empty where there are none."""
+    parts = ["black ring: C_max, the highest level within the SLOs"] * c_max + [
+        "grey ring: the knee, where the tail leaves the median"
+    ] * knee
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def carried_title(points: pl.DataFrame) -> str | None:
+    """What deployments give within the SLOs, the most first; None where it is not known of every curve, or of too many.
+
+    Bursts, which show nothing that lasts, are left out where another load is there.
+
+    Args:
+        points: rows of `bench.analysis.operating_points`.
+    """
+    lasting = points.filter(pl.col("usable_rps").is_not_null())
+    known = lasting.drop_nulls("tokens_per_s").sort("tokens_per_s", descending=True)
+    if known.is_empty() or known.height > _NAMED or lasting["workload"].n_unique() > 1:
+        return None
+    first, *others = (f"{name} {rate:,.0f}" for name, rate in known.select("deployment", "tokens_per_s").iter_rows())
+    return ", ".join([f"Within the SLOs: {first} output tokens/s", *others])
+
+
+def decline_title(declines: pl.DataFrame) -> str | None:
+    """What throughput loses or gains beyond a full KV cache; None where no curve fills it, or too many do.
+
+    Args:
+        declines: rows of `bench.analysis.decline`.
+    """
+    if declines.is_empty() or declines.height > _NAMED:
+        return None
+    changes = [_signed(change) for change in declines["change"]]
+    return f"Beyond a full KV cache throughput changes by {_and(changes)} %"
+
+
+def decline_note(declines: pl.DataFrame) -> str:
+    """From which throughput at which load to which, of each curve; empty where none fills the cache. Args: as above, with `curve`."""
+    columns = ("curve", "before", "below", "after", "highest", "change")
+    parts = [
+        f"{curve}: {before:,.0f} at {below:g}, {after:,.0f} at {highest:g} ({_signed(change)} %)"
+        for curve, before, below, after, highest, change in declines.select(columns).iter_rows()
+    ]
+    return f"Output tokens/s at the last level with room in the cache, and at the highest: {'; '.join(parts)}." if parts else ""
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.0f}".replace("-", "−")
+
+
 def efficiency_title(devices: str, shares: Sequence[float]) -> str:
     """What several devices bring at the measured loads. Args: devices: such as `TP=2`. shares: of as many single ones (0–1)."""
     low, high = (f"{100 * end:.0f}" for end in (min(shares), max(shares)))
     return f"{devices} brings {low if low == high else f'{low} to {high}'} % of what as many single devices would"
 
 
-def fleet_title(peak: float, instances: Sequence[int]) -> str | None:
-    """How many instances of each curve a peak takes; None of too many curves. Args: peak: requests/s."""
+def fleet_title(peak: float, instances: Sequence[int], safety: float = 1.0) -> str | None:
+    """How many instances of each curve a peak takes; None of too many curves.
+
+    Args:
+        peak: requests/s. instances: without the spare ones. safety: by which the figure multiplies them.
+    """
     if len(instances) > _NAMED:
         return None
     one = "" if set(instances) == {1} else "s"
-    return f"A peak of {peak:,g} requests/s takes {_listed(instances)} instance{one}"
+    return f"A peak of {peak:,g} requests/s takes {_listed(instances)} instance{one}" + (
+        f", × {safety:g} for safety" if safety != 1 else ""
+    )
 
 
 def margin_title(points: pl.DataFrame, slos: Sequence[Slo]) -> str | None:
@@ -142,6 +237,9 @@ def widest_spread(low: float, high: float, level: float) -> str:
 def _listed(numbers: Sequence[float]) -> str:
     """Several numbers, such as `16, 64 and 64`; one, where all are the same."""
     *first, last = (f"{number:,.0f}" if number >= 100 else f"{number:.3g}" for number in numbers)
-    if set(first) == {last}:
-        return last
+    return last if set(first) == {last} else _and([*first, last])
+
+
+def _and(words: Sequence[str]) -> str:
+    *first, last = words
     return f"{', '.join(first)} and {last}" if first else last

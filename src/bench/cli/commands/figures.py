@@ -12,7 +12,7 @@ from bench.cli.commands.shared import ONE_STAGE, Json, command
 @command(
     ONE_STAGE,
     "bench figures runs --output-dir figures",
-    "bench figures results --output-dir ttft --figure ttft --figure kv-saturation",
+    "bench figures results --output-dir drawn --figure latencies --figure kv-saturation",
 )
 def figures(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with parsed runs, at any depth.")],

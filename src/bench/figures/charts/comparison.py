@@ -8,7 +8,7 @@ import polars as pl
 from bench.analysis import Comparison
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import AXIS_TITLES, PALETTE, nothing_to_show
+from bench.figures.theme import AXIS_TITLES, NEUTRAL, nothing_to_show
 from bench.records.columns import METRICS
 from bench.study.questions import beside_baseline
 from bench.words.charts import pairs_note
@@ -16,11 +16,11 @@ from bench.words.comparison import sure_sentences, unlike_failures
 
 _OVERALL = "all"
 _STEP = 17  # height of a row
-# Colour, shape and words say the same.
+# Black is sure, and the triangle says which way; colours are deployments.
 _VERDICTS = {
-    "better": (PALETTE[0], "triangle-up"),
-    "worse": (PALETTE[1], "triangle-down"),
-    "no evidence": ("#777777", "circle"),
+    "better": ("#000000", "triangle-up"),
+    "worse": ("#000000", "triangle-down"),
+    "no evidence": (NEUTRAL, "circle"),
 }
 
 
@@ -86,8 +86,8 @@ def _strip(results: Results, name: str, found: Comparison, axis: str) -> alt.HCo
     heading = alt.TitleParams(
         f"{name} against {baseline}, {by}",
         subtitle=_words(found),
-        fontSize=13,
-        subtitleFontSize=11,
+        fontSize=15,
+        subtitleFontSize=13,
         anchor="start",
         offset=8,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import altair as alt
 import polars as pl
 
@@ -9,11 +11,10 @@ from bench.analysis import best_points
 from bench.analysis.economics import lasting
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import NEUTRAL, PALETTE, PANELS_A_ROW, curve_column, level_axis, nothing_to_show, with_curve
+from bench.figures.theme import curve_colour, curve_dash, curve_shape, level_axis, nothing_to_show, with_curve
 from bench.study.questions import wanted
 
 _LINES = {"revenue_per_h": "revenue", "cost_per_h": "cost", "profit_per_h": "profit"}
-_DASHES = {"revenue": [1, 0], "cost": [6, 3], "profit": [2, 2]}
 
 
 @figure(
@@ -23,9 +24,9 @@ _DASHES = {"revenue": [1, 0], "cost": [6, 3], "profit": [2, 2]}
     title="Revenue, cost and profit against demand",
     question="From which load on does an instance earn what it costs, and at which load does it earn the most?",
     reading="USD an hour of one instance under each load: revenue from output tokens/s, cost of its GPUs (or machine), energy and "
-    "requests, and profit, what is left; means of a level's valid runs, in their steady windows. Diamond: the load that leaves the "
-    "most, whether it meets the SLOs or not; grey, dashed: the operating point, within them. Beyond saturation throughput falls and "
-    "cost stays. Prices are those of the study's decision. Each panel has a scale of its own.",
+    "requests, and profit, what is left, a panel each; means of a level's valid runs, in their steady windows. Diamond: the "
+    "load that leaves the most, whether it meets the SLOs or not; upright, dashed: the operating point, within them. Beyond "
+    "saturation throughput falls and cost stays. Prices are those of the study's decision.",
     invalid="Left out",
     uses=(
         *("slo", "failed_share", "accelerator", "price_per_hour", "energy_price_per_kwh"),
@@ -33,7 +34,7 @@ _DASHES = {"revenue": [1, 0], "cost": [6, 3], "profit": [2, 2]}
     ),
 )
 def economics_chart(results: Results) -> alt.FacetChart | alt.LayerChart:
-    """R, C and Π over load, a panel a curve.
+    """R, C and Π over load, a panel each, a line a curve.
 
     Args:
         results: `runs` with `level`, `priced_tokens_per_s` and `valid`; `decision` with its prices.
@@ -41,32 +42,26 @@ def economics_chart(results: Results) -> alt.FacetChart | alt.LayerChart:
     priced = lasting(results.priced.filter("valid").drop_nulls("profit_per_h"))
     if priced.is_empty():
         return nothing_to_show("no price of an hour and of tokens is given, or no run is valid")
+    of_these = replace(results, runs=results.runs.join(priced, on=["deployment", "workload"], how="semi"), whole=results.study)
     levels = (
         with_curve(results, priced)
-        .group_by("curve", "level", maintain_order=True)
+        .group_by("curve", "workload", "level", maintain_order=True)
         .agg(pl.col(*_LINES).mean())
-        .unpivot(on=list(_LINES), index=["curve", "level"], variable_name="line", value_name="usd")
+        .unpivot(on=list(_LINES), index=["curve", "workload", "level"], variable_name="line", value_name="usd")
         .with_columns(pl.col("line").replace(_LINES))
     )
     best = with_curve(results, best_points(priced)).select(
-        "curve", level="best_at", usd="best_profit", line=pl.lit("profit"), best=pl.lit(True)
+        "curve", "workload", level="best_at", usd="best_profit", line=pl.lit("profit"), best=pl.lit(True)
     )
-    rows = pl.concat([levels.with_columns(best=pl.lit(False)), best.select("curve", "level", "line", "usd", "best")])
+    rows = pl.concat([levels.with_columns(best=pl.lit(False)), best], how="diagonal")
     operated = (
         with_curve(results, results.points)
         .drop_nulls("operate_at")
-        .select("curve", level="operate_at", line=pl.lit("operated"))
+        .select("curve", level="operate_at", line=pl.lit("profit"), operated=pl.lit(True))
         .join(levels, on="curve", how="semi")  # no panel for a burst, which earns nothing that lasts
     )
     rows = pl.concat([rows, operated], how="diagonal")
-    names = list(_DASHES)
-    x, y = level_axis(results), alt.Y("usd:Q", title="USD an hour")
-    strokes = alt.Legend(symbolType="stroke")
-    colour = alt.Color(
-        "line:N", title=None, sort=names, legend=strokes, scale=alt.Scale(domain=names, range=PALETTE[: len(names)])
-    )
-    dashes = list(_DASHES.values())
-    dash = alt.StrokeDash("line:N", title=None, sort=names, legend=strokes, scale=alt.Scale(domain=names, range=dashes))
+    x, y, colour = level_axis(results), alt.Y("usd:Q", title="USD an hour"), curve_colour(of_these)
     tooltip = [
         alt.Tooltip("curve:N"),
         alt.Tooltip("line:N"),
@@ -77,16 +72,17 @@ def economics_chart(results: Results) -> alt.FacetChart | alt.LayerChart:
     plain = base.transform_filter("datum.best === false")
     chart: alt.FacetChart = (
         alt.layer(
-            base.transform_filter("datum.line == 'operated'").mark_rule(strokeDash=[5, 4], color=NEUTRAL).encode(x=x),
-            plain.mark_line().encode(x=x, y=y, color=colour, strokeDash=dash),
-            plain.mark_point(filled=True, size=35, opacity=1).encode(x=x, y=y, color=colour, tooltip=tooltip),
+            base.transform_filter("datum.operated").mark_rule(strokeDash=[5, 4]).encode(x=x, color=colour),
+            plain.mark_line().encode(x=x, y=y, color=colour, strokeDash=curve_dash(results)),
+            plain.mark_point(filled=True, size=35, opacity=1).encode(
+                x=x, y=y, color=colour, shape=curve_shape(of_these), tooltip=tooltip
+            ),
             base.transform_filter("datum.best")
             .mark_point(shape="diamond", fill="white", size=130, strokeWidth=2, opacity=1)
             .encode(x=x, y=y, color=colour, tooltip=tooltip),
         )
         .properties(width=280, height=260)
-        .facet(facet=alt.Facet("curve:N", title=None, sort=curve_column(results)), columns=PANELS_A_ROW)
-        .resolve_scale(y="independent")
+        .facet(facet=alt.Facet("line:N", title=None, sort=list(_LINES.values())), columns=len(_LINES))
         .resolve_axis(x="independent")
     )
     return chart

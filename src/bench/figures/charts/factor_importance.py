@@ -10,7 +10,7 @@ from bench.analysis.importance import FEWEST_CELLS, FEWEST_SCORE, importances
 from bench.figures.families import by_family
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import PALETTE, nothing_to_show
+from bench.figures.theme import NEUTRAL, nothing_to_show
 from bench.study.questions import crossed_factors
 from bench.words.factors import model_score, together
 
@@ -72,7 +72,7 @@ def _panel(part: pl.DataFrame, x: alt.X, notes: list[str]) -> alt.LayerChart:
         return nothing_to_show(f"R² is below {FEWEST_SCORE}").properties(width=_WIDTH, title=title)
     base = alt.Chart(part)
     y = alt.Y("factor:N", title=None, sort=list(FACTORS.values()))
-    bars = base.mark_bar(color=PALETTE[0], opacity=0.75, height=14).encode(
+    bars = base.mark_bar(color=NEUTRAL, opacity=0.75, height=14).encode(
         x=x,
         y=y,
         tooltip=[alt.Tooltip("factor:N"), *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("importance", "low", "high"))],

@@ -13,7 +13,8 @@ from bench.analysis.sensitivity import sensitivity, steps_of
 from bench.analysis.sizing import Fleet, OperatingPoint, fleet
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import HEIGHT, NEUTRAL, curve_colour, curve_shape, nothing_to_show, with_curve
+from bench.figures.theme import HEIGHT, NEUTRAL, curve_colour, curve_shape, in_order, nothing_to_show, with_curve
+from bench.figures.ticks import log_ticks, ticked
 from bench.study import Slo
 from bench.study.questions import wanted
 from bench.words.charts import fleet_title
@@ -38,7 +39,11 @@ def _finding(results: Results) -> str | None:
     points = [point for _, point in _operating(results)]
     if not points or len(points) < results.points.height:
         return None
-    return fleet_title(peak, [_fleet(point, point.usable_rps, peak, results.decision.safety).instances for point in points])
+    return fleet_title(
+        peak,
+        [_fleet(point, point.usable_rps, peak, results.decision.safety).instances for point in points],
+        results.decision.safety,
+    )
 
 
 @figure(
@@ -87,8 +92,12 @@ def _by_limit(results: Results, slo: Slo) -> alt.LayerChart:
         for runs in results.curves.partition_by("deployment", "workload", maintain_order=True)
     ]
     rows = with_curve(results, pl.concat(parts))
+    ends = float(rows["limit_s"].min()), last  # type: ignore[arg-type]
     x = alt.X(
-        "limit_s:Q", title=f"limit of {slo.name} (s)", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="~g")
+        "limit_s:Q",
+        title=f"limit of {slo.name} (s, log)",
+        scale=alt.Scale(type="log", domain=ends, nice=False),
+        axis=ticked(log_ticks(*ends), *ends, format="~g"),
     )
     y = alt.Y("usable_rps:Q", title=_RATE, scale=alt.Scale(domainMin=0))
     found = pl.struct("c_max", "usable_rps", "usable_low", "usable_high")
@@ -151,7 +160,10 @@ def _by_peak(results: Results, planned: float) -> alt.LayerChart:
 def _operating(results: Results) -> list[tuple[dict[str, Any], OperatingPoint]]:
     """The rows of `points` at which an instance can be operated, with what it then carries."""
     first = {(row["deployment"], row["workload"]): row for row in reversed(results.runs.to_dicts())}
-    found = [(row, OperatingPoint.of(row, first[row["deployment"], row["workload"]])) for row in results.points.to_dicts()]
+    found = [
+        (row, OperatingPoint.of(row, first[row["deployment"], row["workload"]]))
+        for row in in_order(results, results.points).to_dicts()
+    ]
     return [(row, point) for row, point in found if point is not None]
 
 

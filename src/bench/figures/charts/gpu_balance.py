@@ -5,12 +5,20 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import PALETTE, PANELS_A_ROW, curve_column, level_axis, nothing_to_show, points, shapes, with_curve
+from bench.figures.theme import (
+    curve_colour,
+    curve_column,
+    level_axis,
+    nothing_to_show,
+    panels_a_row,
+    points,
+    shapes,
+    with_curve,
+)
 from bench.study.questions import on_gpus
 from bench.words.charts import widest_spread
 
 _SERIES = "gpu_utilisation/"
-_COLOURS = [*PALETTE, "#999999"]  # as many as a usual server has GPUs
 
 
 @figure(
@@ -34,15 +42,13 @@ def gpu_balance(results: Results) -> alt.ConcatChart | alt.LayerChart:
     if rows.is_empty():
         return nothing_to_show("no run has the utilisation of its GPUs")
     order = sorted(rows["gpu"].unique(), key=lambda name: (len(name), name))
-    colours = [_COLOURS[i % len(_COLOURS)] for i in range(len(order))]
-    colour = alt.Color("gpu:N", title="GPU", sort=order, scale=alt.Scale(domain=order, range=colours))
     shape = alt.Shape("gpu:N", title="GPU", sort=order, scale=alt.Scale(domain=order, range=shapes(len(order))))
     # Lines that lie on one another still show.
     widths = {name: 4 - 2.5 * i / max(1, len(order) - 1) for i, name in enumerate(order)}
     rows = rows.with_columns(width=pl.col("gpu").replace_strict(widths, return_dtype=pl.Float64))
     curves = [curve for curve in curve_column(results) if curve in rows["curve"]]
-    panels = [_panel(results, curve, rows.filter(pl.col("curve") == curve), colour, shape) for curve in curves]
-    return alt.concat(*panels, columns=PANELS_A_ROW)
+    panels = [_panel(results, curve, rows.filter(pl.col("curve") == curve), shape) for curve in curves]
+    return alt.concat(*panels, columns=panels_a_row(len(panels)))
 
 
 def _means(results: Results) -> pl.DataFrame:
@@ -58,13 +64,13 @@ def _means(results: Results) -> pl.DataFrame:
     )
 
 
-def _panel(results: Results, curve: str, rows: pl.DataFrame, colour: alt.Color, shape: alt.Shape) -> alt.LayerChart:
-    medians = rows.filter("valid").group_by("gpu", "width", "level", maintain_order=True).agg(pl.col("share").median())
+def _panel(results: Results, curve: str, rows: pl.DataFrame, shape: alt.Shape) -> alt.LayerChart:
+    medians = rows.filter("valid").group_by("curve", "gpu", "width", "level", maintain_order=True).agg(pl.col("share").median())
     several = medians.filter(pl.len().over("level") > 1)
     spread = several.group_by("level").agg(low=pl.col("share").min(), high=pl.col("share").max()).sort("level")
     widest = spread.sort(pl.col("high") - pl.col("low"), descending=True).head(1).rows(named=True)
     notes = [widest_spread(at["low"], at["high"], at["level"]) for at in widest]
-    x = level_axis(results)
+    x, colour = level_axis(results), curve_colour(results).legend(None)
     y = alt.Y("share:Q", title="GPU utilisation", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02], nice=False))
     ends = {"y": alt.Y("low:Q", title="GPU utilisation", scale=alt.Scale(domain=[0, 1.02], nice=False)), "y2": "high:Q"}
     width = alt.StrokeWidth("width:Q", scale=None, legend=None)
@@ -72,11 +78,11 @@ def _panel(results: Results, curve: str, rows: pl.DataFrame, colour: alt.Color, 
     return alt.LayerChart(
         layer=[
             alt.Chart(spread).mark_rule(strokeWidth=12, color="#cccccc").encode(x=x, **ends),
-            alt.Chart(medians).mark_line().encode(x=x, y=y, color=colour, strokeWidth=width),
+            alt.Chart(medians).mark_line().encode(x=x, y=y, color=colour, strokeWidth=width, detail="gpu:N"),
             points(alt.Chart(rows), y, x, colour, shape=shape, tooltip=tooltip),
         ]
     ).properties(
         width=280,
         height=240,
-        title=alt.TitleParams(curve, subtitle=notes, fontSize=13, anchor="start", subtitleFontSize=11),
+        title=alt.TitleParams(curve, subtitle=notes, fontSize=15, anchor="start", subtitleFontSize=13),
     )

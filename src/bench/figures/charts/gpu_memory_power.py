@@ -8,6 +8,7 @@ from bench.figures.results import Results
 from bench.figures.theme import (
     HEIGHT,
     curve_colour,
+    curve_dash,
     curve_shape,
     curve_size,
     level_axis,
@@ -57,7 +58,7 @@ def _panel(results: Results, runs: pl.DataFrame, column: str) -> alt.LayerChart:
     tooltip = [alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip(f"{column}:Q", format=digits)]
     return alt.LayerChart(
         layer=[
-            median_lines(shown, column, x, y, colour),
+            median_lines(shown, column, x, y, colour, curve_dash(results)),
             points(base, y, x, colour, shape=curve_shape(results), size=curve_size(), tooltip=tooltip),
         ]
-    ).properties(width=290, height=HEIGHT, title=alt.TitleParams(title, fontSize=13, fontWeight="normal", anchor="start"))
+    ).properties(width=290, height=HEIGHT, title=alt.TitleParams(title, fontSize=15, fontWeight="normal", anchor="start"))

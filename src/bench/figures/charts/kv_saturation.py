@@ -3,35 +3,46 @@
 import altair as alt
 import polars as pl
 
+from bench.analysis.saturation import filled
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
     curve_colour,
+    curve_dash,
     curve_shape,
     curve_size,
+    in_order,
     layered,
     level_axis,
     median_lines,
+    nothing_to_show,
     points,
     predicted_rules,
     with_curve,
 )
-from bench.study.questions import levels
-from bench.words.charts import saturation_title
+from bench.study.questions import shows_kv_cache
+from bench.words.charts import full_note, saturation_title
+
+
+def _note(results: Results) -> str:
+    """By which sign each curve's cache counts as full, beside the usage that is drawn there."""
+    return full_note(with_curve(results, filled(results.runs, in_order(results, results.saturation))))
 
 
 @figure(
     "kv-saturation",
-    applies=levels(2),
+    applies=shows_kv_cache,
     order=30,
     title="KV-cache usage against load",
     question="At what load does the KV cache run out, and was that to be expected?",
-    reading="Peak usage of each run; where each request holds a slot, the share of slots at work. Dashed: the saturation that "
-    "geometry predicts, KV tokens ÷ tokens a request, in the curve's colour, or grey where several share it. Where a curve "
-    "reaches the top at its dashed line, geometry set the limit. An engine may keep a block for itself; then the level at the "
-    "line is the first that does not fit whole.",
+    reading="Peak usage of each run; where each request holds a slot, the share of slots at work. Filled: the run filled the cache. "
+    "That is so where 99 % or more was in use, a request was preempted, or one waited that did not fit into what was free: a "
+    "prompt is admitted whole or not at all, so this happens below 99 % too. Hollow: there was room. Dashed: the saturation "
+    "that geometry predicts, KV tokens ÷ tokens a request, in the deployment's colour, or grey where several share it. Where "
+    "points turn from hollow to filled at their line, geometry set the limit.",
     judged="counts_valid",
-    finding=lambda results: saturation_title(results.saturation),
+    finding=lambda results: saturation_title(in_order(results, results.saturation)),
+    note=_note,
 )
 def kv_saturation(results: Results) -> alt.LayerChart:
     """Peak KV-cache usage of each run, one line a curve through its levels' medians, with the prediction as a rule.
@@ -40,18 +51,21 @@ def kv_saturation(results: Results) -> alt.LayerChart:
         results: `runs` with `level`, `kv_usage_peak` (0–1), `predicted_saturation` (requests) and `valid`.
     """
     runs = with_curve(results, results.runs.filter(pl.col("kv_usage_peak").is_not_null()))
-    runs = runs.with_columns(valid=pl.col("counts_valid"))
+    if runs.is_empty():
+        return nothing_to_show("the server's metrics do not show its KV cache")
+    runs = runs.with_columns(valid=pl.col("counts_valid"), room=~pl.col("saturated").fill_null(False))
     x, colour = level_axis(results), curve_colour(results)
     y = alt.Y("kv_usage_peak:Q", title="peak KV-cache usage", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1.02]))
-    base = alt.Chart(runs.select("curve", "curve_size", "level", "kv_usage_peak", "valid", "run"))
+    base = alt.Chart(runs.select("curve", "curve_size", "level", "kv_usage_peak", "valid", "room", "run"))
     return layered(
         predicted_rules(runs, x, colour),
-        median_lines(runs, "kv_usage_peak", x, y, colour),
+        median_lines(runs, "kv_usage_peak", x, y, colour, curve_dash(results)),
         points(
             base,
             y,
             x,
             colour,
+            hollow="room",
             shape=curve_shape(results),
             size=curve_size(),
             tooltip=[alt.Tooltip("run:N"), alt.Tooltip("level:Q"), alt.Tooltip("kv_usage_peak:Q", format=".1%")],

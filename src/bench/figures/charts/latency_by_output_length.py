@@ -38,12 +38,14 @@ def latency_by_output_length(results: Results) -> alt.HConcatChart:
     runs = swept(results, "output_fixed").with_columns(milliseconds=_MS, speed=1 / pl.col("tpot_p50_s"))
     x = ("output_fixed", "output length (tokens)")
     latency = length_chart(
+        results,
         fitted(runs, "output_fixed", "milliseconds"),
         x=x,
         y=("milliseconds", "E2E latency, median (ms)"),
         legend="E2E =",
     )
     speed = length_chart(
+        results,
         runs.drop_nulls("speed").with_columns(fit=pl.lit(None, dtype=pl.Float64)),
         x=x,
         y=("speed", "decode speed of a request (tokens/s)"),

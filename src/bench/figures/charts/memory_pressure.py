@@ -5,30 +5,33 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import PALETTE, PANELS_A_ROW, curve_column, with_curve
-from bench.study.questions import levels
+from bench.figures.theme import curve_column, nothing_to_show, panels_a_row, with_curve
+from bench.study.questions import shows_kv_cache
 
-_COUNTS = {"running": "running", "waiting": "waiting", "completed": "completed"}
+_COUNTS = ("running", "waiting")
+_GREYS = ["#000000", "#999999"]  # colours are deployments
 
 
 @figure(
     "memory-pressure",
-    applies=levels(2),
+    applies=shows_kv_cache,
     order=80,
     title="Admission, queueing and memory pressure at the highest level",
     question="When the server is overloaded, do requests wait because the KV cache is full?",
-    reading="The highest level of each curve. Above: requests running, waiting and completed. Below: KV-cache usage. At first a burst "
+    reading="The highest level of each curve. Above: requests running and waiting. Below: KV-cache usage. At first a burst "
     "queues for its prefill, of which a step takes only so many tokens. A queue that stays or comes back while usage is pinned near "
     "100 % is one for memory.",
     invalid="Named in their panels' titles where they are drawn",
     judged="counts_valid",
 )
-def memory_pressure(results: Results) -> alt.ConcatChart:
-    """Requests running, waiting and completed over KV-cache usage, at each curve's highest level (its first repeat).
+def memory_pressure(results: Results) -> alt.ConcatChart | alt.LayerChart:
+    """Requests running and waiting over KV-cache usage, at each curve's highest level (its first repeat).
 
     Args:
-        results: `timeseries` with `running`, `waiting`, `completed` (requests) and `kv_usage` (0–1); `runs` with `counts_valid`.
+        results: `timeseries` with `running`, `waiting` (requests) and `kv_usage` (0–1); `runs` with `counts_valid`.
     """
+    if results.timeseries.filter(pl.col("series").is_in([*_COUNTS, "kv_usage"])).is_empty():
+        return nothing_to_show("the server's metrics show neither its queue nor its KV cache")
     runs = with_curve(results, results.runs)
     columns = []
     for curve in curve_column(results):
@@ -50,23 +53,16 @@ def memory_pressure(results: Results) -> alt.ConcatChart:
             title="requests",
             legend=alt.Legend(orient="bottom"),
             sort=list(_COUNTS),
-            scale=alt.Scale(domain=list(_COUNTS), range=[PALETTE[0], PALETTE[1], PALETTE[2]]),
-        )
-        dash = alt.StrokeDash(
-            "series:N",
-            title="requests",
-            sort=list(_COUNTS),
-            scale=alt.Scale(domain=list(_COUNTS), range=[[1, 0], [6, 3], [2, 2]]),
+            scale=alt.Scale(domain=list(_COUNTS), range=_GREYS),
         )
         title = f"{curve} at {run['level']:g}" + ("" if run["counts_valid"] else " (invalid run)")
         above = (
-            alt.Chart(counts, title=alt.TitleParams(title, fontSize=13, anchor="start"))
+            alt.Chart(counts, title=alt.TitleParams(title, fontSize=15, anchor="start"))
             .mark_line(clip=True, interpolate="step-after")
             .encode(
                 x=x.title(None),
                 y=alt.Y("value:Q", title="requests"),
                 color=colour,
-                strokeDash=dash,
                 tooltip=[alt.Tooltip("series:N"), alt.Tooltip("value:Q", title="requests"), when],
             )
             .properties(width=280, height=180)
@@ -74,7 +70,7 @@ def memory_pressure(results: Results) -> alt.ConcatChart:
         below = (
             alt.Chart(usage)
             .mark_area(
-                line={"color": PALETTE[6], "strokeWidth": 1.5},
+                line={"color": _GREYS[0], "strokeWidth": 1.5},
                 color="#bbbbbb",
                 opacity=0.6,
                 clip=True,
@@ -88,4 +84,4 @@ def memory_pressure(results: Results) -> alt.ConcatChart:
             .properties(width=280, height=100)
         )
         columns.append(alt.vconcat(above, below))
-    return alt.concat(*columns, columns=PANELS_A_ROW)
+    return alt.concat(*columns, columns=panels_a_row(len(columns)))

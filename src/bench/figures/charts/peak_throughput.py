@@ -12,6 +12,7 @@ from bench.figures.theme import (
     HEIGHT,
     curve_colour,
     curve_column,
+    curve_dash,
     curve_shape,
     curve_size,
     level_axis,
@@ -64,7 +65,7 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
         base = alt.Chart(marked.select("curve", "curve_size", "level", column, "valid", "whole", "run"))
         panel = alt.layer(
             predicted_rules(runs, x, colour),
-            median_lines(runs, column, x, y, colour),
+            median_lines(runs, column, x, y, colour, curve_dash(results)),
             intervals.mark_errorbar(ticks=True, clip=True, thickness=1.2).encode(
                 x=x, y=alt.Y("low:Q", title="output tokens/s"), y2=alt.Y2("high:Q"), color=colour
             ),
@@ -82,7 +83,7 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
         strips = _strips(results, found).properties(
             width=360,
             height=_STRIP * len(curve_column(results)),
-            title=alt.TitleParams(title, fontSize=13, fontWeight="normal", anchor="start"),
+            title=alt.TitleParams(title, fontSize=15, fontWeight="normal", anchor="start"),
         )
         panels.append(alt.vconcat(strips, panel, spacing=4).resolve_scale(x="shared"))
     return alt.hconcat(*panels)

@@ -11,9 +11,11 @@ from bench.figures.results import Results
 from bench.figures.theme import (
     curve_colour,
     curve_column,
+    curve_dash,
     is_log,
     level_axis,
     median_lines,
+    panels_a_row,
     points,
     predicted_rules,
     saturation_finding,
@@ -57,7 +59,7 @@ def performance_profile(results: Results) -> alt.ConcatChart:
     words = [_words(row) for _, row in parts]
     most = max(map(len, words))  # panels begin at one height
     panels = [_panel(results, *part, lines + [""] * (most - len(lines))) for part, lines in zip(parts, words, strict=True)]
-    return alt.concat(*panels, columns=_PANELS_A_ROW)
+    return alt.concat(*panels, columns=panels_a_row(len(panels), most=_PANELS_A_ROW))
 
 
 def _words(found: pl.DataFrame) -> list[str]:
@@ -97,7 +99,7 @@ def _panel(results: Results, runs: pl.DataFrame, found: pl.DataFrame, words: lis
         bands.mark_rect().encode(x=level_axis(one, "begin", log=log), x2=alt.X2("end:Q"), color=region_colour()),
         letters.encode(x=level_axis(one, "middle", log=log), y=alt.value(0), text=alt.Text("region:N")),
         predicted_rules(runs, x, colour),
-        median_lines(runs, _COLUMN, x, y, colour),
+        median_lines(runs, _COLUMN, x, y, colour, curve_dash(results)),
         points(
             alt.Chart(runs.select("curve", "level", _COLUMN, "valid", "whole", "run")),
             y,
@@ -108,5 +110,5 @@ def _panel(results: Results, runs: pl.DataFrame, found: pl.DataFrame, words: lis
         *point_layers(one, turning_points(one, found, _COLUMN, log=log), y, _BLACK, log=log),
         *marks,
     ).resolve_scale(color="independent")
-    title = alt.TitleParams(runs["curve"][0], subtitle=words, fontSize=13, subtitleFontSize=11, anchor="start", offset=6)
+    title = alt.TitleParams(runs["curve"][0], subtitle=words, fontSize=15, subtitleFontSize=13, anchor="start", offset=6)
     return layers.properties(width=300, height=_HEIGHT, title=title)

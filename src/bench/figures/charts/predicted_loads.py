@@ -11,6 +11,7 @@ import polars as pl
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import curve_colour, curve_column, curve_shape, is_log, level_axis, nothing_to_show, with_curve
+from bench.figures.ticks import log_ticks, ticked
 from bench.records.calibration import MeasuredLoad, ModelRecord, PredictedLoad
 from bench.study.questions import predictable
 from bench.words.predicted import predictions_title, unpredicted_note, unpredicted_reason
@@ -41,7 +42,7 @@ def _unpredicted(results: Results) -> str:
     title="Predicted beside measured",
     question="What would loads between and a little above those that were measured bring?",
     reading="Points: valid runs, each whole, from its first request to its last answer (other figures show the steady windows of loads "
-    "that go on). Dashed, with the interval of 90 %: what a model of the server predicts that was calibrated on all of these runs. "
+    "that go on). Lines, with the interval of 90 %: what a model of the server predicts that was calibrated on all of these runs. "
     "How far it is off for runs that it has not seen: “A model of each server”, below.",
     invalid="Not shown",
     uses=("calibration",),
@@ -67,7 +68,7 @@ def predicted_loads(results: Results) -> alt.VConcatChart | alt.LayerChart:
             panel = _panel(results, predicted.filter(here), measured.filter(here), _scale(predicted, measured, metric), title)
             panel = panel.properties(width=width, height=_HEIGHT)
             if number == 0:
-                panel.title = alt.TitleParams(workload, fontSize=13, fontWeight="normal", anchor="start")
+                panel.title = alt.TitleParams(workload, fontSize=15, fontWeight="normal", anchor="start")
             panels.append(panel)
         rows.append(alt.hconcat(*panels))
     return alt.vconcat(*rows)
@@ -75,12 +76,14 @@ def predicted_loads(results: Results) -> alt.VConcatChart | alt.LayerChart:
 
 def _panel(results: Results, predicted: pl.DataFrame, measured: pl.DataFrame, scale: alt.Scale, title: str) -> alt.LayerChart:
     x, colour = level_axis(results, log=is_log(results)), curve_colour(results)
-    y = alt.Y("value:Q", title=title, scale=scale)
+    ends = scale["domain"]
+    axis = ticked(log_ticks(*ends), *ends, format="~g") if scale["type"] == "log" else alt.Axis(tickCount=5)
+    y = alt.Y("value:Q", title=title, scale=scale, axis=axis)
     base = alt.Chart(predicted)
     band = base.mark_area(opacity=0.15, clip=True).encode(
-        x=x, y=alt.Y("low:Q", title=title, scale=scale), y2="high:Q", color=colour
+        x=x, y=alt.Y("low:Q", title=title, scale=scale, axis=axis), y2="high:Q", color=colour
     )
-    line = base.mark_line(strokeDash=[6, 4], strokeWidth=1.5, clip=True).encode(x=x, y=y, color=colour)
+    line = base.mark_line(strokeWidth=1.5, clip=True).encode(x=x, y=y, color=colour)
     dots = (
         alt.Chart(measured)
         .mark_point(filled=True, size=35, opacity=1)
@@ -99,7 +102,11 @@ def _scale(predicted: pl.DataFrame, measured: pl.DataFrame, metric: str) -> alt.
     """The same for all workloads: from 0, and of TTFT, which spans orders of magnitude, logarithmic."""
     values = pl.concat([frame.filter(metric=metric)["value"] for frame in (predicted, measured)])
     low, high = (float(end) for end in (values.min() or 1.0, values.max() or 1.0))  # type: ignore[arg-type]
-    return alt.Scale(type="log", domain=[0.8 * low, 1.25 * high]) if "ttft" in metric else alt.Scale(domain=[0, 1.1 * high])
+    return (
+        alt.Scale(type="log", domain=[0.8 * low, 1.25 * high], nice=False)
+        if "ttft" in metric
+        else alt.Scale(type="linear", domain=[0, 1.1 * high])
+    )
 
 
 def _predicted(results: Results) -> pl.DataFrame:

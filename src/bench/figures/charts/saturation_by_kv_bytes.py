@@ -5,7 +5,16 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import AXIS_TITLES, HEIGHT, curve_colour, curve_shape, curve_size, curve_width, with_curve
+from bench.figures.theme import (
+    AXIS_TITLES,
+    HEIGHT,
+    curve_colour,
+    curve_shape,
+    curve_size,
+    curve_width,
+    nothing_to_show,
+    with_curve,
+)
 from bench.study.questions import levels
 from bench.words.charts import prediction_title
 from bench.words.regions import turning_point
@@ -24,7 +33,7 @@ from bench.words.regions import turning_point
     judged="counts_valid",
     finding=lambda results: prediction_title(results.saturation),
 )
-def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
+def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart | alt.LayerChart:
     """Measured and predicted saturation of each curve over KV bytes a token, and over parameters.
 
     Args:
@@ -38,6 +47,8 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart:
         text=pl.Series(texts, dtype=pl.String),
     )
     rows = with_curve(results, found)
+    if all(rows[column].is_null().all() for column in ("measured", "predicted", "saturation_at")):
+        return nothing_to_show("no curve's saturation was measured or can be predicted")
     colour, shape = curve_colour(results), curve_shape(results)
     shown = ("measured", "predicted", "saturation_at", "saturation_high")
     highest = max([v for c in shown for v in rows[c].drop_nulls()], default=1)

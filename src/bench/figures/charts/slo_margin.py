@@ -5,21 +5,15 @@ import polars as pl
 
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import (
-    NEUTRAL,
-    PALETTE,
-    PANELS_A_ROW,
-    curve_column,
-    level_axis,
-    nothing_to_show,
-    shapes,
-    with_curve,
-)
+from bench.figures.theme import curve_colour, curve_dash, curve_shape, level_axis, nothing_to_show, panels_a_row, with_curve
+from bench.figures.ticks import log_ticks, ticked
 from bench.study.questions import wanted
 from bench.words.charts import margin_title
 
 _CURVE = ("deployment", "workload")
 _CLOSEST, _FARTHEST = 0.05, 20.0  # of the limit; what lies beyond is drawn at the edge
+_BAR = 1.1  # of the axis, the factor that a curve's bar takes at the bottom
+_PANELS_A_ROW = 3
 
 
 def _finding(results: Results) -> str | None:
@@ -33,15 +27,15 @@ def _finding(results: Results) -> str | None:
     order=25,
     title="How near each load comes to each limit",
     question="Which SLO ends the load, and how sharply?",
-    reading="Each point is a run: the percentile that an SLO limits, divided by its limit (logarithmic). Below 100 %, the dashed line, "
-    "the run meets it. Lines run through the medians of the levels. Grey: where C_max lies, at 95 % confidence, by a search where "
-    "there is one, else by these runs, where both ends are established. A steep line is a sharp limit: little more load misses by far. "
-    "What is beyond 5 % or 2,000 % stands at the edge.",
+    reading="A panel an SLO, a point a run: the percentile that the SLO limits, divided by its limit (logarithmic). Below 100 %, the "
+    "dashed line, the run meets it. Lines run through the medians of the levels. Bars at the bottom: where C_max lies, at 95 % "
+    "confidence, by a search where there is one, else by these runs, where both ends are established. A steep line is a sharp "
+    "limit: little more load misses by far. What is beyond 5 % or 2,000 % stands at the edge.",
     uses=("slo", "failed_share", "searches"),
     finding=_finding,
 )
 def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
-    """Percentile ÷ limit of each SLO against load, a panel a curve.
+    """Percentile ÷ limit of each SLO against load, a panel an SLO.
 
     Args:
         results: `runs` with `level`, `valid` and the columns of the decision's SLOs (s); `limits`.
@@ -49,57 +43,50 @@ def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
     slos = results.decision.slos
     if not slos:
         return nothing_to_show("the study's `decision` names no SLO")
-    ends = {
-        (name, workload): (low, high) for name, workload, low, high in results.points.select(*_CURVE, "low", "high").iter_rows()
-    }
-    ends |= {curve: (found.low, found.high) for curve, found in results.limits.items()}
-    bounds = pl.DataFrame(
-        [(*curve, *both) for curve, both in ends.items()],
-        schema={**dict.fromkeys(_CURVE, pl.String), "low": pl.Float64, "high": pl.Float64},
-        orient="row",
-    )
-    runs = with_curve(results, results.runs).join(bounds, on=list(_CURVE), how="left", maintain_order="left")
+    runs = with_curve(results, results.runs).join(_ends(results), on=list(_CURVE), how="left", maintain_order="left")
     names, limits = {slo.column: str(slo) for slo in slos}, {slo.column: slo.limit_s for slo in slos}
     rows = (
         runs.unpivot(
-            on=list(names), index=["curve", "level", "valid", "low", "high"], variable_name="slo", value_name="seconds"
+            on=list(names),
+            index=["curve", "workload", "level", "valid", "low", "high"],
+            variable_name="slo",
+            value_name="seconds",
         )
         .drop_nulls("seconds")
         .with_columns(reached=pl.col("seconds") / pl.col("slo").replace_strict(limits, return_dtype=pl.Float64))
-        .with_columns(pl.col("slo").replace(names))
+        .with_columns(pl.col("slo").replace(names), at=pl.col("reached").clip(_CLOSEST, _FARTHEST))
     )
     if rows.is_empty():
         return nothing_to_show("no run has a latency that an SLO limits")
-    order = list(names.values())
-    scale = alt.Scale(type="log", domain=_domain(rows), clamp=True, nice=False)
-    x = level_axis(results)
-    y = alt.Y(
-        "reached:Q",
-        title="percentile ÷ its limit (log)",
-        scale=scale,
-        axis=alt.Axis(format="~%", values=[0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20]),
-    )
-    colour = alt.Color("slo:N", title="SLO", sort=order, scale=alt.Scale(domain=order, range=PALETTE[: len(order)]))
-    shape = alt.Shape("slo:N", title="SLO", sort=order, scale=alt.Scale(domain=order, range=shapes(len(order))))
+    low, high = _domain(rows)
+    bars = rows.drop_nulls(["low", "high"])["curve"].unique(maintain_order=True).to_list()
+    place = {curve: low / _BAR ** (i + 1) for i, curve in enumerate(reversed(bars))}
+    rows = rows.with_columns(bar=pl.col("curve").replace_strict(place, default=None, return_dtype=pl.Float64))
+    foot = low / _BAR ** (len(bars) + 1) if bars else low
+    scale = alt.Scale(type="log", domain=[foot, high], nice=False)
+    title = "percentile ÷ its limit (log)"
+    x, colour, shape = level_axis(results), curve_colour(results), curve_shape(results)
+    y = alt.Y("at:Q", title=title, scale=scale, axis=ticked(log_ticks(low, high), low, high, format="~%"))
     base = alt.Chart(rows)
     tooltip = [
+        alt.Tooltip("curve:N"),
         alt.Tooltip("slo:N", title="SLO"),
         alt.Tooltip("level:Q"),
         alt.Tooltip("seconds:Q", format=".3g"),
         alt.Tooltip("reached:Q", title="of its limit", format=".0%"),
     ]
     band = (
-        base.transform_filter("isValid(datum.low) && isValid(datum.high)")
-        .transform_aggregate(low="min(low)", high="min(high)", groupby=["curve"])
-        .mark_rect(color=NEUTRAL, opacity=0.2)
-        .encode(x=level_axis(results, "low"), x2="high:Q")
+        base.transform_filter("isValid(datum.bar)")
+        .transform_aggregate(low="min(low)", high="min(high)", groupby=["curve", "bar"])
+        .mark_rule(strokeWidth=5, opacity=0.6, strokeCap="round")
+        .encode(x=level_axis(results, "low"), x2="high:Q", y=alt.Y("bar:Q", title=title, scale=scale), color=colour)
     )
-    limit = base.transform_aggregate(groupby=["curve"]).mark_rule(strokeDash=[5, 4], color="#000000").encode(y=alt.YDatum(1.0))
+    limit = base.transform_aggregate(groupby=["slo"]).mark_rule(strokeDash=[5, 4], color="#000000").encode(y=alt.YDatum(1.0))
     valid = base.transform_filter("datum.valid")
     lines = (
-        valid.transform_aggregate(reached="median(reached)", groupby=["curve", "level", "slo"])
+        valid.transform_aggregate(at="median(at)", groupby=["curve", "workload", "level", "slo"])
         .mark_line()
-        .encode(x=x, y=y, color=colour)
+        .encode(x=x, y=y, color=colour, strokeDash=curve_dash(results))
     )
     dots = valid.mark_point(filled=True, size=45, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip)
     crosses = (
@@ -109,11 +96,27 @@ def slo_margin(results: Results) -> alt.FacetChart | alt.LayerChart:
     )
     chart: alt.FacetChart = (
         alt.layer(band, limit, lines, dots, crosses)
-        .properties(width=280, height=260)
-        .facet(facet=alt.Facet("curve:N", title=None, sort=curve_column(results)), columns=PANELS_A_ROW)
+        .properties(width=340, height=280)
+        .facet(
+            facet=alt.Facet("slo:N", title=None, sort=list(names.values())),
+            columns=panels_a_row(len(names), most=_PANELS_A_ROW),
+        )
         .resolve_axis(x="independent")
     )
     return chart
+
+
+def _ends(results: Results) -> pl.DataFrame:
+    """Where C_max lies: `deployment`, `workload`, `low`, `high`; by a search where there is one."""
+    ends = {
+        (name, workload): (low, high) for name, workload, low, high in results.points.select(*_CURVE, "low", "high").iter_rows()
+    }
+    ends |= {curve: (found.low, found.high) for curve, found in results.limits.items()}
+    return pl.DataFrame(
+        [(*curve, *both) for curve, both in ends.items()],
+        schema={**dict.fromkeys(_CURVE, pl.String), "low": pl.Float64, "high": pl.Float64},
+        orient="row",
+    )
 
 
 def _domain(rows: pl.DataFrame) -> list[float]:

@@ -6,7 +6,7 @@ import polars as pl
 from bench.analysis import streamed_both_ways, streaming_gains
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import PALETTE, nothing_to_show
+from bench.figures.theme import NEUTRAL, nothing_to_show
 from bench.study.questions import with_and_without_streaming
 from bench.words.charts import pairs_note, streaming_title
 
@@ -65,7 +65,7 @@ def streaming(results: Results) -> alt.FacetChart | alt.LayerChart:
             "answer:N",
             legend=None,
             sort=list(_KINDS.values()),
-            scale=alt.Scale(domain=list(_KINDS.values()), range=PALETTE[:2]),
+            scale=alt.Scale(domain=list(_KINDS.values()), range=["#444444", NEUTRAL]),
         ),
         tooltip=[alt.Tooltip("case:N"), alt.Tooltip("answer:N"), alt.Tooltip("seconds:Q", format=".3f")],
     )

@@ -8,7 +8,7 @@ from bench.figures.results import Results
 from bench.figures.theme import (
     HEIGHT,
     NEUTRAL,
-    PALETTE,
+    deployment_colours,
     level_axis,
     nothing_to_show,
     points,
@@ -59,7 +59,8 @@ def tensor_parallel(results: Results) -> alt.HConcatChart | alt.LayerChart:
         return nothing_to_show("no model has valid runs of one load on different numbers of devices")
     runs = with_whole(results, _named(runs))
     order = runs.sort("model", "workload", "tensor_parallel")["series"].unique(maintain_order=True).to_list()
-    colours = [PALETTE[i % len(PALETTE)] for i in range(len(order))]
+    of = dict(runs.select("series", "deployment").iter_rows())
+    colours = [deployment_colours(results)[of[series]] for series in order]
     colour = alt.Color("series:N", title="devices", sort=order, scale=alt.Scale(domain=order, range=colours))
     shape = alt.Shape("series:N", title="devices", sort=order, scale=alt.Scale(domain=order, range=shapes(len(order))))
     x = level_axis(results)

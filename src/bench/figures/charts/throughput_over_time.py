@@ -1,12 +1,25 @@
-"""Throughput over time, a line a level."""
+"""Throughput and KV-cache usage over time, below, at and above the load that fills the cache."""
+
+from __future__ import annotations
+
+from typing import Any
 
 import altair as alt
 import polars as pl
 
+from bench.analysis.decline import declines
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import PANELS_A_ROW, curve_column, with_curve
+from bench.figures.theme import NEUTRAL, curve_colour, curve_column, in_order, nothing_to_show, with_curve
 from bench.study.questions import tokens_over_time
+from bench.words.charts import decline_note, decline_title, load_label
+
+_SERIES = ("throughput", "kv_usage")
+_WIDTH, _ABOVE, _BELOW = 250, 110, 50
+
+
+def _declines(results: Results) -> pl.DataFrame:
+    return with_curve(results, in_order(results, declines(results.runs, results.saturation)))
 
 
 @figure(
@@ -14,42 +27,80 @@ from bench.study.questions import tokens_over_time
     applies=tokens_over_time,
     order=100,
     title="Throughput over time",
-    question="Does a run keep its speed, and how does its end look?",
-    reading="Output tokens a second at the client, in bins of half a second, a line a level. Beyond saturation a run has a plateau "
-    "that more load does not raise, and a tail in which the requests that had to wait run alone. Each panel has a scale of "
-    "its own.",
-    invalid="Dashed",
+    question="Does a run keep its speed once the KV cache is full?",
+    reading="A row a curve, with the highest level that leaves room in the KV cache, the lowest that fills it, and the highest of all; "
+    "of a curve that never fills it, the highest level. Curves that fill it come alone where there are any. Above: output "
+    "tokens a second at the client, in bins of half a second, on one scale. Below: KV-cache usage. Beyond a full cache a run "
+    "has a plateau that more load does not raise, and a tail in which the requests that had to wait run alone.",
+    invalid="Named in their panels' titles where they are drawn",
+    finding=lambda results: decline_title(_declines(results)),
+    note=lambda results: decline_note(_declines(results)),
 )
-def throughput_over_time(results: Results) -> alt.FacetChart:
-    """Output tokens a second over time: the first repeat of each level, a panel a curve.
+def throughput_over_time(results: Results) -> alt.VConcatChart | alt.LayerChart:
+    """Output tokens a second over KV-cache usage, of a few telling runs of each curve.
 
     Args:
-        results: `timeseries` with the series `throughput` (tokens/s) over `elapsed_s` (s).
+        results: `timeseries` with the series `throughput` (tokens/s) and `kv_usage` (0–1) over `elapsed_s` (s); `saturation`.
     """
-    runs = with_curve(results, results.runs).select("deployment", "run", "curve", "valid")
-    rows = (
-        results.timeseries.filter(pl.col("series") == "throughput")
-        .join(runs, on=["deployment", "run"])
-        .filter(pl.col("repeat") == pl.col("repeat").min().over("curve", "level"))
-        .select("curve", "level", "elapsed_s", "value", "valid")
+    telling = _telling(results)
+    rows = results.timeseries.filter(pl.col("series").is_in(_SERIES)).join(
+        telling.select("deployment", "run", "curve"), on=["deployment", "run"]
     )
-    # Ordinal, so that the legend has the measured levels and no others; viridis darkens with the load, in print too.
-    scale = alt.Scale(scheme="viridis", reverse=True)
-    chart: alt.FacetChart = (
-        alt.Chart(rows)
-        .mark_line(strokeWidth=1.6, point=alt.OverlayMarkDef(size=12))
+    if rows.is_empty():
+        return nothing_to_show("no run has a course over time")
+    highest = max(rows.filter(series="throughput")["value"], default=1.0)
+    strips = []
+    for part in telling.partition_by("curve", maintain_order=True):
+        end = max((each or 1.0 for each in part["duration_s"]), default=1.0)
+        strips.append(alt.hconcat(*(_panel(results, run, rows, end, highest) for run in part.iter_rows(named=True))))
+    return alt.vconcat(*strips)
+
+
+def _telling(results: Results) -> pl.DataFrame:
+    """The runs that are drawn, in the order of curves and levels: rows of the summary with `curve`; valid ones first, then repeats."""
+    runs = with_curve(results, results.runs).sort(~pl.col("valid"), "repeat", maintain_order=True)
+    each = runs.unique(["curve", "level"], keep="first", maintain_order=True)
+    full = with_curve(results, results.saturation).drop_nulls("measured")
+    marks = {row["curve"]: (row["below"], row["measured"]) for row in full.iter_rows(named=True)}
+    parts = []
+    for curve in [name for name in curve_column(results) if name in marks or not marks]:
+        of_curve = each.filter(pl.col("curve") == curve).sort("level")
+        wanted = {*marks.get(curve, ()), of_curve["level"].max()}
+        parts.append(of_curve.filter(pl.col("level").is_in([level for level in wanted if level is not None])))
+    return pl.concat(parts)
+
+
+def _panel(results: Results, run: dict[str, Any], rows: pl.DataFrame, end: float, highest: float) -> alt.VConcatChart:
+    """One run. Args: rows: of all of them. end: of the time axis (s). highest: of the throughput axis (tokens/s)."""
+    here = rows.filter((pl.col("deployment") == run["deployment"]) & (pl.col("run") == run["run"])).sort("elapsed_s")
+    x = alt.X(
+        "elapsed_s:Q",
+        title="time since the run's start (s)",
+        scale=alt.Scale(domain=[0, end], nice=False),
+        axis=alt.Axis(tickCount=5),
+    )
+    tokens = alt.Y(
+        "value:Q", title="tokens/s", scale=alt.Scale(domain=[0, 1.05 * highest], nice=False), axis=alt.Axis(tickCount=4)
+    )
+    usage = alt.Y("value:Q", title="KV cache", axis=alt.Axis(format="%", values=[0, 0.5, 1]), scale=alt.Scale(domain=[0, 1.02]))
+    when = alt.Tooltip("elapsed_s:Q", title="time (s)", format=".2f")
+    title = f"{run['curve']} at {load_label(run['level'], run['axis'])}" + ("" if run["valid"] else " (invalid run)")
+    speed, cache = (alt.Chart(here.filter(series=series).select("curve", "elapsed_s", "value")) for series in _SERIES)
+    above = (
+        speed.mark_line(clip=True)
         .encode(
-            x=alt.X("elapsed_s:Q", title="time since the run's start (s)"),
-            y=alt.Y("value:Q", title="output tokens/s"),
-            detail=alt.Detail("level:Q"),
-            color=alt.Color("level:O", title=results.axis.replace("_", " "), scale=scale, legend=alt.Legend(format="~g")),
-            strokeDash=alt.StrokeDash(
-                "valid:N", title="valid", legend=None, scale=alt.Scale(domain=[True, False], range=[[1, 0], [3, 3]])
-            ),
-            tooltip=[alt.Tooltip("level:Q"), alt.Tooltip("elapsed_s:Q", format=".2f"), alt.Tooltip("value:Q", format=".0f")],
+            x=x.title(None).axis(tickCount=5, labels=False),
+            y=tokens,
+            color=curve_colour(results).legend(None),
+            tooltip=[alt.Tooltip("value:Q", title="tokens/s", format=".0f"), when],
         )
-        .properties(width=280, height=260)
-        .facet(facet=alt.Facet("curve:N", title=None, sort=curve_column(results)), columns=PANELS_A_ROW)
-        .resolve_scale(x="independent", y="independent")
+        .properties(width=_WIDTH, height=_ABOVE, title=alt.TitleParams(title, fontSize=15, anchor="start"))
     )
-    return chart
+    below = (
+        cache.mark_area(
+            line={"color": "#444444", "strokeWidth": 1.5}, color=NEUTRAL, opacity=0.4, clip=True, interpolate="step-after"
+        )
+        .encode(x=x, y=usage, tooltip=[alt.Tooltip("value:Q", title="KV-cache usage", format=".1%"), when])
+        .properties(width=_WIDTH, height=_BELOW)
+    )
+    return alt.vconcat(*((above, below) if cache.data.height else (above.encode(x=x),)), spacing=6)

@@ -38,6 +38,7 @@ def ttft_by_prompt_length(results: Results) -> alt.LayerChart:
     """
     runs = swept(results, "prompt_fixed").with_columns(milliseconds=_MS)
     return length_chart(
+        results,
         fitted(runs, "prompt_fixed", "milliseconds"),
         x=("prompt_fixed", "prompt length (tokens)"),
         y=("milliseconds", "TTFT, median (ms)"),
