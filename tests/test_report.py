@@ -148,7 +148,7 @@ def test_each_section_is_there_and_named(tmp_path, summary):
     sections = [a["id"] for a, _ in page.find("section")]
     decided = ["verdicts", "operating", "figures", "saturation", "comparison", "predictions", "models", "economics", "bands"]
     assert sections == ["headline", "answers", "levels", *decided, "runs", "repeats", "invalid", "provenance", "methods"]
-    assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[1:3]] == ["#levels", "#verdicts"]
+    assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[2:4]] == ["#levels", "#verdicts"]
     undecided = replace(results(summary, known=False, baseline=None, kv_usage_peak=[None] * 3), decision=Decision())
     without = drawn(tmp_path, undecided, facts=[])
     left = ["answers", "verdicts", "saturation", "bands", "runs", "invalid", "provenance", "methods"]
