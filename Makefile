@@ -37,7 +37,8 @@ STUDIED = $(if $(CONFIG),--configfile $(CONFIG)) $(if $(SELECT),--config select=
 # A cluster's profile in the environment would send these sessions elsewhere, or make the workflow a dry run.
 unexport SNAKEMAKE_PROFILE
 UNUSED := $(if $(SNAKEMAKE_PROFILE),echo "SNAKEMAKE_PROFILE is set and not used: make runs on this machine alone. On a cluster: snakemake --profile profiles/slurm" >&2,true)
-SNAKEMAKE := exec setpriv --pdeathsig TERM $(LOCKED) $(BIN)/snakemake --nolock --cores 1
+# A session takes all cores for itself; what follows it runs side by side.
+SNAKEMAKE := exec setpriv --pdeathsig TERM $(LOCKED) $(BIN)/snakemake --nolock --cores all
 
 # Snakemake's own answer to a file that is not UTF-8, or nested without end, is a traceback.
 READABLE := $(BIN)/python -m bench.study $(or $(CONFIG),config/config.yaml)

@@ -66,7 +66,7 @@ def test_a_pack_measures_alone_and_packs_what_was_measured():
     result = subprocess.run(
         ["make", "-n", "pack", "CONFIG=config/studies/h100-small.yaml"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    assert "snakemake --nolock --cores 1 measured --keep-going --configfile config/studies/h100-small.yaml" in result
+    assert "snakemake --nolock --cores all measured --keep-going --configfile config/studies/h100-small.yaml" in result
     assert "bench pack --configfile config/studies/h100-small.yaml" in result
     result = subprocess.run(["make", "-n", "pack", "CONFIG=Makefile README.md"], cwd=ROOT, capture_output=True, text=True)
     assert (result.returncode, "make pack takes one CONFIG" in result.stderr) == (2, True)
