@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bench.search.belief import Belief, believe
 from bench.search.observation import GROWTH, Observation
 from bench.study import Slo
 
-__all__ = ["FEWEST_RUNS", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "lowest_load", "place"]
+__all__ = ["FEWEST_RUNS", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "place"]
 
 Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short", "gone"]
 
@@ -44,7 +44,8 @@ class Aim:
         slos, failed_share: what has to be met; the share of requests that may fail (0–1). No SLOs where none are looked for.
         held: whether a closed loop holds the load, whose levels are whole numbers; else it is a rate of requests/s.
         precision: half the width of the interval that is asked for, as a share of its middle.
-        start, lowest, highest: the first load, and the bounds of all.
+        start, lowest, highest: the first load, and the bounds of all. Without a start, a probe finds one (`begun`); without a lowest,
+            it is one in flight, or a 64th of the first rate.
         burstiness: shape of the gaps of an open loop; below 1 they come in bursts, which takes more requests.
         turns, think_s: requests of a conversation, and the pause between them (s); a load then counts conversations.
     """
@@ -53,12 +54,29 @@ class Aim:
     failed_share: float
     held: bool
     precision: float
-    start: float
-    lowest: float
+    start: float | None
+    lowest: float | None
     highest: float
     burstiness: float = 1.0
     turns: int = 1
     think_s: float = 0.0
+
+    def begun(self, load: float) -> Aim:
+        """The same with its first load."""
+        return replace(self, start=load)
+
+    @property
+    def first(self) -> float:
+        """The first load."""
+        assert self.start is not None
+        return self.start
+
+    @property
+    def least(self) -> float:
+        """The lowest load that is tried."""
+        if self.lowest is not None:
+            return self.lowest
+        return 1.0 if self.held else self.first * _LOWEST
 
     def requests(self, load: float, latency_s: float, observations: Sequence[Observation], *, near: bool) -> int:
         """Requests, or conversations, of the next run: what the percentile takes, and a run that is long against its latencies.
@@ -82,11 +100,6 @@ class Aim:
     def latencies(self, *, near: bool) -> float:
         """How many a run lasts: those of requests, or of whole conversations. Args: near: the limit."""
         return max(_LATENCIES, _LATENCIES_NEAR / self.turns) if near else _LATENCIES
-
-
-def lowest_load(start: float, *, held: bool) -> float:
-    """The lowest load to try where none is given. Args: start: the first one. held: whether a closed loop holds it."""
-    return 1.0 if held else start * _LOWEST
 
 
 @dataclass(frozen=True)
@@ -129,7 +142,7 @@ def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None =
         belief: where the limit lies, if not by the observations' excesses. climb: from the highest measured load to the next, at most.
     """
     if not observations:
-        return Step(aim.start, near=False)
+        return Step(aim.first, near=False)
     levels = [each.level for each in observations]
     top, bottom = max(levels), min(levels)
     highest = [each for each in observations if each.level == top]
@@ -142,17 +155,17 @@ def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None =
         middle = max(_LEAST_CLIMB * top, min(climb * top, belief.middle))
         return Step(min(aim.highest, level_of(middle, aim, up=True)), near=False)
     if belief.below(bottom) > 1 / 2:
-        if bottom <= aim.lowest:
-            return _beyond(belief, aim.lowest) or Step(aim.lowest, near=True)
+        if bottom <= aim.least:
+            return _beyond(belief, aim.least) or Step(aim.least, near=True)
         middle = min(bottom / _LEAST_CLIMB, max(bottom / _CLIMB, belief.middle))
-        return Step(max(aim.lowest, level_of(middle, aim)), near=False)
+        return Step(max(aim.least, level_of(middle, aim)), near=False)
     answer = _interval(belief, aim, "found", top)
     known = math.isfinite(answer.high)
     narrow = known and (answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low))
     if narrow and len(observations) >= FEWEST_RUNS and _rounds(observations) >= _FEWEST_ROUNDS:
         if aim.held or _carries(answer, observations):
             return answer
-        return Step(max(aim.lowest, level_of(answer.low, aim)), near=True)
+        return Step(max(aim.least, level_of(answer.low, aim)), near=True)
     return Step(_where(belief, levels, aim), near=True)
 
 
@@ -222,21 +235,21 @@ def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
     middle = belief.middle
     if not math.isfinite(middle) or middle <= 0:
         middle = max(loads) * _LEAST_CLIMB if middle > 0 else min(loads) / _LEAST_CLIMB
-        return min(aim.highest, max(aim.lowest, level_of(middle, aim)))
+        return min(aim.highest, max(aim.least, level_of(middle, aim)))
     if aim.held and middle * aim.precision < 1:
         ends = (float(math.floor(middle)), math.floor(middle) + 1.0)  # it is carried, and the next number is not
     else:
         ends = (middle * (1 - _WITHIN * aim.precision), middle * (1 + _WITHIN * aim.precision))
         if belief.below(ends[0]) + 1 - belief.below(ends[1]) > _WIDE:
             if sum(ends[0] < load < ends[1] for load in loads) < _ENOUGH_AMID:
-                return min(aim.highest, max(aim.lowest, level_of(middle, aim)))
+                return min(aim.highest, max(aim.least, level_of(middle, aim)))
             ends = (max(belief.quantile(_TAIL), min(loads)), min(belief.quantile(1 - _TAIL), _LEAST_CLIMB * max(loads)))
             upper = ends[1] / middle > middle / ends[0]
-            return min(aim.highest, max(aim.lowest, level_of(ends[upper], aim, up=upper)))
+            return min(aim.highest, max(aim.least, level_of(ends[upper], aim, up=upper)))
         if aim.held:
             ends = (math.floor(ends[0]), math.ceil(ends[1]))
     upper = 1 - belief.below(ends[1]) > belief.below(ends[0])
-    return min(aim.highest, max(aim.lowest, level_of(ends[upper], aim)))
+    return min(aim.highest, max(aim.least, level_of(ends[upper], aim)))
 
 
 def level_of(load: float, aim: Aim, *, up: bool = False) -> float:

@@ -107,6 +107,7 @@ def search(
     known: Sequence[Measured] = (),
     report: Callable[[Found, Answer, str], None] = lambda *_: None,
     targets: Sequence[Target] = (SloTarget(),),
+    begin: Callable[[Aim], float] = lambda _: 1.0,
 ) -> Found:
     """Find what `aim` describes. All targets share the runs; those that are not found yet take turns to
     place the next one.
@@ -115,7 +116,11 @@ def search(
         measure: a run of a load, with so many requests, for the nth time with both; it may return what an earlier search measured.
         known: what was measured before.
         report: gets what is known after each run, the answer so far of the target that asked for it, and that target's name.
+        begin: the first load of an aim without one, where nothing is known. Else it is that of the first known run, so that the same
+            runs always lead to the same search.
     """
+    if aim.start is None:
+        aim = aim.begun(known[0].row["level"] if known else begin(aim))
     with threadpool_limits(
         limits=1, user_api="blas"
     ):  # matrices are small: on two busy cores more threads took ten times as long
