@@ -30,7 +30,7 @@ from tests.fake_server import fake_server
 
 from bench.cli.find import status
 from bench.search import Aim, Budget, Measured, search
-from bench.search.probe import Reply, probe
+from bench.search.probe import Reply, Send, probe
 from bench.search.search import ROUND
 from bench.study import parse_slo
 from benchmarks.search import FAILED, PRECISION, row_of
@@ -107,6 +107,20 @@ class Planted:
         return sent, begun
 
 
+def closed_loop(server: Planted) -> Send:
+    """The steps of a probe."""
+
+    def send(in_flight: int, count: int, timeout_s: float) -> Sequence[Reply]:
+        sent, begun = server.held(in_flight, count)
+        ends = np.minimum(begun + server.service_s, sent + timeout_s)
+        return [
+            Reply(a, end, "ok" if end - a < timeout_s else "cut", {"ttft": b + server.first_s - a}, (b + server.service_s,))
+            for a, b, end in zip(sent.tolist(), begun.tolist(), ends.tolist(), strict=True)
+        ]
+
+    return send
+
+
 @dataclass(frozen=True)
 class Job:
     """A search. percentile: of TTFT, such as 99. minutes: it may take under load."""
@@ -146,17 +160,9 @@ def simulated(job: Job) -> dict[str, Any]:
     draws = np.random.default_rng([job.percentile, round(10 * server.capacity)])
     clock, runs = 0.0, 0
 
-    def send(in_flight: int, count: int, timeout_s: float) -> Sequence[Reply]:
-        sent, begun = server.held(in_flight, count)
-        ends = np.minimum(begun + server.service_s, sent + timeout_s)
-        return [
-            Reply(a, end, "ok" if end - a < timeout_s else "cut", {"ttft": b + server.first_s - a, "tpot": None, "e2e": None})
-            for a, b, end in zip(sent.tolist(), begun.tolist(), ends.tolist(), strict=True)
-        ]
-
     def begin(aim: Aim) -> float:
         nonlocal clock
-        probed = probe(aim, send)
+        probed = probe(aim, closed_loop(server))
         clock += probed.seconds
         return probed.load
 

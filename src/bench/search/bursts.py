@@ -55,7 +55,8 @@ def _reply(record: RequestRecord, *, cut: bool) -> Reply:
     outcome = "cut" if record.outcome == "timeout" and cut else record.outcome
     assert record.sent_s is not None
     end_s = record.sent_s if record.end_s is None else record.end_s
-    return Reply(record.sent_s, end_s, outcome, {name: _latency(record, name) for name in LATENCIES})
+    latencies = {name: _latency(record, name) for name in LATENCIES}
+    return Reply(record.sent_s, end_s, outcome, latencies, record.token_times_s)
 
 
 def _latency(record: RequestRecord, name: str) -> float | None:

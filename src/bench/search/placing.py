@@ -21,6 +21,7 @@ _CLIMB, _LEAST_CLIMB = 2.0, 1.3  # from the highest measured load to the next
 _LOWEST = 1 / 64  # of the first rate
 FEWEST_RUNS = 4  # for an interval that is not the prior's
 _FEWEST_ROUNDS = 3  # fewer do not show how fast the machine usually is
+_SURELY = 0.9  # a run that shows its side with that probability is beyond the limit, or below it
 _WITHIN = 0.85  # of the precision asked for: where its ends are tested
 _WIDE = 0.6  # of the limit beyond those ends: then the middle is measured instead
 _ABOUT = 0.85  # of the lower end: a run there shows that it is carried
@@ -166,7 +167,19 @@ def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None =
         if aim.held or _carries(answer, observations):
             return answer
         return Step(max(aim.least, level_of(answer.low, aim)), near=True)
-    return Step(_where(belief, levels, aim), near=True)
+    return _bracket(belief, answer, bottom, top, aim) or Step(_where(belief, levels, aim), near=True)
+
+
+def _bracket(belief: Belief, answer: Answer, bottom: float, top: float, aim: Aim) -> Step | None:
+    """A short run beyond all others, where none of them surely misses, or none is surely carried: farther from the limit few requests
+    show what many near it do not. None where both ends are known, or such a run is there.
+    """
+    middle = belief.middle
+    if math.isinf(answer.high) and belief.below(top) < _SURELY and top < min(aim.highest, _LEAST_CLIMB * middle):
+        return Step(min(aim.highest, level_of(_LEAST_CLIMB * top, aim, up=True)), near=False)
+    if not answer.low and belief.below(bottom) > 1 - _SURELY and bottom > max(aim.least, middle / _LEAST_CLIMB):
+        return Step(max(aim.least, level_of(bottom / _LEAST_CLIMB, aim)), near=False)
+    return None
 
 
 def _carries(answer: Answer, observations: Sequence[Observation]) -> bool:

@@ -37,12 +37,14 @@ class Reply:
 
     Attributes:
         sent_s, end_s: since any moment. outcome: `cut` where the probe waited no longer. latencies: by name (s); None where not known.
+        tokens_s: when its parts came. A closed loop begins with requests of which a part is left, so they are counted, not answers.
     """
 
     sent_s: float
     end_s: float
     outcome: str
     latencies: Mapping[str, float | None]
+    tokens_s: Sequence[float]
 
 
 class Send(Protocol):
@@ -53,12 +55,17 @@ class Send(Protocol):
 
 @dataclass(frozen=True)
 class _Step:
-    """What so many in flight showed. reached: of its limit, by the SLO that is closest to it or beyond; None where not known."""
+    """What so many in flight showed.
+
+    Attributes:
+        reached: of its limit, by the SLO that is closest to it or beyond; None where not known. size: parts of a whole answer.
+    """
 
     in_flight: int
     rate: float
     reached: float | None
     e2e_s: float
+    size: float
 
 
 @dataclass(frozen=True)
@@ -88,12 +95,12 @@ def probe(aim: Aim, send: Send) -> Probed:
         if not replies:  # so many connections are not accepted
             break
         spent += _length(replies)
-        steps.append(_step(aim, in_flight, replies))
+        steps.append(_step(aim, in_flight, replies, steps[-1].size if steps else 0.0))
         in_flight = min(most, in_flight * (_LEAP if _far(steps) else _STEP))
         waves = 1 if steps[-1].e2e_s > _SLOW_S else _WAVES
         if _ended(steps, aim) or in_flight == steps[-1].in_flight or spent + waves * steps[-1].e2e_s > _SECONDS:
             break
-    best = max(steps, key=lambda step: step.rate, default=_Step(1, 0.0, None, 0.0))
+    best = max(steps, key=lambda step: step.rate, default=_Step(1, 0.0, None, 0.0, 0.0))
     load = min(aim.highest, max(aim.lowest or 0.0, level_of(_load(steps, aim), aim)))
     return Probed(load, best.rate, best.in_flight, spent, [(step.in_flight, step.rate, step.reached) for step in steps])
 
@@ -102,23 +109,28 @@ def _length(replies: Sequence[Reply]) -> float:
     return max(reply.end_s for reply in replies) - min(reply.sent_s for reply in replies)
 
 
-def _step(aim: Aim, in_flight: int, replies: Sequence[Reply]) -> _Step:
-    """What so many in flight show: their throughput while all of them were, and the latencies of those that began after the first."""
+def _step(aim: Aim, in_flight: int, replies: Sequence[Reply], size: float) -> _Step:
+    """What so many in flight show: their throughput while all of them were, and the latencies of those that began after the first.
+
+    Args:
+        size: parts of a whole answer, where none of these is one.
+    """
     ordered = sorted(replies, key=lambda reply: reply.sent_s)
-    answered = [reply for reply in ordered if reply.outcome == "ok"]
     began, later = ordered[0].sent_s, ordered[in_flight:]
+    whole = [len(reply.tokens_s) for reply in later or ordered if reply.outcome == "ok"]
+    size = fmean(whole) if whole and (later or not size) else size
     until = later[-1].sent_s if later else max(reply.end_s for reply in ordered)
-    done = sum(reply.end_s <= until for reply in answered)
-    rate = done / (until - began) if until > began else 0.0
+    came = sum(moment <= until for reply in ordered for moment in reply.tokens_s)
+    rate = came / size / (until - began) if until > began and size else 0.0
     e2e_s = fmean(reply.end_s - reply.sent_s for reply in ordered)
-    return _Step(in_flight, rate, _reached(aim, later or ordered), e2e_s)
+    return _Step(in_flight, rate, _reached(aim, later or ordered), e2e_s, size)
 
 
 def _reached(aim: Aim, replies: Sequence[Reply]) -> float | None:
-    """Of its limit, by the SLO that is closest to it or beyond; failures beyond what is allowed miss them all."""
+    """Of its limit, by the SLO that is closest to it or beyond; infinite where more fail than may."""
     failed = sum(reply.outcome not in ("ok", "cut") for reply in replies) / len(replies)
     if failed > max(aim.failed_share, _FAILING):
-        return _CAP
+        return math.inf
     reached = []
     for slo in aim.slos:
         values = []
@@ -175,7 +187,10 @@ def _carried(steps: Sequence[_Step], aim: Aim) -> float:
         return last.in_flight
     if last.reached <= 1:  # once throughput is flat, latencies rise with what is in flight
         return last.in_flight / max(last.reached, 1 / _CAP) if _flat(steps) and not aim.held else last.in_flight
-    if len(steps) == 1 or not (before := steps[-2]).reached:
+    before = steps[-2] if len(steps) > 1 else None
+    if before and math.isinf(last.reached):
+        return before.in_flight
+    if before is None or not before.reached:
         return last.in_flight / last.reached
     part = math.log(1 / before.reached) / math.log(last.reached / before.reached)
     between: float = before.in_flight * (last.in_flight / before.in_flight) ** part

@@ -21,7 +21,7 @@ from bench.statistics import variance_by_chance
 __all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "search", "speeds"]
 
 ROUND = 3  # runs: by their reference loads together a machine's speed is known
-_LONGEST = 0.1  # of the seconds, for one run
+_LONGEST, _OF_SPENT, _SHORT_S = 0.1, 0.25, 30.0  # of the seconds, for one run; of those that are spent; and what is no long run
 _LONGER = 2.0  # times the requests of a run that was too short
 _INVALID_IN_A_ROW = 3
 _FIRST_LATENCY_S = 0.5  # until one is known
@@ -157,8 +157,7 @@ def _search(
             steps = [(each, it) for each, it in placed.items() if isinstance(it, Step)]
             target, step = steps[len(found.looks) % len(steps)]
             seen = target.observations(found.looks, aim)
-            least = aim.requests(step.load, latency_s, seen, near=False)
-            wanted = round(longer * aim.requests(step.load, latency_s, seen, near=step.near))
+            least, wanted = (round(longer * aim.requests(step.load, latency_s, seen, near=near)) for near in (False, step.near))
             requests = _fitting(wanted, least, step.load, found, budget, aim.turns)
             if requests < least:
                 return _ended(found, placed, aim, "seconds")
@@ -196,17 +195,18 @@ def _ended(found: Found, placed: Mapping[Target, Answer | Step], aim: Aim, why: 
 
 def _fitting(requests: int, least: int, load: float, found: Found, budget: Budget, turns: int) -> int:
     """As many of the requests (conversations of so many turns) as can be answered in the seconds that are left, and beyond `least` in a
-    tenth of all, at the pace of the run whose load is nearest.
+    tenth of all and a seventh of those that are spent, at the pace of the run whose load is nearest.
 
-    Where neighbours are alike for long, a run that tells as much as asked would leave no time for a second one; and what runs differ by
-    on a real machine no single one shows, however long.
+    Short runs first: most searches need no long one. Where neighbours are alike for long, a run that tells as much as asked would leave
+    no time for a second one; and what runs differ by on a real machine no single one shows, however long.
     """
     paced = [look for look in found.looks if look.seconds and look.requests]
     if not paced:
         return requests
     nearest = min(paced, key=lambda look: abs(math.log(look.load / load)))
     pace = nearest.requests / nearest.seconds / turns
-    longest = max(least, _LONGEST * budget.seconds * pace)
+    longest_s = min(_LONGEST * budget.seconds, max(_SHORT_S, _OF_SPENT * found.seconds))
+    longest = max(least, longest_s * pace)
     return math.floor(min(requests, longest, (budget.seconds - found.seconds) * pace))
 
 
