@@ -127,7 +127,6 @@ def test_a_search_that_goes_on_does_not_probe_again(server, tmp_path):
         r"probe of \d+ s: at most .* requests/s, with \d+ in flight; the search begins at [1-4] in flight", first.stderr
     )
     began = json.loads(first.stdout)["runs"][0]["load"]
-    assert began > 1
     second = find(server.base_url, "--max-runs", "2", "--json", cwd=tmp_path)
     assert "probe" not in second.stderr
     assert json.loads(second.stdout)["runs"][0]["load"] == began
