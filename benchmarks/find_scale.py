@@ -3,8 +3,9 @@
     python -m benchmarks.find_scale                             # 40 searches on a simulated clock
     python -m benchmarks.find_scale --http --capacity 6.1 100   # `bench find` itself over HTTP, in real time
 
-A server answers so many requests at once, each in the same time, and the others wait in line. Its limits are known: of a closed loop by
-arithmetic, of random arrivals by two million of them. TTFT decides. The simulated clock counts the probe, reference loads and runs.
+A server reads one prompt after the other, each in the same time, and writes answers side by side. Its limits are known: of a closed
+loop by arithmetic, of random arrivals by two million of them. TTFT decides. The simulated clock counts the probe, reference loads and
+runs.
 """
 
 from __future__ import annotations
@@ -41,81 +42,74 @@ _MOST = 4096.0
 _REFERENCE = 16, 4  # requests before each run, and how many of them at once
 _NOISE = 0.01  # by which runs of one server differ
 _CAPACITIES = (0.2, 0.5, 1.0, 2.0, 6.1, 15.0, 40.0, 100.0, 250.0, 500.0)
-_SLOTS = (1, 4, 2, 8, 1, 4, 16, 8, 32, 64)
+_WRITTEN = (1, 4, 2, 8, 1, 4, 16, 8, 32, 64)
 
 
 @dataclass(frozen=True)
 class Planted:
-    """A server. capacity: requests/s. slots: requests that it answers at once. A request waits up to `patience_s` within the limit."""
+    """A server that reads one prompt after the other, and writes answers side by side.
+
+    Attributes:
+        capacity: prompts that it reads a second. written: answers that it writes at once when it is busy.
+    """
 
     capacity: float
-    slots: int
+    written: float
 
     @property
-    def service_s(self) -> float:
-        """What an answer takes once it has begun."""
-        return self.slots / self.capacity
+    def read_s(self) -> float:
+        """A prompt's time, without those before it."""
+        return 1 / self.capacity
 
     @property
-    def first_s(self) -> float:
-        """From then to the first token."""
-        return self.service_s / _TOKENS
-
-    @property
-    def patience_s(self) -> float:
-        """What a request may wait."""
-        return float(f"{max(0.25, 1.5 * self.service_s):.3g}")
+    def write_s(self) -> float:
+        """From the first token to the last."""
+        return self.written / self.capacity
 
     @property
     def limit_s(self) -> float:
-        """TTFT's."""
-        return float(f"{self.first_s + self.patience_s:.4g}")
+        """TTFT's: a quarter of a second, or six prompts and a half."""
+        return float(f"{max(0.25, 6.5 * self.read_s):.4g}")
 
     def most(self) -> int:
-        """The most in flight of which each meets the limit: in a closed loop, all wait for those of the line that stand before them."""
-        return self.slots + math.floor((self.limit_s - self.first_s) * self.capacity)
+        """The most in flight of which each meets the limit: of a busy server, all are in line or being written."""
+        return math.floor((self.limit_s + self.write_s) / self.read_s)
 
     def highest(self, share: float) -> float:
         """The highest rate at which that share meets the limit."""
-        gaps = np.random.default_rng(7).exponential(1.0, _ARRIVALS)
+        moments = np.cumsum(np.random.default_rng(7).exponential(1.0, _ARRIVALS))
         low, high = 0.0, self.capacity
         for _ in range(20):
             rate = (low + high) / 2
-            waits = self.starts(np.cumsum(gaps) / rate) - np.cumsum(gaps) / rate
-            met = np.mean(waits <= self.limit_s - self.first_s) >= share
+            met = np.mean(self.firsts(moments / rate) - moments / rate <= self.limit_s) >= share
             low, high = (rate, high) if met else (low, rate)
         return low
 
-    def starts(self, moments: np.ndarray, speed: float = 1.0) -> np.ndarray:
-        """When each request's answer begins: each place of the line takes every so many-th request, as all take the same time."""
-        service = self.service_s / speed
-        begun = np.empty_like(moments)
-        for first in range(self.slots):
-            own = moments[first :: self.slots]
-            ahead = service * np.arange(len(own))
-            begun[first :: self.slots] = np.maximum.accumulate(own - ahead) + ahead
-        return begun
+    def firsts(self, moments: np.ndarray, speed: float = 1.0) -> np.ndarray:
+        """When each request's first token comes."""
+        ahead = self.read_s / speed * np.arange(len(moments))
+        firsts: np.ndarray = np.maximum.accumulate(moments - ahead) + ahead + self.read_s / speed
+        return firsts
 
     def held(self, in_flight: int, count: int, speed: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-        """When each request of a closed loop is sent, and its answer begins."""
-        service = self.service_s / speed
-        sent, begun = np.zeros(count), np.empty(count)
+        """When each request of a closed loop is sent, and its first token comes."""
+        sent, firsts = np.zeros(count), np.empty(count)
         for i in range(count):
-            begun[i] = max(sent[i], begun[i - self.slots] + service if i >= self.slots else 0.0)
+            firsts[i] = max(sent[i], firsts[i - 1] if i else 0.0) + self.read_s / speed
             if i + in_flight < count:
-                sent[i + in_flight] = begun[i] + service
-        return sent, begun
+                sent[i + in_flight] = firsts[i] + self.write_s / speed
+        return sent, firsts
 
 
 def closed_loop(server: Planted) -> Send:
     """The steps of a probe."""
 
     def send(in_flight: int, count: int, timeout_s: float) -> Sequence[Reply]:
-        sent, begun = server.held(in_flight, count)
-        ends = np.minimum(begun + server.service_s, sent + timeout_s)
+        sent, firsts = server.held(in_flight, count)
+        ends = np.minimum(firsts + server.write_s, sent + timeout_s)
         return [
-            Reply(a, end, "ok" if end - a < timeout_s else "cut", {"ttft": b + server.first_s - a}, (b + server.service_s,))
-            for a, b, end in zip(sent.tolist(), begun.tolist(), ends.tolist(), strict=True)
+            Reply(a, end, "ok" if end - a < timeout_s else "cut", {"ttft": first - a}, (first + server.write_s,))
+            for a, first, end in zip(sent.tolist(), firsts.tolist(), ends.tolist(), strict=True)
         ]
 
     return send
@@ -170,11 +164,11 @@ def simulated(job: Job) -> dict[str, Any]:
         nonlocal clock, runs
         speed = math.exp(draws.normal(0, _NOISE))
         if job.held:
-            sent, begun = server.held(int(load), count, speed)
+            sent, firsts = server.held(int(load), count, speed)
         else:
             sent = np.cumsum(draws.exponential(1 / load, count))
-            begun = server.starts(sent, speed)
-        ends = begun + server.service_s / speed
+            firsts = server.firsts(sent, speed)
+        ends = firsts + server.write_s / speed
         frame = pl.DataFrame(
             {
                 "index": range(count),
@@ -182,22 +176,20 @@ def simulated(job: Job) -> dict[str, Any]:
                 "outcome": "ok",
                 "sent_s": sent,
                 "end_s": ends,
-                "first_token_s": begun + server.first_s,
+                "first_token_s": firsts,
                 "last_token_s": ends,
-                "ttft_s": begun + server.first_s - sent,
-                "tpot_s": server.service_s / _TOKENS,
+                "ttft_s": firsts - sent,
+                "tpot_s": server.write_s / (_TOKENS - 1),
                 "e2e_s": ends - sent,
                 "completion_tokens": _TOKENS,
-                "token_times_s": [
-                    np.linspace(b + server.first_s, e, _TOKENS).tolist() for b, e in zip(begun, ends, strict=True)
-                ],
+                "token_times_s": [np.linspace(*each, _TOKENS).tolist() for each in zip(firsts, ends, strict=True)],
                 "prompt_asked": 16,
                 "output_asked": _TOKENS,
             }
         )
         runs += 1
         row = row_of(frame, "closed" if job.held else "poisson", load, count)
-        clock += row["duration_s"] + _REFERENCE[0] / min(server.capacity, _REFERENCE[1] / server.service_s)
+        clock += row["duration_s"] + _REFERENCE[0] / min(server.capacity, _REFERENCE[1] / (server.read_s + server.write_s))
         return Measured(row, (), speed * math.exp(draws.normal(0, 0.03)), round=str((runs - 1) // ROUND))
 
     found = search(aim, Budget(30, 60 * job.minutes), measure, begin=begin)
@@ -208,12 +200,12 @@ def simulated(job: Job) -> dict[str, Any]:
 def over_http(job: Job) -> dict[str, Any]:
     """`bench find` itself."""
     server, axis = job.server, "--concurrency" if job.held else "--request-rate"
-    gap_s = (server.service_s - server.first_s) / (_TOKENS - 1)
+    gap_s = server.write_s / (_TOKENS - 1)
     with (
         tempfile.TemporaryDirectory() as folder,
-        fake_server(first_s=server.first_s, gap_s=gap_s, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as running,
+        fake_server(first_s=server.read_s, gap_s=gap_s, pages={"/v1/models": '{"data": [{"id": "m"}]}'}) as running,
     ):
-        running.slots = asyncio.Semaphore(server.slots)
+        running.line = asyncio.Lock()
         began = time.monotonic()
         load = ["--prompt-length", "16", "--output-length", str(_TOKENS), "--slo", f"ttft_p{job.percentile}={server.limit_s}s"]
         asked = [axis, *load, "--max-minutes", f"{job.minutes:g}", "--output-dir", folder, "--json"]
@@ -258,9 +250,9 @@ def main() -> None:
     parser.add_argument("--http", action="store_true", help="`bench find` itself, in real time")
     parser.add_argument("--jobs", type=int, default=2, help="processes of a simulated clock (default: %(default)s)")
     options = parser.parse_args()
-    slots = dict(zip(_CAPACITIES, _SLOTS, strict=True))
+    written = dict(zip(_CAPACITIES, _WRITTEN, strict=True))
     jobs = [
-        Job(Planted(capacity, slots[capacity]), axis == "concurrency", percentile, options.minutes)
+        Job(Planted(capacity, written[capacity]), axis == "concurrency", percentile, options.minutes)
         for axis in options.axis
         for percentile in options.percentile
         for capacity in options.capacity

@@ -268,7 +268,8 @@ def test_a_run_has_what_its_percentile_and_its_latencies_take():
     assert aim().requests(100, 0.1, [], near=True) == 3000
     # On the way up a closed loop's latency is that of a load far below, at which its requests would come too fast.
     assert aim().requests(100, 0.1, [], near=False) == 600
-    assert aim(held=False).requests(1000, 0.01, [], near=True) == 3000
+    assert aim(held=False).requests(1000, 0.01, [], near=False) == 3000
+    assert aim(held=False).requests(1000, 0.01, [], near=True) == 20_000
     assert aim(held=False, turns=4).requests(100, 0.01, [], near=False) == 300  # conversations
 
 
@@ -282,7 +283,7 @@ def test_of_conversations_a_run_has_as_many_requests_and_lasts_as_long():
 
 def test_what_is_left_of_the_budget_counts_conversations():
     found = Found({}, [Look(10.0, 400, 20.0, None)])  # 20 requests/s, 5 conversations/s
-    assert _fitting(5000, 10, 10.0, found, Budget(40, 600.0), 4) == 150
+    assert _fitting(5000, 10, 10.0, found, Budget(40, 600.0), aim(turns=4)) == 150
 
 
 def test_a_run_takes_more_requests_where_neighbours_are_alike_and_the_percentile_is_unsure():
@@ -343,7 +344,16 @@ def test_a_search_ends_with_its_budget_and_says_so():
 def test_runs_are_short_at_first_and_none_takes_more_than_a_tenth_of_the_seconds(seconds, least, spent, requests):
     """At 5 requests/s: 30 s, a fourth of what is spent, a tenth of all, what is left; a first look may take longer."""
     found = Found({}, [Look(10.0, round(5 * spent), spent, None)])
-    assert _fitting(5000, least, 10.0, found, Budget(40, seconds), 1) == requests
+    assert _fitting(5000, least, 10.0, found, Budget(40, seconds), aim()) == requests
+
+
+def test_a_rate_is_sent_until_its_queue_would_have_filled():
+    """A rate that is a tenth too high delays requests by 6 s after a minute; 30 s would show a TTFT within its limit."""
+    found = Found({}, [Look(10.0, 100, 20.0, None)])
+    slow = aim(slos=[parse_slo("ttft_p90=6s")], held=False)
+    assert _fitting(5000, 50, 10.0, found, Budget(40, 600.0), slow) == 5 * 60
+    assert _fitting(5000, 50, 10.0, found, Budget(40, 200.0), slow) == 5 * 40  # no more than a fifth of the time
+    assert _fitting(5000, 50, 10.0, found, Budget(40, 600.0), replace(slow, held=True)) == 5 * 30
 
 
 def test_no_run_is_begun_that_would_take_longer_than_what_is_left():

@@ -30,6 +30,7 @@ _FEWEST_REQUESTS, _BEYOND = 50, 2.0  # of a first look: that many, and so many b
 _FAILURES = 6.0  # failures to expect at what is allowed, where there are any
 _MORE_NEAR = 4
 _LEAST_S = 3.0  # a run lasts that long at least: within a second a machine is faster or slower than in the mean
+_LEAST_NEAR_S = 20.0  # the same of a rate near the limit: a fast server's queue takes its time to show anything
 _LATENCIES, _LATENCIES_NEAR = 6, 24  # how many a run lasts; of a conversation's, never fewer than the first
 _NEIGHBOURS = math.log(1.3)  # how far away a load is whose requests tell how alike neighbours are
 _MOST_ALIKE = 16.0
@@ -95,8 +96,16 @@ class Aim:
         at_once = load if self.held else load * (self.turns * latency_s + (self.turns - 1) * self.think_s)
         rate = load / latency_s if self.held else load
         # On a closed loop's way up the latency is that of a load far below, at which requests would come too fast.
-        least_s = _LEAST_S if near or not self.held else 0.0
+        least_s = 0.0 if self.held and not near else _LEAST_S if self.held or not near else _LEAST_NEAR_S
         return math.ceil(max(count / self.turns, self.latencies(near=near) * at_once, least_s * rate))
+
+    @property
+    def fills_s(self) -> float:
+        """How long a rate that is too high by the precision takes until so many wait that each waits for as long as its limit allows.
+        A shorter run takes it for one that is carried.
+        """
+        waits = [slo.limit_s for slo in self.slos if slo.metric != "tpot"]
+        return 0.0 if self.held else max(waits, default=0.0) / self.precision
 
     def latencies(self, *, near: bool) -> float:
         """How many a run lasts: those of requests, or of whole conversations. Args: near: the limit."""

@@ -101,7 +101,7 @@ def probe(aim: Aim, send: Send) -> Probed:
         if _ended(steps, aim) or in_flight == steps[-1].in_flight or spent + waves * steps[-1].e2e_s > _SECONDS:
             break
     best = max(steps, key=lambda step: step.rate, default=_Step(1, 0.0, None, 0.0, 0.0))
-    load = min(aim.highest, max(aim.lowest or 0.0, level_of(_load(steps, aim), aim)))
+    load = min(aim.highest, max(aim.lowest or 0.0, level_of(_load(steps, aim, spent), aim)))
     return Probed(load, best.rate, best.in_flight, spent, [(step.in_flight, step.rate, step.reached) for step in steps])
 
 
@@ -116,14 +116,17 @@ def _step(aim: Aim, in_flight: int, replies: Sequence[Reply], size: float) -> _S
         size: parts of a whole answer, where none of these is one.
     """
     ordered = sorted(replies, key=lambda reply: reply.sent_s)
-    began, later = ordered[0].sent_s, ordered[in_flight:]
-    whole = [len(reply.tokens_s) for reply in later or ordered if reply.outcome == "ok"]
-    size = fmean(whole) if whole and (later or not size) else size
-    until = later[-1].sent_s if later else max(reply.end_s for reply in ordered)
-    came = sum(moment <= until for reply in ordered for moment in reply.tokens_s)
-    rate = came / size / (until - began) if until > began and size else 0.0
-    e2e_s = fmean(reply.end_s - reply.sent_s for reply in ordered)
-    return _Step(in_flight, rate, _reached(aim, later or ordered), e2e_s, size)
+    later = ordered[in_flight:]
+    e2e_s = fmean(reply.end_s - reply.sent_s for reply in later or ordered)
+    reached = _reached(aim, later or ordered)
+    whole = [reply for reply in later or ordered if reply.outcome == "ok"]
+    if whole and (later or not size):
+        size = fmean(len(reply.tokens_s) for reply in whole)
+    if later:  # by Little's law
+        return _Step(in_flight, in_flight / e2e_s if whole else 0.0, reached, e2e_s, size)
+    length = _length(ordered)
+    came = sum(len(reply.tokens_s) for reply in ordered)
+    return _Step(in_flight, came / size / length if size and length else 0.0, reached, e2e_s, size)
 
 
 def _reached(aim: Aim, replies: Sequence[Reply]) -> float | None:
@@ -163,11 +166,11 @@ def _ended(steps: Sequence[_Step], aim: Aim) -> bool:
     return (not aim.held or not aim.slos) and _flat(steps)
 
 
-def _load(steps: Sequence[_Step], aim: Aim) -> float:
-    """The first load by what the steps show. With no answer, one: it is as good as any."""
+def _load(steps: Sequence[_Step], aim: Aim, spent: float) -> float:
+    """The first load by what the steps show. Without an answer: one in flight, or one in the time that was waited for it."""
     answered = [step for step in steps if step.rate]
     if not answered:
-        return 1.0
+        return 1.0 if aim.held else 1 / max(1.0, spent)
     carried = _carried(steps, aim)
     if aim.held:
         return max(1.0, carried)

@@ -22,6 +22,7 @@ __all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "search", "speeds"]
 
 ROUND = 3  # runs: by their reference loads together a machine's speed is known
 _LONGEST, _OF_SPENT, _SHORT_S = 0.1, 0.25, 30.0  # of the seconds, for one run; of those that are spent; and what is no long run
+_TO_FILL = 0.2  # of the seconds, for one run in which the queue has to fill
 _LONGER = 2.0  # times the requests of a run that was too short
 _INVALID_IN_A_ROW = 3
 _FIRST_LATENCY_S = 0.5  # until one is known
@@ -158,7 +159,7 @@ def _search(
             target, step = steps[len(found.looks) % len(steps)]
             seen = target.observations(found.looks, aim)
             least, wanted = (round(longer * aim.requests(step.load, latency_s, seen, near=near)) for near in (False, step.near))
-            requests = _fitting(wanted, least, step.load, found, budget, aim.turns)
+            requests = _fitting(wanted, least, step.load, found, budget, aim)
             if requests < least:
                 return _ended(found, placed, aim, "seconds")
             measured = measure(step.load, requests, times[step.load, requests] + 1)
@@ -193,7 +194,7 @@ def _ended(found: Found, placed: Mapping[Target, Answer | Step], aim: Aim, why: 
     return found
 
 
-def _fitting(requests: int, least: int, load: float, found: Found, budget: Budget, turns: int) -> int:
+def _fitting(requests: int, least: int, load: float, found: Found, budget: Budget, aim: Aim) -> int:
     """As many of the requests (conversations of so many turns) as can be answered in the seconds that are left, and beyond `least` in a
     tenth of all and a seventh of those that are spent, at the pace of the run whose load is nearest.
 
@@ -204,8 +205,9 @@ def _fitting(requests: int, least: int, load: float, found: Found, budget: Budge
     if not paced:
         return requests
     nearest = min(paced, key=lambda look: abs(math.log(look.load / load)))
-    pace = nearest.requests / nearest.seconds / turns
+    pace = nearest.requests / nearest.seconds / aim.turns
     longest_s = min(_LONGEST * budget.seconds, max(_SHORT_S, _OF_SPENT * found.seconds))
+    longest_s = max(longest_s, min(_TO_FILL * budget.seconds, aim.fills_s))
     longest = max(least, longest_s * pace)
     return math.floor(min(requests, longest, (budget.seconds - found.seconds) * pace))
 
