@@ -147,18 +147,26 @@ def case_run(case: Case, level: float, count: int, seed: int, speed: float, *, s
         },
         schema_overrides={"after": pl.Int64, "token_times_s": pl.List(pl.Float64), "sent_s": pl.Float64},
     ).filter(pl.col("sent_s").is_not_null())
-    definition = {"arrival": demand.arrival, "axis": "concurrency" if held else "request_rate", "level": level}
-    telemetry = _telemetry(trace, case.server.blocks - 1) if scraped else pl.DataFrame(schema=TELEMETRY_SCHEMA)
+    telemetry = _telemetry(trace, case.server.blocks - 1) if scraped else None
+    further = _server_figures(trace, case, prompts, telemetry, frame) if telemetry is not None else {}
+    return row_of(frame, demand.arrival, level, count, telemetry) | further
+
+
+def row_of(
+    frame: pl.DataFrame, arrival: str, level: float, count: int, telemetry: pl.DataFrame | None = None
+) -> dict[str, Any]:
+    """The summary row of a run, from a table of its requests. Args: count: of those planned."""
+    definition = {"arrival": arrival, "axis": "concurrency" if arrival == "closed" else "request_rate", "level": level}
+    telemetry = pl.DataFrame(schema=TELEMETRY_SCHEMA) if telemetry is None else telemetry
     window, figures = steady_figures(definition, frame, telemetry)
     judged = frame.filter(in_steady_state(window)) if window else frame.clear()
     return {
         **dict.fromkeys(("steady_from_s", "steady_growth", "steady_growth_error", "steady_needs_s")),
         **figures,
-        **(_server_figures(trace, case, prompts, telemetry, frame) if scraped else {}),
         "level": level,
-        "arrival": demand.arrival,
+        "arrival": arrival,
         "requests": count,
-        "duration_s": float(np.nanmax(trace.end)),
+        "duration_s": float(np.nanmax(frame["end_s"].to_numpy())),
         "judged": judged.select(
             ok=pl.col("outcome") == "ok", **{name: pl.col(f"{name}_s") for name in ("ttft", "tpot", "e2e")}
         ).to_dicts(),

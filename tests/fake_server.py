@@ -43,6 +43,7 @@ class FakeServer:
         statuses: status and headers that it answers with elsewhere, by path.
         keys: headers without which it answers 401, and repeats what it was given; requests: path and headers of each.
         slots: requests that it answers at once, while the others wait; None for any number.
+        line: in which each waits for the first chunk of those before it; None: all begin at once.
         echoes: every so many-th completion is refused, with the request's head in the error, as some proxies do; 0: none.
         authorization: the header of that name that came last. connections: how many were opened.
     """
@@ -75,6 +76,7 @@ class FakeServer:
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     echoes: int = 0
     slots: asyncio.Semaphore | None = None
+    line: asyncio.Lock | None = None
     authorization: str = ""
     connections: int = 0
 
@@ -203,7 +205,8 @@ async def _complete(  # noqa: PLR0912, PLR0915
 
         if server.behaviour == "silent":
             await asyncio.sleep(30)
-        await asyncio.sleep(server.first_s)
+        async with server.line or nullcontext():
+            await asyncio.sleep(server.first_s)
         server.prompted += _prompt_tokens(server, body)
         for i in range(body["max_tokens"]):
             if i:

@@ -108,13 +108,14 @@ def test_a_search_killed_in_a_run_goes_on_and_its_runs_are_runs_like_all_others(
     while len(folder.stored()) < 3 and time.monotonic() < end:
         time.sleep(0.05)
     os.kill(workflow.pid, signal.SIGKILL)
-    workflow.communicate(timeout=60)  # its job ends with it
+    said, _ = workflow.communicate(timeout=60)  # its job ends with it
+    assert said.count("probe of") == 1
     shutil.rmtree(tmp_path / ".snakemake/locks")  # as `make figures` does
     kept = folder.stored()
     assert len(kept) >= 3
     assert not (tmp_path / SEARCH).exists()
 
-    folder.run()
+    assert "prob" not in folder.run()  # the first run has what the probe showed
     found = folder.search
     assert (found.why, found.low <= MOST <= found.high, found.high - found.low <= 1) == ("found", True, True), found
     assert folder.stored().items() >= kept.items()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import pytest
 
+from bench.cli.find import status
 from bench.search import Aim, Answer, Found
 from bench.search.observation import CAP, Excess, Observation
 from bench.search.search import Look
@@ -61,8 +63,8 @@ def test_the_limit_is_found_and_a_second_search_measures_nothing(server, tmp_pat
         (["--request-rate"], "either --concurrency or --request-rate"),
         (["--burstiness", "0.5"], "--burstiness is for --request-rate"),
         (["--precision", "0"], "--precision is 0"),
-        (["--start", "600"], "above --most"),
-        (["--at-least", "600"], "Raise --most"),
+        (["--start", "6000"], "above --most"),
+        (["--at-least", "6000"], "Raise --most"),
         (["--slo", "ttft_p90=1s"], "limited twice"),
         (["--archetype", "chat"], "Use --request-rate, which counts conversations/s"),
         (["--failed-share", "2"], "--failed-share is 2"),
@@ -105,10 +107,10 @@ def test_without_a_run_that_can_be_trusted_there_is_no_answer_and_more_runs_are_
     assert "--max-runs" not in done.stdout
 
 
-def test_an_answer_without_an_upper_end_is_an_answer_and_needs_no_further_request(server, tmp_path):
+def test_an_answer_without_an_upper_end_needs_no_further_request_and_is_not_what_was_asked_for(server, tmp_path):
     options = "--max-runs", "1", "--json"
     done = find(server.base_url, *options, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     result = json.loads(done.stdout)
     assert (result["why"], result["high"]) == ("runs", None)
     sent = len(server.bodies)
@@ -117,6 +119,51 @@ def test_an_answer_without_an_upper_end_is_an_answer_and_needs_no_further_reques
     find(server.base_url, *options, "--omit", "ignore_eos", cwd=tmp_path)  # another load
     assert len(server.bodies) > sent + 50
     assert "ignore_eos" not in server.bodies[-1]
+
+
+def test_a_search_that_goes_on_does_not_probe_again(server, tmp_path):
+    first = find(server.base_url, "--max-runs", "1", "--json", cwd=tmp_path)
+    assert re.search(
+        r"probe of \d+ s: at most .* requests/s, with \d+ in flight; the search begins at [1-4] in flight", first.stderr
+    )
+    began = json.loads(first.stdout)["runs"][0]["load"]
+    second = find(server.base_url, "--max-runs", "2", "--json", cwd=tmp_path)
+    assert "probe" not in second.stderr
+    assert json.loads(second.stdout)["runs"][0]["load"] == began
+
+
+def test_a_first_load_that_is_given_needs_no_probe(server, tmp_path):
+    done = find(server.base_url, "--max-runs", "1", "--start", "1", "--json", cwd=tmp_path)
+    assert "probe" not in done.stderr
+    assert json.loads(done.stdout)["runs"][0]["load"] == 1
+
+
+ONE = [Look(4.0, 50, 2.0, Observation(4.0, {"ttft_p90_s": Excess(0.5, 0.1)}, 50))]
+
+
+@pytest.mark.parametrize(
+    ("answer", "looks", "at_least", "code"),
+    [
+        (Answer(4, 3, 5, "found"), ONE, None, 0),
+        (Answer(4, 2, 9, "runs"), ONE, None, 3),  # too wide
+        (Answer(4, 4, math.inf, "seconds"), ONE, None, 3),  # no upper end
+        (Answer(0, 0, math.inf, "seconds"), ONE, None, 3),  # a run at 164 % of the limit, and nothing known
+        (Answer(9, 9, math.inf, "above"), ONE, None, 3),
+        (Answer(0, 0, 1, "below"), ONE, None, 3),
+        (Answer(0, 0, math.inf, "short"), [], None, 1),
+        (Answer(0, 0, math.inf, "seconds"), [], None, 1),
+        (Answer(4, 3, 5, "invalid"), ONE, None, 1),
+        (Answer(4, 3, 5, "gone"), ONE, None, 1),
+        (Answer(4, 3, 5, "gone"), ONE, 2, 1),
+        (Answer(4, 3, 9, "runs"), ONE, 3, 0),
+        (Answer(4, 3, math.inf, "seconds"), ONE, 2, 0),
+        (Answer(4, 3, 5, "found"), ONE, 6, 1),
+        (Answer(4, 3, 5, "found"), ONE, 4, 3),
+        (Answer(0, 0, math.inf, "short"), [], 4, 3),
+    ],
+)
+def test_the_exit_status_is_0_for_what_was_asked_alone(answer, looks, at_least, code):
+    assert status(Found({"slo": answer}, looks), at_least) == code
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,8 @@ def test_a_run_has_what_its_percentile_and_its_latencies_take():
     assert aim().requests(100, 0.1, [], near=True) == 3000
     # On the way up a closed loop's latency is that of a load far below, at which its requests would come too fast.
     assert aim().requests(100, 0.1, [], near=False) == 600
-    assert aim(held=False).requests(1000, 0.01, [], near=True) == 3000
+    assert aim(held=False).requests(1000, 0.01, [], near=False) == 3000
+    assert aim(held=False).requests(1000, 0.01, [], near=True) == 20_000
     assert aim(held=False, turns=4).requests(100, 0.01, [], near=False) == 300  # conversations
 
 
@@ -282,7 +283,7 @@ def test_of_conversations_a_run_has_as_many_requests_and_lasts_as_long():
 
 def test_what_is_left_of_the_budget_counts_conversations():
     found = Found({}, [Look(10.0, 400, 20.0, None)])  # 20 requests/s, 5 conversations/s
-    assert _fitting(5000, 10, 10.0, found, Budget(40, 600.0), 4) == 300
+    assert _fitting(5000, 10, 10.0, found, Budget(40, 600.0), aim(turns=4)) == 150
 
 
 def test_a_run_takes_more_requests_where_neighbours_are_alike_and_the_percentile_is_unsure():
@@ -296,10 +297,11 @@ def test_a_run_takes_more_requests_where_neighbours_are_alike_and_the_percentile
     assert aim().requests(4, 0.1, 12 * queued(1.0, 0.01), near=True) > 1.5 * once
 
 
-def test_once_a_limit_lies_below_the_highest_load_no_higher_one_is_tried():
-    step = place([seen(2, -1.0), seen(4, -0.6), seen(8, -0.3), seen(16, 0.3, 0.3)], aim())
+@pytest.mark.parametrize(("error", "higher"), [(0.05, False), (0.3, True)])
+def test_above_a_load_that_surely_misses_none_is_tried_and_above_one_that_may_miss_a_short_run_is(error, higher):
+    step = place([seen(2, -1.0), seen(4, -0.6), seen(8, -0.3), seen(16, 0.3, error)], aim())
     assert isinstance(step, Step)
-    assert step.load <= 16
+    assert (step.load > 16, not step.near) == (higher, higher)
 
 
 def test_a_short_run_beside_long_ones_does_not_show_that_a_rate_is_carried():
@@ -330,12 +332,28 @@ def test_a_search_ends_with_its_budget_and_says_so():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "least", "spent", "requests"), [(600.0, 50, 20.0, 300), (600.0, 400, 20.0, 400), (600.0, 50, 590.0, 50)]
+    ("seconds", "least", "spent", "requests"),
+    [
+        (600.0, 50, 20.0, 150),
+        (600.0, 50, 400.0, 300),
+        (200.0, 50, 20.0, 100),
+        (600.0, 50, 590.0, 50),
+        (600.0, 400, 20.0, 400),
+    ],
 )
-def test_no_run_takes_more_than_a_tenth_of_the_seconds(seconds, least, spent, requests):
-    """At 5 requests/s; a first look may take longer, and what is left bounds all."""
+def test_runs_are_short_at_first_and_none_takes_more_than_a_tenth_of_the_seconds(seconds, least, spent, requests):
+    """At 5 requests/s: 30 s, a fourth of what is spent, a tenth of all, what is left; a first look may take longer."""
     found = Found({}, [Look(10.0, round(5 * spent), spent, None)])
-    assert _fitting(5000, least, 10.0, found, Budget(40, seconds), 1) == requests
+    assert _fitting(5000, least, 10.0, found, Budget(40, seconds), aim()) == requests
+
+
+def test_a_rate_is_sent_until_its_queue_would_have_filled():
+    """A rate that is a tenth too high delays requests by 6 s after a minute; 30 s would show a TTFT within its limit."""
+    found = Found({}, [Look(10.0, 100, 20.0, None)])
+    slow = aim(slos=[parse_slo("ttft_p90=6s")], held=False)
+    assert _fitting(5000, 50, 10.0, found, Budget(40, 600.0), slow) == 5 * 60
+    assert _fitting(5000, 50, 10.0, found, Budget(40, 200.0), slow) == 5 * 40  # no more than a fifth of the time
+    assert _fitting(5000, 50, 10.0, found, Budget(40, 600.0), replace(slow, held=True)) == 5 * 30
 
 
 def test_no_run_is_begun_that_would_take_longer_than_what_is_left():

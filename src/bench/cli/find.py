@@ -27,13 +27,13 @@ from bench.measure.exposition import find_metrics, worth_reading
 from bench.records.form import RequestForm
 from bench.search import Aim, Answer, Budget, Found, Measured, search
 from bench.search.chart import draw
-from bench.search.placing import FEWEST_RUNS, lowest_load
+from bench.search.placing import FEWEST_RUNS
 from bench.search.running import RunningServer, ServerGone
-from bench.search.words import answer_text, look_text, spent_text, why_text
+from bench.search.words import answer_text, look_text, probed_text, spent_text, why_text
 from bench.study import Slo, load_workload, parse_slo
 from bench.study.workload import Turns
 
-__all__ = ["run"]
+__all__ = ["run", "status"]
 
 _SCRAPE_INTERVAL_S = 0.2
 _SEED = "find"
@@ -69,7 +69,7 @@ def run(options: SimpleNamespace) -> None:
         print_json(result)
     else:
         _print(found, aim, figure)
-    sys.exit(_status(found.answer, options.at_least))
+    sys.exit(status(found, options.at_least))
 
 
 def _former(options: SimpleNamespace, content: dict[str, Any], aim: Aim, target: Target) -> RunningServer | None:
@@ -109,13 +109,18 @@ def _searched(server: RunningServer, aim: Aim, budget: Budget) -> Found:
         line = f"{look_text(found.looks[-1], aim)}; {answer_text(answer, aim)}; {spent_text(found, budget)}"
         print(f"  {line}", file=sys.stderr, flush=True)
 
+    def begin(aim: Aim) -> float:
+        probed = server.probe(aim)
+        print(f"  {probed_text(probed, aim)}", file=sys.stderr, flush=True)
+        return probed.load
+
     server.folder.mkdir(parents=True, exist_ok=True)
     with _alone(server.folder), _bars(server):
         known = server.known()
         if known:
             print(f"{server.folder}: goes on from {len(known)} runs of the same load on the same server", file=sys.stderr)
         try:
-            return search(aim, budget, server.measure, known, report)
+            return search(aim, budget, server.measure, known, report, begin=begin)
         except ServerGone as error:
             found = _until_now(server, aim, error)
             print(f"bench: {error}", file=sys.stderr)
@@ -184,14 +189,13 @@ def _workload(options: SimpleNamespace) -> dict[str, Any]:
 
 
 def _aim(options: SimpleNamespace, slos: tuple[Slo, ...], turns: Turns | None) -> Aim:
-    start = options.start or min(1.0, options.most)
     return Aim(
         slos=slos,
         failed_share=options.failed_share,
         held=options.concurrency,
         precision=options.precision / 100,
-        start=start,
-        lowest=lowest_load(start, held=options.concurrency),
+        start=options.start,
+        lowest=None,
         highest=options.most,
         burstiness=options.burstiness or 1.0,
         turns=turns.count if turns else 1,
@@ -310,10 +314,13 @@ def _print(found: Found, aim: Aim, figure: Path) -> None:
     print(f"The figure: {figure}")
 
 
-def _status(answer: Answer, at_least: float | None) -> int:
+def status(found: Found, at_least: float | None) -> int:
     """The exit status, as the command's help has it."""
+    answer = found.answer
     if answer.why == "gone":
         return 1
     if at_least is not None:
         return 0 if answer.low >= at_least else 1 if answer.high < at_least else 3
-    return 0 if answer.known and answer.why != "invalid" else 1
+    if answer.why == "found":
+        return 0
+    return 1 if answer.why == "invalid" or not found.observations else 3

@@ -147,6 +147,6 @@ def balanced(found: Answer | Step, curve: Curve, middle: float, aim: Aim) -> Ans
     if aim.held:
         other = max(round(other), math.ceil(middle)) if other > middle else min(round(other), math.floor(middle))
     other = level_of(other, aim)
-    if not aim.lowest <= other <= aim.highest or curve.count(found.load) <= _OFTEN * (curve.count(other) + 1):
+    if not aim.least <= other <= aim.highest or curve.count(found.load) <= _OFTEN * (curve.count(other) + 1):
         return found
     return Step(other, near=True)

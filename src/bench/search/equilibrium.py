@@ -30,27 +30,27 @@ class EquilibriumTarget(Target):
 
     def shown(self, looks: Sequence[Look], aim: Aim) -> list[Observation | None]:
         curve = Curve.of(looks)
-        if not curve.count(aim.lowest):  # nothing to compare with
+        if not curve.count(aim.least):  # nothing to compare with
             return [None] * len(looks)
-        return in_places(curve, curve.observations(self.name, _excesses(curve, aim.lowest)), len(looks))
+        return in_places(curve, curve.observations(self.name, _excesses(curve, aim.least)), len(looks))
 
     def place(self, looks: Sequence[Look], aim: Aim) -> Answer | Step:
         curve = Curve.of(looks)
         if unmeasured(curve, looks):
             return Answer(0.0, 0.0, math.inf, "unmeasured")
-        if not curve.count(aim.lowest):
-            return Step(aim.lowest, near=False)
-        belief = _belief(curve.key, aim.lowest)
+        if not curve.count(aim.least):
+            return Step(aim.least, near=False)
+        belief = _belief(curve.key, aim.least)
         found = balanced(first_with(place(self.observations(looks, aim), aim, belief), aim), curve, belief.middle, aim)
-        if isinstance(found, Step) and found.near and curve.count(aim.lowest) < near(curve, belief.middle):
-            return Step(aim.lowest, near=False)  # the measure of all others
+        if isinstance(found, Step) and found.near and curve.count(aim.least) < near(curve, belief.middle):
+            return Step(aim.least, near=False)  # the measure of all others
         return found
 
     def so_far(self, looks: Sequence[Look], aim: Aim, why: Why) -> Answer:
         curve = Curve.of(looks)
-        if not curve.count(aim.lowest):
+        if not curve.count(aim.least):
             return Answer(0.0, 0.0, math.inf, why)
-        found = first_with(answer_so_far(self.observations(looks, aim), aim, why, _belief(curve.key, aim.lowest)), aim)
+        found = first_with(answer_so_far(self.observations(looks, aim), aim, why, _belief(curve.key, aim.least)), aim)
         assert isinstance(found, Answer)
         return found
 

@@ -7,20 +7,24 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Never
 
 from bench.aggregate.deployed import deployed
 from bench.errors import BenchError
-from bench.measure.rounds import Rounds
+from bench.measure.alive import refuse_dead, refuse_ended
+from bench.measure.rounds import Rounds, load_of
 from bench.records.deployment import DeploymentFacts, read_facts
 from bench.records.files import write_record
 from bench.records.launch import Launch, read_launch
 from bench.records.run import RECORD, RunRecord, read_record
 from bench.records.searches import DeploymentSearches, SearchRecord
 from bench.search.answered import answer_records, targets_of
+from bench.search.bursts import sender
 from bench.search.judging import judged_run, speed
-from bench.search.placing import Aim, Answer, lowest_load
+from bench.search.placing import Aim, Answer
+from bench.search.probe import probe
 from bench.search.search import ROUND, Budget, Found, Measured, search
-from bench.search.words import answer_text, spent_text
+from bench.search.words import answer_text, probed_text, spent_text
 from bench.store import Store, kept_facts
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.rounds import Place
@@ -64,7 +68,7 @@ class LadderSearches:
 
     def first_runs(self) -> list[RunSpec]:
         """The first run of each search, for a warm-up."""
-        return [each.run(each.settings.start, max(1, math.ceil(each.settings.start)), 1) for each in self.searches]
+        return [each.first for each in self.searches]
 
     def unfinished(self) -> int:
         """How many searches need a run that is not measured."""
@@ -126,7 +130,15 @@ class LadderSearches:
             doubts = f"; invalid: {'; '.join(why)}" if why else ""
             self._tell(rounds, f"{asked.key}: {answer_text(answer, aim, target)}{doubts}; {spent_text(found, budget)}")
 
-        found = search(aim, budget, measure, before, report, targets_of(asked))
+        def begin(aim: Aim) -> float:
+            self._tell(rounds, f"{asked.key}: probing")
+            load = load_of(asked.first, rounds.launch, self.plan.measurement.request_timeout_s)
+            probed = probe(aim, sender(rounds.target, load, lambda: refuse_ended(rounds.server)))
+            refuse_dead(rounds.server)
+            self._tell(rounds, f"{asked.key}: {probed_text(probed, aim)}")
+            return probed.load
+
+        found = search(aim, budget, measure, before, report, targets_of(asked), begin)
         for target, answer in found.answers.items():
             self.say(f"{asked.key}: {answer_text(answer, aim, target)}, after {len(found.looks)} runs ({answer.why})")
         rounds.progress.searching("")
@@ -143,14 +155,14 @@ class LadderSearches:
             return self._done[asked.key]
         known = self._known(asked)
 
-        def measure(*_: float) -> Measured:
+        def measure(*_: object) -> Never:
             raise _Unmeasured
 
         try:
-            self._done[asked.key] = (
-                search(_aim(asked), self._budget(asked, known), measure, known.measured, targets=targets_of(asked)),
-                known,
+            found = search(
+                _aim(asked), self._budget(asked, known), measure, known.measured, targets=targets_of(asked), begin=measure
             )
+            self._done[asked.key] = found, known
             return self._done[asked.key]
         except _Unmeasured:
             return None
@@ -200,15 +212,14 @@ def _next(asked: SearchSpec, known: _Known, level: float, requests: int) -> RunS
 
 def _aim(asked: SearchSpec) -> Aim:
     settings, turns, held = asked.settings, asked.workload.turns, asked.workload.axis == "concurrency"
-    start = math.ceil(settings.start) if held else settings.start
-    lowest = settings.lowest or lowest_load(start, held=held)
+    start, lowest = (each and (float(math.ceil(each)) if held else each) for each in (settings.start, settings.lowest))
     return Aim(
         slos=asked.slos,
         failed_share=asked.failed_share,
         held=held,
         precision=settings.precision,
         start=start,
-        lowest=math.ceil(lowest) if held else lowest,
+        lowest=lowest,
         highest=math.floor(settings.highest) if held else settings.highest,
         burstiness=asked.workload.burstiness or 1.0,
         turns=turns.count if turns else 1,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bench.search.belief import Belief, believe
 from bench.search.observation import GROWTH, Observation
 from bench.study import Slo
 
-__all__ = ["FEWEST_RUNS", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "lowest_load", "place"]
+__all__ = ["FEWEST_RUNS", "Aim", "Answer", "Step", "Why", "answer_so_far", "level_of", "place"]
 
 Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds", "invalid", "short", "gone"]
 
@@ -21,6 +21,7 @@ _CLIMB, _LEAST_CLIMB = 2.0, 1.3  # from the highest measured load to the next
 _LOWEST = 1 / 64  # of the first rate
 FEWEST_RUNS = 4  # for an interval that is not the prior's
 _FEWEST_ROUNDS = 3  # fewer do not show how fast the machine usually is
+_SURELY = 0.9  # a run that shows its side with that probability is beyond the limit, or below it
 _WITHIN = 0.85  # of the precision asked for: where its ends are tested
 _WIDE = 0.6  # of the limit beyond those ends: then the middle is measured instead
 _ABOUT = 0.85  # of the lower end: a run there shows that it is carried
@@ -29,6 +30,7 @@ _FEWEST_REQUESTS, _BEYOND = 50, 2.0  # of a first look: that many, and so many b
 _FAILURES = 6.0  # failures to expect at what is allowed, where there are any
 _MORE_NEAR = 4
 _LEAST_S = 3.0  # a run lasts that long at least: within a second a machine is faster or slower than in the mean
+_LEAST_NEAR_S = 20.0  # the same of a rate near the limit: a fast server's queue takes its time to show anything
 _LATENCIES, _LATENCIES_NEAR = 6, 24  # how many a run lasts; of a conversation's, never fewer than the first
 _NEIGHBOURS = math.log(1.3)  # how far away a load is whose requests tell how alike neighbours are
 _MOST_ALIKE = 16.0
@@ -44,7 +46,8 @@ class Aim:
         slos, failed_share: what has to be met; the share of requests that may fail (0–1). No SLOs where none are looked for.
         held: whether a closed loop holds the load, whose levels are whole numbers; else it is a rate of requests/s.
         precision: half the width of the interval that is asked for, as a share of its middle.
-        start, lowest, highest: the first load, and the bounds of all.
+        start, lowest, highest: the first load, and the bounds of all. Without a start, a probe finds one (`begun`); without a lowest,
+            it is one in flight, or a 64th of the first rate.
         burstiness: shape of the gaps of an open loop; below 1 they come in bursts, which takes more requests.
         turns, think_s: requests of a conversation, and the pause between them (s); a load then counts conversations.
     """
@@ -53,12 +56,29 @@ class Aim:
     failed_share: float
     held: bool
     precision: float
-    start: float
-    lowest: float
+    start: float | None
+    lowest: float | None
     highest: float
     burstiness: float = 1.0
     turns: int = 1
     think_s: float = 0.0
+
+    def begun(self, load: float) -> Aim:
+        """The same with its first load."""
+        return replace(self, start=load)
+
+    @property
+    def first(self) -> float:
+        """The first load."""
+        assert self.start is not None
+        return self.start
+
+    @property
+    def least(self) -> float:
+        """The lowest load that is tried."""
+        if self.lowest is not None:
+            return self.lowest
+        return 1.0 if self.held else self.first * _LOWEST
 
     def requests(self, load: float, latency_s: float, observations: Sequence[Observation], *, near: bool) -> int:
         """Requests, or conversations, of the next run: what the percentile takes, and a run that is long against its latencies.
@@ -76,17 +96,20 @@ class Aim:
         at_once = load if self.held else load * (self.turns * latency_s + (self.turns - 1) * self.think_s)
         rate = load / latency_s if self.held else load
         # On a closed loop's way up the latency is that of a load far below, at which requests would come too fast.
-        least_s = _LEAST_S if near or not self.held else 0.0
+        least_s = 0.0 if self.held and not near else _LEAST_S if self.held or not near else _LEAST_NEAR_S
         return math.ceil(max(count / self.turns, self.latencies(near=near) * at_once, least_s * rate))
+
+    @property
+    def fills_s(self) -> float:
+        """How long a rate that is too high by the precision takes until so many wait that each waits for as long as its limit allows.
+        A shorter run takes it for one that is carried.
+        """
+        waits = [slo.limit_s for slo in self.slos if slo.metric != "tpot"]
+        return 0.0 if self.held else max(waits, default=0.0) / self.precision
 
     def latencies(self, *, near: bool) -> float:
         """How many a run lasts: those of requests, or of whole conversations. Args: near: the limit."""
         return max(_LATENCIES, _LATENCIES_NEAR / self.turns) if near else _LATENCIES
-
-
-def lowest_load(start: float, *, held: bool) -> float:
-    """The lowest load to try where none is given. Args: start: the first one. held: whether a closed loop holds it."""
-    return 1.0 if held else start * _LOWEST
 
 
 @dataclass(frozen=True)
@@ -129,7 +152,7 @@ def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None =
         belief: where the limit lies, if not by the observations' excesses. climb: from the highest measured load to the next, at most.
     """
     if not observations:
-        return Step(aim.start, near=False)
+        return Step(aim.first, near=False)
     levels = [each.level for each in observations]
     top, bottom = max(levels), min(levels)
     highest = [each for each in observations if each.level == top]
@@ -142,18 +165,30 @@ def place(observations: Sequence[Observation], aim: Aim, belief: Belief | None =
         middle = max(_LEAST_CLIMB * top, min(climb * top, belief.middle))
         return Step(min(aim.highest, level_of(middle, aim, up=True)), near=False)
     if belief.below(bottom) > 1 / 2:
-        if bottom <= aim.lowest:
-            return _beyond(belief, aim.lowest) or Step(aim.lowest, near=True)
+        if bottom <= aim.least:
+            return _beyond(belief, aim.least) or Step(aim.least, near=True)
         middle = min(bottom / _LEAST_CLIMB, max(bottom / _CLIMB, belief.middle))
-        return Step(max(aim.lowest, level_of(middle, aim)), near=False)
+        return Step(max(aim.least, level_of(middle, aim)), near=False)
     answer = _interval(belief, aim, "found", top)
     known = math.isfinite(answer.high)
     narrow = known and (answer.low == answer.high or answer.high - answer.low <= aim.precision * (answer.high + answer.low))
     if narrow and len(observations) >= FEWEST_RUNS and _rounds(observations) >= _FEWEST_ROUNDS:
         if aim.held or _carries(answer, observations):
             return answer
-        return Step(max(aim.lowest, level_of(answer.low, aim)), near=True)
-    return Step(_where(belief, levels, aim), near=True)
+        return Step(max(aim.least, level_of(answer.low, aim)), near=True)
+    return _bracket(belief, answer, bottom, top, aim) or Step(_where(belief, levels, aim), near=True)
+
+
+def _bracket(belief: Belief, answer: Answer, bottom: float, top: float, aim: Aim) -> Step | None:
+    """A short run beyond all others, where none of them surely misses, or none is surely carried: farther from the limit few requests
+    show what many near it do not. None where both ends are known, or such a run is there.
+    """
+    middle = belief.middle
+    if math.isinf(answer.high) and belief.below(top) < _SURELY and top < min(aim.highest, _LEAST_CLIMB * middle):
+        return Step(min(aim.highest, level_of(_LEAST_CLIMB * top, aim, up=True)), near=False)
+    if not answer.low and belief.below(bottom) > 1 - _SURELY and bottom > max(aim.least, middle / _LEAST_CLIMB):
+        return Step(max(aim.least, level_of(bottom / _LEAST_CLIMB, aim)), near=False)
+    return None
 
 
 def _carries(answer: Answer, observations: Sequence[Observation]) -> bool:
@@ -222,21 +257,21 @@ def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
     middle = belief.middle
     if not math.isfinite(middle) or middle <= 0:
         middle = max(loads) * _LEAST_CLIMB if middle > 0 else min(loads) / _LEAST_CLIMB
-        return min(aim.highest, max(aim.lowest, level_of(middle, aim)))
+        return min(aim.highest, max(aim.least, level_of(middle, aim)))
     if aim.held and middle * aim.precision < 1:
         ends = (float(math.floor(middle)), math.floor(middle) + 1.0)  # it is carried, and the next number is not
     else:
         ends = (middle * (1 - _WITHIN * aim.precision), middle * (1 + _WITHIN * aim.precision))
         if belief.below(ends[0]) + 1 - belief.below(ends[1]) > _WIDE:
             if sum(ends[0] < load < ends[1] for load in loads) < _ENOUGH_AMID:
-                return min(aim.highest, max(aim.lowest, level_of(middle, aim)))
+                return min(aim.highest, max(aim.least, level_of(middle, aim)))
             ends = (max(belief.quantile(_TAIL), min(loads)), min(belief.quantile(1 - _TAIL), _LEAST_CLIMB * max(loads)))
             upper = ends[1] / middle > middle / ends[0]
-            return min(aim.highest, max(aim.lowest, level_of(ends[upper], aim, up=upper)))
+            return min(aim.highest, max(aim.least, level_of(ends[upper], aim, up=upper)))
         if aim.held:
             ends = (math.floor(ends[0]), math.ceil(ends[1]))
     upper = 1 - belief.below(ends[1]) > belief.below(ends[0])
-    return min(aim.highest, max(aim.lowest, level_of(ends[upper], aim)))
+    return min(aim.highest, max(aim.least, level_of(ends[upper], aim)))
 
 
 def level_of(load: float, aim: Aim, *, up: bool = False) -> float:

@@ -21,7 +21,10 @@ from bench.load.target import Target
 from bench.measure.recording import record_run
 from bench.measure.reference import Patience, reference_load
 from bench.records.run import RECORD, ReferenceLoad, RunHeader, read_record
+from bench.search.bursts import sender
 from bench.search.judging import judged_run, speed
+from bench.search.placing import Aim
+from bench.search.probe import Probed, probe
 from bench.search.search import ROUND, Measured
 from bench.statuses import GATEWAY
 from bench.study import Slo, load_workload
@@ -80,6 +83,17 @@ class RunningServer:
         found.sort(key=lambda record: record.started)
         self._rounds = max((record.round or 0 for record in found), default=0)
         return [self._judged(self.folder / "runs" / record.definition["run"]) for record in found]
+
+    def probe(self, aim: Aim) -> Probed:
+        """Where a search begins.
+
+        Raises:
+            ServerGone: the server no longer answers.
+        """
+        self.say("probe", None)
+        found = probe(aim, sender(self.target, self._load(1.0, 1, 0)))
+        self._refuse_gone()
+        return found
 
     def measure(self, level: float, count: int, turn: int) -> Measured:
         """The run of `count` requests at `level`, the `turn`th of them.

@@ -21,7 +21,8 @@ from bench.statistics import variance_by_chance
 __all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "search", "speeds"]
 
 ROUND = 3  # runs: by their reference loads together a machine's speed is known
-_LONGEST = 0.1  # of the seconds, for one run
+_LONGEST, _OF_SPENT, _SHORT_S = 0.1, 0.25, 30.0  # of the seconds, for one run; of those that are spent; and what is no long run
+_TO_FILL = 0.2  # of the seconds, for one run in which the queue has to fill
 _LONGER = 2.0  # times the requests of a run that was too short
 _INVALID_IN_A_ROW = 3
 _FIRST_LATENCY_S = 0.5  # until one is known
@@ -107,6 +108,7 @@ def search(
     known: Sequence[Measured] = (),
     report: Callable[[Found, Answer, str], None] = lambda *_: None,
     targets: Sequence[Target] = (SloTarget(),),
+    begin: Callable[[Aim], float] = lambda _: 1.0,
 ) -> Found:
     """Find what `aim` describes. All targets share the runs; those that are not found yet take turns to
     place the next one.
@@ -115,7 +117,11 @@ def search(
         measure: a run of a load, with so many requests, for the nth time with both; it may return what an earlier search measured.
         known: what was measured before.
         report: gets what is known after each run, the answer so far of the target that asked for it, and that target's name.
+        begin: the first load of an aim without one, where nothing is known. Else it is that of the first known run, so that the same
+            runs always lead to the same search.
     """
+    if aim.start is None:
+        aim = aim.begun(known[0].row["level"] if known else begin(aim))
     with threadpool_limits(
         limits=1, user_api="blas"
     ):  # matrices are small: on two busy cores more threads took ten times as long
@@ -152,9 +158,8 @@ def _search(
             steps = [(each, it) for each, it in placed.items() if isinstance(it, Step)]
             target, step = steps[len(found.looks) % len(steps)]
             seen = target.observations(found.looks, aim)
-            least = aim.requests(step.load, latency_s, seen, near=False)
-            wanted = round(longer * aim.requests(step.load, latency_s, seen, near=step.near))
-            requests = _fitting(wanted, least, step.load, found, budget, aim.turns)
+            least, wanted = (round(longer * aim.requests(step.load, latency_s, seen, near=near)) for near in (False, step.near))
+            requests = _fitting(wanted, least, step.load, found, budget, aim)
             if requests < least:
                 return _ended(found, placed, aim, "seconds")
             measured = measure(step.load, requests, times[step.load, requests] + 1)
@@ -189,19 +194,21 @@ def _ended(found: Found, placed: Mapping[Target, Answer | Step], aim: Aim, why: 
     return found
 
 
-def _fitting(requests: int, least: int, load: float, found: Found, budget: Budget, turns: int) -> int:
+def _fitting(requests: int, least: int, load: float, found: Found, budget: Budget, aim: Aim) -> int:
     """As many of the requests (conversations of so many turns) as can be answered in the seconds that are left, and beyond `least` in a
-    tenth of all, at the pace of the run whose load is nearest.
+    tenth of all and a seventh of those that are spent, at the pace of the run whose load is nearest.
 
-    Where neighbours are alike for long, a run that tells as much as asked would leave no time for a second one; and what runs differ by
-    on a real machine no single one shows, however long.
+    Short runs first: most searches need no long one. Where neighbours are alike for long, a run that tells as much as asked would leave
+    no time for a second one; and what runs differ by on a real machine no single one shows, however long.
     """
     paced = [look for look in found.looks if look.seconds and look.requests]
     if not paced:
         return requests
     nearest = min(paced, key=lambda look: abs(math.log(look.load / load)))
-    pace = nearest.requests / nearest.seconds / turns
-    longest = max(least, _LONGEST * budget.seconds * pace)
+    pace = nearest.requests / nearest.seconds / aim.turns
+    longest_s = min(_LONGEST * budget.seconds, max(_SHORT_S, _OF_SPENT * found.seconds))
+    longest_s = max(longest_s, min(_TO_FILL * budget.seconds, aim.fills_s))
+    longest = max(least, longest_s * pace)
     return math.floor(min(requests, longest, (budget.seconds - found.seconds) * pace))
 
 

@@ -96,7 +96,7 @@ class KvCacheTarget(Target):
         if not seen and len(judged) >= _UNMEASURED:
             return Answer(0.0, 0.0, math.inf, "unmeasured")
         if not seen:
-            return Step(aim.start, near=False)
+            return Step(aim.first, near=False)
         if never := _never_full(judged):
             return never
         return first_with(place(seen, aim, climb=_promised(judged)), aim)

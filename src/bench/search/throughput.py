@@ -51,7 +51,7 @@ class ThroughputTarget(Target):
         if unmeasured(curve, looks):
             return Answer(0.0, 0.0, math.inf, "unmeasured")
         if not len(curve):
-            return Step(aim.start, near=False)
+            return Step(aim.first, near=False)
         levels = curve.levels()
         if step := _climb(curve, levels, aim):
             return step
@@ -207,7 +207,7 @@ def _climb(curve: Curve, levels: Levels, aim: Aim) -> Step | None:
     gain = _gain(levels)
     if gain is None:
         half_of_it = level_of(top / 2, aim)
-        if higher is None and half_of_it not in levels and half_of_it >= max(aim.lowest, 1):
+        if higher is None and half_of_it not in levels and half_of_it >= max(aim.least, 1):
             return Step(half_of_it, near=False)
         return higher
     more, error, half = gain

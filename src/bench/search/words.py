@@ -7,11 +7,12 @@ import math
 from bench.errors import shown_share
 from bench.search.observation import CAP, FAILED, GROWTH
 from bench.search.placing import Aim, Answer
+from bench.search.probe import Probed
 from bench.search.search import Budget, Found, Look
 from bench.study.search import SLO
 from bench.words.searches import LoadUnit, limit_text, target_text
 
-__all__ = ["answer_text", "load_text", "look_text", "spent_text", "why_text"]
+__all__ = ["answer_text", "load_text", "look_text", "probed_text", "spent_text", "why_text"]
 
 
 _SPEEDS = 0.2  # of the logarithm: by so much a machine's speed moves a share that is only known to lie beyond a bound
@@ -34,6 +35,12 @@ def answer_text(answer: Answer, aim: Aim, target: str = SLO, *, whole: bool = Fa
     if not answer.known:
         return f"{name} not known"
     return f"{name} {limit_text(answer.limit, answer.low, answer.high, unit=_unit(aim), why=answer.why)}"
+
+
+def probed_text(probed: Probed, aim: Aim) -> str:
+    """What a probe found."""
+    rate = f"at most {probed.rate:.3g} requests/s, with {probed.in_flight} in flight" if probed.rate else "no answer"
+    return f"probe of {probed.seconds:.0f} s: {rate}; the search begins at {load_text(probed.load, aim)}"
 
 
 def look_text(look: Look, aim: Aim) -> str:

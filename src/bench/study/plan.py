@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -143,8 +142,7 @@ class Plan:
         for run in self.every:
             if run.deployment.name == deployment and not run.searched:
                 return run
-        search = next(search for search in self.every_search if search.deployment.name == deployment)
-        return search.run(search.settings.start, max(1, math.ceil(search.settings.start)), 1)
+        return next(search for search in self.every_search if search.deployment.name == deployment).first
 
     def sessions_of(self, deployment: str) -> tuple[int, ...]:
         """The sessions of a deployment that measure a selected run; and the first one, whose facts stand for the deployment."""

@@ -44,9 +44,11 @@ class Search(Strict):
         default=0.1,
         description="Half the width of each answer's interval (95 %), as a share of it, at which the search ends.",
     )
-    start: _Positive = Field(default=1.0, description="First load. The closer to the limit, the fewer runs.")
+    start: _Positive | None = Field(
+        default=None, description="First load. Default: near what is looked for, as a probe of a few seconds shows it."
+    )
     lowest: _Positive | None = Field(
-        default=None, description="Lowest load to try. Default: 1 in flight, or a 64th of `start` for a rate."
+        default=None, description="Lowest load to try. Default: 1 in flight, or a 64th of the first load for a rate."
     )
     highest: _Positive = Field(default=4096.0, description="Highest load to try.")
     runs: Count = Field(default=40, description="Most runs for all targets together, those of an earlier search included.")
@@ -68,7 +70,9 @@ class Search(Strict):
 
     @model_validator(mode="after")
     def _ordered(self) -> Search:
-        if not (self.lowest or 0.0) <= self.start <= self.highest:
+        if (self.lowest or 0.0) > self.highest:
+            raise ValueError(f"lowest is {self.lowest:g}, above highest ({self.highest:g})")
+        if self.start is not None and not (self.lowest or 0.0) <= self.start <= self.highest:
             least = "" if self.lowest is None else f"below lowest ({self.lowest:g}) or "
             raise ValueError(f"start is {self.start:g}, {least}above highest ({self.highest:g})")
         return self

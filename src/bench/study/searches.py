@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -54,12 +55,21 @@ class SearchSpec:
     @cached_property
     def digest(self) -> str:
         """Digest of all that decides the answer, what is measured and by what it is judged."""
-        first = self._run(self.settings.start, 1, 1, stop=self.workload.stop_overloaded)  # which changes no answer
+        first = self._run(self._start, 1, 1, stop=self.workload.stop_overloaded)  # which changes no answer
         slos = [str(slo) for slo in self.slos]
         settings = self.settings.model_dump(mode="json")
         if settings["targets"] == [SLO]:  # as before there were others
             del settings["targets"]
         return digest([first.digest, settings, slos, self.failed_share, dict(self.thresholds)])
+
+    @property
+    def _start(self) -> float:
+        return self.settings.start or 1.0
+
+    @property
+    def first(self) -> RunSpec:
+        """A run that stands for those of the search before one is placed: the lengths of its first request are theirs."""
+        return self.run(self._start, max(1, math.ceil(self._start)), 1)
 
     def run(self, level: float, requests: int, repeat: int) -> RunSpec:
         """A run of `requests` requests at `level`, which ends early where it is plainly overloaded."""

@@ -19,9 +19,10 @@ _BUDGET = "Bounds and budget"
     "bench find --base-url http://127.0.0.1:8000 --model NAME --concurrency --prompt-length 128 --output-length 64 --slo ttft_p90=1s",
     "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --archetype rag --slo ttft_p99=2s --slo tpot_p95=50ms",
     "bench find --base-url http://127.0.0.1:8000 --model NAME --request-rate --prompt-length 900 --slo e2e_p95=8s --at-least 5",
-    after="Exit status: 0 for an answer, also if its interval is wider than --precision or has no upper end when the budget is spent; "
-    "1 if no run could be judged, or three in a row cannot be trusted. With --at-least 0 if the limit surely is not lower, 1 if it "
-    "surely is, 3 if that is not known. In any case 1 if the server stopped answering.",
+    after="Exit status: 0 if both ends of the limit's interval are known as closely as --precision asks; 3 if they are not, as the "
+    "budget is spent, or the limit lies above --most or below every load that is tried; 1 if no run could be judged, or three in "
+    "a row cannot be trusted. With --at-least 0 if the limit surely is not lower, 1 if it surely is, 3 if that is not known. In "
+    "any case 1 if the server stopped answering.",
 )
 def find(
     base_url: Annotated[
@@ -91,14 +92,14 @@ def find(
             metavar="N",
             parser=positive,
             help="First load; rates down to a 64th of it are tried.",
-            show_default="1",
+            show_default="near the limit, by a probe of a few seconds",
             rich_help_panel=_BUDGET,
         ),
     ] = None,
     most: Annotated[
         float,
         typer.Option(metavar="N", parser=positive, help="Highest load that is tried.", rich_help_panel=_BUDGET),
-    ] = 512.0,
+    ] = 4096.0,
     max_runs: Annotated[
         int, typer.Option(metavar="N", parser=at_least_one, help="Runs to spend.", rich_help_panel=_BUDGET)
     ] = 30,
@@ -121,9 +122,9 @@ def find(
 
     Give --concurrency or --request-rate, and --prompt-length or --archetype.
 
-    Each run is placed where it shows most of the limit, given the runs so far and their noise, until its interval is as narrow as
-    --precision asks for, or the budget is spent. The same command goes on where it was stopped, and measures nothing twice; another
-    --slo or --precision uses the runs that are there.
+    A probe of a few seconds, a closed loop, shows where to begin. Each run is placed where it shows most of the limit, given the runs
+    so far and their noise, until its interval is as narrow as --precision asks for, or the budget is spent. The same command goes on
+    where it was stopped, and measures nothing twice; another --slo or --precision uses the runs that are there.
 
     The API key is read from OPENAI_API_KEY.
     """

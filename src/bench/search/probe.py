@@ -1,0 +1,221 @@
+"""Where a search begins: a few seconds of a closed loop, with ever more in flight, show what a server carries.
+
+A closed loop cannot overload a server, so each step takes about as long as its answers, whatever the capacity. It stops where an SLO is
+missed, throughput no longer rises, or the time is spent. No step is a run of the search: nothing of it counts in the answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Protocol
+
+import numpy as np
+
+from bench.analysis.regions import FLAT
+from bench.search.placing import Aim, level_of
+
+__all__ = ["Probed", "Reply", "Send", "probe"]
+
+_SECONDS = 45.0  # for all of it
+_STEP_S = 1.0  # that a step's answers take, if they take less
+_WAVES, _SLOW_S = 2, 4.0  # answers of each place in flight; one, where they take longer than that
+_LEAP, _STEP = 4, 2  # times what is in flight, while the server is far from its limit, and near
+_FAR, _PROPORTIONAL = 0.25, 0.8  # of an SLO's limit; of the throughput that so many would have alone
+_RISES = 1.15  # times the throughput of half as many: less is no rise
+_MOST = 1024  # in flight
+_FAILING = 0.1  # of the requests, where fewer may fail: so many are no accident
+_CAP = 8.0  # times its limit: farther beyond it, an SLO shows no more
+_BELOW = 0.9  # of what throughput allows at most
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What became of a request of a step.
+
+    Attributes:
+        sent_s, end_s: since any moment. outcome: `cut` where the probe waited no longer. latencies: by name (s); None where not known.
+        tokens_s: when its parts came. A closed loop begins with requests of which a part is left, so they are counted, not answers.
+    """
+
+    sent_s: float
+    end_s: float
+    outcome: str
+    latencies: Mapping[str, float | None]
+    tokens_s: Sequence[float]
+
+
+class Send(Protocol):
+    """Holds so many requests in flight until `count` are answered, none of which it waits for longer than `timeout_s`."""
+
+    def __call__(self, in_flight: int, count: int, timeout_s: float) -> Sequence[Reply]: ...
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What so many in flight showed.
+
+    Attributes:
+        reached: of its limit, by the SLO that is closest to it or beyond; None where not known. size: parts of a whole answer.
+    """
+
+    in_flight: int
+    rate: float
+    reached: float | None
+    e2e_s: float
+    size: float
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What a probe found.
+
+    Attributes:
+        load: where the search begins. rate: the highest throughput that was seen (requests/s). in_flight: with so many.
+        seconds: it took.
+    """
+
+    load: float
+    rate: float
+    in_flight: int
+    seconds: float
+    steps: list[tuple[int, float, float | None]] = field(default_factory=list)
+
+
+def probe(aim: Aim, send: Send) -> Probed:
+    """Find where a search begins: near what it looks for, and rather below."""
+    steps: list[_Step] = []
+    spent, waves, in_flight = 0.0, 1, math.ceil(aim.lowest or 1) if aim.held else 1
+    most = min(_MOST, math.floor(aim.highest)) if aim.held else _MOST
+    while True:
+        count = max(waves * in_flight, math.ceil(_STEP_S * steps[-1].rate)) if steps else 1
+        replies = send(in_flight, count, _SECONDS - spent)
+        if not replies:  # so many connections are not accepted
+            break
+        spent += _length(replies)
+        steps.append(_step(aim, in_flight, replies, steps[-1].size if steps else 0.0))
+        in_flight = min(most, in_flight * (_LEAP if _far(steps) else _STEP))
+        waves = 1 if steps[-1].e2e_s > _SLOW_S else _WAVES
+        if _ended(steps, aim) or in_flight == steps[-1].in_flight or spent + waves * steps[-1].e2e_s > _SECONDS:
+            break
+    best = max(steps, key=lambda step: step.rate, default=_Step(1, 0.0, None, 0.0, 0.0))
+    load = min(aim.highest, max(aim.lowest or 0.0, level_of(_load(steps, aim, spent), aim)))
+    return Probed(load, best.rate, best.in_flight, spent, [(step.in_flight, step.rate, step.reached) for step in steps])
+
+
+def _length(replies: Sequence[Reply]) -> float:
+    return max(reply.end_s for reply in replies) - min(reply.sent_s for reply in replies)
+
+
+def _step(aim: Aim, in_flight: int, replies: Sequence[Reply], size: float) -> _Step:
+    """What so many in flight show: their throughput while all of them were, and the latencies of those that began after the first.
+
+    Args:
+        size: parts of a whole answer, where none of these is one.
+    """
+    ordered = sorted(replies, key=lambda reply: reply.sent_s)
+    later = ordered[in_flight:]
+    e2e_s = fmean(reply.end_s - reply.sent_s for reply in later or ordered)
+    reached = _reached(aim, later or ordered)
+    whole = [reply for reply in later or ordered if reply.outcome == "ok"]
+    if whole and (later or not size):
+        size = fmean(len(reply.tokens_s) for reply in whole)
+    if later:  # by Little's law
+        return _Step(in_flight, in_flight / e2e_s if whole else 0.0, reached, e2e_s, size)
+    length = _length(ordered)
+    came = sum(len(reply.tokens_s) for reply in ordered)
+    return _Step(in_flight, came / size / length if size and length else 0.0, reached, e2e_s, size)
+
+
+def _reached(aim: Aim, replies: Sequence[Reply]) -> float | None:
+    """Of its limit, by the SLO that is closest to it or beyond; infinite where more fail than may."""
+    failed = sum(reply.outcome not in ("ok", "cut") for reply in replies) / len(replies)
+    if failed > max(aim.failed_share, _FAILING):
+        return math.inf
+    reached = []
+    for slo in aim.slos:
+        values = []
+        for reply in replies:
+            latency, so_far = reply.latencies[slo.metric], reply.end_s - reply.sent_s
+            if latency is not None:
+                values.append(latency / slo.limit_s)
+            elif slo.metric != "tpot" and so_far > slo.limit_s:
+                values.append(_CAP)
+        if values:
+            reached.append(min(_CAP, float(np.quantile(values, slo.share))))
+    return max(reached, default=None)
+
+
+def _far(steps: Sequence[_Step]) -> bool:
+    """Whether the server surely is far from its limit: throughput rises in proportion, and no SLO is close."""
+    first, last = steps[0], steps[-1]
+    proportional = last.rate >= _PROPORTIONAL * first.rate * last.in_flight / first.in_flight
+    return proportional and (last.reached or 0.0) < _FAR
+
+
+def _flat(steps: Sequence[_Step]) -> bool:
+    return len(steps) > 1 and steps[-1].rate < _RISES * steps[-2].rate
+
+
+def _ended(steps: Sequence[_Step], aim: Aim) -> bool:
+    """Whether an SLO is missed; or, where the load is a rate or no SLO counts, throughput no longer rises."""
+    if (steps[-1].reached or 0.0) > 1 or not steps[-1].rate:
+        return True
+    return (not aim.held or not aim.slos) and _flat(steps)
+
+
+def _load(steps: Sequence[_Step], aim: Aim, spent: float) -> float:
+    """The first load by what the steps show. Without an answer: one in flight, or one in the time that was waited for it."""
+    answered = [step for step in steps if step.rate]
+    if not answered:
+        return 1.0 if aim.held else 1 / max(1.0, spent)
+    carried = _carried(steps, aim)
+    if aim.held:
+        return max(1.0, carried)
+    if not _flat(steps) and (steps[-1].reached or 0.0) <= 1:  # the time was spent before anything was reached
+        return _BELOW * answered[-1].rate / aim.turns
+    allowed = min((1 - slo.share for slo in aim.slos), default=1.0)
+    return _rate(answered, carried, allowed) / aim.turns
+
+
+def _carried(steps: Sequence[_Step], aim: Aim) -> float:
+    """So many in flight meet every SLO: between the last step that does and the first that does not, by logarithms."""
+    last = steps[-1]
+    if not aim.slos:
+        best = max(step.rate for step in steps)
+        return next(step.in_flight for step in steps if step.rate >= FLAT * best)
+    if last.reached is None:
+        return last.in_flight
+    if last.reached <= 1:  # once throughput is flat, latencies rise with what is in flight
+        return last.in_flight / max(last.reached, 1 / _CAP) if _flat(steps) and not aim.held else last.in_flight
+    before = steps[-2] if len(steps) > 1 else None
+    if before and math.isinf(last.reached):
+        return before.in_flight
+    if before is None or not before.reached:
+        return last.in_flight / last.reached
+    part = math.log(1 / before.reached) / math.log(last.reached / before.reached)
+    between: float = before.in_flight * (last.in_flight / before.in_flight) ** part
+    return between
+
+
+def _rate(steps: Sequence[_Step], carried: float, allowed: float) -> float:
+    """The rate at which a request finds `carried` others there with the probability `allowed`.
+
+    What is in the server is taken for a birth-death chain, which answers at the closed loop's rates. Answers whose times are less at
+    random than that queue less, so that the rate is rather too low.
+    """
+    most = max(step.rate for step in steps)
+    counts = np.arange(1, math.ceil(4 * max(carried, steps[-1].in_flight)) + 100)
+    known = np.log([step.in_flight for step in steps])
+    rates = np.exp(np.interp(np.log(counts), known, np.log([step.rate for step in steps])))
+    rates[counts > steps[-1].in_flight] = most
+    low, high = 0.0, _BELOW * most
+    for _ in range(30):
+        rate = (low + high) / 2
+        weights = np.concatenate([[0.0], np.cumsum(np.log(rate / rates))])
+        shares = np.exp(weights - weights.max())
+        found = shares[math.floor(carried) :].sum() / shares.sum()
+        low, high = (rate, high) if found <= allowed else (low, rate)
+    return max(low, most / _MOST)

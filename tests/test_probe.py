@@ -1,0 +1,100 @@
+"""Where a search begins, by a closed loop of a few seconds: on planted servers whose limits are known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from benchmarks.find_scale import Planted, closed_loop
+
+from bench.load.client import Load
+from bench.load.target import Target
+from bench.search import Aim
+from bench.search.bursts import sender
+from bench.search.probe import Reply, probe
+from bench.study import load_workload, parse_slo
+from tests.fake_server import fake_server
+
+SERVERS = [Planted(0.2, 1), Planted(0.5, 4), Planted(2, 8), Planted(6.1, 1), Planted(40, 16), Planted(500, 64)]
+ids = [f"{each.capacity:g}/s" for each in SERVERS]
+
+
+def aim(*slos, held, **changed):
+    given = Aim([parse_slo(slo) for slo in slos], 0.01, held, 0.1, None, None, 4096.0)
+    return replace(given, **changed)
+
+
+@pytest.mark.parametrize("server", SERVERS, ids=ids)
+@pytest.mark.parametrize("percentile", [90, 99])
+def test_a_rate_begins_near_the_limit_and_rather_below_after_seconds(server, percentile):
+    found = probe(aim(f"ttft_p{percentile}={server.limit_s}s", held=False), closed_loop(server))
+    assert found.seconds <= 50
+    assert 0.2 * server.highest(percentile / 100) <= found.load <= 1.15 * server.highest(percentile / 100)
+    assert found.rate <= 1.05 * server.capacity
+
+
+@pytest.mark.parametrize("server", SERVERS, ids=ids)
+def test_requests_in_flight_begin_near_the_limit_after_seconds(server):
+    found = probe(aim(f"ttft_p90={server.limit_s}s", held=True), closed_loop(server))
+    assert found.seconds <= 50
+    assert found.load == int(found.load)
+    assert 0.5 * server.most() <= found.load <= 1.5 * server.most()
+
+
+def test_a_probe_stops_where_answers_take_long_and_knows_what_has_come():
+    """A server that answers after 50 s."""
+    server = Planted(0.1, 4)
+    found = probe(aim("ttft_p90=100s", held=False), closed_loop(server))
+    assert found.seconds <= 50
+    assert 0 < found.load <= server.capacity
+
+
+def test_a_server_that_fails_with_more_in_flight_misses():
+    fine = closed_loop(Planted(100, 64))
+
+    def refusing(in_flight, count, timeout_s):
+        return [replace(each, outcome="http_error") if in_flight > 5 else each for each in fine(in_flight, count, timeout_s)]
+
+    assert probe(aim("ttft_p90=10s", held=True), refusing).load == 4
+
+
+def test_without_slos_throughput_decides():
+    server = Planted(40, 16)
+    assert 10 <= probe(aim(held=True), closed_loop(server)).load <= 32
+    assert 20 <= probe(aim(held=False), closed_loop(server)).load <= 40
+
+
+def test_bounds_hold_and_a_server_without_an_answer_is_begun_somewhere():
+    server = Planted(500, 64)
+    assert probe(aim("ttft_p90=10s", held=True, highest=7.0), closed_loop(server)).load <= 7
+    assert probe(aim("ttft_p90=10s", held=False, lowest=1000.0), closed_loop(server)).load == 1000
+    dead = [Reply(0.0, 1.0, "disconnect", {"ttft": None}, ())]
+    assert probe(aim("ttft_p90=1s", held=True), lambda *_: dead).load == 1
+    assert probe(aim("ttft_p90=1s", held=False), lambda *_: []).load == 1
+
+
+def test_rates_of_conversations_are_those_of_their_requests_by_their_turns():
+    server = Planted(40, 16)
+    slo = f"ttft_p90={server.limit_s}s"
+    single, turns = (probe(aim(slo, held=False, turns=n), closed_loop(server)).load for n in (1, 4))
+    assert turns == pytest.approx(single / 4, rel=0.01)
+
+
+def test_over_http_the_loop_is_closed_and_shows_throughput_though_its_first_answers_are_short():
+    """Each answer takes 0.2 s, of 8 tokens; eight are in flight at once, so 40 a second."""
+    with fake_server(first_s=0.025, gap_s=0.025) as server:
+        workload = load_workload(
+            {"arrival": "gamma", "burstiness": 0.5, "prompt_tokens": 4, "output_tokens": 8, "num_requests": 1}, source="a test"
+        )
+        send = sender(Target(server.base_url, "m", "none"), Load(workload, 1.0, "seed"))
+        replies = send(8, 16, 30.0)
+        assert (len(replies), server.peak) == (16, 8)
+        assert {len(each.tokens_s) for each in replies[8:]} == {8}
+        assert all(
+            each.outcome == "ok" and each.latencies["ttft"] < 1 and each.latencies["tpot"] > 0.02 for each in replies[8:]
+        )
+        cut = send(2, 2, 0.05)
+        assert {each.outcome for each in cut} <= {"cut", "ok"}
+        assert "cut" in {each.outcome for each in cut}
+    assert math.isfinite(cut[0].latencies["ttft"])
