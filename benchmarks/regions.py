@@ -2,6 +2,7 @@
 
 python -m benchmarks.regions                 # under a minute
 python -m benchmarks.regions --draws 400
+python -m benchmarks.regions --study config/config.yaml    # by the levels and repeats of a study's own ladders
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from bench.analysis.levels import Levels
-from bench.analysis.regions import Point, equilibrium, saturation_point
-from benchmarks.planted import CURVES, Curve, ladder, measured
+from bench.analysis.regions import FEWEST_LEVELS, Point, equilibrium, saturation_point
+from bench.study import load_file
+from benchmarks.planted import CURVES, Curve, Floats, curves_up_to, ladder, measured
 from benchmarks.rivals import broken_line, scalability_law
 
 Method = Callable[[Levels, np.random.Generator], tuple[Point, Point]]
@@ -87,19 +90,20 @@ def judge(
     repeats: int,
     noise: float,
     lent: float | None = None,
+    at: Floats | None = None,
 ) -> list[str]:
     """The cells of both points over `draws` of each curve.
 
     Args:
-        lent: noise of another curve, measured twice, that stands beside each.
+        lent: noise of another curve, measured twice, that stands beside each. at: the levels, in place of evenly spaced ones.
     """
     first, second = Score(), Score()
     for curve in curves:
         random = np.random.default_rng([levels, even, repeats, round(1000 * noise), *curve.name.encode()])
         for _ in range(draws):
-            at = ladder(levels, even=even)
-            others = [measured(CURVES[0], at, repeats=2, noise=lent, random=random)] if lent else []
-            runs = measured(curve, at, repeats=repeats, noise=noise, random=random)
+            loads = ladder(levels, even=even) if at is None else at
+            others = [measured(CURVES[0], loads, repeats=2, noise=lent, random=random)] if lent else []
+            runs = measured(curve, loads, repeats=repeats, noise=noise, random=random)
             left, top = method(Levels.of(runs, "throughput_tokens_per_s", others), random)
             first.add(left, curve.equilibrium, curve.equilibrium and "left")
             second.add(top, curve.saturation, "flat" if curve.flat else curve.peak and "peak")
@@ -118,8 +122,13 @@ def _print(title: str, rows: Iterable[tuple[str, list[str]]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=60, help="of each curve")
-    draws = parser.parse_args().draws
+    parser.add_argument("--study", type=Path, help="a study, whose ladders are judged in place of the usual ones")
+    options = parser.parse_args()
+    draws = options.draws
     print(_HEADS)
+    if options.study:
+        _judge_study(options.study, draws)
+        return
     for name, (method, share) in METHODS.items():
         usual = ((curve.name, judge(method, [curve], draws // share, **USUAL)) for curve in CURVES)
         _print(f"{name}: 12 even levels, 2 repeats, 3 % noise", usual)
@@ -142,6 +151,20 @@ def main() -> None:
         "ours: one run a level, 12 even levels, 3 % noise, beside another curve with two, whose noise is",
         ((f"{lent:.1%}", judge(ours, CURVES[:-1], draws // 2, **single, lent=lent)) for lent in (0.03, 0.02, 0.015)),
     )
+
+
+def _judge_study(file: Path, draws: int) -> None:
+    """Each ladder of bursts or closed loops by its own levels and repeats; a single run has the noise of another curve's two."""
+    for noise in (0.03, 0.05):
+        rows = []
+        for each in load_file(file).study.ladders:
+            if isinstance(each.concurrency, list) and len(each.concurrency) >= FEWEST_LEVELS:
+                at = np.array(sorted(each.concurrency), dtype=float)
+                lent = noise if each.repeats == 1 else None
+                design: dict[str, Any] = {"levels": len(at), "even": False, "repeats": each.repeats, "noise": noise}
+                cells = judge(METHODS["ours"][0], curves_up_to(float(at[-1]))[:-1], draws, **design, lent=lent, at=at)
+                rows.append((f"{each.deployment}, {len(at)} levels to {at[-1]:g}, {each.repeats} ×", cells))
+        _print(f"{file}, all but the burst in waves of 40, noise {noise:.0%}", rows)
 
 
 def _setting(levels: int, even: bool, repeats: int, noise: float) -> str:

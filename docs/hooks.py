@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 _ROOMS = [f"src/bench/{file.parent.name}" for file in sorted(ROOT.glob("src/bench/*/__init__.py"))]
 _FOLDERS = ["workflow/rules", "workflow/scripts", "src/bench", *_ROOMS, "benchmarks", "tests"]
 _SOURCES = {".py", ".smk", ".j2", ".css", ".js"}
-_RUN = Paths.RUN_FOLDER
+_RUN = str(Path(Paths.RECORD).parent)
 # Each record: its file, and the class that reads and writes it.
 _RECORDS: dict[str, type[Any]] = {
     Paths.ENGINE: EngineRecord,
