@@ -9,7 +9,7 @@
 # make test      set up, then every check and every test, the real engine's included
 SHELL := bash
 PYTHON ?= python3
-# make figures CONFIG=config/studies/x.yaml SELECT='*_c0020_*'
+# make figures CONFIG=config/studies/x.yaml SELECT='*_c0016_*'
 CONFIG ?=
 SELECT ?=
 STUDY ?=

@@ -174,11 +174,11 @@ def test_every_key_has_a_meaning():
 def test_select_on_the_command_line_narrows_the_study():
     snakemake = Path(sys.executable).parent / "snakemake"
     done = subprocess.run(
-        [snakemake, "-n", "--nolock", "--cores", "1", "--config", "select=*mha/*_c0020_r1*"],
+        [snakemake, "-n", "--nolock", "--cores", "1", "--config", "select=*mha/*_c0024_r1*"],
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert set(re.findall(r"_c(\d{4})_", done.stdout + done.stderr)) == {"0020"}
+    assert set(re.findall(r"_c(\d{4})_", done.stdout + done.stderr)) == {"0024"}
     assert "mqa" not in done.stdout + done.stderr
 
 

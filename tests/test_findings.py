@@ -164,16 +164,21 @@ def test_the_page_says_it_all(tmp_path, summary):
     ):
         assert words in text, words
     sections = re.findall(r'<section id="([a-z]+)"', text)
-    assert sections[:3] == ["answers", "verdicts", "operating"]
+    assert sections[:5] == ["headline", "answers", "levels", "verdicts", "operating"]
     assert {"economics", "advice", "bands"} <= set(sections)
     assert "recovery" not in sections
     lines = short.read_text().splitlines()
     assert lines[0] == "## t"
     assert lines[2] == "**All 3 runs are valid.** The whole study has 4 runs."
     assert "All 3 runs are valid. The whole study has 4 runs." in text
-    assert (
-        "| a | 2 (at least 2, below 4) requests in flight | 4 | – | ~0.200 | 10 in flight | 4 in flight | 25 | 66.00 |" in lines
-    )
+    first = lines.index("| curve | load | TTFT P99 | requests/s | tokens/s | valid runs |")
+    assert lines[first + 2 : first + 5] == [
+        "| a · short | 1 | **100 ms** | 2 | 100 | 1 of 1 |",
+        "| a · short | 2 | **200 ms** | 4 | 100 | 1 of 1 |",
+        "| a · short | 4 | 3 s | 8 | 100 | 1 of 1 |",
+    ]
+    cards = lines.index(next(line for line in lines if line.startswith("| deployment | carries within TTFT P99 ≤ 1 s |")))
+    assert lines[cards + 2].startswith("| a | **4** requests/s")
 
 
 def test_without_slos_the_page_says_how_to_get_them(tmp_path, summary):
@@ -182,7 +187,7 @@ def test_without_slos_the_page_says_how_to_get_them(tmp_path, summary):
     text = page.read_text()
     assert "slo: [ttft_p99=1s]" in text
     assert not {"operating", "economics"} & set(re.findall(r'<section id="([a-z]+)"', text))
-    assert "| curve |" not in (tmp_path / "report.md").read_text()
+    assert "| curve | load | TTFT P50 | TTFT P95 | TPOT P50 |" in (tmp_path / "report.md").read_text()
 
 
 def test_a_step_has_its_recovery(tmp_path, summary):

@@ -52,7 +52,7 @@ def _numbers(curves: Sequence[Curve], slos: Sequence[Slo]) -> Iterable[Number]:
         yield carried
     rows = [curve.saturation for curve in curves if curve.saturation and curve.saturation["axis"] == "concurrency"]
     filled = [row for row in rows if row["measured"] is not None]
-    if full := min(filled, key=lambda row: row["measured"] / (row["below"] or 1), default=None):  # the closest look
+    if full := min(filled, key=lambda row: row["measured"], default=None):
         below = "" if full["below"] is None else f"and not at {full['below']:g}"
         yield Number("KV cache full at", f"{full['measured']:g}", "in flight", below)
     for name, what in _POINTS.items():
