@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from contextlib import chdir, redirect_stdout
+from contextlib import chdir, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,10 @@ class Project:
 
     def servers(self, program: str) -> list[psutil.Process]:
         """Servers of this folder that run `program`, without their guards."""
-        commands = [(process, process.cmdline()) for process in self.processes()]
+        commands = []
+        for process in self.processes():
+            with suppress(psutil.Error, OSError):  # it ended meanwhile
+                commands.append((process, process.cmdline()))
         return [
             process
             for process, command in commands

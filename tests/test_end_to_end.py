@@ -146,7 +146,7 @@ def test_the_engine_has_a_model(project):
 
 def test_figures_and_report_are_there(project):
     manifest = json.loads((project.folder / "results/figures/all").read_text())
-    assert len(manifest["figures"]) == 21
+    assert len(manifest["figures"]) == 24
     for name in manifest["figures"]:
         assert (project.folder / "results/figures" / name).stat().st_size > 500
     page = (project.folder / "results/report.html").read_text()

@@ -325,7 +325,7 @@ def test_a_disk_that_is_full_at_any_file_of_a_session(content, disk, capfd):
             assert not list(study.store.root.glob(".unfinished*"))
     assert study.healed(kept)
     assert all("No space left on device. Make room and run again: finished runs are kept." in text for text in told), told
-    for name in ("deployment.json", "telemetry.jsonl.gz", "requests.jsonl", "run.json"):
+    for name in ("deployments/a/.deployment", "telemetry.jsonl.gz", "requests.jsonl", "run.json"):
         assert any(name in text for text in told), (name, told)
 
 

@@ -151,7 +151,7 @@ def test_each_section_is_there_and_named(tmp_path, summary):
     assert [a["href"] for a, _ in page.find("a") if a["href"][1:] in sections[2:4]] == ["#levels", "#verdicts"]
     undecided = replace(results(summary, known=False, baseline=None, kv_usage_peak=[None] * 3), decision=Decision())
     without = drawn(tmp_path, undecided, facts=[])
-    left = ["answers", "verdicts", "saturation", "bands", "runs", "invalid", "provenance", "methods"]
+    left = ["answers", "levels", "verdicts", "saturation", "bands", "runs", "invalid", "provenance", "methods"]
     assert [a["id"] for a, _ in without.find("section")] == left
 
 

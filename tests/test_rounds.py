@@ -278,7 +278,7 @@ def listed_and_searched(server, content):
     content["thresholds"] = LENIENT | {"drift": 0.5}
     content["study"]["ladders"][0] |= {"concurrency": [1, 2], "repeats": 1}
     content["workloads"]["w"] = {"arrival": "closed", "prompt_tokens": 16, "output_tokens": 4, "num_requests": "auto"}
-    found = {"slo": ["ttft_p90=5s"], "runs": 3, "highest": 8}
+    found = {"slo": ["ttft_p90=5s"], "runs": 3, "start": 1, "highest": 8}
     content["study"]["ladders"].append({"deployment": "a", "workload": "w", "concurrency": "auto", "search": found})
     return plan_of(content)
 

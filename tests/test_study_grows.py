@@ -59,7 +59,7 @@ def test_from_nothing_to_figures(project):
     assert summary["predicted_saturation"].to_list() == [4, 4, 4]
     assert summary["saturated"].to_list() == [False, False, True]
     manifest = json.loads((project.folder / "results/figures/all").read_text())
-    assert len(manifest["figures"]) == 21
+    assert len(manifest["figures"]) == 24
     assert all((project.folder / "results/figures" / name).stat().st_size > 500 for name in manifest["figures"])
     page = (project.folder / "results/report.html").read_text()
     assert "A study grows" in page

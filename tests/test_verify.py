@@ -244,7 +244,7 @@ def test_a_study_that_was_edited_since_is_no_difference_and_is_said(capsys):
 def test_what_the_page_and_the_manifest_say_is_checked(capsys):
     page, manifest = Path("results/report.md"), Path("results/figures/all")
     page.write_text(re.sub(r"(Saturate 0[^\n]*)", r"\1 It carries 99 requests a second.", page.read_text()))
-    edit(manifest, lambda content: content["texts"]["ttft"].update(title="Other"))
+    edit(manifest, lambda content: content["texts"]["latencies"].update(title="Other"))
     Path(".study.yaml").write_text("the user's own")
     status, checks = verified(capsys, "results")
     assert (status, differing(checks)) == (1, {str(page), str(manifest)})
