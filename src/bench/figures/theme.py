@@ -57,7 +57,7 @@ _PANELS_A_ROW = 4  # of small multiples
 # Beside the colour, so that curves can be distinguished in print and by any eye. Diamonds, crosses and the full cache's triangle have
 # meanings of their own.
 _STAR = "M0,-1.2L0.29,-0.39L1.14,-0.37L0.46,0.15L0.7,0.97L0,0.48L-0.7,0.97L-0.46,0.15L-1.14,-0.37L-0.29,-0.39Z"
-# Of workloads. The long dash of limits and predictions is none of them.
+# Of workloads. Limits and predictions have a longer dash than any of these.
 _DASHES = [[1, 0], [3, 3], [9, 2, 2, 2], [1, 4], [9, 2, 2, 2, 2, 2]]
 _SHAPES = ["circle", "square", "triangle-up", "triangle-down", "triangle-right", "triangle-left", _STAR]
 NEUTRAL = "#777777"
@@ -122,7 +122,7 @@ def _curves(results: Results) -> list[tuple[str, str, str]]:
 
 
 def _curve_legend(of: Mapping[str, Any]) -> alt.Legend | None:
-    """Opaque, whatever marks it is of; none of a single curve, of which it would tell nothing apart."""
+    """Opaque for all marks; no legend where there is a single curve."""
     return alt.Legend(symbolOpacity=1) if len(of) > 1 else None
 
 

@@ -38,7 +38,7 @@ class Card:
 
 
 def headline(curves: Sequence[Curve], slos: Sequence[Slo]) -> list[Card]:
-    """A card for each deployment of which any number is known; none where there are too many for a first screen."""
+    """A card for each deployment that has a known number; no cards where they would not fit a first screen."""
     names = list(dict.fromkeys(curve.deployment for curve in curves))
     if len(names) > _MOST_CARDS:
         return []
