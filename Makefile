@@ -122,13 +122,13 @@ format: .venv/ready
 	@awk '/^uv==/ {on = 1} on {print} on && !/\\$$/ {exit}' requirements.lock > .venv/uv.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r .venv/uv.txt \
 		|| { echo "Without network, WHEELS=... names a folder of packages: docs/how-to/two-machines.md." >&2; exit 1; }
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock \
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock \
 		|| $(BIN)/python -m pip install --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .venv/slurm: .venv/ready requirements-slurm.lock
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes --no-deps -r requirements-slurm.lock \
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements-slurm.lock \
 		|| $(BIN)/python -m pip install --disable-pip-version-check --require-hashes --no-deps -r requirements-slurm.lock
 	@touch $@
 

@@ -12,6 +12,7 @@ from bench import analyse as stage
 from bench.analyse import analyse, read_analysis, write_analysis
 from bench.analyse.causes import causes_table, read_causes
 from bench.analysis.evidence import (
+    Alone,
     At,
     Bottleneck,
     Evidence,
@@ -83,7 +84,7 @@ HELD = HeldByCache(AT, 2, 19.0, 32.0, 1.5, 2.5, 4096.0)
 @pytest.mark.parametrize(
     "evidence",
     [
-        None, NeverSteady(Unsettled("short", 50)), SteadyMeets(4.0, Unsettled("empty")), HighestLevel(4.0), Silent(AT, read=False),
+        None, NeverSteady(Unsettled("short", 50)), SteadyMeets(4.0, Unsettled("empty")), HighestLevel(4.0), Silent(AT, read=False), Alone(AT, "ttft", 1.4, 1.0),
         Failures(BURST, 3, 10, 4.5, broken=True, said="no"), FullCache(BURST, None), Slots(BURST, 2), Prompts(BURST), SlowAnswers(BURST),
         Preemptions(AT, 0.5, 4096.0), UnknownStep(AT), UnknownLatency(AT, "ttlt"), Gaps(AT, 0.01, 0.02), HELD,
         HeldBySlots(AT, None, 2.0, 3, 1.5, 1.2), FullSteps(AT, 3), Steps(AT, None), Steps(AT, 0.3, HELD), Steps(BURST, 0.3, HeldBySlots(AT, 4, None, 1, 1.1, 1.2)),

@@ -97,6 +97,6 @@ def test_the_workflow_is_a_module_of_another_one(tmp_path):
     (tmp_path / "studies.yaml").write_text(yaml.safe_dump({"llm": study, "other": 1}))
     (tmp_path / "Snakefile").write_text(CALLER.format(root=ROOT))
     assert "deployment=tiny-mqa, session=1" in snakemake(tmp_path, "-n", packages="")
-    snakemake(tmp_path, "results/checkpoints/tiny-mha/checkpoint.json", packages="")
+    snakemake(tmp_path, "results/checkpoints/tiny-mqa/checkpoint.json", packages="")
     assert (tmp_path / "started").exists()
-    assert (tmp_path / "results/checkpoints/tiny-mha/checkpoint.json").exists()
+    assert (tmp_path / "results/checkpoints/tiny-mqa/checkpoint.json").exists()

@@ -35,7 +35,7 @@ def test_a_key_that_is_refused_is_named_without_snakemakes_words(tmp_path):
     assert done.returncode == 1
     first, refused, *_ = done.stderr.splitlines()[-3:]
     assert first == "The configuration is refused:"
-    assert refused == f"{file}: deployments.tiny-mha.kv_cache_size is not a key. Did you mean kv_cache_memory?"
+    assert refused == f"{file}: deployments.tiny-mqa.kv_cache_size is not a key. Did you mean kv_cache_memory?"
     assert "WorkflowError" not in done.stdout + done.stderr
 
 

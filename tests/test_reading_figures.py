@@ -55,7 +55,7 @@ def curves(**columns):
         ({"measured": [16], "predicted": [16.0], "levels_apart": [0], "cache_known": [False]}, None),
         ({"measured": [16], "predicted": [None], "levels_apart": [None], "axis": ["request_rate"]}, None),
         ({"measured": [8] * 6, "predicted": [8.0] * 6, "levels_apart": [0] * 6}, None),
-        (  # of two workloads that whose levels are closer together; the other is no reason for doubt
+        (  # of two workloads that which fills it first; the other is no reason for doubt
             {
                 "deployment": ["a", "a", "b", "b"], "measured": [28, 16, 64, None], "below": [14, 15, 60, None],
                 "predicted": [16.0] * 2 + [64.0] * 2, "levels_apart": [0, 0, 0, None],

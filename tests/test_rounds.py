@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from itertools import groupby
+from itertools import count, groupby
 from statistics import mean
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from bench.engine import resolve_launch
 from bench.errors import BenchError
 from bench.load.schedule import schedule
+from bench.measure import rounds
 from bench.measure.rounds import disturbed
 from bench.measure.session import measure
 from bench.parse import parse_run
@@ -190,7 +191,20 @@ def records(plan):
     return sorted((json.loads(run.record.read_text()) for run in plan.runs), key=lambda record: record["clock_start_s"])
 
 
-def test_a_session_measures_in_rounds_with_a_reference_before_each_run(here, content):
+def test_a_reference_load_serves_the_runs_of_the_next_seconds(here, content, monkeypatch):
+    monkeypatch.setattr(rounds, "monotonic", count(0, 2).__next__)  # two seconds from one look at the clock to the next
+    with fake_server(metrics=EXPOSITION) as server:
+        against(server, content)
+        content["study"]["ladders"][0] |= {"concurrency": [1, 2, 4, 8, 16], "repeats": 2}
+        plan = plan_of(content)
+        session(plan, here)
+    found = records(plan)
+    served = [(number, len(list(runs))) for number, runs in groupby((x["round"], x["reference"]["started"]) for x in found)]
+    assert [(number, runs) for (number, _), runs in served] == [(1, 3), (1, 2), (2, 3), (2, 2)]
+
+
+def test_a_session_measures_in_rounds_with_a_reference_before_each_run(here, content, monkeypatch):
+    monkeypatch.setattr(rounds, "_SERVES_S", 0.0)
     with fake_server(metrics=EXPOSITION) as server:
         plan = against(server, content)
         session(plan, here)

@@ -51,7 +51,7 @@ def test_a_slot_takes_a_prompt_of_its_own_length_whoever_else_is_there():
     crowded = replace(point, prompt_tokens=220)
     assert (limits(crowded, None).input_tokens, limits(replace(crowded, slots=True), None).input_tokens) == (224, 224)
     assert limits(replace(crowded, slots=True, c_max=12), None).input_tokens == 224
-    assert limits(replace(crowded, c_max=12), None).input_tokens == 0
+    assert limits(replace(crowded, c_max=12), None).input_tokens is None
     assert limits(replace(point, slots=True), None).kv_free_tokens is None
     assert limits(replace(point, slots=True, max_model_len=None), None).input_tokens is None
 
@@ -335,7 +335,7 @@ def test_load_and_latency_belong_to_each_other_within_a_factor_of_2(usable, cons
         ({}, 5400),
         ({"max_model_len": 4096}, 3996),
         ({"max_model_len": 9999}, 5400),
-        ({"c_max": 30}, 0),  # the others take all of it
+        ({"c_max": 30}, None),  # the others take all of it
         ({"c_max": 0.5}, 9900),  # there are none
         ({"output_tokens": None}, None),
         ({"prompt_tokens": None}, None),

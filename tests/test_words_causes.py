@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 
 from bench.analysis.evidence import (
+    Alone,
     At,
     Bottleneck,
     Evidence,
@@ -40,8 +41,13 @@ SAID = [
      "the time that it lasted: send more requests."),
     ("none", HighestLevel(16.0), "No measured load misses: 16 is the highest level."),
     ("unknown", Silent(HERE, read=False), "At 8 requests in flight it misses; the server's metrics were not read, so why is not known."),
-    ("unknown", Silent(HERE), "At 8 requests in flight it misses; the server reports neither its queue nor its KV usage, so why is not known."),
-    ("unknown", Silent(BURST), "In a burst of 8 the server reports neither its queue nor its KV usage."),
+    ("unknown", Silent(HERE, queue=False, usage=False), "At 8 requests in flight it misses; the server reports neither its queue nor its KV usage, so why is not known."),
+    ("unknown", Silent(BURST, queue=False), "In a burst of 8 it misses; the server does not report its queue, so why is not known."),
+    ("unknown", Silent(HERE, usage=False),
+     "At 8 requests in flight it misses; requests wait, and the server does not report its KV usage, so why is not known."),
+    ("unknown", Silent(HERE, whole=False), "At 8 requests in flight it misses; the server's metrics have gaps, so why is not known."),
+    ("prefill", Alone(At(1.0, "requests in flight"), "ttft", 1.466, 1.0),
+     "One request alone is too slow: its TTFT is 1.47 s, and 1 s are allowed."),
     ("refusals", Failures(HERE, 1200, 4000, None), "At 8 requests in flight the server refuses or fails 1,200 of 4,000 requests."),
     ("kv", FullCache(BURST, None), "In a burst of 8 the KV cache is full."),
     ("sequences", Slots(BURST, 4), "In a burst of 8 all 4 sequences of max_num_seqs run, and requests wait."),
@@ -89,6 +95,9 @@ def test_where_nothing_was_judged_nothing_is_said():
         ("sequences", Slots(BURST, 4), "Raise max_num_seqs, as far as the KV cache holds."),
         ("none", HighestLevel(16.0), "Measure higher levels to find the limit."),
         ("unknown", Silent(HERE), ""),
+        ("prefill", Alone(HERE, "ttft", 1.4, 1.0), "More arithmetic (a faster device, or more of them), shorter prompts, or prefixes that the "
+         "cache serves."),
+        ("decode", Alone(HERE, "tpot", 0.1, 0.05), "More memory bandwidth (a faster device, or more of them), or smaller weights."),
         ("unknown", Steps(HERE, None), ""),
     ],
 )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from bench.analysis.evidence import (
+    Alone,
     At,
     Bottleneck,
     Cause,
@@ -64,6 +65,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
     The cause is the resource of which more would raise what is carried most, as far as the runs show:
 
     - Refusals, where requests fail.
+    - Prefill or decode, where one request alone misses.
     - Where TPOT is missed: preemptions, if there are; else decode or interference, by which takes more of the time between tokens,
       two fifths of a step without prompts or what prompts of others add to it.
     - Where TTFT or E2E is missed, or requests pile up: if requests wait for room (`max_num_seqs` of them run, or what is free of the
@@ -71,7 +73,8 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
       twice as fast, on the straight line of service time over requests that run. Otherwise prefill or decode, whichever takes
       more of the engine's time.
 
-    Nothing is concluded where the server reports neither its queue nor its KV usage, nor where another latency alone is missed.
+    Nothing is concluded where the server does not report its queue, nor its KV usage where requests wait, nor where another latency
+    alone is missed.
 
     Args:
         runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for.
@@ -92,8 +95,10 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
     at = At(point["missed_at"], point["unit"])
     if found := _refusals(missing, point, slos, at):
         return found
-    if not _telemetry(missing):
-        return Bottleneck("unknown", Silent(at, _read(missing)), _names(missing))
+    if found := _alone(missing, slos, at):
+        return found
+    if found := _silent(missing, at):
+        return found
     watched = valid.filter(pl.col("steady_queued_share").is_not_null() & pl.col("telemetry_valid"))
     beyond = watched.filter(pl.col("level") <= _BEYOND * point["missed_at"]).sort("level")
     pushed = beyond.filter(pl.col("level") == pl.col("level").max())
@@ -109,6 +114,8 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
     if queued <= _EXPLAINS * min((1 - slo.share for slo in missed), default=0.0):
         return _compute(missing, there, at)
     bound, held = _admission(pushed, server_load(pushed, valid), alone)
+    if not bound and not held and mean_of(pushed, "steady_kv_usage") is None:  # whether memory holds them is not known
+        return Bottleneck("unknown", Silent(at, usage=False), _names(missing))
     return bound or _compute(missing, there, at, held)
 
 
@@ -166,8 +173,11 @@ def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Sl
     at, waiting, names = At(missing["level"][0], burst=True), mean_of(missing, "waiting_standing"), _names(missing)
     if found := _refusals(missing, point, slos, at):
         return found
+    if found := _alone(missing, slos, at):
+        return found
     if missing["saturated"].null_count() or waiting is None:
-        return Bottleneck("unknown", Silent(at, _read(missing)), names)
+        usage = not missing["saturated"].null_count()
+        return Bottleneck("unknown", Silent(at, _read(missing), queue=waiting is not None, usage=usage), names)
     if missing["saturated"].any() and not _has_slots(missing):
         return Bottleneck("kv", FullCache(at, _request_bytes(missing)), names)
     slots, running = _slots(missing), mean_of(missing, "running_peak")
@@ -178,9 +188,26 @@ def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Sl
     return Bottleneck("unknown", SlowAnswers(at), names)
 
 
-def _telemetry(runs: pl.DataFrame) -> bool:
-    known = all(mean_of(runs, column) is not None for column in ("steady_queued_share", "steady_kv_usage"))
-    return known and bool(runs["telemetry_valid"].all())
+def _alone(missing: pl.DataFrame, slos: Sequence[Slo], at: At) -> Bottleneck | None:
+    """Why one request by itself misses; None where more than one was in flight, or none exceeds its limit."""
+    if missing["level"][0] != 1 or missing["axis"][0] != "concurrency":
+        return None
+    for slo in slos:
+        value = mean_of(missing, f"steady_{slo.column}") or mean_of(missing, slo.column)
+        if slo.metric in _EXPLAINED and value is not None and value > slo.limit_s:
+            first = mean_of(missing, "ttft_p50_s") if slo.metric == "e2e" else None
+            prompts = slo.metric == "ttft" or (first is not None and first > value / 2)
+            return Bottleneck("prefill" if prompts else "decode", Alone(at, slo.metric, value, slo.limit_s), _names(missing))
+    return None
+
+
+def _silent(runs: pl.DataFrame, at: At) -> Bottleneck | None:
+    """That the server's metrics do not show why; None where they do. Without KV usage, they do as long as nothing waits."""
+    queue, usage = (mean_of(runs, column) is not None for column in ("steady_queued_share", "steady_kv_usage"))
+    whole = bool(runs["telemetry_valid"].all())
+    if queue and whole:
+        return None
+    return Bottleneck("unknown", Silent(at, _read(runs), queue=queue, usage=usage, whole=whole), _names(runs))
 
 
 def _read(runs: pl.DataFrame) -> bool:

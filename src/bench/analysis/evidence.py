@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 from bench.analysis.judging import Unsettled
 
 __all__ = [
+    "Alone",
     "At",
     "Bottleneck",
     "Cause",
@@ -68,10 +69,25 @@ class HighestLevel:
 
 @dataclass(frozen=True)
 class Silent:
-    """The server reports neither its queue nor its KV usage; or its metrics were not `read`."""
+    """The server does not report what would show why: its `queue`, its KV `usage`, or both. Or its metrics were not `read`, or have
+    gaps (`whole` is false).
+    """
 
     at: At
     read: bool = True
+    queue: bool = True
+    usage: bool = True
+    whole: bool = True
+
+
+@dataclass(frozen=True)
+class Alone:
+    """One request by itself misses: its `metric` (a name in `LATENCIES`) takes `value_s`, and `limit_s` is allowed."""
+
+    at: At
+    metric: str
+    value_s: float
+    limit_s: float
 
 
 @dataclass(frozen=True)
@@ -212,6 +228,7 @@ Evidence: TypeAlias = (
     | SteadyMeets
     | HighestLevel
     | Silent
+    | Alone
     | Failures
     | FullCache
     | Slots

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
@@ -11,7 +11,7 @@ import polars as pl
 from bench.analysis.regions import regions
 from bench.records.columns import schema_of
 
-__all__ = ["SATURATED_KV_USAGE", "filled", "saturated", "saturation"]
+__all__ = ["SATURATED_KV_USAGE", "filled", "fills_first", "saturated", "saturation"]
 
 SATURATED_KV_USAGE = 0.99
 _SCHEMA = {name: dtype for name, dtype in schema_of("saturation").items() if not name.startswith("signals")}
@@ -71,6 +71,14 @@ def filled(runs: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
         .agg(usage=pl.col("kv_usage_peak").median(), sign=pl.coalesce(signs).first())
     )
     return found.select(*curve, "measured").drop_nulls().join(there, on=curve, maintain_order="left")
+
+
+def fills_first(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Of a deployment's rows of `saturation` the one that fills the KV cache at the lowest level; of several such rows, the one whose
+    level below it is the closest. None where no number of requests in flight fills it.
+    """
+    filled = (row for row in rows if row["axis"] == "concurrency" and row["measured"] is not None)
+    return min(filled, key=lambda row: (row["measured"], -(row["below"] or 0.0)), default=None)
 
 
 def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.DataFrame:

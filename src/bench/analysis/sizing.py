@@ -148,7 +148,8 @@ class Limits:
     Attributes:
         admission: requests in flight; None where `c_max` is unknown.
         queue: longest queue (requests). shed_from, shed_at: queue lengths at which shedding begins, and by which all is shed.
-        input_tokens: longest prompt that still fits the KV cache beside all others that are admitted; of slots, that fits one.
+        input_tokens: longest prompt that still fits the KV cache beside all others that are admitted; of slots, that fits one. None
+            where it is not known, or where the others fill the cache.
         kv_free_tokens: that headroom of 10 to 15 % (tokens); None of slots, where free tokens make no room for a longer request.
     """
 
@@ -172,14 +173,14 @@ def limits(point: OperatingPoint, slo_s: float | None, *, arrival_rps: float | N
     free = longest = None
     if point.slots:
         if point.max_model_len is not None and point.output_tokens is not None:
-            longest = max(0, math.floor(point.max_model_len - point.output_tokens))
+            longest = math.floor(point.max_model_len - point.output_tokens)
     elif point.kv_tokens is not None:
         free = (round(_KV_HEADROOM[0] * point.kv_tokens), round(_KV_HEADROOM[1] * point.kv_tokens))
         if point.c_max and point.prompt_tokens is not None and point.output_tokens is not None:
             # Of the engine in which it comes to lie, whose share of requests and tokens is the mean one.
             others = max(0.0, point.c_max / point.engines - 1) * (point.prompt_tokens + point.output_tokens)
             room = point.kv_tokens / point.engines - others
-            longest = max(0, math.floor(min(room, point.max_model_len or math.inf) - point.output_tokens))
+            longest = math.floor(min(room, point.max_model_len or math.inf) - point.output_tokens)
     admission = point.c_max if point.admit is None else point.admit
     queue = None if slo_s is None else slo_s * (point.usable_rps if arrival_rps is None else arrival_rps)
     return Limits(
@@ -187,7 +188,7 @@ def limits(point: OperatingPoint, slo_s: float | None, *, arrival_rps: float | N
         queue=None if queue is None else math.floor(_exact(queue)),
         shed_from=None if queue is None else math.floor(_exact(_SHED[0] * queue)),
         shed_at=None if queue is None else math.floor(_exact(_SHED[1] * queue)),
-        input_tokens=longest,
+        input_tokens=longest if longest and longest > 0 else None,
         kv_free_tokens=free,
     )
 

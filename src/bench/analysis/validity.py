@@ -12,7 +12,7 @@ import polars as pl
 from bench.drift import Drift, RoundPart
 from bench.study.config import Thresholds
 
-__all__ = ["PARTS", "Check", "Part", "Reason", "Verdict", "invalid", "verdict"]
+__all__ = ["LASTING", "PARTS", "Check", "Part", "Reason", "Verdict", "invalid", "verdict"]
 
 Part = Literal["load", "content", "client", "telemetry", "machine"]
 PARTS: tuple[Part, ...] = ("load", "content", "client", "telemetry", "machine")
@@ -47,6 +47,27 @@ Check = Literal[
     "counters_fell",
     "tokens_not_counted",
 ]
+# What would be the same if the run were measured again; the others come and go with what else a machine does.
+LASTING: frozenset[Check] = frozenset(
+    {
+        "other_requests",
+        "other_tokens",
+        "held_back",
+        "nothing_sent",
+        "unreachable",
+        "refused",
+        "none_answered",
+        "not_counted",
+        "prompt_lengths",
+        "output_lengths",
+        "cached_tokens",
+        "hit_rate",
+        "client_cpu",
+        "never_scraped",
+        "metrics_missing",
+        "tokens_not_counted",
+    }
+)
 _TIMES: tuple[Part, ...] = ("load", "content", "client", "machine")
 _COUNTS: tuple[Part, ...] = ("load", "content", "telemetry")
 _CLOCK_STEP_S = 1.0  # both clocks follow the same corrections; only a suspension or a set time moves one against the other

@@ -20,6 +20,7 @@ from bench.records.files import write_record
 from bench.records.progress import FinishedRun, RunUnderWay, SessionProgress
 from bench.records.request import RequestRecord
 from bench.study import DeploymentSpec, Plan, RunSpec
+from bench.study.searches import SearchSpec, search_records
 
 __all__ = ["Clock", "Progress", "duration_text"]
 
@@ -88,6 +89,9 @@ class Progress:
     def __init__(self, plan: Plan, spec: DeploymentSpec, session: int, file: Path, *, runs: int, done: int) -> None:
         self._file = file
         self._starts, self._before = 0, 0  # of the server; and runs that were measured before its last one
+        self._searches: dict[str, float] = {}  # those of this session that are unfinished, with the seconds that each has left
+        others = (each for each in plan.searches if each.deployment.name != spec.name and not search_records(each))
+        self._others_s = sum(each.settings.seconds for each in others)
         self.clock = Clock()
         now = time.time()
         self._record = SessionProgress(
@@ -110,8 +114,9 @@ class Progress:
             thresholds=plan.config.thresholds.model_dump(),
         )
 
-    def starting(self, log: Path, runs: int) -> None:
-        """Write that a server is being started, which writes `log`, for so many runs; the clock of those begins anew."""
+    def starting(self, log: Path, runs: int, searches: Sequence[SearchSpec] = ()) -> None:
+        """Write that a server is being started, which writes `log`, for so many runs, and searches; their clock begins anew."""
+        self._searches = {each.key: each.settings.seconds for each in searches}
         self._starts, self._before = self._starts + 1, self._before + self.clock.done
         self.clock = Clock()
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -136,8 +141,14 @@ class Progress:
         """Write that another state began."""
         self._write(state=state, detail=detail, since=time.time(), run=None)
 
-    def searching(self, known: str) -> None:
-        """Write what a search knows so far; empty once it has ended."""
+    def searching(self, search: str, known: str, left_s: float | None = None) -> None:
+        """Write what a search knows so far.
+
+        Args:
+            search: its key. known: empty once it has ended. left_s: the most that it may still take; None: as before.
+        """
+        if left_s is not None:
+            self._searches[search] = max(0.0, left_s)
         self._write(search=known)
 
     def run_begins(self, run: RunSpec, folder: Path, number: int) -> None:
@@ -200,7 +211,12 @@ class Progress:
     def _write(self, **changed: Any) -> None:
         left_s = self.clock.left_s if self.clock.total else None
         self._record = replace(
-            self._record, **{"left_s": left_s, "study_left_s": self._study_left_s(left_s), **changed, "written": time.time()}
+            self._record,
+            left_s=left_s,
+            study_left_s=self._study_left_s(left_s),
+            searches_s=sum(self._searches.values()) + self._others_s,
+            written=time.time(),
+            **changed,
         )
         with suppress(OSError):  # nobody's measurement ends because it cannot be watched
             write_record(self._record, self._file)
@@ -219,6 +235,8 @@ class Progress:
         left = f"; about {duration_text(record.left_s)} left" if record.left_s is not None and done < self.clock.total else ""
         if record.study_left_s is not None and record.study_left_s > (record.left_s or 0.0):
             left += f"{' here and' if left else '; about'} {duration_text(record.study_left_s)} {'in all' if left else 'left in all'}"
+        if record.searches_s:
+            left += f"{', and' if left else ';'} searches of at most {duration_text(record.searches_s)}"
         number = f"run {done}" if searched else f"run {done} of {self.clock.total}"  # of a search nobody knows how many follow
         return (
             f"{number}, {run.workload}, {run.axis.replace('_', ' ')} {run.level:g}: "

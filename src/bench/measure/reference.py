@@ -1,4 +1,4 @@
-"""A short load, the same before every run of a deployment: how fast the machine is now."""
+"""A short load between the runs of a deployment, always the same: how fast the machine is now."""
 
 from __future__ import annotations
 

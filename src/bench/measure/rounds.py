@@ -1,10 +1,11 @@
-"""Measure runs round by round, each run after a reference load, and those again whose round the machine spoilt."""
+"""Measure runs round by round, with reference loads between them, and those again whose round the machine spoilt."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import cycle, groupby
+from time import monotonic
 from typing import Any
 
 from bench.drift import drift_reasons, place_of_run
@@ -24,6 +25,9 @@ from bench.study.rounds import Place
 
 __all__ = ["Rounds", "load_of"]
 
+# For so long a reference load serves the runs of its round that follow: more of them would take longer than bursts do, and loads
+# shortly after one another are alike (benchmarks/wander.py).
+_SERVES_S = 5.0
 _FULL = 0.95  # of the cores' time: then nearly every core is always busy
 
 
@@ -48,6 +52,7 @@ class Rounds:
     say: Callable[[str], None]
     _since: dict[int, str] = field(default_factory=dict)  # when each round, or its part of this session, began
     _patience: Patience = field(default_factory=Patience)
+    _latest: tuple[ReferenceLoad, float] | None = None  # and when it ended (monotonic, s)
     _searched: list[RunSpec] = field(default_factory=list)  # runs of this session that the plan does not know yet
 
     def measure(self, runs: Sequence[RunSpec]) -> None:
@@ -81,9 +86,11 @@ class Rounds:
     def _again(self, number: int, runs: Sequence[RunSpec]) -> None:
         """Measure a drifted round's runs once more, in place of the first time; not where the machine is still as different."""
         self._since.pop(number, None)  # what is measured now stands for itself
-        now = [self._reference(number) for _ in runs]  # as many as the round had: fewer would excuse a larger difference
+        # As many as the round had: fewer would excuse a larger difference.
+        had = {(read_record(self.store.record(run)).reference or ReferenceLoad()).started for run in runs}
+        now = [self._reference(number, anew=True) for _ in had]
         spoilt = f"round {number} was measured while the machine was not as fast as in the others"
-        known = {run.digest: each for run, each in zip(runs, now, strict=True) if each is not None}
+        known = {run.digest: each for run, each in zip(runs, cycle(now)) if each is not None}
         if not known:
             self.say(f"{spoilt}, and how fast it is now is not known")
             return
@@ -108,9 +115,15 @@ class Rounds:
         placed = [{"deployment": self.spec.name, "run": key, **place_of_run(record)} for key, record in records.items()]
         return {digest for _, digest in drift_reasons(placed, self.plan.config.thresholds)}
 
-    def _reference(self, number: int) -> ReferenceLoad | None:
-        """Send the reference load, for a run of round `number`; None where the study has none, or a request of it failed."""
+    def _reference(self, number: int, *, anew: bool = False) -> ReferenceLoad | None:
+        """The reference load for a run of round `number`: a new one, or that of the last seconds. None where the study has none, or a
+        request of it failed.
+        """
         settings = self.plan.measurement
+        if self._latest and not anew:
+            latest, ended = self._latest
+            if latest.round == number and monotonic() - ended < _SERVES_S:
+                return latest
         if not settings.reference_requests or not self._patience.sends(number):
             return None
         self.progress.state("reference load")
@@ -118,6 +131,7 @@ class Rounds:
         place = number, self._since.get(number)
         reference = reference_load(self.target, first, settings.reference_requests, place, lambda: refuse_dead(self.server))
         self._patience.sent(number, reference)
+        self._latest = (reference, monotonic()) if reference else None
         if reference is None:
             last = "" if self._patience.sends(number) else "; the next one is sent in the next round"
             self.say(f"round {number}: no reference load, as a request of it failed{last}")
@@ -130,7 +144,7 @@ class Rounds:
             self.one(run, self.plan.place_of(run), prompts=prompts)
 
     def one(self, run: RunSpec, place: Place, *, prompts: str | None = None) -> None:
-        """Measure a run, which `progress.clock` knows, after a reference load.
+        """Measure a run, which `progress.clock` knows, after a reference load of the last seconds.
 
         Args:
             prompts: draws other prompts than the run's digest does.

@@ -41,6 +41,7 @@ from bench.store import Store, kept_facts
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.headers import filled_headers, own_headers
 from bench.study.plan import PROTOCOL
+from bench.study.searches import SearchSpec
 
 __all__ = ["measure"]
 
@@ -50,8 +51,8 @@ _STARTS = 2  # a server that dies is started once more
 class Search(Protocol):
     """What chooses its runs while it measures: the searches of a deployment."""
 
-    def unfinished(self) -> int:
-        """How many searches need a run that is not measured."""
+    def unfinished(self) -> Sequence[SearchSpec]:
+        """The searches that need a run that is not measured."""
 
     def first_runs(self) -> Sequence[RunSpec]:
         """Runs to warm up with."""
@@ -137,7 +138,7 @@ def _one_start(
     search: Search | None,
 ) -> None:
     missing = [run for run in runs if not store.holds(run)]
-    progress.starting(log, len(missing))
+    progress.starting(log, len(missing), search.unfinished() if search else ())
     settings, d = plan.measurement, spec.deployment
     headers = filled_headers(spec.engine.headers, where=f"engines.{d.engine}.headers")
     say(f"{spec.name}: starting {spec.deployment.engine} for {_work(missing, search)}" if spec.engine.source != "external"
@@ -275,7 +276,7 @@ def _kept(runs: Sequence[RunSpec], store: Store, search: Search | None) -> str:
 def _work(missing: Sequence[RunSpec], search: Search | None) -> str:
     """What a session is going to measure."""
     runs = f"{len(missing)} run{'' if len(missing) == 1 else 's'}"
-    if not (searches := search.unfinished() if search else 0):
+    if not (searches := len(search.unfinished()) if search else 0):
         return runs
     sought = "a search" if searches == 1 else f"{searches} searches"
     return f"{runs} and {sought}" if missing else sought

@@ -71,6 +71,7 @@ class SessionProgress:
         runs: how many it measures. study_runs, study_done: of the whole study, when this session began.
         search: what the search that goes on knows so far; empty without one, whose runs nobody can count beforehand.
         left_s: about how long the rest of the session takes after `written`; study_left_s: of the study; None: not known yet.
+        searches_s: the most that this session's searches, and those of other sessions, may still take under load, beside both.
         thresholds: those of the study, by which runs are judged.
     """
 
@@ -96,6 +97,7 @@ class SessionProgress:
     search: str = ""
     left_s: float | None = None
     study_left_s: float | None = None
+    searches_s: float = 0.0
     thresholds: Mapping[str, float] = field(default_factory=dict)
 
     @property

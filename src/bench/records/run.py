@@ -41,7 +41,7 @@ _DEFINITION: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceLoad:
-    """A short load, the same before every run: how fast the machine was.
+    """A short load between runs, always the same: how fast the machine was. Runs that begin within seconds may share one.
 
     Attributes:
         round: its number. since: when the round, or the part of it that was measured together, began (ISO moment); None in records of

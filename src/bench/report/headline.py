@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.analysis.saturation import fills_first
 from bench.report.findings import Curve
 from bench.study import Slo
 
@@ -51,8 +52,7 @@ def _numbers(curves: Sequence[Curve], slos: Sequence[Slo]) -> Iterable[Number]:
     if carried := next((number for curve in curves if (number := _carried(curve, slos))), None):
         yield carried
     rows = [curve.saturation for curve in curves if curve.saturation and curve.saturation["axis"] == "concurrency"]
-    filled = [row for row in rows if row["measured"] is not None]
-    if full := min(filled, key=lambda row: row["measured"], default=None):
+    if full := fills_first(rows):
         below = "" if full["below"] is None else f"and not at {full['below']:g}"
         yield Number("KV cache full at", f"{full['measured']:g}", "in flight", below)
     for name, what in _POINTS.items():

@@ -10,6 +10,7 @@ import polars as pl
 
 from bench.parse.percentiles import percentile
 from bench.study import Slo
+from bench.words.loads import time_text
 
 __all__ = ["latency_text", "level_rows", "shown_latencies"]
 
@@ -27,7 +28,7 @@ def latency_text(value: float | None) -> str:
         return "–"
     if math.isinf(value):
         return "failed"
-    return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
+    return time_text(value)
 
 
 def level_rows(runs: pl.DataFrame, slos: Sequence[Slo]) -> list[dict[str, Any]]:

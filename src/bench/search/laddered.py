@@ -70,9 +70,9 @@ class LadderSearches:
         """The first run of each search, for a warm-up."""
         return [each.first for each in self.searches]
 
-    def unfinished(self) -> int:
-        """How many searches need a run that is not measured."""
-        return sum(self._finished(each) is None for each in self.searches)
+    def unfinished(self) -> list[SearchSpec]:
+        """The searches that need a run that is not measured."""
+        return [each for each in self.searches if self._finished(each) is None]
 
     def measured(self) -> set[str]:
         """The digests of the searches' runs that are measured."""
@@ -110,7 +110,7 @@ class LadderSearches:
         count, number = 0, 1 + max((place.round for place in self._places()), default=0)
         position = 1 + max((place.position for place in self._places()), default=0)
         goals = [looked_for(target, asked.slos, held=aim.held) for target in asked.settings.targets]
-        self._tell(rounds, f"{asked.key}: searching for {', '.join(goals)}")
+        self._tell(rounds, asked, f"searching for {', '.join(goals)}")
 
         def measure(level: float, requests: int, _: int) -> Measured:
             nonlocal count
@@ -128,26 +128,27 @@ class LadderSearches:
         def report(found: Found, answer: Answer, target: str) -> None:
             why = found.looks[-1].reasons
             doubts = f"; invalid: {'; '.join(why)}" if why else ""
-            self._tell(rounds, f"{asked.key}: {answer_text(answer, aim, target)}{doubts}; {spent_text(found, budget)}")
+            text = f"{answer_text(answer, aim, target)}{doubts}; {spent_text(found, budget)}"
+            self._tell(rounds, asked, text, budget.seconds - found.seconds)
 
         def begin(aim: Aim) -> float:
-            self._tell(rounds, f"{asked.key}: probing")
+            self._tell(rounds, asked, "probing")
             load = load_of(asked.first, rounds.launch, self.plan.measurement.request_timeout_s)
             probed = probe(aim, sender(rounds.target, load, lambda: refuse_ended(rounds.server)))
             refuse_dead(rounds.server)
-            self._tell(rounds, f"{asked.key}: {probed_text(probed, aim)}")
+            self._tell(rounds, asked, probed_text(probed, aim))
             return probed.load
 
         found = search(aim, budget, measure, before, report, targets_of(asked), begin)
         for target, answer in found.answers.items():
             self.say(f"{asked.key}: {answer_text(answer, aim, target)}, after {len(found.looks)} runs ({answer.why})")
-        rounds.progress.searching("")
+        rounds.progress.searching(asked.key, "", 0.0)
         return found, known
 
-    def _tell(self, rounds: Rounds, known: str) -> None:
-        """Say what a search knows so far, and keep it for those who watch."""
-        self.say(known)
-        rounds.progress.searching(known)
+    def _tell(self, rounds: Rounds, asked: SearchSpec, known: str, left_s: float | None = None) -> None:
+        """Say what a search knows so far, and keep it for those who watch. Args: left_s: the most that it may still take."""
+        self.say(f"{asked.key}: {known}")
+        rounds.progress.searching(asked.key, f"{asked.key}: {known}", left_s)
 
     def _finished(self, asked: SearchSpec) -> tuple[Found, _Known] | None:
         """A search that has ended here, or that needs no more than what is measured; None where it needs more."""

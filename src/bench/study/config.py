@@ -161,8 +161,8 @@ class Measurement(Strict):
     )
     reference_requests: Annotated[int, Field(ge=0)] = Field(
         default=8,
-        description="Requests of the reference load, sent twice before each run; 0: none. It is always the same "
-        "(at most 4 in flight, 256 prompt and 32 output tokens) and so shows changes of the machine's speed. It counts "
+        description="Requests of the reference load, sent twice before each run, but within 5 s of the last one; 0: none. It is always "
+        "the same (at most 4 in flight, 256 prompt and 32 output tokens) and so shows changes of the machine's speed. It counts "
         "in no result.",
     )
     telemetry: dict[Name, Annotated[str, AfterValidator(_endpoint)]] = Field(

@@ -111,7 +111,9 @@ def left_text(session: Session) -> str:
         return "time left: known after the first run of a closed loop or burst" if session.record.state != "starting" else ""
     whole = session.study_left_s
     of_study = f", the study's about {duration_text(whole)}" if whole is not None and whole > session.left_s + 1 else ""
-    return f"time left: about {duration_text(session.left_s)}{of_study}"
+    searches_s = session.record.searches_s
+    searches = f", and searches of at most {duration_text(searches_s)}" if searches_s else ""
+    return f"time left: about {duration_text(session.left_s)}{of_study}{searches}"
 
 
 def build_text(build: Build) -> str:

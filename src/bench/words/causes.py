@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from bench.analysis.evidence import (
+    Alone,
     At,
     Bottleneck,
     Evidence,
@@ -30,11 +31,12 @@ from bench.analysis.evidence import (
 from bench.errors import shown, shown_share
 from bench.records.latencies import LATENCIES
 from bench.words.capacity import unsettled_at, unsettled_text
-from bench.words.loads import load_text
+from bench.words.loads import load_text, time_text
 
 __all__ = ["held_text", "remedy", "why"]
 
 _FASTER_PREFILL = "More arithmetic (a faster device, or more of them), shorter prompts, or prefixes that the cache serves."
+_FASTER_ALONE = "More memory bandwidth (a faster device, or more of them), or smaller weights."
 _FASTER_DECODE = "More memory bandwidth (a faster device, or more of them), smaller weights, or fewer requests in a step."
 
 
@@ -52,10 +54,13 @@ def _why(limit: Bottleneck, found: Evidence) -> str:  # noqa: PLR0912 - a senten
         case HighestLevel():
             return f"No measured load misses: {found.level:g} is the highest level."
         case Silent():
-            if not found.read:
-                return f"{_at(found.at)} it misses; the server's metrics were not read, so why is not known."
-            text = "the server reports neither its queue nor its KV usage"
-            return f"{_at(found.at)} {text}." if found.at.burst else f"{_at(found.at)} it misses; {text}, so why is not known."
+            return f"{_at(found.at)} it misses; {_silent(found)}, so why is not known."
+        case Alone():
+            latency = LATENCIES[found.metric].title
+            return (
+                f"One request alone is too slow: its {latency} is {time_text(found.value_s)}, and "
+                f"{time_text(found.limit_s)} are allowed."
+            )
         case Failures():
             most = f", with {found.in_flight:.3g} in flight in the mean" if found.in_flight is not None else ""
             said = f": {shown(found.said, 160)}" if found.said else ""
@@ -96,6 +101,18 @@ def _why(limit: Bottleneck, found: Evidence) -> str:  # noqa: PLR0912 - a senten
         case Steps():
             return f"{held_text(found.held)}{_at(found.at)} {_steps(limit, found)}."
     assert_never(found)
+
+
+def _silent(found: Silent) -> str:
+    if not found.read:
+        return "the server's metrics were not read"
+    if not found.queue and not found.usage:
+        return "the server reports neither its queue nor its KV usage"
+    if not found.queue:
+        return "the server does not report its queue"
+    if not found.usage:
+        return "requests wait, and the server does not report its KV usage"
+    return "the server's metrics have gaps"
 
 
 def _steps(limit: Bottleneck, found: Steps) -> str:
@@ -154,6 +171,8 @@ def remedy(limit: Bottleneck) -> str:
             return f"Raise max_num_seqs, as far as the KV cache holds.{_next(held.room)}"
         case Slots():
             return "Raise max_num_seqs, as far as the KV cache holds."
+        case Alone():
+            return _FASTER_PREFILL if limit.cause == "prefill" else _FASTER_ALONE
     match limit.cause:
         case "none":
             return "Measure higher levels to find the limit."

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from bench.analysis.saturation import fills_first
 from bench.study import Slo
 from bench.words.loads import UNITS, count_text
 
@@ -61,7 +62,7 @@ def whole_runs_note(runs: int, *, marks: str) -> str:
 def saturation_title(saturation: pl.DataFrame) -> str | None:
     """At which loads the KV cache is full, and whether geometry predicted them; None where a few words cannot say it.
 
-    Of several workloads of a deployment the one counts whose levels leave the least room between full and not full.
+    Of several workloads of a deployment the one counts that fills it at the lowest level, as on the report's first screen.
 
     Args:
         saturation: rows of `bench.analysis.saturation`.
@@ -69,21 +70,19 @@ def saturation_title(saturation: pl.DataFrame) -> str | None:
     counted = saturation.filter(pl.col("axis") == "concurrency")
     if counted.is_empty() or not counted["cache_known"].all():
         return None
-    full = counted.drop_nulls("measured")
-    if full.is_empty():
+    of_each = counted.partition_by("deployment", maintain_order=True)
+    full = [row for part in of_each if (row := fills_first(part.to_dicts()))]
+    if not full:
         return "No valid run fills the KV cache"
-    room = pl.col("below").fill_null(0) / pl.col("measured")
-    finest = full.with_columns(room=room).filter(pl.col("room") == pl.col("room").max().over("deployment"))
-    finest = finest.unique("deployment", keep="first", maintain_order=True)
-    if finest.height < counted["deployment"].n_unique() or finest.height > _NAMED:
+    if len(full) < len(of_each) or len(full) > _NAMED:
         return None
-    levels = finest["measured"].to_list()
+    levels = [row["measured"] for row in full]
     start = f"The KV cache is full at {_listed(levels)} request{'' if set(levels) == {1} else 's'} in flight"
-    if finest["levels_apart"].is_null().any():
+    if any(row["levels_apart"] is None for row in full):
         return start
-    if (finest["levels_apart"] == 0).all():
+    if all(row["levels_apart"] == 0 for row in full):
         return f"{start}, as predicted"
-    return f"{start}; predicted: {_listed(finest['predicted'].to_list())}"
+    return f"{start}; predicted: {_listed([row['predicted'] for row in full])}"
 
 
 def full_note(filled: pl.DataFrame) -> str:

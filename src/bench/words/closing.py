@@ -6,7 +6,6 @@ import polars as pl
 
 from bench.analysis.validity import invalid
 from bench.shipped import BENCH
-from bench.words.answer import AGAIN
 from bench.words.trust import alike, remedy
 from bench.words.verdicts import reason_texts
 
@@ -15,8 +14,6 @@ __all__ = ["closing_lines"]
 _MADE = "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
 
 _REASONS = 5  # named at most
-_FLEETING = f"Most often something else ran on this machine. {AGAIN}"
-_LASTING = "To measure them again would give the same: docs/how-to/troubleshooting.md says what to do about each reason."
 
 
 def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
@@ -39,11 +36,11 @@ def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
         lines += [f"    {reason} ({count} of {runs.height} runs)" for reason, count in found[:_REASONS]]
         if len(found) > _REASONS:
             lines.append(f"    and {len(found) - _REASONS} more reasons: `{BENCH} runs`")
-        lines.append(_remedy(rejected))
+        lines.append(remedy(runs))
     elif rejected.height:
         lines.append(
             f"{rejected.height} of {runs.height} runs are invalid ({_parts(rejected)}): the report and `{BENCH} runs` say "
-            f"why. {_remedy(rejected)}"
+            f"why. {remedy(runs)}"
         )
     failing = runs.filter(pl.col("failed") > 0)
     if failing.height:
@@ -52,11 +49,6 @@ def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:
             "invalid; the report says how many, and how."
         )
     return [*lines, _MADE]
-
-
-def _remedy(rejected: pl.DataFrame) -> str:
-    """What to do about invalid runs: where the load or the requests were others than asked for, they will be so again."""
-    return _FLEETING if remedy(rejected) else _LASTING
 
 
 def _parts(rejected: pl.DataFrame) -> str:

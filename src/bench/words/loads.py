@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["UNITS", "count_text", "load_text", "loads_text"]
+__all__ = ["UNITS", "count_text", "load_text", "loads_text", "time_text"]
 
 UNITS = {"concurrency": "requests in flight", "request_rate": "requests/s", "time_scale": "times the trace's speed"}
 
@@ -17,6 +17,11 @@ def load_text(level: float, unit: str) -> str:
 def loads_text(loads: Iterable[float]) -> str:
     """Several loads, such as `8, 16`."""
     return ", ".join(f"{load:g}" for load in loads)
+
+
+def time_text(seconds: float) -> str:
+    """A latency to three digits: `1.47 s`, `152 ms`."""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
 def count_text(number: int, what: str) -> str:

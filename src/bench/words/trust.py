@@ -7,13 +7,18 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from bench.analysis.validity import invalid
+from bench.analysis.validity import LASTING, Reason, invalid
 from bench.study.config import Thresholds
 from bench.words.answer import AGAIN, listed
 from bench.words.verdicts import reason_texts
 
 __all__ = ["alike", "changed_thresholds", "first_line", "remedy"]
 
+_ADVICE = "docs/how-to/troubleshooting.md says what to do about each reason"
+_LASTING = f"Measured again they would be the same: {_ADVICE}."
+_SOME_LAST = f"Some of them would be the same: {_ADVICE}."
+_OFTEN = f"What spoils most of the runs would spoil them again: {_ADVICE}."
+_MANY = 4  # runs
 _LEAST = {"scrape_share"}  # limits below which a run is invalid; of the others it is those above
 _NUMBER = re.compile(r"\d\d:\d\d:\d\d|\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")  # or a time of day
 
@@ -44,9 +49,26 @@ def first_line(runs: pl.DataFrame) -> str:
 
 
 def remedy(runs: pl.DataFrame) -> str:
-    """How to measure invalid runs again, where that can help: not where the load or the requests were others than asked for."""
-    fleeting = pl.col("faults").list.set_difference(["load", "content"]).list.len() == pl.col("faults").list.len()
-    return AGAIN if runs.filter(invalid() & fleeting).height else ""
+    """What to do about invalid runs: measure those again whose reasons come and go, unless they came with most runs. Empty where no run
+    is invalid. Args: runs: rows of the summary, all of them.
+    """
+    rejected = runs.filter(invalid())
+    if not rejected.height:
+        return ""
+    fleeting = sum(not any(map(_lasts, codes)) for codes in rejected["reasons"])
+    if not fleeting:
+        return _LASTING
+    if fleeting >= _MANY and 2 * fleeting > runs.height:
+        return _OFTEN
+    return AGAIN if fleeting == rejected.height else f"{AGAIN} {_SOME_LAST}"
+
+
+def _lasts(code: str) -> bool:
+    """Whether a run would have this reason again. What is no code was written by an older version: nobody knows."""
+    try:
+        return Reason.of(code).check in LASTING
+    except (ValueError, KeyError):
+        return False
 
 
 def alike(reasons: Iterable[str]) -> list[tuple[str, int]]:

@@ -28,7 +28,7 @@ def init(
     template: Annotated[
         Template,
         typer.Option(
-            help="The configuration to begin with. quick: llama.cpp on a CPU, in two minutes. sizing: the GPUs that a peak needs. "
+            help="The configuration to begin with. quick: llama.cpp on a CPU, in a minute. sizing: the GPUs that a peak needs. "
             "running-server: what a server carries that runs already. two-settings: whether one is better."
         ),
     ] = Template.QUICK,

@@ -8,6 +8,8 @@ const NO_AXIS = 14;
 const LEGEND = 160;
 const LETTER = 0.6; // of its font size, a letter's width
 const NARROW = 600; // a phone's room
+const LEAST = 240; // a panel's width from which on it stands beside others
+const SQUEEZED = 0.6; // of its planned width, below which a panel is too narrow
 const PADDING = 7; // pixels between a panel's frame and its outermost marks, which panels that zoom would cut in half
 const PARTS = ["concat", "hconcat", "vconcat"];
 
@@ -121,7 +123,8 @@ function stacked(view, room) {
   if (!key) return;
   const parts = view[key];
   const { width, beside } = widthOf(parts[0]);
-  const most = Math.max(1, Math.min(view.columns ?? parts.length, Math.floor((room * 1.1) / (width + beside))));
+  const least = Math.min(width, Math.max(LEAST, SQUEEZED * width));
+  const most = Math.max(1, Math.min(view.columns ?? parts.length, Math.floor(room / (least + beside))));
   const columns = Math.ceil(parts.length / Math.ceil(parts.length / most)); // rows as full as each other
   if (key === "concat") view.columns = columns;
   if (key === "hconcat" && room < NARROW) {
@@ -148,10 +151,13 @@ function wrapped(view, room, panel) {
     }
 }
 
-/** Make every panel so many times as wide. */
-function widened(spec, factor) {
+/** Make every panel so many times as wide, and as high where a page is small. */
+function widened(spec, factor, small) {
   for (const object of objectsIn(spec)) {
-    if (typeof object.width === "number" && (object.mark || object.layer || object.facet)) object.width *= factor;
+    if (typeof object.width === "number" && (object.mark || object.layer || object.facet)) {
+      object.width *= factor;
+      if (small && typeof object.height === "number") object.height *= Math.max(SQUEEZED, factor);
+    }
     else if (object.width?.step) object.width = { step: object.width.step * factor };
   }
 }
@@ -212,17 +218,18 @@ function zoomable(view, count = { panels: 0 }) {
 function fitted(spec, room, factor) {
   const narrow = room < NARROW;
   const { title, ...chart } = unfolded(spec, narrow);
-  if (narrow) {
-    const legend = { orient: "bottom", direction: "vertical", columns: 1, labelLimit: room - 100 };
-    chart.config = { ...chart.config, legend: { ...chart.config.legend, ...legend } };
-    for (const [, definition] of encodingsIn(chart)) if (definition.legend?.labelLimit) delete definition.legend.labelLimit;
-  }
   stacked(chart, room);
   const { width, beside } = widthOf(chart);
-  const guess = width ? within((room - beside - (narrow || !legendBeside(chart) ? 0 : LEGEND)) / width) : 1;
+  const below = narrow || (room - beside - LEGEND) / width < SQUEEZED;
+  if (below) {
+    const looks = narrow ? { direction: "vertical", columns: 1, labelLimit: room - 100 } : { direction: "horizontal", columns: 2 };
+    chart.config = { ...chart.config, legend: { ...chart.config.legend, orient: "bottom", ...looks } };
+    for (const [, definition] of narrow ? encodingsIn(chart) : []) if (definition.legend?.labelLimit) delete definition.legend.labelLimit;
+  }
+  const guess = width ? within((room - beside - (below || !legendBeside(chart) ? 0 : LEGEND)) / width) : 1;
   const panels = Math.max(1, Math.round(beside / AXIS));
   wrapped(chart, room, ((factor ?? guess) * width) / panels + (narrow ? 0 : AXIS / 2) || room - AXIS);
-  widened(chart, factor ?? guess);
+  widened(chart, factor ?? guess, below && !narrow);
   hoverable(chart);
   return { chart, zooms: zoomable(chart), factor: factor ?? guess };
 }
