@@ -121,7 +121,7 @@ def test_two_engines_get_the_same_model_memory_and_load():
 def test_the_quick_study_is_of_few_runs_on_llama_cpp():
     study = plan("quick")
     assert {d.engine.kind for d in study.deployments.values()} == {"llama.cpp"}
-    assert len(study.runs) == 8
+    assert len(study.runs) == 7
 
 
 @pytest.mark.parametrize(
