@@ -90,19 +90,21 @@ def judge(
     repeats: int,
     noise: float,
     lent: float | None = None,
+    beside: tuple[int, ...] = (2,),
     at: Floats | None = None,
 ) -> list[str]:
     """The cells of both points over `draws` of each curve.
 
     Args:
-        lent: noise of another curve, measured twice, that stands beside each. at: the levels, in place of evenly spaced ones.
+        lent: noise of the curves that stand beside each, measured as often as `beside` says.
+        at: the levels, in place of evenly spaced ones.
     """
     first, second = Score(), Score()
     for curve in curves:
         random = np.random.default_rng([levels, even, repeats, round(1000 * noise), *curve.name.encode()])
         for _ in range(draws):
             loads = ladder(levels, even=even) if at is None else at
-            others = [measured(CURVES[0], loads, repeats=2, noise=lent, random=random)] if lent else []
+            others = [measured(CURVES[0], loads, repeats=n, noise=lent, random=random) for n in beside] if lent else []
             runs = measured(curve, loads, repeats=repeats, noise=noise, random=random)
             left, top = method(Levels.of(runs, "throughput_tokens_per_s", others), random)
             first.add(left, curve.equilibrium, curve.equilibrium and "left")
@@ -154,17 +156,22 @@ def main() -> None:
 
 
 def _judge_study(file: Path, draws: int) -> None:
-    """Each ladder of bursts or closed loops by its own levels and repeats; a single run has the noise of another curve's two."""
-    for noise in (0.03, 0.05):
+    """Each ladder of bursts or closed loops by its own levels and repeats, beside the others, whose noise may be another one."""
+    ladders = [
+        each
+        for each in load_file(file).study.ladders
+        if isinstance(each.concurrency, list) and len(each.concurrency) >= FEWEST_LEVELS
+    ]
+    for noise, times in ((0.03, 1.0), (0.05, 1.0), (0.05, 0.5), (0.05, 0.7), (0.03, 2.0)):
         rows = []
-        for each in load_file(file).study.ladders:
-            if isinstance(each.concurrency, list) and len(each.concurrency) >= FEWEST_LEVELS:
-                at = np.array(sorted(each.concurrency), dtype=float)
-                lent = noise if each.repeats == 1 else None
-                design: dict[str, Any] = {"levels": len(at), "even": False, "repeats": each.repeats, "noise": noise}
-                cells = judge(METHODS["ours"][0], curves_up_to(float(at[-1]))[:-1], draws, **design, lent=lent, at=at)
-                rows.append((f"{each.deployment}, {len(at)} levels to {at[-1]:g}, {each.repeats} ×", cells))
-        _print(f"{file}, all but the burst in waves of 40, noise {noise:.0%}", rows)
+        for each in ladders:
+            at = np.array(sorted(each.concurrency), dtype=float)
+            beside = tuple(other.repeats for other in ladders if other is not each)
+            design: dict[str, Any] = {"levels": len(at), "even": False, "repeats": each.repeats, "noise": noise, "at": at}
+            curves = curves_up_to(float(at[-1]))[:-1]
+            cells = judge(METHODS["ours"][0], curves, draws, **design, lent=times * noise, beside=beside)
+            rows.append((f"{each.deployment}, {len(at)} levels to {at[-1]:g}, {each.repeats} ×", cells))
+        _print(f"{file}, all but the burst in waves of 40, noise {noise:.0%}, that of the other curves × {times:g}", rows)
 
 
 def _setting(levels: int, even: bool, repeats: int, noise: float) -> str:

@@ -228,8 +228,8 @@ def judged(kind: Kind, text: list[str], generator: np.random.Generator, folder: 
     truths = [truth for _, truth in found]
     write_requests([record for record, _ in found], folder / "requests.jsonl")
     requests = latency_columns(request_table(folder / "requests.jsonl").lazy()).collect()
-    figures = stream_figures(requests, chat=kind.chat)
-    kept = supported(requests, chat=kind.chat)
+    figures = stream_figures(requests, reasons=kind.chat)
+    kept = supported(requests, reasons=kind.chat)
     off = _off(kept["tpot_s"].to_list(), [truth.tpot_s for truth in truths])
     gaps = kept.select(pl.col("token_times_s").list.diff(null_behavior="drop").explode())["token_times_s"].drop_nulls()
     itl = float(gaps.median()) if gaps_between_tokens(figures) and len(gaps) else None  # type: ignore[arg-type]

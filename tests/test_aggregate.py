@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from bench.aggregate import aggregate, timeseries_frame
+from bench.aggregate import aggregate, summary_frame, timeseries_frame
 from bench.aggregate.deployed import deployed
 from bench.errors import BenchError
 from bench.records.files import write_record
@@ -123,6 +123,16 @@ def test_what_some_of_the_gpus_drew_is_not_what_the_instance_draws(summary):
     assert {name: deployed(run, records.launch(gpus=4), None).get(name, "kept") for name in drawn} == dict.fromkeys(drawn)
     assert not set(drawn) & set(deployed(run, records.launch(gpus=2), None))
     assert not set(drawn) & set(deployed({**run, "gpu_count_seen": 8}, records.launch(gpus=2), None))
+
+
+def test_each_flag_of_a_server_is_a_column(summary):
+    launch = records.launch(flags={"max-num-batched-tokens": "2048", "enable-prefix-caching": "false"})
+    other = records.launch(deployment="b")
+    table = summary_frame([summary, {**summary, "deployment": "b"}], {"a": launch, "b": other}, {}, Thresholds())
+    flags = [name for name in table.columns if name.startswith("flag_")]
+    assert table.select(flags).rows(named=True) == [
+        {"flag_max_num_batched_tokens": "2048", "flag_enable_prefix_caching": "false"}, dict.fromkeys(flags)
+    ]  # fmt: skip
 
 
 KV = {"requests": 4, "prompt_tokens": 900.0, "output_tokens": 100.0}

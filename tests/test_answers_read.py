@@ -273,7 +273,7 @@ class TestTokensAreNotChunks:
         """64 tokens in 32 chunks of eight bytes, 20 ms apart, that begin no word."""
         pieces = [(wait + i / 50, delta(content="模型，")) for i in range(32)]
         read = record([*pieces, (wait + 0.63, usage(64) + DONE)], asked=64)
-        found = tpot(tmp_path, read, chat=chat)
+        found = tpot(tmp_path, read, reasons=chat)
         assert found == (expected and pytest.approx(expected, rel=1e-6))
 
     def test_a_server_s_other_answers_show_what_a_chunk_carries(self, tmp_path):
@@ -288,7 +288,7 @@ class TestTokensAreNotChunks:
         """32 tokens with a chunk each, then 32 that spell nothing, in another 0.64 s."""
         pieces = [(1 + i / 50, text(f" w{i}")) for i in range(32)]
         read = record([*pieces, (2.26, usage(64) + DONE)], asked=64)
-        assert tpot(tmp_path, read, chat=False) is None
+        assert tpot(tmp_path, read, reasons=False) is None
 
     def test_tokens_that_chunks_list_are_those_that_were_streamed(self, tmp_path):
         """Four chunks list eight tokens in all, of 64."""

@@ -291,7 +291,7 @@ def test_a_load_process_says_nothing_at_ctrl_c_nor_when_its_parent_is_gone(told)
     assert process.returncode == 1
 
 
-@pytest.mark.parametrize("content", [{}, {"stream": False}, {"endpoint": "chat"}])
+@pytest.mark.parametrize("content", [{}, {"stream": False}, {"endpoint": "chat"}, {"endpoint": "responses"}])
 def test_a_request_is_what_the_sdk_would_send(content):
     """Byte for byte, but for the encodings that it would accept."""
     load, request = workload(**content), PlannedRequest(3, 3, 20, 7)
@@ -311,7 +311,11 @@ def test_a_request_is_what_the_sdk_would_send(content):
         common["stream_options"] = {"include_usage": True}
     head, body = payload.split(b"\r\n\r\n")
     sent = json.loads(body)
-    if load.endpoint == "chat":
+    if load.endpoint == "responses":
+        common |= {"max_output_tokens": common.pop("max_tokens"), "store": False}
+        common.pop("stream_options")
+        sdk.responses.create(input=sent["input"], **common)
+    elif load.endpoint == "chat":
         sdk.chat.completions.create(messages=sent["messages"], **common)
     else:
         sdk.completions.create(prompt=prompt_ids("s", 3, 20, 100), **common)

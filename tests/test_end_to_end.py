@@ -33,7 +33,7 @@ CONFIG = {
             BURSTS,
             *(
                 {"deployment": "one", "workload": name, "concurrency": [2]}
-                for name in ("closed", "talk", "alike", "same", "turns")
+                for name in ("closed", "talk", "respond", "alike", "same", "turns")
             ),
         ],
     },
@@ -44,6 +44,7 @@ CONFIG = {
         "burst": {"arrival": "burst", "prompt_tokens": 32, "output_tokens": 64},
         "closed": {"arrival": "closed", "prompt_tokens": 32, "output_tokens": 32, "num_requests": 6},
         "talk": {"arrival": "burst", "endpoint": "chat", **LENGTHS},
+        "respond": {"arrival": "burst", "endpoint": "responses", **LENGTHS},
         "alike": {"arrival": "burst", "cache": "shared", "shared_prefix": 0.7, **LENGTHS},
         "same": {"arrival": "closed", "num_requests": 6, "cache": "repeated", **LENGTHS},
         "turns": {"arrival": "closed", "num_requests": 4, "turns": {"count": 3, "new_tokens": 40}, **LENGTHS},
@@ -62,7 +63,7 @@ def project(tmp_path_factory):
     ladders = project.config["study"]["ladders"]
     ladders[0] = {**BURSTS, "repeats": 2}  # a second round, which begins when all others are measured
     workflow = project.start()
-    project.wait_for_stored(7, workflow, within=600)
+    project.wait_for_stored(8, workflow, within=600)
     api, *_ = project.servers("api_server")
     below = api.children(recursive=True)
     api.send_signal(signal.SIGKILL)
@@ -94,7 +95,7 @@ def runs(project):
 def test_a_server_that_is_killed_is_started_again_and_what_was_measured_is_kept(project, runs):
     assert "starting it once more" in project.said()
     assert project.server_starts("one") == 2  # none for the figures
-    assert len(runs) == 7
+    assert len(runs) == 8
     assert all(row["failed"] == 0 for row in runs.values())  # the dead server's failures are no run's
 
 
@@ -114,6 +115,7 @@ def test_lengths_are_exact_and_the_servers_counters_agree(project, runs):
     assert [row["in_flight_peak"] for row in (few, closed)] == [2, 2]  # the closed loop held two
     assert max(row["running_peak"] for row in (few, closed)) <= 2
     assert (runs["talk", 2]["ttft_n"], runs["talk", 2]["prompt_tokens"]) == (2, 96)
+    assert (runs["respond", 2]["ttft_n"], runs["respond", 2]["prompt_tokens"]) == (2, 96)
     assert runs["turns", 2]["ok"] == 3 * 4
 
 
@@ -122,6 +124,7 @@ def test_the_kv_cache_is_as_planned_and_full_where_predicted(project, runs):
     assert {row["kv_tokens_planned"] for row in runs.values()} == {row["kv_tokens"] for row in runs.values()} == {1024}
     assert [row["predicted_saturation"] for row in (*burst, closed)] == [1024 / 96, 1024 / 96, 1024 / 64]
     assert [row["saturated"] for row in (*burst, closed)] == [False, True, False]
+    assert {(row["flag_max_num_seqs"], row["flag_enforce_eager"]) for row in runs.values()} == {("256", "true")}
     facts = json.loads((project.folder / "results/deployments/one/deployment.json").read_text())
     assert facts["engine_version"].startswith("0.32.0")
 

@@ -161,6 +161,9 @@ def test_flags_and_environment_of_the_deployment_win(content):
     assert "--block-size 64" in line
     assert "--block-size 32" not in line
     assert "--no-enable-chunked-prefill" in line
+    told = {name: result.flags[name] for name in ("block-size", "enable-chunked-prefill", "enforce-eager")}
+    assert told == {"block-size": "64", "enable-chunked-prefill": "false", "enforce-eager": "true"}
+    assert not {"host", "port", "served-model-name"} & result.flags.keys()
     assert result.environment["HF_HUB_OFFLINE"] == "0"
 
 

@@ -343,7 +343,7 @@ def test_a_server_without_the_endpoint_is_said_to_have_the_other(endpoint, anoth
 
     with strict_server(refuse=refuse) as server, pytest.raises(BenchError) as error:
         introduce(Target(server.base_url, "m"), endpoint)
-    assert f"It answers requests to the other endpoint: give --endpoint {another}, or" in str(error.value)
+    assert f"It answers requests to another endpoint: give --endpoint {another}, or" in str(error.value)
     assert "OPENAI_API_KEY" not in str(error.value)
 
 
@@ -365,7 +365,7 @@ def test_a_refusal_that_may_be_about_a_key_says_whether_there_is_one():
     with strict_server(refuse=lambda _: (400, {"error": {"message": "No connected db."}})) as server:
         with pytest.raises(BenchError, match=r"No connected db.* OPENAI_API_KEY is not set: export it if") as error:
             introduce(Target(server.base_url, "m"), "completions")
-        assert "whether it has endpoint completions or chat alone" in str(error.value)
+        assert "whether it has the endpoint completions" in str(error.value)
         with pytest.raises(BenchError) as error:
             introduce(Target(server.base_url, "m", "secret"), "completions")
         assert "OPENAI_API_KEY" not in str(error.value)

@@ -75,16 +75,17 @@ def test_a_closed_loop_survives_connections_that_it_closes(server):
     assert [r.outcome for r in records] == ["ok"] * 8
 
 
-def test_chats_are_as_long_as_asked(server):
+@pytest.mark.parametrize("endpoint", ["chat", "responses"])
+def test_chats_are_as_long_as_asked(server, endpoint):
     """Its prefix cache serves the template of the second and later ones, and no more."""
-    target = introduce(Target(server.base_url, "tiny"), "chat")
-    content = {"arrival": "burst", "endpoint": "chat", "prompt_tokens": 150, "output_tokens": 4}
+    target = introduce(Target(server.base_url, "tiny"), endpoint)
+    content = {"arrival": "burst", "endpoint": endpoint, "prompt_tokens": 150, "output_tokens": 4}
     records = run_load(target, Load(load_workload(content, source="t"), 2, "chats", vocabulary=500)).records
     assert {(r.outcome, r.prompt_tokens, r.completion_tokens) for r in records} == {("ok", 150, 4)}
-    template = target.form("chat").template_tokens
+    template = target.form(endpoint).template_tokens
     assert 0 < template < 150
     assert all((r.cached_tokens or 0) <= template for r in records)
-    assert target.form("chat").sdk_differs is None
+    assert target.form(endpoint).sdk_differs is None
 
 
 def test_equal_prompts_are_computed_again(server):

@@ -11,6 +11,11 @@ from tests.conftest import ROOT
 # What decides a measurement. A change here that alters what is measured or how it is stamped raises PROTOCOL (all runs are measured
 # again); one that does not, such as a comment, only renews the digest below: `pytest tests/test_protocol.py` prints it.
 MODULES = [
+    "src/bench/endpoints/chat.py",
+    "src/bench/endpoints/choices.py",
+    "src/bench/endpoints/completions.py",
+    "src/bench/endpoints/kind.py",
+    "src/bench/endpoints/responses.py",
     "src/bench/engine/launch.py",
     "src/bench/engine/server.py",
     "src/bench/engines/llama_server.py",
@@ -19,7 +24,6 @@ MODULES = [
     "src/bench/load/__main__.py",
     "src/bench/load/answer.py",
     "src/bench/load/arrivals.py",
-    "src/bench/load/chunks.py",
     "src/bench/load/client.py",
     "src/bench/load/connection.py",
     "src/bench/load/events.py",
@@ -52,7 +56,7 @@ MODULES = [
     "src/bench/measure/session.py",
     "src/bench/measure/warmup.py",
 ]
-KNOWN = (6, "edf264bfd86ad9a5")
+KNOWN = (6, "8f5eef1c5429b257")
 
 
 def test_a_change_of_the_measuring_is_declared():

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["CONFIDENCE", "FEWEST_POINTS", "isotonic", "student_t", "variance_by_chance"]
+__all__ = ["CONFIDENCE", "FEWEST_POINTS", "f_below", "isotonic", "student_t", "variance_by_chance"]
 
 CONFIDENCE = 0.95
 FEWEST_POINTS = 3  # through fewer a line has no interval
@@ -31,6 +31,13 @@ def variance_by_chance(freedom: int, probability: float) -> float:
     from scipy.special import chdtri  # noqa: PLC0415
 
     return float(chdtri(freedom, probability)) / freedom
+
+
+def f_below(ratio: float, above: int, below: int) -> float:
+    """Probability that a ratio of two estimates of one variance is lower (F). Args: above, below: their degrees of freedom."""
+    from scipy.special import fdtr  # noqa: PLC0415
+
+    return float(fdtr(above, below, ratio))
 
 
 def isotonic(

@@ -17,6 +17,7 @@ rule parse:
         measured=record_of_run,
         code=library(
             "drift.py",
+            "endpoints",
             "engines",
             "parse",
             "records/environment.py",

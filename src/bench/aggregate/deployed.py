@@ -28,6 +28,7 @@ def deployed(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentFac
     engines = facts and facts.engines
     return {
         **{name: getattr(launch, name, None) for name in _OF_LAUNCH},
+        **{f"flag_{name.replace('-', '_')}": value for name, value in (launch.flags if launch else {}).items()},
         "engine_version": facts and facts.engine_version,
         "hardware": facts and facts.hardware.in_short,
         **{name: getattr(plan, name, None) for name in ("parameters", "kv_bytes_per_token")},

@@ -25,11 +25,11 @@ from bench.analysis.sizing import gpus_of, with_devices
 
 __all__ = ["advice"]
 
-_APART = 1.5  # two loads of one server differ
-_LARGER = 1.2  # one model is larger than another
-_SAME_MEMORY = 0.02  # two KV caches differ by less: whole blocks, and what an engine measures of its own use
-_STALLED = 3.0  # ITL's P99 ÷ P50: others' prefill stands in between
-_LOST_HITS = 0.2  # of the prefix cache's hit rate
+_APART = 1.5  # least ratio of two loads that count as different
+_LARGER = 1.2  # least ratio of parameters of a larger model
+_SAME_MEMORY = 0.02  # largest relative difference of equal KV caches: whole blocks, and what an engine measures of its own use
+_STALLED = 3.0  # ITL P99 ÷ P50 above which other requests' prefill stalls decoding
+_LOST_HITS = 0.2  # loss of prefix-cache hit rate that is reported
 
 
 def advice(

@@ -42,27 +42,27 @@ from bench.study import Slo
 
 __all__ = ["bottleneck"]
 
-_EXPLAINED = {"ttft", "tpot", "e2e"}  # latencies of which it is known what they consist of
-_BROKEN = ("stream_error", "truncated", "disconnect", "http_500", "http_502")  # what no limit of a server or a gateway answers
-_STANDS = 0.5  # of the scrapes: a queue that stands, and is no matter of a step's length
-_ALIKE = 1.05  # two gains so near to one another are alike
-_BEYOND = 1.4  # times the load that misses: what runs out shows more plainly there
-_QUEUED = 0.1  # of the scrapes, in which a request waits where admission is the bound: enough to miss a percentile
-_PREEMPTED = 0.02  # preemptions a request, from which on they count
-_EXPLAINS = 0.5  # of the share that a percentile leaves: with fewer requests that wait, waiting is not what it misses by
-_OTHERS = 0.4  # of a step without prompts: from there on, doing without others' prompts helps more than steps twice as fast
-_LEAST_ADDED = 0.05  # of a step, that this load is taken to add to it at least
-_APART = 1.2  # times the requests that run at the lowest level: nearer, the two make no line
-_LITTLE = 0.3  # of it: with less, prompts are not what holds the number of requests that run
-_PREFILL = 0.45  # of the steps' time: from there on faster prompts raise more than faster decoding
-_PINNED = 0.02  # of the requests that run, by which they vary where a bound that is not known holds them
-_MORE_KV = 4.0  # times the KV memory: what is meant by more of it
+_EXPLAINED = {"ttft", "tpot", "e2e"}  # latencies that can be decomposed
+_BROKEN = ("stream_error", "truncated", "disconnect", "http_500", "http_502")  # outcomes that no admission limit answers with
+_STANDS = 0.5  # share of scrapes with waiting requests that counts as a standing queue
+_ALIKE = 1.05  # ratio below which two gains count as equal
+_BEYOND = 1.4  # highest load looked at ÷ the one that misses; the exhausted resource shows more plainly there
+_QUEUED = 0.1  # least share of scrapes with waiting requests where admission is the limit: enough to miss a percentile
+_PREEMPTED = 0.02  # preemptions a request above which they are the cause
+_EXPLAINS = 0.5  # queued share of scrapes ÷ share beyond the percentile below which waiting cannot explain the miss
+_OTHERS = 0.4  # prefill interference ÷ decode-step time above which removing interference helps more than halving the step
+_LEAST_ADDED = 0.05  # minimum share of the step time attributed to load
+_APART = 1.2  # least ratio of running requests between two loads that make a line
+_LITTLE = 0.3  # prefill share below which prefill cannot be what caps concurrency
+_PREFILL = 0.45  # prefill share above which faster prefill helps more than faster decoding
+_PINNED = 0.02  # relative range of running requests below which an unknown limit holds them
+_MORE_KV = 4.0  # factor meant by "more KV memory"
 
 
 def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]) -> Bottleneck:
     """Why a curve does not carry more than its operating point.
 
-    The cause is the resource of which more would raise what is carried most, as far as the runs show:
+    The bottleneck is the resource whose increase would raise the sustainable load most, as far as the runs show:
 
     - Refusals, where requests fail.
     - Prefill or decode, where one request alone misses.
@@ -252,7 +252,7 @@ def _admission(runs: pl.DataFrame, there: ServerLoad, alone: ServerLoad) -> tupl
     if (there.queued_share or 0.0) < _QUEUED or not there.running:
         return None, None
     slots, left = _slots(runs), _no_room(runs, there)
-    if _has_slots(runs):  # a slot is a place and its memory: what is full is no second bound beyond it
+    if _has_slots(runs):  # a slot reserves a batch position and its KV memory, so a full cache is not a separate limit
         there, left = replace(there, usage=None), None
     all_run = slots is not None and (there.running_high or 0.0) >= slots - 0.5
     gains = _gains(there, alone, slots)

@@ -15,7 +15,7 @@ from bench.study import Slo
 
 __all__ = ["operating_points"]
 
-_SAME = 0.97  # of the highest rate: a lower load that carries this much is the better place to operate
+_SAME = 0.97  # share of the highest rate above which a lower load is the better operating point
 _MEANS = {
     "goodput_rps": ("goodput_requests_per_s", "goodput_requests_per_s"),
     "tokens_per_s": ("steady_tokens_per_s", "throughput_tokens_per_s"),

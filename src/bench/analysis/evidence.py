@@ -152,7 +152,7 @@ class UnknownStep:
 
 @dataclass(frozen=True)
 class UnknownLatency:
-    """Only latencies are missed of which it is not known what they consist of; `metric` is the first, a name in `LATENCIES`."""
+    """Only SLOs on latencies without a decomposition are missed; `metric` is the first, a name in `LATENCIES`."""
 
     at: At
     metric: str

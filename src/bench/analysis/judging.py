@@ -21,10 +21,10 @@ from bench.study import Slo
 __all__ = ["Level", "Miss", "Unsettled", "Verdict", "judged_levels"]
 
 _LIKELY = 0.6
-_FEWEST_SPREAD = 5  # requests beyond a limit, for a spread
-_COMPARABLE = 2.0  # times the share that is allowed
-_BATCHES = 10  # of a window, behind the error of its rate
-_SURE_GROWTH = 2.1  # standard errors
+_FEWEST_SPREAD = 5  # fewest requests beyond a limit that show over-dispersion
+_COMPARABLE = 2.0  # miss share ÷ allowed share up to which a level shows over-dispersion
+_BATCHES = 10  # batches of a window behind the error of its rate
+_SURE_GROWTH = 2.1  # standard errors of backlog growth
 # What a session is taken to be off from the next (standard deviation), until several have shown it, and the weight of that in degrees
 # of freedom (Smyth 2004, as in drift.py). Of four measurements of the default study it was 1.9 to 3.4 %.
 _SESSIONS_DIFFER, _SESSIONS_WEIGHT = 0.04, 6
@@ -233,9 +233,9 @@ def _bound_failures(levels: Sequence[Level]) -> None:
     """Bound the failures of each level by those of the levels above it as well, where no fewer fail.
 
     By themselves few requests show little of a rare failure: it takes 368 without one to bound them by 1 %. But a server that
-    refuses at a load refuses more above it, so that the share at a level is at most that of it and any number of the next levels
-    together. Where nothing fails from a level on there is no sign of refusals at all, and the SLOs, which a failed request misses too,
-    bound the rest. Where no request may fail, no number of them could show it: that none did has to do.
+    refuses at a load refuses more above it, so a level's failure rate is at most the rate pooled with any of the next levels. Where
+    nothing fails from a level on there is no sign of refusals at all, and the SLOs, which a failed request misses too, bound the rest.
+    Where no request may fail, no number of them could show it: that none did has to do.
     """
     for i, level in enumerate(levels):
         at = next(k for k, verdict in enumerate(level.verdicts) if verdict.key == "failed")

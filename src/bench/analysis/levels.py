@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bench.statistics import CONFIDENCE, student_t
+from bench.statistics import CONFIDENCE, f_below, student_t
 
 __all__ = ["Levels", "studentized_range"]
 
 Floats = npt.NDArray[np.float64]
 _LEAST_NOISE = 0.005  # no run repeats itself better than to half a per cent, whatever a few of them say
 _DRAWS = 40_000
+_ALIKE = 0.1  # tail probability of F below which two variances are not pooled
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,9 @@ class Levels:
     Attributes:
         load: ascending (requests, requests/s or times). log: mean ln throughput of each level's runs. runs: their number.
         noise: standard deviation of a run's ln throughput, about its relative error. freedom: degrees of freedom behind it.
-        noise_of: where it comes from, the first of these that there is: the curve's `repeats`, `others` (those of the workload's other
-            curves), or its `neighbours` (how far levels lie off the line between the ones beside them).
+        noise_of: where it comes from, the first of these that there is: the curve's `repeats`, pooled with those of the workload's
+            other curves that vary alike; `others`, the repeats of those curves alone; `neighbours`, how far levels lie off the line
+            between the ones beside them.
     """
 
     load: Floats
@@ -54,9 +56,12 @@ class Levels:
         count = levels["runs"].to_numpy().astype(float)
         neighbours = max(1, (len(load) - 2) // 2)
         squares, freedom, noise_of = *_from_repeats(known, absolute), "repeats"
+        apart = [_from_repeats(_known(other, column), absolute) for other in others]
         if freedom < neighbours:
-            apart = [_from_repeats(_known(other, column), absolute) for other in others]
             squares, freedom, noise_of = sum(s for s, _ in apart), sum(f for _, f in apart), "others"
+        else:
+            alike = [each for each in apart if _alike((squares, freedom), each)]
+            squares, freedom = squares + sum(s for s, _ in alike), freedom + sum(f for _, f in alike)
         if freedom < neighbours:
             squares, freedom, noise_of = neighbours * _from_neighbours(load, log, count), neighbours, "neighbours"
         return cls(load, log, count, max(_LEAST_NOISE, (squares / freedom) ** 0.5), freedom, noise_of)
@@ -105,6 +110,13 @@ def _from_repeats(known: pl.DataFrame, absolute: bool) -> tuple[float, int]:
         off = off.with_columns(pl.col("off") - pl.col("off").mean().over("repeat"))
         freedom = (levels - 1) * (repeats - 1)
     return float((off["off"] ** 2).sum()), freedom
+
+
+def _alike(own: tuple[float, int], other: tuple[float, int]) -> bool:
+    """Whether two variances, each as squares and degrees of freedom, may be one: their ratio lies within the central 80 % of F."""
+    if not (other[1] and own[0] and other[0]):
+        return False
+    return _ALIKE <= f_below(other[0] / other[1] * own[1] / own[0], other[1], own[1]) <= 1 - _ALIKE
 
 
 def _from_neighbours(load: Floats, log: Floats, runs: Floats) -> float:

@@ -8,8 +8,8 @@ import polars as pl
 
 __all__ = ["ServerLoad", "engines_of", "mean_of", "server_load"]
 
-_MOST = 0.95  # of the steps' time that prompts can be said to take
-_NEAR = 0.5  # of a load: as low are those that show its prompts' time
+_MOST = 0.95  # largest prefill share of step time that is reported
+_NEAR = 0.5  # lowest load, as a share, whose prefill time is taken over
 
 
 @dataclass(frozen=True)

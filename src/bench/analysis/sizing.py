@@ -31,11 +31,11 @@ __all__ = [
     "with_devices",
 ]
 
-DAYS_A_MONTH = 30  # as the documents count; 730 hours would be 1.4 % more
+DAYS_A_MONTH = 30  # convention; 730 hours would be 1.4 % more
 _HOURS_A_MONTH = 24 * DAYS_A_MONTH
-_SHED = (0.8, 0.9)  # of the longest queue: where the circuit breaker begins, and where it is open
+_SHED = (0.8, 0.9)  # shares of the longest queue at which shedding begins, and at which all is shed
 _KV_HEADROOM = (0.10, 0.15)
-_LITTLE = 2.0  # from this factor on, load and latency do not belong to each other
+_LITTLE = 2.0  # ratio in Little's law above which load and latency contradict each other
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ They are those of the study's models, copied because reading them there would co
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from bench.endpoints import ENDPOINTS
 
 __all__ = [
     "GPU_MEMORY_UTILIZATION",
@@ -13,6 +15,7 @@ __all__ = [
     "TENSOR_PARALLEL",
     "Archetype",
     "Arrival",
+    "Endpoint",
     "KvDtype",
     "TraceUnit",
     "WeightDtype",
@@ -25,6 +28,10 @@ MAX_NUM_SEQS = 256
 # In the order of `bench.study`: equal Literals are one object, so that another order here would also be the configuration's.
 Archetype = Literal["chat", "rag", "code", "completion", "agentic"]
 Arrival = Literal["constant", "poisson", "gamma"]
+if TYPE_CHECKING:
+    Endpoint = str
+else:
+    Endpoint = Literal[tuple(ENDPOINTS)]
 TraceUnit = Literal["s", "ms", "us", "ns"]
 WeightDtype = Literal["bfloat16", "float16", "float32", "fp8", "int8", "int4"]
 KvDtype = Literal["float32", "bfloat16", "float16", "fp8"]

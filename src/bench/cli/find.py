@@ -252,7 +252,7 @@ def _refuse_unreachable(target: Target) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """No second search in the same folder; and nothing that a killed one left unfinished."""
+    """Lock the folder against a second search, and remove what a killed one left unfinished."""
     with (folder / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

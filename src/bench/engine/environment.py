@@ -117,7 +117,7 @@ def _build(name: str, engine: Engine, folder: Path, say: Callable[[str], None]) 
         _refuse_to_empty(name, folder)
         say(f"engine {name}: a new environment in {folder}")
         _run_guarded([interpreter, "-m", "venv", "--clear", str(folder)], name)
-        made.write_text(made_from)  # from here on, what is interrupted is gone on with
+        made.write_text(made_from)  # an interrupted build resumes from here
     begin, done = time.monotonic(), 0
     wanted = [(index, requirements(lock)) for lock, index in indexed_locks(engine)]
     batches = [(index, entries[i : i + _BATCH]) for index, entries in wanted for i in range(0, len(entries), _BATCH)]

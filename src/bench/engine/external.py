@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import requests
 
+from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError, shown
 from bench.http import api_root, get_models, listed_models, models_text, post, problem
 from bench.records.environment import without_secrets, without_values
@@ -21,7 +21,7 @@ def refuse_unlike(spec: DeploymentSpec, endpoint: str) -> None:
     """Ask an external server for its models.
 
     Args:
-        endpoint: of the deployment's requests, `completions` or `chat`.
+        endpoint: of the deployment's requests, a name in `bench.endpoints`.
 
     Raises:
         BenchError: a variable of its headers is not set, nothing answers at its address, what answers has no OpenAI API, or it does not
@@ -84,11 +84,9 @@ def _until(answer: requests.Response) -> str:
 
 def _refusal(base: str, model: str, endpoint: str, key: str | None, headers: dict[str, str]) -> requests.Response | None:
     """The answer to a request for one token of `model`, if it refuses that; None where the server is too busy to answer in time."""
-    content: dict[str, Any] = {"model": model, "max_tokens": 1, "stream": False}
-    content |= {"messages": [{"role": "user", "content": "a"}]} if endpoint == "chat" else {"prompt": "a"}
-    path = "chat/completions" if endpoint == "chat" else "completions"
+    asked = ENDPOINTS[endpoint]
     try:
-        answer = post(f"{base}/v1/{path}", content, key=key, headers=headers)
+        answer = post(f"{base}/v1/{asked.path}", asked.smallest(model), key=key, headers=headers)
     except requests.exceptions.Timeout:
         return None
     return None if answer.ok else answer

@@ -93,7 +93,7 @@ class Results:
     def by_axis(self) -> list[Results]:
         """The results of each axis, so that no figure has two kinds of load on one of its axes.
 
-        Without the runs whose load is but a level, and their question another (`questions.plain`), unless there are no others.
+        Length sweeps are left out (`questions.plain`) unless the study has nothing else.
         """
         shown = self.runs if self.plain.is_empty() else self.plain
         return [

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bench.load.chunks import Generated, Usage, error_of, generated
+from bench.endpoints import Endpoint, Generated, Usage
 from bench.load.events import DONE, Event, events, json_object
 from bench.load.response import Response
 from bench.records.environment import without_secrets
@@ -29,7 +29,8 @@ class Answer:
         streamed: the most tokens that the stream may have carried, least: the fewest; the same where each chunk carries one token or
             says how many it carries. None where nothing is counted. first: how many of them came at the first moment, exact in the same
             cases, else the first moment's share of the text. arrivals: at how many moments they came.
-        usage: the server's counts. finish: why the answer ended. done: whether the stream ended with [DONE].
+        usage: the server's counts. finish: why the answer ended. done: whether the stream ended as one does, with [DONE] or
+            the endpoint's own last event.
         error: what the server said went wrong, or what is wrong with the answer. failed: whether it says so itself, or is no answer.
         whole: whether it came as one object instead of a stream. closed: whether the usage came that ends a stream.
     """
@@ -61,35 +62,34 @@ class _Chunk(NamedTuple):
     so_far: int | None  # tokens of the answer, where the chunk's own usage counts them
 
 
-def answer_of(response: Response, *, streamed: bool) -> Answer:
-    """What a response holds. Args: streamed: whether a stream was asked for."""
+def answer_of(response: Response, endpoint: Endpoint, *, streamed: bool) -> Answer:
+    """What a response of `endpoint` holds. Args: streamed: whether a stream was asked for."""
     if response.encoding != b"identity":
         named = response.encoding[:20].decode(errors="replace")
         return Answer(error=f"content-encoding {named}, which the request did not accept", failed=True)
     if response.status not in (None, 200):
         return Answer(error=_refusal(response), failed=True)
     if not streamed:
-        return _whole(response)
-    answer = _streamed(response)
+        return _whole(response, endpoint)
+    answer = _streamed(response, endpoint)
     if not (answer.tokens or answer.error or answer.done or answer.usage.completion is not None) and response.pieces:
         # Not one event: a server that does not stream, or something that is not a model server.
-        return _whole(response)
+        return _whole(response, endpoint)
     return answer
 
 
-def _streamed(response: Response) -> Answer:
+def _streamed(response: Response, endpoint: Endpoint) -> Answer:
     answer = Answer()
     chunks: list[_Chunk] = []
     for event in events(response.pieces):
         if event.data == DONE:
             answer.done = True
             continue
-        content = _content(event, answer)
+        content = _content(event, endpoint, answer)
         if content is None:
             continue
         try:
-            carries = generated(content)
-            usage = content.get("usage") or (content.get("x_groq") or {}).get("usage")
+            carries, usage = endpoint.generated(content), endpoint.usage(content)
             counted = Usage.of(usage) if usage else None
         except (AttributeError, TypeError, ValueError):
             answer.error, answer.failed = f"no chunk of an answer: {_quoted(event.data)}", True
@@ -98,20 +98,21 @@ def _streamed(response: Response) -> Answer:
         if counted is not None:
             answer.usage = answer.usage.merged(counted)
             answer.closed = answer.closed or (counted.completion is not None and not content.get("choices"))
+        answer.done = answer.done or content.get("type") in endpoint.endings
         if carries.text or carries.silent:
             chunks.append(_Chunk(event.stamp, carries, counted.completion if counted else None))
     _count(answer, chunks)
     return answer
 
 
-def _content(event: Event, answer: Answer) -> dict[str, Any] | None:
+def _content(event: Event, endpoint: Endpoint, answer: Answer) -> dict[str, Any] | None:
     """The object of an event; None where it is an error, which `answer` keeps."""
     content = json_object(event.data)
-    if content is not None and event.name != b"error" and error_of(content) is None:
+    if content is not None and event.name != b"error" and endpoint.error(content) is None:
         return content
     answer.failed = True
     if content is not None:
-        answer.error = _text(error_of(content) or content)
+        answer.error = _text(endpoint.error(content) or content)
     else:
         answer.error = (
             _text(event.data.decode(errors="replace")) if event.name == b"error" else f"not JSON: {_quoted(event.data)}"
@@ -218,20 +219,19 @@ def _tokens_of(chunks: list[_Chunk], first: int, counted: int) -> float:
     return min(max(share, float(first)), float(counted - (len(chunks) - first)))
 
 
-def _whole(response: Response) -> Answer:
+def _whole(response: Response, endpoint: Endpoint) -> Answer:
     """An answer that comes in one: its tokens are there when its last byte is."""
     content = json_object(response.body)
-    if content is None or not (content.get("choices") or error_of(content)):
+    if content is None or not (endpoint.whole(content) or endpoint.error(content)):
         kind = response.content_type.partition(";")[0] or "no content type"
         what = "is neither an event stream nor an answer" if response.complete else "was cut off"
         if not response.body:
             return Answer()
         return Answer(error=f"the body ({kind}) {what}: {_quoted(response.body)}", failed=response.complete)
-    if (error := error_of(content)) is not None:
+    if (error := endpoint.error(content)) is not None:
         return Answer(error=_text(error), failed=True)
     try:
-        carries = generated(content)
-        usage = Usage.of(content.get("usage") or {})
+        carries, usage = endpoint.generated(content), Usage.of(endpoint.usage(content) or {})
     except (AttributeError, TypeError, ValueError):
         return Answer(error=f"no answer of a model: {_quoted(response.body)}", failed=True)
     stamp = response.pieces[-1][0]

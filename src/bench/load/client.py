@@ -171,6 +171,7 @@ def _waiting(
             after=request.after,
             think_s=request.think_s,
             streamed=load.workload.stream,
+            endpoint=load.workload.endpoint,
         )
         for request in planned
     ]

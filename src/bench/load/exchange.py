@@ -22,7 +22,7 @@ class Exchange:
         due_s: when it is to leave, since the run's start; None where an end lets it go.
         after: index of the request whose end lets this one go (the turn before it in its conversation); None for a first turn.
         think_s: time between that end and this one's moment.
-        streamed: whether the answer comes in chunks, each with its tokens.
+        streamed: whether the answer comes in chunks, each with its tokens. endpoint: its name in `bench.endpoints`.
         scheduled: when it was due; sent: just before its bytes went to a connected socket, the last time that they did.
         resent: how often they went again, as the server was closing the connection that carried them before.
         first_sent: of a request that was refused and sent again, the first time. attempts: how often it was sent, but for `resent`.
@@ -40,6 +40,7 @@ class Exchange:
     after: int | None = None
     think_s: float = 0.0
     streamed: bool = True
+    endpoint: str = "completions"
     scheduled: float | None = None
     sent: float | None = None
     end: float | None = None

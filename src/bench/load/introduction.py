@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Timer
 
+from bench.endpoints import ENDPOINTS, Endpoint
 from bench.errors import BenchError
 from bench.http import get_models, listed_models, models_text
 from bench.load.events import events, json_object
@@ -42,7 +43,7 @@ _SAID_S = 5.0  # a first request may load what a server needs; whoever waits sho
 @dataclass
 class _Introduction:
     target: Target
-    endpoint: str
+    endpoint: Endpoint
     stream: bool
     vocabulary: int
     timeout_s: float
@@ -55,7 +56,7 @@ class _Introduction:
         Args:
             letters_: of a prompt that is text; else there is one of ids where the form has them.
         """
-        text = letters_ is not None or self.endpoint == "chat" or not form.sends("token_ids")
+        text = letters_ is not None or self.endpoint.sends_text(form)
         # No prefix cache may know the prompt: of each request it is another one.
         self.sent += 1
         seed = f"introduction/{time.time_ns()}"
@@ -101,25 +102,25 @@ def introduce(
     else one after another; those that turn out to be accepted after all are kept. Two more requests show how many tokens text has.
 
     Args:
-        endpoint: `completions` or `chat`. omit: parameters not to send at all, names in `bench.records.form.OPTIONAL`.
+        endpoint: a name in `bench.endpoints`. omit: parameters not to send at all, names in `bench.records.form.OPTIONAL`.
         timeout_s: of a request. say: takes a line about what is not exact, and about what the SDK reads differently.
 
     Raises:
         BenchError: the server accepts no form of request, needs a key, redirects, lacks some token ids, does not end its answer, or is
             not there.
     """
-    known = _Introduction(target, endpoint, stream, vocabulary, timeout_s, say)
+    known = _Introduction(target, ENDPOINTS[endpoint], stream, vocabulary, timeout_s, say)
     given = RequestForm(omitted=tuple(name for name in OPTIONAL if name in set(omit)))
     form, (reading, record) = _accepted(known, given)
     if found := [name for name in form.omitted if name not in given.omitted]:
         say(f"{target.base_url} refuses {' and '.join(found)}: {'; '.join(INEXACT[name] for name in found)}")
-    form = replace(form, sdk_differs=_difference(reading, record, endpoint))
+    form = replace(form, sdk_differs=_difference(reading, record, known.endpoint))
     if form.sdk_differs:
         say(f"the openai SDK reads an answer differently: {form.sdk_differs}")
-    if ignored := _ignored(form, record):
+    if ignored := _ignored(known, form, record):
         generated = f"it generated {record.completion_tokens} tokens instead of {_OUTPUT}"
         say(f"the server ignores {ignored}: {generated}, so answers will not have the lengths asked for")
-    if endpoint == "chat" or not form.sends("token_ids"):
+    if known.endpoint.sends_text(form):
         form = _counted(known, form, say)
     return replace(target, forms={**target.forms, endpoint: form})
 
@@ -157,22 +158,18 @@ def _without(form: RequestForm, name: str) -> RequestForm:
 
 def _next(refusal: str, known: _Introduction, form: RequestForm, tried: Sequence[str]) -> tuple[Omissible | None, bool]:
     """What to leave out next, and whether the refusal names it: else the first that is still sent; None if nothing is."""
-    absent = {*tried, *(["token_ids"] if known.endpoint == "chat" else []), *([] if known.stream else ["stream_options"])}
+    absent = {*tried, *known.endpoint.lacks, *([] if known.stream else ["stream_options"])}
     left = [name for name in OPTIONAL if form.sends(name) and name not in absent]
     named = next((name for name in left if re.search(_NAMED[name], refusal, re.IGNORECASE)), None)
     return named or next(iter(left), None), named is not None
 
 
-def _ignored(form: RequestForm, record: RequestRecord) -> str | None:
+def _ignored(known: _Introduction, form: RequestForm, record: RequestRecord) -> str | None:
     """What the server took and did not heed, by the length of its answer; None where nothing, or where it counts no tokens."""
     given = record.completion_tokens
     if given is not None and given > _OUTPUT:
-        return _limit(form)
+        return known.endpoint.limit(form)
     return "ignore_eos" if given is not None and given < _OUTPUT and form.sends("ignore_eos") else None
-
-
-def _limit(form: RequestForm) -> str:
-    return "max_tokens" if form.sends("max_tokens") else "max_completion_tokens"
 
 
 def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, RequestRecord]) -> str | None:
@@ -189,7 +186,7 @@ def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, Req
         raise BenchError(f"{base} did not answer a first request of {_PROMPT} tokens: {said}.")
     if reading.endless:
         raise BenchError(
-            f"{base} ignores {_limit(form)}: it was asked for {_OUTPUT} tokens, and its answer was given up after "
+            f"{base} ignores {known.endpoint.limit(form)}: it was asked for {_OUTPUT} tokens, and its answer was given up after "
             f"{len(record.token_times_s):,} chunks. Limit the length of answers in the server's own settings."
         )
     if record.status is None or record.outcome == "disconnect":
@@ -197,7 +194,7 @@ def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, Req
     if record.status in UNAUTHORIZED:
         key = "Export another key as OPENAI_API_KEY" if target.key else "OPENAI_API_KEY is not set: export the key"
         raise BenchError(f"{base} answers {record.status}: {said}. {key}; where it goes into another header, name that.")
-    if known.endpoint == "completions" and form.sends("token_ids") and re.search(_VOCABULARY, said, re.IGNORECASE):
+    if not known.endpoint.sends_text(form) and re.search(_VOCABULARY, said, re.IGNORECASE):
         raise BenchError(
             f"{base} refuses token ids below {known.vocabulary}: {said}. Name the model that it serves, or give --vocabulary a number "
             "below which all ids are tokens."
@@ -232,18 +229,18 @@ def _refused(known: _Introduction, first: RequestRecord, last: RequestRecord, tr
 
 def _advice(known: _Introduction, *refusals: RequestRecord) -> Iterator[str]:
     """What to do where every form is refused, as far as the server's list of models and its other endpoint show it."""
-    target, another = known.target, "completions" if known.endpoint == "chat" else "chat"
+    target = known.target
+    others = [each for each in ENDPOINTS.values() if each is not known.endpoint]
     if any(each.status in ABSENT or re.search(_ABSENT, each.error or "", re.IGNORECASE) for each in refusals):
         form = RequestForm(omitted=tuple(name for name in OPTIONAL if name != "max_tokens"))
-        record = replace(known, endpoint=another).ask(form)[1]
-        if record.outcome == "ok":
-            yield f"It answers requests to the other endpoint: give --endpoint {another}, or `endpoint: {another}` in a study."
+        for another in (each.name for each in others if replace(known, endpoint=each).ask(form)[1].outcome == "ok"):
+            yield f"It answers requests to another endpoint: give --endpoint {another}, or `endpoint: {another}` in a study."
             return
     names = _listed(target)
     if names is not None and target.model not in names:
         yield f"Its /v1/models lists {models_text(names)}, and not {target.model!r}: check the model's name."
     else:
-        yield f"Check the model's name ({target.model!r}), and whether it has endpoint {known.endpoint} or {another} alone."
+        yield f"Check the model's name ({target.model!r}), and whether it has the endpoint {known.endpoint.name}."
     if not (target.key or target.headers):
         yield "OPENAI_API_KEY is not set: export it if the server asks for a key."
 
@@ -278,7 +275,7 @@ def _counted(known: _Introduction, form: RequestForm, say: Callable[[str], None]
     return form
 
 
-def _difference(reading: Reading, record: RequestRecord, endpoint: str) -> str | None:
+def _difference(reading: Reading, record: RequestRecord, endpoint: Endpoint) -> str | None:
     """How the SDK's reading of an answer differs from ours; None where it does not."""
     if reading.error:
         return f"the SDK fails ({reading.error}), and Saturate has {record.outcome}"
@@ -296,17 +293,11 @@ def _difference(reading: Reading, record: RequestRecord, endpoint: str) -> str |
     )
 
 
-def _text(reading: Reading, endpoint: str) -> str:
+def _text(reading: Reading, endpoint: Endpoint) -> str:
     """The answer's text, without reasoning, by our reading of its bytes."""
     response = Response(reading.exchange)
     if reading.exchange.streamed:
         contents = [json_object(event.data) or {} for event in events(response.pieces)]
     else:
         contents = [json_object(response.body) or {}]
-    text = ""
-    for content in contents:
-        for choice in content.get("choices") or ():
-            said = choice.get("delta") or choice.get("message") or {} if endpoint == "chat" else choice
-            part = said.get("content" if endpoint == "chat" else "text")
-            text += part if isinstance(part, str) else ""
-    return text
+    return "".join(endpoint.text(content) for content in contents)

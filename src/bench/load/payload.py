@@ -10,10 +10,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from bench.endpoints import ENDPOINTS, Endpoint
 from bench.errors import BenchError
 from bench.load.prompts import FIRST_ID, request_ids
 from bench.load.schedule import PlannedRequest
-from bench.load.sdk import options_of, sdk_request
+from bench.load.sdk import sdk_request
 from bench.load.target import Target
 from bench.records.form import RequestForm
 from bench.study import Workload
@@ -34,21 +35,16 @@ class Payloads:
     """
 
     def __init__(self, target: Target, workload: Workload, *, seed: str, vocabulary: int) -> None:
-        self._chat, self._seed, self._vocabulary = workload.endpoint == "chat", seed, vocabulary
+        self._endpoint, self._seed, self._vocabulary = ENDPOINTS[workload.endpoint], seed, vocabulary
         self._form = target.form(workload.endpoint)
-        self._text = self._chat or not self._form.sends("token_ids")
-        self._limit = "max_tokens" if self._form.sends("max_tokens") else "max_completion_tokens"
+        self._text, self._limit = self._endpoint.sends_text(self._form), self._endpoint.limit(self._form)
         prompt: str | list[int] = "" if self._text else [0]
-        options = options_of(self._form, workload.endpoint, prompt, 1, stream=workload.stream)
-        self._head, self._body = _template(target, workload.endpoint, options)
+        options = self._endpoint.options(self._form, prompt, 1, stream=workload.stream)
+        self._head, self._body = _template(target, self._endpoint, options)
 
     def of(self, request: PlannedRequest) -> bytes:
         """The request's bytes, head and body."""
-        prompt = self._prompt(request)
-        if self._chat:
-            self._body["messages"] = [{"role": "user", "content": prompt}]
-        else:
-            self._body["prompt"] = prompt
+        self._endpoint.put(self._body, self._prompt(request))
         self._body[self._limit] = request.output_tokens
         body = _json(self._body)
         return self._head % len(body) + body
@@ -81,7 +77,7 @@ def _json(body: dict[str, Any]) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _template(target: Target, endpoint: str, options: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+def _template(target: Target, endpoint: Endpoint, options: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
     """What the SDK sends for a request with these options: the head with a place for the body's length, and the body."""
     request = sdk_request(target, endpoint, options)
     body: dict[str, Any] = json.loads(request.content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bench.endpoints import ENDPOINTS
 from bench.load.answer import Answer, answer_of
 from bench.load.exchange import Exchange
 from bench.load.response import Response
@@ -17,7 +18,7 @@ def record_of(exchange: Exchange, start: float) -> RequestRecord:
         return None if stamp is None else round(stamp - start, 6)
 
     response = Response(exchange)
-    answer = answer_of(response, streamed=exchange.streamed)
+    answer = answer_of(response, ENDPOINTS[exchange.endpoint], streamed=exchange.streamed)
     outcome, error = _outcome(exchange, response, answer)
     sent = exchange.sent if exchange.first_sent is None else exchange.first_sent
     first = answer.tokens[0] if answer.tokens and exchange.streamed and not answer.whole else None

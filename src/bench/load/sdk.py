@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from bench.endpoints import Endpoint, Prompt, Read
 from bench.errors import BenchError
 from bench.load.events import DONE
 from bench.load.exchange import Exchange, oversized
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
     import httpx2
     import openai
 
-__all__ = ["Reading", "options_of", "sdk_reading", "sdk_request"]
-
-Prompt = str | list[int]
+__all__ = ["Reading", "sdk_reading", "sdk_request"]
 
 
 @dataclass
@@ -52,22 +51,6 @@ class _Recorded:
     headers_s: float = 0.0
 
 
-def options_of(form: RequestForm, endpoint: str, prompt: Prompt, output: int, *, stream: bool) -> dict[str, Any]:
-    """The SDK's arguments for a request in this form, but for the model."""
-    options: dict[str, Any] = {"stream": stream}
-    options["max_tokens" if form.sends("max_tokens") else "max_completion_tokens"] = output
-    if endpoint == "completions" and not form.sends("max_tokens"):
-        options["extra_body"] = {"max_completion_tokens": options.pop("max_completion_tokens")}
-    if form.sends("temperature"):
-        options["temperature"] = 0
-    if form.sends("ignore_eos"):
-        options["extra_body"] = {**options.get("extra_body", {}), "ignore_eos": True}
-    if stream and form.sends("stream_options"):
-        options["stream_options"] = {"include_usage": True}
-    options |= {"messages": [{"role": "user", "content": prompt}]} if endpoint == "chat" else {"prompt": prompt}
-    return options
-
-
 @contextmanager
 def _client(target: Target, transport: httpx2.BaseTransport, timeout_s: float) -> Iterator[openai.OpenAI]:
     # Here, since it takes a second to import, which nothing but a run should pay.
@@ -83,13 +66,7 @@ def _client(target: Target, transport: httpx2.BaseTransport, timeout_s: float) -
         yield sdk
 
 
-def _created(sdk: openai.OpenAI, endpoint: str, model: str, options: dict[str, Any]) -> Any:
-    if endpoint == "chat":
-        return sdk.chat.completions.create(model=model, **options)
-    return sdk.completions.create(model=model, **options)
-
-
-def sdk_request(target: Target, endpoint: str, options: dict[str, Any]) -> httpx2.Request:
+def sdk_request(target: Target, endpoint: Endpoint, options: dict[str, Any]) -> httpx2.Request:
     """What the SDK would send.
 
     Raises:
@@ -108,7 +85,7 @@ def sdk_request(target: Target, endpoint: str, options: dict[str, Any]) -> httpx
     catch = Catch()
     try:
         with _client(target, catch, 5.0) as sdk:
-            _created(sdk, endpoint, target.model, options)
+            endpoint.created(sdk, target.model, options)
     except Exception as error:
         if not hasattr(catch, "request"):
             raise BenchError(
@@ -119,7 +96,7 @@ def sdk_request(target: Target, endpoint: str, options: dict[str, Any]) -> httpx
 
 
 def sdk_reading(
-    target: Target, form: RequestForm, endpoint: str, prompt: Prompt, output: int, *, stream: bool, timeout_s: float
+    target: Target, form: RequestForm, endpoint: Endpoint, prompt: Prompt, output: int, *, stream: bool, timeout_s: float
 ) -> Reading:
     """Send one request with the SDK and read its answer.
 
@@ -176,17 +153,17 @@ def sdk_reading(
             response.stream = Tap(response.stream)
             return response
 
-    options = options_of(form, endpoint, prompt, output, stream=stream)
-    exchange = Exchange(0, output_asked=output, streamed=stream, scheduled=time.monotonic())
+    options = endpoint.options(form, prompt, output, stream=stream)
+    exchange = Exchange(0, output_asked=output, streamed=stream, endpoint=endpoint.name, scheduled=time.monotonic())
     reading = Reading(exchange)
     verify = tls_context() if target.base_url.startswith("https:") else True
     exchange.sent = time.monotonic()
     ended = False
     try:
         with _client(target, Recording(verify=verify), timeout_s) as sdk:
-            answer = _created(sdk, endpoint, target.model, options)
+            answer = endpoint.created(sdk, target.model, options)
             for chunk in answer if stream else [answer]:
-                _add(reading, chunk)
+                _add(reading, endpoint.read(chunk))
             ended = True
     except openai.APIStatusError as error:
         with suppress(Exception):  # its body may be no text
@@ -215,14 +192,9 @@ def sdk_reading(
     return reading
 
 
-def _add(reading: Reading, chunk: Any) -> None:
+def _add(reading: Reading, said: Read) -> None:
     """Take over what a chunk, or a whole answer, holds."""
-    choices: Sequence[Any] = getattr(chunk, "choices", None) or ()
-    for choice in choices:
-        said = getattr(choice, "delta", None) or getattr(choice, "message", None)
-        text = getattr(said, "content", None) if said is not None else getattr(choice, "text", None)
-        reading.text += text if isinstance(text, str) else ""
-        reading.finish = getattr(choice, "finish_reason", None) or reading.finish
-    usage = getattr(chunk, "usage", None)
-    if usage is not None:
-        reading.prompt, reading.completion = usage.prompt_tokens, usage.completion_tokens
+    reading.text += said.text
+    reading.finish = said.finish or reading.finish
+    if said.counts is not None:
+        reading.prompt, reading.completion = said.counts

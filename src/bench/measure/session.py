@@ -84,7 +84,7 @@ def measure(
     Args:
         runs: those wanted, in the order in which they are measured. session: its number among those of the deployment.
         launch: the resolved launch. facts: where the session's facts go, beside `server.log`.
-        say: takes progress lines. search: what is measured after them, whose levels nobody knows before.
+        say: takes progress lines. search: adaptive runs, measured after the fixed ones.
 
     Raises:
         BenchError: the server would not start, or died twice; the message holds its last words.

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from bench.drift import place_of_run
+from bench.endpoints import ENDPOINTS
 from bench.parse.counted import counted_bounds
 from bench.parse.devices import device_figures, device_samples
 from bench.parse.latency import latency_columns
@@ -53,7 +54,7 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     times = _scrape_times(scrapes)
     mine = times.pop(engine, []) if engine else []
     content = summarise(record, table, samples.filter(pl.col("endpoint") == (engine or "")), mine)
-    table = supported(table, chat=_of_chat(record))
+    table = supported(table, reasons=_may_reason(record))
     window = _load_window(table)
     output = table.filter(pl.col("outcome") == "ok")["completion_tokens"].sum()
     content |= device_figures(device_samples(samples), window, int(output or 0))
@@ -69,8 +70,9 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     return content
 
 
-def _of_chat(record: RunRecord) -> bool:
-    return record.definition.get("endpoint") == "chat"
+def _may_reason(record: RunRecord) -> bool:
+    """Whether a server may keep reasoning to itself at the run's endpoint."""
+    return ENDPOINTS[record.definition.get("endpoint", "completions")].reasons
 
 
 def _scrape_times(scrapes: pl.DataFrame) -> dict[str, list[float]]:
@@ -88,9 +90,9 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         requests: the tidy table. telemetry: the samples of the engine's endpoint. scrapes: arrival of each
             scrape of it (s since the start).
     """
-    chat = _of_chat(record)
-    streams = stream_figures(requests.filter(pl.col("outcome") == "ok"), chat=chat)
-    requests = supported(requests, chat=chat)
+    reasons = _may_reason(record)
+    streams = stream_figures(requests.filter(pl.col("outcome") == "ok"), reasons=reasons)
+    requests = supported(requests, reasons=reasons)
     ok = requests.filter(pl.col("outcome") == "ok")
     begin, end = _load_window(requests)
     span = end - begin or None

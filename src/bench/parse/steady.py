@@ -20,16 +20,16 @@ __all__ = ["GROWS", "SteadyWindow", "in_steady_state", "mser", "ramp", "steady_f
 Floats = npt.NDArray[np.float64]
 
 GROWS = 0.05  # growth of the requests in flight ÷ offered rate above which a load is not carried
-_BINS = 200  # of the load's time, for series over time
+_BINS = 200  # bins of series over the load's time
 _BATCH = 5  # observations in a batch of MSER-5
-_BATCHES = 20  # of in-flight means, behind the error of its growth
-_RATE_BATCHES = 10  # of the window, behind the error of its rate
-_FILLS = 2.0  # latencies, for which an open loop fills a server at least; a closed one begins with as many as it holds, and takes one
-_RAMP_LEAST = 0.1  # of the load's time
-_SURE_RAMP = 4.0  # standard errors: the cut was sought
-_LATENCIES_LONG = 2.0  # a window lasts this many median latencies or more
-_FEWEST = 10  # requests in a window
-_LONGEST_MORE = 20.0  # times the load's time: the longest that is recommended
+_BATCHES = 20  # batches of in-flight means behind the error of their growth
+_RATE_BATCHES = 10  # batches of the window behind the error of its rate
+_FILLS = 2.0  # median latencies in which an open loop fills a server; a closed loop begins full and takes one
+_RAMP_LEAST = 0.1  # shortest ramp, as a share of the load's time
+_SURE_RAMP = 4.0  # standard errors of a ramp: the cut was sought
+_LATENCIES_LONG = 2.0  # shortest window in median latencies
+_FEWEST = 10  # fewest requests of a window
+_LONGEST_MORE = 20.0  # longest recommended run ÷ the measured one
 _SURE = 2.1  # Student's t of 18 degrees of freedom, 95 %, two-sided
 
 

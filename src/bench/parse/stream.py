@@ -19,12 +19,12 @@ ONE_EACH = (
 )
 
 
-def stream_figures(ok: pl.DataFrame, *, chat: bool = True) -> dict[str, Any]:
+def stream_figures(ok: pl.DataFrame, *, reasons: bool = True) -> dict[str, Any]:
     """Counts over answered requests that were streamed; nulls if none was.
 
     Args:
         ok: `completion_tokens`, `streamed_tokens`, `streamed_least`, `first_tokens`, `arrivals`, `token_times_s`, `ttft_s`, `e2e_s`,
-            `done`, `end_s`, `last_token_s`. chat: whether the answers are a chat's, where reasoning may be kept back.
+            `done`, `end_s`, `last_token_s`. reasons: whether the server may keep reasoning to itself.
 
     Returns:
         `tokens_per_chunk` (streamed tokens ÷ chunks that carry any); `tokens_per_arrival` (likewise by the moments at which tokens
@@ -36,7 +36,7 @@ def stream_figures(ok: pl.DataFrame, *, chat: bool = True) -> dict[str, Any]:
     if streamed.is_empty():
         names = ("tokens_per_chunk", "tokens_per_arrival", "hidden_tokens", "unknown_streamed", "held_back_answers")
         return dict.fromkeys((*names, "without_done"))
-    known = streamed.filter(_known(streamed, chat=chat))
+    known = streamed.filter(_known(streamed, reasons=reasons))
     tokens = int(known["streamed_tokens"].sum() or 0)
     hidden = known.select((pl.col("completion_tokens") - pl.col("streamed_tokens")).sum()).item()
     return {
@@ -67,7 +67,7 @@ def _held_back(streamed: pl.DataFrame) -> bool:
     return not long.is_empty() and (whole >= _HELD_BACK * long.height or surely > max(1.0, _FEW * long.height))
 
 
-def _known(streamed: pl.DataFrame, *, chat: bool) -> pl.Series:
+def _known(streamed: pl.DataFrame, *, reasons: bool) -> pl.Series:
     """Of each streamed answer, whether TPOT follows from what is known of its tokens.
 
     Where chunks are fewer than tokens, either they carry several each or some tokens were generated unseen: reasoning ahead of a chat's
@@ -83,7 +83,7 @@ def _known(streamed: pl.DataFrame, *, chat: bool) -> pl.Series:
     )
     lasted, hidden = pl.col("e2e_s") - pl.col("ttft_s"), pl.col("completion_tokens") - most
     at_end = (pl.col("end_s") - pl.col("last_token_s")).clip(0.0).fill_null(0.0)
-    silent = pl.col("ttft_s") + at_end if chat else at_end
+    silent = pl.col("ttft_s") + at_end if reasons else at_end
     each = most / least
     exact = each <= _SURE
     later = pl.max_horizontal(most - pl.col("first_tokens"), 1)
@@ -94,7 +94,7 @@ def _known(streamed: pl.DataFrame, *, chat: bool) -> pl.Series:
     return streamed.select(known=((sure | like_those) & pl.col("first_tokens").is_not_null()).fill_null(value=False))["known"]
 
 
-def supported(requests: pl.DataFrame, *, chat: bool = True) -> pl.DataFrame:
+def supported(requests: pl.DataFrame, *, reasons: bool = True) -> pl.DataFrame:
     """The requests without the latencies that their streams do not support.
 
     Where something between the server and its client holds answers back, their moments say nothing of the server's tokens: neither TTFT
@@ -104,12 +104,12 @@ def supported(requests: pl.DataFrame, *, chat: bool = True) -> pl.DataFrame:
     takes a missing TPOT as met.
 
     Args:
-        chat: as of `stream_figures`.
+        reasons: as of `stream_figures`.
     """
     of_stream = (pl.col("outcome") == "ok") & pl.col("first_token_s").is_not_null()
     streamed = requests.filter(of_stream)
     nothing = pl.lit(None, dtype=pl.Float64)
-    known = _known(streamed, chat=chat)
+    known = _known(streamed, reasons=reasons)
     if (~known).sum() > _FEW * streamed.height:
         requests = requests.with_columns(tpot_s=nothing)
     elif not known.all():

@@ -113,7 +113,7 @@ def _columns(pattern: str, row: Mapping[str, Any], source: str) -> Iterator[Colu
     given = {**_DEFAULTS, "from": source, **row}
     sound = given["type"] in _TYPES and given["from"] in _SOURCES and given["better"] in _BETTER
     if not sound or given.keys() != {*_DEFAULTS, "from", "meaning"}:
-        raise ValueError(f"columns.toml, {pattern}: a key or a value in {row} is none that its head names")
+        raise ValueError(f"columns.toml, {pattern}: unknown key or value in {row}; the file's header lists the valid ones")
     twins = given["steady"] is True
     columns = [
         Column(

@@ -77,7 +77,7 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
 
 
 def _carried(results: Results, curves: list[Curve]) -> list[Curve]:
-    """The curves whose capacity is answered by itself: without a peak, an open loop's is that of the loads that it sustains."""
+    """Curves with a capacity answer of their own; without a peak, open loops are answered by `sustained`."""
     judged = [curve for curve in curves if curve.point]
     if results.decision.peak_rps is not None:
         return judged

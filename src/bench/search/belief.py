@@ -17,18 +17,18 @@ __all__ = ["Belief", "Floats", "believe", "believe_relative"]
 Floats = npt.NDArray[np.floating[Any]]
 Motion = Callable[[Floats, Floats], Floats]
 
-_COARSE, _FINE = 60, 140  # points at which curves are drawn: of all loads, and of those between which the limit may lie
-_LEAST_STEEP = 0.2  # of the bound, so that no error vanishes
-_SURELY = 3.5  # standard errors beyond which a curve's sign is known
+_COARSE, _FINE = 60, 140  # grid points of a curve: over all loads, and over those that may hold the limit
+_LEAST_STEEP = 0.2  # lowest derivative of the bounded excess, so that no error vanishes
+_SURELY = 3.5  # standard errors beyond which the sign of a curve is known
 _PICKED, _DRAWS = 25, 16  # fits that are drawn from, and draws of each
-_CLIFFS = 0.3  # of the draws: curves with a cliff
-_SURE = 0.025
+_CLIFFS = 0.3  # share of draws with a cliff
+_SURE = 0.025  # probability beyond which a bound counts as known
 _NEARBY = math.log(1.3)
-_STEP = 0.05  # in the logarithm of a load, over which a curve's slope is taken
-_ODDS = 2.0  # odds of a miss rise so much faster than latencies
+_STEP = 0.05  # step in ln load over which a slope is taken
+_ODDS = 2.0  # ratio of the slope of the odds of a miss to that of latencies
 _BEYOND = math.log(2)  # how far from the measured loads a limit is looked for
 _HARDLY_BEYOND = 0.05  # the same, for a height that the measured loads set
-_BENDS = 0.02  # of the variance of a throughput's motion, where it is not smooth
+_BENDS = 0.02  # share of the variance of a throughput's motion that is not smooth
 # Priors: of the curve at the middle and of its slope (standard deviations), and grids of its roughness, of the noise between runs, and
 # of what is not known of a round's speed, which its runs share.
 _LEVEL, _SLOPE, _SLOPE_MEAN = 3.0, 3.0, 1.5
@@ -220,7 +220,7 @@ def _bounded(raw: Floats) -> Floats:
 
 
 def _steepness(raw: Floats) -> Floats:
-    """By how much what is bounded rises with what is not."""
+    """Derivative of the bounded excess with respect to the raw one."""
     steepness: Floats = np.maximum(1 - np.tanh(raw / 2) ** 2, _LEAST_STEEP)
     return steepness
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Curve", "Key", "Levels", "balanced", "in_places", "near", "unmeasured"]
 
-_NOTHING = 0.01  # of the most tokens/s: what counts as none
-_NOISE = 0.02  # of a run whose own error is not known
-_LEAST_NOISE = 0.01  # by which runs of one load differ, before there are enough of them
-_FEWEST_PAIRS = 3  # degrees of freedom behind the noise
+_NOTHING = 0.01  # share of the highest tokens/s that counts as none
+_NOISE = 0.02  # relative noise of a run whose own error is not known
+_LEAST_NOISE = 0.01  # lowest relative noise between runs of one load, while they are few
+_FEWEST_PAIRS = 3  # fewest degrees of freedom of a measured noise
 _OFTEN = 2  # runs of one end for each of the other
 _NEARBY = math.log(1.3)
 

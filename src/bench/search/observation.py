@@ -18,14 +18,14 @@ __all__ = ["CAP", "FAILED", "GROWTH", "SLOWER", "Excess", "Observation", "observ
 
 FAILED, GROWTH = "failed", "growth"
 CAP = math.log(8)  # an excess beyond this factor shows no more
-_MAY_GROW = 0.02  # of the offered rate: requests that may pile up
-_GROWS = 0.05  # more of them than that is an excess of 1
-_LEAST_ERROR = 0.005
-SLOWER = (-0.06, -0.03, 0.03, 0.06)  # by which a machine is taken to be slower, and faster, to see what the odds make of it
-_FEWEST_GROWING = 150  # requests: while a server still fills, fewer pile up as well
-_HALF = 0.5  # a failure, added to what is counted and to what is allowed, so that none of n has a logarithm
-_ANSCOMBE = 0.375  # makes the variance of a count's square root a quarter,
-_MEAN_OF_ROOT = 0.125  # and so much less than that, its mean the root of the count's
+_MAY_GROW = 0.02  # backlog growth that is allowed, as a share of the offered rate
+_GROWS = 0.05  # backlog growth beyond that which counts as an excess of 1
+_LEAST_ERROR = 0.005  # lowest standard error of an excess
+SLOWER = (-0.06, -0.03, 0.03, 0.06)  # relative speeds of a machine at which the odds of a miss are evaluated
+_FEWEST_GROWING = 150  # fewest requests of a run that can show backlog growth; fewer pile up while a server still fills
+_HALF = 0.5  # continuity correction of a count of failures, so that none of n has a logarithm
+_ANSCOMBE = 0.375  # offset that makes the variance of a count's square root a quarter (Anscombe, 1948),
+_MEAN_OF_ROOT = 0.125  # and the offset below it at which the root's mean is the root of the count's
 
 
 @dataclass(frozen=True)

@@ -17,25 +17,25 @@ Why = Literal["found", "above", "below", "never", "unmeasured", "runs", "seconds
 
 # The search looks after every run, and stops when it looks narrow: the nominal level must be above the 95 % that hold in the end.
 _CONFIDENCE = 0.975
-_CLIMB, _LEAST_CLIMB = 2.0, 1.3  # from the highest measured load to the next
-_LOWEST = 1 / 64  # of the first rate
-FEWEST_RUNS = 4  # for an interval that is not the prior's
-_FEWEST_ROUNDS = 2  # so that not all runs share one error of the machine's speed
-_SURELY = 0.9  # a run that shows its side with that probability is beyond the limit, or below it
-_WITHIN = 0.85  # of the precision asked for: where its ends are tested
-_WIDE = 0.6  # of the limit beyond those ends: then the middle is measured instead
-_ABOUT = 0.85  # of the lower end: a run there shows that it is carried
-_ENOUGH_AMID, _TAIL = 3, 0.1  # but not more often than that; then what may lie farthest away, with that probability
-_FEWEST_REQUESTS, _BEYOND = 50, 2.0  # of a first look: that many, and so many beyond the percentile
-_FAILURES = 6.0  # failures to expect at what is allowed, where there are any
-_MORE_NEAR = 4
-_LEAST_S = 3.0  # a run lasts that long at least: within a second a machine is faster or slower than in the mean
-_LEAST_NEAR_S = 20.0  # the same of a rate near the limit: a fast server's queue takes its time to show anything
-_LATENCIES, _LATENCIES_NEAR = 6, 24  # how many a run lasts; of a conversation's, never fewer than the first
+_CLIMB, _LEAST_CLIMB = 2.0, 1.3  # largest and smallest factor from the highest measured load to the next
+_LOWEST = 1 / 64  # lowest rate ÷ first rate
+FEWEST_RUNS = 4  # fewest runs of an interval that is not the prior's
+_FEWEST_ROUNDS = 2  # fewest rounds, so that not all runs share one error of the machine's speed
+_SURELY = 0.9  # probability beyond which a run counts as below or beyond the limit
+_WITHIN = 0.85  # distance of a tested end from the middle, as a share of the precision asked for
+_WIDE = 0.6  # posterior mass outside those ends above which the middle is measured instead
+_ABOUT = 0.85  # lowest load that confirms the lower end, as a share of it
+_ENOUGH_AMID, _TAIL = 3, 0.1  # most runs about the middle; then the tail probability of the load that is measured
+_FEWEST_REQUESTS, _BEYOND = 50, 2.0  # fewest requests of a first run, and of those beyond the percentile
+_FAILURES = 6.0  # expected failures of a run at the share that may fail
+_MORE_NEAR = 4  # requests of a run near the limit ÷ those of a first one
+_LEAST_S = 3.0  # shortest run (s): within a second a machine's speed differs from its mean
+_LEAST_NEAR_S = 20.0  # shortest run of a rate near the limit (s): a fast server's queue takes that long to show anything
+_LATENCIES, _LATENCIES_NEAR = 6, 24  # length of a run in median latencies; of conversations never less than the first
 _NEIGHBOURS = math.log(1.3)  # how far away a load is whose requests tell how alike neighbours are
-_MOST_ALIKE = 16.0
-_SOON, _EACH_MORE = 6, 1.1  # after so many runs nearby, each is so many times as long as the one before
-_SURE_ENOUGH = 0.3  # of the precision asked for: a run whose excess is surer tells no more of such a limit
+_MOST_ALIKE = 16.0  # largest factor by which dependence lengthens a run
+_SOON, _EACH_MORE = 6, 1.1  # runs near the limit after which each is longer, and by which factor
+_SURE_ENOUGH = 0.3  # standard error of an excess, as a share of the precision, below which more requests add nothing
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ def _beyond(belief: Belief, bound: float) -> Answer | None:
 
 
 def _where(belief: Belief, loads: Sequence[float], aim: Aim) -> float:
-    """The middle while the limit may lie anywhere; else that end of the interval asked for beyond which more of it lies.
+    """The posterior median while the posterior is wide; otherwise the end of the target interval with more mass outside.
 
     Where the curve is known to lie below 0 at the one end and above it at the other, the limit lies between them whatever the curve
     does there; runs in the middle would learn least where noise is largest.

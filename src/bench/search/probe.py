@@ -19,16 +19,16 @@ from bench.search.placing import Aim, level_of
 
 __all__ = ["Probed", "Reply", "Send", "probe"]
 
-_SECONDS = 45.0  # for all of it
-_STEP_S = 1.0  # that a step's answers take, if they take less
-_WAVES, _SLOW_S = 2, 4.0  # answers of each place in flight; one, where they take longer than that
-_LEAP, _STEP = 4, 2  # times what is in flight, while the server is far from its limit, and near
-_FAR, _PROPORTIONAL = 0.25, 0.8  # of an SLO's limit; of the throughput that so many would have alone
-_RISES = 1.15  # times the throughput of half as many: less is no rise
-_MOST = 1024  # in flight
-_FAILING = 0.1  # of the requests, where fewer may fail: so many are no accident
-_CAP = 8.0  # times its limit: farther beyond it, an SLO shows no more
-_BELOW = 0.9  # of what throughput allows at most
+_SECONDS = 45.0  # longest probe (s)
+_STEP_S = 1.0  # shortest step of a probe (s)
+_WAVES, _SLOW_S = 2, 4.0  # answers of each place in flight; only one if an answer takes longer than that (s)
+_LEAP, _STEP = 4, 2  # factor between steps, far from the limit and near it
+_FAR, _PROPORTIONAL = 0.25, 0.8  # "far": share of an SLO's limit, and share of proportional throughput
+_RISES = 1.15  # throughput ÷ that of half as many in flight, below which it no longer rises
+_MOST = 1024  # most requests in flight
+_FAILING = 0.1  # share of failures that is no accident, if fewer may fail
+_CAP = 8.0  # largest excess over an SLO's limit that counts
+_BELOW = 0.9  # first load ÷ the highest that throughput allows
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from bench.study.specs import PROTOCOL, digest, load_label
 
 __all__ = ["RunningServer", "ServerGone"]
 
-_REFERENCE_REQUESTS = 8
-_TRIES, _BETWEEN_TRIES_S = 6, 0.5
+_REFERENCE_REQUESTS = 8  # requests of a reference load
+_TRIES, _BETWEEN_TRIES_S = 6, 0.5  # attempts to reach a server, and the pause between them (s)
 
 
 class ServerGone(BenchError):

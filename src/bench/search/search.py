@@ -20,15 +20,19 @@ from bench.statistics import variance_by_chance
 
 __all__ = ["ROUND", "Budget", "Found", "Look", "Measured", "search", "speeds"]
 
-ROUND = 3  # runs: by their reference loads together a machine's speed is known
-_LONGEST, _OF_SPENT, _SHORT_S = 0.1, 0.25, 30.0  # of the seconds, for one run; of those that are spent; and what is no long run
-_TO_FILL = 0.2  # of the seconds, for one run in which the queue has to fill
-_LONGER = 2.0  # times the requests of a run that was too short
-_INVALID_IN_A_ROW = 3
-_FIRST_LATENCY_S = 0.5  # until one is known
+ROUND = 3  # runs of a round, whose reference loads together show the machine's speed
+_LONGEST, _OF_SPENT, _SHORT_S = (
+    0.1,
+    0.25,
+    30.0,
+)  # longest run: shares of the budget and of what is spent; always allowed (s)
+_TO_FILL = 0.2  # longest run in which a queue has to fill, as a share of the budget
+_LONGER = 2.0  # factor on the requests after a run that was too short
+_INVALID_IN_A_ROW = 3  # invalid runs in a row that end a search
+_FIRST_LATENCY_S = 0.5  # assumed E2E (s) until one is known
 # Of the logarithm of one reference load's time, against its round's speed. Of vLLM's CPU build on two cores it was 5 to 9 %.
 _REFERENCE_NOISE = 0.07
-_FEWEST_ROUNDS = 3
+_FEWEST_ROUNDS = 3  # fewest rounds that show how a machine's speed varies
 _BY_CHANCE = 0.1  # probability with which noise alone may look like drift
 
 

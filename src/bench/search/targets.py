@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["KvCacheTarget", "SloTarget", "Target", "first_with", "full_cache"]
 
-_SURE_SIDE, _SIDE_ERROR = 0.1, 0.03  # of the sign that a cache was full: it decides the side, and surely
-_FARTHEST = 64.0  # the longest step up by what one run's usage promises
-_LEAST_CLIMB = 1.3
-_WAITING = 1.5  # times what runs: so many in flight, and the cache still is not full
-_UNMEASURED = 3  # runs, none of which shows the cache
+_SURE_SIDE, _SIDE_ERROR = 0.1, 0.03  # excess, and its error, of a sign that the cache was full or had room
+_FARTHEST = 64.0  # largest step up that one run's usage may suggest
+_LEAST_CLIMB = 1.3  # smallest factor from the highest measured load to the next
+_WAITING = 1.5  # requests in flight ÷ running ones above which a cache with room will not fill
+_UNMEASURED = 3  # runs without KV-cache metrics that end a search
 _COLUMNS = (
     "kv_usage_peak",
     "kv_usage_queued",
@@ -121,14 +121,14 @@ class KvCacheTarget(Target):
 
 
 def _counted(look: Look) -> bool:
-    """Whether a run was long enough, and what the server counted in it can be trusted: of a late client, that is so."""
+    """Whether the run was long enough and its server counters are valid (a late client does not invalidate them)."""
     return look.observation is not None or bool(
         look.reasons and look.row.get("counts_valid") and look.row.get("steady_why") != "short"
     )
 
 
 def first_with(found: Answer | Step, aim: Aim) -> Answer | Step:
-    """An answer as the lowest load beyond the crossing: of whole numbers, the one after the last that lies before it."""
+    """The answer with the crossing rounded up to the next whole number of requests."""
     if isinstance(found, Step) or not aim.held or found.why in ("above", "below") or not math.isfinite(found.high):
         return found
     return replace(found, limit=found.limit + 1, low=found.low + 1, high=found.high + 1)

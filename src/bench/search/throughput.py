@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["RateTarget", "ThroughputTarget"]
 
 _SURE, _SURE_FALL = 1.64, 2.0  # standard errors: one-sided, 95 and 97.7 %
-_ENOUGH = 3  # runs of both loads: then the estimate decides whether the top is reached
-_APART = 3.0  # the top and what it is held against: about half of it, of small whole numbers less
-_FINE = 1.15  # between the best load and its neighbours
-_TOP = 0.03  # below the highest throughput: loads that show the top
+_ENOUGH = 3  # runs of both loads after which the estimate decides whether the top is reached
+_APART = 3.0  # top load ÷ the one it is compared with: about half, less of small whole numbers
+_FINE = 1.15  # factor between the best load and its neighbours
+_TOP = 0.03  # share below the highest throughput within which a load shows the top
 _GAIN = -math.log(FLAT)
 _MAY_STILL_FILL = Excess(0.5, 1.0)
 

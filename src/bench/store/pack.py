@@ -52,7 +52,7 @@ class Packed:
 def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> Packed:
     """Write every run of `plan` that is measured, and all that describes how, into one compressed tar file.
 
-    A run whose files are not those that its record names is left out like one that is missing.
+    Runs whose files do not match their record count as missing.
 
     Args:
         content: the configuration of `plan`, as its file has it.

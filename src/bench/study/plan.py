@@ -180,7 +180,7 @@ class Plan:
     def rows(self) -> list[dict[str, Any]]:
         """Each run by what a study can vary, under the names of the summary table's columns.
 
-        Of a search, whose levels nobody knows before, there are as many as make a curve, at levels that it shares with nothing.
+        A search contributes placeholder levels, so that curve figures are selected before it has run.
         """
         of_searches = {(search.deployment.name, search.workload_name) for search in self.searches}
         alone = [

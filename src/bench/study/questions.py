@@ -49,7 +49,7 @@ def varied(rows: Rows, key: str, *, within: Sequence[str]) -> int:
 
 
 def plain(rows: Rows) -> Rows:
-    """The rows whose load is what is asked about.
+    """Rows of load sweeps, not of length sweeps.
 
     These are workloads whose lengths no ladder sweeps, and each length of those that one sweeps at several loads: a condition of its
     own, with a capacity of its own. Where factors are crossed, a load is one of them.

@@ -22,7 +22,7 @@ __all__ = ["PROTOCOL", "DeploymentSpec", "RunSpec", "digest", "load_label"]
 # tests/test_protocol.py fails when the modules that decide it change and this number does not.
 PROTOCOL = 6
 
-# Of an engine: from where its environment comes, and what lets us in; neither changes what is measured.
+# Engine keys outside the identity: package source and credentials.
 _NO_IDENTITY = {"index", "python", "headers"}
 _AXIS_LETTER = {"request_rate": "q", "time_scale": "x"}
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
+from bench.endpoints import ENDPOINTS
 from bench.fields import Count, Strict
 from bench.published import ARCHETYPES
 from bench.study.arrivals import GAPS
@@ -34,6 +35,17 @@ if TYPE_CHECKING:
 else:
     Arrival = Literal[("burst", "closed", *OPEN, "trace")]
 _AXES = {"burst": "concurrency", "closed": "concurrency", "trace": "time_scale", **dict.fromkeys(OPEN, "request_rate")}
+
+
+def _endpoint(name: str) -> str:
+    """`name`, if an endpoint is called so.
+
+    Raises:
+        ValueError: none is.
+    """
+    if name not in ENDPOINTS:
+        raise ValueError(f"no endpoint; there are {', '.join(ENDPOINTS)}")
+    return name
 
 
 class Step(Strict):
@@ -114,10 +126,9 @@ class Workload(Strict):
         description="`trace`: the unit of its arrivals (`us` is microseconds), in place of the one that its publisher defines. "
         "Needed where publishers differ: `timestamp`, `input_length` and `output_length` alone can be either seconds or milliseconds.",
     )
-    endpoint: Literal["completions", "chat"] = Field(
+    endpoint: Annotated[str, AfterValidator(_endpoint), WithJsonSchema({"type": "string", "enum": list(ENDPOINTS)})] = Field(
         default="completions",
-        description="`completions`: prompts as token ids, to /v1/completions. `chat`: prompts as text, to "
-        "/v1/chat/completions, whose lengths follow from the server's own counts of two short ones.",
+        description="Where requests go. " + "; ".join(f"`{name}`: {each.meaning}" for name, each in ENDPOINTS.items()) + ".",
     )
     stream: bool = Field(default=True, description="Whether answers are streamed; without streaming there is no TTFT.")
     cache: Literal["unique", "shared", "repeated"] = Field(
@@ -185,10 +196,9 @@ class Workload(Strict):
             ((self.cache == "shared") != (self.shared_prefix is not None), "cache shared and shared_prefix go together"),
             (self.turns is not None and self.arrival == "trace", "turns do not go with a trace, each of whose requests stands alone"),
             (self.turns is not None and self.cache == "repeated", "turns do not go with cache repeated; their prompts grow"),
-            (self.turns is not None and self.endpoint == "chat",
-             "turns go with endpoint completions only: each request of a chat is one user message, not a conversation "
-             "with the "
-             "server's own tokens between its turns; remove endpoint chat, or turns (an archetype's with `turns: null`)"),
+            (self.turns is not None and not ENDPOINTS[self.endpoint].continues,
+             f"turns do not go with endpoint {self.endpoint}, each of whose requests is one user message, not a conversation with the "
+             f"server's own tokens between its turns; remove endpoint {self.endpoint}, or turns (an archetype's with `turns: null`)"),
             (self.stop_overloaded and not self.stoppable,
              f"stop_overloaded belongs to single requests at one rate ({', '.join(OPEN)}); remove it, or turns, step and ramp"),
         )  # fmt: skip

@@ -110,7 +110,7 @@ def _models(file: Path) -> dict[str, Any]:
 def check_figures(folder: Path, to: Path, listed: Mapping[str, str]) -> Check:
     """Every figure. Specifications, which hold the data, have to be the same; pictures, where the fonts are.
 
-    A picture that comes out otherwise is one that was changed, where another one of its kind comes out the same.
+    A differing picture counts as altered only if another of the same format matches (so the fonts are the same).
 
     Args:
         listed: by name the SHA-256 of each file as it was drawn.

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _NAMED = 5  # loads in a title
-NO_GPUS = "Throughput is that of each instance: some run on no GPU, or on an unknown number."
+NO_GPUS = "Throughput is per instance: some have no GPU, or their number is not known."
 # By which sign of `bench.analysis.saturation` a KV cache counts as full.
 _FULL_BY = {
     "usage": "{usage}",

@@ -69,7 +69,7 @@ def _cost(found: LengthCost) -> str:
         return f"What {_article(token)} costs is not known: {_too_few(found)}, and a line takes {FEWEST_POINTS} lengths."
     cost = with_half(found.line.slope, found.line.slope_half)
     if found.known is None:
-        return f"What {_article(token)} costs is not known: {cost} ms may be nothing, or less than nothing."
+        return f"Cost per {token}: not significant ({cost} ms, an interval that includes 0)."
     low, high = found.lengths
     when, what = (" before the answer begins", "prompts") if found.kind == "prompt" else ("", "answers")
     text = f"{_article(token).capitalize()} costs {cost} ms{when} ({what} of {low:,} to {high:,} tokens)."

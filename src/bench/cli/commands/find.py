@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -80,9 +80,7 @@ def find(
             rich_help_panel=_LOAD,
         ),
     ] = None,
-    endpoint: Annotated[
-        Literal["completions", "chat"], typer.Option(help="The API's endpoint.", rich_help_panel=_LOAD)
-    ] = "completions",
+    endpoint: Annotated[defaults.Endpoint, typer.Option(help="The API's endpoint.", rich_help_panel=_LOAD)] = "completions",
     vocabulary: Annotated[
         int, typer.Option(metavar="N", help="Prompt ids are below this; 1000 is safe for real models.", rich_help_panel=_LOAD)
     ] = 1000,

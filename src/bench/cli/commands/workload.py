@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -85,9 +85,7 @@ def workload(
             rich_help_panel=_REQUESTS,
         ),
     ] = None,
-    endpoint: Annotated[
-        Literal["completions", "chat"], typer.Option(help="The API's endpoint.", rich_help_panel=_REQUESTS)
-    ] = "completions",
+    endpoint: Annotated[defaults.Endpoint, typer.Option(help="The API's endpoint.", rich_help_panel=_REQUESTS)] = "completions",
     no_stream: Annotated[
         bool, typer.Option("--no-stream", help="Ask for whole answers; there is no TTFT then.", rich_help_panel=_REQUESTS)
     ] = False,

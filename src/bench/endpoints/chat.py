@@ -1,0 +1,32 @@
+"""/v1/chat/completions: one user message a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bench.endpoints.choices import Choices
+from bench.endpoints.kind import Prompt
+
+if TYPE_CHECKING:
+    import openai
+
+__all__ = ["Chat"]
+
+
+class Chat(Choices):
+    """Chats."""
+
+    name = "chat"
+    meaning = "prompts as text, to /v1/chat/completions, whose lengths follow from the server's own counts of two short ones"
+    path = "chat/completions"
+    lacks = ("token_ids",)
+
+    def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:
+        return sdk.chat.completions.create(model=model, **options)
+
+    def put(self, body: dict[str, Any], prompt: Prompt) -> None:
+        body["messages"] = [{"role": "user", "content": prompt}]
+
+    def text_of(self, choice: Mapping[str, Any]) -> Any:
+        return (choice.get("delta") or choice.get("message") or {}).get("content")

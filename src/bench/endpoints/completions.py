@@ -1,0 +1,41 @@
+"""/v1/completions: prompts as token ids, so that lengths are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bench.endpoints.choices import Choices
+from bench.endpoints.kind import Prompt
+from bench.records.form import RequestForm
+
+if TYPE_CHECKING:
+    import openai
+
+__all__ = ["Completions"]
+
+
+class Completions(Choices):
+    """Plain completions."""
+
+    name = "completions"
+    meaning = "prompts as token ids, to /v1/completions"
+    path = "completions"
+    continues = True
+    reasons = False
+
+    def options(self, form: RequestForm, prompt: Prompt, output: int, *, stream: bool) -> dict[str, Any]:
+        options = super().options(form, prompt, output, stream=stream)
+        if not form.sends("max_tokens"):  # which the SDK does not know here
+            further = {"max_completion_tokens": options.pop("max_completion_tokens")}
+            options["extra_body"] = {**further, **options.get("extra_body", {})}
+        return options
+
+    def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:
+        return sdk.completions.create(model=model, **options)
+
+    def put(self, body: dict[str, Any], prompt: Prompt) -> None:
+        body["prompt"] = prompt
+
+    def text_of(self, choice: Mapping[str, Any]) -> Any:
+        return choice.get("text")

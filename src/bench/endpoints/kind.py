@@ -1,0 +1,197 @@
+"""What an endpoint's file defines: how a request is written, and how an answer is read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from bench.records.form import Omissible, RequestForm
+
+if TYPE_CHECKING:
+    import openai
+
+__all__ = ["Endpoint", "Generated", "Prompt", "Read", "Usage", "size_of"]
+
+Prompt = str | list[int]
+# Keys below them whose text was generated; ids, types and signatures were not, and what is encrypted has no length in tokens.
+_TEXT = ("text", "content", "thinking", "reasoning", "summary", "function", "name", "arguments", "transcript", "refusal")
+
+
+class Generated(NamedTuple):
+    """What a chunk carries.
+
+    Attributes:
+        text: bytes of generated text (UTF-8). output: whether any of it is an answer. reasoning: bytes of it that are reasoning.
+        silent: whether it may carry a token that spells nothing: its text is there, and empty.
+        finish: why the answer ended, if it did. tokens: how many it says it carries; None where it does not. said: the text itself,
+            where it is plain; empty in shapes that hold more than a text.
+    """
+
+    text: int = 0
+    output: bool = False
+    reasoning: int = 0
+    silent: bool = False
+    finish: str | None = None
+    tokens: int | None = None
+    said: str = ""
+
+    @property
+    def words(self) -> int:
+        """How many words begin in it, each after a space; no token spans two."""
+        return len(self.said.split()) - (not self.said[0].isspace()) if self.said else 0
+
+
+class Usage(NamedTuple):
+    """The server's counts of tokens: in the prompt, in the completion, prompt tokens from the prefix cache, and completion tokens that
+    are reasoning. None where it does not count them.
+    """
+
+    prompt: int | None = None
+    completion: int | None = None
+    cached: int | None = None
+    reasoning: int | None = None
+
+    @classmethod
+    def of(cls, usage: Mapping[str, Any]) -> Usage:
+        """The counts of a `usage`.
+
+        Raises:
+            AttributeError, TypeError: it is not one.
+        """
+        prompt = _first(usage, "prompt_tokens", "input_tokens")
+        completion = _first(usage, "completion_tokens", "output_tokens")
+        details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
+        cached = _first(details, "cached_tokens")
+        if cached is None:  # as DeepSeek and as Anthropic name it
+            cached = _first(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens")
+        of_output = usage.get("completion_tokens_details") or usage.get("output_tokens_details") or {}
+        reasoning = _first(of_output, "reasoning_tokens")
+        if reasoning is None:  # as SGLang has it
+            reasoning = _first(usage, "reasoning_tokens")
+        total = _first(usage, "total_tokens")
+        # xAI counts reasoning beside the completion, not in it.
+        beside = None not in (prompt, completion, reasoning, total) and total == prompt + completion + reasoning  # type: ignore[operator]
+        if reasoning and beside and completion is not None:
+            completion += reasoning
+        return cls(prompt, completion, cached, reasoning)
+
+    def merged(self, newer: Usage) -> Usage:
+        """These counts, updated by a later usage. What that lacks, or has as 0, is kept: some servers end with costs or zeros alone."""
+        return Usage(*(old if not new and old is not None else new for old, new in zip(self, newer, strict=True)))
+
+
+def _first(usage: Mapping[str, Any], *keys: str) -> int | None:
+    """The first of these counts that is there."""
+    for key in keys:
+        if (count := usage.get(key)) is not None:
+            whole = isinstance(count, int) or (isinstance(count, float) and count.is_integer())
+            if isinstance(count, bool) or not whole or count < 0:
+                raise TypeError(f"{key} is not a whole number")
+            return int(count)
+    return None
+
+
+class Read(NamedTuple):
+    """What the openai SDK has of a chunk or a whole answer: its text without reasoning, why it ended, prompt and completion tokens."""
+
+    text: str = ""
+    finish: str | None = None
+    counts: tuple[int, int] | None = None
+
+
+class Endpoint(ABC):
+    """An endpoint of OpenAI's API, or one like it.
+
+    Attributes:
+        name: in configurations. meaning: for the reference of the configuration: what it sends, and where.
+        path: below /v1. limits: the key of a body that limits an answer's length (tokens), and the one to send where that is refused.
+        lacks: names in `bench.records.form.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
+        endings: types of events that say that a stream is all there, as [DONE] does.
+        continues: whether a turn's prompt can hold the server's own tokens of the turns before it.
+        reasons: whether a server may keep the reasoning ahead of an answer to itself.
+    """
+
+    name: ClassVar[str]
+    meaning: ClassVar[str]
+    path: ClassVar[str]
+    limits: ClassVar[tuple[str, ...]] = ("max_tokens", "max_completion_tokens")
+    lacks: ClassVar[tuple[Omissible, ...]] = ()
+    endings: ClassVar[tuple[str, ...]] = ()
+    continues: ClassVar[bool] = False
+    reasons: ClassVar[bool] = True
+
+    def sends_text(self, form: RequestForm) -> bool:
+        """Whether prompts are text: the endpoint, or the server, takes no token ids."""
+        return "token_ids" in self.lacks or not form.sends("token_ids")
+
+    @abstractmethod
+    def options(self, form: RequestForm, prompt: Prompt, output: int, *, stream: bool) -> dict[str, Any]:
+        """The SDK's arguments for a request of `output` tokens in this form, but for the model."""
+
+    @abstractmethod
+    def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:
+        """The SDK's answer: an object, or an iterator of chunks where it is streamed."""
+
+    @abstractmethod
+    def put(self, body: dict[str, Any], prompt: Prompt) -> None:
+        """Put a prompt into a request's body, in place of the one that is there."""
+
+    def limit(self, form: RequestForm) -> str:
+        """The key of a body that limits an answer's length (tokens)."""
+        return self.limits[0] if form.sends("max_tokens") else self.limits[-1]
+
+    def smallest(self, model: str) -> dict[str, Any]:
+        """A body that asks for one token, with nothing that a server may refuse."""
+        body = {"model": model, self.limit(RequestForm()): 1, "stream": False}
+        self.put(body, "a")
+        return body
+
+    @abstractmethod
+    def generated(self, content: Mapping[str, Any]) -> Generated:
+        """What an event of a stream, or a whole answer, carries.
+
+        Raises:
+            AttributeError, TypeError: it is neither.
+        """
+
+    @abstractmethod
+    def usage(self, content: Mapping[str, Any]) -> Any:
+        """The server's counts in an event or a whole answer, for `Usage.of`; false where there are none.
+
+        Raises:
+            AttributeError, TypeError: it is neither.
+        """
+
+    @abstractmethod
+    def whole(self, content: Mapping[str, Any]) -> bool:
+        """Whether an object is a whole answer."""
+
+    @abstractmethod
+    def error(self, content: Mapping[str, Any]) -> Any:
+        """What an object says went wrong; None where nothing did."""
+
+    @abstractmethod
+    def text(self, content: Mapping[str, Any]) -> str:
+        """The text of an event or a whole answer, without reasoning: what the SDK's reading is compared with."""
+
+    @abstractmethod
+    def read(self, chunk: Any) -> Read:
+        """What the SDK has of a chunk or a whole answer."""
+
+
+def size_of(value: Any) -> int:
+    """Bytes of the generated text in a value, whether it is text, an object that holds text, or a list of either.
+
+    Raises:
+        TypeError: it is anything else.
+    """
+    if value is None or value == "":
+        return 0
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "replace"))
+    if isinstance(value, list):
+        return sum(size_of(each) for each in value)
+    if isinstance(value, dict):
+        return sum(size_of(value.get(key)) for key in _TEXT)
+    raise TypeError(f"generated text is a {type(value).__name__}")
