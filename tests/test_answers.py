@@ -18,15 +18,15 @@ from bench.study import Decision
 from bench.study.config import Thresholds
 from bench.study.questions import crossed_factors, levels, plain
 from bench.words import decisive, saturates
-from bench.words.answer import by_advice
+from bench.words.answer import AGAIN, by_advice
 from bench.words.closing import closing_lines
-from bench.words.trust import alike, changed_thresholds, first_line
+from bench.words.trust import alike, changed_thresholds, first_line, remedy
 from tests import records
 from tests.planted import answers as judged_answers
 from tests.planted import rate_row, steady_row
 
 EMPTY = pl.DataFrame(schema={"deployment": pl.String, "run": pl.String})
-WRONG = {"wrong_output_tokens": 1}  # a run with it is invalid
+WRONG = {"host_other_share": 0.9, "scrape_gap_max_s": 99.0}  # no part of a run with them can be trusted
 
 
 def study(rows, *, decision=None, baseline=None, launches=None):
@@ -101,7 +101,7 @@ def test_what_a_token_costs_and_what_streaming_buys(summary):
 
 def test_a_cost_that_is_not_there_or_bends_or_cannot_be_known(summary):
     flat = answered(study(length_rows(summary, prompt_ms=0.0, noise=0.05)))["lengths"]
-    assert "What a prompt token costs is not known" in flat.lines[0]
+    assert flat.lines[0].startswith("Cost per prompt token: not significant (")
     assert not any("prompt token" in line for line in flat.do)
     bent = answered(study(length_rows(summary, prompt_ms=0.1, square_ms=2e-4)))["lengths"]
     share = 2e-4 * 2048**2 / (20 + 0.1 * 2048 + 2e-4 * 2048**2)
@@ -513,13 +513,34 @@ def test_what_to_do_about_invalid_runs_depends_on_why_they_are(summary):
     rows = [{**summary, "run": digest, "digest": digest, "wrong_output_tokens": int(digest == "a")} for digest in "ab"]
     line, _ = closing_lines(study(rows).runs, figures=1)
     assert line.startswith("1 of 2 runs are invalid")
-    assert "To measure them again would give the same" in line  # the server ends answers early
+    assert "Measured again they would be the same" in line  # the server ends answers early
     rows = [{**row, "wrong_output_tokens": 0, "host_other_share": 0.9 * (row["run"] == "a")} for row in rows]
     line, _ = closing_lines(study(rows).runs, figures=1)
-    assert (
-        "Most often something else ran on this machine. Measure the invalid runs again: `.venv/bin/bench discard --invalid`"
-        in line
-    )
+    assert "say why. Measure the invalid runs again: `.venv/bin/bench discard --invalid`" in line
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "lasting", "of", "begins", "also"),
+    [
+        (1, 0, 6, "Measure the invalid runs again", ""),
+        (1, 1, 6, "Measure the invalid runs again", "Some of them would be the same"),
+        (0, 2, 6, "Measured again they would be the same", ""),
+        (4, 0, 7, "Measure the invalid runs again", "end what disturbs most of them"),
+        (0, 0, 3, "", ""),
+    ],
+)
+def test_the_advice_on_invalid_runs(summary, spoilt, lasting, of, begins, also):
+    """`spoilt` runs are so by other processes, `lasting` ones by answers of another length. No answer of the report says otherwise."""
+    rows = [
+        {**summary, "run": f"r{i}", "digest": f"r{i}", "level": i + 1.0, "host_other_share": 0.9 * (i < spoilt),
+         "wrong_output_tokens": int(spoilt <= i < spoilt + lasting)}
+        for i in range(of)
+    ]  # fmt: skip
+    found = study(rows)
+    said = remedy(found.runs)
+    assert said.startswith(begins) and also in said
+    told = [line for answer in answers(found, curves(found)) for line in answer.do]
+    assert (AGAIN in told) <= said.startswith(AGAIN)
 
 
 def test_the_same_advice_for_several_curves_is_one_line():

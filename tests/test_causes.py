@@ -159,6 +159,37 @@ def test_without_the_servers_gauges_no_cause_is_claimed(summary, withheld, slos)
     assert "room" not in why(found) and "full" not in why(found)
 
 
+@pytest.mark.parametrize(
+    ("withheld", "said"),
+    [
+        ({"steady_queued_share": None}, "the server does not report its queue"),
+        ({"steady_kv_usage": None}, "the server does not report its KV usage"),
+        ({"steady_queued_share": None, "steady_kv_usage": None}, "the server reports neither its queue nor its KV usage"),
+        ({"scrape_gap_max_s": 30.0, "steady_kv_usage": None}, "the server's metrics have gaps"),
+    ],
+)
+def test_what_is_missing_is_named(summary, withheld, said):
+    rows = [{**row, "scrape_endpoint": "m", **withheld} for row in ladder(summary, room=4, each_ms=8)]
+    assert why(cause(rows, TTFT, **FOUR_FIT, slots=4)[0]).endswith(f"it misses; {said}, so why is not known.")
+
+
+@pytest.mark.parametrize(
+    ("slo", "loads", "found_cause", "said"),
+    [
+        ("ttft_p95=100ms", {"prompt_ms": 800, "steady_ttft_p95_s": 0.81}, "prefill", "its TTFT is 810 ms, and 100 ms"),
+        ("tpot_p95=5ms", {"base_ms": 40, "steady_tpot_p95_s": 0.04}, "decode", "its TPOT is 40 ms, and"),
+        ("e2e_p95=300ms", {"base_ms": 40, "steady_e2e_p95_s": 1.3, "steady_ttft_p50_s": 0.1}, "decode", "its E2E is 1.3 s"),
+        ("e2e_p95=300ms", {"prompt_ms": 800, "steady_e2e_p95_s": 1.3, "steady_ttft_p50_s": 0.8}, "prefill", "its E2E is 1.3 s"),
+        ("e2e_p95=300ms", {"prompt_ms": 800, "steady_e2e_p95_s": 1.3, "steady_ttft_p50_s": None}, "unknown", "its E2E is"),
+    ],
+)
+def test_one_request_that_misses_alone_needs_no_telemetry(summary, slo, loads, found_cause, said):
+    silent = {"steady_queued_share": None, "steady_kv_usage": None, "kv_usage_peak": None}
+    found, point = cause([served_row(summary, level, **loads, **silent) for level in (1, 2)], [parse_slo(slo)])
+    assert (point["missed_at"], found.cause) == (1, found_cause)
+    assert why(found).startswith(f"One request alone is too slow: {said}")
+
+
 def test_failures_need_no_telemetry(summary):
     silent = {"steady_queued_share": None, "steady_kv_usage": None, "kv_usage_peak": None}
     rows = [served_row(summary, level, failed=100 if level >= 8 else 0, **silent) for level in LEVELS]

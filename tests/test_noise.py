@@ -248,6 +248,18 @@ def test_levels_and_the_noise_of_their_repeats_by_hand():
     assert (len(levels), levels.sure) == (3, pytest.approx(4.303, abs=1e-3))
 
 
+def test_curves_that_vary_alike_share_their_noise():
+    own, calm, wild = (curve({1: exp(1, 1 + x), 2: exp(2, 2 + 2 * x), 4: exp(3, 3 + x / 2)}) for x in (0.04, 0.03, 0.6))
+    alone, other = Levels.of(own, "x"), Levels.of(calm, "x")
+    pooled = Levels.of(own, "x", [calm, wild])
+    assert (alone.freedom, pooled.freedom, pooled.noise_of) == (
+        2,
+        4,
+        "repeats",
+    )  # F of 2 and 2 lies between 1/9 and 9 in 80 of 100
+    assert pooled.noise == pytest.approx(math.sqrt((alone.noise**2 + other.noise**2) / 2))
+
+
 def test_repeats_that_levels_do_not_share_keep_what_they_have_in_common():
     levels = Levels.of(curve({1: exp(1.00, 1.04), 2: exp(2.0)}), "x")
     assert (levels.noise, levels.freedom, levels.noise_of) == (pytest.approx(math.sqrt(0.0008)), 1, "repeats")

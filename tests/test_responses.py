@@ -85,6 +85,24 @@ def test_a_failure_in_the_stream_fails_the_request(last, error):
     assert (found.outcome, found.error) == ("stream_error", error)
 
 
+@pytest.mark.parametrize("status", ["failed", "cancelled", "queued"])
+def test_a_whole_answer_that_did_not_succeed_is_none(status):
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    found = read(json.dumps(response(status, error=None)).encode(), streamed=False, head=head)
+    assert (found.outcome, found.error) == ("stream_error", f"the server ended the answer with status {status}")
+
+
+@pytest.mark.parametrize("broken", [event("response.output_text.delta", text=" a"), event("response.completed")])
+def test_an_event_that_lacks_what_it_should_have_fails_the_request_alone(broken):
+    assert read(*BEGUN, delta(" a"), broken).outcome == "stream_error"
+
+
+def test_a_call_of_a_tool_is_output_too():
+    call = delta("{", "response.mcp_call_arguments.delta")
+    found = read(*BEGUN, call, delta(" b"), delta(" c"), event("response.completed", response=response()))
+    assert (found.first_token_s, found.first_output_s) == (0.3, 0.3)
+
+
 def test_a_stream_that_breaks_off_is_truncated():
     assert read(*BEGUN, delta(" a"), delta(" b")).outcome == "truncated"
 

@@ -227,6 +227,13 @@ def test_a_session_without_metrics_still_shows_its_runs(machine):
     assert "measuring run 2 of 3" in shown
 
 
+def test_the_time_left_has_what_searches_may_take(machine):
+    machine.write(progress(searches_s=120.0))
+    assert left_text(machine.look().sessions[0]).endswith(", and searches of at most 2 min")
+    machine.write(progress(searches_s=60.0, search="a: searching", left_s=None))
+    assert left_text(machine.look().sessions[0]) == "time left: searches of at most 60 s"
+
+
 def test_a_killed_session_is_stale_at_once_where_it_ran(machine):
     machine.write(progress())
     machine.now += 5

@@ -44,7 +44,7 @@ SAID = [
     ("unknown", Silent(HERE, queue=False, usage=False), "At 8 requests in flight it misses; the server reports neither its queue nor its KV usage, so why is not known."),
     ("unknown", Silent(BURST, queue=False), "In a burst of 8 it misses; the server does not report its queue, so why is not known."),
     ("unknown", Silent(HERE, usage=False),
-     "At 8 requests in flight it misses; requests wait, and the server does not report its KV usage, so why is not known."),
+     "At 8 requests in flight it misses; the server does not report its KV usage, so why is not known."),
     ("unknown", Silent(HERE, whole=False), "At 8 requests in flight it misses; the server's metrics have gaps, so why is not known."),
     ("prefill", Alone(At(1.0, "requests in flight"), "ttft", 1.466, 1.0),
      "One request alone is too slow: its TTFT is 1.47 s, and 1 s are allowed."),

@@ -73,8 +73,8 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
       twice as fast, on the straight line of service time over requests that run. Otherwise prefill or decode, whichever takes
       more of the engine's time.
 
-    Nothing is concluded where the server does not report its queue, nor its KV usage where requests wait, nor where another latency
-    alone is missed.
+    Nothing is concluded where the server does not report its queue and its KV usage, but for refusals and one request alone, nor where
+    another latency alone is missed.
 
     Args:
         runs: summary rows of one curve. point: its row of `operating_points`. slos: those that it was made for.
@@ -95,7 +95,7 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
     at = At(point["missed_at"], point["unit"])
     if found := _refusals(missing, point, slos, at):
         return found
-    if found := _alone(missing, slos, at):
+    if found := _alone(missing, point, slos, at):
         return found
     if found := _silent(missing, at):
         return found
@@ -114,8 +114,6 @@ def bottleneck(runs: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo]
     if queued <= _EXPLAINS * min((1 - slo.share for slo in missed), default=0.0):
         return _compute(missing, there, at)
     bound, held = _admission(pushed, server_load(pushed, valid), alone)
-    if not bound and not held and mean_of(pushed, "steady_kv_usage") is None:  # whether memory holds them is not known
-        return Bottleneck("unknown", Silent(at, usage=False), _names(missing))
     return bound or _compute(missing, there, at, held)
 
 
@@ -173,11 +171,11 @@ def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Sl
     at, waiting, names = At(missing["level"][0], burst=True), mean_of(missing, "waiting_standing"), _names(missing)
     if found := _refusals(missing, point, slos, at):
         return found
-    if found := _alone(missing, slos, at):
+    if found := _alone(missing, point, slos, at):
         return found
     if missing["saturated"].null_count() or waiting is None:
-        usage = not missing["saturated"].null_count()
-        return Bottleneck("unknown", Silent(at, _read(missing), queue=waiting is not None, usage=usage), names)
+        known = {"queue": waiting is not None, "usage": not missing["saturated"].null_count()}
+        return Bottleneck("unknown", Silent(at, _read(missing), **known, whole=bool(missing["telemetry_valid"].all())), names)
     if missing["saturated"].any() and not _has_slots(missing):
         return Bottleneck("kv", FullCache(at, _request_bytes(missing)), names)
     slots, running = _slots(missing), mean_of(missing, "running_peak")
@@ -188,24 +186,30 @@ def _of_burst(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Sl
     return Bottleneck("unknown", SlowAnswers(at), names)
 
 
-def _alone(missing: pl.DataFrame, slos: Sequence[Slo], at: At) -> Bottleneck | None:
-    """Why one request by itself misses; None where more than one was in flight, or none exceeds its limit."""
+def _alone(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo], at: At) -> Bottleneck | None:
+    """Why one request by itself misses; None where more than one was in flight, or none exceeds its limit. Without a TTFT, E2E does not
+    show which part of it is too long.
+    """
     if missing["level"][0] != 1 or missing["axis"][0] != "concurrency":
         return None
-    for slo in slos:
-        value = mean_of(missing, f"steady_{slo.column}") or mean_of(missing, slo.column)
-        if slo.metric in _EXPLAINED and value is not None and value > slo.limit_s:
-            first = mean_of(missing, "ttft_p50_s") if slo.metric == "e2e" else None
-            prompts = slo.metric == "ttft" or (first is not None and first > value / 2)
-            return Bottleneck("prefill" if prompts else "decode", Alone(at, slo.metric, value, slo.limit_s), _names(missing))
+    burst = point["basis"] == "burst"
+    for slo in (each for each in slos if each.column in _missed_by(point) or burst):
+        value = mean_of(missing, slo.column if burst else f"steady_{slo.column}")
+        if slo.metric not in _EXPLAINED or value is None or value <= slo.limit_s:
+            continue
+        cause: Cause = "prefill" if slo.metric == "ttft" else "decode"
+        if slo.metric == "e2e":
+            first = mean_of(missing, "ttft_p50_s" if burst else "steady_ttft_p50_s")
+            cause = "unknown" if first is None else "prefill" if first > value / 2 else "decode"
+        return Bottleneck(cause, Alone(at, slo.metric, value, slo.limit_s), _names(missing))
     return None
 
 
 def _silent(runs: pl.DataFrame, at: At) -> Bottleneck | None:
-    """That the server's metrics do not show why; None where they do. Without KV usage, they do as long as nothing waits."""
+    """What of the server's metrics is missing to show why; None where nothing is."""
     queue, usage = (mean_of(runs, column) is not None for column in ("steady_queued_share", "steady_kv_usage"))
     whole = bool(runs["telemetry_valid"].all())
-    if queue and whole:
+    if queue and usage and whole:
         return None
     return Bottleneck("unknown", Silent(at, _read(runs), queue=queue, usage=usage, whole=whole), _names(runs))
 

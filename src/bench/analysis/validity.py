@@ -50,11 +50,8 @@ Check = Literal[
 # What would be the same if the run were measured again; the others come and go with what else a machine does.
 LASTING: frozenset[Check] = frozenset(
     {
-        "other_requests",
-        "other_tokens",
         "held_back",
         "nothing_sent",
-        "unreachable",
         "refused",
         "none_answered",
         "not_counted",

@@ -107,6 +107,7 @@ class Endpoint(ABC):
         name: in configurations. meaning: for the reference of the configuration: what it sends, and where.
         path: below /v1. limits: the key of a body that limits an answer's length (tokens), and the one to send where that is refused.
         lacks: names in `bench.records.form.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
+        fewest_output: tokens that an answer may be limited to, at the least.
         endings: types of events that say that a stream is all there, as [DONE] does.
         continues: whether a turn's prompt can hold the server's own tokens of the turns before it.
         reasons: whether a server may keep the reasoning ahead of an answer to itself.
@@ -117,6 +118,7 @@ class Endpoint(ABC):
     path: ClassVar[str]
     limits: ClassVar[tuple[str, ...]] = ("max_tokens", "max_completion_tokens")
     lacks: ClassVar[tuple[Omissible, ...]] = ()
+    fewest_output: ClassVar[int] = 1
     endings: ClassVar[tuple[str, ...]] = ()
     continues: ClassVar[bool] = False
     reasons: ClassVar[bool] = True
@@ -142,8 +144,8 @@ class Endpoint(ABC):
         return self.limits[0] if form.sends("max_tokens") else self.limits[-1]
 
     def smallest(self, model: str) -> dict[str, Any]:
-        """A body that asks for one token, with nothing that a server may refuse."""
-        body = {"model": model, self.limit(RequestForm()): 1, "stream": False}
+        """A body that asks for as little as it can, with nothing that a server may refuse."""
+        body = {"model": model, self.limit(RequestForm()): self.fewest_output, "stream": False}
         self.put(body, "a")
         return body
 

@@ -14,14 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Responses"]
 
-# Types of events that carry what the model generated, in `delta`. Those that end in `.done` repeat all of it.
-_OUTPUT = (
-    "response.output_text.delta",
-    "response.refusal.delta",
-    "response.function_call_arguments.delta",
-    "response.custom_tool_call_input.delta",
-)
-_REASONING = ("response.reasoning_text.delta", "response.reasoning_summary_text.delta")
+# Events with a `delta` carry what the model generated: an answer, a call of a tool, or reasoning. Those that end in `.done` repeat it.
+_DELTA, _THOUGHT, _NOT_TEXT = ".delta", "reasoning", "audio"
+_ENDED, _FAILED = ("completed", "incomplete"), ("response.failed", "response.cancelled")
 _NOTHING = Generated()
 
 
@@ -33,6 +28,7 @@ class Responses(Endpoint):
     path = "responses"
     limits = ("max_output_tokens",)
     lacks = ("token_ids", "stream_options", "max_tokens")
+    fewest_output = 16  # OpenAI refuses fewer
     endings = ("response.completed", "response.incomplete")
 
     def options(self, form: RequestForm, prompt: Prompt, output: int, *, stream: bool) -> dict[str, Any]:
@@ -51,34 +47,37 @@ class Responses(Endpoint):
         body["input"] = prompt
 
     def generated(self, content: Mapping[str, Any]) -> Generated:
-        kind = content.get("type")
-        if kind in _OUTPUT:
-            delta = content["delta"]
-            return Generated(size_of(delta), output=bool(delta), silent=not delta, said=delta if isinstance(delta, str) else "")
-        if kind in _REASONING:
-            length = size_of(content["delta"])
-            return Generated(length, reasoning=length)
+        kind = str(content.get("type"))
+        if kind.endswith(_DELTA) and _NOT_TEXT not in kind:
+            delta = content.get("delta")
+            if not isinstance(delta, str):
+                raise TypeError("a delta is not a text")
+            thought = _THOUGHT in kind
+            return Generated(
+                size_of(delta), bool(delta) and not thought, size_of(delta) if thought else 0, silent=not delta, said=delta
+            )
         if kind in self.endings:
-            return Generated(finish=_finish(content["response"]))
-        if content.get("object") == "response":
-            text = len(self.text(content).encode("utf-8", "replace"))
+            return Generated(finish=_finish(_response(content)))
+        if self.whole(content):
+            text = size_of(self.text(content))
             return Generated(text, output=text > 0, finish=_finish(content))
         return _NOTHING
 
     def usage(self, content: Mapping[str, Any]) -> Any:
-        whole = content["response"] if content.get("type") in self.endings else content
-        return whole.get("usage")
+        return (_response(content) if content.get("type") in self.endings else content).get("usage")
 
     def whole(self, content: Mapping[str, Any]) -> bool:
         return content.get("object") == "response"
 
     def error(self, content: Mapping[str, Any]) -> Any:
-        response = content.get("response")
-        if content.get("type") == "response.failed" and isinstance(response, dict):
-            return response.get("error") or "response.failed"
+        if content.get("type") in _FAILED:
+            response = content.get("response")
+            return (isinstance(response, dict) and response.get("error")) or content["type"]
         if content.get("type") == "error":
             return content.get("message") or content.get("error") or "error"
-        return error_of(content)
+        if (error := error_of(content)) is None and self.whole(content) and content.get("status", "completed") not in _ENDED:
+            return f"the server ended the answer with status {content['status']}"
+        return error
 
     def text(self, content: Mapping[str, Any]) -> str:
         if content.get("type") == "response.output_text.delta":
@@ -92,6 +91,18 @@ class Responses(Endpoint):
         cut = whole.incomplete_details
         counts = None if whole.usage is None else (whole.usage.input_tokens, whole.usage.output_tokens)
         return Read(whole.output_text if whole is chunk else "", (cut and cut.reason) or whole.status, counts)
+
+
+def _response(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The response in the last event of a stream.
+
+    Raises:
+        TypeError: there is none.
+    """
+    response = content.get("response")
+    if not isinstance(response, dict):
+        raise TypeError("the last event has no response")
+    return response
 
 
 def _finish(response: Mapping[str, Any]) -> str | None:

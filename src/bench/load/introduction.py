@@ -50,11 +50,19 @@ class _Introduction:
     say: Callable[[str], None]
     sent: int = 0
 
-    def ask(self, form: RequestForm, *, letters_: int | None = None, output: int = _OUTPUT) -> tuple[Reading, RequestRecord]:
+    @property
+    def output(self) -> int:
+        """Tokens that a first request asks for."""
+        return max(_OUTPUT, self.endpoint.fewest_output)
+
+    def ask(
+        self, form: RequestForm, *, letters_: int | None = None, output: int | None = None
+    ) -> tuple[Reading, RequestRecord]:
         """One request in this form: how the SDK read its answer, and how we do. A busy server is asked again.
 
         Args:
-            letters_: of a prompt that is text; else there is one of ids where the form has them.
+            letters_: of a prompt that is text; else there is one of ids where the form has them. output: tokens to ask for; None: as
+                many as a first request does.
         """
         text = letters_ is not None or self.endpoint.sends_text(form)
         # No prefix cache may know the prompt: of each request it is another one.
@@ -65,7 +73,13 @@ class _Introduction:
         with self._patience():
             for left in reversed(range(_TRIES)):
                 reading = sdk_reading(
-                    self.target, form, self.endpoint, prompt, output, stream=self.stream, timeout_s=self.timeout_s
+                    self.target,
+                    form,
+                    self.endpoint,
+                    prompt,
+                    output or self.output,
+                    stream=self.stream,
+                    timeout_s=self.timeout_s,
                 )
                 record = record_of(reading.exchange, reading.exchange.sent or 0.0)
                 if record.status not in BUSY or not left:
@@ -118,7 +132,7 @@ def introduce(
     if form.sdk_differs:
         say(f"the openai SDK reads an answer differently: {form.sdk_differs}")
     if ignored := _ignored(known, form, record):
-        generated = f"it generated {record.completion_tokens} tokens instead of {_OUTPUT}"
+        generated = f"it generated {record.completion_tokens} tokens instead of {known.output}"
         say(f"the server ignores {ignored}: {generated}, so answers will not have the lengths asked for")
     if known.endpoint.sends_text(form):
         form = _counted(known, form, say)
@@ -167,9 +181,9 @@ def _next(refusal: str, known: _Introduction, form: RequestForm, tried: Sequence
 def _ignored(known: _Introduction, form: RequestForm, record: RequestRecord) -> str | None:
     """What the server took and did not heed, by the length of its answer; None where nothing, or where it counts no tokens."""
     given = record.completion_tokens
-    if given is not None and given > _OUTPUT:
+    if given is not None and given > known.output:
         return known.endpoint.limit(form)
-    return "ignore_eos" if given is not None and given < _OUTPUT and form.sends("ignore_eos") else None
+    return "ignore_eos" if given is not None and given < known.output and form.sends("ignore_eos") else None
 
 
 def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, RequestRecord]) -> str | None:
@@ -186,7 +200,7 @@ def _refusal(known: _Introduction, form: RequestForm, answer: tuple[Reading, Req
         raise BenchError(f"{base} did not answer a first request of {_PROMPT} tokens: {said}.")
     if reading.endless:
         raise BenchError(
-            f"{base} ignores {known.endpoint.limit(form)}: it was asked for {_OUTPUT} tokens, and its answer was given up after "
+            f"{base} ignores {known.endpoint.limit(form)}: it was asked for {known.output} tokens, and its answer was given up after "
             f"{len(record.token_times_s):,} chunks. Limit the length of answers in the server's own settings."
         )
     if record.status is None or record.outcome == "disconnect":
@@ -257,10 +271,10 @@ def _counted(known: _Introduction, form: RequestForm, say: Callable[[str], None]
     """The form with the tokens of a letter and of what the server adds, by its own counts of a short and a long prompt."""
     counts = []
     for count in (_FEW, _MANY):
-        record = known.ask(form, letters_=count, output=1)[1]
+        record = known.ask(form, letters_=count, output=known.endpoint.fewest_output)[1]
         if not record.prompt_tokens:  # a stream without a usage: a whole answer has one
             whole = replace(known, stream=False)
-            record = whole.ask(form, letters_=count, output=1)[1]
+            record = whole.ask(form, letters_=count, output=known.endpoint.fewest_output)[1]
         counts.append(record.prompt_tokens or 0)
     few, many = counts
     each, rest = divmod(many - few, _MANY - _FEW)

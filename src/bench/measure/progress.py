@@ -187,6 +187,8 @@ class Progress:
             The same as a line for people.
         """
         self.clock.finish(run, duration_s)
+        if run.searched:  # the search says more exactly what it has left, once it has looked at the run
+            self._searches = {key: max(0.0, left_s - duration_s) for key, left_s in self._searches.items() if left_s}
         ttft = [record.ttft_s for record in records if record.ttft_s is not None]
         finished = FinishedRun(
             run=run.name,

@@ -23,7 +23,7 @@ from bench.study.questions import (
     several_device_counts,
     with_and_without_streaming,
 )
-from bench.words import advice, against, alone, carried, decisive, saturates, searches, second_device, token_costs
+from bench.words import advice, against, alone, carried, decisive, saturates, searches, second_device, token_costs, trust
 from bench.words import sustained as sustained_words
 from bench.words.answer import Answer, remedy_once
 from bench.words.loads import UNITS
@@ -41,7 +41,7 @@ def answers(results: Results, curves: list[Curve]) -> list[Answer]:
     found = [others, *found] if others.lines else found
     if left := _alone(results.runs, curves, found, {(name, record.workload) for name, record in searched}):
         found.append(alone.answer(left, UNITS))
-    return remedy_once(found)
+    return remedy_once(found, trust.remedy(results.runs))
 
 
 def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answer]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import Field, model_validator
 
 from bench.endpoints import ENDPOINTS
 from bench.fields import Count, Strict
@@ -32,20 +32,11 @@ ALIKE = (
 _SHAPED = tuple(name for name, gaps in GAPS.items() if gaps.shaped)
 if TYPE_CHECKING:
     Arrival = str
+    EndpointName = str
 else:
     Arrival = Literal[("burst", "closed", *OPEN, "trace")]
+    EndpointName = Literal[tuple(ENDPOINTS)]
 _AXES = {"burst": "concurrency", "closed": "concurrency", "trace": "time_scale", **dict.fromkeys(OPEN, "request_rate")}
-
-
-def _endpoint(name: str) -> str:
-    """`name`, if an endpoint is called so.
-
-    Raises:
-        ValueError: none is.
-    """
-    if name not in ENDPOINTS:
-        raise ValueError(f"no endpoint; there are {', '.join(ENDPOINTS)}")
-    return name
 
 
 class Step(Strict):
@@ -126,7 +117,7 @@ class Workload(Strict):
         description="`trace`: the unit of its arrivals (`us` is microseconds), in place of the one that its publisher defines. "
         "Needed where publishers differ: `timestamp`, `input_length` and `output_length` alone can be either seconds or milliseconds.",
     )
-    endpoint: Annotated[str, AfterValidator(_endpoint), WithJsonSchema({"type": "string", "enum": list(ENDPOINTS)})] = Field(
+    endpoint: EndpointName = Field(
         default="completions",
         description="Where requests go. " + "; ".join(f"`{name}`: {each.meaning}" for name, each in ENDPOINTS.items()) + ".",
     )

@@ -104,16 +104,18 @@ def limits_text(session: Session) -> str:
 
 
 def left_text(session: Session) -> str:
-    """About how long the rest takes; empty for a search, of which nobody knows."""
-    if session.record.over or session.record.search or session.state == "stale":
+    """About how long the rest takes, and the most that searches may take beside it; empty where nothing is known."""
+    if session.record.over or session.state == "stale":
         return ""
+    searches_s = session.record.searches_s
+    searches = f"searches of at most {duration_text(searches_s)}" if searches_s else ""
+    if session.record.search:
+        return f"time left: {searches}" if searches else ""
     if session.left_s is None:
         return "time left: known after the first run of a closed loop or burst" if session.record.state != "starting" else ""
     whole = session.study_left_s
     of_study = f", the study's about {duration_text(whole)}" if whole is not None and whole > session.left_s + 1 else ""
-    searches_s = session.record.searches_s
-    searches = f", and searches of at most {duration_text(searches_s)}" if searches_s else ""
-    return f"time left: about {duration_text(session.left_s)}{of_study}{searches}"
+    return f"time left: about {duration_text(session.left_s)}{of_study}{f', and {searches}' if searches else ''}"
 
 
 def build_text(build: Build) -> str:

@@ -57,10 +57,15 @@ def in_line(names: Sequence[str]) -> str:
     return listed(names) if left <= 1 else f"{', '.join(names[:_NAMED])} and {left} more"
 
 
-def remedy_once(answers: Sequence[Answer]) -> list[Answer]:
-    """The answers, of which only the first that needs it tells how to measure invalid runs again: one command does it for all."""
+def remedy_once(answers: Sequence[Answer], remedy: str) -> list[Answer]:
+    """The answers, of which only the first that needs it tells how to measure invalid runs again: one command does it for all. None
+    does where that would not help.
+
+    Args:
+        remedy: what to do about the invalid runs.
+    """
     found: list[Answer] = []
     for answer in answers:
-        said = any(AGAIN in each.do for each in found)
+        said = not remedy.startswith(AGAIN) or any(AGAIN in each.do for each in found)
         found.append(replace(answer, do=tuple(line for line in answer.do if line != AGAIN)) if said else answer)
     return found

@@ -36,6 +36,7 @@ from bench.words.loads import load_text, time_text
 __all__ = ["held_text", "remedy", "why"]
 
 _FASTER_PREFILL = "More arithmetic (a faster device, or more of them), shorter prompts, or prefixes that the cache serves."
+_FASTER_DEVICE = "A faster device, or more of them."
 _FASTER_ALONE = "More memory bandwidth (a faster device, or more of them), or smaller weights."
 _FASTER_DECODE = "More memory bandwidth (a faster device, or more of them), smaller weights, or fewer requests in a step."
 
@@ -106,13 +107,11 @@ def _why(limit: Bottleneck, found: Evidence) -> str:  # noqa: PLR0912 - a senten
 def _silent(found: Silent) -> str:
     if not found.read:
         return "the server's metrics were not read"
+    if not found.whole:
+        return "the server's metrics have gaps"
     if not found.queue and not found.usage:
         return "the server reports neither its queue nor its KV usage"
-    if not found.queue:
-        return "the server does not report its queue"
-    if not found.usage:
-        return "requests wait, and the server does not report its KV usage"
-    return "the server's metrics have gaps"
+    return f"the server does not report its {'KV usage' if found.queue else 'queue'}"
 
 
 def _steps(limit: Bottleneck, found: Steps) -> str:
@@ -172,7 +171,7 @@ def remedy(limit: Bottleneck) -> str:
         case Slots():
             return "Raise max_num_seqs, as far as the KV cache holds."
         case Alone():
-            return _FASTER_PREFILL if limit.cause == "prefill" else _FASTER_ALONE
+            return {"prefill": _FASTER_PREFILL, "decode": _FASTER_ALONE}.get(limit.cause, _FASTER_DEVICE)
     match limit.cause:
         case "none":
             return "Measure higher levels to find the limit."

@@ -17,7 +17,7 @@ __all__ = ["alike", "changed_thresholds", "first_line", "remedy"]
 _ADVICE = "docs/how-to/troubleshooting.md says what to do about each reason"
 _LASTING = f"Measured again they would be the same: {_ADVICE}."
 _SOME_LAST = f"Some of them would be the same: {_ADVICE}."
-_OFTEN = f"What spoils most of the runs would spoil them again: {_ADVICE}."
+_OFTEN = f"Before that, end what disturbs most of them: {_ADVICE}."
 _MANY = 4  # runs
 _LEAST = {"scrape_share"}  # limits below which a run is invalid; of the others it is those above
 _NUMBER = re.compile(r"\d\d:\d\d:\d\d|\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")  # or a time of day
@@ -55,11 +55,11 @@ def remedy(runs: pl.DataFrame) -> str:
     rejected = runs.filter(invalid())
     if not rejected.height:
         return ""
-    fleeting = sum(not any(map(_lasts, codes)) for codes in rejected["reasons"])
+    fleeting = sum(not any(map(_lasts, codes or ())) for codes in rejected["reasons"].to_list())
     if not fleeting:
         return _LASTING
     if fleeting >= _MANY and 2 * fleeting > runs.height:
-        return _OFTEN
+        return f"{AGAIN} {_OFTEN}"
     return AGAIN if fleeting == rejected.height else f"{AGAIN} {_SOME_LAST}"
 
 
