@@ -10,8 +10,8 @@ import altair as alt
 
 __all__ = ["doublings", "log_ticks", "ticked"]
 
-_MOST = 8  # more than these stand too close
-_FEWEST = 3  # of fewer a logarithmic axis cannot be read
+_MOST = 8  # most ticks of an axis
+_FEWEST = 3  # fewest ticks with which a logarithmic axis can be read
 _STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
 
 
@@ -57,4 +57,4 @@ def ticked(values: Iterable[float], low: float, high: float, **more: Any) -> alt
     return alt.Axis(values=[value for value in values if low <= value <= high], labelBound=_BEYOND, **more)
 
 
-_BEYOND = 12  # pixels; half of a label, whose tick is at the end
+_BEYOND = 12  # half of a label at the end of an axis (pixels)

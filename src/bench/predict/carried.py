@@ -23,12 +23,12 @@ __all__ = ["Carried", "carried", "latency_longer", "rates_carried", "replayed", 
 # Requests of a replay: that many, so many beyond the percentile, so many times those that an instance has at once, and so many times
 # those that come while a conversation lasts.
 _FEWEST_REQUESTS, _BEYOND, _TIMES_AT_ONCE, _TIMES_LASTING = 1000, 20, 4, 3
-_WARM = 0.25  # of the requests, while queues still fill
-_CLOSE = 1.02  # ratio of the rates between which the highest one lies
-_FIRST_STEP = 0.15  # logarithm of the first step towards it
+_WARM = 0.25  # share of the requests that is left out while queues still fill
+_CLOSE = 1.02  # ratio of the two rates between which the search for the highest one ends
+_FIRST_STEP = 0.15  # first step of that search, in ln rate
 _FAR = 1.0  # excess of a rate that cannot be judged
-_LOWEST = 1e-3  # of what is carried at most
-_TAIL = 90  # percentile from which on the error of the P99 is the metric's
+_LOWEST = 1e-3  # lowest rate that is tried ÷ the highest that could be sustained
+_TAIL = 90  # percentile above which the error of the P99 applies
 
 
 @dataclass(frozen=True)

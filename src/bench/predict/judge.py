@@ -27,11 +27,11 @@ __all__ = [
     "widened_by_others",
 ]
 
-MEMBERS = 8  # replays of a load, to judge a model by
+MEMBERS = 8  # replays of a load with which a model is judged
 # Standard deviation of ln predicted ÷ measured, with the weight of so many runs: kernels bend where no measured load shows it, so that
 # loads of another kind are farther off than other levels of the same. Throughput is the mean over whole runs, and off by half of it.
 _ASSUMED_ERROR, _OF_THROUGHPUT, _ASSUMED = 0.06, 0.03, 6
-_CONDITIONS = 16  # that are left out, of more evenly chosen ones
+_CONDITIONS = 16  # most conditions that are left out in turn
 
 
 @dataclass(frozen=True)

@@ -43,10 +43,10 @@ METRICS = {
 }
 CONFIDENCE = 0.9
 Z = 1.645  # standard deviations about the mean that hold 90 % of a normal distribution
-_RESIDUAL = 0.2  # median relative error of a step, from which on a fit does not explain its server
+_RESIDUAL = 0.2  # median relative error of a step above which a fit does not explain its server
 _DRIFT = 0.2  # standard deviation of ln time between runs
 _GROUPS = {"median": (0.45, 0.55), "slowest": (0.95, 1.0)}  # quantiles of E2E
-_BEYOND = 1.25  # times what was seen: no farther is it extrapolated
+_BEYOND = 1.25  # largest extrapolation, as a factor of what was seen
 
 
 @dataclass(frozen=True)

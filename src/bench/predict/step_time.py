@@ -18,24 +18,24 @@ __all__ = ["FEWEST_INTERVALS", "Fitted", "StepTime", "fit_steps"]
 
 Floats = npt.NDArray[np.float64]
 
-FEWEST_INTERVALS = 30  # behind a fit
-_KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # of the line over tokens in a step
-_STALLED = 5.0  # times what a step of its kind takes: a pause of the machine, not a step
+FEWEST_INTERVALS = 30  # fewest intervals of a fit
+_KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # knots of the line over tokens in a step
+_STALLED = 5.0  # interval ÷ usual step of its kind above which the machine paused
 _KIND = ["steps", "decodes", "firsts", "idle", "about", "crowd"]
 _EDGES = (0.0, *map(float, _KNOTS), math.inf)
 _LINE = [f"line_{i}" for i in range(len(_KNOTS) + 1)]  # tokens between two edges, of all passes
 _MEANS = ("took_s", "prefill", "context", "attended", "passes", "most_tokens", "in_flight", *_LINE)
-_PART = 0.1  # of the run's median time: below it, no step of its own
-_FEWEST_OF_A_KIND, _LONG = 3, 200  # a kind counts from 3 intervals on for a run of 400 or more, from 2 on for one of 200
-_SMOOTH = 0.3  # weight of "neighbouring parts of the line are of one slope", in relative errors of a class
-_SAME = 3.0  # weight of "a further pass takes as long as the first", in relative errors of the shortest class
-_ROUNDS = 6  # of reweighting
-_HUBER = 1.5  # robust standard deviations, from which on a class counts by its distance instead of its square
+_PART = 0.1  # share of the run's median time below which an interval is no step of its own
+_FEWEST_OF_A_KIND, _LONG = 3, 200  # intervals from which a kind counts in a run of 400, and the run for which one less will do
+_SMOOTH = 0.3  # weight of "neighbouring parts of the line have one slope", in relative errors of a class
+_SAME = 3.0  # weight of "a further micro-batch takes as long as the first", in relative errors of the shortest class
+_ROUNDS = 6  # rounds of reweighting
+_HUBER = 1.5  # robust standard deviations beyond which a class counts by its distance, not its square (Huber, 1964)
 _ASSUMED_RUN_NOISE = 0.03  # standard deviation of ln time between runs, with the weight of so many runs more:
 _ASSUMED_RUNS = 2
-_FEWEST_BOUNDS = 20  # of the way to a busy engine
+_FEWEST_BOUNDS = 20  # fewest bounds on the way to a busy engine
 _PATH_STEP_S, _PATH_MOST_S = 1e-4, 1.0
-_PATH_SLACK = 0.02  # of the bounds, and one more: so many more may be broken than by the best value
+_PATH_SLACK = 0.02  # share of the bounds that may be broken beyond the best value, plus one
 
 
 @dataclass(frozen=True)

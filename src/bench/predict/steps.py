@@ -33,9 +33,9 @@ INTERVAL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "path_above_s": pl.Float64,
     "path_most_s": pl.Float64,
 }
-_APART = 0.25  # of the shortest gaps between a request's tokens: stamps further apart are of two steps
-_SCARCE = 0.8  # of the KV blocks in use, as far as they can be reckoned: from there on a prompt may have waited for them
-_PREEMPTED = 3  # groups without a token of a request that had some before and has some again: it was computed anew
+_APART = 0.25  # gap between stamps of two steps ÷ shortest gaps between a request's tokens
+_SCARCE = 0.8  # share of the KV blocks in use above which a prompt may have waited for them
+_PREEMPTED = 3  # groups without a token of a request, after which it was computed anew
 
 
 @dataclass

@@ -25,8 +25,8 @@ from bench.study.plan import digest
 
 __all__ = ["calibrate_study", "described"]
 
-_LEVELS = 12  # of a curve
-_HIGHER = 1.2  # times the highest that was measured
+_LEVELS = 12  # levels of a predicted curve
+_HIGHER = 1.2  # highest predicted level ÷ the highest measured one
 _NONE = "none of its runs is valid"
 _FEW = "its valid runs show too few steps of the engine"
 

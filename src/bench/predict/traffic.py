@@ -17,7 +17,7 @@ from bench.study import Workload
 __all__ = ["DAY_S", "Traffic", "read_traffic", "sine"]
 
 DAY_S = 86_400.0
-_POINTS = 288  # of a sine: every five minutes of a day
+_POINTS = 288  # points of a day's sine: one each five minutes
 _BETWEEN = 33  # points between two moments, between which the rate is a straight line and its sum is none
 
 

@@ -12,7 +12,7 @@ from bench.study import Slo
 
 __all__ = ["Card", "Number", "headline"]
 
-_MOST_CARDS = 6  # more are a table's work, which follows
+_MOST_CARDS = 6  # most cards of a first screen
 _POINTS = {"equilibrium": "proportional up to", "saturation": "throughput peaks at"}
 
 

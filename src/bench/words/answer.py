@@ -9,8 +9,8 @@ from bench.shipped import BENCH
 
 __all__ = ["AGAIN", "MOST_LINES", "Answer", "by_advice", "in_line", "listed", "remedy_once", "shortened"]
 
-_NAMED = 4  # curves in a line
-MOST_LINES = 8  # of an answer; what there is beyond stands in the tables
+_NAMED = 4  # most curves that a line names
+MOST_LINES = 8  # most lines of an answer; the tables have the rest
 _COMMAND = "make" if BENCH != "bench" else "snakemake"
 AGAIN = f"Measure the invalid runs again: `{BENCH} discard --invalid`, then the same `{_COMMAND}` command as before."
 

@@ -32,7 +32,7 @@ __all__ = [
     "widest_spread",
 ]
 
-_NAMED = 5  # loads in a title
+_NAMED = 5  # most loads that a title names
 NO_GPUS = "Throughput is per instance: some have no GPU, or their number is not known."
 # By which sign of `bench.analysis.saturation` a KV cache counts as full.
 _FULL_BY = {

@@ -13,7 +13,7 @@ __all__ = ["closing_lines"]
 
 _MADE = "The report: results/report.html (in short: results/report.md)  The figures: results/figures/"
 
-_REASONS = 5  # named at most
+_REASONS = 5  # most reasons that are named
 
 
 def closing_lines(runs: pl.DataFrame, *, figures: int) -> list[str]:

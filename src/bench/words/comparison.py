@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _UNITS = {"concurrency": " in flight", "request_rate": " requests/s", "time_scale": " times the speed"}
-_NAMED = 3  # loads named in one line
+_NAMED = 3  # most loads that a line names
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 

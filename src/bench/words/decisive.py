@@ -10,8 +10,8 @@ from bench.words.answer import AGAIN, Answer, listed
 
 __all__ = ["answer"]
 
-_DIGITS = 10  # a factor below it is shown with two decimals
-_LITTLE = 0.05  # of the logarithm of a change: an effect that is visible all the same depends on other factors
+_DIGITS = 10  # factor below which two decimals are shown
+_LITTLE = 0.05  # change in ln metric below which a visible effect depends on other factors
 
 
 def answer(found: Sequence[Decided]) -> Answer:

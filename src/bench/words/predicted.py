@@ -68,7 +68,7 @@ _SPENT = {
     "preempted": "preempted",
     "decode": "on output",
 }
-_SHOWN = 0.05  # of a request's time: less is left out of a sentence
+_SHOWN = 0.05  # share of a request's time below which a part is left out
 _FOLDS = {"level": "another level", "workload": "another workload"}
 
 

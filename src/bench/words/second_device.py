@@ -11,7 +11,7 @@ from bench.words.loads import UNITS, count_text, load_text
 
 __all__ = ["answer"]
 
-_USELESS = 25.0  # upper ÷ lower end of an interval that says nothing
+_USELESS = 25.0  # upper ÷ lower end of an interval above which it says nothing
 
 
 def answer(gains: Sequence[DeviceGain]) -> Answer:

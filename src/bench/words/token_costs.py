@@ -14,9 +14,9 @@ from bench.words.loads import UNITS, count_text, load_text
 
 __all__ = ["answer"]
 
-_ENOUGH = 5  # lengths from which on a bend could show
-_SHORTER = 1.5  # one kind of token has to cost so many times the other before advice follows
-_HARDLY = 0.8  # of the whole time: from there on streaming brings the first words no sooner to speak of
+_ENOUGH = 5  # fewest lengths that can show a bend
+_SHORTER = 1.5  # ratio of the costs of two kinds of token above which advice follows
+_HARDLY = 0.8  # TTFT ÷ whole time above which streaming brings nothing
 
 
 def answer(costs: Sequence[LengthCost], gains: Sequence[StreamingGain]) -> Answer:

@@ -18,7 +18,7 @@ _ADVICE = "docs/how-to/troubleshooting.md says what to do about each reason"
 _LASTING = f"Measured again they would be the same: {_ADVICE}."
 _SOME_LAST = f"Some of them would be the same: {_ADVICE}."
 _OFTEN = f"Before that, end what disturbs most of them: {_ADVICE}."
-_MANY = 4  # runs
+_MANY = 4  # fewest invalid runs that count as most of them
 _LEAST = {"scrape_share"}  # limits below which a run is invalid; of the others it is those above
 _NUMBER = re.compile(r"\d\d:\d\d:\d\d|\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")  # or a time of day
 
