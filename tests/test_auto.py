@@ -110,9 +110,7 @@ def test_a_search_killed_in_a_run_goes_on_and_its_runs_are_runs_like_all_others(
     os.kill(workflow.pid, signal.SIGKILL)
     said, _ = workflow.communicate(timeout=60)  # its job ends with it
     assert said.count("probe of") == 1
-    assert re.findall(r"run 1, .*; searches of at most (\S+ \S+)", said) != re.findall(
-        r"run 2, .*; searches of at most (\S+ \S+)", said
-    )
+    assert "; searches of at most 1 h" in said
     shutil.rmtree(tmp_path / ".snakemake/locks")  # as `make figures` does
     kept = folder.stored()
     assert len(kept) >= 3

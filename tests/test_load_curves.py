@@ -104,7 +104,7 @@ def test_throughput_is_of_a_gpu_where_their_number_is_known(gpus, column, summar
     assert {(row["level"], row[column]) for row in drawn_rows(spec, column) if row["curve"] == "a"} == {
         (level, speed / (gpus or 1)) for level, speed in ((1, 100), (4, 300), (16, 200))
     }
-    assert ("of each instance" in spec["usermeta"]["note"]) == (column == "an_instance")
+    assert ("per instance" in spec["usermeta"]["note"]) == (column == "an_instance")
 
 
 # The full cache

@@ -86,8 +86,8 @@ def test_a_study_of_nothing_but_invalid_runs_says_so_and_why(project):
     [
         ([[], []], 3, []),
         ([["late"], []], 3, ["1 of 2 runs are invalid"]),
-        ([["late"], ["late", "lost"]], 3, ["Nothing to show: 0 of 2 runs are valid", "    late (2 of 2 runs)", "    lost (1 of 2 runs)", "Most often"]),
-        ([list("abcdefg")], 3, ["Nothing to show", *(f"    {letter} (1 of 1 runs)" for letter in "abcde"), "    and 2 more reasons", "Most often"]),
+        ([["late"], ["late", "lost"]], 3, ["Nothing to show: 0 of 2 runs are valid", "    late (2 of 2 runs)", "    lost (1 of 2 runs)", "Measure the invalid runs again"]),
+        ([list("abcdefg")], 3, ["Nothing to show", *(f"    {letter} (1 of 1 runs)" for letter in "abcde"), "    and 2 more reasons", "Measure the invalid runs again"]),
         ([[]], 0, ["No figure: these runs answer no figure's question"]),
     ],
 )  # fmt: skip
