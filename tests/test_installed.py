@@ -156,8 +156,8 @@ def test_a_study_begun_with_a_wheel_runs_on_the_wheel_s_workflow(installed, tmp_
     for rule, count in (("measure", 1), ("parse", 7), ("manifest", 1)):
         assert re.search(rf"^{rule} +{count}$", planned, re.MULTILINE)
     # A job: its script and its library are the wheel's, and the engine's lock, too.
-    snakemake(study, "results/checkpoints/tiny-mha/checkpoint.json", packages=installed.packages)
-    assert (study / "logs/weights/tiny-mha.log").exists()
+    snakemake(study, "results/checkpoints/tiny-mqa/checkpoint.json", packages=installed.packages)
+    assert (study / "logs/weights/tiny-mqa.log").exists()
     ((status, out, errors),) = installed.run(study, ["runs"])
     assert (status, errors) == (0, "") and "tiny-mha/short" in out
 
