@@ -159,7 +159,7 @@ def test_a_study_begun_with_a_wheel_runs_on_the_wheel_s_workflow(installed, tmp_
     snakemake(study, "results/checkpoints/tiny-mqa/checkpoint.json", packages=installed.packages)
     assert (study / "logs/weights/tiny-mqa.log").exists()
     ((status, out, errors),) = installed.run(study, ["runs"])
-    assert (status, errors) == (0, "") and "tiny-mha/short" in out
+    assert (status, errors) == (0, "") and "tiny-mqa/short" in out
 
 
 # What each command says where what it needs is not.
