@@ -156,7 +156,7 @@ def decline_note(declines: pl.DataFrame) -> str:
 
 
 def _signed(share: float) -> str:
-    return f"{100 * share:+.0f}".replace("-", "−")
+    return "0" if round(100 * share) == 0 else f"{100 * share:+.0f}".replace("-", "−")
 
 
 def efficiency_title(devices: str, shares: Sequence[float]) -> str:
