@@ -27,14 +27,9 @@ class Choices(Endpoint):
     """An endpoint whose answers have `choices`."""
 
     def options(self, form: RequestForm, prompt: Prompt, output: int, *, stream: bool) -> dict[str, Any]:
-        options: dict[str, Any] = {"stream": stream, self.limit(form): output}
-        if form.sends("temperature"):
-            options["temperature"] = 0
-        if form.sends("ignore_eos"):
-            options["extra_body"] = {"ignore_eos": True}
+        options = super().options(form, prompt, output, stream=stream)
         if stream and form.sends("stream_options"):
             options["stream_options"] = {"include_usage": True}
-        self.put(options, prompt)
         return options
 
     def generated(self, content: Mapping[str, Any]) -> Generated:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["Endpoint", "Generated", "Prompt", "Read", "Usage", "size_of"]
 
 Prompt = str | list[int]
-# Keys below them whose text was generated; ids, types and signatures were not, and what is encrypted has no length in tokens.
+# Keys of an object that hold generated text; ids, types and signatures are not, and what is encrypted has no length in tokens.
 _TEXT = ("text", "content", "thinking", "reasoning", "summary", "function", "name", "arguments", "transcript", "refusal")
 
 
@@ -127,9 +127,15 @@ class Endpoint(ABC):
         """Whether prompts are text: the endpoint, or the server, takes no token ids."""
         return "token_ids" in self.lacks or not form.sends("token_ids")
 
-    @abstractmethod
     def options(self, form: RequestForm, prompt: Prompt, output: int, *, stream: bool) -> dict[str, Any]:
         """The SDK's arguments for a request of `output` tokens in this form, but for the model."""
+        options: dict[str, Any] = {"stream": stream, self.limit(form): output}
+        if form.sends("temperature"):
+            options["temperature"] = 0
+        if form.sends("ignore_eos"):
+            options["extra_body"] = {"ignore_eos": True}
+        self.put(options, prompt)
+        return options
 
     @abstractmethod
     def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:

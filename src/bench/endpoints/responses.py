@@ -32,13 +32,7 @@ class Responses(Endpoint):
     endings = ("response.completed", "response.incomplete")
 
     def options(self, form: RequestForm, prompt: Prompt, output: int, *, stream: bool) -> dict[str, Any]:
-        options: dict[str, Any] = {"stream": stream, "max_output_tokens": output, "store": False}
-        if form.sends("temperature"):
-            options["temperature"] = 0
-        if form.sends("ignore_eos"):
-            options["extra_body"] = {"ignore_eos": True}
-        self.put(options, prompt)
-        return options
+        return {**super().options(form, prompt, output, stream=stream), "store": False}
 
     def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:
         return sdk.responses.create(model=model, **options)

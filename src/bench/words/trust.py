@@ -49,8 +49,8 @@ def first_line(runs: pl.DataFrame) -> str:
 
 
 def remedy(runs: pl.DataFrame) -> str:
-    """What to do about invalid runs: measure those again whose reasons come and go, unless they came with most runs. Empty where no run
-    is invalid. Args: runs: rows of the summary, all of them.
+    """What to do about invalid runs: measure those again whose reasons come and go, after what disturbs most runs has been ended. Empty
+    if no run is invalid. Args: runs: rows of the summary, all of them.
     """
     rejected = runs.filter(invalid())
     if not rejected.height:
