@@ -34,10 +34,10 @@ from bench.load.exchange import Exchange
 from bench.load.introduction import introduce
 from bench.load.loop import Loop
 from bench.load.payload import Payloads
-from bench.load.prompts import prompt_ids
 from bench.load.records import record_of
 from bench.load.schedule import PlannedRequest
 from bench.load.target import Target
+from bench.prompts.random_ids import prompt_ids
 from bench.study import Workload
 from tests.fake_server import STREAM, STREAM_HEAD, TOKEN, chunk, fake_server, raw_server, read_head, read_request
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bench.errors import BenchError
 from bench.load.arrivals import arrivals
-from bench.load.prompts import request_ids
 from bench.load.schedule import expected_cached_tokens, schedule
+from bench.prompts.random_ids import request_ids
 from bench.published import ARCHETYPES
 from bench.study import Workload, load_workload
 from bench.study.lengths import LengthDistribution, Lengths

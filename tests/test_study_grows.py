@@ -75,6 +75,7 @@ LOADS = {
     },
     "replayed": {"arrival": "trace", "trace": "trace.csv"},
     "whole": {"arrival": "burst", "stream": False, **LENGTHS},
+    "own": {"arrival": "burst", "prompts": "own.jsonl", "endpoint": "chat", "output_tokens": 8},
 }  # fmt: skip
 LEVELS = {"request_rate": [10], "time_scale": [2], "concurrency": [2]}
 AXES = {"paced": "request_rate", "stepped": "request_rate", "spread": "request_rate", "replayed": "time_scale"}
@@ -89,6 +90,9 @@ def grown(project):
     project.config["study"]["ladders"][0]["concurrency"].append(4)
     project.bench("discard", "one/closed_*_c0002_*")
     (project.folder / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,40,4\n0.5,50,5\n1.5,60,6\n")
+    (project.folder / "own.jsonl").write_text(
+        '{"prompt": "Why?"}\n{"messages": [{"role": "user", "content": "And why is that so?"}]}\n'
+    )
     project.config["models"]["two"] = {"architecture": {**ARCHITECTURE, "kv_heads": 1}}
     project.config["deployments"]["two"] = {**project.config["deployments"]["one"], "model": "two"}
     project.config["workloads"] |= LOADS
@@ -135,6 +139,11 @@ def test_every_kind_of_load_is_what_it_says_on_a_real_engine(project):
     assert rows["replayed"]["prompt_tokens"] == 50
     assert rows["replayed"]["offered_rate"] == pytest.approx(2 / 0.75)
     assert (rows["whole"]["ttft_n"], rows["whole"]["e2e_n"]) == (0, 2)
+    own = pl.read_parquet(project.folder / f"results/runs/two/{rows['own']['run']}/requests.parquet")
+    # A token a character, a mark of 17 of them, and what the template adds.
+    assert sorted(own["prompt_tokens"] - rows["own"]["template_tokens"]) == [17 + len("Why?"), 17 + len("And why is that so?")]
+    assert own["prompt_asked"].to_list() == own["prompt_tokens"].to_list()
+    assert (rows["own"]["prompts"], rows["own"]["prompt_fixed"]) == ("file", None)
     assert rows["stepped"]["recovered"] is not None  # there is load after the step; how long it takes is the machine's affair
     # Its figures are drawn from nothing like the study's that the workflow drew: three axes, no first token of some.
     results = Results.read(project.folder / "results/summary.parquet", project.folder / "results/timeseries.parquet")

@@ -28,7 +28,7 @@ _DEPLOYMENT = (
     "kv_tokens",
     "environment",
 )
-_RUN = ("arrival", "stream", "cache", "honour_retry_after", "num_requests", "prompt_tokens", "output_tokens", "seed")
+_RUN = ("arrival", "stream", "cache", "prompts", "honour_retry_after", "num_requests", "prompt_tokens", "output_tokens", "seed")
 _SLOWER = 0.20  # of the client's own CPU time for a piece of an answer; less says little of the machine
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
 from bench.published import Accelerator, accelerators
@@ -23,8 +23,11 @@ __all__ = [
     "refuse_missing_gpus",
     "refuse_wrong_address",
     "refuse_wrong_share",
+    "requests_of",
     "target_of",
 ]
+
+_OUTPUT_TOKENS = 128  # of an answer, where nothing says how many
 
 
 def known_accelerators(hardware: Path | None) -> dict[str, Accelerator]:
@@ -105,8 +108,36 @@ def target_of(options: SimpleNamespace) -> Target:
         raise BenchError(f"--base-url: {error}") from None
 
 
-def introduced(target: Target, options: SimpleNamespace, *, stream: bool = True) -> Target:
-    """The target, with the form of requests that it accepts at `--endpoint`; a line on stderr for what is not exact.
+def requests_of(options: SimpleNamespace, **further: Any) -> dict[str, Any]:
+    """What `--workload` says of requests, with what other options say in its place.
+
+    Args:
+        further: what the command's own options say; None where they say nothing.
+
+    Raises:
+        BenchError: the file cannot be read, or nothing says what prompts are.
+    """
+    content = read_yaml(options.workload) if options.workload else {}
+    given = {
+        "archetype": options.archetype,
+        "prompts": options.prompts,
+        "prompt_tokens": options.prompt_length,
+        "output_tokens": options.output_length,
+        "endpoint": options.endpoint,
+        **further,
+    }
+    content |= {key: value for key, value in given.items() if value is not None}
+    if not content.keys() & {"archetype", "prompts", "prompt_tokens", "trace"}:
+        raise BenchError(
+            "--prompt-length is missing: prompt tokens of each request. Or give --prompts FILE, --archetype or --workload FILE."
+        )
+    if not content.keys() & {"archetype", "output_tokens", "trace"}:
+        content["output_tokens"] = _OUTPUT_TOKENS
+    return {"endpoint": "completions", **content}
+
+
+def introduced(target: Target, options: SimpleNamespace, endpoint: str, *, stream: bool = True) -> Target:
+    """The target, with the form of requests that it accepts at an endpoint; a line on stderr for what is not exact.
 
     Raises:
         BenchError: an `--omit` is not known, or the server accepts no form of request.
@@ -118,7 +149,7 @@ def introduced(target: Target, options: SimpleNamespace, *, stream: bool = True)
         raise BenchError(f"--omit {unknown[0]}: not something that can be left out. There are: {', '.join(OPTIONAL)}.")
     return introduce(
         target,
-        options.endpoint,
+        endpoint,
         stream=stream,
         vocabulary=options.vocabulary,
         omit=options.omit,

@@ -17,8 +17,9 @@ from typing import Any
 
 import requests
 
-from bench.cli.common import introduced, refuse_wrong_address, target_of
+from bench.cli.common import introduced, refuse_wrong_address, requests_of, target_of
 from bench.cli.output import print_json, progress
+from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 from bench.http import get_models, listed_models, models_text, problem
 from bench.load.target import Target
@@ -30,8 +31,8 @@ from bench.search.chart import draw
 from bench.search.placing import FEWEST_RUNS
 from bench.search.running import RunningServer, ServerGone
 from bench.search.words import answer_text, look_text, probed_text, spent_text, why_text
-from bench.study import Slo, load_workload, parse_slo
-from bench.study.workload import Turns
+from bench.study import Slo, Workload, load_workload, parse_slo
+from bench.study.workload import OPEN
 
 __all__ = ["run", "status"]
 
@@ -44,7 +45,7 @@ def run(options: SimpleNamespace) -> None:
     slos = tuple(parse_slo(text) for text in options.slo)
     _refuse_contradictions(options)
     content = _workload(options)
-    aim = _aim(options, slos, load_workload({**content, "num_requests": 1}, source="bench find").turns)
+    aim = _aim(options, slos, load_workload({**content, "num_requests": 1}, source="bench find"))
     _refuse_conversations(options, aim)
     target = target_of(options)
     refuse_wrong_address(options.metrics)
@@ -62,7 +63,7 @@ def run(options: SimpleNamespace) -> None:
         "slos": options.slo,
         "workload": content,
         "omit": options.omit,
-        "requests_omit": server.target.form(options.endpoint).omitted,
+        "requests_omit": server.target.form(content["endpoint"]).omitted,
     }
     (options.output_dir / _RESULT).write_text(json.dumps(result, indent=2) + "\n")
     if options.json:
@@ -84,7 +85,7 @@ def _former(options: SimpleNamespace, content: dict[str, Any], aim: Aim, target:
     found = find_metrics(target.base_url, options.metrics, target.headers)
     if options.metrics and found.state != "read":
         return None  # which is refused, whether it would be read or not
-    return _running(options, content, aim, replace(target, forms={options.endpoint: form}), found, {})
+    return _running(options, content, aim, replace(target, forms={content["endpoint"]: form}), found, {})
 
 
 def _answered(server: RunningServer, aim: Aim, budget: Budget) -> Found | None:
@@ -142,8 +143,6 @@ def _refuse_contradictions(options: SimpleNamespace) -> None:
         raise BenchError("Give either --concurrency or --request-rate: the load to look for.")
     if options.burstiness is not None and options.concurrency:
         raise BenchError("--burstiness is for --request-rate: a closed loop has no gaps of its own.")
-    if options.prompt_length is None and options.archetype is None:
-        raise BenchError("--prompt-length is missing: prompt tokens of each request. Or name an --archetype.")
     if not 0 <= options.failed_share < 1:
         raise BenchError(f"--failed-share is {options.failed_share:g}; it is a share, 0 or more and below 1.")
     if not 2 <= options.precision < 100:
@@ -164,31 +163,48 @@ def _refuse_conversations(options: SimpleNamespace, aim: Aim) -> None:
     """Those of a closed loop, and those whose pauses alone take longer than the search may."""
     if aim.turns > 1 and aim.held:
         raise BenchError(
-            f"--archetype {options.archetype} with --concurrency: conversations that begin together keep in step, and their latencies "
+            f"{_named(options)} with --concurrency: conversations that begin together keep in step, and their latencies "
             "with them. Use --request-rate, which counts conversations/s."
         )
     pauses_s = (aim.turns - 1) * aim.think_s
     minutes = FEWEST_RUNS * aim.latencies(near=False) * pauses_s / 60
     if minutes > options.max_minutes:
         raise BenchError(
-            f"--archetype {options.archetype}: its conversations pause for {pauses_s:g} s, so that {FEWEST_RUNS} runs, the fewest of a "
+            f"{_named(options)}: its conversations pause for {pauses_s:g} s, so that {FEWEST_RUNS} runs, the fewest of a "
             f"search, take {math.ceil(minutes)} minutes, and --max-minutes is {options.max_minutes:g}. Raise it, or search in a study, "
             "whose `turns` can have shorter pauses (`think_s`)."
         )
 
 
+def _named(options: SimpleNamespace) -> str:
+    """The option that says that there are conversations."""
+    return f"--archetype {options.archetype}" if options.archetype else f"--workload {options.workload}"
+
+
 def _workload(options: SimpleNamespace) -> dict[str, Any]:
-    """What a configuration would say of the load."""
-    content: dict[str, Any] = {"endpoint": options.endpoint, "arrival": "closed"}
-    if options.request_rate:
-        content["arrival"] = "poisson" if options.burstiness is None else "gamma"
-        content |= {} if options.burstiness is None else {"burstiness": options.burstiness}
-    output = options.output_length or (None if options.archetype else 128)
-    given = (("archetype", options.archetype), ("prompt_tokens", options.prompt_length), ("output_tokens", output))
-    return content | {key: value for key, value in given if value is not None}
+    """What a configuration would say of requests and of their arrivals; how many are sent, the search says.
+
+    Raises:
+        BenchError: a `--workload` has a load that no search can find.
+    """
+    arrival = None if options.workload else "closed" if options.concurrency else "poisson"
+    content = requests_of(options, arrival=arrival if options.burstiness is None else "gamma", burstiness=options.burstiness)
+    content = {key: value for key, value in content.items() if key not in ("num_requests", "duration_s")}
+    workload = load_workload({**content, "num_requests": 1}, source=str(options.workload or "bench find"))
+    axis = "concurrency" if options.concurrency else "request_rate"
+    if workload.axis != axis or workload.arrival == "burst":
+        raise BenchError(
+            f"--workload {options.workload} has arrival {workload.arrival}, and a search of --{axis.replace('_', '-')} sends "
+            + ("arrival closed." if options.concurrency else f"one of {', '.join(OPEN)}.")
+        )
+    if workload.step or workload.ramp:
+        raise BenchError(f"--workload {options.workload} has a step or a ramp, and a search needs a steady load. Remove it.")
+    workload.prompts.check(ENDPOINTS[workload.endpoint])
+    return content
 
 
-def _aim(options: SimpleNamespace, slos: tuple[Slo, ...], turns: Turns | None) -> Aim:
+def _aim(options: SimpleNamespace, slos: tuple[Slo, ...], workload: Workload) -> Aim:
+    turns = workload.turns
     return Aim(
         slos=slos,
         failed_share=options.failed_share,
@@ -197,7 +213,7 @@ def _aim(options: SimpleNamespace, slos: tuple[Slo, ...], turns: Turns | None) -
         start=options.start,
         lowest=None,
         highest=options.most,
-        burstiness=options.burstiness or 1.0,
+        burstiness=workload.burstiness or 1.0,
         turns=turns.count if turns else 1,
         think_s=turns.think_s if turns else 0.0,
     )
@@ -209,7 +225,7 @@ def _server(options: SimpleNamespace, content: dict[str, Any], aim: Aim, target:
     Raises:
         BenchError: it accepts no form of request, or `--metrics` exposes nothing that is known.
     """
-    target = introduced(target, options)
+    target = introduced(target, options, content["endpoint"], stream=content.get("stream", True))
     found = find_metrics(target.base_url, options.metrics, target.headers, served=True)
     read = worth_reading(found, named="--metrics" if options.metrics else None, say=partial(print, file=sys.stderr))
     recording = {

@@ -13,9 +13,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from bench.cli.common import introduced, refuse_missing_gpus, refuse_wrong_address, target_of
+from bench.cli.common import introduced, refuse_missing_gpus, refuse_wrong_address, requests_of, target_of
 from bench.cli.output import print_json, progress
 from bench.commit import commit_of
+from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 from bench.load.client import Load
 from bench.load.schedule import PlannedRequest, schedule
@@ -27,6 +28,7 @@ from bench.records.run import RunHeader
 from bench.study import Workload, load_workload
 from bench.study.arrivals import GAPS
 from bench.study.config import Thresholds
+from bench.study.plan import file_digests
 from bench.study.specs import PROTOCOL, digest, load_label
 
 __all__ = ["run"]
@@ -36,6 +38,7 @@ _NUMBERS = (
     *("num_requests", "prompt_length", "output_length", "concurrency", "request_rate", "duration", "time_scale", "burstiness"),
     *("processes", "timeout", "scrape_interval"),
 )
+_COUNT_MISSING = "--num-requests is missing: how many requests to send."
 _LOAD = ("num_requests", "duration_s")  # how much of a workload is sent, not what
 
 # What belongs to one run in its folder: raw records, and what `bench parse` makes of them.
@@ -46,7 +49,7 @@ _OF_A_RUN = (
 
 
 def _workload(options: SimpleNamespace) -> tuple[dict[str, Any], float]:
-    """The workload that the options describe, as a configuration would say it, and its level.
+    """The workload that the options and `--workload` describe, as a configuration would say it, and its level.
 
     Raises:
         BenchError: options contradict each other, or one is missing.
@@ -54,24 +57,50 @@ def _workload(options: SimpleNamespace) -> tuple[dict[str, Any], float]:
     for wrong, message in _contradictions(options):
         if wrong:
             raise BenchError(message)
-    prompt, output = options.prompt_length, options.output_length or (None if options.archetype or options.trace else 128)
-    content: dict[str, Any] = {"endpoint": options.endpoint, "stream": not options.no_stream}
-    content |= {"honour_retry_after": True} if options.honour_retry_after else {}
-    if options.shared_prefix is not None:
-        content |= {"cache": "shared", "shared_prefix": options.shared_prefix}
-    for key, value in (("archetype", options.archetype), ("prompt_tokens", prompt), ("output_tokens", output)):
-        if value is not None:
-            content[key] = value
-    if options.trace:
-        content |= {"arrival": "trace", "trace": options.trace, "trace_unit": options.trace_unit}
+    content = requests_of(
+        options,
+        stream=False if options.no_stream else None,
+        honour_retry_after=options.honour_retry_after or None,
+        cache=None if options.shared_prefix is None else "shared",
+        shared_prefix=options.shared_prefix,
+        arrival=_arrival(options),
+        burstiness=options.burstiness,
+        trace=options.trace,
+        trace_unit=options.trace_unit,
+        num_requests=options.num_requests,
+        duration_s=options.duration,
+    )
+    for given, other in (("num_requests", "duration_s"), ("duration_s", "num_requests")):
+        if getattr(options, given.removesuffix("_s")) is not None:
+            content.pop(other, None)  # the file's
+    arrival, count = content.get("arrival"), content.get("num_requests")
+    if arrival == "trace":
         return content, options.time_scale or 1.0
+    if arrival not in ("burst", "closed"):
+        return content, _given(options.request_rate, f"--request-rate is missing: requests a second of arrival {arrival}.")
+    if arrival == "closed":
+        level = _given(options.concurrency, "--concurrency is missing: requests in flight of arrival closed.")
+        _given(count, _COUNT_MISSING)
+        return content, level
+    content.pop("num_requests", None)
+    return content, _given(count or options.concurrency, _COUNT_MISSING)
+
+
+def _arrival(options: SimpleNamespace) -> str | None:
+    """What options say of it; None where `--workload` does. Levels alone say it where no file is given."""
+    if options.arrival or options.trace or options.burstiness is not None:
+        return options.arrival or ("trace" if options.trace else "gamma")
+    if options.workload:
+        return None
     if options.request_rate is not None:
-        content["arrival"] = options.arrival or ("poisson" if options.burstiness is None else "gamma")
-        content |= {"burstiness": options.burstiness, "num_requests": options.num_requests, "duration_s": options.duration}
-        return content, options.request_rate
-    if options.concurrency and options.concurrency < options.num_requests:
-        return content | {"arrival": "closed", "num_requests": options.num_requests}, options.concurrency
-    return content | {"arrival": "burst"}, options.num_requests
+        return "poisson"
+    return "closed" if options.concurrency and options.concurrency < options.num_requests else "burst"
+
+
+def _given(value: Any, otherwise: str) -> Any:
+    if value is None:
+        raise BenchError(otherwise)
+    return value
 
 
 def _contradictions(options: SimpleNamespace) -> Iterator[tuple[bool, str]]:
@@ -80,13 +109,14 @@ def _contradictions(options: SimpleNamespace) -> Iterator[tuple[bool, str]]:
     def given(*names: str) -> str:
         return " and ".join(f"--{name}" for name in names if getattr(options, name.replace("-", "_")) is not None)
 
-    opened, replayed = options.request_rate is not None, options.trace is not None
-    open_only, lengths = given("arrival", "burstiness", "duration"), given("prompt-length", "output-length")
+    opened, replayed, filed = options.request_rate is not None, options.trace is not None, options.workload is not None
+    open_only, lengths = given("arrival", "burstiness", "duration"), given("prompt-length", "output-length", "prompts")
     levels = given("concurrency", "request-rate", "trace")
     yield " and " in levels, f"{levels}: each is a load of its own. Leave one of them out."
     yield bool(open_only) and not opened, f"{open_only}: for an open loop only. Add --request-rate, or leave it out."
     replay_only = given("time-scale", "trace-unit")
-    yield bool(replay_only) and not replayed, f"{replay_only}: for a trace only. Add --trace, or leave it out."
+    yield bool(replay_only) and not (replayed or filed), f"{replay_only}: for a trace only. Add --trace, or leave it out."
+    yield replayed and filed, "--trace: --workload FILE says what is sent, a trace too. Leave one of them out."
     yield replayed and bool(given("num-requests")), "--num-requests: a trace sends what its file holds. Leave one of them out."
     yield replayed and bool(lengths), f"{lengths}: a trace has its own lengths. Leave one of them out."
     yield (
@@ -98,18 +128,14 @@ def _contradictions(options: SimpleNamespace) -> Iterator[tuple[bool, str]]:
         f"--arrival {options.arrival} needs --burstiness, the shape of its gaps.",
     )
     yield (
-        opened and (options.num_requests is None) == (options.duration is None),
+        opened and not filed and (options.num_requests is None) == (options.duration is None),
         "--request-rate needs either --num-requests or --duration.",
     )
-    yield not opened and not replayed and options.num_requests is None, "--num-requests is missing: how many requests to send."
+    yield not (opened or replayed or filed) and options.num_requests is None, _COUNT_MISSING
     yield (
-        options.concurrency is not None and options.concurrency > (options.num_requests or 0),
+        options.concurrency is not None and not filed and options.concurrency > (options.num_requests or 0),
         f"--concurrency is {options.concurrency}, and --num-requests {options.num_requests}: so many would never be in flight. "
         "Raise --num-requests.",
-    )
-    yield (
-        not replayed and options.prompt_length is None and options.archetype is None,
-        "--prompt-length is missing: prompt tokens of each request. Or name an --archetype.",
     )
 
 
@@ -125,7 +151,10 @@ def run(options: SimpleNamespace) -> None:
     target, interval = _target(options), _scrape_interval(options)
     seed = options.seed or secrets.token_hex(8)
     content, level = _workload(options)
-    workload = load_workload(content, source="bench workload")
+    workload = load_workload(content, source=str(options.workload or "bench workload"))
+    if workload.num_requests == "auto":
+        raise BenchError("--num-requests or --duration is missing: how much to send.")
+    workload.prompts.check(ENDPOINTS[workload.endpoint])
     load = Load(
         workload=workload,
         level=level,
@@ -139,7 +168,7 @@ def run(options: SimpleNamespace) -> None:
     seconds = _at_least(planned)
     output: Path = options.output_dir
     output.mkdir(parents=True, exist_ok=True)
-    target = introduced(target, options, stream=workload.stream)
+    target = introduced(target, options, workload.endpoint, stream=workload.stream)
     found = find_metrics(target.base_url, options.metrics, target.headers, served=True) if interval else None
     named = "--metrics" if options.metrics else None
     read = found is not None and worth_reading(found, named=named, say=partial(print, file=sys.stderr))
@@ -226,6 +255,7 @@ def _definition(options: SimpleNamespace, workload: Workload, level: float, seed
         # Alike in all but their load, runs stand on one curve; otherwise they must not.
         "workload": f"{load_label(workload)}_{digest({k: v for k, v in plain.items() if k not in _LOAD})[:4]}",
         **plain,
+        **({"files": file_digests(workload)} if workload.files else {}),
         "axis": workload.axis,
         "level": level,
         "repeat": 1,

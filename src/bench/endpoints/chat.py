@@ -1,4 +1,4 @@
-"""/v1/chat/completions: one user message a request."""
+"""/v1/chat/completions: one user message a request, or the messages of a chat."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Chat(Choices):
         return sdk.chat.completions.create(model=model, **options)
 
     def put(self, body: dict[str, Any], prompt: Prompt) -> None:
-        body["messages"] = [{"role": "user", "content": prompt}]
+        body["messages"] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
 
     def text_of(self, choice: Mapping[str, Any]) -> Any:
         return (choice.get("delta") or choice.get("message") or {}).get("content")

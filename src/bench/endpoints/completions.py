@@ -23,6 +23,7 @@ class Completions(Choices):
     path = "completions"
     continues = True
     reasons = False
+    chats = False
 
     def options(self, form: RequestForm, prompt: Prompt, output: int, *, stream: bool) -> dict[str, Any]:
         options = super().options(form, prompt, output, stream=stream)

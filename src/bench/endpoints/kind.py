@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Endpoint", "Generated", "Prompt", "Read", "Usage", "size_of"]
 
-Prompt = str | list[int]
+Prompt = str | list[int] | list[Mapping[str, Any]]  # a text, token ids, or the messages of a chat
 # Keys of an object that hold generated text; ids, types and signatures are not, and what is encrypted has no length in tokens.
 _TEXT = ("text", "content", "thinking", "reasoning", "summary", "function", "name", "arguments", "transcript", "refusal")
 
@@ -111,6 +111,7 @@ class Endpoint(ABC):
         endings: types of events that say that a stream is all there, as [DONE] does.
         continues: whether a turn's prompt can hold the server's own tokens of the turns before it.
         reasons: whether a server may keep the reasoning ahead of an answer to itself.
+        chats: whether a prompt may be the messages of a chat.
     """
 
     name: ClassVar[str]
@@ -122,6 +123,7 @@ class Endpoint(ABC):
     endings: ClassVar[tuple[str, ...]] = ()
     continues: ClassVar[bool] = False
     reasons: ClassVar[bool] = True
+    chats: ClassVar[bool] = True
 
     def sends_text(self, form: RequestForm) -> bool:
         """Whether prompts are text: the endpoint, or the server, takes no token ids."""

@@ -43,8 +43,8 @@ class Load:
     """What is sent: a workload at a level.
 
     Attributes:
-        seed: makes the prompts; no other run may have it, or a cache would help. schedule_seed: draws arrivals and lengths; the
-            same for runs that are compared. vocabulary: token ids lie below it.
+        seed: makes the prompts; no other run may have it, or a cache would help. schedule_seed: draws arrivals and lengths, and
+            the order of prompts from a file; the same for runs that are compared. vocabulary: token ids lie below it.
         timeout_s: a request without its end after this time fails. processes: load processes; None chooses.
     """
 
@@ -96,19 +96,22 @@ class PreparedLoad:
     """A load whose requests are planned, and whose first request the SDK has built.
 
     Raises:
-        BenchError: a request cannot be built, or a prompt is to be shorter than what the server adds to it.
+        BenchError: a request cannot be built, a file of prompts cannot be read, or a prompt is to be shorter than what the server adds
+            to it.
     """
 
     def __init__(self, target: Target, load: Load) -> None:
         self._target, self._load = target, load
         self._planned = schedule(load.workload, load.level, load.schedule_seed)
         self._refuse_shorter_than_template()
-        self._payloads = Payloads(target, load.workload, seed=load.seed, vocabulary=load.vocabulary)
+        self._payloads = Payloads(
+            target, load.workload, seed=load.seed, schedule_seed=load.schedule_seed, vocabulary=load.vocabulary
+        )
 
     def _refuse_shorter_than_template(self) -> None:
         form = self._target.form(self._load.workload.endpoint)
         fewest = form.template_tokens + form.letter_tokens
-        shortest = min((request.prompt_tokens for request in self._planned), default=fewest)
+        shortest = min((x.prompt_asked for x in self._planned if x.prompt_asked is not None), default=fewest)
         if shortest < fewest:
             raise BenchError(
                 f"prompts of {shortest} tokens cannot be made: {self._target.base_url} adds {form.template_tokens} to each. Ask for "
@@ -165,7 +168,7 @@ def _waiting(
         Exchange(
             request.index,
             payloads.of(request),
-            prompt_asked=request.prompt_tokens,
+            prompt_asked=request.prompt_asked,
             output_asked=request.output_tokens,
             due_s=request.due_s,
             after=request.after,

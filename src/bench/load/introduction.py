@@ -13,12 +13,11 @@ from bench.endpoints import ENDPOINTS, Endpoint
 from bench.errors import BenchError
 from bench.http import get_models, listed_models, models_text
 from bench.load.events import events, json_object
-from bench.load.payload import letters
-from bench.load.prompts import FIRST_ID, prompt_ids
 from bench.load.records import record_of
 from bench.load.response import Response
 from bench.load.sdk import Reading, sdk_reading
 from bench.load.target import Target
+from bench.prompts.random_ids import VOCABULARY_OF_LETTERS, letters, prompt_ids
 from bench.records.form import INEXACT, OPTIONAL, Omissible, RequestForm
 from bench.records.request import RequestRecord
 from bench.statuses import ABSENT, BUSY, RATE_LIMITED, UNAUTHORIZED
@@ -68,7 +67,7 @@ class _Introduction:
         # No prefix cache may know the prompt: of each request it is another one.
         self.sent += 1
         seed = f"introduction/{time.time_ns()}"
-        ids = prompt_ids(seed, self.sent, letters_ or _PROMPT, FIRST_ID + 26 if text else self.vocabulary)
+        ids = prompt_ids(seed, self.sent, letters_ or _PROMPT, VOCABULARY_OF_LETTERS if text else self.vocabulary)
         prompt: str | list[int] = letters(ids) if text else ids
         with self._patience():
             for left in reversed(range(_TRIES)):

@@ -7,40 +7,37 @@ one of each run; the others are that one with another prompt and output length. 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
-from bench.endpoints import ENDPOINTS, Endpoint
+from bench.endpoints import ENDPOINTS, Endpoint, Prompt
 from bench.errors import BenchError
-from bench.load.prompts import FIRST_ID, request_ids
 from bench.load.schedule import PlannedRequest
 from bench.load.sdk import sdk_request
 from bench.load.target import Target
-from bench.records.form import RequestForm
+from bench.prompts import Making
 from bench.study import Workload
 
-__all__ = ["Payloads", "letters"]
-
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+__all__ = ["Payloads"]
 
 
 class Payloads:
     """Makes the bytes of a run's requests, in the form that the target takes.
 
     Args:
-        seed: makes the prompts; another run must have another. vocabulary: token ids lie below it.
+        seed: makes the prompts; another run must have another. schedule_seed: the same for runs that are compared.
+        vocabulary: token ids lie below it.
 
     Raises:
-        BenchError: the SDK refuses to build a request.
+        BenchError: the SDK refuses to build a request, or a file of prompts cannot be read.
     """
 
-    def __init__(self, target: Target, workload: Workload, *, seed: str, vocabulary: int) -> None:
-        self._endpoint, self._seed, self._vocabulary = ENDPOINTS[workload.endpoint], seed, vocabulary
-        self._form = target.form(workload.endpoint)
-        self._text, self._limit = self._endpoint.sends_text(self._form), self._endpoint.limit(self._form)
-        prompt: str | list[int] = "" if self._text else [0]
-        options = self._endpoint.options(self._form, prompt, 1, stream=workload.stream)
-        self._head, self._body = _template(target, self._endpoint, options)
+    def __init__(self, target: Target, workload: Workload, *, seed: str, schedule_seed: str = "0", vocabulary: int) -> None:
+        self._endpoint = endpoint = ENDPOINTS[workload.endpoint]
+        form = target.form(workload.endpoint)
+        self._limit = endpoint.limit(form)
+        self._prompt = workload.prompts.maker(Making(endpoint, form, workload.cache, seed, schedule_seed, vocabulary))
+        placeholder: Prompt = "" if endpoint.sends_text(form) else [0]
+        self._head, self._body = _template(target, endpoint, endpoint.options(form, placeholder, 1, stream=workload.stream))
 
     def of(self, request: PlannedRequest) -> bytes:
         """The request's bytes, head and body."""
@@ -48,29 +45,6 @@ class Payloads:
         self._body[self._limit] = request.output_tokens
         body = _json(self._body)
         return self._head % len(body) + body
-
-    def _prompt(self, request: PlannedRequest) -> str | list[int]:
-        if not self._text:
-            return request_ids(self._seed, request.conversation, request.shared_tokens, request.prompt_tokens, self._vocabulary)
-        count, rest = _letters_of(self._form, request.prompt_tokens)
-        # What is shared is counted in tokens too, and what the server adds is part of it.
-        shared = _letters_of(self._form, request.shared_tokens)[0] if request.shared_tokens else 0
-        ids = request_ids(self._seed, request.conversation, shared, count, FIRST_ID + len(_LETTERS))
-        return letters(ids) + "." * rest
-
-
-def _letters_of(form: RequestForm, tokens: int) -> tuple[int, int]:
-    """Letters of a prompt of so many tokens, one at least, and full stops to add where a letter takes several."""
-    count, rest = divmod(tokens - form.template_tokens, form.letter_tokens)
-    return (count, rest) if count > 0 else (1, 0)
-
-
-def letters(ids: Sequence[int]) -> str:
-    """Text whose length in tokens is known: single letters after a space, which tokenizers neither merge nor split further.
-
-    How many tokens a letter takes, and how many the server adds, is in the `RequestForm`.
-    """
-    return "".join(" " + _LETTERS[(i - FIRST_ID) % 26] for i in ids)
 
 
 def _json(body: dict[str, Any]) -> bytes:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from bench.errors import BenchError
 from bench.load.arrivals import arrivals
 from bench.study import Workload
 from bench.study.lengths import LengthDistribution, Lengths
@@ -20,7 +21,7 @@ class PlannedRequest:
 
     Attributes:
         index: its number in the run. conversation: number of the conversation that it is a turn of; its own where it has one turn.
-        prompt_tokens, output_tokens: its lengths.
+        prompt_asked, output_tokens: its lengths; the former None where the source of prompts has its own.
         due_s: when it leaves (s since the run's start); None where an end lets it go.
         after, think_s: index of the turn before it, and the time between that one's end and this one (s).
         shared_tokens: tokens at the prompt's beginning that all prompts of the run have.
@@ -29,13 +30,26 @@ class PlannedRequest:
 
     index: int
     conversation: int
-    prompt_tokens: int
+    prompt_asked: int | None
     output_tokens: int
     due_s: float | None = None
     after: int | None = None
     think_s: float = 0.0
     shared_tokens: int = 0
     reusable_tokens: int = 0
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The prompt's length.
+
+        Raises:
+            BenchError: it is not known.
+        """
+        if self.prompt_asked is None:
+            raise BenchError(
+                "Prompts of a file have lengths that only a server's count shows, so nothing is predicted of them."
+            )
+        return self.prompt_asked
 
 
 def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest]:
@@ -59,16 +73,16 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
     else:
         assert isinstance(workload.num_requests, int)  # the plan has put a number in place of `auto`
         moments = [None] * workload.num_requests
-    prompts = _draws(workload.prompt_tokens, f"{seed}/prompts")
+    prompts = _draws(workload.prompt_tokens, f"{seed}/prompts") if workload.prompts.sized else None
     outputs = _draws(workload.output_tokens, f"{seed}/outputs")
     added = _draws(workload.turns.new_tokens, f"{seed}/turns") if workload.turns else None
     shares = _begun(int(level), f"{seed}/begun") if workload.arrival == "closed" and not workload.turns else []
     requests: list[PlannedRequest] = []
     for conversation, moment in enumerate(moments):
-        prompt, output = prompts.draw(), outputs.draw()
+        prompt, output = prompts.draw() if prompts else None, outputs.draw()
         if conversation < len(shares):
             output = max(1, round(output * shares[conversation]))
-        first = PlannedRequest(len(requests), conversation, prompt, output, moment, **_shared(workload, prompt))
+        first = PlannedRequest(len(requests), conversation, prompt, output, moment, **_shared(workload, prompt or 0))
         requests.append(first)
         for _ in range(workload.turns.count - 1 if workload.turns and added else 0):
             assert workload.turns
@@ -78,7 +92,7 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
                 replace(
                     before,
                     index=len(requests),
-                    prompt_tokens=before.prompt_tokens + before.output_tokens + added.draw(),
+                    prompt_asked=before.prompt_tokens + before.output_tokens + added.draw(),
                     output_tokens=outputs.draw(),
                     due_s=None,
                     after=before.index,
@@ -123,4 +137,4 @@ def expected_cached_tokens(requests: Iterable[PlannedRequest], block_size: int) 
 
     Source: vLLM's `get_computed_blocks` (the longest cache hit is the prompt's length − 1).
     """
-    return sum(min(x.reusable_tokens, x.prompt_tokens - 1) // block_size * block_size for x in requests)
+    return sum(min(x.reusable_tokens, x.prompt_tokens - 1) // block_size * block_size for x in requests if x.reusable_tokens)

@@ -26,6 +26,7 @@ from bench.records.checksums import checksums
 from bench.records.files import write_record
 from bench.records.request import RequestRecord, write_requests
 from bench.records.run import RECORD, REQUESTS, TELEMETRY, Client, Prefix, RunHeader, RunRecord, Stopped
+from bench.study import Workload
 from bench.telemetry import exposition_names
 from bench.telemetry.scraper import scraping
 
@@ -114,7 +115,7 @@ def record_run(
         client=_client(result),
         prefix=Prefix(
             primed_tokens=(primer.prompt_asked or 0) if primer else 0,
-            expected_tokens=_expected_tokens(result.planned, prefix_block_size, engines),
+            expected_tokens=_expected_tokens(load.workload, result.planned, prefix_block_size, engines),
         ),
         host=host.seen(),
         form=target.form(load.workload.endpoint),
@@ -129,8 +130,12 @@ def record_run(
     return Recording(records, per_s, duration, record.host.other_share, result.stopped, record.host.busy_share)
 
 
-def _expected_tokens(planned: Sequence[PlannedRequest], block_size: int | None, engines: int) -> int | None:
-    """Prompt tokens that the prefix cache should serve; None where it depends on which of several engines a request comes to."""
+def _expected_tokens(workload: Workload, planned: Sequence[PlannedRequest], block_size: int | None, engines: int) -> int | None:
+    """Prompt tokens that the prefix cache should serve; None where it depends on which of several engines a request comes to, or on
+    what the prompts of a file have in common.
+    """
+    if workload.cache == "natural":
+        return None
     expected = expected_cached_tokens(planned, block_size) if block_size else 0
     return None if expected and engines > 1 else expected
 

@@ -13,7 +13,6 @@ from bench.load.schedule import schedule
 from bench.load.target import Target
 from bench.records.request import RequestRecord
 from bench.records.run import ReferenceLoad
-from bench.study import Workload
 
 __all__ = ["Patience", "reference_load"]
 
@@ -45,7 +44,8 @@ def reference_load(
 ) -> ReferenceLoad | None:
     """Send the reference load twice.
 
-    Lengths are those of `first`'s first request, bounded, so that it fits wherever the workload does.
+    Lengths are those of `first`'s first request, bounded, so that it fits wherever the workload does; prompts of a file are the first
+    ones of that run, each time.
 
     Args:
         first: the deployment's first run, whatever is measured now: it decides the lengths and the endpoint.
@@ -59,19 +59,11 @@ def reference_load(
     """
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
     model = schedule(first.workload, first.level, first.schedule_seed)[0]
-    prompt = min(model.prompt_tokens, _LONGEST_PROMPT)
-    output = min(model.prompt_tokens + model.output_tokens - prompt, _LONGEST_OUTPUT)
+    asked = model.prompt_asked
+    prompt = None if asked is None else min(asked, _LONGEST_PROMPT)
+    output = min((asked or 0) - (prompt or 0) + model.output_tokens, _LONGEST_OUTPUT)
     in_flight = min(_IN_FLIGHT, requests)
-    workload = Workload.model_validate(
-        {
-            "arrival": "closed",
-            "num_requests": requests,
-            "prompt_tokens": prompt,
-            "output_tokens": output,
-            "endpoint": first.workload.endpoint,
-            "stream": first.workload.stream,
-        }
-    )
+    workload = first.workload.alike("closed", requests, prompt, output)
     load = replace(first, workload=workload, level=in_flight, timeout_s=min(first.timeout_s, _TIMEOUT_S))
     tokens = sum(request.output_tokens for request in schedule(workload, in_flight, load.schedule_seed))
     seconds = []

@@ -14,7 +14,7 @@ from bench.records.deployment import Warmup
 from bench.records.launch import Launch
 from bench.records.request import RequestRecord
 from bench.statuses import RATE_LIMITED, UNAUTHORIZED
-from bench.study import RunSpec, Workload
+from bench.study import RunSpec
 from bench.study.config import Measurement
 
 __all__ = ["AT_ONCE", "warm_up"]
@@ -37,17 +37,9 @@ def warm_up(target: Target, missing: Sequence[RunSpec], settings: Measurement, l
     stable = False
 
     def send(arrival: str, count: int) -> list[float | None]:
-        workload = Workload.model_validate(
-            {
-                "arrival": arrival,
-                "prompt_tokens": model.prompt_tokens,
-                "output_tokens": min(model.output_tokens, _WARM_OUTPUT),
-                "num_requests": count if arrival == "closed" else None,
-                "endpoint": first.workload.endpoint,
-                "stream": first.workload.stream,
-                "honour_retry_after": first.workload.honour_retry_after,
-            }
-        )
+        requests, output = count if arrival == "closed" else None, min(model.output_tokens, _WARM_OUTPUT)
+        workload = first.workload.alike(arrival, requests, model.prompt_asked, output)
+        workload = workload.model_copy(update={"honour_retry_after": first.workload.honour_retry_after})
         load = replace(
             first, workload=workload, level=1 if arrival == "closed" else count, seed=f"warm-up/{len(ttfts)}/{first.seed}"
         )

@@ -37,6 +37,7 @@ def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict
         "stream": definition.get("stream", True),
         "endpoint": definition.get("endpoint", "completions"),
         "cache": definition.get("cache", "unique"),
+        "prompts": (definition.get("prompts") or {"source": "random"})["source"],
         "turns": (definition.get("turns") or {"count": 1})["count"],
         **{f"{key}_fixed": x.get("tokens") if isinstance(x, dict) else x for key, x in lengths.items()},
         "prompt_tokens": requests["prompt_asked"].mean(),

@@ -43,7 +43,9 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
         BenchError: a file is missing, or differs from what was measured.
     """
     record = read_run(folder)
-    table = latency_columns(request_table(folder / REQUESTS).lazy()).collect()
+    sent = request_table(folder / REQUESTS).lazy()
+    # Prompts of a file have the lengths that the server counts.
+    table = latency_columns(sent.with_columns(pl.coalesce("prompt_asked", "prompt_tokens"))).collect()
     raw = folder / TELEMETRY
     scraped = raw.name in record.files
     if scraped:

@@ -182,7 +182,7 @@ def planned_again(run: MeasuredRun) -> list[PlannedRequest]:
         plans[row["index"]] = PlannedRequest(
             index=row["index"],
             conversation=before.conversation if before else row["index"],
-            prompt_tokens=row["prompt_asked"],
+            prompt_asked=row["prompt_asked"],
             output_tokens=row["output_asked"],
             due_s=row["scheduled_s"] if due and row["after"] is None else None,
             after=row["after"],

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from bench.search.search import ROUND, Measured
 from bench.statuses import GATEWAY
 from bench.study import Slo, load_workload
 from bench.study.config import Thresholds
+from bench.study.plan import file_digests
 from bench.study.specs import PROTOCOL, digest, load_label
 
 __all__ = ["RunningServer", "ServerGone"]
@@ -91,7 +92,7 @@ class RunningServer:
             ServerGone: the server no longer answers.
         """
         self.say("probe", None)
-        found = probe(aim, sender(self.target, self._load(1.0, 1, 0)))
+        found = probe(aim, sender(self.target, _unheard(self._load(1.0, 1, 0))))
         self._refuse_gone()
         return found
 
@@ -122,13 +123,14 @@ class RunningServer:
         if self._runs % ROUND == 0:  # and so at first: since the last search the machine may have changed
             self._rounds, self._since = self._rounds + 1, None
         reference = self._reference() if self._patience.sends(self._rounds) else None
+        load = _unheard(load)
         header = RunHeader(
             digest=identity,
             protocol=PROTOCOL,
             engine_version=self.version,
             commit=commit_of(),
             round=self._rounds,
-            definition=definition,
+            definition={**definition, "seed": load.seed},
             reference=reference,
         )
         seconds = None if self.held else definition["num_requests"] / load.level
@@ -182,6 +184,7 @@ class RunningServer:
             "run": f"{label}_n{count}_r{turn}_{digest([self.target.base_url, self.target.model, self.workload])[:8]}",
             "workload": load_label(load.workload),
             **load.workload.model_dump(mode="json", exclude_defaults=True),
+            **({"files": file_digests(load.workload)} if load.workload.files else {}),
             "axis": load.workload.axis,
             "level": load.level,
             "repeat": turn,
@@ -191,3 +194,8 @@ class RunningServer:
     def _judged(self, folder: Path) -> Measured:
         row, reasons = judged_run(folder, self.slos, Thresholds(), folder)
         return Measured(row, reasons, *speed(read_record(folder / RECORD)))
+
+
+def _unheard(load: Load) -> Load:
+    """The load with prompts that no prefix cache knows from another search of the same server, which may have had the same levels."""
+    return replace(load, seed=f"{load.seed}/{time.time_ns()}")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from os.path import isdir
 from typing import Any
 
+from bench.endpoints import ENDPOINTS
 from bench.engines import managed
 from bench.errors import BenchError, shown
 from bench.models import Model, Parallel, geometry_of_model, parallel_problem
@@ -42,8 +43,8 @@ def contradictions(config: Config) -> typing.Iterator[str]:
         if ladder.deployment not in config.deployments or ladder.workload not in config.workloads:
             continue
         workload = config.workloads[ladder.workload]
-        if workload.trace and (ladder.prompt_tokens or ladder.output_tokens):
-            yield f"{where} gives lengths, but workloads.{ladder.workload} replays a trace, which has its own. Remove one of them."
+        if unsendable := _unsendable(where, ladder, workload):
+            yield unsendable
             continue
         yield from _unfit(config, ladder)
         if ladder.repeats < config.study.sessions and not ladder.auto:
@@ -78,6 +79,20 @@ def contradictions(config: Config) -> typing.Iterator[str]:
     yield from _searched_twice(config)
     yield from _baseline(config.study.baseline, config, asked)
     yield from _hardware(config)
+
+
+def _unsendable(where: str, ladder: Ladder, workload: Workload) -> str | None:
+    """Why a ladder's prompts cannot be what it asks for; None where they can."""
+    name = f"workloads.{ladder.workload}"
+    if workload.trace and (ladder.prompt_tokens or ladder.output_tokens):
+        return f"{where} gives lengths, but {name} replays a trace, which has its own. Remove one of them."
+    if not workload.prompts.sized and ladder.prompt_tokens:
+        return f"{where}.prompt_tokens: {name} sends prompts of a file, which have their own lengths. Remove one of them."
+    try:
+        workload.prompts.check(ENDPOINTS[workload.endpoint])
+    except BenchError as error:
+        return f"{name}.prompts: {error}"
+    return None
 
 
 def _searched_twice(config: Config) -> typing.Iterator[str]:

@@ -26,7 +26,7 @@ from bench.study.specs import PROTOCOL, DeploymentSpec, RunSpec, digest
 from bench.study.trace import read_trace
 from bench.study.workload import Workload
 
-__all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "longest_request", "swept"]
+__all__ = ["PROTOCOL", "DeploymentSpec", "Plan", "RunSpec", "digest", "file_digests", "longest_request", "swept"]
 
 _SKETCHED = 4  # levels that stand for those of a search, before there are any
 
@@ -210,6 +210,7 @@ class Plan:
                 "output_fixed": run.workload.output_tokens.fixed if run.workload.output_tokens else None,
                 "stream": run.workload.stream,
                 "endpoint": run.workload.endpoint,
+                "prompts": run.workload.prompts.source,
                 "cache": run.workload.cache,
                 "turns": run.workload.turns.count if run.workload.turns else 1,
                 "honour_retry_after": run.workload.honour_retry_after,
@@ -221,16 +222,16 @@ class Plan:
 
 
 def longest_request(workload: Workload) -> int:
-    """Tokens of the longest request that a workload can send, prompt and output together.
+    """Tokens of the longest request that a workload can send, prompt and output together, as far as they are known beforehand: a prompt
+    from a file has one or more.
 
     Raises:
         BenchError: a file that says so is missing or wrong.
     """
     if workload.trace:
         return max(x.prompt_tokens + x.output_tokens for x in read_trace(workload.trace, workload.trace_unit))
-    assert workload.prompt_tokens
     assert workload.output_tokens
-    prompt, output = workload.prompt_tokens.longest, workload.output_tokens.longest
+    prompt, output = workload.prompt_tokens.longest if workload.prompt_tokens else 1, workload.output_tokens.longest
     further = (workload.turns.count - 1) * (output + workload.turns.new_tokens.longest) if workload.turns else 0
     return prompt + further + output
 
@@ -297,7 +298,7 @@ def _searches(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iter
         slos = [parse_slo(text) for text in settings.slo] if settings.slo else config.decision.slos
         if SLO not in settings.targets:
             slos = []
-        files = {file: _sha256(Path(file)) for file in own.files}
+        files = file_digests(own)
         for name, workload in swept(ladder, own):
             yield SearchSpec(
                 deployments[ladder.deployment],
@@ -329,6 +330,15 @@ def _by_name(runs: Iterable[RunSpec]) -> dict[str, list[RunSpec]]:
     for run in runs:
         found.setdefault(run.deployment.name, []).append(run)
     return found
+
+
+def file_digests(workload: Workload) -> dict[str, str]:
+    """SHA-256 of each file that a workload reads, by path.
+
+    Raises:
+        BenchError: one cannot be read.
+    """
+    return {file: _sha256(Path(file)) for file in workload.files}
 
 
 def _sha256(file: Path) -> str:

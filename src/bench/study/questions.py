@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bench.prompts import RANDOM, SOURCES
 from bench.statistics import FEWEST_POINTS
 from bench.study.workload import ALIKE
 
@@ -135,8 +136,11 @@ def tokens_over_time(rows: Rows) -> bool:
 
 
 def predictable(rows: Rows) -> bool:
-    """A curve of a server that the study started itself, so that its scheduler's limits are known, with answers that show its steps."""
-    return levels(2)([row for row in rows if row.get("started") and row.get("stream") is not False])
+    """A curve of a server that the study started itself, so that its scheduler's limits are known, with prompts of known lengths and
+    answers that show its steps.
+    """
+    known = [row for row in rows if SOURCES[row.get("prompts") or RANDOM.name].sized]
+    return levels(2)([row for row in known if row.get("started") and row.get("stream") is not False])
 
 
 def beside_baseline(rows: Rows) -> bool:

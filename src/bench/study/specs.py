@@ -176,4 +176,5 @@ class RunSpec:
 def load_label(workload: Workload) -> str:
     """Arrival and lengths of a workload in short, such as `burst_p128_o64`."""
     lengths = (("p", workload.prompt_tokens), ("o", workload.output_tokens))
-    return workload.arrival + "".join(f"_{letter}{length.label}" for letter, length in lengths if length)
+    own = "" if workload.prompts.sized else f"_p{workload.prompts.source}"
+    return workload.arrival + own + "".join(f"_{letter}{length.label}" for letter, length in lengths if length)

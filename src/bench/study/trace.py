@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from bench.errors import BenchError, shown
-from bench.study.table import Row, read_rows
+from bench.table_file import Row, read_rows
 
 __all__ = ["PUBLISHERS", "TraceRequest", "TraceUnit", "read_trace"]
 

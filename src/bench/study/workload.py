@@ -8,9 +8,10 @@ from pydantic import Field, model_validator
 
 from bench.endpoints import ENDPOINTS
 from bench.fields import Count, Strict
+from bench.prompts import RANDOM, SOURCES, Prompts
 from bench.published import ARCHETYPES
 from bench.study.arrivals import GAPS
-from bench.study.lengths import Length
+from bench.study.lengths import Length, LengthDistribution
 from bench.study.trace import PUBLISHERS, TraceUnit
 
 __all__ = ["ALIKE", "OPEN", "Ramp", "Step", "Turns", "Workload"]
@@ -82,9 +83,15 @@ class Workload(Strict):
         + ", ".join(f"`{name}` ({gaps.meaning})" for name, gaps in GAPS.items())
         + ". `trace`: as recorded in the file. With `turns`, the level counts conversations.",
     )
+    prompts: Prompts = Field(
+        default=RANDOM,
+        description="Where prompts come from. "
+        + "; ".join(f"`{name}`: {each.meaning}" for name, each in SOURCES.items())
+        + ".",
+    )
     prompt_tokens: Length | None = Field(
         default=None,
-        description="Exact prompt length (tokens), as a number or a distribution; a `trace` has its own.",
+        description="Exact prompt length (tokens), as a number or a distribution; a `trace` and a file of `prompts` have their own.",
     )
     output_tokens: Length | None = Field(
         default=None,
@@ -122,10 +129,11 @@ class Workload(Strict):
         description="Where requests go. " + "; ".join(f"`{name}`: {each.meaning}" for name, each in ENDPOINTS.items()) + ".",
     )
     stream: bool = Field(default=True, description="Whether answers are streamed; without streaming there is no TTFT.")
-    cache: Literal["unique", "shared", "repeated"] = Field(
+    cache: Literal["unique", "shared", "repeated", "natural"] = Field(
         default="unique",
         description="What a prefix cache can reuse within a run. `unique`: nothing. `shared`: a common beginning "
-        "(`shared_prefix`). `repeated`: one prompt for all. What can be reused is sent once before the run.",
+        "(`shared_prefix`). `repeated`: one prompt for all. What these two reuse is sent once before the run. `natural`: what a file "
+        "of `prompts` has in common, which is sent as it is but for eight letters of the run.",
     )
     shared_prefix: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="`cache: shared`: share of each prompt that all have in common (0–1)."
@@ -157,6 +165,8 @@ class Workload(Strict):
         if isinstance(name, str) and name in ARCHETYPES:
             # What belongs to a key that is given otherwise goes with it: nobody asked for it by itself.
             dropped: set[str] = set()
+            if content.get("prompts", RANDOM.name) not in (RANDOM.name, {"source": RANDOM.name}):
+                dropped |= {"prompt_tokens", "turns", "cache", "shared_prefix"}
             if content.get("arrival") == "trace":
                 dropped |= {"prompt_tokens", "output_tokens", "turns"}
             if content.get("cache", "shared") != "shared":
@@ -167,6 +177,7 @@ class Workload(Strict):
     @model_validator(mode="after")
     def _keys_of_arrival(self) -> Workload:
         opened = self.arrival in OPEN
+        own = not self.prompts.sized
         rules = (
             (self.arrival in ("burst", "trace") and self.num_requests is not None,
              f"num_requests belongs to closed and open loops; a {self.arrival} sends "
@@ -179,11 +190,19 @@ class Workload(Strict):
             (self.trace_unit is not None and self.arrival != "trace", "trace_unit belongs to arrival trace"),
             (self.arrival == "trace" and bool(self.prompt_tokens or self.output_tokens),
              "a trace has its own lengths; remove prompt_tokens and output_tokens"),
-            (self.arrival != "trace" and not (self.prompt_tokens and self.output_tokens),
-             "prompt_tokens and output_tokens say how long requests are; give both, or an archetype"),
+            (own and self.prompt_tokens is not None, "prompts of a file have their own lengths; remove prompt_tokens"),
+            (own and self.arrival == "trace", "a trace and a file of prompts both say how long prompts are; remove one of them"),
+            (own and self.turns is not None, "turns do not go with prompts of a file, each of which stands alone; remove one of them"),
+            (own and self.output_tokens is None, "output_tokens says how long answers are; give it"),
+            (self.arrival != "trace" and not own and not (self.prompt_tokens and self.output_tokens),
+             "prompt_tokens and output_tokens say how long requests are; give both, or an archetype, or prompts of your own and "
+             "output_tokens"),
             (not opened and bool(self.step or self.ramp), f"step and ramp belong to {', '.join(OPEN)}, not to {self.arrival}"),
             (bool(self.step and self.ramp), "both step and ramp are given; keep one"),
             (self.ramp is not None and self.duration_s is None, "ramp needs duration_s, over which the rate changes"),
+            (self.cache not in self.prompts.caches,
+             f"cache {self.cache} does not go with {'prompts of a file' if own else 'random prompts'}, which can be "
+             f"{' or '.join(self.prompts.caches)}"),
             ((self.cache == "shared") != (self.shared_prefix is not None), "cache shared and shared_prefix go together"),
             (self.turns is not None and self.arrival == "trace", "turns do not go with a trace, each of whose requests stands alone"),
             (self.turns is not None and self.cache == "repeated", "turns do not go with cache repeated; their prompts grow"),
@@ -204,6 +223,22 @@ class Workload(Strict):
         content = self.model_dump(exclude_defaults=True, exclude={"archetype"})
         return Workload.model_validate({**content, **{key: value for key, value in lengths.items() if value is not None}})
 
+    def alike(self, arrival: str, requests: int | None, prompt: int | None, output: int) -> Workload:
+        """A plain load of such requests: from the same source, to the same endpoint.
+
+        Args:
+            prompt, output: lengths (tokens). prompt: None where the source has its own.
+        """
+        return Workload(
+            arrival=arrival,
+            num_requests=requests,
+            prompts=self.prompts,
+            prompt_tokens=None if prompt is None else LengthDistribution(distribution="fixed", tokens=prompt),
+            output_tokens=LengthDistribution(distribution="fixed", tokens=output),
+            endpoint=self.endpoint,
+            stream=self.stream,
+        )
+
     @property
     def axis(self) -> str:
         """The ladder's key that carries this workload's load: `concurrency`, `request_rate` or `time_scale`."""
@@ -218,4 +253,4 @@ class Workload(Strict):
     def files(self) -> list[str]:
         """Files that decide what is sent."""
         lengths = (self.prompt_tokens, self.output_tokens, self.turns.new_tokens if self.turns else None)
-        return [file for file in (self.trace, *(x.file for x in lengths if x)) if file]
+        return [file for file in (self.trace, *(x.file for x in lengths if x), *self.prompts.files) if file]

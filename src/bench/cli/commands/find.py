@@ -7,7 +7,18 @@ from typing import Annotated
 import typer
 
 from bench.cli import defaults
-from bench.cli.commands.shared import ONE_STAGE, Header, Json, Omit, at_least_one, command, percent, positive
+from bench.cli.commands.shared import (
+    ONE_STAGE,
+    Header,
+    Json,
+    Omit,
+    Prompts,
+    WorkloadFile,
+    at_least_one,
+    command,
+    percent,
+    positive,
+)
 
 _LOOKED_FOR = "What is looked for"
 _LOAD = "Load"
@@ -67,6 +78,8 @@ def find(
         int | None,
         typer.Option(metavar="TOKENS", help="Output tokens of each.", show_default="128", rich_help_panel=_LOAD),
     ] = None,
+    prompts: Prompts = None,
+    workload: WorkloadFile = None,
     archetype: Annotated[
         defaults.Archetype | None,
         typer.Option(help="Lengths of a kind of use; lengths that are given replace its own.", rich_help_panel=_LOAD),
@@ -80,7 +93,9 @@ def find(
             rich_help_panel=_LOAD,
         ),
     ] = None,
-    endpoint: Annotated[defaults.Endpoint, typer.Option(help="The API's endpoint.", rich_help_panel=_LOAD)] = "completions",
+    endpoint: Annotated[
+        defaults.Endpoint | None, typer.Option(help="The API's endpoint.", show_default="completions", rich_help_panel=_LOAD)
+    ] = None,
     vocabulary: Annotated[
         int, typer.Option(metavar="N", help="Prompt ids are below this; 1000 is safe for real models.", rich_help_panel=_LOAD)
     ] = 1000,
@@ -118,7 +133,7 @@ def find(
 ) -> None:
     """Find the highest load that a server carries within SLOs.
 
-    Give --concurrency or --request-rate, and --prompt-length or --archetype.
+    Give --concurrency or --request-rate, and what is sent: --prompt-length, --prompts, --archetype or --workload.
 
     A probe of a few seconds, a closed loop, shows where to begin. Each run is placed where it shows most of the limit, given the runs
     so far and their noise, until its interval is as narrow as --precision asks for, or the budget is spent. The same command goes on

@@ -34,6 +34,7 @@ __all__ = [
     "OutputLength",
     "PrefixCaching",
     "PromptLength",
+    "Prompts",
     "Select",
     "Sequences",
     "TensorParallel",
@@ -235,7 +236,19 @@ OutputLength = Annotated[
 ]
 WorkloadFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="A workload as a study has it, in YAML, in place of lengths.", rich_help_panel=LOAD),
+    typer.Option(
+        metavar="FILE",
+        help="A workload as a study has it, in YAML.",
+        rich_help_panel=LOAD,
+    ),
+]
+Prompts = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Prompts of your own: a CSV, JSONL or Parquet file with a column `prompt` (texts) or `messages` (chats).",
+        rich_help_panel=LOAD,
+    ),
 ]
 KvTokens = Annotated[
     int | None, typer.Option(metavar="TOKENS", parser=at_least_one, help="KV capacity.", rich_help_panel=WHAT_IF)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from bench.cli import defaults
-from bench.cli.commands.shared import ONE_STAGE, Header, Json, Omit, command
+from bench.cli.commands.shared import ONE_STAGE, Header, Json, Omit, Prompts, WorkloadFile, command
 
 _LOAD = "Load"
 _REQUESTS = "Requests"
@@ -21,6 +21,8 @@ _METRICS = "Metrics of the server"
     "--prompt-length 1000 --output-length 64 --scrape",
     "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/chat --archetype chat --request-rate 2 "
     "--duration 60",
+    "bench workload --base-url http://127.0.0.1:8000 --model NAME --output-dir runs/own --prompts my/chats.jsonl --endpoint chat "
+    "--num-requests 200 --concurrency 8",
 )
 def workload(
     base_url: Annotated[
@@ -78,6 +80,8 @@ def workload(
         int | None,
         typer.Option(metavar="TOKENS", help="Output tokens of each.", show_default="128", rich_help_panel=_REQUESTS),
     ] = None,
+    prompts: Prompts = None,
+    workload: WorkloadFile = None,
     archetype: Annotated[
         defaults.Archetype | None,
         typer.Option(
@@ -85,7 +89,10 @@ def workload(
             rich_help_panel=_REQUESTS,
         ),
     ] = None,
-    endpoint: Annotated[defaults.Endpoint, typer.Option(help="The API's endpoint.", rich_help_panel=_REQUESTS)] = "completions",
+    endpoint: Annotated[
+        defaults.Endpoint | None,
+        typer.Option(help="The API's endpoint.", show_default="completions", rich_help_panel=_REQUESTS),
+    ] = None,
     no_stream: Annotated[
         bool, typer.Option("--no-stream", help="Ask for whole answers; there is no TTFT then.", rich_help_panel=_REQUESTS)
     ] = False,

@@ -1,0 +1,83 @@
+"""Random prompts of exact lengths, alike as far as the workload demands and no further: token ids, or letters where text is sent."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal
+
+from bench.endpoints import Prompt
+from bench.prompts.kind import Making, Source, Wanted
+from bench.records.form import RequestForm
+
+__all__ = ["FIRST_ID", "VOCABULARY_OF_LETTERS", "RandomIds", "letters", "prompt_ids", "request_ids"]
+
+FIRST_ID = 3  # below it lie the special tokens of nearly every vocabulary (begin, end, padding)
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+VOCABULARY_OF_LETTERS = FIRST_ID + len(_LETTERS)  # of ids that stand for letters
+
+
+class RandomIds(Source):
+    """Random prompts of the lengths that the workload asks for."""
+
+    name: ClassVar[str] = "random"
+    meaning: ClassVar[str] = "random tokens, of exactly the lengths asked for"
+    sized: ClassVar[bool] = True
+    caches: ClassVar[tuple[str, ...]] = ("unique", "shared", "repeated")
+
+    source: Literal["random"]
+
+    def maker(self, making: Making) -> Callable[[Wanted], Prompt]:
+        form = making.form
+
+        def ids(wanted: Wanted) -> Prompt:
+            return request_ids(making.seed, wanted.conversation, wanted.shared_tokens, wanted.prompt_tokens, making.vocabulary)
+
+        def text(wanted: Wanted) -> Prompt:
+            count, rest = _letters_of(form, wanted.prompt_tokens)
+            # What is shared is counted in tokens too, and what the server adds is part of it.
+            shared = _letters_of(form, wanted.shared_tokens)[0] if wanted.shared_tokens else 0
+            return letters(request_ids(making.seed, wanted.conversation, shared, count, VOCABULARY_OF_LETTERS)) + "." * rest
+
+        return text if making.endpoint.sends_text(form) else ids
+
+
+def prompt_ids(seed: str, index: int | str, length: int, vocabulary: int) -> list[int]:
+    """Token ids of one prompt, the same on any machine for the same arguments; a shorter one is a prefix of a longer one.
+
+    The ids are an extendable-output hash of the seed and the index, so prompts of different runs or conversations share no prefix
+    that a cache could serve, without any record of what was drawn before.
+
+    Args:
+        seed: text that no other run uses (a run's digest, say).
+        index: number of the conversation in its run.
+        length: ids to return.
+        vocabulary: ids lie in [3, vocabulary).
+    """
+    stream = hashlib.shake_256(f"{seed}/{index}".encode()).digest(4 * length)
+    span = vocabulary - FIRST_ID
+    return [FIRST_ID + int.from_bytes(stream[i : i + 4], "little") % span for i in range(0, 4 * length, 4)]
+
+
+def request_ids(seed: str, conversation: int, shared: int, length: int, vocabulary: int) -> list[int]:
+    """The first `length` ids of a request's prompt: `shared` that its run shares, then what its conversation does.
+
+    A later turn's prompt begins with all of the turns before it: it is a longer piece of the same stream.
+    """
+    shared = min(shared, length)
+    head = prompt_ids(seed, "shared", shared, vocabulary) if shared else []
+    return head + prompt_ids(seed, conversation, length - shared, vocabulary)
+
+
+def letters(ids: Sequence[int]) -> str:
+    """Text whose length in tokens is known: single letters after a space, which tokenizers neither merge nor split further.
+
+    How many tokens a letter takes, and how many the server adds, is in the `RequestForm`.
+    """
+    return "".join(" " + _LETTERS[(i - FIRST_ID) % 26] for i in ids)
+
+
+def _letters_of(form: RequestForm, tokens: int) -> tuple[int, int]:
+    """Letters of a prompt of so many tokens, one at least, and full stops to add where a letter takes several."""
+    count, rest = divmod(tokens - form.template_tokens, form.letter_tokens)
+    return (count, rest) if count > 0 else (1, 0)
