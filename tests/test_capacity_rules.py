@@ -709,8 +709,8 @@ def test_an_open_loop_may_carry_what_it_is_offered(summary):
 
 @pytest.mark.parametrize(
     ("axis", "turns", "unit"),
-    [("concurrency", 1, "requests in flight"), ("concurrency", 2, "conversations in flight"), ("request_rate", 1, "requests/s"),
-     ("speed", 1, "times the trace's speed")],
+    [("concurrency", 1, "requests in flight"), ("users", 2, "users"), ("request_rate", 1, "requests/s"), ("request_rate", 2, "conversations/s"),
+     ("time_scale", 1, "times the trace's speed")],
 )  # fmt: skip
 def test_the_unit_of_a_load(summary, axis, turns, unit):
     assert point([steady_row(summary, 4, axis=axis, turns=turns)])["unit"] == unit

@@ -33,8 +33,9 @@ CONFIG = {
             BURSTS,
             *(
                 {"deployment": "one", "workload": name, "concurrency": [2]}
-                for name in ("closed", "talk", "respond", "alike", "same", "turns")
+                for name in ("closed", "talk", "respond", "alike", "same")
             ),
+            {"deployment": "one", "workload": "turns", "users": [2]},
         ],
     },
     "models": {"one": {"architecture": ARCHITECTURE}},
@@ -116,7 +117,10 @@ def test_lengths_are_exact_and_the_servers_counters_agree(project, runs):
     assert max(row["running_peak"] for row in (few, closed)) <= 2
     assert (runs["talk", 2]["ttft_n"], runs["talk", 2]["prompt_tokens"]) == (2, 96)
     assert (runs["respond", 2]["ttft_n"], runs["respond", 2]["prompt_tokens"]) == (2, 96)
-    assert runs["turns", 2]["ok"] == 3 * 4
+    turns = runs["turns", 2]
+    assert (turns["ok"], turns["in_flight_peak"]) == (3 * 4, 2)
+    assert (turns["axis"], turns["users"], turns["concurrency"]) == ("users", 2, None)
+    assert "_u0002_" in turns["run"]
 
 
 def test_the_kv_cache_is_as_planned_and_full_where_predicted(project, runs):

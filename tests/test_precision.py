@@ -36,7 +36,7 @@ def test_the_strictest_percentile_decides():
         (["ttft_p90=1s"], {"num_requests": None}, {"concurrency": [9]}, "90 a run at 9: 90 requests in all. How long they take is known after the first run."),
         (["ttft_p90=1s"], {"arrival": "poisson"}, {"request_rate": [1.0, 9.0]},
          "90 a run at 1, 9: 180 requests in all. They take about 100 s to send."),
-        (["e2e_p90=10s"], {"turns": {"count": 2, "new_tokens": 8, "think_s": 5.0}}, {"concurrency": [45]},
+        (["e2e_p90=10s"], {"turns": {"count": 2, "new_tokens": 8, "think_s": 5.0}}, {"users": [45]},
          "225 a run at 45: 225 conversations in all. They take about 125 s where the SLOs are just met."),
     ],
 )  # fmt: skip

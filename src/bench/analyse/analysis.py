@@ -17,6 +17,7 @@ from bench.analyse.causes import causes_table, read_causes
 from bench.analyse.comparisons import effects_table, read_comparisons, sides
 from bench.analyse.findings import Findings, Server, find
 from bench.analysis import Bottleneck, Comparison, bottleneck, compare_with_baseline, operating_points, regions, saturation
+from bench.axes import HELD
 from bench.errors import BenchError
 from bench.published import Accelerator
 from bench.records.columns import schema_of
@@ -98,7 +99,7 @@ class _Made(Analysis):
 
     @cached_property
     def capacity(self) -> pl.DataFrame:
-        judged = self.runs if self.decision.slo else self.runs.filter(pl.col("axis") != "concurrency")
+        judged = self.runs if self.decision.slo else self.runs.filter(~pl.col("axis").is_in(HELD))
         return operating_points(judged, self.decision.slos, self.decision.failed_share)
 
     @cached_property

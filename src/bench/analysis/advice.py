@@ -22,6 +22,7 @@ from bench.analysis.recommendation import (
     Stalls,
 )
 from bench.analysis.sizing import gpus_of, with_devices
+from bench.axes import CONCURRENCY
 
 __all__ = ["advice"]
 
@@ -98,7 +99,7 @@ def _kv_bytes(valid: pl.DataFrame, saturation: pl.DataFrame, points: pl.DataFram
         (ours, here), (theirs, there) = memory[a], memory[b]
         return here == there and abs(ours - theirs) <= _SAME_MEMORY * min(ours, theirs)
 
-    known = saturation.filter(pl.col("axis") == "concurrency").drop_nulls(["measured", "parameters", "kv_bytes_per_token"])
+    known = saturation.filter(pl.col("axis") == CONCURRENCY).drop_nulls(["measured", "parameters", "kv_bytes_per_token"])
     pairs = [
         (a, b)
         for workload in known.partition_by("workload", maintain_order=True)
@@ -171,7 +172,7 @@ def _admission(valid: pl.DataFrame, points: pl.DataFrame) -> Iterator[Advice]:
 def _filled(valid: pl.DataFrame, saturation: pl.DataFrame) -> pl.DataFrame:
     """The curves over requests in flight that were seen to fill a KV cache without slots."""
     slots = valid.filter(pl.col("kv_slots").fill_null(False))["deployment"].unique()
-    known = saturation.filter((pl.col("axis") == "concurrency") & ~pl.col("deployment").is_in(slots.implode()))
+    known = saturation.filter((pl.col("axis") == CONCURRENCY) & ~pl.col("deployment").is_in(slots.implode()))
     return known.drop_nulls(["measured", "below"])
 
 

@@ -38,6 +38,7 @@ from bench.analysis.evidence import (
 )
 from bench.analysis.judging import Unsettled
 from bench.analysis.server_load import ServerLoad, engines_of, mean_of, server_load
+from bench.axes import CONCURRENCY
 from bench.study import Slo
 
 __all__ = ["bottleneck"]
@@ -190,7 +191,7 @@ def _alone(missing: pl.DataFrame, point: Mapping[str, Any], slos: Sequence[Slo],
     """Why one request by itself misses; None where more than one was in flight, or none exceeds its limit. Without a TTFT, E2E does not
     show which part of it is too long.
     """
-    if missing["level"][0] != 1 or missing["axis"][0] != "concurrency":
+    if missing["level"][0] != 1 or missing["axis"][0] != CONCURRENCY:
         return None
     burst = point["basis"] == "burst"
     for slo in (each for each in slos if each.column in _missed_by(point) or burst):

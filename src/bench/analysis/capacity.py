@@ -10,6 +10,7 @@ import polars as pl
 
 from bench.analysis.judging import Level, Miss, Unsettled, judged_levels
 from bench.analysis.proportions import requests_needed
+from bench.axes import AXES, RATE
 from bench.records.columns import schema_of
 from bench.study import Slo
 
@@ -73,19 +74,12 @@ def operating_points(runs: pl.DataFrame, slos: Sequence[Slo], failed_share: floa
     rows = []
     for (deployment, workload), group in runs.group_by("deployment", "workload", maintain_order=True):
         axis, turns = group["axis"][0], bool((group["turns"] > 1).any())
-        unit = _unit(axis, turns)
+        unit = AXES[axis].counted(conversations=turns)
         burst = group["arrival"][0] == "burst"
-        row = _point(
-            group.filter("valid").to_dicts(), slos, failed_share, burst=burst, rate=axis == "request_rate" and not turns
-        )
+        row = _point(group.filter("valid").to_dicts(), slos, failed_share, burst=burst, rate=axis == RATE and not turns)
         place = {"deployment": deployment, "workload": workload, "axis": axis, "unit": unit}
         rows.append({**dict.fromkeys(_SCHEMA), **row, **place, **judged_by, "basis": "burst" if burst else "steady"})
     return pl.DataFrame(rows, schema=_SCHEMA)
-
-
-def _unit(axis: str, conversations: bool) -> str:
-    what = "conversations" if conversations else "requests"
-    return {"concurrency": f"{what} in flight", "request_rate": f"{what}/s"}.get(axis, "times the trace's speed")
 
 
 def _point(valid: list[dict[str, Any]], slos: Sequence[Slo], failed_share: float, *, burst: bool, rate: bool) -> dict[str, Any]:

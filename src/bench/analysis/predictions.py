@@ -8,6 +8,7 @@ from typing import Literal, cast
 
 import polars as pl
 
+from bench.axes import CONCURRENCY
 from bench.models import DTYPE_BYTES, Demand, Geometry, Setting, plan
 from bench.published import Accelerator
 from bench.study import Deployment
@@ -88,7 +89,7 @@ def predictions(
 
 def _speeds(name: str, runs: pl.DataFrame, geometry: Geometry, deployment: Deployment, device: Accelerator) -> list[Prediction]:
     """Of requests that were alone."""
-    alone = runs.filter(pl.col("valid") & (pl.col("axis") == "concurrency") & (pl.col("level") == 1))
+    alone = runs.filter(pl.col("valid") & (pl.col("axis") == CONCURRENCY) & (pl.col("level") == 1))
     alone = alone.with_columns(ttft_p50_s=pl.when(pl.col("prefix_hit_rate").fill_null(0) == 0).then("ttft_p50_s"))
     weights = "bfloat16" if deployment.dtype == "auto" else deployment.dtype
     cache = weights if deployment.kv_cache_dtype == "auto" else deployment.kv_cache_dtype

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.analysis.levels import Floats, Levels
+from bench.axes import AXES
 from bench.records.columns import schema_of
 from bench.statistics import isotonic
 
@@ -66,7 +67,7 @@ def regions(runs: pl.DataFrame, column: str = "throughput_tokens_per_s") -> pl.D
         others = runs.filter((pl.col("workload") == workload) & (pl.col("deployment") != deployment))
         levels = Levels.of(group, column, others.partition_by("deployment"))
         few = len(levels) < FEWEST_LEVELS
-        first, second = equilibrium(levels, whole=group["axis"][0] == "concurrency"), saturation_point(levels)
+        first, second = equilibrium(levels, whole=AXES[group["axis"][0]].held), saturation_point(levels)
         if first.at is not None and second.at is not None and (first.low or 0) <= second.at < first.at:
             first = replace(first, at=second.at)  # proportional as long as it grows at all
         rows.append(

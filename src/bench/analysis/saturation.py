@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from bench.analysis.regions import regions
+from bench.axes import CONCURRENCY
 from bench.records.columns import schema_of
 
 __all__ = ["SATURATED_KV_USAGE", "filled", "fills_first", "saturated", "saturation"]
@@ -77,7 +78,7 @@ def fills_first(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Of a deployment's rows of `saturation` the one that fills the KV cache at the lowest level; of several such rows, the one whose
     level below it is the closest. None where no number of requests in flight fills it.
     """
-    filled = (row for row in rows if row["axis"] == "concurrency" and row["measured"] is not None)
+    filled = (row for row in rows if row["axis"] == CONCURRENCY and row["measured"] is not None)
     return min(filled, key=lambda row: (row["measured"], -(row["below"] or 0.0)), default=None)
 
 
@@ -112,7 +113,7 @@ def saturation(runs: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.Data
         measured, below = _from(group, pl.col("saturated"))
         queue, queue_below = _from(group, pl.col("waiting_standing") > 0)
         # A number of requests says nothing of a rate.
-        counted = group["axis"][0] == "concurrency"
+        counted = group["axis"][0] == CONCURRENCY
         predicted = group["predicted_saturation"].drop_nulls().max() if counted else None
         expected = (
             next((i for i, level in enumerate(ladder) if level >= predicted), None)  # type: ignore[operator]

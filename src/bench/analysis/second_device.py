@@ -10,6 +10,7 @@ import polars as pl
 from bench.analysis.compare import compare
 from bench.analysis.locked import Difference, Differs
 from bench.analysis.saturation import saturation
+from bench.axes import AXES
 
 __all__ = ["DeviceGain", "Gain", "device_gains"]
 
@@ -130,7 +131,7 @@ def _gain(few: pl.DataFrame, many: pl.DataFrame) -> DeviceGain:
     border = full[0] if full[0] is not None else float("inf")
     whole = compare(few, many, [_METRIC])
     trends = whole.trends.filter(pl.col("verdict") != "no evidence")
-    closed = first["axis"] == "concurrency"
+    closed = AXES[first["axis"]].held
     times = many["tensor_parallel"][0] / first["tensor_parallel"]
     return DeviceGain(
         model=first["model"],

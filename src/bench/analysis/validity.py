@@ -9,6 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 import polars as pl
 
+from bench.axes import AXES
 from bench.drift import Drift, RoundPart
 from bench.study.config import Thresholds
 
@@ -214,7 +215,7 @@ def _over(part: Part, check: Check, value: float | None, limit: float) -> Iterat
 def _load(run: Mapping[str, Any], kinds: Mapping[str, int], thresholds: Thresholds) -> Iterator[Reason]:
     if run["arrival"] == "burst":
         yield from _over("load", "burst_spread", run.get("client_send_spread_s"), thresholds.send_spread_s)
-    if run["axis"] != "concurrency":
+    if not AXES[run["axis"]].held:
         yield from _over("load", "schedule_delay", run.get("client_schedule_delay_p99_s"), thresholds.schedule_delay_p99_s)
     yield from _others(run, kinds, thresholds)
     missing, share = run.get("held_back_requests"), run.get("held_back_share")

@@ -17,6 +17,7 @@ from typing import Any
 
 import requests
 
+from bench.axes import AXES, CONCURRENCY, RATE
 from bench.cli.common import introduced, refuse_wrong_address, requests_of, target_of
 from bench.cli.output import print_json, progress
 from bench.endpoints import ENDPOINTS
@@ -57,7 +58,7 @@ def run(options: SimpleNamespace) -> None:
     found = found or _searched(server, aim, budget)
     figure = draw(found, aim, options.output_dir / "limit")
     result = {
-        **_result(found, "concurrency" if aim.held else "request_rate", aim),
+        **_result(found, CONCURRENCY if aim.held else RATE, aim),
         "server": target.base_url,
         "model": options.model,
         "slos": options.slo,
@@ -191,10 +192,10 @@ def _workload(options: SimpleNamespace) -> dict[str, Any]:
     content = requests_of(options, arrival=arrival if options.burstiness is None else "gamma", burstiness=options.burstiness)
     content = {key: value for key, value in content.items() if key not in ("num_requests", "duration_s")}
     workload = load_workload({**content, "num_requests": 1}, source=str(options.workload or "bench find"))
-    axis = "concurrency" if options.concurrency else "request_rate"
-    if workload.axis != axis or workload.arrival == "burst":
+    if AXES[workload.axis].held != options.concurrency or workload.arrival in ("burst", "trace"):
+        given = "--concurrency" if options.concurrency else "--request-rate"
         raise BenchError(
-            f"--workload {options.workload} has arrival {workload.arrival}, and a search of --{axis.replace('_', '-')} sends "
+            f"--workload {options.workload} has arrival {workload.arrival}, and a search of {given} sends "
             + ("arrival closed." if options.concurrency else f"one of {', '.join(OPEN)}.")
         )
     if workload.step or workload.ramp:

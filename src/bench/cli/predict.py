@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from bench.axes import AXES, CONCURRENCY, RATE
 from bench.cli.output import print_json, print_table, tracked
 from bench.cli.sources import read_named
 from bench.errors import BenchError, shown_share
@@ -55,7 +56,7 @@ def run(options: SimpleNamespace) -> None:
     extrapolated = _another_device(options, levels)
     predictions, asked = {}, 0
     if levels:
-        workload = workload_of(options, "concurrency" if options.concurrency else "request_rate")
+        workload = workload_of(options, CONCURRENCY if options.concurrency else RATE)
         asked = 0 if options.concurrency else workload.turns.count if workload.turns else 1
         there = elsewhere(self_judged(model, runs), bandwidth=options.bandwidth or 1.0, flops=options.flops or 1.0)
         for level in tracked(levels, "Replaying"):
@@ -182,19 +183,19 @@ def workload_of(options: SimpleNamespace, axis: str) -> Workload:
     elif options.prompt_length is None or options.output_length is None:
         raise BenchError("--prompt-length and --output-length say how long requests are; give both, or --workload FILE.")
     else:
-        arrival = "closed" if axis == "concurrency" else "poisson"
+        arrival = "closed" if AXES[axis].held else "poisson"
         content = {"arrival": arrival, "prompt_tokens": options.prompt_length, "output_tokens": options.output_length}
     if options.requests is not None:
         content |= {"num_requests": options.requests}
     workload = load_workload(content, source=str(options.workload or "the command line"))
-    if workload.axis != axis:
+    if workload.axis != axis and not (AXES[workload.axis].held and AXES[axis].held):
         raise BenchError(f"the load of arrival {workload.arrival} has levels of {workload.axis}, not of {axis}.")
     return workload
 
 
 def _predicted(model: Calibrated, workload: Workload, level: float, limits: Limits) -> Predicted:
     if workload.num_requests == "auto":
-        count = _OPEN_REQUESTS if workload.axis == "request_rate" else max(200, int(_CLOSED_REQUESTS * level))
+        count = _OPEN_REQUESTS if workload.axis == RATE else max(200, int(_CLOSED_REQUESTS * level))
         workload = workload.model_copy(update={"num_requests": count})
 
     def plans(number: int) -> Sequence[PlannedRequest]:

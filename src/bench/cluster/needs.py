@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bench.axes import AXES
 from bench.load.schedule import schedule
 from bench.records.launch import Launch
 from bench.study import DeploymentSpec, RunSpec
@@ -75,7 +76,7 @@ def needs_of(
 
 
 def _length_s(run: RunSpec) -> float:
-    if run.workload.axis == "concurrency":
+    if AXES[run.workload.axis].held:
         return _ANSWERED_S
     sent = schedule(run.workload, run.level, run.schedule_seed)
     return max((each.due_s or 0.0 for each in sent), default=0.0) + _DRAIN_S

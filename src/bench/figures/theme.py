@@ -11,13 +11,13 @@ import altair as alt
 import polars as pl
 from altair.utils.schemapi import _deep_copy as deep_copy
 
+from bench.axes import AXES, CONCURRENCY, RATE
 from bench.figures.curves import curve_column, in_order, named, with_curve
 from bench.figures.results import Results
 from bench.figures.ticks import doublings, ticked
 from bench.words.charts import throughput_title, whole_runs_note
 
 __all__ = [
-    "AXIS_TITLES",
     "HEIGHT",
     "NEUTRAL",
     "PALETTE",
@@ -61,12 +61,6 @@ _STAR = "M0,-1.2L0.29,-0.39L1.14,-0.37L0.46,0.15L0.7,0.97L0,0.48L-0.7,0.97L-0.46
 _DASHES = [[1, 0], [3, 3], [9, 2, 2, 2], [1, 4], [9, 2, 2, 2, 2, 2]]
 _SHAPES = ["circle", "square", "triangle-up", "triangle-down", "triangle-right", "triangle-left", _STAR]
 NEUTRAL = "#777777"
-AXIS_TITLES = {
-    "concurrency": "concurrency (requests in flight)",
-    "request_rate": "request rate (requests/s)",
-    "time_scale": "trace, times as fast as recorded",
-}
-_UNITS = {"concurrency": "requests in flight", "request_rate": "requests/s", "time_scale": "times the recorded speed"}
 _FONT = "Helvetica, Arial, sans-serif"
 _NOTE = 110  # characters of a line below the title: not much wider than one panel and its legend
 # Charts show what the tables hold; a study of more rows than Altair's default limit is no mistake.
@@ -151,7 +145,7 @@ def is_log(results: Results) -> bool:
 
 
 def level_axis(results: Results, field: str = "level", *, log: bool | None = None) -> alt.X:
-    """The load: requests in flight, requests a second or a time scale.
+    """The load, one of `bench.axes`.
 
     Args:
         log: whether the axis is logarithmic; None decides by `is_log`. Panels that are compared must agree, so where each shows a part
@@ -160,16 +154,16 @@ def level_axis(results: Results, field: str = "level", *, log: bool | None = Non
     low, high = float(results.runs["level"].min()), float(results.runs["level"].max())  # type: ignore[arg-type]
     log = is_log(results) if log is None else log
     scale = alt.Scale(type="log", base=2, nice=False) if log else alt.Scale(zero=False)
-    digits = "d" if results.axis == "concurrency" else "~g"
+    digits = "d" if AXES[results.axis].held else "~g"
     axis = ticked(doublings(low, high), low, high, format=digits, labelFlush=False) if log else alt.Axis(format=digits)
     return alt.X(f"{field}:Q", title=_load_title(results), scale=scale, axis=axis)
 
 
 def _load_title(results: Results) -> str:
     """The load's name with its unit: a rate of requests, of conversations where those have turns, or of both."""
-    title = AXIS_TITLES[results.axis]
+    title = AXES[results.axis].title
     conversations = (results.runs["turns"] > 1).fill_null(False)
-    if results.axis != "request_rate" or not conversations.any():
+    if results.axis != RATE or not conversations.any():
         return title
     return "rate (conversations/s)" if conversations.all() else "rate (requests/s; with turns, conversations/s)"
 
@@ -180,7 +174,7 @@ def predicted_rules(runs: pl.DataFrame, x: alt.X, colour: alt.Color | alt.ColorD
     Args:
         runs: rows with `curve`, `axis`, `level` and `predicted_saturation` (requests).
     """
-    counted = runs.filter(pl.col("axis") == "concurrency")  # a number of requests has no place on another axis
+    counted = runs.filter(pl.col("axis") == CONCURRENCY)  # a number of requests has no place on another axis
     highest = max(counted["level"].to_list(), default=0)
     predicted = counted.group_by("curve", maintain_order=True).agg(level=pl.col("predicted_saturation").max())
     # The colour of one would hide that of the other below it.
@@ -239,7 +233,7 @@ def with_whole(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
 
 def saturation_finding(results: Results) -> str | None:
     """At which loads throughput saturates, as a title; None where it is not known of every curve."""
-    return throughput_title(in_order(results, results.saturation), _UNITS[results.axis])
+    return throughput_title(in_order(results, results.saturation), AXES[results.axis].unit)
 
 
 def whole_note(results: Results) -> str:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from bench.axes import AXES
 from bench.errors import BenchError
 from bench.load.assignment import Assignment, Report
 from bench.load.exchange import Exchange
@@ -216,7 +217,7 @@ def _assignments(
     url = urlsplit(target.base_url)
     tls = url.scheme == "https"
     roots = [request for request in planned if request.after is None]
-    closed, opened = load.workload.arrival == "closed", load.workload.axis != "concurrency"
+    closed, opened = load.workload.arrival == "closed", not AXES[load.workload.axis].held
     moments = [request.due_s or 0.0 for request in roots] if opened else []
     # An open loop's streams: as many as begin within ten seconds, which is long for an answer.
     streams = _most_within(moments, 10.0) if opened else min(len(roots), int(load.level))

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from bench.axes import RATE
 from bench.errors import BenchError
 from bench.load.arrivals import arrivals
 from bench.study import Workload
@@ -66,7 +67,7 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
             for i, x in enumerate(read_trace(workload.trace, workload.trace_unit))
         ]
     moments: list[float | None]
-    if workload.axis == "request_rate":
+    if workload.axis == RATE:
         moments = list(arrivals(workload, level, f"{seed}/arrivals"))
     elif workload.arrival == "burst":
         moments = [0.0] * int(level)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from bench.axes import AXES
 from bench.errors import shown_share
 from bench.load.schedule import schedule
 from bench.records.files import write_record
@@ -264,5 +265,5 @@ class _Size(NamedTuple):
     @classmethod
     def of(cls, run: RunSpec) -> _Size:
         planned = schedule(run.workload, run.level, run.schedule_seed)
-        moments = None if run.workload.axis == "concurrency" else max((x.due_s or 0.0 for x in planned), default=0.0)
+        moments = None if AXES[run.workload.axis].held else max((x.due_s or 0.0 for x in planned), default=0.0)
         return cls(moments, sum(x.output_tokens for x in planned), len(planned))

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from bench.axes import AXES
 from bench.parse.begun import whole_requests
 from bench.parse.in_flight import in_flight_figures
 from bench.parse.recovery import recovery
@@ -45,8 +46,7 @@ def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict
         "output_tokens": whole_requests(definition, requests)["output_asked"].mean(),
         "num_requests": len(requests),
         "level": float(level),
-        "concurrency": int(level) if axis == "concurrency" else None,
-        "request_rate": float(level) if axis == "request_rate" else None,
+        **{name: (int(level) if x.held else float(level)) if name == axis else None for name, x in AXES.items()},
     }
 
 

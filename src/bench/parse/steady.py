@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from bench.axes import AXES
 from bench.parse.begun import request_share
 from bench.parse.server import gauges
 from bench.parse.steps import step_figures
@@ -251,7 +252,7 @@ def steady_figures(
     """
     if definition["arrival"] == "burst" or definition.get("step") or definition.get("ramp"):
         return None, {}
-    window = steady_window(requests, held=definition["axis"] == "concurrency")
+    window = steady_window(requests, held=AXES[definition["axis"]].held)
     if window is None:
         too_few = len(requests) > 0
         return None, {"steady": False, "steady_why": "short"} if too_few else {}

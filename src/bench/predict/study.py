@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from bench.axes import AXES
 from bench.errors import BenchError
 from bench.load.schedule import schedule
 from bench.predict.calibrate import Calibrated, MeasuredRun, calibrate, parameters
@@ -113,7 +114,7 @@ def _modelled(
     predicted = [
         _load(model, curve, level, workloads[name, _nearest(curve, level).name])
         for (_, axis), curve in curves.items()
-        for level in _levels(curve, whole=axis == "concurrency")
+        for level in _levels(curve, whole=AXES[axis].held)
     ]
     return replace(
         described(name, model),

@@ -13,6 +13,7 @@ from bench.analyse.findings import ASKED
 from bench.analysis import recoveries, streamed_both_ways, sustained
 from bench.analysis.decisive import crossed
 from bench.analysis.recommendation import KvBytes
+from bench.axes import AXES, HELD
 from bench.figures import Results
 from bench.report.findings import Curve
 from bench.study.questions import (
@@ -26,7 +27,6 @@ from bench.study.questions import (
 from bench.words import advice, against, alone, carried, decisive, saturates, searches, second_device, token_costs, trust
 from bench.words import sustained as sustained_words
 from bench.words.answer import Answer, remedy_once
-from bench.words.loads import UNITS
 
 __all__ = ["answers"]
 
@@ -40,7 +40,7 @@ def answers(results: Results, curves: list[Curve]) -> list[Answer]:
     others = searches.answer((name, record) for name, record in searched if record not in carried_there)
     found = [others, *found] if others.lines else found
     if left := _alone(results.runs, curves, found, {(name, record.workload) for name, record in searched}):
-        found.append(alone.answer(left, UNITS))
+        found.append(alone.answer(left))
     return remedy_once(found, trust.remedy(results.runs))
 
 
@@ -61,13 +61,13 @@ def _answers(results: Results, rows: Rows, curves: list[Curve]) -> Iterator[Answ
     if findings.devices:
         yield second_device.answer(findings.devices)
     # The first answer has every curve, where there is one.
-    open_loops = results.capacity.filter(pl.col("axis") != "concurrency", not sized)
+    open_loops = results.capacity.filter(~pl.col("axis").is_in(HELD), not sized)
     steps = recoveries(runs)
     if open_loops.height or steps:
         yield sustained_words.answer(sustained(runs, open_loops), steps, decision.slos, decision.failed_share)
     if carrying and not sized:
         yield carried.answer(carrying, decision.slos, None)
-    full = [curve.saturation for curve in curves if curve.saturation and curve.saturation["axis"] == "concurrency"]
+    full = [curve.saturation for curve in curves if curve.saturation and AXES[curve.saturation["axis"]].requests]
     compared = against_others or several_device_counts(rows)
     if full and (decision.slo or not compared):  # beside a comparison it is a detail, which the tables have
         kv_bytes = [advice.sentence(each) for each in findings.advice if isinstance(each.evidence, KvBytes)]
@@ -81,7 +81,7 @@ def _carried(results: Results, curves: list[Curve]) -> list[Curve]:
     judged = [curve for curve in curves if curve.point]
     if results.decision.peak_rps is not None:
         return judged
-    return [curve for curve in judged if curve.point and curve.point["axis"] == "concurrency"]
+    return [curve for curve in judged if curve.point and AXES[curve.point["axis"]].held]
 
 
 def _alone(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.analysis.saturation import fills_first
+from bench.axes import AXES
 from bench.report.findings import Curve
 from bench.study import Slo
 
@@ -51,7 +52,7 @@ def _numbers(curves: Sequence[Curve], slos: Sequence[Slo]) -> Iterable[Number]:
     """Each of the first curve that has it; loads that go on come before bursts."""
     if carried := next((number for curve in curves if (number := _carried(curve, slos))), None):
         yield carried
-    rows = [curve.saturation for curve in curves if curve.saturation and curve.saturation["axis"] == "concurrency"]
+    rows = [curve.saturation for curve in curves if curve.saturation and AXES[curve.saturation["axis"]].requests]
     if full := fills_first(rows):
         below = "" if full["below"] is None else f"and not at {full['below']:g}"
         yield Number("KV cache full at", f"{full['measured']:g}", "in flight", below)
@@ -68,7 +69,7 @@ def _carried(curve: Curve, slos: Sequence[Slo]) -> Number | None:
     """The highest load within the SLOs: that of a search, or else the highest measured one."""
     within = " and ".join(map(str, slos))
     if (found := curve.searched) and found.why == "found":
-        unit = "in flight" if found.axis == "concurrency" else "requests/s"
+        unit = AXES[found.axis].short
         return Number(f"carries within {within}", f"{found.limit:.3g}", unit, _between(found.low, found.high))
     if curve.burst or curve.point is None or curve.point["usable_rps"] is None:
         return None

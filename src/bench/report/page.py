@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 from bench import __version__
 from bench.analyse import Findings
 from bench.analysis import Comparison, Prices, repeats, sight
+from bench.axes import AXES
 from bench.commit import labelled
 from bench.errors import shown_share
 from bench.figures import Results
@@ -39,7 +40,7 @@ from bench.words import advice, comparison, predicted, predictions, regions, tru
 from bench.words.answer import AGAIN
 from bench.words.bands import BANDS
 from bench.words.capacity import BURSTS
-from bench.words.loads import UNITS, load_text
+from bench.words.loads import load_text
 from bench.words.searches import looked_for, search_ended, search_limit
 from bench.words.streams import stream_notes
 from bench.words.verdicts import PARTS, failures, reason_texts, stopped
@@ -171,7 +172,7 @@ def _searched(found: Sequence[tuple[str, SearchRecord]]) -> list[dict[str, Any]]
             "deployment": deployment,
             "workload": each.workload,
             "slos": each.slos,
-            "target": looked_for(each.target, each.slos, held=each.axis == "concurrency"),
+            "target": looked_for(each.target, each.slos, held=AXES[each.axis].held),
             "limit": search_limit(each),
             "ended": search_ended(each),
         }
@@ -250,7 +251,7 @@ def _spent(results: Results) -> dict[tuple[str, str], str]:
 def _units(results: Results) -> dict[str, str]:
     """What the levels of each workload count."""
     rows = results.runs.select("workload", "axis", pl.col("turns") > 1).unique(maintain_order=True).iter_rows()
-    return {name: UNITS[axis].replace("requests", "conversations") if turns else UNITS[axis] for name, axis, turns in rows}
+    return {name: AXES[axis].counted(conversations=turns) for name, axis, turns in rows}
 
 
 def _explained(results: Results, model: ModelRecord) -> list[PredictedLoad]:

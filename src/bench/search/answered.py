@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from bench.axes import AXES
 from bench.records.searches import SearchedRun, SearchRecord
 from bench.search.equilibrium import EquilibriumTarget
 from bench.search.observation import FAILED, GROWTH
@@ -21,7 +22,7 @@ __all__ = ["answer_records", "targets_of"]
 
 def targets_of(asked: SearchSpec) -> tuple[Target, ...]:
     """What a search looks for, in the order of its settings."""
-    held = asked.workload.axis == "concurrency"
+    held = AXES[asked.workload.axis].held
     kinds: dict[str, Target] = {
         SLO: SloTarget(),
         KV_CACHE: KvCacheTarget(),

@@ -8,8 +8,9 @@ from pathlib import Path
 import altair as alt
 import polars as pl
 
+from bench.axes import AXES, CONCURRENCY, RATE
 from bench.figures.save import save_chart
-from bench.figures.theme import AXIS_TITLES, NEUTRAL, PALETTE, finish, layered, nothing_to_show, shapes
+from bench.figures.theme import NEUTRAL, PALETTE, finish, layered, nothing_to_show, shapes
 from bench.figures.ticks import log_ticks, ticked
 from bench.search.observation import FAILED, GROWTH
 from bench.search.placing import Aim
@@ -57,7 +58,7 @@ def _readable(reached: float) -> float:
 
 
 def _chart(rows: pl.DataFrame, found: Found, aim: Aim) -> alt.LayerChart:
-    axis = AXIS_TITLES["concurrency" if aim.held else "request_rate"]
+    axis = AXES[CONCURRENCY if aim.held else RATE].title
     if aim.turns > 1:
         axis = axis.replace("request", "conversation")
     least, most = float(rows["load"].min()), float(rows["load"].max())  # type: ignore[arg-type]

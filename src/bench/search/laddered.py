@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Never
 
 from bench.aggregate.deployed import deployed
+from bench.axes import AXES
 from bench.errors import BenchError
 from bench.measure.alive import refuse_dead, refuse_ended
 from bench.measure.rounds import Rounds, load_of
@@ -212,7 +213,7 @@ def _next(asked: SearchSpec, known: _Known, level: float, requests: int) -> RunS
 
 
 def _aim(asked: SearchSpec) -> Aim:
-    settings, turns, held = asked.settings, asked.workload.turns, asked.workload.axis == "concurrency"
+    settings, turns, held = asked.settings, asked.workload.turns, AXES[asked.workload.axis].held
     start, lowest = (each and (float(math.ceil(each)) if held else each) for each in (settings.start, settings.lowest))
     return Aim(
         slos=asked.slos,

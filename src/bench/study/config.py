@@ -5,10 +5,12 @@ The field descriptions are the reference: `config/README.md` and the JSON schema
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
+from bench.axes import AXES, Axis
 from bench.fields import Count, Strict
 from bench.models import Model
 from bench.records.environment import is_secret
@@ -54,23 +56,36 @@ Seconds = Annotated[float, Field(ge=0)]
 InFlight = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
-class Ladder(Strict):
-    """One deployment under one workload, at rising load. The workload's arrival decides which of the three keys holds the levels."""
-
+class _Place(Strict):
     deployment: Name = Field(description="Key of `deployments`.")
     workload: Name = Field(description="Key of `workloads`.")
-    concurrency: Annotated[list[InFlight], BeforeValidator(_levels)] | Literal["auto"] | None = Field(
-        default=None,
-        description="Levels for `burst` and `closed`: requests in flight; with `turns`, conversations. `auto`, for `closed`: the "
-        "session searches for the highest load within the SLOs, or for what `search` names.",
-    )
-    request_rate: Annotated[list[Positive], BeforeValidator(_levels)] | Literal["auto"] | None = Field(
-        default=None,
-        description="Levels for `constant`, `poisson` and `gamma`: requests/s; with `turns`, conversations/s. Or `auto`, likewise.",
-    )
-    time_scale: Annotated[list[Positive], BeforeValidator(_levels)] | None = Field(
-        default=None, description="Levels for `trace`: 1 replays it as recorded, 2 twice as fast."
-    )
+
+
+def _key(axis: Axis) -> Any:
+    """The key of a ladder that holds levels of an axis."""
+    number: Any = InFlight if axis.held else Positive
+    levels: Any = Annotated[list[number], BeforeValidator(_levels), BeforeValidator(_no_search(axis))]
+    return (levels | None if axis.no_search else levels | Literal["auto"] | None, Field(default=None, description=axis.meaning))
+
+
+def _no_search(axis: Axis) -> Callable[[Any], Any]:
+    def check(values: Any) -> Any:
+        if values == "auto" and axis.no_search:
+            raise ValueError(axis.no_search)
+        return values
+
+    return check
+
+
+if TYPE_CHECKING:
+    _Loads = _Place
+else:
+    _Loads = create_model("_Loads", __base__=_Place, **{axis.name: _key(axis) for axis in AXES.values()})
+
+
+class Ladder(_Loads):
+    """One deployment under one workload, at rising load. The workload's arrival decides which key holds the levels."""
+
     prompt_tokens: Annotated[list[Count], BeforeValidator(_levels)] | None = Field(
         default=None,
         description="Prompt lengths (tokens) to measure at each level, in place of the workload's own, which must be given too. "
@@ -88,12 +103,10 @@ class Ladder(Strict):
 
     @model_validator(mode="after")
     def _one_axis(self) -> Ladder:
-        given = [axis for axis in ("concurrency", "request_rate", "time_scale") if getattr(self, axis) is not None]
+        given = [axis for axis in AXES if getattr(self, axis) is not None]
         if len(given) != 1:
             raise ValueError(
-                "no levels; give concurrency, request_rate or time_scale"
-                if not given
-                else f"{' and '.join(given)} are given; keep one"
+                f"no levels; give one of {', '.join(AXES)}" if not given else f"{' and '.join(given)} are given; keep one"
             )
         return self
 
@@ -129,7 +142,7 @@ class Ladder(Strict):
     @property
     def axis(self) -> str:
         """The key under which the levels stand."""
-        return next(axis for axis in ("concurrency", "request_rate", "time_scale") if getattr(self, axis) is not None)
+        return next(axis for axis in AXES if getattr(self, axis) is not None)
 
     @property
     def levels(self) -> list[float]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from os.path import isdir
 from typing import Any
 
+from bench.axes import AXES
 from bench.endpoints import ENDPOINTS
 from bench.engines import managed
 from bench.errors import BenchError, shown
@@ -53,9 +54,10 @@ def contradictions(config: Config) -> typing.Iterator[str]:
                 f"every level at least once. Set repeats to {config.study.sessions} or more, or sessions to {ladder.repeats} or less."
             )
         if ladder.axis != workload.axis:
+            why_not = AXES[workload.axis].no_search if ladder.auto else ""
             yield (
                 f"{where} gives {ladder.axis}, but arrival {workload.arrival} of workloads.{ladder.workload} has {workload.axis} "
-                f"as its load. Write {workload.axis}: [...] in its place."
+                "as its load. " + (f"{why_not[0].upper()}{why_not[1:]}." if why_not else f"Write {workload.axis}: [...] in its place.")
             )
             continue
         if ladder.auto:
@@ -125,15 +127,15 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
         yield from _unsearchable_conversations(where, ladder, search)
     bounds = {key: getattr(search, key) for key in ("start", "lowest", "highest") if getattr(search, key) is not None}
     for key, bound in bounds.items():
-        if ladder.axis == "concurrency" and (bound < 1 or bound % 1):
+        if AXES[ladder.axis].held and (bound < 1 or bound % 1):
             yield f"{where}.search.{key} is {bound:g}: requests in flight are whole numbers, 1 or more."
-    if EQUILIBRIUM in search.targets and ladder.axis != "concurrency":
+    if EQUILIBRIUM in search.targets and not AXES[ladder.axis].requests:
         yield (
             f"{where}.search.targets: equilibrium compares the throughput of a request with that of one alone, which takes "
             f"`concurrency: auto`; of a {ladder.axis}, throughput is what is sent. Remove it; `throughput` is the highest rate that "
             "the server keeps up with."
         )
-    if KV_CACHE in search.targets and ladder.axis != "concurrency":
+    if KV_CACHE in search.targets and not AXES[ladder.axis].requests:
         yield (
             f"{where}.search.targets: kv_cache takes `concurrency: auto`; whether random arrivals fill the cache at some moment "
             "depends on how long a run lasts. Remove it; `throughput` is the highest rate that the server keeps up with."
@@ -157,11 +159,6 @@ def _unsearchable(where: str, ladder: Ladder, workload: Workload, config: Config
 
 def _unsearchable_conversations(where: str, ladder: Ladder, search: Search) -> typing.Iterator[str]:
     turns = f"workloads.{ladder.workload} has turns"
-    if ladder.axis == "concurrency":
-        yield (
-            f"{where}.concurrency is auto, but {turns}: conversations that begin together keep in step, and their latencies with them. "
-            "Use an open loop and `request_rate: auto`, which counts conversations/s, or give levels."
-        )
     if search.targets != [SLO]:
         yield (
             f"{where}.search.targets: of conversations ({turns}) only slo is looked for. Remove the other targets, or the turns (an "

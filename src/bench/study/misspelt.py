@@ -14,7 +14,7 @@ _ELSEWHERE = {
     "kv_cache_dtype": ("kv_dtype", "cache_type_k", "cache_type_v"),
     "gpu_memory_utilization": ("gpu_memory_utilisation", "gpu_memory_fraction", "mem_fraction_static"),
     "max_num_seqs": ("max_batch_size", "max_running_requests", "max_concurrency", "parallel", "n_parallel", "np"),
-    "concurrency": ("max_concurrency", "concurrencies", "streams", "users"),
+    "concurrency": ("max_concurrency", "concurrencies", "streams"),
     "request_rate": ("rate", "rates", "rps", "qps", "requests_per_second"),
     "peak_rps": ("rps", "qps", "peak_qps", "peak"),
     "tensor_parallel": ("tensor_parallel_size", "tp", "tp_size"),

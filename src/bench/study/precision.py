@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from bench.axes import AXES, RATE
 from bench.study.slo import Slo
 from bench.study.workload import Workload
 
@@ -39,7 +40,7 @@ def with_requests(workload: Workload, level: float, repeats: int, slos: Sequence
     if workload.num_requests != "auto":
         return workload
     each = math.ceil(_SPREAD * _clustered(workload) * (requests_for(slos) or _UNSURE) / _WINDOW / repeats)
-    held = _TURNOVERS * int(level) if workload.axis == "concurrency" else 0
+    held = _TURNOVERS * int(level) if AXES[workload.axis].held else 0
     return workload.model_copy(update={"num_requests": max(each, held)})
 
 
@@ -68,7 +69,7 @@ def _auto_line(name: str, runs: Sequence[RunSpec], slos: Sequence[Slo]) -> str:
     known = sum(each for each in seconds if each is not None)
     if None in seconds:
         cost = "How long they take is known after the first run."
-    elif runs[0].workload.axis == "request_rate":
+    elif runs[0].workload.axis == RATE:
         cost = f"They take about {known:,.0f} s to send."
     else:
         cost = f"They take about {known:,.0f} s where the SLOs are just met."
@@ -82,7 +83,7 @@ def _number(workload: Workload) -> int:
 
 def _seconds(workload: Workload, level: float, slos: Sequence[Slo]) -> float | None:
     """How long the requests of a run take (s); None where nothing bounds it."""
-    if workload.axis == "request_rate":
+    if workload.axis == RATE:
         return _number(workload) / level
     limits = {slo.metric: slo.limit_s for slo in slos}
     if "e2e" in limits:

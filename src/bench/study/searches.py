@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from bench.axes import AXES
 from bench.records.files import UNREADABLE, read_object
 from bench.records.searches import SearchRecord, read_searches
 from bench.study.paths import Paths
@@ -77,7 +78,7 @@ class SearchSpec:
 
     def _run(self, level: float, requests: int, repeat: int, *, stop: bool) -> RunSpec:
         sent = self.workload.model_copy(update={"num_requests": requests, "duration_s": None, "stop_overloaded": stop})
-        level = int(level) if self.workload.axis == "concurrency" else level
+        level = int(level) if AXES[self.workload.axis].held else level
         return RunSpec(
             self.deployment, self.family, self.workload_name, sent, level, repeat, self.seed, self.files, searched=True
         )

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from bench.axes import AXES
 from bench.models import Model
 from bench.records.environment import redacted
 from bench.study.deployment import Deployment, Engine
@@ -24,7 +25,6 @@ PROTOCOL = 6
 
 # Engine keys outside the identity: package source and credentials.
 _NO_IDENTITY = {"index", "python", "headers"}
-_AXIS_LETTER = {"request_rate": "q", "time_scale": "x"}
 
 
 def digest(content: Any) -> str:
@@ -118,7 +118,7 @@ class RunSpec:
     def name(self) -> str:
         """Folder name: workload, arrival, lengths, level, repeat and the first eight digits of the digest."""
         load = self.workload
-        level = f"c{self.level:04g}" if load.axis == "concurrency" else f"{_AXIS_LETTER[load.axis]}{self.level:g}"
+        level = AXES[load.axis].label(self.level)
         return f"{self.workload_name}_{load_label(load)}_{level}_r{self.repeat}_{self.digest[:8]}"
 
     @property

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from bench.axes import CONCURRENCY, RATE
 from bench.endpoints import ENDPOINTS
 from bench.fields import Count, Strict
 from bench.prompts import RANDOM, SOURCES, Prompts
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 else:
     Arrival = Literal[("burst", "closed", *OPEN, "trace")]
     EndpointName = Literal[tuple(ENDPOINTS)]
-_AXES = {"burst": "concurrency", "closed": "concurrency", "trace": "time_scale", **dict.fromkeys(OPEN, "request_rate")}
+_AXES = {"burst": CONCURRENCY, "closed": CONCURRENCY, "trace": "time_scale", **dict.fromkeys(OPEN, RATE)}
 
 
 class Step(Strict):
@@ -77,11 +78,11 @@ class Workload(Strict):
         "`src/bench/published/archetypes.py`.",
     )
     arrival: Arrival = Field(
-        description="When requests are sent. `burst`: as many as the level, all at once. `closed`: the level is held in "
-        "flight until "
-        "`num_requests` are done. Open loops send at the level's rate and never wait for an answer: "
+        description="When requests are sent. `burst`: as many as the level, all at once. `closed`: the level is held in flight until "
+        "`num_requests` are done; with `turns` it is users, each in a conversation. Open loops send at the level's rate and never wait "
+        "for an answer: "
         + ", ".join(f"`{name}` ({gaps.meaning})" for name, gaps in GAPS.items())
-        + ". `trace`: as recorded in the file. With `turns`, the level counts conversations.",
+        + ". `trace`: as recorded in the file. With `turns`, a rate counts conversations.",
     )
     prompts: Prompts = Field(
         default=RANDOM,
@@ -241,8 +242,9 @@ class Workload(Strict):
 
     @property
     def axis(self) -> str:
-        """The ladder's key that carries this workload's load: `concurrency`, `request_rate` or `time_scale`."""
-        return _AXES[self.arrival]
+        """The ladder's key that carries this workload's load, one of `bench.axes`."""
+        axis = _AXES[self.arrival]
+        return "users" if self.turns and axis == CONCURRENCY else axis
 
     @property
     def stoppable(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.axes import AXES
 from bench.words.answer import AGAIN, Answer, shortened
 from bench.words.loads import load_text
 
@@ -13,21 +14,21 @@ __all__ = ["answer", "line"]
 Row = Mapping[str, Any]
 
 
-def answer(rows: Sequence[Row], units: Mapping[str, str]) -> Answer:
-    """What runs at a single load show. Args: rows: of the summary table. units: of each axis."""
+def answer(rows: Sequence[Row]) -> Answer:
+    """What runs at a single load show. Args: rows: of the summary table."""
     invalid = [row for row in rows if not row["valid"]]
     return Answer(
         name="alone",
         question="What do workloads that were measured at one load show?",
-        lines=shortened([line(row, units) for row in rows]),
+        lines=shortened([line(row) for row in rows]),
         sure=("One load shows neither a limit nor what more load would bring.",),
         do=(*([AGAIN] if invalid else []), "Measure two levels or more of a workload to learn what an instance carries."),
     )
 
 
-def line(row: Row, units: Mapping[str, str]) -> str:
+def line(row: Row) -> str:
     """One run: its load, and its throughput and latency where they can be trusted."""
-    name = f"{row['deployment']} · {row['workload']}, {load_text(row['level'], units.get(row['axis'], row['axis']))}"
+    name = f"{row['deployment']} · {row['workload']}, {load_text(row['level'], AXES[row['axis']].unit)}"
     if row.get("repeat") and row["repeat"] > 1:
         name += f" (repeat {row['repeat']})"
     if not row["valid"]:

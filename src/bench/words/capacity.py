@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bench.analysis.judging import Miss, Unsettled
+from bench.axes import AXES
 from bench.errors import shown_share
 from bench.study import Slo
 from bench.words.loads import count_text, load_text
@@ -151,7 +152,7 @@ def _lower(point: Point) -> str:
     """Which lower levels would help; empty where there can be none."""
     if point["low"] is not None:
         return f", or levels between {point['low']:g} and {point['c_max']:g},"
-    return "" if point["axis"] == "concurrency" and point["c_max"] <= 1 else " or a lower level"
+    return "" if AXES[point["axis"]].held and point["c_max"] <= 1 else " or a lower level"
 
 
 def judged_alone(point: Point) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from bench.analysis.saturation import fills_first
+from bench.axes import AXES, CONCURRENCY
 from bench.study import Slo
-from bench.words.loads import UNITS, count_text
+from bench.words.loads import count_text
 
 __all__ = [
     "NO_GPUS",
@@ -67,7 +68,7 @@ def saturation_title(saturation: pl.DataFrame) -> str | None:
     Args:
         saturation: rows of `bench.analysis.saturation`.
     """
-    counted = saturation.filter(pl.col("axis") == "concurrency")
+    counted = saturation.filter(pl.col("axis") == CONCURRENCY)
     if counted.is_empty() or not counted["cache_known"].all():
         return None
     of_each = counted.partition_by("deployment", maintain_order=True)
@@ -100,12 +101,12 @@ def full_note(filled: pl.DataFrame) -> str:
 
 def load_label(level: float, axis: str) -> str:
     """A level as a label of a point: `16` requests in flight, `16/s`, `16×` as fast as recorded."""
-    return f"{level:g}" + {"concurrency": "", "request_rate": "/s", "time_scale": "×"}[axis]
+    return f"{level:g}{AXES[axis].beside}"
 
 
 def numbers_note(axis: str) -> str:
     """What the numbers beside points count."""
-    return f"Numbers: {UNITS[axis]}."
+    return f"Numbers: {AXES[axis].unit}."
 
 
 def rings_note(c_max: bool, knee: bool) -> str:

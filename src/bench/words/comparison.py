@@ -11,6 +11,7 @@ import polars as pl
 from bench.analysis import Comparison, blind, regressions, unseen
 from bench.analysis.gate import Sight
 from bench.analysis.locked import Difference, SlowerMachine
+from bench.axes import AXES
 from bench.errors import shown_share, two_digits
 from bench.records.columns import METRICS
 from bench.words.loads import count_text, loads_text
@@ -34,7 +35,6 @@ __all__ = [
     "unlike_failures",
 ]
 
-_UNITS = {"concurrency": " in flight", "request_rate": " requests/s", "time_scale": " times the speed"}
 _NAMED = 3  # most loads that a line names
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -94,7 +94,9 @@ def _where(sure: Rows, levels: Rows) -> str:
     places = []
     for workload in workloads:
         ladder = sorted(row["level"] for row in levels if row["workload"] == workload)
-        unit = next(_UNITS.get(row["axis"], "") for row in levels if row["workload"] == workload)
+        unit = next(
+            f" {AXES[row['axis']].short}" if row["axis"] in AXES else "" for row in levels if row["workload"] == workload
+        )
         mine = sorted(row["level"] for row in sure if row["workload"] == workload)
         if not mine:
             continue

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["UNITS", "count_text", "load_text", "loads_text", "time_text"]
-
-UNITS = {"concurrency": "requests in flight", "request_rate": "requests/s", "time_scale": "times the trace's speed"}
+__all__ = ["count_text", "load_text", "loads_text", "time_text"]
 
 
 def load_text(level: float, unit: str) -> str:

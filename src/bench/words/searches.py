@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bench.analysis.regions import FLAT, PROPORTIONAL
+from bench.axes import AXES
 from bench.errors import shown_share
 from bench.records.searches import SearchRecord
 from bench.shipped import BENCH
@@ -57,7 +58,7 @@ class LoadUnit:
 
 
 def _unit(record: SearchRecord) -> LoadUnit:
-    return LoadUnit(record.axis == "concurrency", record.turns > 1)
+    return LoadUnit(AXES[record.axis].held, record.turns > 1)
 
 
 def limit_text(limit: float, low: float, high: float, *, unit: LoadUnit, why: str) -> str:
@@ -147,7 +148,7 @@ def search_limit(record: SearchRecord) -> str:
 def search_sentence(record: SearchRecord) -> str:
     """What a search found, as a sentence that names what it looked for."""
     found = search_limit(record)
-    return found if record.target != SLO else f"{looked_for(SLO, record.slos, held=record.axis == 'concurrency')} is {found}"
+    return found if record.target != SLO else f"{looked_for(SLO, record.slos, held=AXES[record.axis].held)} is {found}"
 
 
 def search_ended(record: SearchRecord) -> str:
@@ -155,7 +156,7 @@ def search_ended(record: SearchRecord) -> str:
     asked = f"± {shown_share(record.precision)}"
     within = record.target == SLO
     unjudged = bool(record.runs) and not any(run.excess for run in record.runs)
-    further = "" if record.axis == "concurrency" and record.high == 1 else "; lower `lowest` to look further"
+    further = "" if AXES[record.axis].held and record.high == 1 else "; lower `lowest` to look further"
     why = {
         "found": f"as precise as asked ({asked})",
         "above": f"{'every load up to `highest` meets the SLOs' if within else '`highest` is reached'}; raise it to look further",

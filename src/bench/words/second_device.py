@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.analysis.second_device import DeviceGain, Gain, Ratio
+from bench.axes import AXES
 from bench.words.answer import AGAIN, Answer, listed
 from bench.words.comparison import difference_text, percent_text
-from bench.words.loads import UNITS, count_text, load_text
+from bench.words.loads import count_text, load_text
 
 __all__ = ["answer"]
 
@@ -39,7 +40,7 @@ def _of(found: DeviceGain, several: bool) -> str:
 def _lines(found: DeviceGain) -> list[str]:
     few, many = (count_text(number, _noun(found)) for number in (found.few, found.many))
     memory = f"Memory: on {few} {_full(found, 0)}; on {many} {_full(found, 1)}."
-    if found.axis != "concurrency":
+    if not AXES[found.axis].held:
         return [
             f"Speed: not known, because the throughput of an open loop is the load that it offers, on {few} as on {many}.",
             memory,
@@ -64,7 +65,7 @@ def _lines(found: DeviceGain) -> list[str]:
 
 def _full(found: DeviceGain, side: int) -> str:
     if (full := found.full[side]) is not None:
-        return f"the KV cache is full from {load_text(full, UNITS[found.axis])} on"
+        return f"the KV cache is full from {load_text(full, AXES[found.axis].unit)} on"
     return (
         "no measured load fills the KV cache" if found.full_known[side] else "whether the KV cache was ever full is not known"
     )
@@ -114,11 +115,11 @@ def _sure(found: DeviceGain) -> str:
     others = listed([difference_text(each) for each in found.differences])
     besides = f" What else differs may explain the gain: {others}." if others else ""
     pairs = f"{count_text(found.pairs, 'pair')} of valid runs under the same load."
-    return f"{pairs}{besides}{assumed if found.spread_assumed and found.axis == 'concurrency' else ''}"
+    return f"{pairs}{besides}{assumed if found.spread_assumed and AXES[found.axis].held else ''}"
 
 
 def _do(found: DeviceGain) -> list[str]:
-    if found.axis != "concurrency":
+    if not AXES[found.axis].held:
         return ["Compare speed under a ladder of `concurrency`."]
     if not found.pairs:
         return [AGAIN]
@@ -130,13 +131,13 @@ def _do(found: DeviceGain) -> list[str]:
             f"While {count_text(found.few, _noun(found))} can hold the load, run {_separate(found)}: together they give more."
         )
     elif room is not None and room.same is not None and room.same.beside(found.whole) == "less":
-        loads = f"{_loads(room.loads)} {UNITS[found.axis]}"
+        loads = f"{_loads(room.loads)} {AXES[found.axis].unit}"
         do.append(f"If there is load for all of them ({loads} each), {_separate(found)} give more together.")
     if room is not None and room.shared is not None and room.shared.beside(1) == "more":
         do.append(
             f"If an instance gets no more load than that, use {many} for it: it gives more than {_separate(found)} would of it."
         )
     if short is not None and short.shared is not None and short.shared.beside(1) == "more":
-        loads = f"{_loads(short.shared_loads)} {UNITS[found.axis]}"
+        loads = f"{_loads(short.shared_loads)} {AXES[found.axis].unit}"
         do.append(f"Under {loads} in all, use {many} for one instance: KV memory is what is short.")
     return do

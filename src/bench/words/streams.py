@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bench.axes import CONCURRENCY
 from bench.parse.stream import ONE_EACH
 from bench.records.form import INEXACT
 from bench.words.loads import count_text
@@ -57,7 +58,7 @@ def _of_chunks(each: float | None, at_once: float | None) -> Iterator[str]:
 def _of_requests(run: Mapping[str, Any]) -> Iterator[str]:
     """What is not as the load says, or as another client reads it."""
     late, lasts = run.get("client_schedule_delay_p50_s"), run.get("e2e_p50_s")
-    if run.get("axis") == "concurrency" and late and lasts and late > _LATE * lasts:
+    if run.get("axis") == CONCURRENCY and late and lasts and late > _LATE * lasts:
         yield (
             f"requests left {late:.3g} s after they were due, as connections take that long to open: fewer were in flight than the "
             "load says"

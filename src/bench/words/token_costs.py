@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from bench.analysis.lengths import Line
 from bench.analysis.token_costs import LengthCost, StreamingGain
+from bench.axes import AXES
 from bench.statistics import FEWEST_POINTS
 from bench.words.answer import AGAIN, Answer, listed
 from bench.words.lengths import with_half
-from bench.words.loads import UNITS, count_text, load_text
+from bench.words.loads import count_text, load_text
 
 __all__ = ["answer"]
 
@@ -51,7 +52,7 @@ class _Names:
     def __call__(self, each: LengthCost | StreamingGain, *, workload: bool = True) -> str:
         parts = [each.deployment] if self._deployments else []
         parts += [each.workload] if workload and _about(each) in self._alike else []
-        parts += [load_text(each.level, UNITS[each.axis])] if self._levels else []
+        parts += [load_text(each.level, AXES[each.axis].unit)] if self._levels else []
         return ", ".join(parts)
 
 

@@ -6,9 +6,10 @@ import altair as alt
 import polars as pl
 
 from bench.analysis import Comparison
+from bench.axes import AXES
 from bench.figures.registry import figure
 from bench.figures.results import Results
-from bench.figures.theme import AXIS_TITLES, NEUTRAL, nothing_to_show
+from bench.figures.theme import NEUTRAL, nothing_to_show
 from bench.records.columns import METRICS
 from bench.study.questions import beside_baseline
 from bench.words.charts import pairs_note
@@ -82,7 +83,7 @@ def _strip(results: Results, name: str, found: Comparison, axis: str) -> alt.HCo
         )
         of_metric = pl.col("metric") == metric
         panels.append(_panel(loads.filter(of_metric), regions.filter(of_metric), together.filter(of_metric), y))
-    by = f"by {'workload and ' if results.several_workloads else ''}{AXIS_TITLES[axis]}"
+    by = f"by {'workload and ' if results.several_workloads else ''}{AXES[axis].title}"
     heading = alt.TitleParams(
         f"{name} against {baseline}, {by}",
         subtitle=_words(found),

@@ -3,10 +3,10 @@
 import altair as alt
 import polars as pl
 
+from bench.axes import AXES
 from bench.figures.registry import figure
 from bench.figures.results import Results
 from bench.figures.theme import (
-    AXIS_TITLES,
     HEIGHT,
     curve_colour,
     curve_shape,
@@ -52,7 +52,7 @@ def saturation_by_kv_bytes(results: Results) -> alt.HConcatChart | alt.LayerChar
     colour, shape = curve_colour(results), curve_shape(results)
     shown = ("measured", "predicted", "saturation_at", "saturation_high")
     highest = max([v for c in shown for v in rows[c].drop_nulls()], default=1)
-    load = f"saturation: {AXIS_TITLES[results.axis]}"
+    load = f"saturation: {AXES[results.axis].title}"
     y = alt.Y("measured:Q", title=load, scale=alt.Scale(domain=[0, 1.15 * highest]))
     panels = []
     for column, title in (("kib", "KV bytes a token (KiB)"), ("millions", "parameters (millions)")):
