@@ -16,13 +16,12 @@ import yaml
 
 from bench.cli import app, main
 from bench.figures import registry
-from bench.study import load_config
+from bench.study import load_config, load_workload
 from tests.conftest import ROOT
 
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCED = re.compile(r"^```(\w+)(?: title=\"(.*?)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_AXES = {"burst": "concurrency", "closed": "concurrency", "trace": "time_scale"}  # others: request_rate
 
 
 def blocks(*languages):
@@ -183,7 +182,7 @@ def whole(part):
     content["workloads"] |= part.get("workloads", {})  # not merged into those of the same name
     if "study" not in part:
         content["study"]["ladders"] = [
-            {"deployment": deployment, "workload": name, _AXES.get(content["workloads"][name]["arrival"], "request_rate"): [1]}
+            {"deployment": deployment, "workload": name, load_workload(content["workloads"][name], source=name).axis: [1]}
             for deployment in part.get("deployments", ["llama"])
             for name in part.get("workloads", ["chat"])
         ]

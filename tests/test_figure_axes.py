@@ -92,6 +92,15 @@ def test_a_single_curve_has_no_legend(summary):
     assert curve_colour(results(summary)).to_dict()["legend"] is not None
 
 
+def test_a_single_curve_has_one_where_another_axis_has_others(summary):
+    """The panels of each axis stand below one another, and those of a single curve would have no name."""
+    study = results(summary, deployments=("a",), workloads=("short", "paced"))
+    paced = pl.when(workload="paced").then(pl.lit("request_rate")).otherwise("axis")
+    for part in replace(study, runs=study.runs.with_columns(axis=paced)).by_axis():
+        assert curve_colour(part).to_dict()["legend"] is not None
+        assert curve_shape(part).to_dict()["legend"] is not None
+
+
 @pytest.mark.parametrize(("panels", "row"), [(1, 1), (3, 3), (4, 4), (5, 3), (6, 3), (7, 4), (9, 3)])
 def test_no_panel_stands_alone_in_a_row(panels, row):
     assert panels_a_row(panels) == row

@@ -1,5 +1,6 @@
 """The real llama.cpp: started under the guard, measured with our client, and stopped."""
 
+import json
 import os
 import time
 from dataclasses import replace
@@ -7,6 +8,8 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from bench.analysis import verdict
+from bench.cli import main
 from bench.engine import Server, ServerDied, resolve_launch, server_info
 from bench.engines import managed
 from bench.http import get
@@ -18,6 +21,7 @@ from bench.models import Architecture, config_of
 from bench.models.gguf import gguf_of
 from bench.records.engine import read_engine
 from bench.study import Plan, Workload, load_config, load_workload
+from bench.study.config import Thresholds
 from bench.telemetry import find_catalogue
 from tests.conftest import ARCHITECTURE, CONTENT, ROOT
 from tests.project import built
@@ -86,6 +90,40 @@ def test_chats_are_as_long_as_asked(server, endpoint):
     assert 0 < template < 150
     assert all((r.cached_tokens or 0) <= template for r in records)
     assert target.form(endpoint).sdk_differs is None
+
+
+def test_embeddings_are_counted_by_their_prompts(engine, checkpoint, tmp_path, monkeypatch):
+    """From a request that the SDK reads as we do to a run's summary: no TTFT, and throughput in prompt tokens."""
+    with server_of(engine, tmp_path, checkpoint, max_num_seqs=2, flags={"embedding": True, "pooling": "mean"}) as server:
+        target = introduce(Target(server.base_url, "tiny"), "embeddings", stream=False, vocabulary=ARCHITECTURE["vocabulary"])
+        assert (target.form("embeddings").omitted, target.form("embeddings").sdk_differs) == ((), None)
+        monkeypatch.chdir(tmp_path)
+        options = (
+            "--model",
+            "tiny",
+            "--endpoint",
+            "embeddings",
+            "--prompt-length",
+            "40",
+            "--num-requests",
+            "12",
+            "--concurrency",
+            "2",
+        )
+        vocabulary = ("--vocabulary", str(ARCHITECTURE["vocabulary"]))
+        assert main(["workload", "--base-url", server.base_url, "--output-dir", "run", "--scrape", *options, *vocabulary]) == 0
+    assert main(["parse", "run"]) == 0
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert (summary["ok"], summary["wrong_prompt_tokens"], summary["wrong_output_tokens"], summary["uncounted_answers"]) == (
+        12,
+        0,
+        0,
+        0,
+    )
+    assert (summary["ttft_n"], summary["tpot_n"], summary["e2e_n"]) == (0, 0, 12)
+    assert (summary["work"], summary["output_tokens"], summary["prompt_tokens"]) == ("embedding", None, 40)
+    assert summary["throughput_tokens_per_s"] == pytest.approx(12 * 40 / summary["duration_s"])
+    assert [reason for reason in verdict(summary, Thresholds()).found if reason.part in ("load", "content")] == []
 
 
 def test_equal_prompts_are_computed_again(server):

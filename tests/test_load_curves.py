@@ -61,6 +61,18 @@ def test_latency_stands_over_throughput_with_its_levels_marked(summary):
     assert not drawn_rows(far, "limit")
 
 
+def test_whole_answers_stand_by_their_end(summary):
+    """As embeddings, or answers without streaming: no run has a first token."""
+    none = dict.fromkeys((f"{name}_{each}_s" for name in ("ttft", "tpot") for each in ("p50", "p90", "p95", "p99")), [None] * 3)
+    ends = {f"e2e_{each}_s": [0.1, 0.2, 0.4] for each in ("p50", "p95", "p99")}
+    study = results(
+        summary, deployments=("a",), work=["embedding"] * 3, throughput_tokens_per_s=[10.0, 40.0, 30.0], **none, **ends
+    )
+    spec = load_figure("latency-throughput").draw(study).to_dict()
+    assert [panel["title"]["text"] for panel in spec["concat"]] == ["E2E P50", "E2E P95", "E2E P99"]
+    assert spec["concat"][0]["layer"][0]["encoding"]["x"]["title"] == "prompt tokens/s"
+
+
 def test_invalid_runs_stand_beside_the_line(summary):
     spec = load_figure("latency-throughput").draw(curve(summary, wrong_output_tokens=[0, 0, 1])).to_dict()
     assert {row["level"] for row in rows_of(spec, 0)} == {1, 4}
@@ -76,7 +88,7 @@ def test_the_title_names_what_is_carried():
             "tokens_per_s": [760.4, 1289.0, None],
         }
     )
-    assert carried_title(points) == "Within the SLOs: b 1,289 output tokens/s, a 760"
+    assert carried_title(points) == "Within the SLOs: b 1,289 tokens/s, a 760"
     assert carried_title(points.with_columns(usable_rps=pl.lit(1.0))) is None  # of two workloads
     assert carried_title(points.head(0)) is None
 

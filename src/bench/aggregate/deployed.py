@@ -84,4 +84,4 @@ def _predicted(run: Mapping[str, Any], launch: Launch | None, facts: DeploymentF
     if not kv_tokens or shared or not run["requests"]:
         return None
     block_size = (facts and facts.block_size) or (plan and plan.block_size) or 1
-    return predicted_saturation(kv_tokens, run["prompt_tokens"] + run["output_tokens"], block_size, groups)
+    return predicted_saturation(kv_tokens, run["prompt_tokens"] + (run["output_tokens"] or 0), block_size, groups)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError
 from bench.published import Accelerator, accelerators
 from bench.yaml_file import read_yaml
@@ -131,9 +132,11 @@ def requests_of(options: SimpleNamespace, **further: Any) -> dict[str, Any]:
         raise BenchError(
             "--prompt-length is missing: prompt tokens of each request. Or give --prompts FILE, --archetype or --workload FILE."
         )
-    if not content.keys() & {"archetype", "output_tokens", "trace"}:
+    content = {"endpoint": "completions", **content}
+    generates = content["endpoint"] not in ENDPOINTS or ENDPOINTS[content["endpoint"]].work.generates
+    if generates and not content.keys() & {"archetype", "output_tokens", "trace"}:
         content["output_tokens"] = _OUTPUT_TOKENS
-    return {"endpoint": "completions", **content}
+    return content
 
 
 def introduced(target: Target, options: SimpleNamespace, endpoint: str, *, stream: bool = True) -> Target:

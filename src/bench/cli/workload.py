@@ -30,6 +30,7 @@ from bench.study.arrivals import GAPS
 from bench.study.config import Thresholds
 from bench.study.plan import file_digests
 from bench.study.specs import PROTOCOL, digest, load_label
+from bench.work import Work
 
 __all__ = ["run"]
 
@@ -211,7 +212,7 @@ def run(options: SimpleNamespace) -> None:
             }
         )
     else:
-        _print(output, recording, outcomes)
+        _print(output, recording, outcomes, ENDPOINTS[workload.endpoint].work)
     if recording.failed:
         sys.exit(1)  # what came is kept; but a script must not take it for a measurement without a look
 
@@ -273,9 +274,9 @@ def _put_in_place(aside: Path, output: Path) -> None:
         file.rename(output / file.name)
 
 
-def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int]) -> None:
+def _print(folder: Path, recording: Recording, outcomes: Mapping[str, int], work: Work) -> None:
     print(f"{folder}/requests.jsonl: {len(recording.requests)} requests in {recording.duration_s:.2f} s, "
-          f"{recording.tokens_per_s:.0f} output tokens/s; " + ", ".join(f"{n} {o}" for o, n in outcomes.items())
+          f"{recording.tokens_per_s:.0f} {work.unit}/s; " + ", ".join(f"{n} {o}" for o, n in outcomes.items())
           + disturbed(recording.other_share, Thresholds().other_share, recording.busy_share))  # fmt: skip
     errors = {record.error for record in recording.requests if record.error}
     for words in sorted(errors)[:3]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from bench.records.form import Omissible, RequestForm
+from bench.work import GENERATION, Work
 
 if TYPE_CHECKING:
     import openai
@@ -97,7 +98,7 @@ class Read(NamedTuple):
 
     text: str = ""
     finish: str | None = None
-    counts: tuple[int, int] | None = None
+    counts: tuple[int, int | None] | None = None
 
 
 class Endpoint(ABC):
@@ -105,7 +106,9 @@ class Endpoint(ABC):
 
     Attributes:
         name: in configurations. meaning: for the reference of the configuration: what it sends, and where.
-        path: below /v1. limits: the key of a body that limits an answer's length (tokens), and the one to send where that is refused.
+        path: below /v1. work: what a server does with a request. always: what every request says.
+        limits: the key of a body that limits an answer's length (tokens), and the one to send where that is refused; none where answers
+            have no length.
         lacks: names in `bench.records.form.OPTIONAL` that its requests do not have; without `token_ids` prompts are text.
         fewest_output: tokens that an answer may be limited to, at the least.
         endings: types of events that say that a stream is all there, as [DONE] does.
@@ -116,7 +119,9 @@ class Endpoint(ABC):
 
     name: ClassVar[str]
     meaning: ClassVar[str]
+    work: ClassVar[Work] = GENERATION
     path: ClassVar[str]
+    always: ClassVar[Mapping[str, Any]] = {}
     limits: ClassVar[tuple[str, ...]] = ("max_tokens", "max_completion_tokens")
     lacks: ClassVar[tuple[Omissible, ...]] = ()
     fewest_output: ClassVar[int] = 1
@@ -131,10 +136,12 @@ class Endpoint(ABC):
 
     def options(self, form: RequestForm, prompt: Prompt, output: int, *, stream: bool) -> dict[str, Any]:
         """The SDK's arguments for a request of `output` tokens in this form, but for the model."""
-        options: dict[str, Any] = {"stream": stream, self.limit(form): output}
-        if form.sends("temperature"):
+        options = dict(self.always)
+        if self.limits:
+            options |= {"stream": stream, self.limit(form): output}
+        if form.sends("temperature") and "temperature" not in self.lacks:
             options["temperature"] = 0
-        if form.sends("ignore_eos"):
+        if form.sends("ignore_eos") and "ignore_eos" not in self.lacks:
             options["extra_body"] = {"ignore_eos": True}
         self.put(options, prompt)
         return options
@@ -153,7 +160,9 @@ class Endpoint(ABC):
 
     def smallest(self, model: str) -> dict[str, Any]:
         """A body that asks for as little as it can, with nothing that a server may refuse."""
-        body = {"model": model, self.limit(RequestForm()): self.fewest_output, "stream": False}
+        body: dict[str, Any] = {"model": model}
+        if self.limits:
+            body |= {self.limit(RequestForm()): self.fewest_output, "stream": False}
         self.put(body, "a")
         return body
 

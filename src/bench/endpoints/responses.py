@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bench.endpoints.choices import error_of
 from bench.endpoints.kind import Endpoint, Generated, Prompt, Read, size_of
-from bench.records.form import RequestForm
 
 if TYPE_CHECKING:
     import openai
@@ -26,13 +25,11 @@ class Responses(Endpoint):
     name = "responses"
     meaning = "prompts as text, to /v1/responses, with lengths as for `chat`"
     path = "responses"
+    always: ClassVar[Mapping[str, Any]] = {"store": False}
     limits = ("max_output_tokens",)
     lacks = ("token_ids", "stream_options", "max_tokens")
     fewest_output = 16  # OpenAI refuses fewer
     endings = ("response.completed", "response.incomplete")
-
-    def options(self, form: RequestForm, prompt: Prompt, output: int, *, stream: bool) -> dict[str, Any]:
-        return {**super().options(form, prompt, output, stream=stream), "store": False}
 
     def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:
         return sdk.responses.create(model=model, **options)

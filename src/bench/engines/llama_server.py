@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
+_POOLINGS = ("unspecified", "none", "mean", "cls", "last", "rank")
 _CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
 
 
@@ -37,6 +38,10 @@ def flags() -> argparse.ArgumentParser:
     parser.add_argument("--flash-attn", choices=("on", "off", "auto"), default="auto")
     parser.add_argument("--cache-prompt", action=yes_or_no, default=True, help="reuse a slot's KV cache for a common prefix")
     parser.add_argument("--cache-ram", type=int, default=8192, help="MiB for the KV caches of idle slots; 0: none are kept")
+    parser.add_argument("--embedding", action="store_true", help="serve embeddings alone")
+    parser.add_argument(
+        "--pooling", choices=_POOLINGS, default="unspecified", help="how the vectors of tokens become a prompt's"
+    )
     parser.add_argument("--seed", type=int, default=-1)
     parser.add_argument("--warmup", action=yes_or_no, default=True)
     parser.add_argument("--metrics", action="store_true", help="serve /metrics")
@@ -72,6 +77,8 @@ def parameters(given: argparse.Namespace) -> Any:
     p.cache_type_k, p.cache_type_v = cache_type[given.cache_type_k], cache_type[given.cache_type_v]
     p.flash_attn_type = getattr(llama.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{flash}")
     p.cache_prompt, p.cache_ram_mib = given.cache_prompt, given.cache_ram
+    p.embedding = given.embedding
+    p.pooling_type = getattr(llama.llama_pooling_type, f"LLAMA_POOLING_TYPE_{given.pooling.upper()}")
     if given.seed >= 0:
         p.sampling.seed = given.seed
     p.warmup = given.warmup

@@ -13,6 +13,7 @@ from bench.records.calibration import Calibration, read_calibration
 from bench.records.searches import SearchRecord, read_searches
 from bench.study import Decision
 from bench.study.search import SLO
+from bench.work import unit_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -87,8 +88,13 @@ class Results:
 
     @property
     def axis(self) -> str:
-        """What the load of these runs is counted in: `concurrency`, `request_rate` or `time_scale`."""
+        """What the load of these runs is counted in: a name in `bench.axes`."""
         return str(self.runs["axis"][0])
+
+    @property
+    def tokens_per_s(self) -> str:
+        """What the throughput of these runs counts, as an axis has it."""
+        return f"{unit_of(self.runs['work'] if 'work' in self.runs.columns else [None])}/s"
 
     def by_axis(self) -> list[Results]:
         """The results of each axis, so that no figure has two kinds of load on one of its axes.

@@ -36,7 +36,7 @@ def save_figure(name: str, results: Results, stem: Path) -> list[Path]:
     charts = [drawn.draw(part) for part in parts]
     # Loads of different kinds stand below one another.
     apart = alt.Resolve(
-        scale=alt.ScaleResolveMap(color="independent")
+        scale=alt.ScaleResolveMap(color="independent", shape="independent")
     )  # given at once: a step more would copy every chart, deeply
     chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts, resolve=apart)  # type: ignore[arg-type]
     texts = _texts(drawn, parts)

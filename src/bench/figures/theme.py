@@ -89,7 +89,7 @@ def curve_colour(results: Results, *, title: str = "deployment") -> alt.Color:
     """The colour of each curve's deployment."""
     colours = deployment_colours(results)
     of = {curve: colours[name] for curve, name, _ in _curves(results)}
-    return alt.Color("curve:N", title=title, sort=list(of), legend=_curve_legend(of), scale=_each(of))
+    return alt.Color("curve:N", title=title, sort=list(of), legend=_curve_legend(results, of), scale=_each(of))
 
 
 def curve_shape(results: Results, *, title: str = "deployment") -> alt.Shape:
@@ -98,7 +98,7 @@ def curve_shape(results: Results, *, title: str = "deployment") -> alt.Shape:
     kinds = results.study[key].unique(maintain_order=True).to_list()
     marks = shapes(len(kinds))
     of = {curve: marks[kinds.index(workload if key == "workload" else name)] for curve, name, workload in _curves(results)}
-    return alt.Shape("curve:N", title=title, sort=list(of), legend=_curve_legend(of), scale=_each(of))
+    return alt.Shape("curve:N", title=title, sort=list(of), legend=_curve_legend(results, of), scale=_each(of))
 
 
 def curve_dash(results: Results) -> alt.StrokeDash:
@@ -115,9 +115,12 @@ def _curves(results: Results) -> list[tuple[str, str, str]]:
     return [names[curve] for curve in curve_column(results)]
 
 
-def _curve_legend(of: Mapping[str, Any]) -> alt.Legend | None:
-    """Opaque for all marks; no legend where there is a single curve."""
-    return alt.Legend(symbolOpacity=1) if len(of) > 1 else None
+def _curve_legend(results: Results, of: Mapping[str, Any]) -> alt.Legend | None:
+    """Opaque for all marks; no legend where there is a single curve, unless those of another axis stand below or above it."""
+    beside = (
+        results.study.select("deployment", "workload", "axis").n_unique() > len(of) and results.study["axis"].n_unique() > 1
+    )
+    return alt.Legend(symbolOpacity=1) if len(of) > 1 or beside else None
 
 
 def _each(of: Mapping[str, Any]) -> alt.Scale:

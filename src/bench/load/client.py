@@ -170,7 +170,7 @@ def _waiting(
             request.index,
             payloads.of(request),
             prompt_asked=request.prompt_asked,
-            output_asked=request.output_tokens,
+            output_asked=request.output_tokens or None,
             due_s=request.due_s,
             after=request.after,
             think_s=request.think_s,

@@ -179,7 +179,7 @@ def _next(refusal: str, known: _Introduction, form: RequestForm, tried: Sequence
 
 def _ignored(known: _Introduction, form: RequestForm, record: RequestRecord) -> str | None:
     """What the server took and did not heed, by the length of its answer; None where nothing, or where it counts no tokens."""
-    given = record.completion_tokens
+    given = record.completion_tokens if known.endpoint.work.generates else None
     if given is not None and given > known.output:
         return known.endpoint.limit(form)
     return "ignore_eos" if given is not None and given < known.output and form.sends("ignore_eos") else None

@@ -34,7 +34,7 @@ class Payloads:
     def __init__(self, target: Target, workload: Workload, *, seed: str, schedule_seed: str = "0", vocabulary: int) -> None:
         self._endpoint = endpoint = ENDPOINTS[workload.endpoint]
         form = target.form(workload.endpoint)
-        self._limit = endpoint.limit(form)
+        self._limit = endpoint.limit(form) if endpoint.limits else None
         self._prompt = workload.prompts.maker(Making(endpoint, form, workload.cache, seed, schedule_seed, vocabulary))
         placeholder: Prompt = "" if endpoint.sends_text(form) else [0]
         self._head, self._body = _template(target, endpoint, endpoint.options(form, placeholder, 1, stream=workload.stream))
@@ -42,7 +42,8 @@ class Payloads:
     def of(self, request: PlannedRequest) -> bytes:
         """The request's bytes, head and body."""
         self._endpoint.put(self._body, self._prompt(request))
-        self._body[self._limit] = request.output_tokens
+        if self._limit:
+            self._body[self._limit] = request.output_tokens
         body = _json(self._body)
         return self._head % len(body) + body
 

@@ -22,7 +22,8 @@ class PlannedRequest:
 
     Attributes:
         index: its number in the run. conversation: number of the conversation that it is a turn of; its own where it has one turn.
-        prompt_asked, output_tokens: its lengths; the former None where the source of prompts has its own.
+        prompt_asked, output_tokens: its lengths; the former None where the source of prompts has its own, the latter 0 where answers
+            are no tokens.
         due_s: when it leaves (s since the run's start); None where an end lets it go.
         after, think_s: index of the turn before it, and the time between that one's end and this one (s).
         shared_tokens: tokens at the prompt's beginning that all prompts of the run have.
@@ -38,6 +39,11 @@ class PlannedRequest:
     think_s: float = 0.0
     shared_tokens: int = 0
     reusable_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """What throughput counts of it, as far as it is known: its output, or its prompt where answers are no tokens."""
+        return self.output_tokens or self.prompt_asked or 0
 
     @property
     def prompt_tokens(self) -> int:
@@ -75,19 +81,20 @@ def schedule(workload: Workload, level: float, seed: str) -> list[PlannedRequest
         assert isinstance(workload.num_requests, int)  # the plan has put a number in place of `auto`
         moments = [None] * workload.num_requests
     prompts = _draws(workload.prompt_tokens, f"{seed}/prompts") if workload.prompts.sized else None
-    outputs = _draws(workload.output_tokens, f"{seed}/outputs")
+    outputs = _draws(workload.output_tokens, f"{seed}/outputs") if workload.output_tokens else None
     added = _draws(workload.turns.new_tokens, f"{seed}/turns") if workload.turns else None
     shares = _begun(int(level), f"{seed}/begun") if workload.arrival == "closed" and not workload.turns else []
     requests: list[PlannedRequest] = []
     for conversation, moment in enumerate(moments):
-        prompt, output = prompts.draw() if prompts else None, outputs.draw()
-        if conversation < len(shares):
+        prompt, output = prompts.draw() if prompts else None, outputs.draw() if outputs else 0
+        if conversation < len(shares) and outputs:
             output = max(1, round(output * shares[conversation]))
         first = PlannedRequest(len(requests), conversation, prompt, output, moment, **_shared(workload, prompt or 0))
         requests.append(first)
         for _ in range(workload.turns.count - 1 if workload.turns and added else 0):
             assert workload.turns
             assert added
+            assert outputs
             before = requests[-1]
             requests.append(
                 replace(

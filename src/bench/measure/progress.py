@@ -266,4 +266,4 @@ class _Size(NamedTuple):
     def of(cls, run: RunSpec) -> _Size:
         planned = schedule(run.workload, run.level, run.schedule_seed)
         moments = None if AXES[run.workload.axis].held else max((x.due_s or 0.0 for x in planned), default=0.0)
-        return cls(moments, sum(x.output_tokens for x in planned), len(planned))
+        return cls(moments, sum(x.tokens for x in planned), len(planned))

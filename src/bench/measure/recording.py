@@ -16,6 +16,7 @@ import requests
 
 import bench
 from bench.commit import commit_of
+from bench.endpoints import ENDPOINTS
 from bench.http import get
 from bench.load.client import Load, LoadResult, PreparedLoad
 from bench.load.schedule import PlannedRequest, expected_cached_tokens
@@ -39,8 +40,8 @@ _DRAIN_SAID_S = 5.0
 
 @dataclass(frozen=True)
 class Recording:
-    """What a run left: its requests, its output tokens a second, how long it took (s), the shares of the cores' time (0–1) that
-    other processes took meanwhile, where that is known, and that they were busy, and whether it ended early.
+    """What a run left: its requests, the tokens a second that its work counts, how long it took (s), the shares of the cores'
+    time (0–1) that other processes took meanwhile, where that is known, and that they were busy, and whether it ended early.
     """
 
     requests: list[RequestRecord]
@@ -124,7 +125,7 @@ def record_run(
         files=checksums(folder, (REQUESTS, TELEMETRY)),
     )
     write_record(record, folder / RECORD)
-    tokens = sum(r.completion_tokens or 0 for r in records)
+    tokens = sum(getattr(r, ENDPOINTS[load.workload.endpoint].work.counts) or 0 for r in records)
     duration = result.end - result.start
     per_s = tokens / duration if duration else 0.0
     return Recording(records, per_s, duration, record.host.other_share, result.stopped, record.host.busy_share)

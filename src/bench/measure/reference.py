@@ -61,11 +61,11 @@ def reference_load(
     model = schedule(first.workload, first.level, first.schedule_seed)[0]
     asked = model.prompt_asked
     prompt = None if asked is None else min(asked, _LONGEST_PROMPT)
-    output = min((asked or 0) - (prompt or 0) + model.output_tokens, _LONGEST_OUTPUT)
+    output = model.output_tokens and min((asked or 0) - (prompt or 0) + model.output_tokens, _LONGEST_OUTPUT)
     in_flight = min(_IN_FLIGHT, requests)
     workload = first.workload.alike("closed", requests, prompt, output)
     load = replace(first, workload=workload, level=in_flight, timeout_s=min(first.timeout_s, _TIMEOUT_S))
-    tokens = sum(request.output_tokens for request in schedule(workload, in_flight, load.schedule_seed))
+    tokens = sum(request.tokens for request in schedule(workload, in_flight, load.schedule_seed))
     seconds = []
     for time in range(_TIMES):
         try:

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from bench.axes import AXES
+from bench.endpoints import ENDPOINTS
 from bench.parse.begun import whole_requests
 from bench.parse.in_flight import in_flight_figures
 from bench.parse.recovery import recovery
@@ -38,6 +39,7 @@ def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict
         "stream": definition.get("stream", True),
         "endpoint": definition.get("endpoint", "completions"),
         "cache": definition.get("cache", "unique"),
+        "work": ENDPOINTS[definition.get("endpoint", "completions")].work.name,
         "prompts": (definition.get("prompts") or {"source": "random"})["source"],
         "turns": (definition.get("turns") or {"count": 1})["count"],
         **{f"{key}_fixed": x.get("tokens") if isinstance(x, dict) else x for key, x in lengths.items()},

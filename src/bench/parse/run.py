@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from bench.drift import place_of_run
-from bench.endpoints import ENDPOINTS
+from bench.endpoints import ENDPOINTS, Endpoint
 from bench.parse.counted import counted_bounds
 from bench.parse.devices import device_figures, device_samples
 from bench.parse.latency import latency_columns
@@ -25,6 +25,7 @@ from bench.records.latencies import LATENCIES
 from bench.records.request_table import request_table
 from bench.records.run import REQUESTS, TELEMETRY, RunRecord, read_run
 from bench.records.run_summary import RunSummary, write_run_summary
+from bench.work import Work
 
 __all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
 
@@ -56,10 +57,11 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     times = _scrape_times(scrapes)
     mine = times.pop(engine, []) if engine else []
     content = summarise(record, table, samples.filter(pl.col("endpoint") == (engine or "")), mine)
-    table = supported(table, reasons=_may_reason(record))
+    endpoint = _endpoint(record)
+    table = supported(table, reasons=endpoint.reasons)
     window = _load_window(table)
-    output = table.filter(pl.col("outcome") == "ok")["completion_tokens"].sum()
-    content |= device_figures(device_samples(samples), window, int(output or 0))
+    counted = table.filter(pl.col("outcome") == "ok")[endpoint.work.counts].sum()
+    content |= device_figures(device_samples(samples), window, int(counted or 0))
     content["scrape_endpoint"] = engine
     if times:
         content["scrape_gaps"] = {endpoint: _longest_gap(at, *window) for endpoint, at in times.items()}
@@ -72,9 +74,8 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     return content
 
 
-def _may_reason(record: RunRecord) -> bool:
-    """Whether a server may keep reasoning to itself at the run's endpoint."""
-    return ENDPOINTS[record.definition.get("endpoint", "completions")].reasons
+def _endpoint(record: RunRecord) -> Endpoint:
+    return ENDPOINTS[record.definition.get("endpoint", "completions")]
 
 
 def _scrape_times(scrapes: pl.DataFrame) -> dict[str, list[float]]:
@@ -92,13 +93,14 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         requests: the tidy table. telemetry: the samples of the engine's endpoint. scrapes: arrival of each
             scrape of it (s since the start).
     """
-    reasons = _may_reason(record)
+    endpoint = _endpoint(record)
+    reasons, work = endpoint.reasons, endpoint.work
     streams = stream_figures(requests.filter(pl.col("outcome") == "ok"), reasons=reasons)
     requests = supported(requests, reasons=reasons)
     ok = requests.filter(pl.col("outcome") == "ok")
     begin, end = _load_window(requests)
     span = end - begin or None
-    tokens = int(ok["completion_tokens"].sum() or 0)
+    tokens = int(ok[work.counts].sum() or 0)
     # Tokens of a whole answer all come with its last byte: they have no rate over time.
     streamed = ok["first_token_s"].is_not_null().any()
     content: dict[str, Any] = {
@@ -115,7 +117,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         "failed": len(requests) - len(ok),
         **_failures(requests),
         "failure_said": _said(requests),
-        **_lengths(record.form, ok),
+        **_lengths(record.form, ok, work),
         "duration_s": span,
         "throughput_tokens_per_s": tokens / span if span else None,
         "throughput_requests_per_s": len(ok) / span if span else None,
@@ -183,17 +185,17 @@ def _said(requests: pl.DataFrame) -> str | None:
     return said.value_counts().sort("count", "error", descending=[True, False])["error"][0] if len(said) else None
 
 
-def _lengths(form: RequestForm, ok: pl.DataFrame) -> dict[str, Any]:
+def _lengths(form: RequestForm, ok: pl.DataFrame, work: Work) -> dict[str, Any]:
     """Whether answered requests had the lengths that were asked for, by the server's counts, and in what form they were sent.
 
-    Without `ignore_eos` an answer may end early, and is as it should be.
+    Without `ignore_eos` an answer may end early, and is as it should be; one that is no tokens has no length.
     """
     short = pl.lit(value=False) if form.sends("ignore_eos") else pl.col("completion_tokens") < pl.col("output_asked")
     wrong = ok.select(
         prompt=pl.col("prompt_tokens").ne_missing(pl.col("prompt_asked")),
-        output=pl.col("completion_tokens").ne_missing(pl.col("output_asked")) & ~short.fill_null(value=False),
+        output=pl.col("completion_tokens").ne_missing(pl.col("output_asked")) & ~short.fill_null(value=False) & work.generates,
         short=short,
-        uncounted=pl.col("prompt_tokens").is_null() | pl.col("completion_tokens").is_null(),
+        uncounted=pl.col("prompt_tokens").is_null() | (pl.col("completion_tokens").is_null() & work.generates),
     )
     return {
         "wrong_prompt_tokens": int(wrong["prompt"].sum()),
@@ -201,7 +203,7 @@ def _lengths(form: RequestForm, ok: pl.DataFrame) -> dict[str, Any]:
         "asked_prompt_tokens": ok["prompt_asked"].mean(),
         "asked_output_tokens": ok["output_asked"].mean(),
         "counted_prompt_tokens": ok["prompt_tokens"].mean(),
-        "counted_output_tokens": ok["completion_tokens"].mean(),
+        "counted_output_tokens": ok["completion_tokens"].mean() if work.generates else None,
         "uncounted_answers": int(wrong["uncounted"].sum()),
         "short_answers": int(wrong["short"].sum() or 0),
         "requests_omit": ", ".join(form.omitted) or None,

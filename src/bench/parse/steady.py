@@ -12,9 +12,11 @@ import numpy.typing as npt
 import polars as pl
 
 from bench.axes import AXES
+from bench.endpoints import ENDPOINTS
 from bench.parse.begun import request_share
 from bench.parse.server import gauges
 from bench.parse.steps import step_figures
+from bench.work import Work
 
 __all__ = ["GROWS", "SteadyWindow", "in_steady_state", "mser", "ramp", "steady_figures", "steady_window"]
 
@@ -277,25 +279,25 @@ def steady_figures(
         "steady_requests": judged.height,
         "steady_failed": judged.filter(pl.col("outcome") != "ok").height,
         "steady_offered_rate": float(offered or 0.0) / window.length_s,
-        **_rates(ok, begin, end, share),
+        **_rates(ok, begin, end, share, ENDPOINTS[definition.get("endpoint", "completions")].work),
         **step_figures(ok, begin, end),
         "steady_in_flight": float(_in_flight(sent, ends, np.array([begin, end]))[0]),
         **_server(telemetry, begin, end),
     }
 
 
-def _rates(ok: pl.DataFrame, begin: float, end: float, whole: pl.Expr) -> dict[str, float | None]:
+def _rates(ok: pl.DataFrame, begin: float, end: float, whole: pl.Expr, work: Work) -> dict[str, float | None]:
     """`steady_requests_per_s`, `steady_tokens_per_s` and `steady_error` of the answers between two moments.
 
     Args:
-        whole: share of a request that each one is (0–1).
+        whole: share of a request that each one is (0–1). work: which says what tokens are counted.
     """
     chunks = (
         ok.filter(pl.col("token_times_s").list.len() > 0)
         .select(
             "token_times_s",
             share=whole / pl.col("token_times_s").list.len(),
-            tokens=pl.col("completion_tokens").fill_null(0) / pl.col("token_times_s").list.len(),
+            tokens=pl.col(work.counts).fill_null(0) / pl.col("token_times_s").list.len(),
         )
         .explode("token_times_s")
         .filter(pl.col("token_times_s").is_between(begin, end, closed="left"))

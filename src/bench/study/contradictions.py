@@ -57,7 +57,8 @@ def contradictions(config: Config) -> typing.Iterator[str]:
             why_not = AXES[workload.axis].no_search if ladder.auto else ""
             yield (
                 f"{where} gives {ladder.axis}, but arrival {workload.arrival} of workloads.{ladder.workload} has {workload.axis} "
-                "as its load. " + (f"{why_not[0].upper()}{why_not[1:]}." if why_not else f"Write {workload.axis}: [...] in its place.")
+                "as its load. "
+                + (f"{why_not[0].upper()}{why_not[1:]}." if why_not else f"Write {workload.axis}: [...] in its place.")
             )
             continue
         if ladder.auto:
@@ -90,6 +91,8 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload) -> str | None:
         return f"{where} gives lengths, but {name} replays a trace, which has its own. Remove one of them."
     if not workload.prompts.sized and ladder.prompt_tokens:
         return f"{where}.prompt_tokens: {name} sends prompts of a file, which have their own lengths. Remove one of them."
+    if ladder.output_tokens and not ENDPOINTS[workload.endpoint].work.generates:
+        return f"{where}.output_tokens: endpoint {workload.endpoint} of {name} answers with vectors, which have no length. Remove it."
     try:
         workload.prompts.check(ENDPOINTS[workload.endpoint])
     except BenchError as error:

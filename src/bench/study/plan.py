@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from bench.endpoints import ENDPOINTS
 from bench.errors import BenchError, shown
 from bench.models.fingerprint import fingerprint
 from bench.published import Accelerator, accelerator_named, accelerators
@@ -211,6 +212,7 @@ class Plan:
                 "stream": run.workload.stream,
                 "endpoint": run.workload.endpoint,
                 "prompts": run.workload.prompts.source,
+                "work": ENDPOINTS[run.workload.endpoint].work.name,
                 "cache": run.workload.cache,
                 "turns": run.workload.turns.count if run.workload.turns else 1,
                 "honour_retry_after": run.workload.honour_retry_after,
@@ -230,8 +232,8 @@ def longest_request(workload: Workload) -> int:
     """
     if workload.trace:
         return max(x.prompt_tokens + x.output_tokens for x in read_trace(workload.trace, workload.trace_unit))
-    assert workload.output_tokens
-    prompt, output = workload.prompt_tokens.longest if workload.prompt_tokens else 1, workload.output_tokens.longest
+    prompt = workload.prompt_tokens.longest if workload.prompt_tokens else 1
+    output = workload.output_tokens.longest if workload.output_tokens else 0
     further = (workload.turns.count - 1) * (output + workload.turns.new_tokens.longest) if workload.turns else 0
     return prompt + further + output
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -39,6 +40,12 @@ else:
     Arrival = Literal[("burst", "closed", *OPEN, "trace")]
     EndpointName = Literal[tuple(ENDPOINTS)]
 _AXES = {"burst": CONCURRENCY, "closed": CONCURRENCY, "trace": "time_scale", **dict.fromkeys(OPEN, RATE)}
+
+
+def _generates(content: Mapping[str, Any]) -> bool:
+    """Whether the answers of a workload, as a configuration has it, are tokens."""
+    endpoint = ENDPOINTS.get(str(content.get("endpoint")))
+    return endpoint is None or endpoint.work.generates
 
 
 class Step(Strict):
@@ -161,6 +168,11 @@ class Workload(Strict):
 
     @model_validator(mode="before")
     @classmethod
+    def _whole_vectors(cls, content: Any) -> Any:
+        return {"stream": False, **content} if isinstance(content, dict) and not _generates(content) else content
+
+    @model_validator(mode="before")
+    @classmethod
     def _preset(cls, content: Any) -> Any:
         name = content.get("archetype") if isinstance(content, dict) else None
         if isinstance(name, str) and name in ARCHETYPES:
@@ -168,6 +180,8 @@ class Workload(Strict):
             dropped: set[str] = set()
             if content.get("prompts", RANDOM.name) not in (RANDOM.name, {"source": RANDOM.name}):
                 dropped |= {"prompt_tokens", "turns", "cache", "shared_prefix"}
+            if not _generates(content):
+                dropped |= {"output_tokens", "turns"}
             if content.get("arrival") == "trace":
                 dropped |= {"prompt_tokens", "output_tokens", "turns"}
             if content.get("cache", "shared") != "shared":
@@ -178,7 +192,7 @@ class Workload(Strict):
     @model_validator(mode="after")
     def _keys_of_arrival(self) -> Workload:
         opened = self.arrival in OPEN
-        own = not self.prompts.sized
+        own, generates = not self.prompts.sized, ENDPOINTS[self.endpoint].work.generates
         rules = (
             (self.arrival in ("burst", "trace") and self.num_requests is not None,
              f"num_requests belongs to closed and open loops; a {self.arrival} sends "
@@ -194,8 +208,15 @@ class Workload(Strict):
             (own and self.prompt_tokens is not None, "prompts of a file have their own lengths; remove prompt_tokens"),
             (own and self.arrival == "trace", "a trace and a file of prompts both say how long prompts are; remove one of them"),
             (own and self.turns is not None, "turns do not go with prompts of a file, each of which stands alone; remove one of them"),
-            (own and self.output_tokens is None, "output_tokens says how long answers are; give it"),
-            (self.arrival != "trace" and not own and not (self.prompt_tokens and self.output_tokens),
+            (not generates and self.output_tokens is not None,
+             f"endpoint {self.endpoint} answers with vectors, which have no length; remove output_tokens"),
+            (not generates and self.arrival == "trace",
+             f"endpoint {self.endpoint} answers with vectors, and a trace says how long answers are; remove one of them"),
+            (not generates and self.stream, f"endpoint {self.endpoint} answers at once; remove stream"),
+            (not generates and not own and self.prompt_tokens is None and self.arrival != "trace",
+             "prompt_tokens says how long prompts are; give it, or an archetype, or prompts of your own"),
+            (own and generates and self.output_tokens is None, "output_tokens says how long answers are; give it"),
+            (self.arrival != "trace" and not own and generates and not (self.prompt_tokens and self.output_tokens),
              "prompt_tokens and output_tokens say how long requests are; give both, or an archetype, or prompts of your own and "
              "output_tokens"),
             (not opened and bool(self.step or self.ramp), f"step and ramp belong to {', '.join(OPEN)}, not to {self.arrival}"),
@@ -228,14 +249,14 @@ class Workload(Strict):
         """A plain load of such requests: from the same source, to the same endpoint.
 
         Args:
-            prompt, output: lengths (tokens). prompt: None where the source has its own.
+            prompt, output: lengths (tokens). prompt: None where the source has its own. output: 0 where answers are no tokens.
         """
         return Workload(
             arrival=arrival,
             num_requests=requests,
             prompts=self.prompts,
             prompt_tokens=None if prompt is None else LengthDistribution(distribution="fixed", tokens=prompt),
-            output_tokens=LengthDistribution(distribution="fixed", tokens=output),
+            output_tokens=LengthDistribution(distribution="fixed", tokens=output) if output else None,
             endpoint=self.endpoint,
             stream=self.stream,
         )

@@ -8,6 +8,7 @@ from typing import Any
 from bench.axes import AXES
 from bench.words.answer import AGAIN, Answer, shortened
 from bench.words.loads import load_text
+from bench.work import unit_of
 
 __all__ = ["answer", "line"]
 
@@ -36,7 +37,7 @@ def line(row: Row) -> str:
     found = [
         shape.format(row[column])
         for column, shape in (
-            ("throughput_tokens_per_s", "{:,.3g} output tokens/s"),
+            ("throughput_tokens_per_s", "{:,.3g} " + unit_of([row.get("work")]) + "/s"),
             ("ttft_p50_s", "TTFT P50 {:.3g} s"),
             ("tpot_p50_s", "TPOT P50 {:.3g} s"),
             ("e2e_p50_s", "E2E P50 {:.3g} s"),

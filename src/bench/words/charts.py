@@ -131,7 +131,7 @@ def carried_title(points: pl.DataFrame) -> str | None:
     if known.is_empty() or known.height > _NAMED or lasting["workload"].n_unique() > 1:
         return None
     first, *others = (f"{name} {rate:,.0f}" for name, rate in known.select("deployment", "tokens_per_s").iter_rows())
-    return ", ".join([f"Within the SLOs: {first} output tokens/s", *others])
+    return ", ".join([f"Within the SLOs: {first} tokens/s", *others])
 
 
 def decline_title(declines: pl.DataFrame) -> str | None:

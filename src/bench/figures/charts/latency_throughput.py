@@ -28,7 +28,7 @@ from bench.study.questions import levels
 from bench.words.charts import carried_title, load_label, numbers_note, rings_note
 
 _X = "throughput_tokens_per_s"
-_TTFT = ("p50", "p95", "p99")
+_SHOWN = ("p50", "p95", "p99")  # of TTFT, or E2E where answers come whole
 _WIDTH, _HEIGHT = 430, 260
 _POINT, _RING = 5.0, 10.0  # half of their width (pixels)
 _FARTHEST = 10.0  # times the highest latency: a limit beyond would leave the frame half empty, and is not drawn
@@ -59,7 +59,7 @@ def _note(results: Results) -> str:
     note=_note,
 )
 def latency_throughput(results: Results) -> alt.ConcatChart | alt.LayerChart:
-    """TTFT's percentiles and TPOT over output tokens/s: a point a level, a line a curve.
+    """TTFT's percentiles and TPOT over output tokens/s, E2E's where answers come whole: a point a level, a line a curve.
 
     Args:
         results: `runs` with `level`, `throughput_tokens_per_s`, the latencies' percentiles (s) and `valid`; `points`; `knees`.
@@ -68,8 +68,11 @@ def latency_throughput(results: Results) -> alt.ConcatChart | alt.LayerChart:
     runs = with_whole(of_loads, with_curve(of_loads, of_loads.runs)).drop_nulls(_X)
     limits = {slo.column: slo for slo in results.decision.slos}
     tpot = next((name for name in limits if name.startswith("tpot")), "tpot_p95_s")
-    ttft = sorted({*(f"ttft_{each}_s" for each in _TTFT), *(name for name in limits if name.startswith("ttft"))})
+    ttft = sorted({*(f"ttft_{each}_s" for each in _SHOWN), *(name for name in limits if name.startswith("ttft"))})
     shown = [column for column in (*ttft, tpot) if runs[column].is_not_null().any()]
+    if not shown:  # answers come whole
+        whole = {*(f"e2e_{each}_s" for each in _SHOWN), *(name for name in limits if name.startswith("e2e"))}
+        shown = [column for column in sorted(whole) if runs[column].is_not_null().any()]
     if not shown:
         return nothing_to_show("no run has both a throughput and a latency")
     rows, panels = _levels(of_loads, runs.filter("valid")), []
@@ -85,7 +88,7 @@ def latency_throughput(results: Results) -> alt.ConcatChart | alt.LayerChart:
 def _levels(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
     """A row a level of each curve, medians of its `runs`: `curve`, `workload`, `level`, `mark`, `label`, `rank`, latencies."""
     curve = ["deployment", "workload"]
-    latencies = [f"{name}_{each}_s" for name in ("ttft", "tpot") for each in PERCENTILES]
+    latencies = [f"{name}_{each}_s" for name in LATENCIES for each in PERCENTILES]
     levels = (
         runs.group_by("curve", *curve, "axis", "level", maintain_order=True)
         .agg(pl.col(_X, *latencies).median(), pl.col("whole").any())
@@ -112,7 +115,7 @@ def _panel(
     here = _labelled(rows.drop_nulls(column).sort("rank", "curve", "level"), column, ends, most)
     scale = alt.Scale(type="log", domain=[low, high], nice=False)
     along, up = alt.Scale(domain=[0, most], nice=False), f"{title} (s, log)"
-    x = alt.X(f"{_X}:Q", title="output tokens/s", scale=along)
+    x = alt.X(f"{_X}:Q", title=results.tokens_per_s, scale=along)
     y = alt.Y(f"{column}:Q", title=up, scale=scale, axis=ticked(log_ticks(low, high), low, high, format="~g"))
     colour = curve_colour(results)
     tooltip = [alt.Tooltip("curve:N"), alt.Tooltip("label:N", title="load"), alt.Tooltip(f"{_X}:Q", format=".0f"),

@@ -57,17 +57,18 @@ def peak_throughput(results: Results) -> alt.HConcatChart:
     x, colour = level_axis(results), curve_colour(results)
     highest = max(runs[column].drop_nulls().max() or 0 for column in _PANELS)
     panels = []
-    for column, title in _PANELS.items():
+    known = {column: title for column, title in _PANELS.items() if runs[column].is_not_null().any()}  # of whole answers no second is
+    for column, title in (known or _PANELS).items():
         found = results.of_curves(results.analysis.regions.filter(metric=column))
         marked = with_whole(results, runs) if column in OF_WINDOWS else runs.with_columns(whole=pl.lit(False))
-        y = alt.Y(f"{column}:Q", title="output tokens/s", scale=alt.Scale(domain=[0, 1.05 * float(highest)]))  # type: ignore[arg-type]
+        y = alt.Y(f"{column}:Q", title=results.tokens_per_s, scale=alt.Scale(domain=[0, 1.05 * float(highest)]))  # type: ignore[arg-type]
         intervals = alt.Chart(with_curve(results, repeats(results.runs, column).filter(pl.col("n") > 1)))
         base = alt.Chart(marked.select("curve", "curve_size", "level", column, "valid", "whole", "run"))
         panel = alt.layer(
             predicted_rules(runs, x, colour),
             median_lines(runs, column, x, y, colour, curve_dash(results)),
             intervals.mark_errorbar(ticks=True, clip=True, thickness=1.2).encode(
-                x=x, y=alt.Y("low:Q", title="output tokens/s"), y2=alt.Y2("high:Q"), color=colour
+                x=x, y=alt.Y("low:Q", title=results.tokens_per_s), y2=alt.Y2("high:Q"), color=colour
             ),
             points(
                 base,

@@ -83,7 +83,7 @@ def _panel(results: Results, runs: pl.DataFrame, found: pl.DataFrame, words: lis
     log = is_log(results)  # of all panels or of none, since they are compared
     x, colour = level_axis(one, log=log), curve_colour(results).legend(None)
     highest = max(runs[_COLUMN].drop_nulls(), default=1.0)
-    y = alt.Y(f"{_COLUMN}:Q", title="output tokens/s", scale=alt.Scale(domain=[0, 1.15 * highest]))
+    y = alt.Y(f"{_COLUMN}:Q", title=one.tokens_per_s, scale=alt.Scale(domain=[0, 1.15 * highest]))
     bands = alt.Chart(region_bands(one, found, log=log))
     letters = bands.mark_text(baseline="top", dy=5, fontSize=14, fontWeight="bold", color="#555555")
     marks = [

@@ -65,7 +65,7 @@ def tensor_parallel(results: Results) -> alt.HConcatChart | alt.LayerChart:
     shape = alt.Shape("series:N", title="devices", sort=order, scale=alt.Scale(domain=order, range=shapes(len(order))))
     x = level_axis(results)
     highest = max(runs["throughput_tokens_per_s"].drop_nulls(), default=1.0)
-    y = alt.Y("throughput_tokens_per_s:Q", title="output tokens/s", scale=alt.Scale(domain=[0, 1.05 * highest]))
+    y = alt.Y("throughput_tokens_per_s:Q", title=results.tokens_per_s, scale=alt.Scale(domain=[0, 1.05 * highest]))
     columns = ["deployment", "run", "series", "level", "throughput_tokens_per_s", "kv_usage_peak", "valid", "whole"]
     every = alt.Chart(runs.select(columns))
     tooltip = [

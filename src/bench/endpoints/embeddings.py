@@ -1,0 +1,60 @@
+"""/v1/embeddings: a vector for each prompt. There is no output to time: the answer comes whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from bench.endpoints.choices import error_of
+from bench.endpoints.kind import Endpoint, Generated, Prompt, Read
+from bench.work import EMBEDDING
+
+if TYPE_CHECKING:
+    import openai
+
+__all__ = ["Embeddings"]
+
+
+class Embeddings(Endpoint):
+    """Embeddings, one prompt a request."""
+
+    name = "embeddings"
+    meaning = (
+        "prompts as token ids, to /v1/embeddings. Answers are vectors: they have no length and no TTFT, and throughput counts prompt "
+        "tokens"
+    )
+    path = "embeddings"
+    work = EMBEDDING
+    always: ClassVar[Mapping[str, Any]] = {"encoding_format": "float"}  # as servers compute them; the SDK would ask for base64
+    limits = ()
+    lacks = ("ignore_eos", "stream_options", "max_tokens", "temperature")
+    reasons = False
+    chats = False
+
+    def created(self, sdk: openai.OpenAI, model: str, options: Mapping[str, Any]) -> Any:
+        return sdk.embeddings.create(model=model, **options)
+
+    def put(self, body: dict[str, Any], prompt: Prompt) -> None:
+        body["input"] = prompt
+
+    def generated(self, content: Mapping[str, Any]) -> Generated:
+        vectors = [item.get("embedding") for item in content["data"]]
+        if not all(isinstance(vector, list) and vector for vector in vectors):
+            raise TypeError("an embedding is not a list of numbers")
+        return Generated()
+
+    def usage(self, content: Mapping[str, Any]) -> Any:
+        return content.get("usage")
+
+    def whole(self, content: Mapping[str, Any]) -> bool:
+        return isinstance(content.get("data"), list) and bool(content["data"])
+
+    def error(self, content: Mapping[str, Any]) -> Any:
+        return error_of(content)
+
+    def text(self, content: Mapping[str, Any]) -> str:  # noqa: ARG002 - a vector spells nothing
+        return ""
+
+    def read(self, chunk: Any) -> Read:
+        usage = chunk.usage
+        return Read("", None, None if usage is None else (usage.prompt_tokens, getattr(usage, "completion_tokens", None)))

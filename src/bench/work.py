@@ -1,0 +1,37 @@
+"""Kinds of work that servers do, and what can be measured of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["EMBEDDING", "GENERATION", "WORKS", "Work", "unit_of"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A kind of work. An endpoint has one (`bench.endpoints`).
+
+    Attributes:
+        name: in the summary. meaning: for references.
+        unit: what throughput counts. counts: the column of a request that holds it.
+        generates: whether an answer is tokens that come one after another: it has a length, which is asked for, and may be streamed, so
+            that there are TTFT, ITL and TPOT. Else only E2E is known.
+    """
+
+    name: str
+    meaning: str
+    unit: str
+    counts: str
+    generates: bool
+
+
+GENERATION = Work("generation", "tokens, one after another", unit="output tokens", counts="completion_tokens", generates=True)
+EMBEDDING = Work("embedding", "a vector of each prompt", unit="prompt tokens", counts="prompt_tokens", generates=False)
+WORKS = {work.name: work for work in (GENERATION, EMBEDDING)}
+
+
+def unit_of(works: Iterable[str | None]) -> str:
+    """What throughput counts, by the names of runs' work (None: generation); `tokens`, where they count different ones."""
+    units = {WORKS[name].unit if name else GENERATION.unit for name in works}
+    return units.pop() if len(units) == 1 else "tokens"
