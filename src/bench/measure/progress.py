@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from bench.records.files import write_record
 from bench.records.progress import FinishedRun, RunUnderWay, SessionProgress
 from bench.records.request import RequestRecord
 from bench.study import DeploymentSpec, Plan, RunSpec
-from bench.study.searches import SearchSpec, search_records
+from bench.study.searches import search_records
 
 __all__ = ["Clock", "Progress", "duration_text"]
 
@@ -115,9 +115,11 @@ class Progress:
             thresholds=plan.config.thresholds.model_dump(),
         )
 
-    def starting(self, log: Path, runs: int, searches: Sequence[SearchSpec] = ()) -> None:
-        """Write that a server is being started, which writes `log`, for so many runs, and searches; their clock begins anew."""
-        self._searches = {each.key: each.settings.seconds for each in searches}
+    def starting(self, log: Path, runs: int, searches: Mapping[str, float] | None = None) -> None:
+        """Write that a server is being started, which writes `log`, for so many runs, and searches (with the seconds that each may
+        still take); their clock begins anew.
+        """
+        self._searches = dict(searches or {})
         self._starts, self._before = self._starts + 1, self._before + self.clock.done
         self.clock = Clock()
         self._file.parent.mkdir(parents=True, exist_ok=True)

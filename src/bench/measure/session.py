@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,6 @@ from bench.store import Store, kept_facts
 from bench.study import DeploymentSpec, Paths, Plan, RunSpec
 from bench.study.headers import filled_headers, own_headers
 from bench.study.plan import PROTOCOL
-from bench.study.searches import SearchSpec
 
 __all__ = ["measure"]
 
@@ -51,8 +50,8 @@ _STARTS = 2  # a server that dies is started once more
 class Search(Protocol):
     """What chooses its runs while it measures: the searches of a deployment."""
 
-    def unfinished(self) -> Sequence[SearchSpec]:
-        """The searches that need a run that is not measured."""
+    def unfinished(self) -> Mapping[str, float]:
+        """The searches that need a run that is not measured, with the seconds under load that each may still take."""
 
     def first_runs(self) -> Sequence[RunSpec]:
         """Runs to warm up with."""
@@ -138,7 +137,7 @@ def _one_start(
     search: Search | None,
 ) -> None:
     missing = [run for run in runs if not store.holds(run)]
-    progress.starting(log, len(missing), search.unfinished() if search else ())
+    progress.starting(log, len(missing), search.unfinished() if search else {})
     settings, d = plan.measurement, spec.deployment
     headers = filled_headers(spec.engine.headers, where=f"engines.{d.engine}.headers")
     say(f"{spec.name}: starting {spec.deployment.engine} for {_work(missing, search)}" if spec.engine.source != "external"

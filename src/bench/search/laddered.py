@@ -71,9 +71,13 @@ class LadderSearches:
         """The first run of each search, for a warm-up."""
         return [each.first for each in self.searches]
 
-    def unfinished(self) -> list[SearchSpec]:
-        """The searches that need a run that is not measured."""
-        return [each for each in self.searches if self._finished(each) is None]
+    def unfinished(self) -> dict[str, float]:
+        """The searches that need a run that is not measured, with the seconds under load that each may still take."""
+        return {each.key: self._left_s(each) for each in self.searches if self._finished(each) is None}
+
+    def _left_s(self, asked: SearchSpec) -> float:
+        known = self._known(asked)
+        return max(0.0, self._budget(asked, known).seconds - sum(m.row["duration_s"] or 0.0 for m in known.measured))
 
     def measured(self) -> set[str]:
         """The digests of the searches' runs that are measured."""
