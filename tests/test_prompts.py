@@ -16,10 +16,11 @@ from bench.load.payload import Payloads
 from bench.load.schedule import PlannedRequest, schedule
 from bench.load.target import Target
 from bench.prompts import SOURCES
-from bench.study import Workload, load_config, load_workload
+from bench.store.pack import packed_study
+from bench.study import Plan, Workload, load_config, load_workload
 from bench.study.plan import file_digests, longest_request
 from tests.command import bench
-from tests.conftest import CONTENT
+from tests.conftest import CONTENT, ROOT
 from tests.fake_server import fake_server
 
 SYSTEM, ASKED, ANSWERED = ({"role": role, "content": f"as {role}"} for role in ("system", "user", "assistant"))
@@ -229,6 +230,23 @@ def test_a_study_is_refused_before_it_is_measured(texts, ladder, load, said):
     }
     with pytest.raises(BenchError, match=said):
         load_config(content, source="t")
+
+
+def test_a_pack_goes_without_the_prompts(texts, tmp_path, monkeypatch):
+    """They may be private, and the runs are known by the file's digest."""
+    content = {
+        **CONTENT,
+        "workloads": {"w": {"arrival": "burst", "prompts": "texts.jsonl", "output_tokens": 8}},
+        "study": {"title": "t", "ladders": [{"deployment": "a", "workload": "w", "concurrency": [1, 2]}]},
+    }
+    monkeypatch.chdir(Path(texts).parent)
+    plan = Plan.of(load_config(content, source="t"), root=ROOT)
+    study = packed_study(content, plan, "*")
+    assert "Prompt number" not in str(study)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert [run.name for run in Plan.of(load_config(study, source="t"), root=ROOT).runs] == [run.name for run in plan.runs]
 
 
 def test_a_file_is_sent_from_the_command_line(texts, tmp_path):

@@ -103,7 +103,10 @@ def pack(plan: Plan, content: Mapping[str, Any], output: Path, store: Store) -> 
 
 def packed_study(content: Mapping[str, Any], plan: Plan, select: Any) -> dict[str, Any]:
     """The configuration of `plan`, narrowed to what is measured: the workflow measures nothing of it, and asks for no model's files."""
-    return {**_without_secrets(_with_fingerprints(content, plan)), "select": select, "packed": True}
+    every = [*(run.files for run in plan.every), *(search.files for search in plan.every_search)]
+    files = {file: digest for of_one in every for file, digest in of_one.items()}
+    known = {"files": files} if files else {}
+    return {**_without_secrets(_with_fingerprints(content, plan)), **known, "select": select, "packed": True}
 
 
 def _with_fingerprints(content: Mapping[str, Any], plan: Plan) -> dict[str, Any]:

@@ -298,6 +298,11 @@ class Config(Strict):
         description="Shell patterns of `deployment/run`: only runs that match one are measured and drawn. For one call: "
         "`--config select='*c0020*'`.",
     )
+    files: dict[str, str] = Field(
+        default_factory=dict,
+        description="Written by `bench pack`: SHA-256 of each file that workloads read, by path. The files, which may be private, need "
+        "not be where the pack is read.",
+    )
     packed: bool = Field(
         default=False,
         description="Written by `bench pack`: the runs were measured elsewhere, so nothing is deployed or measured.",

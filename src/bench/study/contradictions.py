@@ -44,7 +44,7 @@ def contradictions(config: Config) -> typing.Iterator[str]:
         if ladder.deployment not in config.deployments or ladder.workload not in config.workloads:
             continue
         workload = config.workloads[ladder.workload]
-        if unsendable := _unsendable(where, ladder, workload):
+        if unsendable := _unsendable(where, ladder, workload, packed=config.packed):
             yield unsendable
             continue
         yield from _unfit(config, ladder)
@@ -84,8 +84,8 @@ def contradictions(config: Config) -> typing.Iterator[str]:
     yield from _hardware(config)
 
 
-def _unsendable(where: str, ladder: Ladder, workload: Workload) -> str | None:
-    """Why a ladder's prompts cannot be what it asks for; None where they can."""
+def _unsendable(where: str, ladder: Ladder, workload: Workload, *, packed: bool) -> str | None:
+    """Why a ladder's prompts cannot be what it asks for; None where they can. Args: packed: nothing will be sent."""
     name = f"workloads.{ladder.workload}"
     if workload.trace and (ladder.prompt_tokens or ladder.output_tokens):
         return f"{where} gives lengths, but {name} replays a trace, which has its own. Remove one of them."
@@ -93,6 +93,8 @@ def _unsendable(where: str, ladder: Ladder, workload: Workload) -> str | None:
         return f"{where}.prompt_tokens: {name} sends prompts of a file, which have their own lengths. Remove one of them."
     if ladder.output_tokens and not ENDPOINTS[workload.endpoint].work.generates:
         return f"{where}.output_tokens: endpoint {workload.endpoint} of {name} answers with vectors, which have no length. Remove it."
+    if packed:
+        return None
     try:
         workload.prompts.check(ENDPOINTS[workload.endpoint])
     except BenchError as error:
@@ -291,7 +293,7 @@ def _unfit(config: Config, ladder: Ladder) -> typing.Iterator[str]:
     """Requests beyond the model's context."""
     model_name = config.deployments[ladder.deployment].model
     model = config.models.get(model_name)
-    if model is None or model.context is None:
+    if model is None or model.context is None or config.packed:
         return
     try:
         tokens, longest = max(

@@ -269,13 +269,11 @@ def _deployment(config: Config, name: str, root: Path) -> DeploymentSpec:
 
 
 def _runs(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iterator[RunSpec]:
-    hashes: dict[str, str] = {}
     for ladder in config.study.ladders:
         if ladder.auto:
             continue
         own = config.workloads[ladder.workload]
-        for file in own.files:
-            hashes.setdefault(file, _sha256(Path(file)))
+        hashes = file_digests(own, config.files)
         workloads = swept(ladder, own)
         for repeat in range(1, ladder.repeats + 1):
             for name, workload in workloads:
@@ -300,7 +298,7 @@ def _searches(config: Config, deployments: Mapping[str, DeploymentSpec]) -> Iter
         slos = [parse_slo(text) for text in settings.slo] if settings.slo else config.decision.slos
         if SLO not in settings.targets:
             slos = []
-        files = file_digests(own)
+        files = file_digests(own, config.files)
         for name, workload in swept(ladder, own):
             yield SearchSpec(
                 deployments[ladder.deployment],
@@ -334,13 +332,16 @@ def _by_name(runs: Iterable[RunSpec]) -> dict[str, list[RunSpec]]:
     return found
 
 
-def file_digests(workload: Workload) -> dict[str, str]:
+def file_digests(workload: Workload, known: Mapping[str, str] | None = None) -> dict[str, str]:
     """SHA-256 of each file that a workload reads, by path.
+
+    Args:
+        known: of files that need not be here.
 
     Raises:
         BenchError: one cannot be read.
     """
-    return {file: _sha256(Path(file)) for file in workload.files}
+    return {file: (known or {}).get(file) or _sha256(Path(file)) for file in workload.files}
 
 
 def _sha256(file: Path) -> str:
