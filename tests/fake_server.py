@@ -35,6 +35,7 @@ class FakeServer:
         exposition: makes the answer of /metrics, which is `metrics` otherwise, its token counters risen by `prompted` and `generated`.
         prompted, generated: tokens so far. metrics_delay_s: time that /metrics takes.
         token_offset, prompt_offset: added to the number of tokens that it says it made, and that it says it was given.
+        ends: after how many tokens each answer ends by itself, in turn; asked for with `ignore_eos`, none does. None: none ever does.
         chat_template, tokens_a_letter: how it counts a chat: tokens of its template, and of a letter after a space.
         pages: what it answers elsewhere, JSON by path; `{}` where nothing stands, and an empty list of models.
         tls: what it talks TLS with; None: it talks plainly. port: where it listens; 0: where there is room.
@@ -75,6 +76,7 @@ class FakeServer:
     keys: dict[str, str] = field(default_factory=dict)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     echoes: int = 0
+    ends: list[int] | None = None
     slots: asyncio.Semaphore | None = None
     line: asyncio.Lock | None = None
     authorization: str = ""
@@ -162,6 +164,13 @@ async def _complete(  # noqa: PLR0912, PLR0915
 ) -> None:
     server.arrivals.append(arrival)
     server.bodies.append(body)
+    finish = "length"
+    if (
+        server.ends
+        and not body.get("ignore_eos")
+        and (end := server.ends[(len(server.bodies) - 1) % len(server.ends)]) < body["max_tokens"]
+    ):
+        body, finish = {**body, "max_tokens": end}, "stop"
     server.in_flight += 1
     server.peak = max(server.peak, server.in_flight)
     try:
@@ -222,7 +231,8 @@ async def _complete(  # noqa: PLR0912, PLR0915
             writes.append(time.monotonic())
             server.generated += 1
             text = {"delta": {"content": f" t{i}"}} if "messages" in body else {"text": f" t{i}"}
-            event(json.dumps({"choices": [{"index": 0, **text}]}))
+            last = {"finish_reason": finish} if server.ends and i == body["max_tokens"] - 1 else {}
+            event(json.dumps({"choices": [{"index": 0, **text, **last}]}))
         if server.behaviour == "ok":
             server.generated += server.token_offset
             usage = {

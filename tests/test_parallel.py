@@ -28,7 +28,7 @@ from bench.models import (
 from bench.published import catalogue
 from bench.records.files import write_record
 from bench.records.launch import read_launch
-from bench.study import Plan, load_config
+from bench.study import Plan, Workload, load_config
 from bench.study.config import Thresholds
 from tests import records
 from tests.conftest import ARCHITECTURE, ROOT
@@ -384,7 +384,10 @@ def test_a_cache_of_few_blocks_is_full_by_one_engine_s_blocks():
 
 
 def test_which_engine_has_a_prefix_is_not_known():
+    load = Workload.model_validate({"arrival": "burst", "prompt_tokens": 64, "output_tokens": 8})
     alone, shared = ([PlannedRequest(i, i, 64, 8, reusable_tokens=n) for i in range(2)] for n in (0, 32))
-    assert _expected_tokens(alone, 16, 4) == 0
-    assert _expected_tokens(shared, 16, 1) > 0
-    assert _expected_tokens(shared, 16, 4) is None
+    assert _expected_tokens(load, alone, 16, 4) == 0
+    assert _expected_tokens(load, shared, 16, 1) > 0
+    assert _expected_tokens(load, shared, 16, 4) is None
+    natural = load.model_copy(update={"cache": "natural"})  # what a file's prompts have in common is not known
+    assert _expected_tokens(natural, alone, 16, 1) is None

@@ -10,7 +10,7 @@ import polars as pl
 
 from bench.statistics import student_t
 
-__all__ = ["Difference", "Differs", "SlowerMachine", "differences"]
+__all__ = ["LOCKED", "Difference", "Differs", "SlowerMachine", "differences"]
 
 # Of a deployment, and of a run.
 _DEPLOYMENT = (
@@ -28,7 +28,21 @@ _DEPLOYMENT = (
     "kv_tokens",
     "environment",
 )
-_RUN = ("arrival", "stream", "cache", "prompts", "honour_retry_after", "num_requests", "prompt_tokens", "output_tokens", "seed")
+_RUN = (
+    "arrival",
+    "stream",
+    "cache",
+    "prompts",
+    "answers",
+    "body",
+    "honour_retry_after",
+    "num_requests",
+    "prompt_tokens",
+    "output_tokens",
+    "seed",
+)
+LOCKED = (*_DEPLOYMENT, *_RUN)
+_ALIKE = 0.05  # of mean lengths that are measured: how far two runs of the same load differ by chance
 _SLOWER = 0.20  # of the client's own CPU time for a piece of an answer; less says little of the machine
 
 
@@ -69,8 +83,8 @@ def differences(both: pl.DataFrame) -> list[Difference]:
     """
     several = both["deployment"].n_unique() > 1
     found: list[Difference] = []
-    for column in (*_DEPLOYMENT, *_RUN):
-        apart = both.filter(pl.col(column).ne_missing(pl.col(f"{column}_candidate")))
+    for column in LOCKED:
+        apart = both.filter(_apart(column, both))
         if column in _DEPLOYMENT:
             rows = apart.select("deployment", column, f"{column}_candidate").unique(maintain_order=True).rows()
             found += [Differs(column, ours, theirs, name if several else None) for name, ours, theirs in rows]
@@ -79,6 +93,16 @@ def differences(both: pl.DataFrame) -> list[Difference]:
             loads = tuple(apart.select("workload", "level").unique(maintain_order=True).rows())
             found.append(Differs(column, first[column], first[f"{column}_candidate"], loads=loads))
     return [*found, *_machine(both, several)]
+
+
+def _apart(column: str, both: pl.DataFrame) -> pl.Expr:
+    """Whether the sides differ. Of natural lengths it takes more than a few tokens: they are measured."""
+    ours, theirs = pl.col(column), pl.col(f"{column}_candidate")
+    measured = {"prompt_tokens": ("prompts", "file"), "output_tokens": ("answers", "natural")}.get(column)
+    if measured is None or measured[0] not in both.columns:
+        return ours.ne_missing(theirs)
+    near = ((ours - theirs).abs() <= _ALIKE * ours).fill_null(value=False) & (pl.col(measured[0]) == measured[1])
+    return ours.ne_missing(theirs) & ~near.fill_null(value=False)
 
 
 def _machine(both: pl.DataFrame, several: bool) -> list[SlowerMachine]:

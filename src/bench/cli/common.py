@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _OUTPUT_TOKENS = 128  # of an answer, where nothing says how many
+_LONGEST_NATURAL = 1024  # tokens after which a natural answer ends, likewise
 
 
 def known_accelerators(hardware: Path | None) -> dict[str, Accelerator]:
@@ -134,7 +135,9 @@ def requests_of(options: SimpleNamespace, **further: Any) -> dict[str, Any]:
         )
     content = {"endpoint": "completions", **content}
     generates = content["endpoint"] not in ENDPOINTS or ENDPOINTS[content["endpoint"]].work.generates
-    if generates and not content.keys() & {"archetype", "output_tokens", "trace"}:
+    if options.natural:
+        content["output_tokens"] = {"distribution": "natural", "max": options.output_length or _LONGEST_NATURAL}
+    elif generates and not content.keys() & {"archetype", "output_tokens", "trace"}:
         content["output_tokens"] = _OUTPUT_TOKENS
     return content
 

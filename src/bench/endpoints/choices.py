@@ -26,9 +26,9 @@ _CONTENT = {"content"}
 class Choices(Endpoint):
     """An endpoint whose answers have `choices`."""
 
-    def options(self, form: RequestForm, prompt: Prompt, output: int, *, stream: bool) -> dict[str, Any]:
-        options = super().options(form, prompt, output, stream=stream)
-        if stream and form.sends("stream_options"):
+    def options(self, form: RequestForm, prompt: Prompt, output: int, **more: Any) -> dict[str, Any]:
+        options = super().options(form, prompt, output, **more)
+        if more["stream"] and form.sends("stream_options"):
             options["stream_options"] = {"include_usage": True}
         return options
 

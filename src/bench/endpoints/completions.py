@@ -25,8 +25,8 @@ class Completions(Choices):
     reasons = False
     chats = False
 
-    def options(self, form: RequestForm, prompt: Prompt, output: int, *, stream: bool) -> dict[str, Any]:
-        options = super().options(form, prompt, output, stream=stream)
+    def options(self, form: RequestForm, prompt: Prompt, output: int, **more: Any) -> dict[str, Any]:
+        options = super().options(form, prompt, output, **more)
         if not form.sends("max_tokens"):  # which the SDK does not know here
             further = {"max_completion_tokens": options.pop("max_completion_tokens")}
             options["extra_body"] = {**further, **options.get("extra_body", {})}

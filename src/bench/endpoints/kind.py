@@ -134,15 +134,30 @@ class Endpoint(ABC):
         """Whether prompts are text: the endpoint, or the server, takes no token ids."""
         return "token_ids" in self.lacks or not form.sends("token_ids")
 
-    def options(self, form: RequestForm, prompt: Prompt, output: int, *, stream: bool) -> dict[str, Any]:
-        """The SDK's arguments for a request of `output` tokens in this form, but for the model."""
+    def options(
+        self,
+        form: RequestForm,
+        prompt: Prompt,
+        output: int,
+        *,
+        stream: bool,
+        natural: bool = False,
+        body: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """The SDK's arguments for a request of `output` tokens in this form, but for the model.
+
+        Args:
+            natural: whether the answer may end by itself before. body: further keys of the body, in place of those that are there.
+        """
         options = dict(self.always)
         if self.limits:
             options |= {"stream": stream, self.limit(form): output}
         if form.sends("temperature") and "temperature" not in self.lacks:
             options["temperature"] = 0
-        if form.sends("ignore_eos") and "ignore_eos" not in self.lacks:
+        if form.sends("ignore_eos") and "ignore_eos" not in self.lacks and not natural:
             options["extra_body"] = {"ignore_eos": True}
+        if body:
+            options["extra_body"] = {**options.get("extra_body", {}), **body}
         self.put(options, prompt)
         return options
 

@@ -171,6 +171,7 @@ def _waiting(
             payloads.of(request),
             prompt_asked=request.prompt_asked,
             output_asked=request.output_tokens or None,
+            natural=load.workload.natural,
             due_s=request.due_s,
             after=request.after,
             think_s=request.think_s,

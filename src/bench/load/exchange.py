@@ -18,7 +18,7 @@ class Exchange:
     Attributes:
         index: number of the request in its run.
         payload: the request's bytes, head and body.
-        prompt_asked, output_asked: tokens of its prompt, and tokens that it asks for.
+        prompt_asked, output_asked: tokens of its prompt, and tokens that it asks for. natural: whether it may end before.
         due_s: when it is to leave, since the run's start; None where an end lets it go.
         after: index of the request whose end lets this one go (the turn before it in its conversation); None for a first turn.
         think_s: time between that end and this one's moment.
@@ -36,6 +36,7 @@ class Exchange:
     payload: bytes = b""
     prompt_asked: int | None = None
     output_asked: int | None = None
+    natural: bool = False
     due_s: float | None = None
     after: int | None = None
     think_s: float = 0.0

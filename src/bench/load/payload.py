@@ -37,7 +37,8 @@ class Payloads:
         self._limit = endpoint.limit(form) if endpoint.limits else None
         self._prompt = workload.prompts.maker(Making(endpoint, form, workload.cache, seed, schedule_seed, vocabulary))
         placeholder: Prompt = "" if endpoint.sends_text(form) else [0]
-        self._head, self._body = _template(target, endpoint, endpoint.options(form, placeholder, 1, stream=workload.stream))
+        options = endpoint.options(form, placeholder, 1, stream=workload.stream, natural=workload.natural, body=workload.body)
+        self._head, self._body = _template(target, endpoint, options)
 
     def of(self, request: PlannedRequest) -> bytes:
         """The request's bytes, head and body."""

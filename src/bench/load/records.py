@@ -31,7 +31,7 @@ def record_of(exchange: Exchange, start: float) -> RequestRecord:
         error=error,
         status=response.status,
         prompt_asked=exchange.prompt_asked,
-        output_asked=exchange.output_asked,
+        output_asked=None if exchange.natural else exchange.output_asked,
         prompt_tokens=usage.prompt,
         completion_tokens=usage.completion,
         cached_tokens=usage.cached,

@@ -7,7 +7,13 @@ from typing import Any
 
 import polars as pl
 
-__all__ = ["is_begun", "request_share", "whole_requests"]
+__all__ = ["is_begun", "is_natural", "request_share", "whole_requests"]
+
+
+def is_natural(definition: Mapping[str, Any]) -> bool:
+    """Whether answers end by themselves. Args: definition: the run's."""
+    length = definition.get("output_tokens")
+    return isinstance(length, Mapping) and length.get("distribution") == "natural"
 
 
 def is_begun(definition: Mapping[str, Any]) -> pl.Expr:

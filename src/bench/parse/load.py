@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import polars as pl
 
 from bench.axes import AXES
 from bench.endpoints import ENDPOINTS
-from bench.parse.begun import whole_requests
+from bench.parse.begun import is_natural, whole_requests
 from bench.parse.in_flight import in_flight_figures
 from bench.parse.recovery import recovery
 from bench.parse.server import gauges
@@ -39,6 +40,8 @@ def asked_figures(definition: Mapping[str, Any], requests: pl.DataFrame) -> dict
         "stream": definition.get("stream", True),
         "endpoint": definition.get("endpoint", "completions"),
         "cache": definition.get("cache", "unique"),
+        "answers": "natural" if is_natural(definition) else "exact",
+        "body": json.dumps(definition["body"], sort_keys=True) if definition.get("body") else None,
         "work": ENDPOINTS[definition.get("endpoint", "completions")].work.name,
         "prompts": (definition.get("prompts") or {"source": "random"})["source"],
         "turns": (definition.get("turns") or {"count": 1})["count"],

@@ -10,6 +10,7 @@ import polars as pl
 
 from bench.drift import place_of_run
 from bench.endpoints import ENDPOINTS, Endpoint
+from bench.parse.begun import is_natural, whole_requests
 from bench.parse.counted import counted_bounds
 from bench.parse.devices import device_figures, device_samples
 from bench.parse.latency import latency_columns
@@ -31,6 +32,7 @@ __all__ = ["PEAK_WINDOW_S", "parse_run", "summarise"]
 
 PEAK_WINDOW_S = 1.0
 _FEWEST_DUE = 5  # scrapes; fewer support no share
+_CUT = ("length", "max_output_tokens")  # reasons for which an answer ends at its limit
 _SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
@@ -45,8 +47,11 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     """
     record = read_run(folder)
     sent = request_table(folder / REQUESTS).lazy()
-    # Prompts of a file have the lengths that the server counts.
-    table = latency_columns(sent.with_columns(pl.coalesce("prompt_asked", "prompt_tokens"))).collect()
+    # Prompts of a file, and answers that end by themselves, have the lengths that the server counts.
+    counted = [pl.coalesce("prompt_asked", "prompt_tokens")]
+    if is_natural(record.definition):
+        counted.append(pl.coalesce("output_asked", "completion_tokens"))
+    table = latency_columns(sent.with_columns(counted)).collect()
     raw = folder / TELEMETRY
     scraped = raw.name in record.files
     if scraped:
@@ -60,8 +65,8 @@ def parse_run(folder: Path, *, requests: Path, telemetry: Path, wide: Path, summ
     endpoint = _endpoint(record)
     table = supported(table, reasons=endpoint.reasons)
     window = _load_window(table)
-    counted = table.filter(pl.col("outcome") == "ok")[endpoint.work.counts].sum()
-    content |= device_figures(device_samples(samples), window, int(counted or 0))
+    tokens = table.filter(pl.col("outcome") == "ok")[endpoint.work.counts].sum()
+    content |= device_figures(device_samples(samples), window, int(tokens or 0))
     content["scrape_endpoint"] = engine
     if times:
         content["scrape_gaps"] = {endpoint: _longest_gap(at, *window) for endpoint, at in times.items()}
@@ -117,7 +122,7 @@ def summarise(record: RunRecord, requests: pl.DataFrame, telemetry: pl.DataFrame
         "failed": len(requests) - len(ok),
         **_failures(requests),
         "failure_said": _said(requests),
-        **_lengths(record.form, ok, work),
+        **_lengths(record.form, ok, whole_requests(record.definition, ok), work),
         "duration_s": span,
         "throughput_tokens_per_s": tokens / span if span else None,
         "throughput_requests_per_s": len(ok) / span if span else None,
@@ -185,10 +190,13 @@ def _said(requests: pl.DataFrame) -> str | None:
     return said.value_counts().sort("count", "error", descending=[True, False])["error"][0] if len(said) else None
 
 
-def _lengths(form: RequestForm, ok: pl.DataFrame, work: Work) -> dict[str, Any]:
+def _lengths(form: RequestForm, ok: pl.DataFrame, whole: pl.DataFrame, work: Work) -> dict[str, Any]:
     """Whether answered requests had the lengths that were asked for, by the server's counts, and in what form they were sent.
 
     Without `ignore_eos` an answer may end early, and is as it should be; one that is no tokens has no length.
+
+    Args:
+        whole: of the answers, those that a closed loop does not begin with.
     """
     short = pl.lit(value=False) if form.sends("ignore_eos") else pl.col("completion_tokens") < pl.col("output_asked")
     wrong = ok.select(
@@ -204,6 +212,7 @@ def _lengths(form: RequestForm, ok: pl.DataFrame, work: Work) -> dict[str, Any]:
         "asked_output_tokens": ok["output_asked"].mean(),
         "counted_prompt_tokens": ok["prompt_tokens"].mean(),
         "counted_output_tokens": ok["completion_tokens"].mean() if work.generates else None,
+        "cut_answers": int(whole["finish_reason"].is_in(_CUT).sum() or 0) if work.generates else None,
         "uncounted_answers": int(wrong["uncounted"].sum()),
         "short_answers": int(wrong["short"].sum() or 0),
         "requests_omit": ", ".join(form.omitted) or None,

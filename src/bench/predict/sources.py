@@ -38,7 +38,8 @@ def measured_runs(table: pl.DataFrame, results: Path, deployment: str, limits: L
         expected, seen = row["prefix_hit_rate_expected"], row["prefix_hit_rate"]
         if not file.exists():
             continue
-        requests = pl.read_parquet(file)
+        # Of a request that failed, the length of a prompt from a file or of a natural answer is not known.
+        requests = pl.read_parquet(file).drop_nulls(["prompt_asked", "output_asked"])
         evicted = expected and seen is not None and seen < _EVICTED * expected
         if not evicted or not requests["cached_tokens"].null_count():
             found.append(MeasuredRun(row["run"], row, requests.with_columns(cached_tokens=_served(requests, row, limits))))

@@ -108,8 +108,8 @@ def _modelled(
     model = replace(model, beyond=beyond([each for each in unseen if each.fold == "level"]))
     curves: dict[tuple[str, str], list[MeasuredRun]] = {}
     for run in runs:
-        # What a server will count of a prompt from a file cannot be drawn for another load.
-        if (name, run.name) in workloads and workloads[name, run.name].prompts.sized:
+        # What a server will count of a prompt from a file, or of an answer that ends by itself, cannot be drawn for another load.
+        if (name, run.name) in workloads and workloads[name, run.name].lengths_known:
             curves.setdefault((str(run.row["workload"]), str(run.row["axis"])), []).append(run)
     predicted = [
         _load(model, curve, level, workloads[name, _nearest(curve, level).name])

@@ -25,7 +25,8 @@ class RequestRecord:
             that is not an answer; `truncated`: the answer ended before its last event; `disconnect`; `timeout`.
         error: the server's message, what is wrong with its answer, or the system's message where the connection failed. status: the
             HTTP status.
-        prompt_asked, output_asked: tokens of the prompt as sent (null: one of a file, which the server counts), and tokens asked for.
+        prompt_asked, output_asked: tokens of the prompt as sent, and tokens asked for; null of a prompt from a file, and of an answer
+            that ends by itself.
         prompt_tokens, completion_tokens: as the server counted them (`usage`).
         cached_tokens: prompt tokens that its prefix cache served, where it reports them.
         scheduled_s, sent_s, headers_s, first_byte_s, first_token_s, first_output_s, last_token_s, end_s: the stamps;

@@ -15,7 +15,7 @@ from bench.words.verdicts import retries
 __all__ = ["deployments", "overview", "workloads"]
 
 # Of a workload: what its runs share, or the range that they span.
-_SENT = ("arrival", "endpoint", "stream", "cache", "prompts", "turns", "seed")
+_SENT = ("arrival", "endpoint", "stream", "cache", "prompts", "answers", "body", "turns", "seed")
 _LENGTHS = {"prompt_tokens": "prompt", "output_tokens": "output"}
 
 
@@ -79,9 +79,9 @@ def deployments(facts: Sequence[DeploymentFacts], runs: pl.DataFrame) -> list[di
 
 
 def workloads(runs: pl.DataFrame) -> list[dict[str, Any]]:
-    """What each family of workloads sent: `family`, `arrival`, `endpoint`, `stream`, `cache`, `turns`, `seed` as a text of all values,
-    `prompt` and `output` (tokens, the mean of a run's requests) as one number or a range, its `deployments`, and `retries`: how many
-    requests were refused and sent again, None where none is.
+    """What each family of workloads sent: `family`; `arrival`, `endpoint`, `stream`, `cache`, `turns`, `prompts`, `answers`, `body` and
+    `seed` as a text of all values; `prompt` and `output` (tokens, the mean of a run's requests) as one number or a range, its
+    `deployments`, and `retries`: how many requests were refused and sent again, None where none is.
 
     Args:
         runs: rows of the summary table.

@@ -22,6 +22,7 @@ _NEEDS = {
     "normal": ("mean", "sd", "max"),
     "lognormal": ("median", "sigma", "max"),
     "empirical": ("file",),
+    "natural": ("max",),
 }
 _MAY = {"normal": {"min"}, "lognormal": {"min"}, "empirical": {"min", "max"}}
 Tokens = Annotated[int, Field(ge=1, le=10**9)]
@@ -33,9 +34,9 @@ class LengthDistribution(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
-    distribution: Literal["fixed", "uniform", "normal", "lognormal", "empirical"] = Field(
-        description="`fixed` (tokens), `uniform` (min to max), `normal` (mean, sd), `lognormal` (median, sigma) or "
-        "`empirical` (file)."
+    distribution: Literal["fixed", "uniform", "normal", "lognormal", "empirical", "natural"] = Field(
+        description="`fixed` (tokens), `uniform` (min to max), `normal` (mean, sd), `lognormal` (median, sigma), "
+        "`empirical` (file), or of answers `natural`: they end by themselves, after `max` at the latest."
     )
     tokens: Tokens | None = Field(default=None, description="`fixed`: the length.")
     mean: Annotated[float, Field(gt=0)] | None = Field(
@@ -91,6 +92,11 @@ class LengthDistribution(BaseModel):
         return self.tokens if self.distribution == "fixed" else None
 
     @property
+    def natural(self) -> bool:
+        """Whether answers end by themselves, so that their lengths are measured, not asked for."""
+        return self.distribution == "natural"
+
+    @property
     def longest(self) -> int:
         """The longest that can be drawn (tokens).
 
@@ -111,6 +117,8 @@ class LengthDistribution(BaseModel):
                 return f"normal{self.mean:g}"
             case "lognormal":
                 return f"lognormal{self.median:g}"
+            case "natural":
+                return f"natural{self.max}"
         return "empirical"
 
 
@@ -144,11 +152,13 @@ class Lengths:
         self._values = read_lengths(Path(length.file), length) if length.file else []
 
     def draw(self) -> int:
-        """The next length (tokens)."""
+        """The next length (tokens); of a natural one the longest."""
         x = self._length
         match x.distribution:
             case "fixed":
                 return x.tokens or 0
+            case "natural":
+                return x.max or 0
             case "uniform":
                 assert x.max is not None
                 return x.min + int(self._random.random() * (x.max - x.min + 1))

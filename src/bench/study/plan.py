@@ -212,6 +212,7 @@ class Plan:
                 "stream": run.workload.stream,
                 "endpoint": run.workload.endpoint,
                 "prompts": run.workload.prompts.source,
+                "answers": "natural" if run.workload.natural else "exact",
                 "work": ENDPOINTS[run.workload.endpoint].work.name,
                 "cache": run.workload.cache,
                 "turns": run.workload.turns.count if run.workload.turns else 1,

@@ -136,10 +136,10 @@ def tokens_over_time(rows: Rows) -> bool:
 
 
 def predictable(rows: Rows) -> bool:
-    """A curve of a server that the study started itself, so that its scheduler's limits are known, with prompts of known lengths and
-    answers that show its steps.
+    """A curve of a server that the study started itself, so that its scheduler's limits are known, with known lengths and answers that
+    show its steps.
     """
-    known = [row for row in rows if SOURCES[row.get("prompts") or RANDOM.name].sized]
+    known = [row for row in rows if SOURCES[row.get("prompts") or RANDOM.name].sized and row.get("answers") != "natural"]
     return levels(2)([row for row in known if row.get("started") and row.get("stream") is not False])
 
 

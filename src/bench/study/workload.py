@@ -32,6 +32,19 @@ ALIKE = (
     "turns",
     "honour_retry_after",
 )
+# Keys of a body that other keys of a workload say.
+_OURS = {
+    "model",
+    "prompt",
+    "messages",
+    "input",
+    "stream",
+    "stream_options",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "n",
+}
 _SHAPED = tuple(name for name, gaps in GAPS.items() if gaps.shaped)
 if TYPE_CHECKING:
     Arrival = str
@@ -103,7 +116,8 @@ class Workload(Strict):
     )
     output_tokens: Length | None = Field(
         default=None,
-        description="Exact output length (tokens; `ignore_eos` is set), as a number or a distribution; a `trace` has its own.",
+        description="Exact output length (tokens; `ignore_eos` is set), as a number or a distribution; a `trace` has its own. "
+        "`{distribution: natural, max: 400}`: answers end by themselves, after 400 tokens at the latest; their lengths are measured.",
     )
     num_requests: Count | Literal["auto"] | None = Field(
         default=None,
@@ -131,6 +145,11 @@ class Workload(Strict):
         default=None,
         description="`trace`: the unit of its arrivals (`us` is microseconds), in place of the one that its publisher defines. "
         "Needed where publishers differ: `timestamp`, `input_length` and `output_length` alone can be either seconds or milliseconds.",
+    )
+    body: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Further keys of each request's body, in place of what would be sent: `{temperature: 0.7, top_p: 0.9}`. Without "
+        "it the temperature is 0.",
     )
     endpoint: EndpointName = Field(
         default="completions",
@@ -193,6 +212,8 @@ class Workload(Strict):
     def _keys_of_arrival(self) -> Workload:
         opened = self.arrival in OPEN
         own, generates = not self.prompts.sized, ENDPOINTS[self.endpoint].work.generates
+        lengths = [self.prompt_tokens, self.turns.new_tokens if self.turns else None]
+        taken = sorted(self.body.keys() & _OURS)
         rules = (
             (self.arrival in ("burst", "trace") and self.num_requests is not None,
              f"num_requests belongs to closed and open loops; a {self.arrival} sends "
@@ -216,6 +237,10 @@ class Workload(Strict):
             (not generates and not own and self.prompt_tokens is None and self.arrival != "trace",
              "prompt_tokens says how long prompts are; give it, or an archetype, or prompts of your own"),
             (own and generates and self.output_tokens is None, "output_tokens says how long answers are; give it"),
+            (any(length and length.natural for length in lengths), "prompts have no natural length; answers do"),
+            (self.natural and self.turns is not None,
+             "turns do not go with natural answers: each prompt holds the history at the lengths asked for; remove one of them"),
+            (bool(taken), f"body holds {' and '.join(taken)}, which other keys of the workload say; remove it there"),
             (self.arrival != "trace" and not own and generates and not (self.prompt_tokens and self.output_tokens),
              "prompt_tokens and output_tokens say how long requests are; give both, or an archetype, or prompts of your own and "
              "output_tokens"),
@@ -245,6 +270,16 @@ class Workload(Strict):
         content = self.model_dump(exclude_defaults=True, exclude={"archetype"})
         return Workload.model_validate({**content, **{key: value for key, value in lengths.items() if value is not None}})
 
+    @property
+    def natural(self) -> bool:
+        """Whether answers end by themselves."""
+        return self.output_tokens is not None and self.output_tokens.natural
+
+    @property
+    def lengths_known(self) -> bool:
+        """Whether the lengths of requests are known before they are sent."""
+        return self.prompts.sized and not self.natural
+
     def alike(self, arrival: str, requests: int | None, prompt: int | None, output: int) -> Workload:
         """A plain load of such requests: from the same source, to the same endpoint.
 
@@ -259,6 +294,7 @@ class Workload(Strict):
             output_tokens=LengthDistribution(distribution="fixed", tokens=output) if output else None,
             endpoint=self.endpoint,
             stream=self.stream,
+            body=self.body,
         )
 
     @property

@@ -11,6 +11,7 @@ from bench.cli.commands.shared import (
     ONE_STAGE,
     Header,
     Json,
+    Natural,
     Omit,
     Prompts,
     WorkloadFile,
@@ -78,6 +79,7 @@ def find(
         int | None,
         typer.Option(metavar="TOKENS", help="Output tokens of each.", show_default="128", rich_help_panel=_LOAD),
     ] = None,
+    natural: Natural = False,
     prompts: Prompts = None,
     workload: WorkloadFile = None,
     archetype: Annotated[

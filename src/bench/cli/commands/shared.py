@@ -30,6 +30,7 @@ __all__ = [
     "KvTokens",
     "MaxNumSeqs",
     "Measured",
+    "Natural",
     "Omit",
     "OutputLength",
     "PrefixCaching",
@@ -239,6 +240,14 @@ WorkloadFile = Annotated[
     typer.Option(
         metavar="FILE",
         help="A workload as a study has it, in YAML.",
+        rich_help_panel=LOAD,
+    ),
+]
+Natural = Annotated[
+    bool,
+    typer.Option(
+        "--natural",
+        help="Let answers end by themselves, after --output-length tokens (1024) at the latest.",
         rich_help_panel=LOAD,
     ),
 ]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from bench.cli import defaults
-from bench.cli.commands.shared import ONE_STAGE, Header, Json, Omit, Prompts, WorkloadFile, command
+from bench.cli.commands.shared import ONE_STAGE, Header, Json, Natural, Omit, Prompts, WorkloadFile, command
 
 _LOAD = "Load"
 _REQUESTS = "Requests"
@@ -80,6 +80,7 @@ def workload(
         int | None,
         typer.Option(metavar="TOKENS", help="Output tokens of each.", show_default="128", rich_help_panel=_REQUESTS),
     ] = None,
+    natural: Natural = False,
     prompts: Prompts = None,
     workload: WorkloadFile = None,
     archetype: Annotated[
@@ -150,7 +151,8 @@ def workload(
 ) -> None:
     """Send load to a server and record every request.
 
-    Requests have exact prompt lengths (token ids to /v1/completions, unique each time) and exact output lengths (ignore_eos).
+    Requests have exact prompt lengths (token ids to /v1/completions, unique each time) and exact output lengths (ignore_eos), or
+    prompts of your own (--prompts) and answers that end by themselves (--natural).
     Writes requests.jsonl, one line a request, and run.json; `bench parse` and `bench figures` go on from the folder. Without
     --concurrency, --request-rate or --trace, all requests leave at once. The API key is read from OPENAI_API_KEY.
     """

@@ -1,0 +1,120 @@
+"""Answers that end by themselves: their lengths are measured, and whatever else a request's body says is sent and recorded."""
+
+import json
+
+import polars as pl
+import pytest
+
+from bench.analysis import verdict
+from bench.analysis.locked import LOCKED, differences
+from bench.cli import main
+from bench.errors import BenchError
+from bench.load.client import Load, run_load
+from bench.load.payload import Payloads
+from bench.load.schedule import PlannedRequest, schedule
+from bench.load.target import Target
+from bench.study import load_workload
+from bench.study.config import Thresholds
+from bench.study.plan import longest_request
+from tests.fake_server import fake_server
+
+NATURAL = {"distribution": "natural", "max": 20}
+LOAD = {"arrival": "burst", "prompt_tokens": 8, "output_tokens": NATURAL}
+
+
+def body_of(**more):
+    load = load_workload({**LOAD, **more}, source="t")
+    payloads = Payloads(Target("http://h", "m"), load, seed="s", vocabulary=100)
+    return json.loads(payloads.of(PlannedRequest(0, 0, 8, 20)).split(b"\r\n\r\n")[1])
+
+
+def test_the_longest_is_asked_for_and_the_end_is_left_to_the_model():
+    sent = body_of()
+    assert (sent["max_tokens"], sent["temperature"], "ignore_eos" in sent) == (20, 0, False)
+    load = load_workload(LOAD, source="t")
+    assert [request.output_tokens for request in schedule(load, 3, "s")] == [20] * 3
+    assert longest_request(load) == 28
+
+
+@pytest.mark.parametrize("endpoint", ["completions", "chat", "responses"])
+def test_further_keys_of_a_body_replace_what_would_be_sent(endpoint):
+    sent = body_of(endpoint=endpoint, body={"temperature": 0.7, "top_p": 0.9, "stop": ["."]})
+    assert (sent["temperature"], sent["top_p"], sent["stop"]) == (0.7, 0.9, ["."])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"body": {"max_tokens": 3, "model": "x"}}, "body holds max_tokens and model, which other keys of the workload say"),
+        ({"output_tokens": {"distribution": "natural"}}, "natural needs max"),
+        ({"prompt_tokens": NATURAL}, "prompts have no natural length"),
+        ({"turns": {"count": 2, "new_tokens": 4}}, "turns do not go with natural answers"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(more, said):
+    with pytest.raises(BenchError, match=said):
+        load_workload({**LOAD, **more}, source="t")
+
+
+def test_lengths_are_those_that_the_server_counts():
+    with fake_server(ends=[5, 7, 99]) as server:
+        records = run_load(Target(server.base_url, "m"), Load(load_workload(LOAD, source="t"), 3, "s")).records
+    assert sorted((r.outcome, r.output_asked, r.completion_tokens, r.finish_reason) for r in records) == [
+        ("ok", None, 5, "stop"),
+        ("ok", None, 7, "stop"),
+        ("ok", None, 20, "length"),
+    ]
+
+
+@pytest.mark.parametrize("arrival", [(), ("--concurrency", "2")])
+def test_a_run_is_valid_whatever_their_lengths(tmp_path, monkeypatch, arrival):
+    monkeypatch.chdir(tmp_path)
+    with fake_server(ends=[5, 7, 99]) as server:
+        options = (
+            "--model",
+            "m",
+            "--output-dir",
+            "run",
+            "--num-requests",
+            "9",
+            "--prompt-length",
+            "8",
+            "--output-length",
+            "20",
+        )
+        assert main(["workload", "--base-url", server.base_url, *options, "--natural", *arrival]) == 0
+    assert main(["parse", "run"]) == 0
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert (summary["answers"], summary["ok"], summary["wrong_output_tokens"], summary["output_fixed"]) == (
+        "natural",
+        9,
+        0,
+        None,
+    )
+    # The first request introduces itself, so the run's begin at the second length; the two of a closed loop may be cut before.
+    assert summary["cut_answers"] == (3 if not arrival else 2)
+    assert summary["counted_output_tokens"] == summary["asked_output_tokens"]
+    assert [reason for reason in verdict(summary, Thresholds()).found if reason.part in ("load", "content")] == []
+
+
+def test_lengths_that_are_measured_may_differ_a_little():
+    sides = {
+        "deployment": "a", "workload": "w", "level": 1.0, "prompts": "file", "answers": "natural", "prompt_tokens": 100.0, "output_tokens": 50.0,
+    }  # fmt: skip
+
+    def told(**changes):
+        other = {f"{key}_candidate": value for key, value in {**sides, **changes}.items()}
+        return {each.variable for each in differences(_whole({**sides, **other}))}
+
+    assert told(prompt_tokens=100.4, output_tokens=49.0) == set()
+    assert told(output_tokens=40.0) == {"output_tokens"}
+    sides["answers"] = "exact"
+    assert told(output_tokens=49.0) == {"output_tokens"}
+
+
+def _whole(row):
+    """A pair of runs with every locked variable, equal where the row does not say it."""
+    missing = {
+        f"{name}{side}": None for name in (*LOCKED, "axis", "client_cpu_s", "client_reads") for side in ("", "_candidate")
+    }
+    return pl.DataFrame([{**missing, **row}])
