@@ -114,7 +114,6 @@ def test_lengths_that_are_measured_may_differ_a_little():
 
 def _whole(row):
     """A pair of runs with every locked variable, equal where the row does not say it."""
-    missing = {
-        f"{name}{side}": None for name in (*LOCKED, "axis", "client_cpu_s", "client_reads") for side in ("", "_candidate")
-    }
+    missing: dict[str, float | None] = {f"{name}{side}": None for name in (*LOCKED, "axis") for side in ("", "_candidate")}
+    missing |= {f"client_{name}{side}": 0.0 for name in ("cpu_s", "reads") for side in ("", "_candidate")}
     return pl.DataFrame([{**missing, **row}])
